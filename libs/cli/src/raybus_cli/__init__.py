@@ -1,0 +1,1 @@
+"""The raybus command line: what people touch."""

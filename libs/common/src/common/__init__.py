@@ -1,0 +1,1 @@
+"""What two or more services need, and nothing else."""

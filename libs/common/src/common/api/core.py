@@ -1,0 +1,184 @@
+"""The few fields of Kubernetes' own kinds that a decision looks at; everything else in them is passed over.
+
+These are views for reading. An object that we write is built as JSON or patched, never encoded from one of these.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from common.api.meta import ObjectMeta
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A part of an object as we read it; unknown fields are ignored."""
+
+
+class ContainerPort(View):
+    """A port that a container declares."""
+
+    name: str = ""
+    container_port: int = 0
+
+
+class Container(View):
+    """A container of a pod; index 0 is the Ray container."""
+
+    name: str
+    image: str = ""
+    ports: list[ContainerPort] = []
+
+
+class PodSpec(View):
+    """What a pod was asked to be."""
+
+    containers: list[Container] = []
+    restart_policy: str = "Always"
+    node_name: str = ""
+    termination_grace_period_seconds: int | None = None
+
+
+class PodCondition(View):
+    """One condition of a pod."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+class StateWaiting(View):
+    """Why a container does not run yet."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class StateTerminated(View):
+    """How a container ended."""
+
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(View):
+    """At most one of these is set."""
+
+    waiting: StateWaiting | None = None
+    terminated: StateTerminated | None = None
+
+
+class ContainerStatus(View):
+    """How a container is doing."""
+
+    name: str
+    ready: bool = False
+    restart_count: int = 0
+    state: ContainerState = ContainerState()
+
+
+class PodStatus(View):
+    """How a pod is doing."""
+
+    phase: str = ""
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    reason: str = ""
+    message: str = ""
+    conditions: list[PodCondition] = []
+    container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
+    start_time: datetime | None = None
+
+
+class Pod(View):
+    """A pod."""
+
+    metadata: ObjectMeta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    def condition(self, kind: str) -> PodCondition | None:
+        """Return the condition of a type."""
+        return next((condition for condition in self.status.conditions if condition.type == kind), None)
+
+    @property
+    def is_running_and_ready(self) -> bool:
+        """Tell whether the pod runs and its Ready condition is True."""
+        ready = self.condition("Ready")
+        return self.status.phase == "Running" and ready is not None and ready.status == "True"
+
+
+class ServicePort(View):
+    """A port of a Service."""
+
+    name: str = ""
+    port: int = 0
+    node_port: int = 0
+    target_port: int | str = 0
+    app_protocol: str | None = None
+
+
+class ServiceSpec(View):
+    """What a Service was asked to be."""
+
+    cluster_ip: str = msgspec.field(default="", name="clusterIP")
+    type: str = ""
+    selector: dict[str, str] = {}
+    ports: list[ServicePort] = []
+
+
+class Service(View):
+    """A Service."""
+
+    metadata: ObjectMeta
+    spec: ServiceSpec = ServiceSpec()
+
+
+class EndpointConditions(View):
+    """Whether an endpoint may be sent requests."""
+
+    ready: bool | None = None
+
+
+class ObjectReference(View):
+    """The pod behind an endpoint."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class Endpoint(View):
+    """One backend of a Service."""
+
+    addresses: list[str] = []
+    conditions: EndpointConditions = EndpointConditions()
+    target_ref: ObjectReference | None = None
+
+
+class EndpointSlice(View):
+    """Some backends of a Service."""
+
+    metadata: ObjectMeta
+    endpoints: list[Endpoint] = []
+
+
+class JobCondition(View):
+    """One condition of a Job."""
+
+    type: str
+    status: str
+
+
+class JobStatus(View):
+    """How a Job is doing."""
+
+    conditions: list[JobCondition] = []
+
+
+class Job(View):
+    """A Job."""
+
+    metadata: ObjectMeta
+    status: JobStatus = JobStatus()

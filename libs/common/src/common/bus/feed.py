@@ -1,0 +1,49 @@
+"""What a replica is told by the state stream: the port between the bus and a service's shell.
+
+A feed calls its listener in this order, for ever: `loading`, then `changed` and `removed` for the last state of every
+object in the partitions, then `synced`, then `changed` and `removed` as things happen. On a gap, a server restart, a lost
+stream or an unknown epoch it calls `loading` again. Between `loading` and `synced` nothing may be decided: the state is
+incomplete, and an object that is missing may well exist.
+"""
+
+from typing import Protocol
+
+import msgspec
+
+
+class Synced(msgspec.Struct, frozen=True, kw_only=True):
+    """The watcher's word that a partition holds everything that a list at `version` held.
+
+    `epoch` changes whenever the watcher had to list anew (start, lost stream); a reader that meets a new one reloads.
+    """
+
+    epoch: str
+    version: int
+
+
+class Listener(Protocol):
+    """Who is told; called from one event loop, must return at once."""
+
+    def loading(self, why: str) -> None:
+        """Stop deciding: what follows is a reload, for the reason given."""
+        ...
+
+    def changed(self, kind: str, body: bytes) -> None:
+        """Take the state of an object, as trimmed JSON; `kind` is Kubernetes' own word, such as `RayCluster`."""
+        ...
+
+    def removed(self, kind: str, namespace: str, name: str, *, version: int) -> None:
+        """Take note that an object was gone at a resourceVersion."""
+        ...
+
+    def synced(self, version: int) -> None:
+        """Start deciding: all that a list at `version` held has been told."""
+        ...
+
+
+class Feed(Protocol):
+    """The state stream as a replica follows it."""
+
+    async def follow(self, partitions: frozenset[int], listener: Listener) -> None:
+        """Tell the listener about some partitions until cancelled; never raise for what a retry can mend."""
+        ...

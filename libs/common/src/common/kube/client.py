@@ -1,0 +1,202 @@
+"""Requests to the API server: kubernetes-asyncio for configuration, credentials and transport; bodies stay bytes.
+
+Callers decode with msgspec into the few fields that they use, because the library's own models cost most of the CPU and
+memory of Python operators (ADR 3). Every refused request becomes one of `common.errors`.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol, cast
+
+import aiohttp
+import msgspec
+from kubernetes_asyncio import config as kube_config
+from kubernetes_asyncio.client import ApiClient, Configuration
+
+from common import errors
+from common.kube import errors as answers
+from common.kube.resources import Resource
+
+Body = dict[str, Any]
+"""A manifest: JSON that we build or copy and never interpret here."""
+
+JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+
+
+class Kube(Protocol):
+    """The API server as reconcilers see it; each call returns the answer's body and raises `common.errors`."""
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> bytes:
+        """Read one object from the API server itself (no cache)."""
+        ...
+
+    async def list(self, resource: Resource, namespace: str | None, *, label_selector: str = "") -> bytes:
+        """Read a whole collection consistently."""
+        ...
+
+    async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
+        """Create; `AlreadyExists` when the name is taken."""
+        ...
+
+    async def replace(
+        self, resource: Resource, namespace: str | None, body: Body, *, subresource: str | None = None
+    ) -> bytes:
+        """Replace the object named in the body; with a resourceVersion in it, `Conflict` when that is old."""
+        ...
+
+    async def patch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        patch: "Patch",
+    ) -> bytes:
+        """Change some fields."""
+        ...
+
+    async def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None) -> bytes:
+        """Delete in the background; with a uid, `Conflict` when another object has the name by now."""
+        ...
+
+    async def delete_collection(self, resource: Resource, namespace: str, *, label_selector: str) -> bytes:
+        """Delete all that a selector matches in one request."""
+        ...
+
+
+class Patch(msgspec.Struct, frozen=True, kw_only=True):
+    """A change to some fields of an object."""
+
+    body: Body | list[Body]
+    content_type: str = MERGE_PATCH
+    subresource: str | None = None
+    field_manager: str | None = None
+    """Needed by server-side apply, which takes the fields over (force)."""
+
+
+class KubeClient:
+    """The API server over HTTP; implements `Kube` and hands out raw streams for watches."""
+
+    def __init__(self, configuration: Configuration, *, user_agent: str, request_timeout: float = 15.0) -> None:
+        self._configuration = configuration
+        self._api = ApiClient(configuration)
+        self._timeout = aiohttp.ClientTimeout(total=request_timeout, connect=5.0)
+        self._user_agent = user_agent
+
+    @classmethod
+    async def connect(cls, *, kubeconfig: Path | None, user_agent: str) -> "KubeClient":
+        """Read a kubeconfig file, or the pod's own ServiceAccount when there is none."""
+        configuration = Configuration()
+        try:
+            if kubeconfig is not None:
+                await kube_config.load_kube_config(config_file=str(kubeconfig), client_configuration=configuration)
+            else:
+                kube_config.load_incluster_config(client_configuration=configuration)
+        except (kube_config.ConfigException, OSError) as problem:
+            where = f"kubeconfig {kubeconfig}" if kubeconfig else "the pod's ServiceAccount"
+            raise errors.InvalidSpec(f"cannot read {where}: {problem}; name a readable file") from problem
+        return cls(configuration, user_agent=user_agent)
+
+    @property
+    def server(self) -> str:
+        """Return the URL of the API server."""
+        return str(self._configuration.host)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._api.close()
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> bytes:
+        return await self.request("GET", resource.path(namespace, name))
+
+    async def list(self, resource: Resource, namespace: str | None, *, label_selector: str = "") -> bytes:
+        query = {"labelSelector": label_selector} if label_selector else {}
+        return await self.request("GET", resource.path(namespace), query=query)
+
+    async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
+        return await self.request("POST", resource.path(namespace), body=body)
+
+    async def replace(
+        self, resource: Resource, namespace: str | None, body: Body, *, subresource: str | None = None
+    ) -> bytes:
+        name = cast("str", body["metadata"]["name"])
+        return await self.request("PUT", resource.path(namespace, name, subresource), body=body)
+
+    async def patch(self, resource: Resource, namespace: str | None, name: str, patch: Patch) -> bytes:
+        query: dict[str, str] = {}
+        if patch.field_manager is not None:
+            query["fieldManager"] = patch.field_manager
+        if patch.content_type == APPLY_PATCH:
+            query["force"] = "true"
+        path = resource.path(namespace, name, patch.subresource)
+        return await self.request("PATCH", path, query=query, body=patch.body, content_type=patch.content_type)
+
+    async def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None) -> bytes:
+        options: Body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        return await self.request("DELETE", resource.path(namespace, name), body=options)
+
+    async def delete_collection(self, resource: Resource, namespace: str, *, label_selector: str) -> bytes:
+        return await self.request("DELETE", resource.path(namespace), query={"labelSelector": label_selector})
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Body | list[Body] | None = None,
+        content_type: str = JSON,
+    ) -> bytes:
+        """Send one request and return the answer's body, or raise what a refusal means."""
+        data = None if body is None else msgspec.json.encode(body)
+        async with self._send(method, path, query=query, data=data, content_type=content_type) as answer:
+            return await answer.read()
+
+    @asynccontextmanager
+    async def stream(self, path: str, *, query: Mapping[str, str]) -> AsyncIterator[aiohttp.StreamReader]:
+        """Open a long answer, such as a watch; the caller reads lines and closes by leaving the block."""
+        timeout = aiohttp.ClientTimeout(total=None, connect=5.0)
+        async with self._send("GET", path, query=query, timeout=timeout) as answer:
+            yield answer.content
+
+    @asynccontextmanager
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        data: bytes | None = None,
+        content_type: str = JSON,
+        timeout: aiohttp.ClientTimeout | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        headers = {"Accept": JSON, "Content-Type": content_type, "User-Agent": self._user_agent}
+        await self._api.update_params_for_auth(headers, [], ["BearerToken"])
+        session = cast("aiohttp.ClientSession", self._api.rest_client.pool_manager)
+        try:
+            async with session.request(
+                method,
+                self.server + path,
+                params=dict(query or {}),
+                data=data,
+                headers=headers,
+                timeout=timeout or self._timeout,
+            ) as answer:
+                if answer.status >= 400:
+                    after = answer.headers.get("Retry-After", "")
+                    raise answers.from_answer(
+                        answer.status,
+                        await answer.read(),
+                        retry_after=float(after) if after.isdecimal() else None,
+                    )
+                yield answer
+        except (aiohttp.ClientError, ssl.SSLError, OSError, asyncio.TimeoutError) as problem:
+            text = str(problem) or type(problem).__name__
+            raise errors.Unavailable(f"the API server at {self.server} does not answer: {text}") from problem

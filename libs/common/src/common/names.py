@@ -1,0 +1,59 @@
+"""Every object name that we derive, and the length rules that KubeRay applies to it (spec raycluster §2.7)."""
+
+import string
+from typing import Final
+
+SAFE_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""The characters of Kubernetes' random suffixes: no vowels, so that no words appear."""
+
+
+def pod_prefix(prefix: str, node_type: str) -> str:
+    """Return the generated part of a pod's name: `pod_prefix("demo-small", "worker")` is `demo-small-worker-`."""
+    return f"{prefix[:50]}-{node_type}-".lower()
+
+
+def checked(name: str) -> str:
+    """Shorten a name to its last 50 characters that start with a letter (KubeRay's CheckName)."""
+    name = name[-50:]
+    if name[:1].isdigit():
+        name = "r" + name[1:]
+    if name[:1] in string.punctuation:
+        name = "r" + name[1:]
+    return name
+
+
+def checked_label(value: str) -> str:
+    """Shorten a label value, or a Job's name, to its last 63 characters (KubeRay's CheckLabel and TrimJobName)."""
+    value = value[-63:]
+    if value[:1] and value[0] in string.punctuation:
+        value = "r" + value[1:]
+    return value
+
+
+def head_service(cluster: str) -> str:
+    """Return the name of a cluster's head Service, or of a RayService's own."""
+    return f"{cluster}-head-svc"
+
+
+def serve_service(owner: str) -> str:
+    """Return the name of the Serve Service of a cluster or of a RayService."""
+    return f"{owner}-serve-svc"
+
+
+def headless_service(cluster: str) -> str:
+    """Return the name of the headless Service of multi-host workers."""
+    return f"{cluster}-headless"
+
+
+def head_fqdn(head_service_name: str, namespace: str, domain: str) -> str:
+    """Return the DNS name that workers and dashboards' callers use for a head."""
+    return f"{head_service_name}.{namespace}.svc.{domain}"
+
+
+def suffix(number: int, length: int = 5) -> str:
+    """Spell a number in the safe alphabet; the same number gives the same suffix."""
+    letters: list[str] = []
+    for _ in range(length):
+        number, digit = divmod(number, len(SAFE_ALPHABET))
+        letters.append(SAFE_ALPHABET[digit])
+    return "".join(letters)

@@ -1,0 +1,1 @@
+"""Logs, metrics and health, the same in every service."""

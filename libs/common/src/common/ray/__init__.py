@@ -1,0 +1,1 @@
+"""Ray's own interfaces: the Serve REST API and what its answers mean."""

@@ -1,0 +1,1 @@
+"""What runs a reconcile: queue, back-off, workers, clock, shutdown."""

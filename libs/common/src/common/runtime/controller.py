@@ -1,0 +1,186 @@
+"""The shell of a reconciler, written once: feed → cache → queue → workers → what an error means.
+
+`Controller` is a `Listener` of the bus: it keeps the cache, turns each change into the keys that want a look, and holds
+the workers back while the state is incomplete. `run` takes keys from the queue and calls the service's reconcile; it
+alone decides what happens after an error (`common.errors`).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from common import errors
+from common.bus import cache as caches
+from common.bus.cache import Cache, Object
+from common.observability import metrics
+from common.runtime.clock import Clock
+from common.runtime.work_queue import WorkQueue
+
+log = structlog.get_logger()
+
+SLOW_RETRY = 5.0
+"""Seconds between looks at what only a user, or an administrator, can mend."""
+
+
+class Key(msgspec.Struct, frozen=True, order=True):
+    """The object that a reconcile is about."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class Reconcile(Protocol):
+    """Bring one object a step nearer to its goal; return when to look again, if no change does it earlier."""
+
+    def __call__(self, key: Key, *, now: datetime) -> Awaitable[datetime | None]: ...
+
+
+KeysOf = Callable[[Object], Iterable[Key]]
+"""Which keys want a look when an object changed; pure."""
+
+
+class Controller:
+    """One kind's reconciles in one replica."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        kinds: Mapping[str, type[Object]],
+        keys_of: KeysOf,
+        cache: Cache,
+        clock: Clock,
+    ) -> None:
+        self.name = name
+        self._kinds = kinds
+        self._keys_of = keys_of
+        self._cache = cache
+        self._clock = clock
+        self._queue: WorkQueue[Key] = WorkQueue()
+        self._synced = asyncio.Event()
+        self._loaded: set[caches.Key] | None = None
+        """What a running reload has brought so far; None when no reload runs."""
+
+    # --- what the bus tells ------------------------------------------------------------------------------------------
+
+    def loading(self, why: str) -> None:
+        """Hold the workers back until `synced`."""
+        log.info("state is loading", why=why)
+        self._synced.clear()
+        self._loaded = set()
+
+    def changed(self, kind: str, body: bytes) -> None:
+        """Put an object into the cache and wake the keys that it concerns."""
+        view = self._kinds.get(kind)
+        if view is None:
+            return
+        try:
+            obj = msgspec.json.decode(body, type=view)
+        except msgspec.DecodeError as problem:
+            metrics.UNDECODABLE.labels(self.name, kind).inc()
+            log.error("a message does not decode and is skipped", kind=kind, error=str(problem))
+            return
+        if self._loaded is not None:
+            self._loaded.add((view, obj.metadata.namespace, obj.metadata.name))
+        if self._cache.put(obj):
+            self._wake(obj)
+
+    def removed(self, kind: str, namespace: str, name: str, *, version: int) -> None:
+        """Take an object out of the cache and wake the keys that it concerned."""
+        view = self._kinds.get(kind)
+        if view is None:
+            return
+        known = self._cache.get(view, namespace, name)
+        if self._cache.remove(view, namespace, name, version=version) and known is not None:
+            self._wake(known)
+
+    def synced(self, version: int) -> None:
+        """Let the workers go on, and have every key looked at once."""
+        for gone in self._cache.keep_only(self._loaded or set(), listed_at=version):
+            self._wake(gone)
+        self._loaded = None
+        for view in self._kinds.values():
+            for obj in self._cache.all(view):
+                self._wake(obj)
+        self._synced.set()
+        log.info("state is synced", objects=len(self._cache), version=version)
+
+    @property
+    def is_synced(self) -> bool:
+        """Tell whether decisions may be taken; what readiness asks."""
+        return self._synced.is_set()
+
+    def wake(self, key: Key) -> None:
+        """Ask for a look at a key, for a reason that no message brings (a poll, a timer)."""
+        self._queue.add(key)
+
+    def _wake(self, obj: Object) -> None:
+        for key in self._keys_of(obj):
+            self._queue.add(key)
+
+    # --- what the workers do -----------------------------------------------------------------------------------------
+
+    async def run(self, reconcile: Reconcile, *, workers: int, time_limit: float = 60.0) -> None:
+        """Reconcile keys until cancelled, at most `workers` at once; `time_limit` seconds bound one reconcile."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(workers):
+                group.create_task(self._work(reconcile, time_limit))
+
+    async def _work(self, reconcile: Reconcile, time_limit: float) -> None:
+        while True:
+            await self._synced.wait()
+            key = await self._queue.take()
+            metrics.QUEUE_DEPTH.labels(self.name).set(len(self._queue))
+            if not self.is_synced:  # a reload began while we waited; it wakes every key again
+                self._queue.done(key)
+                continue
+            with structlog.contextvars.bound_contextvars(object=str(key)):
+                await self._look(reconcile, key, time_limit)
+
+    async def _look(self, reconcile: Reconcile, key: Key, time_limit: float) -> None:
+        now = self._clock.now()
+        started = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(time_limit):
+                again = await reconcile(key, now=now)
+        except Exception as problem:  # noqa: BLE001  (the one place that decides what an error means)
+            result = self._failed(key, problem)
+        else:
+            self._queue.done(key, look_again_at=self._loop_time(again))
+            result = "success" if again is None else "requeue_after"
+        metrics.RECONCILES.labels(self.name, result).inc()
+        metrics.RECONCILE_SECONDS.labels(self.name).observe(self._clock.monotonic() - started)
+
+    def _failed(self, key: Key, problem: Exception) -> str:
+        match problem:
+            case errors.Conflict() | errors.AlreadyExists() | errors.NotFound():
+                wait = self._queue.retry(key)
+                log.debug("the read was old", error=str(problem), retry_after=wait)
+            case errors.Retryable(after=after):
+                wait = self._queue.retry(key, after=after or 0.0)
+                log.warning("retrying", error=str(problem), retry_after=wait)
+            case errors.Terminal():
+                wait = self._queue.retry(key, after=min(SLOW_RETRY, 0.25 * 2 ** self._queue.failures(key)))
+                log.warning("the user must mend this", error=str(problem), retry_after=wait)
+            case TimeoutError():
+                wait = self._queue.retry(key, after=1.0)
+                log.error("a reconcile took too long", retry_after=wait)
+            case _:
+                wait = self._queue.retry(key, after=1.0)
+                metrics.INVARIANTS.labels(self.name).inc()
+                log.exception("a reconcile failed by our own fault", retry_after=wait)
+        metrics.RECONCILE_ERRORS.labels(self.name).inc()
+        return "error"
+
+    def _loop_time(self, moment: datetime | None) -> float | None:
+        if moment is None:
+            return None
+        wait = max(timedelta(0), moment - self._clock.now())
+        return asyncio.get_running_loop().time() + wait.total_seconds()

@@ -1,0 +1,1 @@
+"""Turns RayClusters into pods, services and status."""

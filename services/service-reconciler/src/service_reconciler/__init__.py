@@ -1,0 +1,1 @@
+"""Turns RayServices into RayClusters, promotes them, reports their status."""

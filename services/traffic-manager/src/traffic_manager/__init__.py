@@ -1,0 +1,1 @@
+"""Shifts traffic between the clusters of a RayService."""

@@ -1,0 +1,1 @@
+"""Publishes what changes in Kubernetes to the bus."""

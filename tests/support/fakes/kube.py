@@ -1,0 +1,270 @@
+"""An API server in memory, for scenario tests.
+
+It refuses what the real one refuses of what we do: a name that is taken or malformed, an old resourceVersion, another uid;
+it keeps spec and status apart, bumps the generation on a change of spec, and lets an object with finalizers or a grace
+period be Terminating. The contract tests run the same steps against the real server.
+"""
+
+import copy
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import msgspec
+
+from common import errors
+from common.kube.client import APPLY_PATCH, MERGE_PATCH, Body, Patch
+from common.kube.resources import Resource
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_WITH_STATUS = {"RayCluster", "RayService", "Pod", "Service", "Job", "Gateway", "HTTPRoute"}
+
+Fault = Callable[["Request"], errors.RaybusError | None]
+"""Decides whether a request fails; None lets it pass."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One request as the server saw it."""
+
+    verb: str
+    kind: str
+    namespace: str = ""
+    name: str = ""
+    subresource: str | None = None
+    body: Any = None
+
+    def __str__(self) -> str:
+        kind = self.kind if self.subresource is None else f"{self.kind}/{self.subresource}"
+        return f"{self.verb} {kind} {self.name}".strip()
+
+
+class FakeKube:
+    """Implements `common.kube.client.Kube`; `on_change` is told every new state, as a watch would be."""
+
+    def __init__(self, *, now: Callable[[], datetime] | None = None) -> None:
+        self.objects: dict[tuple[str, str, str], Body] = {}
+        self.requests: list[Request] = []
+        self.faults: list[Fault] = []
+        self.on_change: list[Callable[[str, Body, bool], None]] = []
+        """Called with kind, object and whether it is gone."""
+        self.graceful_pods = False
+        """With it a deleted pod stays Terminating until `finish_deletion`."""
+        self._version = 1000
+        self._now = now or (lambda: datetime(2026, 1, 1, tzinfo=UTC))
+
+    # --- the port ----------------------------------------------------------------------------------------------------
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> bytes:
+        self._receive("get", resource, namespace, name)
+        return msgspec.json.encode(self._find(resource, namespace, name))
+
+    async def list(self, resource: Resource, namespace: str | None, *, label_selector: str = "") -> bytes:
+        self._receive("list", resource, namespace, label_selector)
+        found = self._select(resource, namespace, label_selector)
+        return msgspec.json.encode({"metadata": {"resourceVersion": str(self._version)}, "items": found})
+
+    async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
+        body = copy.deepcopy(body)
+        meta = body.setdefault("metadata", {})
+        self._receive("create", resource, namespace, meta.get("name", ""), body=body)
+        if not _NAME.fullmatch(meta.get("name", "")):
+            raise errors.Rejected(f"metadata.name: Invalid value: {meta.get('name')!r}")
+        key = (resource.kind, namespace or "", meta["name"])
+        if key in self.objects:
+            raise errors.AlreadyExists(f'{resource.plural} "{meta["name"]}" already exists')
+        if meta.get("resourceVersion"):
+            raise errors.Rejected("resourceVersion should not be set on objects to be created")
+        if resource.kind in {"RayCluster", "RayService"}:
+            body.pop("status", None)
+        meta |= {
+            "namespace": namespace or "",
+            "uid": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{key}{self._version}")),
+            "generation": 1,
+            "creationTimestamp": self._now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        return self._store(key, body)
+
+    async def replace(
+        self, resource: Resource, namespace: str | None, body: Body, *, subresource: str | None = None
+    ) -> bytes:
+        name = body["metadata"]["name"]
+        self._receive("update", resource, namespace, name, subresource=subresource, body=body)
+        old = self._find(resource, namespace, name)
+        self._check_preconditions(old, body["metadata"])
+        if subresource == "status":
+            return self._change(resource, old, {**old, "status": copy.deepcopy(body.get("status", {}))})
+        new = copy.deepcopy(body)
+        new["metadata"] = {**new["metadata"], **_server_owned(old)}
+        if resource.kind in _WITH_STATUS and "status" in old:
+            new["status"] = old["status"]
+        return self._change(resource, old, new)
+
+    async def patch(self, resource: Resource, namespace: str | None, name: str, patch: Patch) -> bytes:
+        self._receive("patch", resource, namespace, name, subresource=patch.subresource, body=patch.body)
+        if patch.content_type == APPLY_PATCH and (resource.kind, namespace or "", name) not in self.objects:
+            return await self.create(resource, namespace, cast("Body", patch.body))
+        old = self._find(resource, namespace, name)
+        body = cast("Body", patch.body)
+        if patch.content_type not in {MERGE_PATCH, APPLY_PATCH}:
+            raise NotImplementedError(patch.content_type)
+        self._check_preconditions(old, body.get("metadata", {}))
+        new = cast("Body", _merge(old, body))
+        new["metadata"] |= _server_owned(old)
+        return self._change(resource, old, new)
+
+    async def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None) -> bytes:
+        self._receive("delete", resource, namespace, name)
+        old = self._find(resource, namespace, name)
+        if uid is not None and old["metadata"]["uid"] != uid:
+            raise errors.Conflict("Precondition failed: UID in precondition differs")
+        return msgspec.json.encode(self._delete(resource, old))
+
+    async def delete_collection(self, resource: Resource, namespace: str, *, label_selector: str) -> bytes:
+        self._receive("deletecollection", resource, namespace, label_selector)
+        gone = [self._delete(resource, each) for each in self._select(resource, namespace, label_selector)]
+        return msgspec.json.encode({"metadata": {"resourceVersion": str(self._version)}, "items": gone})
+
+    # --- what a test does to the world ---------------------------------------------------------------------------------
+
+    def put(self, resource: Resource, body: Body) -> Body:
+        """Make an object appear, as if a user had applied it; return it as stored."""
+        meta = {"namespace": "default", **body.get("metadata", {})}
+        key = (resource.kind, meta["namespace"], meta["name"])
+        old = self.objects.get(key)
+        defaults: Body = {
+            "uid": str(uuid.uuid5(uuid.NAMESPACE_URL, str(key))),
+            "generation": 1,
+            "creationTimestamp": self._now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        new = {**copy.deepcopy(body), "metadata": {**defaults, **meta}}
+        if old is None:
+            self._store(key, new)
+        else:
+            new["metadata"] |= _server_owned(old)
+            self._change(resource, old, new)
+        return self.objects[key]
+
+    def set_status(self, resource: Resource, namespace: str, name: str, status: Body) -> None:
+        """Report how an object is doing, as kubelet or another controller would."""
+        old = self._find(resource, namespace, name)
+        self._change(resource, old, {**old, "status": status})
+
+    def finish_deletion(self, resource: Resource, namespace: str, name: str) -> None:
+        """Let a Terminating object go."""
+        self._remove((resource.kind, namespace, name))
+
+    def all(self, resource: Resource, namespace: str = "default") -> list[Body]:
+        """Return all objects of a kind, by name."""
+        return self._select(resource, namespace, "")
+
+    def writes(self) -> list[str]:
+        """Return the requests that changed something, as text, without events."""
+        reads = {"get", "list"}
+        return [str(each) for each in self.requests if each.verb not in reads and each.kind != "Event"]
+
+    def events(self) -> list[tuple[str, str, str]]:
+        """Return type, reason and note of every event, in order."""
+        return [
+            (each.body["type"], each.body["reason"], each.body["note"])
+            for each in self.requests
+            if each.kind == "Event" and each.verb == "create"
+        ]
+
+    # --- inside --------------------------------------------------------------------------------------------------------
+
+    def _receive(self, verb: str, resource: Resource, namespace: str | None, name: str, **more: Any) -> None:
+        request = Request(verb=verb, kind=resource.kind, namespace=namespace or "", name=name, **more)
+        self.requests.append(request)
+        for fault in self.faults:
+            problem = fault(request)
+            if problem is not None:
+                raise problem
+
+    def _find(self, resource: Resource, namespace: str | None, name: str) -> Body:
+        found = self.objects.get((resource.kind, namespace or "", name))
+        if found is None:
+            raise errors.NotFound(f'{resource.plural} "{name}" not found')
+        return found
+
+    def _select(self, resource: Resource, namespace: str | None, selector: str) -> list[Body]:
+        wanted = dict(part.split("=", 1) for part in selector.split(",") if part)
+        return [
+            body
+            for (kind, where, _), body in sorted(self.objects.items(), key=lambda item: item[0])
+            if kind == resource.kind
+            and where == (namespace or where)
+            and all(body["metadata"].get("labels", {}).get(key) == value for key, value in wanted.items())
+        ]
+
+    def _check_preconditions(self, old: Body, meta: Mapping[str, Any]) -> None:
+        have = old["metadata"]
+        if meta.get("resourceVersion") not in {None, have["resourceVersion"]}:
+            raise errors.Conflict("the object has been modified; please apply your changes to the latest version")
+        if meta.get("uid") not in {None, have["uid"]}:
+            raise errors.Conflict("Precondition failed: UID in precondition differs")
+
+    def _change(self, resource: Resource, old: Body, new: Body) -> bytes:
+        meta = new["metadata"]
+        if _without_version(old) == _without_version(new):
+            return msgspec.json.encode(old)
+        if old.get("spec") != new.get("spec"):
+            meta["generation"] = old["metadata"]["generation"] + 1
+        key = (resource.kind, meta["namespace"], meta["name"])
+        if meta.get("deletionTimestamp") and not meta.get("finalizers") and resource.kind != "Pod":
+            self._version += 1
+            self._remove(key)
+            return msgspec.json.encode(new)
+        return self._store(key, new)
+
+    def _delete(self, resource: Resource, old: Body) -> Body:
+        meta = old["metadata"]
+        key = (resource.kind, meta["namespace"], meta["name"])
+        if meta.get("finalizers") or (resource.kind == "Pod" and self.graceful_pods):
+            if "deletionTimestamp" not in meta:
+                stamp = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
+                self._store(key, {**old, "metadata": {**meta, "deletionTimestamp": stamp}})
+            return self.objects[key]
+        self._remove(key)
+        return old
+
+    def _store(self, key: tuple[str, str, str], body: Body) -> bytes:
+        self._version += 1
+        body["metadata"]["resourceVersion"] = str(self._version)
+        self.objects[key] = body
+        for told in self.on_change:
+            told(key[0], body, False)
+        return msgspec.json.encode(body)
+
+    def _remove(self, key: tuple[str, str, str]) -> None:
+        self._version += 1
+        body = self.objects.pop(key)
+        gone = {**body, "metadata": {**body["metadata"], "resourceVersion": str(self._version)}}
+        for told in self.on_change:
+            told(key[0], gone, True)
+        uid = body["metadata"]["uid"]
+        for other, owned in list(self.objects.items()):
+            if any(ref["uid"] == uid for ref in owned["metadata"].get("ownerReferences", [])):
+                self._remove(other)
+
+
+def _server_owned(old: Body) -> Body:
+    owned = ("uid", "generation", "creationTimestamp", "namespace", "deletionTimestamp")
+    return {key: old["metadata"][key] for key in owned if key in old["metadata"]}
+
+
+def _without_version(body: Body) -> Body:
+    return {**body, "metadata": {k: v for k, v in body["metadata"].items() if k != "resourceVersion"}}
+
+
+def _merge(old: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict) or not isinstance(old, dict):
+        return copy.deepcopy(patch)
+    new = cast("dict[str, Any]", dict(cast("dict[str, Any]", old)))
+    for key, value in cast("dict[str, Any]", patch).items():
+        if value is None:
+            new.pop(key, None)
+        else:
+            new[key] = _merge(new.get(key), value)
+    return new

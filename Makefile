@@ -1,0 +1,66 @@
+# Every target is one line of `make help`. VERBOSE=1 shows the commands.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+VENV := .venv
+PY := $(VENV)/bin/python
+RUN := $(VENV)/bin
+PACKAGES := libs/common libs/localcluster libs/cli services/watcher services/cluster-reconciler services/service-reconciler services/traffic-manager
+$(if $(VERBOSE),,.SILENT:)
+
+.PHONY: help setup lock check format test unit integration e2e demo bench golden clean
+
+help: ## show this list
+	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+setup: $(VENV)/.ready ## make the virtual environment with every tool and package
+
+$(VENV)/.ready: requirements.lock $(addsuffix /pyproject.toml,$(PACKAGES))
+	command -v python3 >/dev/null || { echo "python3 (3.11 or newer) is needed: install it, then run make again"; exit 1; }
+	echo "setting up $(VENV) (about 20 s)"
+	test -x $(PY) || python3 -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check uv
+	$(RUN)/uv pip install --quiet --python $(PY) -r requirements.lock
+	$(RUN)/uv pip install --quiet --python $(PY) --no-deps $(addprefix -e ,$(PACKAGES))
+	touch $@
+
+lock: setup ## resolve the requirements anew
+	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url requirements-services.in -o requirements-services.lock
+	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url -c requirements-services.lock requirements.in -o requirements.lock
+
+check: setup ## format, lint, types, import rules, stale files, unit and scenario tests (under 60 s)
+	$(RUN)/ruff format --quiet --check .
+	$(RUN)/ruff check --quiet .
+	$(RUN)/lint-imports --no-cache >/tmp/raybus-imports.$$$$ || { cat /tmp/raybus-imports.$$$$; rm -f /tmp/raybus-imports.$$$$; exit 1; }; rm -f /tmp/raybus-imports.$$$$
+	$(PY) -m common.crd --check
+	$(RUN)/pyright --warnings >.pyright.out & types=$$!; \
+	  $(RUN)/pytest -q -x tests/unit tests/scenario tests/architecture; tests=$$?; \
+	  wait $$types || { cat .pyright.out; rm -f .pyright.out; exit 1; }; rm -f .pyright.out; exit $$tests
+
+format: setup ## format and mend what ruff can mend
+	$(RUN)/ruff format .
+	$(RUN)/ruff check --fix .
+
+test: setup ## unit, scenario, contract and integration tests (real nats-server, real kube-apiserver)
+	$(RUN)/pytest tests/unit tests/scenario tests/architecture tests/contract tests/integration -m "not node"
+
+unit: setup ## unit and scenario tests only
+	$(RUN)/pytest -q tests/unit tests/scenario tests/architecture
+
+integration: setup ## contract and integration tests only
+	$(RUN)/pytest tests/contract tests/integration
+
+e2e: setup ## the whole thing on a real one-node Kubernetes with real Ray (minutes)
+	$(RUN)/pytest -v -s tests/e2e
+
+demo: setup ## a real upgrade under load on a real local cluster
+	$(RUN)/raybus demo
+
+bench: setup ## clusters per second and requests per cluster, on a real control plane
+	$(PY) -m bench
+
+golden: setup ## rewrite golden files from what the code does now
+	$(RUN)/pytest -q tests/unit tests/scenario --update-golden
+
+clean: ## remove what setup and the tests made in this tree
+	rm -rf $(VENV) .ruff_cache .pytest_cache .hypothesis .pyright.out
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

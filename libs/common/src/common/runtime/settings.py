@@ -1,0 +1,120 @@
+"""What a service is told by its environment: the only reader of `RAYBUS_*`.
+
+A wrong value ends the process with one line that names the variable, the value and what is allowed.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from common import errors
+
+LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
+TRUE: Final = frozenset({"1", "true", "yes", "on"})
+FALSE: Final = frozenset({"", "0", "false", "no", "off"})
+SCHEMES: Final = frozenset({"nats", "tls"})
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings that all services share; a service with more of its own keeps them beside these."""
+
+    service: str
+    """Which service this is; also its NATS user, its field manager and the name in its log."""
+    nats_url: str = "nats://127.0.0.1:4222"
+    nats_seed_file: Path | None = None
+    """NKEY seed; None only for a server without users."""
+    nats_ca_file: Path | None = None
+    """Who signed the server's certificate; None means no TLS, unless the URL says `tls://`."""
+    kubeconfig: Path | None = None
+    """None means the pod's own ServiceAccount."""
+    http_port: int = 8080
+    namespace: str = "default"
+    """Where our Leases live."""
+    watch_namespaces: tuple[str, ...] = ()
+    """Which namespaces are looked after; empty means all."""
+    log_level: str = "INFO"
+    feature_gates: dict[str, bool] = {}
+    workers: int = 4
+    """How many reconciles run at once."""
+    cluster_domain: str = "cluster.local"
+    use_kubernetes_proxy: bool = False
+    """Reach Ray dashboards through the API server, from outside the cluster."""
+
+    @classmethod
+    def from_environment(cls, service: str, environ: Mapping[str, str]) -> "Settings":
+        """Read `RAYBUS_*`; raise `InvalidSpec` for the first value that cannot be meant."""
+        read = _Reader(environ)
+        return cls(
+            service=service,
+            nats_url=read.url("RAYBUS_NATS_URL", "nats://127.0.0.1:4222"),
+            nats_seed_file=read.file("RAYBUS_NATS_SEED_FILE"),
+            nats_ca_file=read.file("RAYBUS_NATS_CA_FILE"),
+            kubeconfig=read.file("RAYBUS_KUBECONFIG"),
+            http_port=read.number("RAYBUS_HTTP_PORT", 8080, most=65535),
+            namespace=read.text("RAYBUS_NAMESPACE", "default"),
+            watch_namespaces=read.names("RAYBUS_WATCH_NAMESPACES"),
+            log_level=read.choice("RAYBUS_LOG_LEVEL", "INFO", LEVELS),
+            feature_gates=read.gates("RAYBUS_FEATURE_GATES"),
+            workers=read.number("RAYBUS_WORKERS", 4, least=1, most=1000),
+            cluster_domain=read.text("RAYBUS_CLUSTER_DOMAIN", "cluster.local"),
+            use_kubernetes_proxy=read.switch("RAYBUS_USE_KUBERNETES_PROXY"),
+        )
+
+
+class _Reader:
+    """Typed reads of an environment; each error names the variable."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+
+    def text(self, variable: str, default: str) -> str:
+        return self._environ.get(variable, "").strip() or default
+
+    def url(self, variable: str, default: str) -> str:
+        value = self.text(variable, default)
+        parts = urlsplit(value)
+        if parts.scheme not in SCHEMES or not parts.hostname:
+            raise errors.InvalidSpec(f"{variable}={value!r}: expected nats://HOST:PORT or tls://HOST:PORT")
+        return value
+
+    def file(self, variable: str) -> Path | None:
+        value = self.text(variable, "")
+        if not value:
+            return None
+        path = Path(value)
+        if not path.is_file():
+            raise errors.InvalidSpec(f"{variable}={value!r}: no such file; name a readable file or unset it")
+        return path
+
+    def number(self, variable: str, default: int, *, least: int = 0, most: int) -> int:
+        value = self.text(variable, str(default))
+        if not value.isdecimal() or not least <= int(value) <= most:
+            raise errors.InvalidSpec(f"{variable}={value!r}: expected a whole number from {least} to {most}")
+        return int(value)
+
+    def names(self, variable: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name.strip() for name in self.text(variable, "").split(",") if name.strip()))
+
+    def choice(self, variable: str, default: str, allowed: tuple[str, ...]) -> str:
+        value = self.text(variable, default).upper()
+        if value not in allowed:
+            raise errors.InvalidSpec(f"{variable}={value!r}: expected one of {', '.join(allowed)}")
+        return value
+
+    def switch(self, variable: str) -> bool:
+        value = self.text(variable, "").lower()
+        if value not in TRUE | FALSE:
+            raise errors.InvalidSpec(f"{variable}={value!r}: expected true or false")
+        return value in TRUE
+
+    def gates(self, variable: str) -> dict[str, bool]:
+        gates: dict[str, bool] = {}
+        for pair in self.names(variable):
+            gate, equals, value = pair.partition("=")
+            if not gate or not equals or value.lower() not in {"true", "false"}:
+                raise errors.InvalidSpec(f"{variable}: {pair!r} is no gate; expected Name=true,Other=false")
+            gates[gate] = value.lower() == "true"
+        return gates

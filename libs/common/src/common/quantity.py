@@ -94,7 +94,9 @@ def parse(value: str | float) -> Quantity:
     text = str(value).strip()
     match = _PATTERN.fullmatch(text)
     if match is None or not any(char.isdigit() for char in text):
-        raise QuantityError(f"{text!r} is not a quantity; write a number with an optional suffix, such as 500m, 2 or 1.5Gi")
+        raise QuantityError(
+            f"{text!r} is not a quantity; write a number with an optional suffix, such as 500m, 2 or 1.5Gi"
+        )
     sign, number, _, fraction, suffix = match.groups(default="")
     power, family = _interpret(suffix, text)
     number = number or "0"
@@ -121,11 +123,13 @@ def _interpret(suffix: str, text: str) -> tuple[int, Family]:
         return _BINARY[suffix], Family.BINARY
     if match := _EXPONENT.fullmatch(suffix):
         return int(match[1]), Family.EXPONENT
-    raise QuantityError(f"{text!r} has the unknown suffix {suffix!r}; use one of n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an exponent such as e3")
+    raise QuantityError(
+        f"{text!r} has the unknown suffix {suffix!r}; use one of n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an exponent such as e3"
+    )
 
 
 def _binary(amount: int, number: str, fraction: str, power: int, text: str) -> Quantity:
-    is_short = len(number) + power * 3 // 10 < 15  # noqa: PLR2004 - Kubernetes' own bound for its fast path
+    is_short = len(number) + power * 3 // 10 < 15  # the bound of Kubernetes' fast path
     if not fraction and is_short:
         return Quantity(amount << power, 0, Family.BINARY, text if amount % 8 else "")
     exact = _in_nanos(amount << power, -len(fraction), Family.BINARY)
@@ -171,7 +175,7 @@ def _require_near(powers: int) -> None:
 def _canonical(quantity: Quantity) -> str:
     if quantity.is_zero:
         return "0"
-    if quantity.family is Family.BINARY and (whole := _whole(quantity)) is not None and abs(whole) >= 1024:  # noqa: PLR2004 - 1Ki
+    if quantity.family is Family.BINARY and (whole := _whole(quantity)) is not None and abs(whole) >= 1024:  # 1Ki
         steps = 0
         while whole % 1024 == 0 and steps < len(_BINARY):
             whole, steps = whole // 1024, steps + 1

@@ -1,0 +1,1 @@
+"""The API types that we read, and how Go writes them."""

@@ -1,0 +1,62 @@
+"""Kubernetes metadata and conditions, as far as we read them."""
+
+from datetime import datetime
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+from common.api.markers import Api
+
+Time: TypeAlias = Annotated[datetime, Api(go="time")]
+Int64: TypeAlias = Annotated[int, Api(go="int64")]
+
+
+class ApiStruct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A part of an API object: absent fields are None or empty, unknown fields are passed over."""
+
+
+class OwnerReference(ApiStruct, frozen=True, kw_only=True):
+    """The object that another one belongs to."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
+    """Name, version, labels and life cycle of an object."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: list[OwnerReference] = []
+    finalizers: list[str] = []
+
+
+class Condition(ApiStruct, frozen=True, kw_only=True):
+    """One condition of a status; all but observedGeneration are always written."""
+
+    type: str
+    status: str
+    observed_generation: Annotated[int, Api(go="int64", minimum=0)] = 0
+    last_transition_time: datetime
+    reason: str
+    message: str
+
+
+Conditions: TypeAlias = Annotated[list[Annotated[Condition, Api(go="meta/v1.Condition")]], Api(keys=("type",))]
+
+
+def whole_seconds(moment: datetime) -> datetime:
+    """Drop the fraction of a second, as Kubernetes writes times."""
+    return moment.replace(microsecond=0)

@@ -1,0 +1,25 @@
+"""Names for the parts of a spec that stay JSON: Kubernetes' own types, which we edit but never model.
+
+A typed model would drop the fields that it does not know. The marker names the Go type, so that hashing and schema know the parts inside.
+"""
+
+from typing import Annotated, Any, TypeAlias
+
+from common.api.markers import Api
+
+Json: TypeAlias = dict[str, Any]
+
+PodTemplate: TypeAlias = Annotated[Json, Api(go="core/v1.PodTemplateSpec")]
+ServiceTemplate: TypeAlias = Annotated[Json, Api(go="core/v1.Service")]
+ResourceRequirements: TypeAlias = Annotated[Json, Api(go="core/v1.ResourceRequirements")]
+SecurityContext: TypeAlias = Annotated[Json, Api(go="core/v1.SecurityContext")]
+EnvVar: TypeAlias = Annotated[Json, Api(go="core/v1.EnvVar")]
+EnvVarSource: TypeAlias = Annotated[Json, Api(go="core/v1.EnvVarSource")]
+EnvFromSource: TypeAlias = Annotated[Json, Api(go="core/v1.EnvFromSource")]
+VolumeMount: TypeAlias = Annotated[Json, Api(go="core/v1.VolumeMount")]
+IngressTls: TypeAlias = Annotated[Json, Api(go="networking/v1.IngressTLS")]
+NetworkPolicyIngressRule: TypeAlias = Annotated[Json, Api(go="networking/v1.NetworkPolicyIngressRule")]
+NetworkPolicyEgressRule: TypeAlias = Annotated[Json, Api(go="networking/v1.NetworkPolicyEgressRule")]
+
+QuantityText: TypeAlias = Annotated[str | int | float, Api(go="quantity")]
+"""A quantity as users write it, a bare number included; `common.quantity.parse` reads it."""

@@ -1,0 +1,279 @@
+"""RayCluster (ray.io/v1), all fields.
+
+The order of the fields is the order in which they are hashed, and the CRD is generated from them. `None` means absent; an empty map or list that
+was written is not None. A decoded spec is for reading only: what is copied or hashed is `raw_spec`, which keeps fields that we do not know.
+
+Source: RayCluster specification, sections 1.2 and 1.3.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from common.api.markers import Api
+from common.api.meta import ApiStruct, Conditions, Int64, ObjectMeta, Time
+from common.api.opaque import (
+    EnvFromSource,
+    EnvVar,
+    EnvVarSource,
+    IngressTls,
+    Json,
+    NetworkPolicyEgressRule,
+    NetworkPolicyIngressRule,
+    PodTemplate,
+    QuantityText,
+    ResourceRequirements,
+    SecurityContext,
+    ServiceTemplate,
+    VolumeMount,
+)
+
+API_VERSION: Final = "ray.io/v1"
+KIND: Final = "RayCluster"
+MANAGED_BY: Final = Api(
+    cel=(
+        ("self == oldSelf", "the managedBy field is immutable"),
+        (
+            "self in ['ray.io/kuberay-operator', 'kueue.x-k8s.io/multikueue']",
+            "the managedBy field value must be either 'ray.io/kuberay-operator' or 'kueue.x-k8s.io/multikueue'",
+        ),
+    )
+)
+
+
+class UpgradeStrategy(ApiStruct, frozen=True, kw_only=True):
+    """What happens when the spec changes under running pods."""
+
+    type: Annotated[str | None, Api(enum=("Recreate", "None"))] = None
+
+
+class AuthOptions(ApiStruct, frozen=True, kw_only=True):
+    """Token authentication between Ray processes."""
+
+    enable_k8s_token_auth: bool | None = None
+    secret_name: str | None = None
+    mode: Annotated[str, Api(enum=("disabled", "token"))] = ""
+
+
+class AutoscalerOptions(ApiStruct, frozen=True, kw_only=True):
+    """Overrides of the autoscaler container."""
+
+    resources: ResourceRequirements | None = None
+    image: str | None = None
+    image_pull_policy: str | None = None
+    security_context: SecurityContext | None = None
+    idle_timeout_seconds: int | None = None
+    upscaling_mode: Annotated[str | None, Api(enum=("Default", "Aggressive", "Conservative"))] = None
+    version: Annotated[str | None, Api(enum=("v1", "v2"))] = None
+    env: list[EnvVar] | None = None
+    env_from: list[EnvFromSource] | None = None
+    volume_mounts: list[VolumeMount] | None = None
+    command: list[str] | None = None
+    args: list[str] | None = None
+
+
+class RedisCredential(ApiStruct, frozen=True, kw_only=True):
+    """A Redis user name or password, written out or taken from elsewhere."""
+
+    value_from: EnvVarSource | None = None
+    value: str = ""
+
+
+class GcsEmbeddedStorage(ApiStruct, frozen=True, kw_only=True):
+    """The volume of an embedded GCS store."""
+
+    claim_name: str = ""
+    size: QuantityText | None = None
+    storage_class_name: str | None = None
+    access_modes: list[str] | None = None
+    sub_path: str = ""
+    deletion_policy: Annotated[str | None, Api(enum=("DeleteWithCluster", "Retain"))] = None
+
+
+class GcsFaultToleranceOptions(ApiStruct, frozen=True, kw_only=True):
+    """Where the GCS keeps its state across head pods."""
+
+    backend: Annotated[
+        str,
+        Api(enum=("redis", "rocksdb"), cel=(("self == oldSelf", "gcsFaultToleranceOptions.backend is immutable"),)),
+    ] = ""
+    redis_username: RedisCredential | None = None
+    redis_password: RedisCredential | None = None
+    external_storage_namespace: str = ""
+    redis_address: str = ""
+    storage: GcsEmbeddedStorage | None = None
+
+
+class CollectorOptions(ApiStruct, frozen=True, kw_only=True):
+    """Overrides of the history collector container."""
+
+    image: str | None = None
+    image_pull_policy: str | None = None
+    resources: ResourceRequirements | None = None
+    env: list[EnvVar] | None = None
+
+
+class HistoryServerOptions(ApiStruct, frozen=True, kw_only=True):
+    """Whether and how logs and events are collected for the history server."""
+
+    collector_options: CollectorOptions | None = None
+
+
+class NetworkPolicyRules(ApiStruct, frozen=True, kw_only=True):
+    """Rules added to those that Ray needs."""
+
+    ingress_rules: list[NetworkPolicyIngressRule] | None = None
+    egress_rules: list[NetworkPolicyEgressRule] | None = None
+
+
+class WorkerGroupNetworkPolicyRules(ApiStruct, frozen=True, kw_only=True):
+    """Rules of one worker group, in place of those of all workers."""
+
+    group_name: Annotated[str, Api(keep=True)] = ""
+    ingress_rules: list[NetworkPolicyIngressRule] | None = None
+    egress_rules: list[NetworkPolicyEgressRule] | None = None
+
+
+class NetworkPolicyConfig(ApiStruct, frozen=True, kw_only=True):
+    """Who may talk to the pods of a cluster."""
+
+    mode: Annotated[str | None, Api(enum=("DenyAll", "DenyAllIngress", "DenyAllEgress"), default="DenyAll")] = None
+    head: NetworkPolicyRules | None = None
+    worker: NetworkPolicyRules | None = None
+    worker_groups: Annotated[list[WorkerGroupNetworkPolicyRules] | None, Api(keys=("groupName",))] = None
+
+
+class TlsOptions(ApiStruct, frozen=True, kw_only=True):
+    """Mutual TLS between Ray processes."""
+
+    enabled: bool | None = None
+
+
+class IngressOptions(ApiStruct, frozen=True, kw_only=True):
+    """How the dashboard's ingress is shaped."""
+
+    host: str | None = None
+    path: str | None = None
+    path_type: Annotated[str | None, Api(enum=("Exact", "Prefix", "ImplementationSpecific"))] = None
+    tls: list[IngressTls] | None = None
+
+
+class HeadGroupSpec(ApiStruct, frozen=True, kw_only=True):
+    """The head pod."""
+
+    template: Annotated[PodTemplate, Api(keep=True)] = msgspec.field(default_factory=dict[str, Any])
+    head_service: ServiceTemplate | None = None
+    enable_ingress: bool | None = None
+    ingress_options: IngressOptions | None = None
+    resources: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+    ray_start_params: Annotated[dict[str, str] | None, Api(keep=True, optional=True)] = None
+    service_type: str = ""
+
+
+class ScaleStrategy(ApiStruct, frozen=True, kw_only=True):
+    """Which pods go first when a group shrinks."""
+
+    workers_to_delete: list[str] | None = None
+
+
+class WorkerGroupSpec(ApiStruct, frozen=True, kw_only=True):
+    """A group of equal workers."""
+
+    suspend: bool | None = None
+    group_name: Annotated[str, Api(keep=True)] = ""
+    replicas: Annotated[int | None, Api(default=0)] = None
+    min_replicas: Annotated[int | None, Api(keep=True, default=0)] = None
+    max_replicas: Annotated[int | None, Api(keep=True, default=2147483647)] = None
+    idle_timeout_seconds: int | None = None
+    priority: Annotated[int | None, Api(default=0)] = None
+    resources: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+    ray_start_params: Annotated[dict[str, str] | None, Api(keep=True, optional=True)] = None
+    template: Annotated[PodTemplate, Api(keep=True)] = msgspec.field(default_factory=dict[str, Any])
+    scale_strategy: ScaleStrategy = ScaleStrategy()
+    num_of_hosts: Annotated[int, Api(default=1)] = 0
+
+
+class RayClusterSpec(ApiStruct, frozen=True, kw_only=True):
+    """What a RayCluster should be."""
+
+    upgrade_strategy: UpgradeStrategy | None = None
+    auth_options: AuthOptions | None = None
+    suspend: bool | None = None
+    managed_by: Annotated[str | None, MANAGED_BY] = None
+    autoscaler_options: AutoscalerOptions | None = None
+    head_service_annotations: dict[str, str] | None = None
+    enable_in_tree_autoscaling: bool | None = None
+    gcs_fault_tolerance_options: GcsFaultToleranceOptions | None = None
+    history_server_options: HistoryServerOptions | None = None
+    network_policy: NetworkPolicyConfig | None = None
+    tls_options: TlsOptions | None = None
+    head_group_spec: Annotated[HeadGroupSpec, Api(keep=True)] = HeadGroupSpec()
+    ray_version: str = ""
+    worker_group_specs: list[WorkerGroupSpec] | None = None
+
+
+class HeadInfo(ApiStruct, frozen=True, kw_only=True):
+    """Where the head is."""
+
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    service_ip: str = msgspec.field(default="", name="serviceIP")
+    pod_name: str = ""
+    service_name: str = ""
+
+
+def _no_quantity() -> QuantityText:
+    """Return the zero that is always written: `omit_defaults` passes over factories."""
+    return "0"
+
+
+def _no_head() -> HeadInfo:
+    return HeadInfo()
+
+
+class RayClusterStatus(ApiStruct, frozen=True, kw_only=True):
+    """What a RayCluster is. The four quantities and `head` are written even when empty."""
+
+    state: str = ""
+    desired_cpu: QuantityText = msgspec.field(default_factory=_no_quantity, name="desiredCPU")
+    desired_memory: QuantityText = msgspec.field(default_factory=_no_quantity)
+    desired_gpu: QuantityText = msgspec.field(default_factory=_no_quantity, name="desiredGPU")
+    desired_tpu: QuantityText = msgspec.field(default_factory=_no_quantity, name="desiredTPU")
+    last_update_time: Annotated[Time | None, Api(nullable=True)] = None
+    state_transition_times: dict[str, Time] | None = None
+    endpoints: dict[str, str] | None = None
+    head: HeadInfo = msgspec.field(default_factory=_no_head)
+    reason: str = ""
+    conditions: Conditions = []  # noqa: RUF012 - msgspec copies it
+    ready_worker_replicas: int = 0
+    available_worker_replicas: int = 0
+    desired_worker_replicas: int = 0
+    min_worker_replicas: int = 0
+    max_worker_replicas: int = 0
+    observed_generation: Int64 = 0
+
+
+class RayCluster(msgspec.Struct, frozen=True, kw_only=True, rename="camel", dict=True):
+    """A RayCluster as read. `spec` is decoded when first asked for, so that an odd one fails where it is used, not where it arrives."""
+
+    metadata: ObjectMeta
+    spec_json: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"{}"), name="spec")
+    status: RayClusterStatus = RayClusterStatus()
+
+    @cached_property
+    def spec(self) -> RayClusterSpec:
+        """The typed view of the spec; raises msgspec.ValidationError, which names the field."""
+        return msgspec.json.decode(self.spec_json, type=RayClusterSpec, strict=False)
+
+    @cached_property
+    def raw_spec(self) -> Json:
+        """The spec as written: what is hashed and copied. Never change it in place."""
+        return msgspec.json.decode(self.spec_json, type=dict[str, Any])
+
+
+def decode(obj: bytes | str | Mapping[str, Any]) -> RayCluster:
+    """Read a RayCluster from JSON text or from plain data."""
+    return msgspec.json.decode(obj if isinstance(obj, bytes | str) else msgspec.json.encode(obj), type=RayCluster)

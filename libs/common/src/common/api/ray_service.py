@@ -1,0 +1,123 @@
+"""RayService (ray.io/v1), all fields; see `ray_cluster` for how structs, raw specs and the CRD hang together.
+
+Source: RayService specification, sections 2.1 and 2.2.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from common.api.markers import Api
+from common.api.meta import ApiStruct, Conditions, Int64, ObjectMeta, Time
+from common.api.opaque import Json, ServiceTemplate
+from common.api.ray_cluster import MANAGED_BY, RayClusterSpec, RayClusterStatus
+
+API_VERSION: Final = "ray.io/v1"
+KIND: Final = "RayService"
+
+
+class ClusterUpgradeOptions(ApiStruct, frozen=True, kw_only=True):
+    """How fast an incremental upgrade moves, and through which gateway."""
+
+    max_surge_percent: Annotated[int | None, Api(default=100)] = None
+    step_size_percent: Annotated[int | None, Api(keep=True)] = None
+    interval_seconds: Annotated[int | None, Api(keep=True)] = None
+    gateway_class_name: Annotated[str, Api(keep=True)] = ""
+
+
+class ServiceUpgradeStrategy(ApiStruct, frozen=True, kw_only=True):
+    """What happens when the cluster spec changes."""
+
+    type: str | None = None
+    cluster_upgrade_options: ClusterUpgradeOptions | None = None
+
+
+class RayServiceSpec(ApiStruct, frozen=True, kw_only=True):
+    """What a RayService should be."""
+
+    ray_cluster_deletion_delay_seconds: Annotated[int | None, Api(minimum=0)] = None
+    service_unhealthy_second_threshold: int | None = None
+    deployment_unhealthy_second_threshold: int | None = None
+    serve_service: ServiceTemplate | None = None
+    upgrade_strategy: ServiceUpgradeStrategy | None = None
+    managed_by: Annotated[str | None, MANAGED_BY] = None
+    serve_config_v2: str = msgspec.field(default="", name="serveConfigV2")
+    ray_cluster_config: Annotated[RayClusterSpec, Api(keep=True)] = RayClusterSpec()
+    exclude_head_pod_from_serve_svc: bool = False
+    suspend: bool = False
+
+
+class ServeDeploymentStatus(ApiStruct, frozen=True, kw_only=True):
+    """A deployment, in Ray Serve's words."""
+
+    status: str = ""
+    message: str = ""
+
+
+class AppStatus(ApiStruct, frozen=True, kw_only=True):
+    """An application, in Ray Serve's words."""
+
+    deployments: dict[str, ServeDeploymentStatus] | None = msgspec.field(default=None, name="serveDeploymentStatuses")
+    status: str = ""
+    message: str = ""
+
+
+def _no_cluster_status() -> RayClusterStatus:
+    return RayClusterStatus()
+
+
+class ClusterServiceStatus(ApiStruct, frozen=True, kw_only=True):
+    """One of the two clusters of a service; `rayClusterStatus` is written even when empty."""
+
+    applications: dict[str, AppStatus] | None = msgspec.field(default=None, name="applicationStatuses")
+    target_capacity: int | None = None
+    traffic_routed_percent: int | None = None
+    last_traffic_migrated_time: Time | None = None
+    ray_cluster_name: str = ""
+    ray_cluster_status: RayClusterStatus = msgspec.field(default_factory=_no_cluster_status)
+
+
+def _no_service_status() -> ClusterServiceStatus:
+    return ClusterServiceStatus()
+
+
+class RayServiceStatus(ApiStruct, frozen=True, kw_only=True):
+    """What a RayService is. Both clusters are written even when there is none."""
+
+    conditions: Conditions = []  # noqa: RUF012 - msgspec copies it
+    last_update_time: Time | None = None
+    service_status: str = ""
+    active_service_status: ClusterServiceStatus = msgspec.field(default_factory=_no_service_status)
+    pending_service_status: ClusterServiceStatus = msgspec.field(default_factory=_no_service_status)
+    num_serve_endpoints: int = 0
+    observed_generation: Int64 = 0
+
+
+class RayService(msgspec.Struct, frozen=True, kw_only=True, rename="camel", dict=True):
+    """A RayService as read; like `ray_cluster.RayCluster`, its spec is decoded when first asked for."""
+
+    metadata: ObjectMeta
+    spec_json: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"{}"), name="spec")
+    status: RayServiceStatus = RayServiceStatus()
+
+    @cached_property
+    def spec(self) -> RayServiceSpec:
+        """The typed view of the spec; raises msgspec.ValidationError, which names the field."""
+        return msgspec.json.decode(self.spec_json, type=RayServiceSpec, strict=False)
+
+    @cached_property
+    def raw_spec(self) -> Json:
+        """The spec as written. Never change it in place."""
+        return msgspec.json.decode(self.spec_json, type=dict[str, Any])
+
+    @property
+    def raw_cluster_config(self) -> Json:
+        """`spec.rayClusterConfig` as written: what is hashed, and copied into RayClusters. Never change it in place."""
+        return self.raw_spec.get("rayClusterConfig") or {}
+
+
+def decode(obj: bytes | str | Mapping[str, Any]) -> RayService:
+    """Read a RayService from JSON text or from plain data."""
+    return msgspec.json.decode(obj if isinstance(obj, bytes | str) else msgspec.json.encode(obj), type=RayService)

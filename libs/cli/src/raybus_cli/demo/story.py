@@ -1,0 +1,167 @@
+"""The demo's steps, in order; each can be repeated, so a second run is quick."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from common import errors
+from common.kube.client import KubeClient
+from raybus_cli.demo import tally
+from raybus_cli.demo.kubectl import Kubectl
+from raybus_cli.demo.receipt import Phase, Receipt
+from raybus_cli.demo.tally import Window
+from raybus_cli.demo.view import Frame, View
+from raybus_cli.demo.watching import LOAD_POD, NAMESPACE, RAYBUS_NAMESPACE, SERVICE, Watcher
+from raybus_cli.demo.world import World
+
+SHARE_OVER = 3.0
+"""Seconds of answers that the live view's share is reckoned from."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run is to show."""
+
+    manifests: Path
+    """The checkout's `deploy` folder."""
+    least_requests: int = 3000
+    rate: float = 40.0
+    before_seconds: float = 8.0
+    after_seconds: float = 5.0
+    patience: float = 300.0
+    """Seconds that a cluster may take to be ready, or an old one to go."""
+
+
+class Story:
+    """One run of the demo on a cluster that is up."""
+
+    def __init__(self, plan: Plan, kubectl: Kubectl, kube: KubeClient, view: View) -> None:
+        self._plan = plan
+        self._kubectl = kubectl
+        self._view = view
+        self._started = time.monotonic()
+        self._step = ""
+        self.steps: list[Phase] = []
+        self._window = Window()
+        self._watch = Watcher(kube, on_look=self._draw)
+
+    async def install(self) -> None:
+        """Put raybus on the cluster and wait until each of its pods is ready."""
+        with self._stepping("install raybus"):
+            await self._kubectl.run("apply", "-k", str(self._plan.manifests / "overlays/local"))
+            await self._watch.wait("raybus getting ready", _raybus_is_ready, patience=self._plan.patience)
+
+    async def serve(self) -> None:
+        """Start version 1, without anything of an earlier run."""
+        with self._stepping("remove an earlier run"):
+            await self._kubectl.run(
+                "delete", "rayservice,pod", "-n", NAMESPACE, SERVICE, LOAD_POD, "--ignore-not-found", "--wait=false"
+            ) if await self._has_namespace() else None
+            await self._watch.wait("an earlier run going away", _is_empty, patience=self._plan.patience)
+        with self._stepping("version 1 gets ready"):
+            await self._kubectl.run("apply", "-k", str(self._plan.manifests / "demo/v1"))
+            await self._watch.wait("version 1 getting ready", _serves, patience=self._plan.patience)
+
+    async def upgrade(self) -> Receipt:
+        """Upgrade to version 2 under load until the old cluster is gone."""
+        async with asyncio.TaskGroup() as group:
+            await self._start_load()
+            reading = group.create_task(self._watch.read_load(self._kubectl))
+            problem: str | None = None
+            old = self._watch.world.active
+            try:
+                await self._upgrade_under_load(old)
+            except errors.RaybusError as failure:
+                problem = str(failure)
+            await self._stop_load()
+            await reading
+        figures = tally.count(self._watch.answers, self._window)
+        if problem is None and figures.requests < self._plan.least_requests:
+            problem = f"only {figures.requests} requests were sent; {self._plan.least_requests} were wanted"
+        return Receipt(
+            ok=problem is None and figures.failed == 0,
+            problem=problem,
+            service=f"{NAMESPACE}/{SERVICE}",
+            old_cluster=old,
+            new_cluster=self._watch.world.active,
+            traffic=figures,
+            steps=self.steps,
+        )
+
+    async def _upgrade_under_load(self, old: str) -> None:
+        with self._stepping("load on version 1"):
+            await self._watch.wait("the first answer", lambda _: bool(self._watch.answers), patience=60)
+            await self._watch.rest(self._plan.before_seconds)
+        with self._stepping("version 2 gets ready, traffic moves"):
+            self._window = Window(began=time.time())  # noqa: TID251  (compared with the load's own wall clock)
+            await self._kubectl.run("apply", "-k", str(self._plan.manifests / "demo/v2"))
+            await self._watch.wait("version 2 taking over", lambda w: _has_moved(w, old), patience=self._plan.patience)
+        with self._stepping("the old cluster goes"):
+            await self._watch.wait("the old cluster going", lambda w: _is_gone(w, old), patience=self._plan.patience)
+            self._window = msgspec.structs.replace(self._window, ended=time.time())  # noqa: TID251  (as above)
+        with self._stepping("load on version 2"):
+            await self._watch.rest(self._plan.after_seconds)
+            missing = self._plan.least_requests - len(self._watch.answers)
+            await self._watch.rest(max(0.0, missing / self._plan.rate))
+
+    async def _start_load(self) -> None:
+        with self._stepping("start the load"):
+            await self._kubectl.run("apply", "-k", str(self._plan.manifests / "demo/load"))
+            await self._kubectl.run("wait", "-n", NAMESPACE, "--for=condition=Ready", f"pod/{LOAD_POD}", "--timeout=120s")
+
+    async def _stop_load(self) -> None:
+        await self._kubectl.run("delete", "pod", "-n", NAMESPACE, LOAD_POD, "--wait=false", "--ignore-not-found")
+
+    async def _has_namespace(self) -> bool:
+        return bool(await self._kubectl.run("get", "namespace", NAMESPACE, "--ignore-not-found", "-o", "name"))
+
+    @contextmanager
+    def _stepping(self, name: str) -> Iterator[None]:
+        self._step = name
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.steps.append(Phase(name=name, seconds=round(time.monotonic() - began, 1)))
+
+    def _draw(self, watch: Watcher) -> None:
+        now = time.time()  # noqa: TID251  (compared with the load's own wall clock)
+        self._view.draw(
+            Frame(
+                step=self._step,
+                elapsed=time.monotonic() - self._started,
+                world=watch.world,
+                share=tally.share(watch.answers, since=now - SHARE_OVER),
+                figures=tally.count(watch.answers, self._window),
+            )
+        )
+
+
+Holds = Callable[[World], bool]
+
+
+def _raybus_is_ready(world: World) -> bool:
+    running = [pod for pod in world.raybus if pod.status.phase != "Succeeded"]
+    return len(running) >= 5 and all(pod.is_running_and_ready for pod in running)
+
+
+def _is_empty(world: World) -> bool:
+    return world.service is None and not world.clusters and not world.pods
+
+
+def _serves(world: World) -> bool:
+    return world.service is not None and world.service.is_ready and not world.service.is_upgrading and bool(world.active)
+
+
+def _has_moved(world: World, old: str) -> bool:
+    return bool(world.active) and world.active != old and not world.pending
+
+
+def _is_gone(world: World, old: str) -> bool:
+    return old not in world.clusters and not any(pod.metadata.labels.get("ray.io/cluster") == old for pod in world.pods)
+
+
+__all__ = ["RAYBUS_NAMESPACE", "Plan", "Story"]

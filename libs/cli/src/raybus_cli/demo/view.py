@@ -1,0 +1,100 @@
+"""The live view: clusters, pods, share of answers by version, failed requests; plain lines where there is no terminal."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from raybus_cli.demo import world as worlds
+from raybus_cli.demo.tally import Figures
+from raybus_cli.demo.world import World
+
+BAR: Final = 30
+PLAIN_EVERY: Final = 4.0
+"""Seconds between plain lines, so that nothing stands still for five."""
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True):
+    """All that one picture shows."""
+
+    step: str
+    elapsed: float
+    world: World
+    share: dict[str, float]
+    figures: Figures
+
+
+class View:
+    """Draws frames on standard error, so that standard output stays for the receipt."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._live: Live | None = None
+        self._last_line = -PLAIN_EVERY
+
+    @contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Keep the picture on the screen while the block runs."""
+        if not self._console.is_terminal:
+            yield
+            return
+        with Live(console=self._console, refresh_per_second=4, transient=True) as live:
+            self._live = live
+            try:
+                yield
+            finally:
+                self._live = None
+
+    def draw(self, frame: Frame) -> None:
+        """Show a frame."""
+        if self._live is not None:
+            self._live.update(picture(frame))
+        elif frame.elapsed - self._last_line >= PLAIN_EVERY:
+            self._last_line = frame.elapsed
+            print(line(frame), file=sys.stderr, flush=True)
+
+
+def line(frame: Frame) -> str:
+    """Return a frame as one plain line."""
+    share = ", ".join(f"version {version} {100 * part:.0f} %" for version, part in frame.share.items()) or "no answers yet"
+    clusters = ", ".join(f"{name} {frame.world.role(name)}" for name in frame.world.clusters) or "no cluster"
+    return (
+        f"{frame.elapsed:6.1f} s  {frame.step}: {share}; "
+        f"{frame.figures.requests} requests, {frame.figures.failed} failed; {clusters}"
+    )
+
+
+def picture(frame: Frame) -> RenderableType:
+    """Return a frame as a picture for a terminal."""
+    head = Text(f"{frame.step}  {frame.elapsed:.0f} s", style="bold")
+    failed = Text(
+        f"{frame.figures.requests} requests, {frame.figures.failed} failed, {frame.figures.retried} retried",
+        style="red" if frame.figures.failed else "green",
+    )
+    return Group(head, _shares(frame), _pods(frame), failed)
+
+
+def _shares(frame: Frame) -> RenderableType:
+    lines = Text()
+    for version, part in frame.share.items():
+        filled = round(BAR * part)
+        lines.append(f"version {version} ")
+        lines.append("█" * filled, style="cyan")
+        lines.append("░" * (BAR - filled) + f" {100 * part:3.0f} %\n")
+    return lines
+
+
+def _pods(frame: Frame) -> Table:
+    table = Table("cluster", "role", "pod", "state")
+    for pod in frame.world.pods:
+        cluster = pod.metadata.labels.get("ray.io/cluster", "")
+        table.add_row(cluster, frame.world.role(cluster), pod.metadata.name, worlds.pod_state(pod))
+    for pod in frame.world.raybus:
+        table.add_row("", "raybus", pod.metadata.name, worlds.pod_state(pod))
+    return table

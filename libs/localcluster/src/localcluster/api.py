@@ -1,0 +1,185 @@
+"""A small client of the Kubernetes API for setting clusters up: readiness, server-side apply, waiting for a condition.
+
+It needs no kubectl. Kinds are looked up in the API's own discovery, so it applies whatever a manifest holds.
+"""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import httpx
+import msgspec
+import yaml
+
+from localcluster.errors import ClusterError
+from localcluster.kubeconfig import Access
+
+Document = dict[str, Any]
+"""A Kubernetes object as JSON; we pass it through."""
+
+FIELD_MANAGER = "raybus-localcluster"
+
+_POLL_SECONDS = 0.05
+
+
+class Api:
+    """One API server, as one user."""
+
+    def __init__(self, access: Access) -> None:
+        context = ssl.create_default_context(cadata=access.ca.decode())
+        self._http = httpx.AsyncClient(
+            base_url=access.server,
+            headers={"authorization": f"Bearer {access.token}"},
+            verify=context,
+            timeout=httpx.Timeout(10, connect=2),
+            trust_env=False,
+        )
+        self._resources: dict[str, dict[str, tuple[str, bool]]] = {}
+
+    async def __aenter__(self) -> "Api":
+        """Open the connections."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def get(self, path: str) -> Document | None:
+        """Read one object or list; None where there is none, or no server."""
+        try:
+            response = await self._http.get(path)
+        except httpx.TransportError:
+            return None
+        return response.json() if response.is_success else None
+
+    async def is_ready(self) -> bool:
+        """Tell whether the API server says that it is ready."""
+        try:
+            response = await self._http.get("/readyz")
+        except httpx.TransportError:
+            return False
+        return response.is_success
+
+    async def wait_for(self, what: str, path: str, holds: Callable[[Document], bool], *, patience: float) -> Document:
+        """Read until `holds`; a cluster that does not get there in time is an error that names `what`."""
+        deadline = time.monotonic() + patience
+        while True:
+            document = await self.get(path)
+            if document is not None and holds(document):
+                return document
+            if time.monotonic() > deadline:
+                raise ClusterError(f"{what} did not happen within {patience:.0f} s; see the cluster's logs")
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def apply(self, document: Document, *, patience: float = 20) -> Document:
+        """Apply one object on the server's side; retry while its kind or namespace is only about to exist."""
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                response = await self._send(document)
+            except httpx.TransportError as error:
+                complaint = str(error) or type(error).__name__
+            else:
+                if response.is_success:
+                    return response.json()
+                complaint = _complaint(response)
+            if time.monotonic() > deadline:
+                raise ClusterError(f"cannot apply {document['kind']} {document['metadata']['name']}: {complaint}")
+            await asyncio.sleep(0.1)
+
+    async def create(self, path: str, document: Document) -> Document:
+        """Post an object (TokenRequest and the like)."""
+        response = await self._http.post(path, json=document)
+        if not response.is_success:
+            raise ClusterError(f"cannot create {document['kind']} at {path}: {_complaint(response)}")
+        return response.json()
+
+    async def patch_status(self, path: str, patch: Document) -> None:
+        """Merge into the status of an object."""
+        headers = {"content-type": "application/merge-patch+json"}
+        response = await self._http.patch(f"{path}/status", json=patch, headers=headers)
+        response.raise_for_status()
+
+    async def apply_definitions(self, definitions: Sequence[Document], *, patience: float = 30) -> None:
+        """Apply CustomResourceDefinitions, all at once, and wait until the API serves them."""
+        async with asyncio.TaskGroup() as group:
+            for definition in definitions:
+                group.create_task(self._define(definition, patience=patience))
+
+    async def _define(self, definition: Document, *, patience: float) -> None:
+        name: str = definition["metadata"]["name"]
+        await self.apply(definition)
+        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+        await self.wait_for(f"establishing the definition {name}", path, _is_established, patience=patience)
+
+    async def _send(self, document: Document) -> httpx.Response:
+        path = await self._path(document)
+        return await self._http.patch(
+            path,
+            params={"fieldManager": FIELD_MANAGER, "force": "true"},
+            content=msgspec.json.encode(document),  # every JSON text is YAML too
+            headers={"content-type": "application/apply-patch+yaml"},
+        )
+
+    async def _path(self, document: Document) -> str:
+        version: str = document["apiVersion"]
+        base = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        plural, namespaced = await self._resource(base, document["kind"])
+        metadata = document["metadata"]
+        middle = f"/namespaces/{metadata.get('namespace', 'default')}" if namespaced else ""
+        return f"{base}{middle}/{plural}/{metadata['name']}"
+
+    async def _resource(self, base: str, kind: str) -> tuple[str, bool]:
+        if kind not in self._resources.get(base, {}):
+            listing = await self.get(base)
+            if listing is None:
+                raise httpx.TransportError(f"the API does not serve {base.split('/', 2)[-1]}")
+            self._resources[base] = {
+                entry["kind"]: (entry["name"], entry["namespaced"])
+                for entry in listing["resources"]
+                if "/" not in entry["name"]
+            }
+        try:
+            return self._resources[base][kind]
+        except KeyError:
+            raise httpx.TransportError(f"the API does not serve {kind} in {base.split('/', 2)[-1]}") from None
+
+
+def read_manifests(folder: Path, *, kind: str | None = None) -> list[Document]:
+    """Read the objects of every YAML file in a folder; Helm's conditional lines (`{{ … }}`) are skipped."""
+    documents: list[Document] = []
+    for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
+        text = "".join(line for line in path.read_text().splitlines(keepends=True) if not line.startswith("{{"))
+        try:
+            parsed: list[Any] = list(yaml.load_all(text, Loader=_LOADER))
+        except yaml.YAMLError as error:
+            raise ClusterError(f"{path} is not YAML: {error}") from error
+        documents += [document for document in parsed if isinstance(document, dict)]
+    return [document for document in documents if kind is None or document.get("kind") == kind]
+
+
+def condition(kind: str, status: str = "True") -> Callable[[Mapping[str, Any]], bool]:
+    """Return the question whether an object carries this condition with this status."""
+
+    def holds(document: Mapping[str, Any]) -> bool:
+        conditions: list[Mapping[str, Any]] = document.get("status", {}).get("conditions") or []
+        return any(entry["type"] == kind and entry["status"] == status for entry in conditions)
+
+    return holds
+
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_is_established = condition("Established")
+
+
+def _complaint(response: httpx.Response) -> str:
+    try:
+        return str(response.json()["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP {response.status_code}"

@@ -1,0 +1,54 @@
+"""Finds the programs of a cluster: given ones first, then the cache, else built from source once.
+
+Order: `KUBEBUILDER_ASSETS` (program by program), the cache folder of this version set, the builder. Nothing is taken from
+PATH: a stray program of another version would make runs differ from machine to machine.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from localcluster import build
+from localcluster.progress import Progress
+from localcluster.settings import Settings
+
+CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager")
+SIMULATED_NODES = ("kwok", "kwok-stages")
+NODE = (*CONTROL_PLANE, "kube-scheduler", "kubelet", "kube-proxy", "kubectl", "coredns")
+GATEWAY = ("envoy-gateway", "gateway-crds")
+
+
+class Binaries(msgspec.Struct, frozen=True, kw_only=True):
+    """Where each program (or folder of manifests) lies."""
+
+    paths: dict[str, Path]
+
+    def path(self, name: str) -> Path:
+        """Return the path of one program."""
+        return self.paths[name]
+
+    def argv0(self, name: str) -> str:
+        """Return what stands first on the program's command line."""
+        return str(self.paths[name])
+
+
+def locate(names: Sequence[str], settings: Settings) -> tuple[dict[str, Path], list[str]]:
+    """Return what is there already, and the names of what has to be built."""
+    folders = [folder for folder in (settings.assets, settings.binary_cache) if folder is not None]
+    found: dict[str, Path] = {}
+    for name in names:
+        for folder in folders:
+            if (folder / name).exists():
+                found[name] = folder / name
+                break
+    return found, [name for name in names if name not in found]
+
+
+async def obtain(names: Sequence[str], settings: Settings, progress: Progress) -> Binaries:
+    """Return these programs, building what is missing into the cache."""
+    _, missing = locate(names, settings)
+    if missing:
+        await build.build(missing, settings, progress)
+    found, _ = locate(names, settings)
+    return Binaries(paths=found)

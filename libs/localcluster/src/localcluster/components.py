@@ -1,0 +1,158 @@
+"""The command line of each Kubernetes program: pure, the same for the loopback control plane and for the whole node.
+
+Flags are those of Kubernetes 1.34 (`versions.KUBERNETES`); each that differs from the default says why.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from localcluster.binaries import Binaries
+from localcluster.pki import Pki
+
+SERVICE_RANGE = "10.96.0.0/16"
+POD_RANGE = "10.244.0.0/16"
+DNS_ADDRESS = "10.96.0.10"
+API_SERVICE_ADDRESS = "10.96.0.1"
+CLUSTER_DOMAIN = "cluster.local"
+
+AUDIT_POLICY = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"
+
+
+class Ports(msgspec.Struct, frozen=True, kw_only=True):
+    """The TCP ports of a control plane."""
+
+    api: int
+    etcd: int
+    etcd_peer: int
+    controller_manager: int
+    scheduler: int
+    kwok: int
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the command lines of one control plane depend on."""
+
+    binaries: Binaries
+    work: Path
+    pki: Pki
+    host: str
+    """The address that the API server listens on and advertises."""
+    ports: Ports
+    audit: bool = False
+    node_authorizer: bool = False
+
+    def kubeconfig(self, component: str) -> Path:
+        """Return where a component's own kubeconfig lies."""
+        return self.work / f"{component}.kubeconfig"
+
+    def log(self, component: str) -> Path:
+        """Return where a component's output goes."""
+        return self.work / "logs" / f"{component}.log"
+
+
+def etcd(place: Place) -> list[str]:
+    """Return etcd's command line: one member, on loopback, without fsync (nothing here outlives the cluster)."""
+    client = f"http://127.0.0.1:{place.ports.etcd}"
+    peer = f"http://127.0.0.1:{place.ports.etcd_peer}"
+    return [
+        place.binaries.argv0("etcd"),
+        f"--data-dir={place.work / 'etcd'}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=default={peer}",
+        "--unsafe-no-fsync",
+        "--log-level=error",
+    ]
+
+
+def api_server(place: Place) -> list[str]:
+    """Return the API server's command line: RBAC and ServiceAccount admission on, as in production."""
+    pki = place.pki
+    flags = [
+        f"--etcd-servers=http://127.0.0.1:{place.ports.etcd}",
+        f"--bind-address={place.host}",
+        f"--advertise-address={place.host}",
+        f"--secure-port={place.ports.api}",
+        f"--tls-cert-file={pki.certificate('apiserver')}",
+        f"--tls-private-key-file={pki.key('apiserver')}",
+        f"--client-ca-file={pki.ca}",
+        f"--token-auth-file={pki.token_file}",
+        f"--authorization-mode={'Node,RBAC' if place.node_authorizer else 'RBAC'}",
+        f"--service-cluster-ip-range={SERVICE_RANGE}",
+        f"--service-account-key-file={pki.public_key}",
+        f"--service-account-signing-key-file={pki.key('service-accounts')}",
+        f"--service-account-issuer=https://kubernetes.default.svc.{CLUSTER_DOMAIN}",
+        f"--kubelet-certificate-authority={pki.ca}",
+        f"--kubelet-client-certificate={pki.certificate('apiserver-to-kubelet')}",
+        f"--kubelet-client-key={pki.key('apiserver-to-kubelet')}",
+        "--kubelet-preferred-address-types=InternalIP",
+        "--allow-privileged=true",
+        # Scale tests post thousands of objects at once; fairness queues would measure themselves.
+        "--enable-priority-and-fairness=false",
+        "--max-requests-inflight=3000",
+        "--max-mutating-requests-inflight=1000",
+    ]
+    if place.node_authorizer:
+        flags.append("--enable-admission-plugins=NodeRestriction")
+    if place.audit:
+        flags += [f"--audit-policy-file={place.work / 'audit.yaml'}", f"--audit-log-path={place.work / 'audit.log'}"]
+    return [place.binaries.argv0("kube-apiserver"), *flags]
+
+
+def controller_manager(place: Place, *, simulated_nodes: bool) -> list[str]:
+    """Return the controller-manager's command line; simulated nodes never lose their pods for want of a heartbeat."""
+    pki = place.pki
+    config = place.kubeconfig("controller-manager")
+    controllers = "*,-taint-eviction-controller" if simulated_nodes else "*"
+    return [
+        place.binaries.argv0("kube-controller-manager"),
+        f"--kubeconfig={config}",
+        f"--authentication-kubeconfig={config}",
+        f"--authorization-kubeconfig={config}",
+        "--leader-elect=false",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={place.ports.controller_manager}",
+        f"--cert-dir={place.work / 'controller-manager-certs'}",
+        f"--service-account-private-key-file={pki.key('service-accounts')}",
+        # The CA that pods find as kube-root-ca.crt.
+        f"--root-ca-file={pki.ca}",
+        "--use-service-account-credentials=false",
+        f"--controllers={controllers}",
+        "--kube-api-qps=1000",
+        "--kube-api-burst=2000",
+        "--concurrent-gc-syncs=50",
+    ]
+
+
+def scheduler(place: Place) -> list[str]:
+    """Return the scheduler's command line."""
+    config = place.kubeconfig("scheduler")
+    return [
+        place.binaries.argv0("kube-scheduler"),
+        f"--kubeconfig={config}",
+        f"--authentication-kubeconfig={config}",
+        f"--authorization-kubeconfig={config}",
+        "--leader-elect=false",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={place.ports.scheduler}",
+        f"--cert-dir={place.work / 'scheduler-certs'}",
+        "--kube-api-qps=2000",
+        "--kube-api-burst=4000",
+    ]
+
+
+def kwok(place: Place, stages: Sequence[Path]) -> list[str]:
+    """Return kwok's command line: it plays the kubelet of every node."""
+    configs = [f"--config={stage}" for stage in stages]
+    return [
+        place.binaries.argv0("kwok"),
+        f"--kubeconfig={place.kubeconfig('kwok')}",
+        "--manage-all-nodes=true",
+        "--node-lease-duration-seconds=40",
+        f"--server-address=127.0.0.1:{place.ports.kwok}",
+        *configs,
+    ]

@@ -1,0 +1,199 @@
+"""A real control plane on loopback for tests: etcd, kube-apiserver, kube-controller-manager; ready in 2 to 3 seconds.
+
+    async with ControlPlane.started(tmp_path, crds=Path("deploy/crds")) as cp:
+        ...  # cp.kubeconfig is cluster-admin
+
+Rule: it leaves nothing behind. The kernel kills its programs when the test process dies in whatever way.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from localcluster import binaries, bootstrap, components, kubeconfig, pki, ports, processes
+from localcluster.api import Api, Document
+from localcluster.binaries import Binaries
+from localcluster.bootstrap import Options
+from localcluster.components import Place, Ports
+from localcluster.errors import ClusterError
+from localcluster.kubeconfig import Access
+from localcluster.processes import Spawned
+from localcluster.progress import Progress
+from localcluster.settings import Settings
+
+_ATTEMPTS = 3
+"""Between choosing a free port and binding it another program may take it; then others are chosen."""
+
+_STOP_PATIENCE = 2.0
+_LOOPBACK = "127.0.0.1"
+
+
+class ControlPlane:
+    """A running control plane."""
+
+    def __init__(self, place: Place, options: Options, *, dies_with_us: bool = True) -> None:
+        self._place = place
+        self._options = options
+        self._dies_with_us = dies_with_us
+        self._processes: dict[str, Spawned] = {}
+        self._access = Access(
+            server=f"https://{place.host}:{place.ports.api}",
+            ca=place.pki.ca.read_bytes(),
+            token=place.pki.tokens["admin"],
+        )
+
+    @classmethod
+    @asynccontextmanager
+    async def started(
+        cls,
+        workdir: Path,
+        *,
+        crds: Path | None = None,
+        binaries: Binaries | None = None,
+        scheduler: bool = False,
+        kwok_nodes: int = 0,
+        audit: bool = False,
+    ) -> "AsyncGenerator[ControlPlane]":
+        """Run a control plane for the length of a `with` block, its files under `workdir`."""
+        options = Options(crds=crds, scheduler=scheduler, simulated_nodes=kwok_nodes)
+        programs = binaries or await obtain(options, Settings.from_environment(), Progress.to_stderr())
+        control_plane = await launch(workdir, programs, options, audit=audit)
+        try:
+            yield control_plane
+        finally:
+            await control_plane.stop()
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The kubeconfig of the cluster's administrator."""
+        return self._place.kubeconfig("admin")
+
+    @property
+    def server(self) -> str:
+        """The URL of the API server."""
+        return self._access.server
+
+    @property
+    def access(self) -> Access:
+        """Server, CA and token of the administrator, for clients that take no kubeconfig."""
+        return self._access
+
+    @property
+    def audit_log(self) -> Path:
+        """Where the API server writes one JSON line per request (only with `audit=True`)."""
+        return self._place.work / "audit.log"
+
+    @property
+    def running(self) -> Sequence[Spawned]:
+        """The programs of this control plane."""
+        return list(self._processes.values())
+
+    def api(self) -> Api:
+        """Return a client with the administrator's rights; close it after use (`async with`)."""
+        return Api(self._access)
+
+    async def start(self) -> None:
+        """Start all programs and wait until objects and pods can be made."""
+        bootstrap.prepare(self._place)
+        async with self.api() as api:
+            await bootstrap.start_api(self._place, api, self._start)
+            await bootstrap.start_controllers(self._place, api, self._start, self._options)
+        bootstrap.check_running(self.running)
+
+    async def restart_api_server(self) -> None:
+        """End the API server and start it again on the same port: every watch breaks, nothing is lost."""
+        await self.stop_api_server()
+        await self.start_api_server()
+
+    async def stop_api_server(self) -> None:
+        """End the API server, as a crash does; `start_api_server` brings it back."""
+        process = self._processes.pop("kube-apiserver")
+        processes.kill(process.identity)
+        await processes.stop([process], patience=_STOP_PATIENCE)
+
+    async def start_api_server(self) -> None:
+        """Start the API server after `stop_api_server`."""
+        process = self._start("kube-apiserver", components.api_server(self._place))
+        async with self.api() as api:
+            await bootstrap.wait_ready(api, [process])
+
+    async def kubeconfig_for_service_account(self, namespace: str, name: str) -> Path:
+        """Write a kubeconfig that acts as a ServiceAccount, which has to exist."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+        async with self.api() as api:
+            answer = await api.create(path, _TOKEN_REQUEST)
+        access = Access(server=self._access.server, ca=self._access.ca, token=answer["status"]["token"])
+        target = self._place.work / f"{namespace}.{name}.kubeconfig"
+        return kubeconfig.write(target, "local", access, namespace=namespace)
+
+    async def stop(self) -> None:
+        """End all programs; it cannot be interrupted half-way."""
+        ending = list(reversed(self._processes.values()))
+        self._processes.clear()
+        for process in ending:
+            # Nothing here is worth an orderly end: the files go with the test.
+            processes.kill(process.identity)
+        await asyncio.shield(processes.stop(ending, patience=_STOP_PATIENCE))
+
+    def _start(self, name: str, argv: Sequence[str]) -> Spawned:
+        process = processes.spawn(name, argv, self._place.log(name), dies_with_us=self._dies_with_us)
+        self._processes[name] = process
+        return process
+
+
+_TOKEN_REQUEST: Document = {
+    "apiVersion": "authentication.k8s.io/v1",
+    "kind": "TokenRequest",
+    "spec": {"expirationSeconds": 3600 * 24},
+}
+
+
+async def obtain(options: Options, settings: Settings, progress: Progress) -> Binaries:
+    """Return the programs that such a control plane needs, building them if this machine has none."""
+    names: list[str] = list(binaries.CONTROL_PLANE)
+    if options.scheduler:
+        names.append("kube-scheduler")
+    if options.simulated_nodes:
+        names += binaries.SIMULATED_NODES
+    return await binaries.obtain(names, settings, progress)
+
+
+async def launch(
+    workdir: Path, programs: Binaries, options: Options, *, audit: bool = False, dies_with_us: bool = True
+) -> ControlPlane:
+    """Start a control plane under `workdir`; who calls this has to stop it."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        control_plane = ControlPlane(_place(workdir, programs, audit=audit), options, dies_with_us=dies_with_us)
+        try:
+            await control_plane.start()
+        except ClusterError as error:
+            await control_plane.stop()
+            if attempt == _ATTEMPTS or "address already in use" not in str(error):
+                raise
+        except BaseException:
+            await control_plane.stop()
+            raise
+        else:
+            return control_plane
+    raise ClusterError("the control plane did not start")
+
+
+def _place(workdir: Path, programs: Binaries, *, audit: bool) -> Place:
+    numbers = ports.free(6)
+    certificates = pki.create(workdir / "pki", addresses=[_LOOPBACK, components.API_SERVICE_ADDRESS], node="kwok-0")
+    return Place(
+        binaries=programs,
+        work=workdir,
+        pki=certificates,
+        host=_LOOPBACK,
+        ports=Ports(
+            api=numbers[0],
+            etcd=numbers[1],
+            etcd_peer=numbers[2],
+            controller_manager=numbers[3],
+            scheduler=numbers[4],
+            kwok=numbers[5],
+        ),
+        audit=audit,
+    )

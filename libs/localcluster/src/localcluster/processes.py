@@ -1,0 +1,209 @@
+"""Starts, names, stops and waits for the programs of a cluster.
+
+Rule: a process is known by its pid *and* its start time, so that a pid which the kernel gave to somebody else is never ours.
+"""
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from localcluster.errors import ClusterError
+
+_STARTTIME_FIELD = 19
+"""Position of `starttime` in /proc/<pid>/stat after the command name (proc(5), field 22)."""
+
+_STATE_FIELD = 0
+
+_KLOG_ERROR = re.compile(r"[EF]\d{4} ")
+
+
+class ProcessId(msgspec.Struct, frozen=True, kw_only=True):
+    """One process of ours, told apart from every later process with the same number."""
+
+    name: str
+    pid: int
+    started: int
+    """Start time in clock ticks since boot; 0 where the system has no /proc."""
+
+
+class Spawned(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that this process started."""
+
+    identity: ProcessId
+    popen: subprocess.Popen[bytes]
+    log: Path
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True):
+    """What a program that ran to its end left."""
+
+    code: int
+    output: str
+    errors: str
+
+
+def spawn(
+    name: str, argv: Sequence[str], log: Path, *, dies_with_us: bool, environment: Mapping[str, str] | None = None
+) -> Spawned:
+    """Start a long-running program in a session of its own, its output in `log`.
+
+    With `dies_with_us` the kernel kills it when this process dies in whatever way (prctl(2), PR_SET_PDEATHSIG). The kernel
+    means the *thread* that started it: call this from the main thread.
+    """
+    command = list(argv)
+    setpriv = shutil.which("setpriv")
+    if dies_with_us and setpriv is not None:
+        command = [setpriv, "--pdeathsig", "KILL", "--", *command]
+    with log.open("ab") as output:
+        try:
+            popen = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=None if environment is None else dict(environment),
+            )
+        except OSError as error:
+            raise ClusterError(f"cannot start {name}: {error}") from error
+    return Spawned(identity=identify(name, popen.pid), popen=popen, log=log)
+
+
+def identify(name: str, pid: int) -> ProcessId:
+    """Return the identity of a process that runs now."""
+    return ProcessId(name=name, pid=pid, started=_start_time(pid) or 0)
+
+
+def is_alive(process: ProcessId) -> bool:
+    """Tell whether this very process still runs; a zombie does not."""
+    fields = _stat(process.pid)
+    if fields is None:
+        return False
+    return fields[_STATE_FIELD] != "Z" and int(fields[_STARTTIME_FIELD]) == process.started
+
+
+def kill(process: ProcessId, signal_number: signal.Signals = signal.SIGKILL) -> None:
+    """Send a signal to this very process; one that is gone already is as good as killed."""
+    if not is_alive(process):
+        return
+    try:
+        os.kill(process.pid, signal_number)
+    except ProcessLookupError:
+        return
+
+
+async def stop(processes: Sequence[Spawned], *, patience: float) -> None:
+    """End programs that we started: all at once by SIGTERM, after `patience` seconds by SIGKILL; reap them."""
+    for process in processes:
+        if process.popen.poll() is None:
+            process.popen.terminate()
+    deadline = time.monotonic() + patience
+    for process in processes:
+        if not await _ends_by(deadline, process):
+            process.popen.kill()
+        process.popen.wait()
+
+
+async def _ends_by(deadline: float, process: Spawned) -> bool:
+    while process.popen.poll() is None:
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(0.02)
+    return True
+
+
+async def gone(processes: Sequence[ProcessId], *, patience: float) -> list[ProcessId]:
+    """Wait until none of these runs; return those that still do after `patience` seconds."""
+    deadline = time.monotonic() + patience
+    left = [process for process in processes if is_alive(process)]
+    while left and time.monotonic() < deadline:
+        await asyncio.sleep(0.05)
+        left = [process for process in left if is_alive(process)]
+    return left
+
+
+async def run(
+    argv: Sequence[str],
+    *,
+    stdin: bytes | None = None,
+    environment: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> Finished:
+    """Run a program to its end; a cancelled run kills it."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=None if environment is None else dict(environment),
+            cwd=cwd,
+        )
+    except OSError as error:
+        raise ClusterError(f"cannot start {argv[0]}: {error}") from error
+    try:
+        output, errors = await process.communicate(stdin)
+    except BaseException:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        raise
+    return Finished(
+        code=process.returncode or 0, output=output.decode(errors="replace"), errors=errors.decode(errors="replace")
+    )
+
+
+async def must(what: str, argv: Sequence[str], *, stdin: bytes | None = None) -> str:
+    """Run a program that has to succeed; return its output, or fail with `what` and the end of its complaint."""
+    finished = await run(argv, stdin=stdin)
+    if finished.code != 0:
+        raise ClusterError(f"{what} failed ({argv[0]} exit code {finished.code}): {last_line(finished.errors)}")
+    return finished.output
+
+
+def last_line(text: str) -> str:
+    """Return the last line that says something, for a one-line error."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "no output"
+
+
+def last_error(log: str) -> str:
+    """Return the last line of a Kubernetes log that reports an error, else the last line that says something."""
+    errors = [line for line in log.splitlines() if _KLOG_ERROR.match(line)]
+    return last_line("\n".join(errors) or log)
+
+
+def pids_by_argument(argument: str) -> list[ProcessId]:
+    """Find processes one of whose arguments is exactly `argument`: leftovers of a run that could not write its record."""
+    wanted = argument.encode()
+    found: list[ProcessId] = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            arguments = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if wanted in arguments and int(entry.name) != os.getpid():
+            found.append(identify(arguments[0].decode(errors="replace"), int(entry.name)))
+    return found
+
+
+def _start_time(pid: int) -> int | None:
+    fields = _stat(pid)
+    return None if fields is None else int(fields[_STARTTIME_FIELD])
+
+
+def _stat(pid: int) -> list[str] | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The command name stands in parentheses and may itself hold spaces and parentheses.
+    return text[text.rindex(")") + 2 :].split()

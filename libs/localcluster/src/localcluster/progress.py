@@ -1,0 +1,181 @@
+"""Shows long work: names the step, the time it took so far and the time left, and never stands still for 5 seconds.
+
+On a terminal it is one moving line per running step; elsewhere plain lines, at least one every 4 seconds while a step runs.
+Steps may run at the same time (threads or tasks), each with its own estimate.
+
+    progress = Progress.to_stderr()
+    with progress.step("building kube-apiserver", estimate=160) as step:
+        step.note("compiling")
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+HEARTBEAT_SECONDS = 4.0
+"""The longest silence while a step runs."""
+
+_REFRESH_PER_SECOND = 4
+
+
+class Step:
+    """One running piece of work; `note` says what it does at this moment."""
+
+    def __init__(self, title: str, estimate: float | None, started: float) -> None:
+        self.title = title
+        self.estimate = estimate
+        self.started = started
+        self.detail = ""
+        self.fraction: float | None = None
+
+    def note(self, detail: str) -> None:
+        """Say what is being done now."""
+        self.detail = detail
+
+    def advance(self, fraction: float) -> None:
+        """Say how much is done (0 to 1); from then on the time left is reckoned from it."""
+        self.fraction = min(max(fraction, 0.0), 1.0)
+
+
+def time_left(step: Step, *, now: float) -> float | None:
+    """Return the seconds that a step still needs, or None where nobody can know."""
+    elapsed = now - step.started
+    if step.fraction is not None and step.fraction > 0.02:
+        return elapsed * (1 - step.fraction) / step.fraction
+    if step.estimate is None:
+        return None
+    return step.estimate - elapsed
+
+
+def describe(step: Step, *, now: float) -> str:
+    """Return the line that shows a running step."""
+    elapsed = now - step.started
+    left = time_left(step, now=now)
+    if left is None:
+        remaining = ""
+    elif left > 0:
+        remaining = f", about {duration(left)} left"
+    else:
+        remaining = ", longer than usual"
+    detail = f" ({step.detail})" if step.detail else ""
+    return f"{step.title}{detail}: {duration(elapsed)}{remaining}"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as people say them: `8 s`, `2 min 05 s`."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min {whole % 60:02d} s"
+
+
+class Progress:
+    """The display of all steps of one command; safe to use from several threads."""
+
+    def __init__(self, stream: TextIO, *, quiet: bool = False, live: bool | None = None) -> None:
+        self._stream = stream
+        self._quiet = quiet
+        self._console = Console(file=stream, highlight=False, soft_wrap=True)
+        self._live_wanted = self._console.is_terminal if live is None else live
+        self._steps: list[Step] = []
+        self._lock = threading.RLock()
+        self._live: Live | None = None
+        self._stopped = threading.Event()
+        self._heart: threading.Thread | None = None
+
+    @classmethod
+    def to_stderr(cls) -> "Progress":
+        """Show on standard error, so that standard output stays free for results."""
+        return cls(sys.stderr)
+
+    @classmethod
+    def silent(cls) -> "Progress":
+        """Show nothing (tests)."""
+        return cls(sys.stderr, quiet=True)
+
+    def say(self, line: str) -> None:
+        """Print one line that stays."""
+        if self._quiet:
+            return
+        with self._lock:
+            self._console.print(line, markup=False)
+
+    @contextmanager
+    def step(self, title: str, *, estimate: float | None = None) -> Generator[Step]:
+        """Show one piece of work from its begin to its end; the end line says how long it took, or that it failed."""
+        step = Step(title, estimate, time.monotonic())
+        self._begin(step)
+        outcome = "failed after"
+        try:
+            yield step
+            outcome = "done in"
+        finally:
+            self._end(step, outcome)
+
+    def _begin(self, step: Step) -> None:
+        if self._quiet:
+            return
+        with self._lock:
+            self._steps.append(step)
+            if not self._live_wanted:
+                self._console.print(f"  … {describe(step, now=time.monotonic())}", markup=False)
+            if self._heart is None:
+                self._start()
+
+    def _end(self, step: Step, outcome: str) -> None:
+        if self._quiet:
+            return
+        with self._lock:
+            self._steps.remove(step)
+            elapsed = time.monotonic() - step.started
+            mark = "✓" if outcome == "done in" else "✗"
+            self._console.print(f"  {mark} {step.title}: {outcome} {elapsed:.1f} s", markup=False)
+            last = not self._steps
+        if last:
+            self._stop()
+
+    def _start(self) -> None:
+        self._stopped = threading.Event()
+        if self._live_wanted:
+            self._live = Live(
+                get_renderable=self._render,
+                console=self._console,
+                refresh_per_second=_REFRESH_PER_SECOND,
+                transient=True,
+            )
+            self._live.start()
+        self._heart = threading.Thread(target=self._beat, args=(self._stopped,), name="progress", daemon=True)
+        self._heart.start()
+
+    def _stop(self) -> None:
+        with self._lock:
+            if self._steps:
+                return
+            heart, self._heart = self._heart, None
+            live, self._live = self._live, None
+            self._stopped.set()
+        if live is not None:
+            live.stop()
+        if heart is not None:
+            heart.join(timeout=1)
+
+    def _beat(self, stopped: threading.Event) -> None:
+        while not stopped.wait(HEARTBEAT_SECONDS):
+            if self._live_wanted:
+                continue
+            with self._lock:
+                now = time.monotonic()
+                for step in self._steps:
+                    self._console.print(f"  … {describe(step, now=now)}", markup=False)
+
+    def _render(self) -> Text:
+        with self._lock:
+            now = time.monotonic()
+            return Text("\n".join(f"  … {describe(step, now=now)}" for step in self._steps))

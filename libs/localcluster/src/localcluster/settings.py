@@ -1,0 +1,102 @@
+"""Where things lie on this machine: the only module here that reads the environment.
+
+Rule: nothing is written inside the checkout. Binaries are shared by all checkouts (cache); a cluster's own files carry its
+name (state), so that two checkouts never meet.
+"""
+
+import hashlib
+import os
+import re
+from pathlib import Path
+
+import msgspec
+
+from localcluster import versions
+from localcluster.errors import MisuseError
+
+_NAME = re.compile(r"[a-z]([a-z0-9-]{0,13}[a-z0-9])?")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The directories and the given binaries that one run works with."""
+
+    checkout: Path
+    cache_root: Path
+    state_root: Path
+    assets: Path | None = None
+    """`KUBEBUILDER_ASSETS`: binaries that the user brought along; they go first."""
+
+    @classmethod
+    def from_environment(cls) -> "Settings":
+        """Read the XDG directories and `KUBEBUILDER_ASSETS`; the checkout is the nearest parent with `deploy/crds` or `.git`."""
+        home = Path.home()
+        assets = os.environ.get("KUBEBUILDER_ASSETS")
+        return cls(
+            checkout=_checkout(Path.cwd()),
+            cache_root=Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "raybus",
+            state_root=Path(os.environ.get("XDG_STATE_HOME") or home / ".local" / "state") / "raybus",
+            assets=Path(assets) if assets else None,
+        )
+
+    @property
+    def binary_cache(self) -> Path:
+        """The folder of this version set's binaries."""
+        return self.cache_root / "bin" / versions.cache_key()
+
+    @property
+    def default_name(self) -> str:
+        """The name of this checkout's cluster: six hex digits of its path tell two checkouts apart."""
+        return f"raybus-{hashlib.sha256(str(self.checkout).encode()).hexdigest()[:6]}"
+
+    def layout(self, name: str | None = None) -> "Layout":
+        """Return the places of the cluster `name`, or of this checkout's own."""
+        chosen = self.default_name if name is None else name
+        if not _NAME.fullmatch(chosen):
+            raise MisuseError(f"cluster name {chosen!r}: use up to 15 of a-z, 0-9 and '-', beginning with a letter")
+        return Layout(name=chosen, state=self.state_root / chosen, run=Path("/run") / chosen)
+
+
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one cluster keeps its files; every path carries its name."""
+
+    name: str
+    state: Path
+    run: Path
+    """Sockets and what must vanish with a reboot; only the node driver uses it (root)."""
+
+    @property
+    def record(self) -> Path:
+        """What is known of the running cluster (`record.Record`)."""
+        return self.state / "cluster.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held while `up` or `down` works on this cluster; beside the state, which `down` removes."""
+        return self.state.parent / f".{self.name}.lock"
+
+    @property
+    def work(self) -> Path:
+        """Certificates, configuration, etcd, logs: made anew by each `up`."""
+        return self.state / "work"
+
+    @property
+    def images(self) -> Path:
+        """The store of containerd, which outlives `down` so that the next `up` need not import again."""
+        return self.state / "containerd"
+
+
+def base_environment() -> dict[str, str]:
+    """Return a copy of this process's environment, for programs that need it whole (Go, apt-get, kubectl)."""
+    return dict(os.environ)
+
+
+def is_root() -> bool:
+    """Tell whether this process may make namespaces, mounts and cgroups."""
+    return os.geteuid() == 0
+
+
+def _checkout(start: Path) -> Path:
+    for folder in (start, *start.parents):
+        if (folder / "deploy" / "crds").is_dir() or (folder / ".git").exists():
+            return folder
+    return start

@@ -52,7 +52,7 @@ class UpgradeStrategy(ApiStruct, frozen=True, kw_only=True):
 class AuthOptions(ApiStruct, frozen=True, kw_only=True):
     """Token authentication between Ray processes."""
 
-    enable_k8s_token_auth: bool | None = None
+    enable_k8s_token_auth: bool | None = msgspec.field(default=None, name="enableK8sTokenAuth")
     secret_name: str | None = None
     mode: Annotated[str, Api(enum=("disabled", "token"))] = ""
 

@@ -52,7 +52,7 @@ _PACKAGE_OF: Final = {
 _FIELD: Final = re.compile(r"\t(?:(\w+)\s+)?([*\[\]\w.]+)\s+`(.*)`")
 _JSON_TAG: Final = re.compile(r'json:"([^"]*)"')
 _MARKER: Final = re.compile(
-    r"\+(optional|nullable|listType|listMapKey|mapType|structType|default|kubebuilder:[\w:]+)(?::?=(.*))?"
+    r"\+(optional|required|listType|listMapKey|mapType|structType|default|kubebuilder:[\w:]+)(?::?=(.*))?"
 )
 
 
@@ -124,7 +124,7 @@ def _field(package: str, match: re.Match[str], markers: list[tuple[str, str]]) -
         type=_resolve(package, match[2]),
         keep=not {"omitempty", "omitzero"} & set(options),
         optional="optional" in flags,
-        required="kubebuilder:validation:Required" in flags,
+        required=bool({"required", "kubebuilder:validation:Required"} & flags),
         list_type=values.get("listType", ""),
         list_keys=keys,
         atomic=values.get("mapType") == "atomic" or values.get("structType") == "atomic",

@@ -1,0 +1,125 @@
+"""The two CustomResourceDefinitions: versions, printer columns, names.
+
+v1alpha1 lacks what came later and keeps pod templates and Services opaque: its stored form is v1's anyway, and the file stays small enough for
+`kubectl apply`, which copies it into an annotation of at most 262,144 bytes.
+
+Source: RayCluster specification, section 1; RayService specification, section 2.
+"""
+
+from typing import Any, Final
+
+from common.api import ray_types
+from common.api.ray_types import PREFIX
+from common.crd import schema
+from common.crd.schema import Schema, Version
+
+V1: Final = Version()
+V1ALPHA1: Final = Version(
+    opaque=frozenset({"core/v1.PodTemplateSpec", "core/v1.Service"}),
+    left_out=frozenset(
+        f"{PREFIX}{struct}.{field}"
+        for struct, fields in {
+            "RayClusterSpec": (
+                "upgradeStrategy authOptions managedBy gcsFaultToleranceOptions historyServerOptions networkPolicy tlsOptions"
+            ),
+            "HeadGroupSpec": "ingressOptions resources labels",
+            "WorkerGroupSpec": "suspend idleTimeoutSeconds priority resources labels numOfHosts",
+            "AutoscalerOptions": "version command args",
+            "RayClusterStatus": "conditions stateTransitionTimes",
+            "HeadInfo": "podName serviceName",
+            "RayServiceSpec": (
+                "rayClusterDeletionDelaySeconds upgradeStrategy managedBy excludeHeadPodFromServeSvc suspend"
+            ),
+            "RayServiceStatus": "conditions numServeEndpoints",
+            "ClusterServiceStatus": "targetCapacity trafficRoutedPercent lastTrafficMigratedTime",
+        }.items()
+        for field in fields.split()
+    ),
+    required=frozenset({f"{PREFIX}HeadGroupSpec.rayStartParams", f"{PREFIX}WorkerGroupSpec.rayStartParams"}),
+    optional=frozenset({f"{PREFIX}RayServiceSpec.rayClusterConfig"}),
+    added={f"{PREFIX}{struct}": {"healthLastUpdateTime": "time"} for struct in ("AppStatus", "ServeDeploymentStatus")},
+)
+
+_CLUSTER_COLUMNS: Final = (
+    ("desired workers", "integer", ".status.desiredWorkerReplicas", 0),
+    ("available workers", "integer", ".status.availableWorkerReplicas", 0),
+    ("cpus", "string", ".status.desiredCPU", 0),
+    ("memory", "string", ".status.desiredMemory", 0),
+    ("gpus", "string", ".status.desiredGPU", 0),
+    ("tpus", "string", ".status.desiredTPU", 1),
+    ("status", "string", ".status.state", 0),
+    ("age", "date", ".metadata.creationTimestamp", 0),
+    ("head pod IP", "string", ".status.head.podIP", 1),
+    ("head service IP", "string", ".status.head.serviceIP", 1),
+)
+_SERVICE_COLUMNS: Final = (
+    ("service status", "string", ".status.serviceStatus", 0),
+    ("num serve endpoints", "string", ".status.numServeEndpoints", 0),
+)
+_Columns = tuple[tuple[str, str, str, int], ...]
+
+
+def all_definitions() -> dict[str, Schema]:
+    """Return each definition by its file's name."""
+    cluster = _definition(
+        "RayCluster",
+        _version("v1", ray_types.CLUSTER_SPEC, ray_types.CLUSTER_STATUS, _CLUSTER_COLUMNS),
+        _version("v1alpha1", ray_types.CLUSTER_SPEC, ray_types.CLUSTER_STATUS, _CLUSTER_COLUMNS),
+    )
+    service = _definition(
+        "RayService",
+        _version("v1", ray_types.SERVICE_SPEC, ray_types.SERVICE_STATUS, _SERVICE_COLUMNS),
+        _version("v1alpha1", ray_types.SERVICE_SPEC, ray_types.SERVICE_STATUS, ()),
+    )
+    return {"ray.io_rayclusters.yaml": cluster, "ray.io_rayservices.yaml": service}
+
+
+def _definition(kind: str, v1: Schema, v1alpha1: Schema) -> Schema:
+    plural = f"{kind.lower()}s"
+    warning = (
+        f"ray.io/v1alpha1 {kind} is deprecated; use ray.io/v1 {kind}. "
+        "v1alpha1 receives no new fields and will be unavailable in KubeRay 1.9."
+    )
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.ray.io"},
+        "spec": {
+            "group": "ray.io",
+            "names": {
+                "categories": ["all"],
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": plural,
+                "singular": kind.lower(),
+            },
+            "scope": "Namespaced",
+            "versions": [v1, {**v1alpha1, "deprecated": True, "deprecationWarning": warning}],
+        },
+    }
+
+
+def _version(name: str, spec: str, status: str, columns: _Columns) -> Schema:
+    version = V1 if name == "v1" else V1ALPHA1
+    properties: dict[str, Any] = {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"type": "object"},
+        "spec": schema.build(spec, version),
+        "status": schema.build(status, version),
+    }
+    result: Schema = {
+        "name": name,
+        "served": True,
+        "storage": name == "v1",
+        "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}},
+    }
+    if columns:
+        result["additionalPrinterColumns"] = [_column(*column) for column in columns]
+    return result
+
+
+def _column(name: str, kind: str, path: str, priority: int) -> Schema:
+    column: Schema = {"name": name, "type": kind, "jsonPath": path}
+    return {**column, "priority": priority} if priority else column

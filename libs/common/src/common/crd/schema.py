@@ -1,0 +1,135 @@
+"""Turns a Go type into a structural OpenAPI schema, as KubeRay's published CRDs state it (descriptions left out).
+
+A field is required when Go always writes it and nothing marks it optional. A version may leave fields out, add some, or keep some types opaque.
+"""
+
+import json
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from common.api import ray_types
+from common.api.go_types import GoField, GoType
+
+Schema: TypeAlias = dict[str, Any]
+
+_QUANTITY_PATTERN: Final = (
+    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+)
+_INTEGER_OR_STRING: Final[Schema] = {
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "x-kubernetes-int-or-string": True,
+}
+_EMBEDDED_METADATA: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "annotations": {"type": "object", "additionalProperties": {"type": "string"}},
+        "finalizers": {"type": "array", "items": {"type": "string"}},
+        "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+        "name": {"type": "string"},
+        "namespace": {"type": "string"},
+    },
+}
+_FIXED: Final[dict[str, Schema]] = {
+    "string": {"type": "string"},
+    "bool": {"type": "boolean"},
+    "int32": {"type": "integer", "format": "int32"},
+    "int64": {"type": "integer", "format": "int64"},
+    "time": {"type": "string", "format": "date-time"},
+    "intOrString": _INTEGER_OR_STRING,
+    "quantity": {**_INTEGER_OR_STRING, "pattern": _QUANTITY_PATTERN},
+    "json": {"type": "object"},
+    "meta/v1.ObjectMeta": _EMBEDDED_METADATA,
+}
+_OPAQUE: Final[Schema] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_LIMITS: Final = {
+    "Pattern": "pattern",
+    "MaxLength": "maxLength",
+    "MinLength": "minLength",
+    "Minimum": "minimum",
+    "Maximum": "maximum",
+}
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    """How one version of the API differs from the types; keys are type names, or type and field joined by a dot."""
+
+    opaque: frozenset[str] = frozenset()
+    left_out: frozenset[str] = frozenset()
+    required: frozenset[str] = frozenset()
+    optional: frozenset[str] = frozenset()
+    added: dict[str, dict[str, str]] = msgspec.field(default_factory=dict[str, dict[str, str]])
+    """By type: name and Go type of fields that only this version has."""
+
+
+def build(go_type: str, version: Version) -> Schema:
+    """Return the schema of a Go type."""
+    if go_type.startswith("*"):
+        return build(go_type.removeprefix("*"), version)
+    if go_type.startswith("[]"):
+        return {"type": "array", "items": build(go_type.removeprefix("[]"), version)}
+    if go_type.startswith("map[string]"):
+        return {"type": "object", "additionalProperties": build(go_type.removeprefix("map[string]"), version)}
+    if go_type in version.opaque:
+        return dict(_OPAQUE)
+    return dict(_FIXED[go_type]) if go_type in _FIXED else _struct(go_type, version)
+
+
+def _struct(name: str, version: Version) -> Schema:
+    properties: Schema = {}
+    required: list[str] = []
+    for owner, field in _fields(name, version):
+        properties[field.name] = _property(field, version)
+        if _is_required(f"{owner}.{field.name}", field, version):
+            required.append(field.name)
+    schema: Schema = {"type": "object", "properties": dict(sorted(properties.items()))}
+    if required:
+        schema["required"] = sorted(required)
+    if _is_atomic(name):
+        schema["x-kubernetes-map-type"] = "atomic"
+    return schema
+
+
+def _is_atomic(name: str) -> bool:
+    kind = ray_types.known()[name]
+    return kind.atomic or any(_is_atomic(field.type) for field in kind.fields if not field.name)
+
+
+def _is_required(path: str, field: GoField, version: Version) -> bool:
+    always = field.required or (field.keep and not field.optional)
+    return path in version.required or (always and path not in version.optional)
+
+
+def _fields(name: str, version: Version) -> list[tuple[str, GoField]]:
+    """Return the fields with the type that declares them; embedded structs give theirs."""
+    known: GoType = ray_types.known()[name]
+    found: list[tuple[str, GoField]] = []
+    for field in known.fields:
+        if not field.name:
+            found.extend(_fields(field.type, version))
+        elif f"{name}.{field.name}" not in version.left_out:
+            found.append((name, field))
+    added = version.added.get(name, {})
+    return found + [(name, GoField(name=extra, type=kind)) for extra, kind in added.items()]
+
+
+def _property(field: GoField, version: Version) -> Schema:
+    schema = build(field.type, version)
+    if field.default and not field.default.startswith("ref("):
+        schema["default"] = json.loads(field.default)
+    if field.nullable:
+        schema["nullable"] = True
+    if field.list_type:
+        schema["x-kubernetes-list-type"] = field.list_type
+    if field.list_keys:
+        schema["x-kubernetes-list-map-keys"] = list(field.list_keys)
+    if field.atomic:
+        schema["x-kubernetes-map-type"] = "atomic"
+    for rule, limit in field.rules.items():
+        if rule == "Enum":
+            schema["enum"] = limit.split(";")
+        elif rule in _LIMITS:
+            schema[_LIMITS[rule]] = int(limit) if limit.isdecimal() else limit
+    if field.cel:
+        schema["x-kubernetes-validations"] = [{"message": message, "rule": rule} for rule, message in field.cel]
+    return schema

@@ -1,0 +1,123 @@
+"""How the operator was configured: feature gates, environment switches and what is added to every pod.
+
+All of it is data that a decision gets as an argument; nothing here reads a file or the process's environment.
+Behaviour: spec raycluster §2.5 (switches), §3 (gates), §18.1 (sidecars and defaults).
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from common.errors import InvalidSpec
+from common.kube.client import Body
+
+VERSION: Final = "raybus-v0.1.0"
+"""What we write where KubeRay writes its version; differing from KubeRay's keeps a take-over from recreating clusters."""
+
+
+class Gate(StrEnum):
+    """A feature that can be switched on or off for the whole process."""
+
+    STATUS_CONDITIONS = "RayClusterStatusConditions"
+    DELETION_POLICY = "RayJobDeletionPolicy"
+    MULTI_HOST_INDEXING = "RayMultiHostIndexing"
+    INCREMENTAL_UPGRADE = "RayServiceIncrementalUpgrade"
+    CRON_JOB = "RayCronJob"
+    SIDECAR_SUBMITTER_RESTART = "SidecarSubmitterRestart"
+    NETWORK_POLICY = "RayClusterNetworkPolicy"
+    EMBEDDED_STORAGE = "GCSFaultToleranceEmbeddedStorage"
+    MTLS = "RayClusterMTLS"
+    HISTORY_SERVER = "RayClusterHistoryServer"
+    KUBERNETES_WAS = "KubernetesWAS"
+
+
+BETA: Final = frozenset(
+    {Gate.STATUS_CONDITIONS, Gate.DELETION_POLICY, Gate.MULTI_HOST_INDEXING, Gate.INCREMENTAL_UPGRADE}
+)
+"""The gates that are on by default; all others are alpha and off."""
+
+_FORGOTTEN: Final = "AsyncJobInfoQuery"
+"""A gate of older operators; naming it changes nothing."""
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """The operator's configuration; the defaults are KubeRay's."""
+
+    gates: frozenset[Gate] = BETA
+    version: str = VERSION
+
+    injects_init_container: bool = True
+    injects_probes: bool = True
+    cleans_up_redis: bool = True
+    deletes_random_pods: bool = False
+    head_service_has_cluster_ip: bool = False
+    uses_login_shell: bool = False
+    head_pod_name_is_fixed: bool = False
+    uses_ingress_on_openshift: bool = False
+    cluster_domain: str = "cluster.local"
+    requeue_seconds: int = 300
+    """Seconds between looks at a steady cluster; zero or less means none."""
+
+    head_sidecars: tuple[Body, ...] = ()
+    worker_sidecars: tuple[Body, ...] = ()
+    default_container_envs: tuple[Body, ...] = ()
+    default_pod_annotations: dict[str, str] = {}
+    default_pod_labels: dict[str, str] = {}
+
+    def has(self, gate: Gate) -> bool:
+        """Tell whether a feature is switched on."""
+        return gate in self.gates
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str], feature_gates: str = "") -> "Config":
+        """Read the switches from environment variables and the gates from `A=true,B=false`."""
+        return cls(
+            gates=parse_gates(feature_gates),
+            injects_init_container=_unless_false(environ, "ENABLE_INIT_CONTAINER_INJECTION"),
+            injects_probes=_unless_false(environ, "ENABLE_PROBES_INJECTION"),
+            cleans_up_redis=_unless_false(environ, "ENABLE_GCS_FT_REDIS_CLEANUP"),
+            deletes_random_pods=_if_true(environ, "ENABLE_RANDOM_POD_DELETE"),
+            head_service_has_cluster_ip=_if_true(environ, "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE"),
+            uses_login_shell=_if_true(environ, "ENABLE_LOGIN_SHELL"),
+            head_pod_name_is_fixed=_if_true(environ, "ENABLE_DETERMINISTIC_HEAD_POD_NAME"),
+            uses_ingress_on_openshift=_if_true(environ, "USE_INGRESS_ON_OPENSHIFT"),
+            cluster_domain=environ.get("CLUSTER_DOMAIN") or "cluster.local",
+            requeue_seconds=_integer(environ, "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV", default=300),
+        )
+
+
+def parse_gates(text: str) -> frozenset[Gate]:
+    """Apply `A=true,B=false` to the defaults; `AllAlpha` and `AllBeta` stand for the gates not named themselves."""
+    named: dict[str, bool] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (part.strip() for part in item.partition("="))
+        if not equals or value.lower() not in {"true", "false"}:
+            raise InvalidSpec(f"--feature-gates: {item!r} is not of the form Name=true or Name=false")
+        named[name] = value.lower() == "true"
+    known = {"AllAlpha", "AllBeta", _FORGOTTEN, *Gate}
+    if unknown := [name for name in named if name not in known]:
+        raise InvalidSpec(f"--feature-gates: there is no gate {unknown[0]!r}; known gates: {', '.join(sorted(Gate))}")
+    return frozenset(gate for gate in Gate if named.get(gate, _default(gate, named)))
+
+
+def _default(gate: Gate, named: Mapping[str, bool]) -> bool:
+    if gate in BETA:
+        return named.get("AllBeta", True)
+    return named.get("AllAlpha", False)
+
+
+def _if_true(environ: Mapping[str, str], name: str) -> bool:
+    return environ.get(name, "").lower() == "true"
+
+
+def _unless_false(environ: Mapping[str, str], name: str) -> bool:
+    return environ.get(name, "").lower() != "false"
+
+
+def _integer(environ: Mapping[str, str], name: str, *, default: int) -> int:
+    try:
+        return int(environ.get(name, ""))
+    except ValueError:
+        return default

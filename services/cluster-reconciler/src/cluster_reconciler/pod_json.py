@@ -1,0 +1,132 @@
+"""Reads and edits of pods kept as JSON: containers, env, mounts and volumes.
+
+A pod template stays the JSON that the user wrote, so that no field we do not know is lost. The `add_*` functions change
+what they are given: callers edit a copy of their own. JSON null counts as absent.
+"""
+
+import copy
+from collections.abc import Iterable
+from typing import Any, Final, cast
+
+from common.kube.client import Body
+
+RAY_CONTAINER: Final = 0
+"""The index of the Ray container, always the first."""
+
+
+def bodies(owner: Body, field: str) -> list[Body]:
+    """Return a list of objects for reading; empty when absent."""
+    return cast("list[Body]", owner.get(field) or [])
+
+
+def body(owner: Body, field: str) -> Body:
+    """Return an object for reading; empty when absent."""
+    return cast("Body", owner.get(field) or {})
+
+
+def mapping(owner: Body, field: str) -> dict[str, str]:
+    """Return a map of strings for reading; empty when absent."""
+    return cast("dict[str, str]", owner.get(field) or {})
+
+
+def text(owner: Body, field: str) -> str:
+    """Return a string; empty when absent."""
+    return cast("str", owner.get(field) or "")
+
+
+def strings(owner: Body, field: str) -> list[str]:
+    """Return a list of strings for reading; empty when absent."""
+    return cast("list[str]", owner.get(field) or [])
+
+
+def ensure_list(owner: Body, field: str) -> list[Any]:
+    """Return a list for editing, put in place when absent."""
+    if owner.get(field) is None:
+        owner[field] = []
+    return cast("list[Any]", owner[field])
+
+
+def ensure_body(owner: Body, field: str) -> Body:
+    """Return an object for editing, put in place when absent."""
+    if owner.get(field) is None:
+        owner[field] = {}
+    return cast("Body", owner[field])
+
+
+def spec(template: Body) -> Body:
+    """Return a template's or a pod's spec."""
+    return body(template, "spec")
+
+
+def containers(template: Body) -> list[Body]:
+    """Return a template's or a pod's containers."""
+    return bodies(spec(template), "containers")
+
+
+def ray_container(template: Body) -> Body:
+    """Return the Ray container; empty when the template has no container, which validation forbids."""
+    found = containers(template)
+    return found[RAY_CONTAINER] if found else {}
+
+
+def env_named(container: Body, name: str) -> Body | None:
+    """Return the first environment variable of a name."""
+    return next((env for env in bodies(container, "env") if env.get("name") == name), None)
+
+
+def has_env(container: Body, name: str) -> bool:
+    """Tell whether a container names an environment variable, with whatever value."""
+    return env_named(container, name) is not None
+
+
+def has_mount(container: Body, *, name: str | None = None, path: str | None = None) -> bool:
+    """Tell whether something is mounted under a volume's name, or at a path."""
+    mounts = bodies(container, "volumeMounts")
+    return any(
+        (name is not None and mount.get("name") == name) or (path is not None and mount.get("mountPath") == path)
+        for mount in mounts
+    )
+
+
+def has_volume(pod: Body, name: str) -> bool:
+    """Tell whether a pod has a volume of a name."""
+    return any(volume.get("name") == name for volume in bodies(spec(pod), "volumes"))
+
+
+def port_named(container: Body, name: str) -> int | None:
+    """Return the number of the container port of a name."""
+    return next((port["containerPort"] for port in bodies(container, "ports") if port.get("name") == name), None)
+
+
+def literal(name: str, value: str) -> Body:
+    """Build an environment variable with a plain value."""
+    return {"name": name, "value": value}
+
+
+def from_field(name: str, path: str) -> Body:
+    """Build an environment variable that Kubernetes fills from a field of the pod."""
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def add_env(container: Body, *envs: Body) -> None:
+    """Append copies of environment variables; the last of a name wins in Kubernetes."""
+    ensure_list(container, "env").extend(copy.deepcopy(envs))
+
+
+def add_missing_env(container: Body, *envs: Body) -> None:
+    """Append those environment variables whose names the container does not have yet."""
+    for env in envs:
+        if not has_env(container, env["name"]):
+            add_env(container, env)
+
+
+def add_missing_volume(pod: Body, volume: Body) -> None:
+    """Append a volume unless one has its name."""
+    if not has_volume(pod, volume["name"]):
+        ensure_list(pod["spec"], "volumes").append(volume)
+
+
+def add_missing(target: Body, additions: Iterable[tuple[str, str]]) -> None:
+    """Set those keys that a map does not have yet."""
+    for key, value in additions:
+        target.setdefault(key, value)

@@ -1,0 +1,65 @@
+"""The Ingress that lets users outside the cluster reach the dashboard.
+
+Behaviour: spec raycluster §8.2, §12.4; acceptance case 110.
+"""
+
+import copy
+
+from cluster_reconciler.resources import head_service, owner
+from common import labels, names, ports
+from common.api.ray_cluster import IngressOptions, RayCluster
+from common.kube.client import Body
+
+
+def is_needed(cluster: RayCluster) -> bool:
+    """Tell whether the user asked for a way in."""
+    return cluster.spec.head_group_spec.enable_ingress is True
+
+
+def name(cluster: RayCluster) -> str:
+    """Return the Ingress' name."""
+    return names.checked(f"{cluster.metadata.name}-head-ingress")
+
+
+def own_labels(cluster: RayCluster) -> dict[str, str]:
+    """Return the labels of an Ingress or of a Route."""
+    return {
+        labels.CLUSTER: cluster.metadata.name,
+        labels.IDENTIFIER: head_service.identifier(cluster),
+        labels.APP_NAME: labels.KUBERAY,
+        labels.APP_CREATED_BY: labels.KUBERAY_OPERATOR,
+    }
+
+
+def dashboard_port(cluster: RayCluster) -> int:
+    """Return the dashboard's port on the head Service."""
+    return head_service.port_numbers(cluster).get("dashboard", ports.DASHBOARD)
+
+
+def build(cluster: RayCluster) -> Body:
+    """Build the Ingress; the cluster's annotations configure the controller, save the class, which has a field."""
+    options = cluster.spec.head_group_spec.ingress_options or IngressOptions()
+    annotations = dict(cluster.metadata.annotations)
+    ingress_class = annotations.pop(labels.INGRESS_CLASS, None)
+    metadata = owner.metadata(cluster, name=name(cluster), labels=own_labels(cluster))
+    if annotations:
+        metadata["annotations"] = annotations
+    spec: Body = {"rules": [_rule(cluster, options)]}
+    if ingress_class is not None:
+        spec["ingressClassName"] = ingress_class
+    if options.tls:
+        spec["tls"] = copy.deepcopy(options.tls)
+    return {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": metadata, "spec": spec}
+
+
+def _rule(cluster: RayCluster, options: IngressOptions) -> Body:
+    service = {"name": head_service.name(cluster), "port": {"number": dashboard_port(cluster)}}
+    path = {
+        "path": "/" if options.path is None else options.path,
+        "pathType": options.path_type or "Prefix",
+        "backend": {"service": service},
+    }
+    rule: Body = {"http": {"paths": [path]}}
+    if options.host:
+        rule["host"] = options.host
+    return rule

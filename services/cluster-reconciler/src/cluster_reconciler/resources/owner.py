@@ -1,0 +1,30 @@
+"""The mark of ownership that every child of a RayCluster carries, so that Kubernetes deletes it with the cluster.
+
+Behaviour: spec raycluster §5.2.
+"""
+
+from common.api import ray_cluster
+from common.api.ray_cluster import RayCluster
+from common.kube.client import Body
+
+
+def reference(cluster: RayCluster) -> Body:
+    """Build the controller reference to a cluster."""
+    return {
+        "apiVersion": ray_cluster.API_VERSION,
+        "kind": ray_cluster.KIND,
+        "name": cluster.metadata.name,
+        "uid": cluster.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def metadata(cluster: RayCluster, *, name: str, labels: dict[str, str]) -> Body:
+    """Build the metadata of a child: name, the cluster's namespace, labels and owner."""
+    return {
+        "name": name,
+        "namespace": cluster.metadata.namespace,
+        "labels": labels,
+        "ownerReferences": [reference(cluster)],
+    }

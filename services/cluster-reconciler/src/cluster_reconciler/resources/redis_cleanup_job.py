@@ -1,0 +1,78 @@
+"""The Job that removes a deleted cluster's keys from Redis: a head pod that runs a short program and no Ray.
+
+Behaviour: spec raycluster §7.3; acceptance case 37.
+"""
+
+from typing import Final
+
+from cluster_reconciler import pod_json
+from cluster_reconciler.config import Config
+from cluster_reconciler.pod_json import literal
+from cluster_reconciler.resources import head_pod, owner, ray_start
+from common import labels, names
+from common.api.ray_cluster import RayCluster
+from common.kube.client import Body
+
+DEADLINE_SECONDS: Final = 300
+RESOURCES: Final = {"cpu": "200m", "memory": "256Mi"}
+_GUIDE: Final = "https://docs.ray.io/en/master/cluster/kubernetes/user-guides/kuberay-gcs-ft.html"
+
+
+def name(cluster: RayCluster) -> str:
+    """Return the Job's name."""
+    return names.checked_label(f"{cluster.metadata.name}-redis-cleanup")
+
+
+def build(cluster: RayCluster, config: Config) -> Body:
+    """Build the Job from a head pod, whose credentials, volumes and placement it needs."""
+    pod = head_pod.build(cluster, config, name=name(cluster))
+    del pod["metadata"]["name"]
+    pod["metadata"]["labels"][labels.NODE_TYPE] = labels.REDIS_CLEANUP
+    container = pod_json.ray_container(pod)
+    pod["spec"] |= {"containers": [container], "restartPolicy": "Never"}
+    _turn_into_cleanup(container, config)
+    metadata: Body = {
+        "name": name(cluster),
+        "namespace": cluster.metadata.namespace,
+        "labels": dict(pod["metadata"]["labels"]),
+        "annotations": dict(pod["metadata"]["annotations"]),
+        "ownerReferences": [owner.reference(cluster)],
+    }
+    spec: Body = {
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": DEADLINE_SECONDS,
+        "template": {"metadata": pod["metadata"], "spec": pod["spec"]},
+    }
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def _turn_into_cleanup(container: Body, config: Config) -> None:
+    for probe in ("livenessProbe", "readinessProbe"):
+        container.pop(probe, None)
+    container["command"] = ray_start.shell(config)
+    container["args"] = [_script(takes_username=pod_json.has_env(container, "REDIS_USERNAME"))]
+    container["resources"] = {"limits": dict(RESOURCES), "requests": dict(RESOURCES)}
+    pod_json.add_env(
+        container,
+        literal("RAY_redis_db_connect_retries", "120"),
+        literal("RAY_redis_db_connect_wait_milliseconds", "500"),
+    )
+
+
+def _script(*, takes_username: bool) -> str:
+    """Write the program; a Ray that knows no user names must not be given the parameter."""
+    username = "username=os.environ.get('REDIS_USERNAME', url.username), " if takes_username else ""
+    program = "; ".join(
+        (
+            "import os, sys",
+            "from urllib.parse import urlparse",
+            "from ray._private.gcs_utils import cleanup_redis_storage",
+            "first = os.environ.get('RAY_REDIS_ADDRESS', '').split(',')[0]",
+            "url = urlparse(first if '://' in first else 'redis://' + first)",
+            "done = cleanup_redis_storage(host=url.hostname, port=url.port, "
+            f"{username}password=os.environ.get('REDIS_PASSWORD', url.password or ''), "
+            "use_ssl=url.scheme == 'rediss', storage_namespace=os.environ.get('RAY_external_storage_namespace'))",
+            "sys.exit(0 if done else 1)",
+        )
+    )
+    return f'echo "To clean up by hand, see {_GUIDE}" && python -c "{program}"'

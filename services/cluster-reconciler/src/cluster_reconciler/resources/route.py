@@ -1,0 +1,32 @@
+"""The OpenShift Route that stands in for the Ingress there.
+
+Behaviour: spec raycluster §8.2, §12.5.
+"""
+
+from cluster_reconciler.resources import head_service, ingress, owner
+from common import names
+from common.api.ray_cluster import RayCluster
+from common.kube.client import Body
+
+
+def name(cluster: RayCluster) -> str:
+    """Return the Route's name, cut so that name and namespace fit one DNS label."""
+    room = max(0, 51 - len(cluster.metadata.namespace))
+    return names.checked(f"{cluster.metadata.name}-head-route"[:room])
+
+
+def build(cluster: RayCluster) -> Body:
+    """Build the Route to the dashboard."""
+    metadata = owner.metadata(cluster, name=name(cluster), labels=ingress.own_labels(cluster))
+    if cluster.metadata.annotations:
+        metadata["annotations"] = dict(cluster.metadata.annotations)
+    return {
+        "apiVersion": "route.openshift.io/v1",
+        "kind": "Route",
+        "metadata": metadata,
+        "spec": {
+            "to": {"kind": "Service", "name": head_service.name(cluster), "weight": 100},
+            "port": {"targetPort": ingress.dashboard_port(cluster)},
+            "wildcardPolicy": "None",
+        },
+    }

@@ -1,0 +1,84 @@
+"""What a RayCluster asks for, read in one place: who made it, fault tolerance, autoscaler, authentication.
+
+Validation, pod construction and the other children ask the same questions; each is answered here once.
+Behaviour: spec raycluster §4.2 (S14, S17), §7, §11.
+"""
+
+from typing import Final
+
+from cluster_reconciler import pod_json
+from common import labels, ports
+from common.api.ray_cluster import HeadGroupSpec, RayCluster, WorkerGroupSpec
+
+AUTOSCALER_V2_ENV: Final = "RAY_enable_autoscaler_v2"
+_CREATORS: Final = frozenset({"RayCluster", "RayJob", "RayService"})
+
+RayGroup = HeadGroupSpec | WorkerGroupSpec
+"""What the head and a worker group have in common: template, params, resources, labels."""
+
+
+def creator_kind(cluster: RayCluster) -> str:
+    """Return the kind of the object that made the cluster; a user's own counts as made by a RayCluster."""
+    kind = cluster.metadata.labels.get(labels.ORIGIN_KIND, "")
+    return kind if kind in _CREATORS else "RayCluster"
+
+
+def is_for_a_service(cluster: RayCluster) -> bool:
+    """Tell whether a RayService made the cluster."""
+    return creator_kind(cluster) == "RayService"
+
+
+def worker_groups(cluster: RayCluster) -> list[WorkerGroupSpec]:
+    """Return the worker groups in the order of the spec."""
+    return cluster.spec.worker_group_specs or []
+
+
+def start_params(group: RayGroup) -> dict[str, str]:
+    """Return a group's own rayStartParams, for reading."""
+    return group.ray_start_params or {}
+
+
+def gcs_port(cluster: RayCluster) -> str:
+    """Return the port of the GCS as workers address it."""
+    return start_params(cluster.spec.head_group_spec).get("port", str(ports.GCS_SERVER))
+
+
+def is_autoscaling(cluster: RayCluster) -> bool:
+    """Tell whether the autoscaler runs in the head pod."""
+    return cluster.spec.enable_in_tree_autoscaling is True
+
+
+def autoscaler_version(cluster: RayCluster) -> str | None:
+    """Return the version that the options name, whether or not the cluster is scaled automatically."""
+    options = cluster.spec.autoscaler_options
+    return options.version if options else None
+
+
+def is_fault_tolerant(cluster: RayCluster) -> bool:
+    """Tell whether the GCS survives its pod."""
+    asked_by_annotation = cluster.metadata.annotations.get(labels.FT_ENABLED, "").lower() == "true"
+    return asked_by_annotation or cluster.spec.gcs_fault_tolerance_options is not None
+
+
+def has_embedded_storage(cluster: RayCluster) -> bool:
+    """Tell whether the GCS keeps its state in a volume (RocksDB) and not in Redis."""
+    options = cluster.spec.gcs_fault_tolerance_options
+    return options is not None and options.backend == "rocksdb"
+
+
+def has_token_auth(cluster: RayCluster) -> bool:
+    """Tell whether Ray's processes ask one another for a token."""
+    options = cluster.spec.auth_options
+    return options is not None and options.mode == "token"
+
+
+def has_kubernetes_auth(cluster: RayCluster) -> bool:
+    """Tell whether tokens are those of Kubernetes' own ServiceAccounts."""
+    options = cluster.spec.auth_options
+    return options is not None and options.enable_k8s_token_auth is True
+
+
+def head_env_value(cluster: RayCluster, name: str) -> str | None:
+    """Return the plain value of an environment variable of the head's Ray container; None when it is not named."""
+    env = pod_json.env_named(pod_json.ray_container(cluster.spec.head_group_spec.template), name)
+    return None if env is None else pod_json.text(env, "value")

@@ -10,10 +10,23 @@ an underscore.
 
 from typing import Final
 
+import msgspec
+
 STATE_STREAM: Final = "RAY_STATE"
 EVENTS_STREAM: Final = "RAY_EVENTS"
 STATE_PREFIX: Final = "ray.state"
 EVENTS_PREFIX: Final = "ray.events"
+ALL_STATE: Final = f"{STATE_PREFIX}.>"
+ALL_EVENTS: Final = f"{EVENTS_PREFIX}.>"
+
+
+class StateSubject(msgspec.Struct, frozen=True):
+    """What the subject of an object's state says; `kind` is in lower case."""
+
+    partition: int
+    kind: str
+    namespace: str
+    name: str
 
 
 def token(name: str) -> str:
@@ -31,9 +44,27 @@ def state(partition: int, kind: str, namespace: str, object_name: str) -> str:
     return f"{STATE_PREFIX}.{partition}.{kind.lower()}.{token(namespace)}.{token(object_name)}"
 
 
+def parse_state(subject: str) -> StateSubject | None:
+    """Read the subject of an object's state; None for any other subject."""
+    match subject.split("."):
+        case ["ray", "state", partition, kind, namespace, object_name] if partition.isdecimal():
+            return StateSubject(int(partition), kind, name(namespace), name(object_name))
+        case _:
+            return None
+
+
 def synced(partition: int) -> str:
     """Return the subject of the watcher's word that a partition holds all there is."""
     return f"{STATE_PREFIX}.{partition}.synced"
+
+
+def parse_synced(subject: str) -> int | None:
+    """Return the partition that a marker is about; None for any other subject."""
+    match subject.split("."):
+        case ["ray", "state", partition, "synced"] if partition.isdecimal():
+            return int(partition)
+        case _:
+            return None
 
 
 def partition_filter(partition: int) -> str:

@@ -1,0 +1,178 @@
+"""The contract of the state stream: what a message says, and how that looks on the wire.
+
+A message is the last state of one object, the word that it is gone, or the watcher's word that a partition is complete.
+The wire form is a golden file per message in `tests/golden/messages`; readers ignore headers that they do not know.
+
+    header                what it says
+    Raybus-Kind           Kubernetes' own word for the kind, such as `RayCluster`; `Synced` for the watcher's word
+    Raybus-Version        resourceVersion of the state, or at which the object was gone
+    Raybus-Uid            uid of the object
+    Raybus-Form           which fields the watcher kept; another form is published again though the version is the same
+    Raybus-Encoding       `zlib` when the payload is compressed
+    Raybus-Gone           `deleted`, or `moved <partition>` when the object now stands under another subject
+    Nats-TTL              how long a tombstone stays
+    traceparent           W3C trace context; one trace for each change of an object
+"""
+
+import zlib
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from common.bus import subjects
+from common.bus.feed import Synced
+
+KIND: Final = "Raybus-Kind"
+VERSION: Final = "Raybus-Version"
+UID: Final = "Raybus-Uid"
+FORM: Final = "Raybus-Form"
+ENCODING: Final = "Raybus-Encoding"
+GONE: Final = "Raybus-Gone"
+TTL: Final = "Nats-TTL"
+TRACE: Final = "traceparent"
+
+SYNCED: Final = "Synced"
+COMPRESS_ABOVE: Final = 64 * 1024
+"""Bytes; below, compression costs more than it saves."""
+LARGEST: Final = 16 * 1024 * 1024
+"""Bytes after decompression: ten times what etcd takes, so that a hostile payload cannot fill the memory."""
+TOMBSTONE_TTL: Final = "1h"
+"""Longer than any reader stays away without a reload, and than the watcher's longest time between two lists."""
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """The last state of an object, as trimmed JSON."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    version: str
+    form: str
+    body: bytes
+
+
+class Gone(msgspec.Struct, frozen=True, kw_only=True):
+    """An object is no longer under this subject; `moved_to` names the partition that it went to, if it lives on."""
+
+    kind: str
+    namespace: str
+    name: str
+    version: str
+    moved_to: int | None = None
+
+
+Message = State | Gone | Synced
+
+
+class Wire(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as NATS carries it."""
+
+    headers: dict[str, str]
+    payload: bytes
+
+
+class Undecodable(ValueError):  # noqa: N818  (what it says about a message, as in the metric of that name)
+    """A message on the wire is not one of ours; the text says why."""
+
+
+def encode(message: Message) -> Wire:
+    """Write a message in its wire form."""
+    match message:
+        case State():
+            headers = {
+                KIND: message.kind,
+                VERSION: message.version,
+                UID: message.uid,
+                FORM: message.form,
+                TRACE: trace_of(message.uid, message.version),
+            }
+            payload = message.body
+            if len(payload) > COMPRESS_ABOVE:
+                headers[ENCODING] = "zlib"
+                payload = zlib.compress(payload, 1)
+            return Wire(headers=headers, payload=payload)
+        case Gone():
+            moved = "deleted" if message.moved_to is None else f"moved {message.moved_to}"
+            headers = {
+                KIND: message.kind,
+                VERSION: message.version,
+                GONE: moved,
+                TTL: TOMBSTONE_TTL,
+                TRACE: trace_of(f"{message.kind}/{message.namespace}/{message.name}", message.version),
+            }
+            return Wire(headers=headers, payload=b"")
+        case Synced():
+            return Wire(headers={KIND: SYNCED}, payload=msgspec.json.encode(message))
+
+
+def decode(subject: str, headers: Mapping[str, str], payload: bytes) -> Message:
+    """Read a message; raise `Undecodable` for what is none of ours."""
+    kind = _needed(headers, KIND)
+    if kind == SYNCED:
+        try:
+            return msgspec.json.decode(payload, type=Synced)
+        except msgspec.DecodeError as problem:
+            raise Undecodable(f"the marker {subject} does not decode: {problem}") from problem
+    where = subjects.parse_state(subject)
+    if where is None:
+        raise Undecodable(f"{subject} is no subject of an object")
+    gone = headers.get(GONE)
+    version = _needed(headers, VERSION)
+    if gone is not None:
+        return Gone(kind=kind, namespace=where.namespace, name=where.name, version=version, moved_to=_destination(gone))
+    return State(
+        kind=kind,
+        namespace=where.namespace,
+        name=where.name,
+        uid=headers.get(UID, ""),
+        version=version,
+        form=headers.get(FORM, ""),
+        body=_body(headers, payload),
+    )
+
+
+def number(version: str) -> int:
+    """Return a resourceVersion as a number; the API server promises that newer ones are greater."""
+    return int(version) if version.isdecimal() else 0
+
+
+def trace_of(about: str, version: str) -> str:
+    """Return the trace context of one change; the same for each time that it is published."""
+    trace = blake2b(f"{about}@{version}".encode(), digest_size=16).hexdigest()
+    span = blake2b(trace.encode(), digest_size=8).hexdigest()
+    return f"00-{trace}-{span}-01"
+
+
+def _needed(headers: Mapping[str, str], header: str) -> str:
+    value = headers.get(header)
+    if not value:
+        raise Undecodable(f"the header {header} is missing")
+    return value
+
+
+def _destination(gone: str) -> int | None:
+    word, _, partition = gone.partition(" ")
+    if word == "deleted":
+        return None
+    if word != "moved" or not partition.isdecimal():
+        raise Undecodable(f"{GONE}: {gone!r} is neither `deleted` nor `moved <partition>`")
+    return int(partition)
+
+
+def _body(headers: Mapping[str, str], payload: bytes) -> bytes:
+    encoding = headers.get(ENCODING, "")
+    if not encoding:
+        return payload
+    if encoding != "zlib":
+        raise Undecodable(f"{ENCODING}: {encoding!r} is unknown")
+    reader = zlib.decompressobj()
+    try:
+        body = reader.decompress(payload, LARGEST)
+    except zlib.error as problem:
+        raise Undecodable(f"the payload does not decompress: {problem}") from problem
+    if not reader.eof:
+        raise Undecodable(f"the payload is cut off, or larger than {LARGEST} bytes")
+    return body

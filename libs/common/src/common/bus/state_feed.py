@@ -1,0 +1,126 @@
+"""The feed of a replica from the real stream: `common.bus.feed.Feed` over NATS.
+
+All partitions are read by one consumer; some of them by one consumer each, because a filter must stand in the subject of
+the request that creates a consumer for the server's permissions to restrict it.
+"""
+
+import asyncio
+from itertools import count
+from secrets import token_hex
+from typing import Final
+
+import structlog
+
+from common import errors
+from common.bus import messages, sharding, subjects
+from common.bus.consumer import Reading, Source, consume
+from common.bus.feed import Listener, Synced
+from common.bus.messages import Gone, State
+from common.bus.nats import Bus, Stored
+from common.bus.progress import Progress
+from common.observability import metrics
+
+log = structlog.get_logger()
+
+FIRST_RETRY: Final = 0.05
+LONGEST_RETRY: Final = 2.0
+PATIENCE_SECONDS: Final = 10.0
+"""How long a load may wait before the log says what for, again and again."""
+
+
+class StateFeed:
+    """The state stream as one replica follows it; implements `Feed`."""
+
+    def __init__(self, bus: Bus, *, reader: str) -> None:
+        self._bus = bus
+        self._names = (f"{reader}-{token_hex(4)}-{number}" for number in count())
+        """Names of consumers: never the same twice, also not in two replicas."""
+
+    async def follow(self, partitions: frozenset[int], listener: Listener) -> None:
+        """Tell the listener about some partitions until cancelled; never raise for what a retry can mend."""
+        why, retry = "started", FIRST_RETRY
+        while True:
+            listener.loading(why)
+            load = _Load(partitions, listener)
+            try:
+                why = await self._read(partitions, load)
+            except errors.Retryable as problem:
+                why = str(problem)
+            metrics.STATE_RELOADS.labels("broken" if load.is_synced else "not loaded").inc()
+            log.warning("the state must be loaded again", why=why)
+            retry = FIRST_RETRY if load.is_synced else min(LONGEST_RETRY, retry * 2)
+            await asyncio.sleep(retry)
+
+    async def _read(self, partitions: frozenset[int], load: "_Load") -> str:
+        """Load and follow until something may have been missed; return why."""
+        async with consume(self._bus, self._sources(partitions), take=load.take, read=load.read) as reading:
+            load.reading = reading
+            load.advance()
+            while not load.is_synced:
+                try:
+                    async with asyncio.timeout(PATIENCE_SECONDS):
+                        return await reading.until_broken()
+                except TimeoutError:
+                    load.complain()
+            return await reading.until_broken()
+
+    def _sources(self, partitions: frozenset[int]) -> list[Source]:
+        filters = [subjects.partition_filter(partition) for partition in sorted(partitions)]
+        if len(filters) == sharding.PARTITIONS:
+            filters = [subjects.ALL_STATE]
+        return [Source(stream=subjects.STATE_STREAM, filter=part, name=next(self._names)) for part in filters]
+
+
+class _Load:
+    """One load: hands messages on, tells when it is complete, and gives up when the epoch changes."""
+
+    def __init__(self, partitions: frozenset[int], listener: Listener) -> None:
+        self._partitions = partitions
+        self._listener = listener
+        self._progress = Progress(partitions)
+        self.reading: Reading | None = None
+
+    @property
+    def is_synced(self) -> bool:
+        return self._progress.is_complete
+
+    def read(self) -> None:
+        self._progress.read()
+        self.advance()
+
+    def take(self, stored: Stored) -> None:
+        try:
+            message = messages.decode(stored.subject, stored.headers, stored.payload)
+        except messages.Undecodable as problem:
+            metrics.UNDECODABLE.labels("feed", stored.headers.get(messages.KIND, "")).inc()
+            log.warning("a message is skipped", subject=stored.subject, why=str(problem))
+            return
+        match message:
+            case State():
+                self._listener.changed(message.kind, message.body)
+            case Gone(moved_to=partition) if partition in self._partitions:
+                return  # the object's new subject is ours too, and tells all there is to tell
+            case Gone():
+                self._listener.removed(
+                    message.kind, message.namespace, message.name, version=messages.number(message.version)
+                )
+            case Synced():
+                self._marked(stored.subject, message)
+
+    def _marked(self, subject: str, marker: Synced) -> None:
+        partition = subjects.parse_synced(subject)
+        why = self._progress.marked(-1 if partition is None else partition, marker)
+        if why is not None and self.reading is not None:
+            self.reading.give_up(why)
+        self.advance()
+
+    def advance(self) -> None:
+        """Tell the listener once, as soon as nothing is missing."""
+        if self.reading is None:  # the last consumer is still being asked for
+            return
+        version = self._progress.complete()
+        if version is not None:
+            self._listener.synced(version)
+
+    def complain(self) -> None:
+        log.warning("the state is not complete", waiting_for=self._progress.missing())

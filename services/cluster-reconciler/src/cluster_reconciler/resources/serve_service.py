@@ -5,6 +5,7 @@ Behaviour: spec raycluster §8.6, §12.2; acceptance case 109.
 
 from typing import Final
 
+from cluster_reconciler.config import Config
 from cluster_reconciler.resources import head_service, owner
 from common import labels, names
 from common.api.ray_cluster import RayCluster
@@ -27,7 +28,7 @@ def name(cluster: RayCluster) -> str:
     return names.serve_service(cluster.metadata.name)
 
 
-def build(cluster: RayCluster) -> Body | None:
+def build(cluster: RayCluster, _config: Config) -> Body | None:
     """Build the Service over all pods of the cluster; None when the head declares ports, but none for Serve."""
     ports = [
         {"name": port, "port": number}

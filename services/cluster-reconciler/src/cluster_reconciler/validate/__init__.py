@@ -1,0 +1,64 @@
+"""Which RayClusters we refuse, and in what words: the first rule that a cluster breaks, as KubeRay says it.
+
+One module per family of rules. A rule is a function named for the violation that returns the message, or None; the
+order of rules is the order of the specification, since users and tests see only the first.
+Behaviour: spec raycluster §4; acceptance cases 5-18.
+"""
+
+from typing import Final
+
+from cluster_reconciler.config import Config
+from cluster_reconciler.validate import (
+    authentication,
+    autoscaling,
+    fault_tolerance,
+    groups,
+    history_server,
+    identity,
+    life_cycle,
+    network_policy,
+    not_built_yet,
+    tls,
+)
+from cluster_reconciler.validate.rules import Rule, first
+from common.api.ray_cluster import RayCluster
+
+_SPEC: Final[tuple[Rule, ...]] = (
+    *groups.RULES,
+    *fault_tolerance.RULES,
+    *autoscaling.RULES,
+    *history_server.RULES,
+    *authentication.RULES,
+    *network_policy.RULES,
+    *tls.RULES,
+)
+
+
+def metadata(cluster: RayCluster) -> str | None:
+    """Return what is wrong with the name (§4.1)."""
+    return identity.name_too_long(cluster) or identity.name_not_a_dns_label(cluster)
+
+
+def spec(cluster: RayCluster, config: Config) -> str | None:
+    """Return what is wrong with the spec (§4.2)."""
+    return first(_SPEC, cluster, config)
+
+
+def upgrade_options(cluster: RayCluster) -> str | None:
+    """Return what is wrong with the upgrade strategy (§4.5)."""
+    return life_cycle.upgrade_type_unknown(cluster) or life_cycle.upgrade_type_on_a_child(cluster)
+
+
+def status(cluster: RayCluster) -> str | None:
+    """Return what is impossible about the status (§4.6)."""
+    return life_cycle.suspending_and_suspended(cluster)
+
+
+def autoscaler_v1_warning(cluster: RayCluster) -> str | None:
+    """Return what will not work well with the first autoscaler, though we go on (§4.3)."""
+    return autoscaling.v1_with_restarting_workers(cluster)
+
+
+def unsupported(cluster: RayCluster, config: Config) -> str | None:
+    """Return which valid wish of the spec we cannot fulfil."""
+    return first(not_built_yet.RULES, cluster, config)

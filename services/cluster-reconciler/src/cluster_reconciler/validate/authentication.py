@@ -1,0 +1,61 @@
+"""Rules on token authentication (spec raycluster §4.2, S37-S42)."""
+
+from typing import Final
+
+from cluster_reconciler import ray_version, traits
+from cluster_reconciler.config import Config
+from cluster_reconciler.ray_version import VersionError
+from cluster_reconciler.validate.rules import Rule
+from common.api.ray_cluster import RayCluster
+
+_TOKEN_SINCE: Final = (2, 52)
+_KUBERNETES_SINCE: Final = (2, 55)
+
+
+def token_with_old_ray(cluster: RayCluster, _: Config) -> str | None:
+    """S37-S39."""
+    if not traits.has_token_auth(cluster):
+        return None
+    start, version = "authOptions.mode is 'token' but", cluster.spec.ray_version
+    if not version:
+        return f"{start} RayVersion was not specified. Ray version 2.52.0 or later is required"
+    try:
+        is_new = ray_version.parse(version) >= _TOKEN_SINCE
+    except VersionError as problem:
+        return f"{start} RayVersion format is invalid: {version}, {problem}"
+    return None if is_new else f"{start} minimum Ray version is 2.52.0, got {version}"
+
+
+def kubernetes_token_with_old_ray(cluster: RayCluster, _: Config) -> str | None:
+    """S40."""
+    version = cluster.spec.ray_version
+    if not _both(cluster) or ray_version.is_at_least(version, _KUBERNETES_SINCE):
+        return None
+    return f"authOptions.enableK8sTokenAuth is enabled but minimum Ray version is 2.55.0, got {version}"
+
+
+def kubernetes_token_and_secret(cluster: RayCluster, _: Config) -> str | None:
+    """S41."""
+    options = cluster.spec.auth_options
+    if not _both(cluster) or options is None or not options.secret_name:
+        return None
+    return "authOptions.enableK8sTokenAuth is enabled and authOptions.secretName is also set"
+
+
+def kubernetes_token_without_mode(cluster: RayCluster, _: Config) -> str | None:
+    """S42."""
+    if traits.has_token_auth(cluster) or not traits.has_kubernetes_auth(cluster):
+        return None
+    return "authOptions.enableK8sTokenAuth is enabled but authOptions.mode not set to 'token'"
+
+
+def _both(cluster: RayCluster) -> bool:
+    return traits.has_token_auth(cluster) and traits.has_kubernetes_auth(cluster)
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    token_with_old_ray,
+    kubernetes_token_with_old_ray,
+    kubernetes_token_and_secret,
+    kubernetes_token_without_mode,
+)

@@ -1,0 +1,76 @@
+"""Kubernetes' rules for names and labels, in Kubernetes' words; lengths count bytes."""
+
+import re
+from typing import Final
+
+_DNS_1035: Final = "[a-z]([-a-z0-9]*[a-z0-9])?"
+_DNS_1123: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN: Final = rf"{_DNS_1123}(\.{_DNS_1123})*"
+_KEY: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_VALUE: Final = f"({_KEY})?"
+
+_KEY_CHARACTERS: Final = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+)
+_NAME_CHARACTERS: Final = (
+    "must consist of lower case alphanumeric characters{} '-', start with an alphabetic character, "
+    "and end with an alphanumeric character"
+)
+
+
+def dns_1035_problems(name: str) -> list[str]:
+    """Return what keeps a name from being a DNS-1035 label."""
+    text = "a DNS-1035 label " + _NAME_CHARACTERS.format(" or")
+    return _too_long(name, 63) + _mismatch(name, _DNS_1035, text, "my-name", "abc-123")
+
+
+def dns_1123_problems(name: str) -> list[str]:
+    """Return what keeps a name from being a DNS-1123 label."""
+    if re.fullmatch(_SUBDOMAIN, name) and "." in name:
+        return [*_too_long(name, 63), "must not contain dots"]
+    text = (
+        "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
+        "and must start and end with an alphanumeric character"
+    )
+    return _too_long(name, 63) + _mismatch(name, _DNS_1123, text, "my-name", "123-abc")
+
+
+def label_key_problems(key: str) -> list[str]:
+    """Return what keeps a text from being the key of a label."""
+    examples = ("MyName", "my.name", "123-abc")
+    prefix, slash, name = key.rpartition("/")
+    if "/" in prefix:
+        rule = _mismatch("", _KEY, f"a valid label key {_KEY_CHARACTERS}", *examples)[0]
+        return [f"{rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
+    problems = [f"prefix part {problem}" for problem in _subdomain_problems(prefix)] if slash else []
+    size = ["must be non-empty"] if not name else _too_long(name, 63)
+    return problems + [
+        f"name part {problem}" for problem in [*size, *_mismatch(name, _KEY, _KEY_CHARACTERS, *examples)]
+    ]
+
+
+def label_value_problems(value: str) -> list[str]:
+    """Return what keeps a text from being the value of a label."""
+    text = f"a valid label must be an empty string or {_KEY_CHARACTERS.removeprefix('must ')}"
+    return _too_long(value, 63) + _mismatch(value, _VALUE, text, "MyValue", "my_value", "12345")
+
+
+def _subdomain_problems(prefix: str) -> list[str]:
+    if not prefix:
+        return ["must be non-empty"]
+    text = (
+        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
+        "and must start and end with an alphanumeric character"
+    )
+    return _too_long(prefix, 253) + _mismatch(prefix, _SUBDOMAIN, text, "example.com")
+
+
+def _too_long(text: str, most: int) -> list[str]:
+    return [f"must be no more than {most} bytes"] if len(text.encode()) > most else []
+
+
+def _mismatch(text: str, pattern: str, rule: str, *examples: str) -> list[str]:
+    if re.fullmatch(pattern, text):
+        return []
+    shown = " or ".join(f"'{example}', " for example in examples)
+    return [f"{rule} (e.g. {shown}regex used for validation is '{pattern}')"]

@@ -1,0 +1,34 @@
+"""Valid wishes that we do not fulfil yet. Saying so beats running a cluster without the protection it asked for."""
+
+from typing import Final
+
+from cluster_reconciler.config import Config
+from cluster_reconciler.validate import tls
+from cluster_reconciler.validate.rules import Rule
+from common.api.ray_cluster import RayCluster
+
+
+def mutual_tls(cluster: RayCluster, _: Config) -> str | None:
+    """Name the field that asks for certificates (spec raycluster §11.15, §20)."""
+    return _not_yet("spec.tlsOptions.enabled", "remove spec.tlsOptions") if tls.is_enabled(cluster) else None
+
+
+def history_collector(cluster: RayCluster, _: Config) -> str | None:
+    """Name the field that asks for a collector container (spec raycluster §11.16)."""
+    if cluster.spec.history_server_options is None:
+        return None
+    return _not_yet("spec.historyServerOptions", "remove it")
+
+
+def network_policies(cluster: RayCluster, _: Config) -> str | None:
+    """Name the field that asks for policies around the cluster's pods (spec raycluster §21)."""
+    if cluster.spec.network_policy is None:
+        return None
+    return _not_yet("spec.networkPolicy", "remove it and write NetworkPolicies for the cluster's pods yourself")
+
+
+def _not_yet(field: str, remedy: str) -> str:
+    return f"{field} is not supported yet; {remedy}"
+
+
+RULES: Final[tuple[Rule, ...]] = (mutual_tls, history_collector, network_policies)

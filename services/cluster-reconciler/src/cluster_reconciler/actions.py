@@ -1,0 +1,133 @@
+"""What a plan may ask for. `apply.py` carries these out and is the only module that writes.
+
+An action brings the Events that tell of it: `done` after success, `failed` after a failure, with the error's text added.
+"""
+
+from typing import Final
+
+import msgspec
+
+from cluster_reconciler.reasons import ReplicaFailure
+from common.kube.client import Body
+from common.kube.events import Event
+from common.kube.resources import Resource
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What users hear of an action."""
+
+    done: Event | None = None
+    failed: Event | None = None
+    failure: ReplicaFailure | None = None
+    """The reason that the condition ReplicaFailure gives when the action fails."""
+
+
+SILENT: Final = Told()
+
+
+class CreateChild(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Create a child that is absent."""
+
+    resource: Resource
+    body: Body
+    told: Told = SILENT
+    may_exist: bool = True
+    """Whether an object of that name is as good as ours."""
+
+    def __str__(self) -> str:
+        return f"create {self.resource.kind} {self.body['metadata']['name']}"
+
+
+class CreatePod(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Create a pod whose name was computed from what was observed, so that a repeat meets AlreadyExists."""
+
+    body: Body
+    told: Told
+
+    def __str__(self) -> str:
+        return f"create Pod {self.body['metadata']['name']}"
+
+
+class DeletePod(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Delete one pod, if it is still the one that was observed."""
+
+    name: str
+    uid: str
+    told: Told
+
+    def __str__(self) -> str:
+        return f"delete Pod {self.name}"
+
+
+class DeletePods(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Delete all pods that a selector matches, in one request."""
+
+    selector: dict[str, str]
+    told: Told
+
+    def __str__(self) -> str:
+        return f"delete Pods {','.join(f'{key}={value}' for key, value in sorted(self.selector.items()))}"
+
+
+class AnnotatePod(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Set annotations of a pod, if it is unchanged since it was observed."""
+
+    name: str
+    resource_version: str
+    annotations: dict[str, str]
+
+    def __str__(self) -> str:
+        return f"annotate Pod {self.name}"
+
+
+class Tell(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Write an Event."""
+
+    event: Event
+
+    def __str__(self) -> str:
+        return f"event {self.event.reason}"
+
+
+class Refuse(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Say why the plan cannot go on; what follows is not done, and another look comes soon."""
+
+    event: Event
+
+    def __str__(self) -> str:
+        return f"refuse {self.event.reason}"
+
+
+Action = CreateChild | CreatePod | DeletePod | DeletePods | AnnotatePod | Tell | Refuse
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """Actions that do not depend on one another; they run side by side, a few at a time."""
+
+    actions: tuple[Action, ...]
+    is_needed: bool = True
+    """Whether the next steps wait for the success of this one."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do now, in order, and what the status needs to know about it."""
+
+    steps: tuple[Step, ...] = ()
+    writes_status: bool = True
+    unfinished: str = ""
+    """Why the pods are not yet what they should be, though nothing failed."""
+    fault: str = ""
+    """What nobody but a user, or time, can resolve: the look ends in an error and is repeated with back-off."""
+    looks_again: bool = True
+    """Whether the periodic look applies."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """Return the actions of all steps."""
+        return tuple(action for step in self.steps for action in step.actions)
+
+    @property
+    def touches_pods(self) -> bool:
+        """Tell whether pods are created or deleted, which needs a fresh list once."""
+        return any(isinstance(action, CreatePod | DeletePod | DeletePods) for action in self.actions)

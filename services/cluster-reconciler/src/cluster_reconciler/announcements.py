@@ -1,0 +1,169 @@
+"""The texts of all Events about children and pods (spec raycluster §8, §9, §15)."""
+
+from cluster_reconciler.actions import Told
+from cluster_reconciler.reasons import EventReason, ReplicaFailure
+from common.api.core import Pod
+from common.api.ray_cluster import RayCluster
+from common.kube.events import Event
+
+
+def invalid(cluster: RayCluster, what: str, problem: str, reason: EventReason) -> Event:
+    """Tell that a part of the RayCluster breaks a rule."""
+    note = f"The RayCluster {what} is invalid {_where(cluster)}: {problem}"
+    return Event(type="Warning", reason=reason, action="Validate", note=note)
+
+
+def invalid_status(cluster: RayCluster, problem: str) -> Event:
+    """Tell that a status contradicts itself."""
+    note = f"The RayCluster status is invalid {_where(cluster)}, {problem}"
+    return Event(type="Warning", reason=EventReason.INVALID_STATUS, action="Validate", note=note)
+
+
+def warning(cluster: RayCluster, problem: str) -> Event:
+    """Tell of what is allowed and unwise."""
+    note = f"RayCluster spec warning {_where(cluster)}: {problem}"
+    return Event(type="Warning", reason=EventReason.INVALID_SPEC, action="Validate", note=note)
+
+
+def unsupported(cluster: RayCluster, problem: str) -> Event:
+    """Tell that the spec asks for what we do not do."""
+    note = f"The RayCluster {_where(cluster)} asks for what is not supported: {problem}"
+    return Event(type="Warning", reason=EventReason.UNSUPPORTED, action="Validate", note=note)
+
+
+def service_account_missing(cluster: RayCluster, name: str) -> Event:
+    """Tell that the user named a ServiceAccount that does not exist."""
+    note = (
+        f"Failed to reconcile RayCluster {_where(cluster)}. If users specify ServiceAccountName for the head Pod, they "
+        f"need to create a ServiceAccount themselves. However, ServiceAccount {name} is not found. Please create one. "
+        "See the PR description of https://github.com/ray-project/kuberay/pull/1128 for more details."
+    )
+    return Event(type="Warning", reason=EventReason.SERVICE_ACCOUNT_NOT_FOUND, action="Validate", note=note)
+
+
+def created_child(cluster: RayCluster, what: str, name: str, reasons: tuple[EventReason, EventReason]) -> Told:
+    """Tell of a Service, a ServiceAccount, a Role, a RoleBinding or an Ingress."""
+    place = f"{cluster.metadata.namespace}/{name}"
+    return Told(
+        done=_created(reasons[0], f"Created {what} {place}"),
+        failed=_not_created(reasons[1], f"Failed creating {what} {place}"),
+    )
+
+
+def created_pvc(cluster: RayCluster, name: str) -> Told:
+    """Tell of the volume of the embedded GCS store."""
+    place = f"{cluster.metadata.namespace}/{name}"
+    return Told(
+        done=_created(EventReason.CREATED_PVC, f"Created GCS storage PVC {place}"),
+        failed=_not_created(EventReason.FAILED_TO_CREATE_PVC, f"Failed to create GCS storage PVC {place}"),
+    )
+
+
+def no_serve_port(problem: str) -> Event:
+    """Tell why there is no Service for Ray Serve, and no pods."""
+    return _not_created(EventReason.FAILED_TO_CREATE_SERVICE, problem)
+
+
+def pvc_missing(cluster: RayCluster, claim: str) -> Event:
+    """Tell that the user's own volume claim does not exist."""
+    note = (
+        f'GcsFaultToleranceOptions.Storage.ClaimName "{claim}" not found in namespace {cluster.metadata.namespace}; '
+        "the head Pod will not start until it exists"
+    )
+    return Event(type="Warning", reason=EventReason.FAILED_TO_CREATE_PVC, action="Validate", note=note)
+
+
+def created_head(cluster: RayCluster, name: str) -> Told:
+    """Tell of a new head pod."""
+    place = f"{cluster.metadata.namespace}/{name}"
+    return Told(
+        done=_created(EventReason.CREATED_HEAD_POD, f"Created head Pod {place}"),
+        failed=_not_created(EventReason.FAILED_TO_CREATE_HEAD_POD, f"Failed to create head Pod {place}"),
+        failure=ReplicaFailure.CREATE_HEAD_POD,
+    )
+
+
+def created_worker(cluster: RayCluster, name: str) -> Told:
+    """Tell of a new worker pod."""
+    failed = f"Failed to create worker Pod for the cluster {_where(cluster)}"
+    return Told(
+        done=_created(EventReason.CREATED_WORKER_POD, f"Created worker Pod {cluster.metadata.namespace}/{name}"),
+        failed=_not_created(EventReason.FAILED_TO_CREATE_WORKER_POD, failed),
+        failure=ReplicaFailure.CREATE_WORKER_POD,
+    )
+
+
+def deleted_head(pod: Pod, state: str) -> Told:
+    """Tell that a head pod that cannot recover goes."""
+    what = f"head Pod {_place(pod)}; {state}"
+    return Told(
+        done=_deleted(EventReason.DELETED_HEAD_POD, f"Deleted {what}"),
+        failed=_not_deleted(EventReason.FAILED_TO_DELETE_HEAD_POD, f"Failed deleting {what}"),
+        failure=ReplicaFailure.DELETE_HEAD_POD,
+    )
+
+
+def deleted_worker(pod: Pod, *, what: str = "Pod", more: str = "", failed_more: str = "") -> Told:
+    """Tell that a worker pod goes; `more` and `failed_more` say why."""
+    return Told(
+        done=_deleted(EventReason.DELETED_WORKER_POD, f"Deleted {what} {_place(pod)}{more}"),
+        failed=_not_deleted(
+            EventReason.FAILED_TO_DELETE_WORKER_POD, f"Failed deleting {what} {_place(pod)}{failed_more}"
+        ),
+        failure=ReplicaFailure.DELETE_WORKER_POD,
+    )
+
+
+def deleted_group(cluster: RayCluster, group: str) -> Told:
+    """Tell that all pods of a suspended group go."""
+    done = f"Deleted all pods for suspended worker group {group} in RayCluster {_where(cluster)}"
+    failed = f"Failed deleting worker Pods for suspended group {group} in RayCluster {_where(cluster)}"
+    return Told(
+        done=_deleted(EventReason.DELETED_WORKER_POD, done),
+        failed=_not_deleted(EventReason.FAILED_TO_DELETE_WORKER_PODS, failed),
+        failure=ReplicaFailure.DELETE_WORKER_POD,
+    )
+
+
+def suspended(cluster: RayCluster) -> Told:
+    """Tell that all pods go because the cluster is suspended."""
+    return _deleted_all(cluster, "Pods", "suspension")
+
+
+def recreated(cluster: RayCluster) -> Told:
+    """Tell that all pods go because the spec changed."""
+    return _deleted_all(cluster, "all Pods", "spec change with Recreate upgradeStrategy")
+
+
+def _deleted_all(cluster: RayCluster, what: str, why: str) -> Told:
+    return Told(
+        done=_deleted(EventReason.DELETED_PODS, f"Deleted {what} for RayCluster {_where(cluster)} due to {why}"),
+        failed=_not_deleted(
+            EventReason.FAILED_TO_DELETE_PODS, f"Failed deleting Pods due to {why} for RayCluster {_where(cluster)}"
+        ),
+        failure=ReplicaFailure.DELETE_ALL_PODS,
+    )
+
+
+def _where(cluster: RayCluster) -> str:
+    return f"{cluster.metadata.namespace}/{cluster.metadata.name}"
+
+
+def _place(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _created(reason: EventReason, note: str) -> Event:
+    return Event(type="Normal", reason=reason, action="Create", note=note)
+
+
+def _not_created(reason: EventReason, note: str) -> Event:
+    return Event(type="Warning", reason=reason, action="Create", note=note)
+
+
+def _deleted(reason: EventReason, note: str) -> Event:
+    return Event(type="Normal", reason=reason, action="Delete", note=note)
+
+
+def _not_deleted(reason: EventReason, note: str) -> Event:
+    return Event(type="Warning", reason=reason, action="Delete", note=note)

@@ -1,0 +1,239 @@
+"""The only module that writes children and Events of a RayCluster.
+
+Every answer goes into the state at once, so that the next look reads its own writes. A failure is noted and told; it stops
+the steps that need it and nothing else, except when the API server itself does not answer.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Final, assert_never
+
+import msgspec
+
+from cluster_reconciler.actions import (
+    Action,
+    AnnotatePod,
+    CreateChild,
+    CreatePod,
+    DeletePod,
+    DeletePods,
+    Plan,
+    Refuse,
+    Step,
+    Tell,
+)
+from cluster_reconciler.observe import memory_of, refresh_pods
+from cluster_reconciler.observed import Child
+from cluster_reconciler.ports import Ports
+from cluster_reconciler.status.compute import Outcome
+from cluster_reconciler.status.replica_failure import Failure
+from common import errors
+from common.api.core import Pod, Service
+from common.api.meta import ObjectMeta
+from common.api.ray_cluster import RayCluster
+from common.bus.cache import version_of
+from common.kube.client import Patch
+from common.kube.events import Event
+from common.kube.resources import POD, RAY_CLUSTER, SERVICE, Resource
+
+Result = bool | errors.RaybusError
+"""Whether an action changed anything, or why it failed."""
+
+AT_ONCE: Final = 16
+"""Requests of one step that are under way together."""
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """An action that failed."""
+
+    action: Action
+    error: errors.RaybusError
+
+
+class Deleted(msgspec.Struct, frozen=True, kw_only=True):
+    """What the API server says of a pod that it was asked to delete."""
+
+    metadata: "DeletedMeta"
+
+
+class DeletedMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Tells whether the pod is still there."""
+
+    deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
+    finalizers: list[str] = []
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    """Any object, for its metadata."""
+
+    metadata: ObjectMeta
+
+
+async def apply(plan: Plan, cluster: RayCluster, io: Ports) -> tuple[Problem, ...]:
+    """Carry a plan out, step by step; return what failed."""
+    problems: list[Problem] = []
+    for step in plan.steps:
+        failed = await _run(step, cluster, io)
+        problems += failed
+        if any(isinstance(problem.error, errors.Unavailable | errors.Throttled) for problem in failed):
+            break
+        if failed and step.is_needed:
+            break
+    return tuple(problems)
+
+
+def outcome(plan: Plan, problems: tuple[Problem, ...]) -> Outcome:
+    """Return what the status tells of how a plan went."""
+    failure = next(
+        (
+            Failure(problem.action.told.failure, str(problem.error))
+            for problem in problems
+            if isinstance(problem.action, CreatePod | DeletePod | DeletePods) and problem.action.told.failure
+        ),
+        None,
+    )
+    return Outcome(failure=failure, is_clean=not (problems or plan.unfinished or plan.fault))
+
+
+async def _run(step: Step, cluster: RayCluster, io: Ports) -> list[Problem]:
+    """Run a step's actions side by side and tell of them."""
+    problems: list[Problem] = []
+    events: list[Event] = []
+    for batch in _batches(step.actions):
+        async with asyncio.TaskGroup() as group:
+            tasks = [(action, group.create_task(_attempt(action, cluster, io))) for action in batch]
+        for action, task in tasks:
+            result = task.result()
+            if isinstance(result, errors.RaybusError):
+                problems.append(Problem(action, result))
+            events += _told(action, result)
+        if problems:
+            break
+    for event in _folded(events):
+        await io.events.record(RAY_CLUSTER, cluster.metadata, event)
+    return problems
+
+
+def _batches(actions: tuple[Action, ...]) -> Iterator[tuple[Action, ...]]:
+    """Cut new pods into 1, 2, 4 … so that a quota that is used up is met by a few requests, not by thousands."""
+    size = 1 if any(isinstance(action, CreatePod) for action in actions) else AT_ONCE
+    while actions:
+        yield actions[:size]
+        actions, size = actions[size:], min(2 * size, AT_ONCE)
+
+
+async def _attempt(action: Action, cluster: RayCluster, io: Ports) -> Result:
+    """Carry one action out."""
+    try:
+        return await _carry_out(action, cluster, io)
+    except errors.RaybusError as problem:
+        return problem
+
+
+async def _carry_out(action: Action, cluster: RayCluster, io: Ports) -> bool:
+    match action:
+        case CreateChild():
+            return await _create_child(action, cluster, io)
+        case CreatePod():
+            return await _create_pod(action, cluster, io)
+        case DeletePod():
+            return await _delete_pod(action, cluster, io)
+        case DeletePods():
+            selector = ",".join(f"{label}={value}" for label, value in action.selector.items())
+            await io.kube.delete_collection(POD, cluster.metadata.namespace, label_selector=selector)
+            await refresh_pods(cluster, io)
+            return True
+        case AnnotatePod():
+            meta = {"resourceVersion": action.resource_version, "annotations": action.annotations}
+            patch = Patch(body={"metadata": meta})
+            answer = await io.kube.patch(POD, cluster.metadata.namespace, action.name, patch)
+            io.cache.put(msgspec.json.decode(answer, type=Pod))
+            return True
+        case Tell():
+            return True
+        case Refuse(event=event):
+            raise errors.InvalidSpec(event.note)
+        case _:
+            assert_never(action)
+
+
+async def _create_child(action: CreateChild, cluster: RayCluster, io: Ports) -> bool:
+    namespace, name = cluster.metadata.namespace, action.body["metadata"]["name"]
+    try:
+        answer, is_new = await io.kube.create(action.resource, namespace, action.body), True
+    except errors.AlreadyExists:
+        if not action.may_exist:
+            answer, is_new = await _own(action.resource, name, cluster, io), False
+        else:
+            answer, is_new = b"", False
+    if action.resource == SERVICE:
+        io.cache.put(msgspec.json.decode(answer, type=Service))
+    memory_of(cluster, io).saw(Child(action.resource, name), now=io.clock.now())
+    return is_new
+
+
+async def _create_pod(action: CreatePod, cluster: RayCluster, io: Ports) -> bool:
+    namespace, name = cluster.metadata.namespace, action.body["metadata"]["name"]
+    try:
+        answer, is_new = await io.kube.create(POD, namespace, action.body), True
+    except errors.AlreadyExists:
+        try:
+            answer, is_new = await _own(POD, name, cluster, io), False
+        except errors.AlreadyExists as problem:
+            memory_of(cluster, io).taken.add(name)
+            raise errors.Conflict(str(problem)) from problem
+    io.cache.put(msgspec.json.decode(answer, type=Pod))
+    return is_new
+
+
+async def _own(resource: Resource, name: str, cluster: RayCluster, io: Ports) -> bytes:
+    """Read an object whose name is taken; if it is our cluster's, all is well, and our state was old."""
+    answer = await io.kube.get(resource, cluster.metadata.namespace, name)
+    owners = msgspec.json.decode(answer, type=Answered).metadata.owner_references
+    if any(owner.uid == cluster.metadata.uid for owner in owners):
+        return answer
+    text = f'{resource.plural} "{name}" already exists and does not belong to this RayCluster; delete or rename it'
+    raise errors.AlreadyExists(text)
+
+
+async def _delete_pod(action: DeletePod, cluster: RayCluster, io: Ports) -> bool:
+    namespace = cluster.metadata.namespace
+    known = io.cache.get(Pod, namespace, action.name)
+    version = 0 if known is None else version_of(known.metadata)
+    try:
+        answer = await io.kube.delete(POD, namespace, action.name, uid=action.uid)
+    except (errors.NotFound, errors.Conflict):  # it is gone, or another pod has its name by now
+        io.cache.remove(Pod, namespace, action.name, version=version)
+        return False
+    memory_of(cluster, io).deleted(action.uid)
+    meta = msgspec.json.decode(answer, type=Deleted).metadata
+    if meta.deletion_timestamp is not None and (meta.deletion_grace_period_seconds != 0 or meta.finalizers):
+        io.cache.put(msgspec.json.decode(answer, type=Pod))
+    else:
+        io.cache.remove(Pod, namespace, action.name, version=version)
+    return True
+
+
+def _told(action: Action, result: Result) -> list[Event]:
+    """Return the Events that tell of an action."""
+    match action:
+        case Tell(event=event) | Refuse(event=event):
+            return [event]
+        case AnnotatePod():
+            return []
+        case _:
+            if isinstance(result, errors.RaybusError):
+                failed = action.told.failed
+                return [] if failed is None else [msgspec.structs.replace(failed, note=f"{failed.note}, {result}")]
+            return [action.told.done] if result and action.told.done else []
+
+
+def _folded(events: Iterable[Event]) -> Iterator[Event]:
+    """Tell of many alike in one Event that names the first, as KubeRay's client folds them into a series."""
+    alike: dict[tuple[str, str, str], list[Event]] = {}
+    for event in events:
+        alike.setdefault((event.type, event.reason, event.action), []).append(event)
+    for first, *more in alike.values():
+        yield msgspec.structs.replace(first, note=f"{first.note} (and {len(more)} more)") if more else first

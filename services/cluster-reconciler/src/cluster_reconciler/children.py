@@ -1,0 +1,128 @@
+"""Which children, pods apart, a RayCluster needs and lacks.
+
+Services are in the state stream. The others are looked up at the API server (`looked_up`); they are created when absent
+and, but for names that are taken, never changed (spec raycluster §8; acceptance cases 19-22, 28, 35, 41, 67).
+"""
+
+from cluster_reconciler import announcements, traits
+from cluster_reconciler.actions import SILENT, Action, CreateChild, Refuse, Step, Tell
+from cluster_reconciler.config import Config
+from cluster_reconciler.observed import Child, Observed
+from cluster_reconciler.reasons import EventReason
+from cluster_reconciler.resources import (
+    auth_secret,
+    autoscaler_rbac,
+    gcs_storage_pvc,
+    head_service,
+    headless_service,
+    ingress,
+    serve_service,
+)
+from common.api.ray_cluster import RayCluster
+from common.kube.client import Body
+from common.kube.resources import (
+    INGRESS,
+    PERSISTENT_VOLUME_CLAIM,
+    ROLE,
+    ROLE_BINDING,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    Resource,
+)
+
+_SERVICE_REASONS = (EventReason.CREATED_SERVICE, EventReason.FAILED_TO_CREATE_SERVICE)
+_WORDS = {
+    SERVICE_ACCOUNT: (
+        "service account",
+        (EventReason.CREATED_SERVICE_ACCOUNT, EventReason.FAILED_TO_CREATE_SERVICE_ACCOUNT),
+    ),
+    ROLE: ("role", (EventReason.CREATED_ROLE, EventReason.FAILED_TO_CREATE_ROLE)),
+    ROLE_BINDING: ("role binding", (EventReason.CREATED_ROLE_BINDING, EventReason.FAILED_TO_CREATE_ROLE_BINDING)),
+    INGRESS: ("ingress", (EventReason.CREATED_INGRESS, EventReason.FAILED_TO_CREATE_INGRESS)),
+}
+
+
+def looked_up(cluster: RayCluster) -> tuple[Child, ...]:
+    """Return the children that have to be looked up at the API server."""
+    found: list[Child] = []
+    if traits.is_autoscaling(cluster):
+        found += [
+            Child(SERVICE_ACCOUNT, autoscaler_rbac.service_account_name(cluster)),
+            Child(ROLE, autoscaler_rbac.role_name(cluster)),
+            Child(ROLE_BINDING, autoscaler_rbac.role_name(cluster)),
+        ]
+    if cluster.spec.head_group_spec.enable_ingress:
+        found.append(Child(INGRESS, ingress.name(cluster)))
+    if auth_secret.is_needed(cluster):
+        found.append(Child(SECRET, auth_secret.name(cluster)))
+    if traits.is_fault_tolerant(cluster) and traits.has_embedded_storage(cluster):
+        found.append(Child(PERSISTENT_VOLUME_CLAIM, gcs_storage_pvc.name(cluster)))
+    return tuple(found)
+
+
+def steps(observed: Observed, config: Config, *, token: str) -> tuple[Step, ...]:
+    """Return the creation of all that is absent: first what the head's identity needs, then the rest."""
+    absent = {child.resource: child for child in observed.absent}
+    first = tuple(_rbac(observed.cluster, absent))
+    rest = (*_lacking(observed.cluster, absent, token=token), *_services(observed, config))
+    return tuple(Step(actions=actions) for actions in (first, rest) if actions)
+
+
+def _rbac(cluster: RayCluster, absent: dict[Resource, Child]) -> list[Action]:
+    found: list[Action] = []
+    if SERVICE_ACCOUNT in absent:
+        own = autoscaler_rbac.users_service_account(cluster)
+        if own:
+            return [Refuse(event=announcements.service_account_missing(cluster, own))]
+        found.append(_create(cluster, SERVICE_ACCOUNT, autoscaler_rbac.service_account(cluster)))
+    if ROLE in absent:
+        found.append(_create(cluster, ROLE, autoscaler_rbac.role(cluster)))
+    if ROLE_BINDING in absent:
+        found.append(_create(cluster, ROLE_BINDING, autoscaler_rbac.role_binding(cluster)))
+    return found
+
+
+def _lacking(cluster: RayCluster, absent: dict[Resource, Child], *, token: str) -> list[Action]:
+    found: list[Action] = []
+    if INGRESS in absent:
+        found.append(_create(cluster, INGRESS, ingress.build(cluster)))
+    if SECRET in absent:
+        found.append(CreateChild(resource=SECRET, body=auth_secret.build(cluster, token=token)))
+    if PERSISTENT_VOLUME_CLAIM in absent:
+        claim = gcs_storage_pvc.options(cluster).claim_name
+        if claim:
+            found.append(Tell(event=announcements.pvc_missing(cluster, claim)))
+        else:
+            body = gcs_storage_pvc.build(cluster)
+            told = announcements.created_pvc(cluster, gcs_storage_pvc.name(cluster))
+            found.append(CreateChild(resource=PERSISTENT_VOLUME_CLAIM, body=body, told=told))
+    return found
+
+
+def _services(observed: Observed, config: Config) -> list[Action]:
+    cluster = observed.cluster
+    found: list[Action] = []
+    if not observed.head_services:
+        found.append(_create_service(cluster, head_service.build(cluster, config)))
+    if observed.headless_service is None and any(group.num_of_hosts > 1 for group in traits.worker_groups(cluster)):
+        found.append(_create_service(cluster, headless_service.build(cluster)))
+    if observed.serve_service is None and serve_service.is_needed(cluster):
+        body = serve_service.build(cluster, config)
+        if body is None:
+            found.append(Refuse(event=announcements.no_serve_port(serve_service.NO_PORT)))
+        else:
+            found.append(CreateChild(resource=SERVICE, body=body, told=SILENT, may_exist=False))
+    return found
+
+
+def _create(cluster: RayCluster, resource: Resource, body: Body) -> CreateChild:
+    what, reasons = _WORDS[resource]
+    told = announcements.created_child(cluster, what, body["metadata"]["name"], reasons)
+    return CreateChild(resource=resource, body=body, told=told)
+
+
+def _create_service(cluster: RayCluster, body: Body) -> CreateChild:
+    """Return the creation of a Service of ours; a foreign one of that name is in the way."""
+    told = announcements.created_child(cluster, "service", body["metadata"]["name"], _SERVICE_REASONS)
+    return CreateChild(resource=SERVICE, body=body, told=told, may_exist=False)

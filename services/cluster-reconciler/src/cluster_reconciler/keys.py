@@ -1,0 +1,19 @@
+"""Which RayCluster wants a look when an object changed (spec raycluster §5.1)."""
+
+from collections.abc import Iterator
+
+from common.api import ray_cluster
+from common.api.ray_cluster import RayCluster
+from common.bus.cache import Object
+from common.runtime.controller import Key
+
+
+def keys_of(obj: Object) -> Iterator[Key]:
+    """Return the RayCluster itself, or the one that controls the object; a label alone does not count."""
+    meta = obj.metadata
+    if isinstance(obj, RayCluster):
+        yield Key(meta.namespace, meta.name)
+        return
+    for owner in meta.owner_references:
+        if owner.controller and owner.kind == ray_cluster.KIND and owner.api_version.startswith("ray.io/"):
+            yield Key(meta.namespace, owner.name)

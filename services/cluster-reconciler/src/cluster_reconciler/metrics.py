@@ -1,0 +1,97 @@
+"""This service's own metrics, with KubeRay's names (spec raycluster §16; acceptance case 115).
+
+A series ends with its cluster: two gauges are computed from the state at each scrape, the third is dropped by the look
+that finds the cluster gone.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Protocol
+
+from prometheus_client import REGISTRY, CollectorRegistry, Gauge
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from cluster_reconciler.reasons import ConditionType
+from cluster_reconciler.status import conditions
+from common import labels
+from common.api.ray_cluster import RayCluster
+from common.bus.cache import Cache
+from common.runtime.controller import Key
+
+_NAMES = ("name", "namespace", "uid")
+
+
+class Metrics(Protocol):
+    """What a look tells of a cluster's life."""
+
+    def provisioned(self, cluster: RayCluster, *, now: datetime) -> None:
+        """Note that all pods ran for the first time."""
+        ...
+
+    def forget(self, key: Key) -> None:
+        """Drop the series of a cluster that is gone."""
+        ...
+
+
+class ClusterMetrics(Collector):
+    """Implements `Metrics` for Prometheus."""
+
+    def __init__(self, cache: Cache, registry: CollectorRegistry = REGISTRY) -> None:
+        self._cache = cache
+        self._duration = Gauge(
+            "kuberay_cluster_provisioned_duration_seconds",
+            "The time, in seconds, when a RayCluster's `RayClusterProvisioned` status transitions from false (or unset) to true",
+            _NAMES,
+            registry=registry,
+        )
+        self._uids: dict[Key, set[str]] = {}
+        registry.register(self)
+
+    def provisioned(self, cluster: RayCluster, *, now: datetime) -> None:
+        """Note how long a cluster took from its creation until all its pods ran."""
+        meta = cluster.metadata
+        if meta.creation_timestamp is None:
+            return
+        self._uids.setdefault(Key(meta.namespace, meta.name), set()).add(meta.uid)
+        seconds = (now - meta.creation_timestamp).total_seconds()
+        self._duration.labels(meta.name, meta.namespace, meta.uid).set(seconds)
+
+    def forget(self, key: Key) -> None:
+        """Drop the duration of every cluster that had this name."""
+        for uid in self._uids.pop(key, set()):
+            self._duration.remove(key.name, key.namespace, uid)
+
+    def describe(self) -> Iterable[Metric]:
+        """Name the families without reading the state."""
+        return [self._info(()), self._provisioned(())]
+
+    def collect(self) -> Iterator[Metric]:
+        """Compute a series per cluster from the state as it is now."""
+        clusters = tuple(self._cache.all(RayCluster))
+        yield self._info(clusters)
+        yield self._provisioned(clusters)
+
+    def _info(self, clusters: tuple[RayCluster, ...]) -> Metric:
+        family = GaugeMetricFamily(
+            "kuberay_cluster_info",
+            "Metadata information about RayCluster custom resources",
+            labels=(*_NAMES, "owner_kind"),
+        )
+        for cluster in clusters:
+            meta = cluster.metadata
+            owner = meta.labels.get(labels.ORIGIN_KIND, "None")
+            family.add_metric((meta.name, meta.namespace, meta.uid, owner), 1)
+        return family
+
+    def _provisioned(self, clusters: tuple[RayCluster, ...]) -> Metric:
+        family = GaugeMetricFamily(
+            "kuberay_cluster_condition_provisioned",
+            "Indicates whether the RayCluster is provisioned",
+            labels=(*_NAMES, "condition"),
+        )
+        for cluster in clusters:
+            meta = cluster.metadata
+            holds = "true" if conditions.is_true(cluster.status, ConditionType.PROVISIONED) else "false"
+            family.add_metric((meta.name, meta.namespace, meta.uid, holds), 1)
+        return family

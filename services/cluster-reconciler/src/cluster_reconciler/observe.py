@@ -1,0 +1,105 @@
+"""All reads of a look, into one frozen value.
+
+The state that the bus told is enough for most of it. Two things are read at the API server itself: children that the state
+stream does not carry, now and then; and the list of pods, once before this replica first creates or deletes one, because
+the state may be old just after a start (design rules 3 and 5).
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from cluster_reconciler import children, refusals
+from cluster_reconciler.memory import Memory
+from cluster_reconciler.observed import Child, Observed
+from cluster_reconciler.ports import Ports
+from cluster_reconciler.resources import head_service
+from common import errors, labels, names
+from common.api.core import Pod, Service
+from common.api.ray_cluster import RayCluster
+from common.bus.cache import version_of
+from common.kube.resources import POD
+from common.runtime.controller import Key
+
+_RAY_NODES = frozenset({labels.HEAD, labels.WORKER, labels.REDIS_CLEANUP})
+
+
+class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    """The metadata of a list."""
+
+    resource_version: str = "0"
+
+
+class PodList(msgspec.Struct, frozen=True):
+    """The answer to a list of pods."""
+
+    items: list[Pod]
+    metadata: ListMeta = ListMeta()
+
+
+async def observe(key: Key, io: Ports, *, now: datetime) -> Observed | None:
+    """Return a cluster and what belongs to it; None when it is gone."""
+    cluster = io.cache.get(RayCluster, key.namespace, key.name)
+    if cluster is None:
+        return None
+    absent: frozenset[Child] = frozenset()
+    if cluster.metadata.deletion_timestamp is None and refusals.find(cluster, io.config) is None:
+        absent = await _look_up(cluster, io, now=now)
+    return from_state(cluster, io, absent=absent)
+
+
+def from_state(cluster: RayCluster, io: Ports, *, absent: frozenset[Child] = frozenset()) -> Observed:
+    """Return what the state holds about a cluster, our own writes included."""
+    meta = cluster.metadata
+    memory = memory_of(cluster, io)
+    pods = tuple(
+        pod
+        for pod in io.cache.list(Pod, meta.namespace, {labels.CLUSTER: meta.name})
+        if pod.metadata.labels.get(labels.NODE_TYPE) in _RAY_NODES
+    )
+    return Observed(
+        cluster=cluster,
+        pods=pods,
+        head_services=tuple(io.cache.list(Service, meta.namespace, head_service.list_labels(cluster))),
+        headless_service=io.cache.get(Service, meta.namespace, names.headless_service(meta.name)),
+        serve_service=io.cache.get(Service, meta.namespace, names.serve_service(meta.name)),
+        absent=absent,
+        awaited=memory.awaited(frozenset(pod.metadata.uid for pod in pods)),
+        taken=frozenset(memory.taken),
+    )
+
+
+def memory_of(cluster: RayCluster, io: Ports) -> Memory:
+    """Return what this replica remembers of a cluster."""
+    return io.memories.of(Key(cluster.metadata.namespace, cluster.metadata.name), cluster.metadata.uid)
+
+
+async def refresh_pods(cluster: RayCluster, io: Ports) -> None:
+    """List a cluster's pods at the API server and put the state right."""
+    meta = cluster.metadata
+    answer = await io.kube.list(POD, meta.namespace, label_selector=f"{labels.CLUSTER}={meta.name}")
+    listed = msgspec.json.decode(answer, type=PodList)
+    version = int(listed.metadata.resource_version)
+    present = {pod.metadata.uid for pod in listed.items}
+    for known in io.cache.list(Pod, meta.namespace, {labels.CLUSTER: meta.name}):
+        if known.metadata.uid not in present and version_of(known.metadata) <= version:
+            io.cache.remove(Pod, meta.namespace, known.metadata.name, version=version)
+    for pod in listed.items:
+        io.cache.put(pod)
+    memory_of(cluster, io).has_listed_pods = True
+
+
+async def _look_up(cluster: RayCluster, io: Ports, *, now: datetime) -> frozenset[Child]:
+    """Ask for the children that the state stream does not carry and that were not seen lately."""
+    memory = memory_of(cluster, io)
+    absent: set[Child] = set()
+    for child in children.looked_up(cluster):
+        if memory.trusts(child, now=now):
+            continue
+        try:
+            await io.kube.get(child.resource, cluster.metadata.namespace, child.name)
+        except errors.NotFound:
+            absent.add(child)
+        else:
+            memory.saw(child, now=now)
+    return frozenset(absent)

@@ -1,0 +1,61 @@
+"""What a plan and a status may know: one frozen value per look, and questions about it that need nothing else."""
+
+import msgspec
+
+from cluster_reconciler import traits
+from common import labels
+from common.api.core import Pod, Service
+from common.api.ray_cluster import RayCluster
+from common.kube.resources import Resource
+
+
+class Child(msgspec.Struct, frozen=True):
+    """A child outside the state stream: it is looked up at the API server."""
+
+    resource: Resource
+    name: str
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """A RayCluster and what belongs to it; a pod that is Terminating counts until it is gone (spec raycluster §9.1)."""
+
+    cluster: RayCluster
+    pods: tuple[Pod, ...] = ()
+    """All pods of the cluster that have a Ray node type, by name."""
+    head_services: tuple[Service, ...] = ()
+    headless_service: Service | None = None
+    serve_service: Service | None = None
+    absent: frozenset[Child] = frozenset()
+    """Children that a live read has just missed."""
+    awaited: frozenset[str] = frozenset()
+    """Pods that we asked to go and that are still there, by uid."""
+    taken: frozenset[str] = frozenset()
+    """Pod names that another owner's pod holds."""
+
+    @property
+    def heads(self) -> tuple[Pod, ...]:
+        """Return the head pods."""
+        return tuple(pod for pod in self.pods if pod.metadata.labels.get(labels.NODE_TYPE) == labels.HEAD)
+
+    @property
+    def workers(self) -> tuple[Pod, ...]:
+        """Return the worker pods of all groups, also of groups that the spec no longer has."""
+        return tuple(pod for pod in self.pods if pod.metadata.labels.get(labels.NODE_TYPE) == labels.WORKER)
+
+    def group(self, name: str) -> tuple[Pod, ...]:
+        """Return the pods of one worker group."""
+        return tuple(pod for pod in self.pods if pod.metadata.labels.get(labels.GROUP) == name)
+
+    def is_waiting_for(self, pods: tuple[Pod, ...]) -> bool:
+        """Tell whether one of these pods was asked to go by us and is still there (spec raycluster §10)."""
+        return any(pod.metadata.uid in self.awaited for pod in pods)
+
+    @property
+    def is_autoscaling(self) -> bool:
+        """Tell whether the Ray autoscaler decides which workers go."""
+        return traits.is_autoscaling(self.cluster)
+
+
+def is_terminating(pod: Pod) -> bool:
+    """Tell whether a pod was asked to go, by anybody."""
+    return pod.metadata.deletion_timestamp is not None

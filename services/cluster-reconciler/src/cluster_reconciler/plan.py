@@ -1,0 +1,166 @@
+"""What to do now for one RayCluster: a pure function of what was observed.
+
+Order (spec raycluster §6, §9.1): refuse what is not ours or not valid; create the children that pods need; suspend or
+recreate; then head; then worker groups. A step that fails ends the plan, so that no pod is made without its Service.
+"""
+
+from cluster_reconciler import announcements, children, refusals, traits, validate
+from cluster_reconciler.actions import Action, AnnotatePod, CreatePod, DeletePod, DeletePods, Plan, Refuse, Step, Tell
+from cluster_reconciler.config import Config, Gate
+from cluster_reconciler.observed import Observed
+from cluster_reconciler.pods import deletion, groups, head, multi_host, suspend, upgrade, workers
+from cluster_reconciler.pods.groups import GroupDecision, Place
+from cluster_reconciler.pods.head import HeadMove
+from cluster_reconciler.pods.naming import Namer, suffix
+from cluster_reconciler.pods.suspend import SuspendMove
+from cluster_reconciler.pods.upgrade import UpgradeMove
+from cluster_reconciler.refusals import Refusal
+from cluster_reconciler.resources import head_pod, worker_pod
+from cluster_reconciler.resources.replica import ReplicaIndex
+from common import labels
+from common.api.ray_cluster import RayCluster, WorkerGroupSpec
+
+NOTHING = Plan(writes_status=False, looks_again=False)
+
+
+def make(observed: Observed, config: Config, *, token: str = "") -> Plan:
+    """Return what to do now; `token` is the secret of a new auth Secret, drawn by the caller."""
+    cluster = observed.cluster
+    refusal = refusals.find(cluster, config)
+    if refusal is not None:
+        return _refused(refusal)
+    if cluster.metadata.deletion_timestamp is not None:
+        return NOTHING
+    before = (*_warnings(cluster, config), *children.steps(observed, config, token=token))
+    return _with_pods(before, observed, config)
+
+
+def _refused(refusal: Refusal) -> Plan:
+    if refusal.event is None:
+        return NOTHING
+    action: Action = Refuse(event=refusal.event) if refusal.is_retried else Tell(event=refusal.event)
+    return Plan(steps=(Step(actions=(action,)),), writes_status=False, looks_again=False)
+
+
+def _warnings(cluster: RayCluster, config: Config) -> tuple[Step, ...]:
+    told: list[Action] = []
+    if problem := validate.autoscaler_v1_warning(cluster):
+        told.append(Tell(event=announcements.warning(cluster, problem)))
+    if problem := validate.unsupported(cluster, config):
+        told.append(Tell(event=announcements.unsupported(cluster, problem)))
+    return (Step(actions=tuple(told), is_needed=False),) if told else ()
+
+
+def _with_pods(before: tuple[Step, ...], observed: Observed, config: Config) -> Plan:
+    cluster = observed.cluster
+    match suspend.decide(observed, has_conditions=config.has(Gate.STATUS_CONDITIONS)):
+        case SuspendMove.WAIT:
+            return Plan(steps=before, notes=("suspended: pods are left alone",))
+        case SuspendMove.DELETE_ALL:
+            action = DeletePods(selector=_all_pods(cluster), told=announcements.suspended(cluster))
+            return Plan(steps=(*before, Step(actions=(action,))), notes=("suspending: all pods go",))
+        case SuspendMove.GO_ON:
+            pass
+    match upgrade.decide(observed, config.version):
+        case UpgradeMove.RECREATE:
+            action = DeletePods(selector=_all_pods(cluster), told=announcements.recreated(cluster))
+            return Plan(steps=(*before, Step(actions=(action,))), notes=("the spec changed: all pods go",))
+        case UpgradeMove.WAIT:
+            return Plan(steps=before, notes=("the spec changed: waiting for the old pods to go",))
+        case UpgradeMove.REFRESH:
+            before = (*before, Step(actions=(_refresh(observed, config),), is_needed=False))
+        case UpgradeMove.GO_ON:
+            pass
+    return _with_head(before, observed, config)
+
+
+def _with_head(before: tuple[Step, ...], observed: Observed, config: Config) -> Plan:
+    decision = head.decide(observed)
+    namer = Namer(observed)
+    notes = (f"head: {decision.note}",)
+    match decision.move:
+        case HeadMove.FAIL:
+            return Plan(steps=before, fault=decision.note, notes=notes)
+        case HeadMove.STOP:
+            return Plan(steps=before, notes=notes)
+        case HeadMove.DELETE if decision.pod is not None:
+            told = announcements.deleted_head(decision.pod, deletion.state(decision.pod))
+            action = DeletePod(name=decision.pod.metadata.name, uid=decision.pod.metadata.uid, told=told)
+            return Plan(steps=(*before, Step(actions=(action,))), unfinished=decision.note, notes=notes)
+        case HeadMove.CREATE:
+            before = (*before, Step(actions=(_create_head(observed, config, namer),)))
+        case _:
+            pass
+    return _with_workers(Plan(steps=before, notes=notes), observed, config, namer)
+
+
+def _with_workers(plan: Plan, observed: Observed, config: Config, namer: Namer) -> Plan:
+    steps, notes, unfinished = list(plan.steps), list(plan.notes), plan.unfinished
+    for group in traits.worker_groups(observed.cluster):
+        decision = _decide_group(observed, group, config)
+        notes.append(f"group {group.group_name}: {decision.note}")
+        unfinished = unfinished or decision.unfinished
+        actions = _group_actions(observed, group, decision)
+        if actions:
+            steps.append(Step(actions=actions, is_needed=False))
+        created = tuple(_create_worker(observed, group, place, config, namer) for place in decision.creations)
+        if created:
+            steps.append(Step(actions=created, is_needed=False))
+    return Plan(steps=tuple(steps), notes=tuple(notes), unfinished=unfinished)
+
+
+def _decide_group(observed: Observed, group: WorkerGroupSpec, config: Config) -> GroupDecision:
+    has_indexes = config.has(Gate.MULTI_HOST_INDEXING)
+    may_shrink = groups.may_shrink(observed, deletes_random_pods=config.deletes_random_pods)
+    if group.num_of_hosts > 1 and has_indexes:
+        return multi_host.decide(observed, group, may_shrink=may_shrink)
+    return workers.decide(observed, group, may_shrink=may_shrink, has_indexes=has_indexes)
+
+
+def _group_actions(observed: Observed, group: WorkerGroupSpec, decision: GroupDecision) -> tuple[Action, ...]:
+    if decision.deletes_all:
+        selector = {labels.CLUSTER: observed.cluster.metadata.name, labels.GROUP: group.group_name}
+        return (DeletePods(selector=selector, told=announcements.deleted_group(observed.cluster, group.group_name)),)
+    return tuple(
+        DeletePod(
+            name=gone.pod.metadata.name,
+            uid=gone.pod.metadata.uid,
+            told=announcements.deleted_worker(gone.pod, what=gone.what, more=gone.more, failed_more=gone.failed_more),
+        )
+        for gone in decision.deletions
+    )
+
+
+def _create_head(observed: Observed, config: Config, namer: Namer) -> CreatePod:
+    cluster = observed.cluster
+    name = namer.pod(head_pod.name_prefix(cluster), labels.HEAD_GROUP, "0", observed.heads)
+    body = head_pod.build(cluster, config, name=name)
+    body["metadata"]["annotations"] = {
+        **body["metadata"].get("annotations", {}),
+        **upgrade.marks(cluster, config.version),
+    }
+    return CreatePod(body=body, told=announcements.created_head(cluster, body["metadata"]["name"]))
+
+
+def _create_worker(observed: Observed, group: WorkerGroupSpec, place: Place, config: Config, namer: Namer) -> CreatePod:
+    cluster, pods = observed.cluster, observed.group(group.group_name)
+    prefix = worker_pod.name_prefix(cluster, group)
+    name = namer.pod(prefix, group.group_name, f"{place.ordinal}/{place.host}", pods)
+    replica_name = None
+    if place.has_replica_name:
+        seed = sorted(pod.metadata.uid for pod in pods)
+        drawn = suffix(cluster.metadata.uid, cluster.metadata.resource_version, str(place.ordinal), *seed)
+        replica_name = f"{group.group_name}-{drawn}"
+    replica = ReplicaIndex(place.index or 0, place.host, replica_name)
+    body = worker_pod.build(cluster, group, config, name=name, replica=replica)
+    return CreatePod(body=body, told=announcements.created_worker(cluster, name))
+
+
+def _refresh(observed: Observed, config: Config) -> AnnotatePod:
+    meta = observed.heads[0].metadata
+    marks = upgrade.marks(observed.cluster, config.version)
+    return AnnotatePod(name=meta.name, resource_version=meta.resource_version, annotations=marks)
+
+
+def _all_pods(cluster: RayCluster) -> dict[str, str]:
+    return {labels.CLUSTER: cluster.metadata.name}

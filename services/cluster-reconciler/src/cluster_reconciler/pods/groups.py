@@ -1,0 +1,66 @@
+"""How many pods a worker group should have, and the words in which the two kinds of groups are decided.
+
+`workers` decides for groups of single pods, `multi_host` for groups whose replicas are several pods.
+"""
+
+from typing import Final
+
+import msgspec
+
+from cluster_reconciler.observed import Observed
+from common.api.core import Pod
+from common.api.ray_cluster import WorkerGroupSpec
+
+UNBOUNDED: Final = 2**31 - 1
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A new pod's place in its group: the replica's index, the host's, and the number of the replica's name."""
+
+    index: int | None
+    """None when places are not counted (the gate RayMultiHostIndexing is off)."""
+    ordinal: int
+    """Tells the new pods of one decision apart."""
+    host: int = 0
+    has_replica_name: bool = False
+
+
+class Deletion(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that goes; the texts follow its name in the Event."""
+
+    pod: Pod
+    what: str = "Pod"
+    more: str = ""
+    failed_more: str = ""
+
+
+class GroupDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """What is done about one group, and why."""
+
+    note: str
+    deletions: tuple[Deletion, ...] = ()
+    creations: tuple[Place, ...] = ()
+    deletes_all: bool = False
+    unfinished: str = ""
+
+
+def hosts(group: WorkerGroupSpec) -> int:
+    """Return the pods per replica; a negative number counts as none."""
+    return max(0, group.num_of_hosts)
+
+
+def target(group: WorkerGroupSpec) -> int:
+    """Return how many pods a group should have: replicas within their limits, times hosts; none when suspended."""
+    if group.suspend:
+        return 0
+    least = group.min_replicas or 0
+    most = UNBOUNDED if group.max_replicas is None else group.max_replicas
+    replicas = least if group.replicas is None else group.replicas
+    if replicas < least:
+        return least * hosts(group)
+    return min(replicas, most) * hosts(group)
+
+
+def may_shrink(observed: Observed, *, deletes_random_pods: bool) -> bool:
+    """Tell whether surplus pods go by our choice: with the autoscaler on, it names the pods that go."""
+    return deletes_random_pods or not observed.is_autoscaling

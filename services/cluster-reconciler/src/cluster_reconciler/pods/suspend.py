@@ -1,0 +1,37 @@
+"""Whether all pods go, or nothing happens to them, because the cluster is to be suspended.
+
+Suspending is atomic: first the condition is written, then all pods go, then the cluster counts as suspended
+(spec raycluster §9.2; acceptance cases 73-79).
+"""
+
+from enum import StrEnum
+
+from cluster_reconciler.observed import Observed, is_terminating
+from cluster_reconciler.reasons import ConditionType
+from cluster_reconciler.status import conditions
+
+
+class SuspendMove(StrEnum):
+    """What suspension asks for."""
+
+    GO_ON = "go on"
+    WAIT = "wait"
+    DELETE_ALL = "delete all pods"
+
+
+def decide(observed: Observed, *, has_conditions: bool) -> SuspendMove:
+    """Return what suspension asks for; `has_conditions` is the gate RayClusterStatusConditions."""
+    cluster = observed.cluster
+    wants = cluster.spec.suspend is True
+    if not has_conditions:
+        return _delete_all(observed) if wants else SuspendMove.GO_ON
+    if conditions.is_true(cluster.status, ConditionType.SUSPENDING):
+        return _delete_all(observed)
+    if wants or conditions.is_true(cluster.status, ConditionType.SUSPENDED):
+        return SuspendMove.WAIT
+    return SuspendMove.GO_ON
+
+
+def _delete_all(observed: Observed) -> SuspendMove:
+    """Ask once: pods that are already going need no second request."""
+    return SuspendMove.WAIT if all(is_terminating(pod) for pod in observed.pods) else SuspendMove.DELETE_ALL

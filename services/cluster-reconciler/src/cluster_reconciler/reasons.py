@@ -1,0 +1,74 @@
+"""Every reason and condition type that this service writes (spec raycluster §1.4, §15)."""
+
+from enum import StrEnum
+
+
+class ConditionType(StrEnum):
+    """The conditions of a RayCluster."""
+
+    HEAD_POD_READY = "HeadPodReady"
+    PROVISIONED = "RayClusterProvisioned"
+    SUSPENDING = "RayClusterSuspending"
+    SUSPENDED = "RayClusterSuspended"
+    REPLICA_FAILURE = "ReplicaFailure"
+
+
+class ConditionReason(StrEnum):
+    """Reasons of conditions that we name ourselves; a pod's own reasons come beside them."""
+
+    HEAD_POD_NOT_FOUND = "HeadPodNotFound"
+    HEAD_POD_RUNNING_AND_READY = "HeadPodRunningAndReady"
+    UNKNOWN = "Unknown"
+    ALL_PODS_READY = "AllPodRunningAndReadyFirstTime"
+    PODS_PROVISIONING = "RayClusterPodsProvisioning"
+
+
+class ReplicaFailure(StrEnum):
+    """What could not be done to a pod: the reasons of the condition `ReplicaFailure`."""
+
+    DELETE_ALL_PODS = "FailedDeleteAllPods"
+    DELETE_HEAD_POD = "FailedDeleteHeadPod"
+    CREATE_HEAD_POD = "FailedCreateHeadPod"
+    DELETE_WORKER_POD = "FailedDeleteWorkerPod"
+    CREATE_WORKER_POD = "FailedCreateWorkerPod"
+
+
+class EventReason(StrEnum):
+    """Reasons of Events."""
+
+    INVALID_METADATA = "InvalidRayClusterMetadata"
+    INVALID_SPEC = "InvalidRayClusterSpec"
+    INVALID_STATUS = "InvalidRayClusterStatus"
+    UNSUPPORTED = "UnsupportedRayClusterSpec"
+    SERVICE_ACCOUNT_NOT_FOUND = "AutoscalerServiceAccountNotFound"
+    CREATED_SERVICE_ACCOUNT = "CreatedServiceAccount"
+    FAILED_TO_CREATE_SERVICE_ACCOUNT = "FailedToCreateServiceAccount"
+    CREATED_ROLE = "CreatedRole"
+    FAILED_TO_CREATE_ROLE = "FailedToCreateRole"
+    CREATED_ROLE_BINDING = "CreatedRoleBinding"
+    FAILED_TO_CREATE_ROLE_BINDING = "FailedToCreateRoleBinding"
+    CREATED_INGRESS = "CreatedIngress"
+    FAILED_TO_CREATE_INGRESS = "FailedToCreateIngress"
+    CREATED_SERVICE = "CreatedService"
+    FAILED_TO_CREATE_SERVICE = "FailedToCreateService"
+    CREATED_PVC = "CreatedPVC"
+    FAILED_TO_CREATE_PVC = "FailedToCreatePVC"
+    CREATED_HEAD_POD = "CreatedHeadPod"
+    FAILED_TO_CREATE_HEAD_POD = "FailedToCreateHeadPod"
+    DELETED_HEAD_POD = "DeletedHeadPod"
+    FAILED_TO_DELETE_HEAD_POD = "FailedToDeleteHeadPod"
+    CREATED_WORKER_POD = "CreatedWorkerPod"
+    FAILED_TO_CREATE_WORKER_POD = "FailedToCreateWorkerPod"
+    DELETED_WORKER_POD = "DeletedWorkerPod"
+    FAILED_TO_DELETE_WORKER_POD = "FailedToDeleteWorkerPod"
+    FAILED_TO_DELETE_WORKER_PODS = "FailedToDeleteWorkerPodCollection"
+    DELETED_PODS = "DeletedPod"
+    FAILED_TO_DELETE_PODS = "FailedToDeletePodCollection"
+
+
+class State(StrEnum):
+    """The old one-word status; conditions say more."""
+
+    NONE = ""
+    READY = "ready"
+    SUSPENDED = "suspended"

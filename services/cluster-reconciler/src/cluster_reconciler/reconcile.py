@@ -1,0 +1,67 @@
+"""The story: bring one RayCluster a step nearer to its goal (spec raycluster §6)."""
+
+from datetime import datetime, timedelta
+
+import structlog
+
+from cluster_reconciler import observe, plan
+from cluster_reconciler.actions import Plan
+from cluster_reconciler.apply import Problem, apply, outcome
+from cluster_reconciler.observed import Observed
+from cluster_reconciler.ports import Ports
+from cluster_reconciler.report import report
+from common import errors
+from common.runtime.controller import Key
+
+log = structlog.get_logger()
+
+
+async def reconcile(key: Key, io: Ports, *, now: datetime) -> datetime | None:
+    """Observe, plan, apply, report; return when to look again if nothing changes before."""
+    observed = await observe.observe(key, io, now=now)
+    if observed is None:
+        io.memories.forget(key)
+        io.metrics.forget(key)
+        return None
+    todo = await _plan(observed, io)
+    problems = await apply(todo, observed.cluster, io)
+    _log(todo, problems)
+    is_urgent, failure = await _report(key, todo, problems, io, now=now)
+    error = problems[0].error if problems else errors.Retryable(todo.fault) if todo.fault else failure
+    if error is not None:
+        raise error
+    if is_urgent:
+        return now
+    if not todo.looks_again or io.config.requeue_seconds <= 0:
+        return None
+    return now + timedelta(seconds=io.config.requeue_seconds)
+
+
+async def _plan(observed: Observed, io: Ports) -> Plan:
+    """Plan from the state; before the first change to pods, make sure that the state is not old."""
+    todo = plan.make(observed, io.config, token=io.draw_token())
+    if not todo.touches_pods or observe.memory_of(observed.cluster, io).has_listed_pods:
+        return todo
+    await observe.refresh_pods(observed.cluster, io)
+    fresh = observe.from_state(observed.cluster, io, absent=observed.absent)
+    return plan.make(fresh, io.config, token=io.draw_token())
+
+
+async def _report(
+    key: Key, todo: Plan, problems: tuple[Problem, ...], io: Ports, *, now: datetime
+) -> tuple[bool, errors.RaybusError | None]:
+    """Write the status also after a failure, which counts for more than a status that cannot be written."""
+    if not todo.writes_status:
+        return False, None
+    try:
+        return await report(key, outcome(todo, problems), io, now=now), None
+    except errors.RaybusError as failure:
+        return False, failure
+
+
+def _log(todo: Plan, problems: tuple[Problem, ...]) -> None:
+    done = [str(action) for action in todo.actions]
+    if done:
+        log.info("plan carried out", actions=done, notes=todo.notes, failed=[str(each.action) for each in problems])
+    else:
+        log.debug("nothing to do", notes=todo.notes)

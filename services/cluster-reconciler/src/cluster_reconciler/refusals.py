@@ -1,0 +1,51 @@
+"""Why nothing is done for a RayCluster: another controller's, or a spec that breaks a rule.
+
+What is wrong is told by an Event, not in the status; nothing is retried until the object changes, but for a status that
+contradicts itself (spec raycluster §6 steps 2-9; acceptance cases 2, 5-18).
+"""
+
+import msgspec
+
+from cluster_reconciler import announcements, validate
+from cluster_reconciler.config import Config
+from cluster_reconciler.reasons import EventReason
+from common import labels
+from common.api.ray_cluster import RayCluster
+from common.kube.events import Event
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """What is told, if anything, and whether another look may help without a change."""
+
+    event: Event | None
+    is_retried: bool = False
+
+
+def find(cluster: RayCluster, config: Config) -> Refusal | None:
+    """Return the first reason to do nothing."""
+    managed_by = _managed_by(cluster)
+    if managed_by not in {"", labels.MANAGED_BY_US}:
+        return Refusal(None)
+    if problem := validate.metadata(cluster):
+        return Refusal(announcements.invalid(cluster, "metadata", problem, EventReason.INVALID_METADATA))
+    if problem := _spec_violation(cluster, config):
+        return Refusal(announcements.invalid(cluster, "spec", problem, EventReason.INVALID_SPEC))
+    if problem := validate.upgrade_options(cluster):
+        return Refusal(announcements.invalid(cluster, "UpgradeStrategy", problem, EventReason.INVALID_SPEC))
+    if problem := validate.status(cluster):
+        return Refusal(announcements.invalid_status(cluster, problem), is_retried=True)
+    return None
+
+
+def _managed_by(cluster: RayCluster) -> str:
+    try:
+        return cluster.spec.managed_by or ""
+    except msgspec.ValidationError:
+        return ""  # `_spec_violation` tells what is wrong
+
+
+def _spec_violation(cluster: RayCluster, config: Config) -> str | None:
+    try:
+        return validate.spec(cluster, config)
+    except msgspec.ValidationError as problem:
+        return f"{problem}; correct the field"

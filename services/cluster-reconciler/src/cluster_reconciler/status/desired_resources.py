@@ -1,0 +1,63 @@
+"""What the cluster would use if it had all its replicas.
+
+Replicas count as written, not clamped to their limits, and only the template's own containers count
+(spec raycluster §13.3; acceptance cases 52, 114).
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from cluster_reconciler import pod_json, traits
+from cluster_reconciler.resources import logical_resources
+from common import quantity
+from common.api.ray_cluster import RayCluster
+from common.kube.client import Body
+from common.quantity import Quantity
+
+TPU: Final = "google.com/tpu"
+
+Amounts = dict[str, Quantity]
+
+
+class Desired(msgspec.Struct, frozen=True, kw_only=True):
+    """The sums that the status shows, as text."""
+
+    cpu: str
+    memory: str
+    gpu: str
+    tpu: str
+
+
+def compute(cluster: RayCluster) -> Desired:
+    """Add up head and worker groups."""
+    total = _of_template(cluster.spec.head_group_spec.template)
+    for group in traits.worker_groups(cluster):
+        if group.suspend:
+            continue
+        pods = max(0, group.num_of_hosts) * (group.replicas or 0)
+        _add(total, ((name, amount.times(pods)) for name, amount in _of_template(group.template).items()))
+    gpu = quantity.ZERO
+    for name in sorted(total):
+        gpu = gpu.add(total[name]) if logical_resources.is_gpu(name) else gpu
+    return Desired(cpu=_text(total, "cpu"), memory=_text(total, "memory"), gpu=str(gpu), tpu=_text(total, TPU))
+
+
+def _of_template(template: Body) -> Amounts:
+    """Add up requests, or limits where there is no request, of a template's containers."""
+    total: Amounts = {}
+    for container in pod_json.bodies(pod_json.body(template, "spec"), "containers"):
+        resources = pod_json.body(container, "resources")
+        wanted = pod_json.mapping(resources, "limits") | pod_json.mapping(resources, "requests")
+        _add(total, ((name, quantity.parse(value)) for name, value in wanted.items()))
+    return total
+
+
+def _add(total: Amounts, more: Iterable[tuple[str, Quantity]]) -> None:
+    for name, amount in more:
+        total[name] = total.get(name, quantity.ZERO).add(amount)
+
+
+def _text(total: Amounts, name: str) -> str:
+    return str(total.get(name, quantity.ZERO))

@@ -1,0 +1,101 @@
+"""Puts the service together, once, by constructors."""
+
+import asyncio
+import base64
+import os
+import secrets
+import socket
+from functools import partial
+from typing import Final
+
+import msgspec
+from prometheus_client import REGISTRY, CollectorRegistry
+
+from cluster_reconciler import settings as own_settings
+from cluster_reconciler.config import Config
+from cluster_reconciler.keys import keys_of
+from cluster_reconciler.memory import Memories
+from cluster_reconciler.metrics import ClusterMetrics
+from cluster_reconciler.ports import Ports
+from cluster_reconciler.reconcile import reconcile
+from common.api.core import Pod, Service
+from common.api.ray_cluster import RayCluster
+from common.bus.cache import Cache, Object
+from common.bus.nats import Bus
+from common.bus.sharding import PARTITIONS
+from common.bus.state_feed import StateFeed
+from common.kube.client import Kube, KubeClient
+from common.kube.events import EventRecorder
+from common.observability import health
+from common.runtime.clock import Clock, SystemClock
+from common.runtime.controller import Controller
+from common.runtime.settings import Settings
+
+CONTROLLER: Final = "raycluster"
+EVENT_SOURCE: Final = "raycluster-controller"
+KINDS: Final[dict[str, type[Object]]] = {"RayCluster": RayCluster, "Pod": Pod, "Service": Service}
+ALL_PARTITIONS: Final = frozenset(range(PARTITIONS))
+
+
+class App(msgspec.Struct, frozen=True, kw_only=True):
+    """The reconciler without its surroundings."""
+
+    controller: Controller
+    ports: Ports
+
+    async def run(self, *, workers: int) -> None:
+        """Reconcile until cancelled."""
+        await self.controller.run(partial(reconcile, io=self.ports), workers=workers)
+
+
+def assemble(
+    kube: Kube,
+    config: Config,
+    *,
+    clock: Clock,
+    instance: str,
+    registry: CollectorRegistry = REGISTRY,
+) -> App:
+    """Put the reconciler together."""
+    cache = Cache()
+    ports = Ports(
+        kube=kube,
+        cache=cache,
+        events=EventRecorder(kube, controller=EVENT_SOURCE, instance=f"{EVENT_SOURCE}-{instance}", clock=clock),
+        config=config,
+        clock=clock,
+        memories=Memories(),
+        metrics=ClusterMetrics(cache, registry),
+        draw_token=draw_token,
+    )
+    controller = Controller(CONTROLLER, kinds=KINDS, keys_of=keys_of, cache=cache, clock=clock)
+    return App(controller=controller, ports=ports)
+
+
+def draw_token() -> str:
+    """Return 32 random bytes as text (spec raycluster §8.3)."""
+    return base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+async def main(settings: Settings) -> None:
+    """Run the service until cancelled."""
+    config = own_settings.configure(settings, os.environ)
+    user_agent = f"raybus-cluster-reconciler/{config.version}"
+    kube = await KubeClient.connect(kubeconfig=settings.kubeconfig, user_agent=user_agent)
+    bus = Bus(settings)
+    app = assemble(kube, config, clock=SystemClock(), instance=socket.gethostname())
+    feed = StateFeed(bus, reader=settings.service)
+
+    def ready() -> str | None:
+        if bus.problem is not None:
+            return bus.problem
+        return None if app.controller.is_synced else "the state of the cluster is still loading"
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(bus.run())
+            group.create_task(feed.follow(ALL_PARTITIONS, app.controller))
+            group.create_task(app.run(workers=settings.workers))
+            group.create_task(health.serve(settings.http_port, live=lambda: None, ready=ready))
+    finally:
+        await kube.close()

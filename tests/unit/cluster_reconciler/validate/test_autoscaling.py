@@ -1,0 +1,105 @@
+"""Rules on suspended groups and on the autoscaler, S24-S31 and §4.3 (acceptance cases 11, 12)."""
+
+import pytest
+
+from cluster_reconciler import validate
+from cluster_reconciler.config import BETA, Config, Gate
+from common.api.opaque import Json
+from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
+
+V2_ENV = "RAY_enable_autoscaler_v2"
+ON: Json = {"enable_in_tree_autoscaling": True}
+V1: Json = {**ON, "autoscaler_options": {"version": "v1"}}
+V2: Json = {**ON, "autoscaler_options": {"version": "v2"}}
+BOTH = (
+    "both .spec.autoscalerOptions.version and head Pod env var RAY_enable_autoscaler_v2 are set, "
+    "please only use the former"
+)
+
+
+def a_head_with_v2(value: str) -> Json:
+    return a_head(template=a_template(a_container(env=[{"name": V2_ENV, "value": value}])))
+
+
+def a_group_that_restarts(name: str = "g", policy: str = "Always") -> Json:
+    return a_group(name, template=a_template(restart_policy=policy))
+
+
+def not_without_autoscaling(value: str) -> str:
+    return (
+        f"environment variable RAY_enable_autoscaler_v2 cannot be set to '{value}' when enableInTreeAutoscaling "
+        "is false. Please set enableInTreeAutoscaling: true to use autoscaler v2"
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        pytest.param({"groups": [a_group(suspend=True)]}, None, id="S24: with the gate a group may be suspended"),
+        pytest.param({"head": a_head_with_v2("1")}, not_without_autoscaling("1"), id="S25: v2 as 1"),
+        pytest.param({"head": a_head_with_v2("true")}, not_without_autoscaling("true"), id="S25: v2 as true"),
+        pytest.param({"head": a_head_with_v2("0")}, None, id="S25: v2 switched off"),
+        pytest.param({"head": a_head_with_v2("1"), **ON}, None, id="S25: v2 with autoscaling"),
+        pytest.param(
+            {"groups": [a_group(suspend=True)], **ON},
+            "worker group g cannot be suspended with Autoscaler enabled",
+            id="S26 / case 11: a suspended group with autoscaling",
+        ),
+        pytest.param({"head": a_head_with_v2("0"), **V1}, BOTH, id="S27: v1 and the variable"),
+        pytest.param({"head": a_head_with_v2("1"), **V2}, BOTH, id="S27: v2 and the variable"),
+        pytest.param(
+            {"head": a_head(template=a_template(restart_policy="Always")), **V2},
+            "restartPolicy for head Pod should be Never or unset when using autoscaler V2",
+            id="S28: a head that restarts",
+        ),
+        pytest.param(
+            {"groups": [a_group(), a_group_that_restarts("h")], **V2},
+            "restartPolicy for worker group h should be Never or unset when using autoscaler V2",
+            id="S29 / case 12: a group that restarts",
+        ),
+        pytest.param({"groups": [a_group_that_restarts(policy="Never")], **V2}, None, id="S29: Never is fine"),
+        pytest.param({"groups": [a_group_that_restarts()], **V1}, None, id="S29 / case 12: v1 only warns"),
+        pytest.param(
+            {"autoscaler_options": {"idleTimeoutSeconds": -5}},
+            "autoscalerOptions.idleTimeoutSeconds must be non-negative, got -5",
+            id="S30: a negative idle timeout",
+        ),
+        pytest.param(
+            {"autoscaler_options": {"env": [{"name": "KUBERAY_GEN_AUTOSCALER_START_CMD", "value": "x"}]}},
+            "autoscalerOptions.env must not contain KUBERAY_GEN_AUTOSCALER_START_CMD: "
+            "it is managed by KubeRay and injected automatically into the autoscaler container",
+            id="S31: our start command",
+        ),
+    ],
+)
+def test_spec(spec: Json, message: str | None) -> None:
+    assert validate.spec(a_ray_cluster(**spec), Config()) == message
+
+
+def test_case_11_a_suspended_group_needs_the_gate() -> None:
+    config = Config(gates=BETA - {Gate.DELETION_POLICY})
+    assert validate.spec(a_ray_cluster(groups=[a_group(suspend=True)]), config) == (
+        "worker group g can be suspended only when the RayJobDeletionPolicy feature gate is enabled"
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        pytest.param(
+            {**V1, "groups": [a_group_that_restarts("a"), a_group("b"), a_group_that_restarts("c", "OnFailure")]},
+            "RayCluster spec warning ns/c: restartPolicy for worker groups [a, c] should be Never or unset "
+            "when using autoscaler V1",
+            id="case 12: all groups that restart are named",
+        ),
+        pytest.param({**ON, "groups": [a_group_that_restarts()]}, None, id="no version named, no warning"),
+        pytest.param({**V1, "groups": [a_group_that_restarts(policy="Never")]}, None, id="Never is fine"),
+        pytest.param(
+            {"groups": [a_group_that_restarts()], "autoscaler_options": {"version": "v1"}},
+            None,
+            id="without autoscaling the version means nothing",
+        ),
+    ],
+)
+def test_warning(spec: Json, message: str | None) -> None:
+    assert validate.autoscaler_v1_warning(a_ray_cluster(**spec)) == message

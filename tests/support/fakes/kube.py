@@ -21,6 +21,10 @@ from common.kube.resources import Resource
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _WITH_STATUS = {"RayCluster", "RayService", "Pod", "Service", "Job", "Gateway", "HTTPRoute"}
 
+Bodies = list[Body]
+Texts = list[str]
+Told = list[tuple[str, str, str]]
+
 Fault = Callable[["Request"], errors.RaybusError | None]
 """Decides whether a request fails; None lets it pass."""
 
@@ -155,16 +159,16 @@ class FakeKube:
         """Let a Terminating object go."""
         self._remove((resource.kind, namespace, name))
 
-    def all(self, resource: Resource, namespace: str = "default") -> list[Body]:
+    def all(self, resource: Resource, namespace: str = "default") -> Bodies:
         """Return all objects of a kind, by name."""
         return self._select(resource, namespace, "")
 
-    def writes(self) -> list[str]:
+    def writes(self) -> Texts:
         """Return the requests that changed something, as text, without events."""
         reads = {"get", "list"}
         return [str(each) for each in self.requests if each.verb not in reads and each.kind != "Event"]
 
-    def events(self) -> list[tuple[str, str, str]]:
+    def events(self) -> Told:
         """Return type, reason and note of every event, in order."""
         return [
             (each.body["type"], each.body["reason"], each.body["note"])
@@ -188,7 +192,7 @@ class FakeKube:
             raise errors.NotFound(f'{resource.plural} "{name}" not found')
         return found
 
-    def _select(self, resource: Resource, namespace: str | None, selector: str) -> list[Body]:
+    def _select(self, resource: Resource, namespace: str | None, selector: str) -> Bodies:
         wanted = dict(part.split("=", 1) for part in selector.split(",") if part)
         return [
             body

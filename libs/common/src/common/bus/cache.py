@@ -25,6 +25,7 @@ class Object(Protocol):
 
 
 T = TypeVar("T", bound=Object)
+Objects = list[Object]
 Key = tuple[type, str, str]
 _Index = tuple[type, str, str, str]
 
@@ -94,7 +95,7 @@ class Cache:
         self._unindex(key)
         return self._objects.pop(key, None) is not None
 
-    def keep_only(self, seen: Set[Key], *, listed_at: int) -> list[Object]:
+    def keep_only(self, seen: Set[Key], *, listed_at: int) -> Objects:
         """Forget what a reload did not bring and the watcher's list at `listed_at` would have held; return it.
 
         What is newer than that list stays: it is our own write, and its message is still on the way.

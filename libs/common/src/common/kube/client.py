@@ -22,6 +22,8 @@ from common.kube.resources import Resource
 
 Body = dict[str, Any]
 """A manifest: JSON that we build or copy and never interpret here."""
+Operations = list[Body]
+"""A JSON patch."""
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -72,7 +74,7 @@ class Kube(Protocol):
 class Patch(msgspec.Struct, frozen=True, kw_only=True):
     """A change to some fields of an object."""
 
-    body: Body | list[Body]
+    body: Body | Operations
     content_type: str = MERGE_PATCH
     subresource: str | None = None
     field_manager: str | None = None
@@ -151,7 +153,7 @@ class KubeClient:
         path: str,
         *,
         query: Mapping[str, str] | None = None,
-        body: Body | list[Body] | None = None,
+        body: Body | Operations | None = None,
         content_type: str = JSON,
     ) -> bytes:
         """Send one request and return the answer's body, or raise what a refusal means."""

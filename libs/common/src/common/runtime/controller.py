@@ -103,8 +103,9 @@ class Controller:
 
     def synced(self, version: int) -> None:
         """Let the workers go on, and have every key looked at once."""
-        for gone in self._cache.keep_only(self._loaded or set(), listed_at=version):
-            self._wake(gone)
+        if self._loaded is not None:
+            for gone in self._cache.keep_only(self._loaded, listed_at=version):
+                self._wake(gone)
         self._loaded = None
         for view in self._kinds.values():
             for obj in self._cache.all(view):

@@ -7,11 +7,14 @@ look that was promised is kept unless an earlier one comes first. Keys that some
 import asyncio
 import heapq
 from collections import deque
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from common.runtime import backoff
 
 K = TypeVar("K")
+
+EARLY: Final = 0.001
+"""Seconds: an event loop may wake a sleeper a clock's tick early, which must not spin."""
 
 
 class WorkQueue(Generic[K]):
@@ -96,7 +99,7 @@ class WorkQueue(Generic[K]):
             self.add(key)
 
     def _fire_timers(self) -> None:
-        now = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time() + EARLY
         while self._timers and self._timers[0][0] <= now:
             when, _, key = heapq.heappop(self._timers)
             if self._due.get(key) == when:

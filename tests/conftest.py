@@ -1,0 +1,18 @@
+"""What every ring shares: golden files, and a limit on how long a test may wait."""
+
+from pathlib import Path
+
+import pytest
+
+from support.golden import Golden
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let goldens be rewritten."""
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden from what the code does now")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """Compare text with a file of tests/golden."""
+    return Golden(root=Path(__file__).parent / "golden", update=bool(request.config.getoption("--update-golden")))

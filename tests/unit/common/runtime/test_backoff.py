@@ -1,0 +1,19 @@
+"""How long a key waits after its n-th failure."""
+
+import pytest
+
+from common.runtime import backoff
+
+
+@pytest.mark.parametrize(
+    ("failures", "seconds"),
+    [
+        pytest.param(0, 0.0, id="no failure, no wait"),
+        pytest.param(1, 0.005, id="case 24: from 5 ms"),
+        pytest.param(5, 0.08, id="doubling"),
+        pytest.param(30, 30.0, id="up to half a minute"),
+        pytest.param(10_000, 30.0, id="without overflow"),
+    ],
+)
+def test_delay(failures: int, seconds: float) -> None:
+    assert backoff.delay(failures) == seconds

@@ -1,0 +1,80 @@
+"""A key is in work at most once, nothing that was asked for is lost, and failures back off."""
+
+import asyncio
+
+import looptime
+import pytest
+
+from common.runtime.work_queue import WorkQueue
+
+pytestmark = pytest.mark.looptime
+
+
+async def test_a_key_asked_for_twice_is_taken_once() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a")
+    queue.add("a")
+    queue.add("b")
+    assert [await queue.take(), await queue.take()] == ["a", "b"]
+    assert len(queue) == 0
+
+
+async def test_a_key_woken_in_work_is_taken_once_more_after_it() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a")
+    key = await queue.take()
+    queue.add(key)
+    queue.add(key)
+    assert len(queue) == 0
+    queue.done(key)
+    assert await queue.take() == "a"
+    queue.done("a")
+    assert len(queue) == 0
+
+
+async def test_a_promised_look_comes_at_its_time() -> None:
+    loop = asyncio.get_running_loop()
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add_at("a", loop.time() + 30)
+    assert await queue.take() == "a"
+    assert loop.time() == pytest.approx(30)  # pyright: ignore[reportUnknownMemberType]  (pytest ships it untyped)
+
+
+async def test_the_earlier_of_two_promises_counts() -> None:
+    loop = asyncio.get_running_loop()
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add_at("a", loop.time() + 30)
+    queue.add_at("a", loop.time() + 5)
+    queue.add_at("a", loop.time() + 60)
+    assert await queue.take() == "a"
+    assert loop.time() == pytest.approx(5)  # pyright: ignore[reportUnknownMemberType]  (pytest ships it untyped)
+    queue.done("a")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(100):
+            await queue.take()
+
+
+async def test_failures_wait_longer_each_time_and_a_success_forgets_them() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    waits: list[float] = []
+    queue.add("a")
+    for _ in range(4):
+        key = await queue.take()
+        waits.append(queue.retry(key))
+    assert waits == [0.005, 0.01, 0.02, 0.04]
+    queue.done(await queue.take())
+    assert queue.failures("a") == 0
+
+
+async def test_a_failed_key_that_was_woken_meanwhile_is_looked_at_at_once() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a")
+    key = await queue.take()
+    queue.add(key)
+    queue.retry(key, after=20)
+    async with asyncio.timeout(1):
+        assert await queue.take() == "a"
+
+
+def test_looptime_is_what_runs_these_tests() -> None:
+    assert looptime is not None

@@ -1,0 +1,287 @@
+"""One collection of the API server, listed once and followed for ever.
+
+Rules. A list is consistent and paged. A watch resumes where the last event or bookmark left it; 410 means list again. The
+server sends a bookmark about every minute, so a connection that says nothing for longer is a black hole and is replaced.
+Every ten minutes the collection is listed anew and compared, should a watch ever have lied. A kind that is not served is
+reported, not an error: it may come later.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+from typing import Final, Protocol
+
+import aiohttp
+import msgspec
+import structlog
+
+from common import errors
+from common.kube.client import KubeClient
+from common.kube.resources import Resource
+
+log = structlog.get_logger()
+
+Key = tuple[str, str]
+"""Namespace and name."""
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds; tests shorten them."""
+
+    silence: float = 90.0
+    """A watch without event or bookmark for this long is replaced."""
+    open: float = 15.0
+    """The API server answers a watch request within this time, or is taken for dead."""
+    relist: float = 600.0
+    absent: float = 30.0
+    """How often to ask for a kind that is not served."""
+    first_retry: float = 0.1
+    longest_retry: float = 10.0
+    longest_watch: float = 290.0
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """What is watched."""
+
+    resource: Resource
+    namespace: str | None = None
+    """None means all namespaces."""
+    selector: str = ""
+    is_optional: bool = False
+    """An optional kind may be missing, or forbidden, without anybody minding."""
+
+    def __str__(self) -> str:
+        where = f" in {self.namespace}" if self.namespace else ""
+        which = f" ({self.selector})" if self.selector else ""
+        return f"{self.resource.plural}{where}{which}"
+
+
+class Sink(Protocol):
+    """Who is told; must return at once."""
+
+    def present(self, raw: bytes) -> None:
+        """Take an object as it is now."""
+        ...
+
+    def gone(self, raw: bytes) -> None:
+        """Take the last state of an object that was deleted, with the version of its deletion."""
+        ...
+
+    def listed(self, keys: set[Key], version: str) -> None:
+        """Take note that a list at `version` held these objects and no others."""
+        ...
+
+
+class _ListMeta(msgspec.Struct, frozen=True):
+    resource_version: str = msgspec.field(name="resourceVersion", default="")
+    go_on: str = msgspec.field(name="continue", default="")
+
+
+class _Page(msgspec.Struct, frozen=True):
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = msgspec.field(name="resourceVersion", default="")
+
+
+class _Head(msgspec.Struct, frozen=True):
+    metadata: _Meta = _Meta()
+    code: int = 0
+    message: str = ""
+
+
+class _Event(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+class Expired(errors.Retryable):
+    """The version to resume from is no longer known to the server (410)."""
+
+
+PAGE: Final = 500
+_page = msgspec.json.Decoder(_Page)
+_head = msgspec.json.Decoder(_Head)
+_event = msgspec.json.Decoder(_Event)
+
+
+class Watch:
+    """One collection; `run` never ends by itself."""
+
+    def __init__(
+        self, client: KubeClient, target: Target, sink: Sink, *, jitter: Callable[[], float], timing: Timing
+    ) -> None:
+        self.target = target
+        self.problem: str | None = f"{target}: not yet listed"
+        """Why the collection is not known as it is now; None when it is."""
+        self.known = asyncio.Event()
+        """Set once the collection, or its absence, is known."""
+        self.is_served = True
+        """Whether the API server has the kind, as far as we know."""
+        self.heard_at = asyncio.get_running_loop().time()
+        """When the server last said anything about the collection."""
+        self.stirred_at = self.heard_at
+        """When the loop last did anything; what liveness asks."""
+        self._client = client
+        self._sink = sink
+        self._jitter = jitter
+        self._timing = timing
+        self._version: str | None = None
+        self._listed_at = 0.0
+        self._failures = 0
+
+    async def run(self) -> None:
+        """List and follow until cancelled."""
+        while True:
+            self._stir()
+            try:
+                await self._turn()
+            except Expired:
+                log.info("the watch expired; listing again", watch=str(self.target))
+                self._version = None
+            except errors.RaybusError as problem:
+                await asyncio.sleep(self._failed(problem))
+            except msgspec.DecodeError as problem:
+                self._version = None
+                await asyncio.sleep(self._failed(errors.Unavailable(f"unreadable answer: {problem}")))
+
+    async def _turn(self) -> None:
+        """List if it is time to, then follow one watch to its end."""
+        loop = asyncio.get_running_loop()
+        if self._version is None or loop.time() >= self._listed_at + self._timing.relist:
+            self._version = await self._list()
+            self._listed_at = loop.time()
+            self._heard()
+            self.is_served = True
+            self.known.set()
+        began = loop.time()
+        await self._follow(self._version)
+        if loop.time() - began < 1.0:
+            raise errors.Unavailable("the watch ended at once")
+
+    async def _list(self) -> str:
+        """Tell the sink every object; return the version that the list stands for."""
+        resource, keys, token = self.target.resource, set[Key](), ""
+        while True:
+            query = {"limit": str(PAGE)}
+            if self.target.selector:
+                query["labelSelector"] = self.target.selector
+            if token:
+                query["continue"] = token
+            page = _page.decode(await self._client.request("GET", resource.path(self.target.namespace), query=query))
+            self._stir()
+            for raw in page.items or []:
+                meta = _head.decode(raw).metadata
+                keys.add((meta.namespace, meta.name))
+                self._sink.present(bytes(raw))
+            token = page.metadata.go_on
+            if not token:
+                self._sink.listed(keys, page.metadata.resource_version)
+                return page.metadata.resource_version
+
+    async def _follow(self, version: str) -> None:
+        """Tell the sink what happens after a version, until the server ends the watch or falls silent."""
+        rest = self._listed_at + self._timing.relist - asyncio.get_running_loop().time()
+        seconds = max(1.0, min(rest, self._timing.longest_watch * (0.8 + 0.2 * self._jitter())))
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(int(seconds)),
+        }
+        if self.target.selector:
+            query["labelSelector"] = self.target.selector
+        async with contextlib.AsyncExitStack() as stack:
+            async with asyncio.timeout(self._timing.open):
+                path = self.target.resource.path(self.target.namespace)
+                content = await stack.enter_async_context(self._client.stream(path, query=query))
+            self._heard()
+            async for line in self._lines(content):
+                self._take(_event.decode(line))
+
+    def _take(self, event: _Event) -> None:
+        head = _head.decode(event.object)
+        match event.type:
+            case "ADDED" | "MODIFIED":
+                self._sink.present(bytes(event.object))
+            case "DELETED":
+                self._sink.gone(bytes(event.object))
+            case "BOOKMARK":
+                pass
+            case "ERROR" if head.code == 410:
+                raise Expired(head.message)
+            case _:
+                raise errors.Unavailable(f"the watch failed: {event.type} {head.message}")
+        self._version = head.metadata.resource_version
+        self._heard()
+
+    async def _lines(self, content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
+        """Split the answer into lines of any length; raise `Unavailable` when the server falls silent."""
+        rest = bytearray()
+        while True:
+            try:
+                async with asyncio.timeout(self._timing.silence):
+                    chunk = await content.readany()
+            except TimeoutError:
+                raise errors.Unavailable(f"no bookmark for {self._timing.silence:g} s") from None
+            if not chunk:
+                return
+            start = len(rest)
+            rest += chunk
+            if b"\n" not in chunk:
+                continue
+            *lines, tail = bytes(rest).split(b"\n") if start else chunk.split(b"\n")
+            rest = bytearray(tail)
+            for line in lines:
+                if line:
+                    yield line
+
+    def _heard(self) -> None:
+        self._stir()
+        self.heard_at = self.stirred_at
+        self._failures = 0
+        if self.problem is not None:
+            log.info("watching", watch=str(self.target))
+            self.problem = None
+
+    def _stir(self) -> None:
+        self.stirred_at = asyncio.get_running_loop().time()
+
+    def _failed(self, problem: errors.RaybusError) -> float:
+        """Take note of a failure; return the seconds to wait."""
+        self._failures += 1
+        if isinstance(problem, errors.NotFound | errors.Forbidden):
+            return self._not_served(problem)
+        if isinstance(problem, errors.Conflict):  # 410 in the middle of a paged list
+            self._version = None
+        self._note(str(problem))
+        after = (problem.after if isinstance(problem, errors.Retryable) else None) or 0.0
+        wait = min(self._timing.longest_retry, self._timing.first_retry * 2 ** min(self._failures - 1, 20))
+        return max(after, wait * (0.5 + 0.5 * self._jitter()))
+
+    def _not_served(self, problem: errors.RaybusError) -> float:
+        """Treat a kind that we cannot have: an optional one is an empty collection, any other a reason to be unready."""
+        self._version = None
+        missing = isinstance(problem, errors.NotFound)
+        why = "is not served by the API server; install its CRD" if missing else str(problem)
+        if not self.target.is_optional:
+            self._note(why)
+            return min(self._timing.longest_retry, self._timing.first_retry * 2 ** min(self._failures - 1, 20))
+        if not self.known.is_set() or self.is_served:
+            log.info("an optional kind is left out", watch=str(self.target), why=why)
+        if missing:
+            self._sink.listed(set(), "")
+        self._heard()
+        self.known.set()
+        self.is_served = False
+        return self._timing.absent
+
+    def _note(self, why: str) -> None:
+        text = f"{self.target}: {why}"
+        if text != self.problem:
+            log.warning("a watch fails", watch=str(self.target), why=why)
+        self.problem = text

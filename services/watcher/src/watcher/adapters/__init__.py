@@ -1,0 +1,1 @@
+"""What the watcher's ports stand for: NATS and the API server."""

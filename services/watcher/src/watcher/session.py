@@ -1,0 +1,168 @@
+"""One session after another: what runs while we lead, and when to start over.
+
+A session ends when the stream it began with is no longer there, when the connection is lost, or when an object must move
+that only a new list can bring. The next one begins at once the first time, then with more and more patience.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+
+from common import errors
+from common.kube.client import KubeClient
+from common.kube.watch import Target, Timing, Watch
+from watcher import metrics
+from watcher.outbox import IN_FLIGHT, Outbox
+from watcher.ports import Stream, StreamIdentity
+from watcher.relay import Relay
+
+log = structlog.get_logger()
+
+CHECK_SECONDS: Final = 1.0
+"""How often the stream is asked whether it is still the same."""
+FIRST_RETRY: Final = 0.1
+LONGEST_RETRY: Final = 5.0
+HEALTHY_SECONDS: Final = 10.0
+"""A session that lasted this long earns the next one an immediate start."""
+STUCK_SECONDS: Final = 180.0
+"""A watch that has not done anything for this long, not even failed, is stuck: its own time-outs are all shorter."""
+
+
+class Sessions:
+    """Keeps the stream equal to the API server for as long as it runs."""
+
+    def __init__(
+        self,
+        kube: KubeClient,
+        stream: Stream,
+        targets: Sequence[Target],
+        *,
+        new_epoch: Callable[[], str],
+        jitter: Callable[[], float],
+        timing: Timing | None = None,
+    ) -> None:
+        self._kube = kube
+        self._stream = stream
+        self._targets = targets
+        self._new_epoch = new_epoch
+        self._jitter = jitter
+        self._timing = timing or Timing()
+        self._watches: list[Watch] = []
+        self._problem: str | None = "the stream has not been asked for yet"
+
+    @property
+    def problem(self) -> str | None:
+        """Say why the stream may differ from the API server; None when it does not. What readiness asks."""
+        return self._problem or next((watch.problem for watch in self._watches if watch.problem), None)
+
+    @property
+    def stuck(self) -> str | None:
+        """Name a watch whose loop stands still. What liveness asks."""
+        now = asyncio.get_running_loop().time()
+        stuck = [watch for watch in self._watches if now - watch.stirred_at > STUCK_SECONDS and watch.is_served]
+        return f"the watch of {stuck[0].target} stands still" if stuck else None
+
+    async def run(self) -> None:
+        """Run sessions until cancelled."""
+        loop = asyncio.get_running_loop()
+        retry = FIRST_RETRY
+        while True:
+            began = loop.time()
+            try:
+                why = await self._session()
+            except errors.RaybusError as problem:
+                why = str(problem)
+            if why != self._problem:
+                log.warning("the session is over", why=why)
+            self._problem = why
+            self._watches = []
+            metrics.SYNCED.set(0)
+            retry = FIRST_RETRY if loop.time() - began > HEALTHY_SECONDS else min(LONGEST_RETRY, retry * 2)
+            await asyncio.sleep(retry)
+
+    async def _session(self) -> str:
+        """List, publish the difference, follow; return why it cannot go on."""
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[str] = loop.create_future()
+
+        def give_up(why: str) -> None:
+            if not over.done():
+                over.set_result(why)
+
+        identity = await self._stream.identity()
+        outbox = Outbox(self._stream, await self._stream.load(), give_up)
+        relay = Relay(outbox, give_up)
+        self._watches = [
+            Watch(self._kube, target, relay.sink(number, target.resource), jitter=self._jitter, timing=self._timing)
+            for number, target in enumerate(self._targets)
+        ]
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(watch.run()) for watch in self._watches]
+            tasks += [group.create_task(outbox.work()) for _ in range(IN_FLIGHT)]
+            tasks.append(group.create_task(self._guard(identity, outbox, give_up)))
+            tasks.append(group.create_task(self._complete(relay, outbox)))
+            tasks.append(group.create_task(self._listen(give_up)))
+            why = await over
+            for task in tasks:
+                task.cancel()
+        return why
+
+    async def _complete(self, relay: Relay, outbox: Outbox) -> None:
+        """Wait for all lists, have the difference published, and say so; again when newer lists have come."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for watch in self._watches:
+            self._problem = f"{watch.target} is not listed yet"
+            await watch.known.wait()
+        relay.everything_is_listed()
+        epoch, marked = self._new_epoch(), 0
+        while True:
+            version = relay.version
+            if version > marked:
+                self._problem = f"{len(outbox)} objects are not published yet" if not marked else None
+                await outbox.settle()
+                relay.mark(epoch, version)
+                await outbox.settle()
+                if not marked:
+                    self._synced(epoch, len(relay), loop.time() - began)
+                marked = version
+            await asyncio.sleep(CHECK_SECONDS)
+
+    def _synced(self, epoch: str, objects: int, seconds: float) -> None:
+        self._problem = None
+        metrics.SYNCED.set(1)
+        metrics.EPOCHS.inc()
+        log.info("the stream holds all there is", epoch=epoch, objects=objects, seconds=round(seconds, 3))
+
+    async def _guard(self, identity: StreamIdentity, outbox: Outbox, give_up: Callable[[str], None]) -> None:
+        """End the session when the stream is not the one that it began with, or has lost something."""
+        outbox.last_sequence = max(outbox.last_sequence, identity.last_sequence)
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            self._measure()
+            newest = outbox.last_sequence
+            try:
+                found = await self._stream.identity()
+            except errors.NotFound:
+                give_up("the state stream is gone")
+                return
+            except errors.Retryable as problem:
+                log.warning("the stream cannot be asked", why=str(problem))
+                continue
+            if found.created != identity.created:
+                give_up("the state stream was created anew")
+                return
+            if found.last_sequence < newest:
+                give_up(f"the state stream fell back from {newest} to {found.last_sequence}")
+                return
+
+    async def _listen(self, give_up: Callable[[str], None]) -> None:
+        give_up(await self._stream.until_lost())
+
+    def _measure(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for watch in self._watches:
+            if watch.is_served:
+                metrics.WATCH_AGE.labels(str(watch.target)).set(now - watch.heard_at)

@@ -1,0 +1,66 @@
+"""What is left of an object on the bus: pure.
+
+Objects that a decision reads through a view in `common.api.core` keep the fields of that view; all others keep
+everything but the bookkeeping. KubeRay copies a RayService's annotations to its RayClusters, kubectl's last-applied one
+included (spec rayservice §4.3), so these two kinds keep theirs.
+"""
+
+from typing import Any, Final
+from zlib import crc32
+
+import msgspec
+
+from common.api import core
+from common.kube.resources import Resource
+
+Body = dict[str, Any]
+
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+KEEP_LAST_APPLIED: Final = frozenset({"RayService", "RayCluster"})
+NEVER: Final = frozenset({"Secret"})
+"""Kinds that must not reach the bus, whoever asks."""
+VIEWS: Final[dict[str, type[core.View]]] = {
+    "Pod": core.Pod,
+    "EndpointSlice": core.EndpointSlice,
+    "Job": core.Job,
+}
+
+
+def _form(view: type[core.View] | None) -> str:
+    """Name the fields that are kept, so that another release of the watcher publishes again what it keeps more of."""
+    if view is None:
+        return "1"
+    schema = msgspec.json.encode(msgspec.json.schema(view), order="sorted")
+    return f"1-{crc32(schema):08x}"
+
+
+FORMS: Final = {kind: _form(view) for kind, view in VIEWS.items()}
+
+
+def form_of(kind: str) -> str:
+    """Return the name of the form that objects of a kind are published in."""
+    return FORMS.get(kind, "1")
+
+
+def trim(resource: Resource, raw: bytes) -> bytes:
+    """Return what the bus says about an object."""
+    if resource.kind in NEVER:
+        raise ValueError(f"a {resource.kind} must not be published")
+    view = VIEWS.get(resource.kind)
+    if view is not None:
+        try:
+            found = msgspec.json.decode(raw, type=view)
+        except msgspec.ValidationError:
+            return _finished(resource, msgspec.json.decode(raw))
+        return _finished(resource, msgspec.json.decode(msgspec.json.encode(found)))
+    return _finished(resource, msgspec.json.decode(raw))
+
+
+def _finished(resource: Resource, body: Body) -> bytes:
+    """Return the JSON of a body, with its kind: the items of a list come without."""
+    metadata: Body = body["metadata"]
+    metadata.pop("managedFields", None)
+    annotations: Body = metadata.get("annotations") or {}
+    if resource.kind not in KEEP_LAST_APPLIED:
+        annotations.pop(LAST_APPLIED, None)
+    return msgspec.json.encode({"apiVersion": resource.api_version, "kind": resource.kind, **body})

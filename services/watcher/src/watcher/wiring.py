@@ -1,0 +1,56 @@
+"""The watcher put together."""
+
+import asyncio
+import random
+from secrets import token_hex
+
+from common.bus.nats import Bus
+from common.kube.client import KubeClient
+from common.kube.watch import Timing
+from common.observability import health
+from common.runtime.clock import SystemClock
+from common.runtime.settings import Settings
+from watcher import settings as own
+from watcher import watched
+from watcher.adapters.bus import NatsStream
+from watcher.adapters.lease import Leadership
+from watcher.session import Sessions
+
+
+async def serve(settings: Settings, *, timing: Timing | None = None) -> None:
+    """Run the watcher until cancelled."""
+    kube = await KubeClient.connect(kubeconfig=settings.kubeconfig, user_agent=own.USER_AGENT)
+    bus = Bus(settings)
+    leadership = Leadership(kube, SystemClock(), namespace=settings.namespace, me=own.identity(settings))
+    sessions = Sessions(
+        kube,
+        NatsStream(bus),
+        watched.targets(settings.watch_namespaces),
+        new_epoch=lambda: token_hex(8),
+        jitter=random.random,
+        timing=timing,
+    )
+
+    def ready() -> str | None:
+        return leadership.problem or bus.problem or sessions.problem
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(health.serve(settings.http_port, live=lambda: sessions.stuck, ready=ready))
+            running = group.create_task(bus.run())
+            try:
+                await _lead(leadership, sessions)
+            finally:
+                running.cancel()
+    finally:
+        await kube.close()
+
+
+async def _lead(leadership: Leadership, sessions: Sessions) -> None:
+    """Publish while the Lease is ours, wait while it is not."""
+    while True:
+        async with leadership.held(), asyncio.TaskGroup() as group:
+            working = group.create_task(sessions.run())
+            why = await leadership.keep()
+            working.cancel()
+        leadership.lost(why)

@@ -113,10 +113,19 @@ class Api:
                 group.create_task(self._define(definition, patience=patience))
 
     async def _define(self, definition: Document, *, patience: float) -> None:
-        name: str = definition["metadata"]["name"]
         await self.apply(definition)
-        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
-        await self.wait_for(f"establishing the definition {name}", path, _is_established, patience=patience)
+        spec = definition["spec"]
+        plural = spec["names"]["plural"]
+
+        def serves(listing: Document) -> bool:
+            return any(entry["name"] == plural for entry in listing["resources"])
+
+        async with asyncio.TaskGroup() as group:
+            for version in spec["versions"]:
+                if version["served"]:
+                    # Discovery is small; the definition itself can be half a megabyte.
+                    path = f"/apis/{spec['group']}/{version['name']}"
+                    group.create_task(self.wait_for(f"serving {plural} at {path}", path, serves, patience=patience))
 
     async def _send(self, document: Document) -> httpx.Response:
         path = await self._path(document)
@@ -175,7 +184,6 @@ def condition(kind: str, status: str = "True") -> Callable[[Mapping[str, Any]], 
 
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_is_established = condition("Established")
 
 
 def _complaint(response: httpx.Response) -> str:

@@ -46,6 +46,14 @@ def write(path: Path, name: str, access: Access, *, namespace: str = "default") 
     return path
 
 
+def read_access(path: Path) -> Access:
+    """Return what a kubeconfig that we wrote gives access to."""
+    document: Any = yaml.safe_load(path.read_text())
+    cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
+    ca = base64.b64decode(cluster["certificate-authority-data"])
+    return Access(server=cluster["server"], ca=ca, token=user["token"])
+
+
 def check_readable(path: Path) -> str:
     """Return the API server that a user's kubeconfig points at, or say what is wrong with the file."""
     try:

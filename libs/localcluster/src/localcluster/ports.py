@@ -3,6 +3,8 @@
 import socket
 from contextlib import ExitStack
 
+Listening = socket.socket
+
 _LOOPBACK = "127.0.0.1"
 
 
@@ -18,7 +20,7 @@ def free(count: int) -> list[int]:
         return [opened.getsockname()[1] for opened in sockets]
 
 
-def listen(port: int = 0) -> socket.socket:
+def listen(port: int = 0) -> Listening:
     """Open a listening socket on loopback, for a program that inherits it."""
     opened = socket.socket()
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -50,18 +50,13 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     errors: str
 
 
-def spawn(
-    name: str, argv: Sequence[str], log: Path, *, dies_with_us: bool, environment: Mapping[str, str] | None = None
-) -> Spawned:
+def spawn(name: str, argv: Sequence[str], log: Path, *, dies_with_us: bool, keep: Sequence[int] = ()) -> Spawned:
     """Start a long-running program in a session of its own, its output in `log`.
 
     With `dies_with_us` the kernel kills it when this process dies in whatever way (prctl(2), PR_SET_PDEATHSIG). The kernel
-    means the *thread* that started it: call this from the main thread.
+    means the *thread* that started it: call this from the main thread. The file descriptors `keep` are passed on.
     """
-    command = list(argv)
-    setpriv = shutil.which("setpriv")
-    if dies_with_us and setpriv is not None:
-        command = [setpriv, "--pdeathsig", "KILL", "--", *command]
+    command = bound(argv) if dies_with_us else list(argv)
     with log.open("ab") as output:
         try:
             popen = subprocess.Popen(
@@ -70,11 +65,17 @@ def spawn(
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env=None if environment is None else dict(environment),
+                pass_fds=keep,
             )
         except OSError as error:
             raise ClusterError(f"cannot start {name}: {error}") from error
     return Spawned(identity=identify(name, popen.pid), popen=popen, log=log)
+
+
+def bound(argv: Sequence[str]) -> list[str]:
+    """Return the command line that runs `argv` until its parent dies."""
+    setpriv = shutil.which("setpriv")
+    return list(argv) if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--", *argv]
 
 
 def identify(name: str, pid: int) -> ProcessId:
@@ -183,16 +184,27 @@ def last_error(log: str) -> str:
 
 def pids_by_argument(argument: str) -> list[ProcessId]:
     """Find processes one of whose arguments is exactly `argument`: leftovers of a run that could not write its record."""
-    wanted = argument.encode()
-    found: list[ProcessId] = []
+    return [identify(Path(arguments[0]).name, pid) for pid, arguments in _command_lines() if argument in arguments]
+
+
+def working_in(folder: Path, programs: Container[str]) -> list[ProcessId]:
+    """Find the running ones of these programs that have a file of `folder` on their command line."""
+    inside = f"{folder}/"
+    return [
+        identify(Path(arguments[0]).name, pid)
+        for pid, arguments in _command_lines()
+        if Path(arguments[0]).name in programs and any(inside in argument for argument in arguments)
+    ]
+
+
+def _command_lines() -> Iterator[tuple[int, list[str]]]:
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            arguments = (entry / "cmdline").read_bytes().split(b"\0")
+            arguments = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
-        if wanted in arguments and int(entry.name) != os.getpid():
-            found.append(identify(arguments[0].decode(errors="replace"), int(entry.name)))
-    return found
+        if int(entry.name) != os.getpid():
+            yield int(entry.name), arguments
 
 
 def _start_time(pid: int) -> int | None:

@@ -7,6 +7,7 @@ name (state), so that two checkouts never meet.
 import hashlib
 import os
 import re
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -53,7 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         chosen = self.default_name if name is None else name
         if not _NAME.fullmatch(chosen):
             raise MisuseError(f"cluster name {chosen!r}: use up to 15 of a-z, 0-9 and '-', beginning with a letter")
-        return Layout(name=chosen, state=self.state_root / chosen, run=Path("/run") / chosen)
+        return Layout(name=chosen, state=self.state_root / chosen)
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,8 +62,6 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     state: Path
-    run: Path
-    """Sockets and what must vanish with a reboot; only the node driver uses it (root)."""
 
     @property
     def record(self) -> Path:
@@ -80,9 +79,27 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         return self.state / "work"
 
     @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig, for use on this machine."""
+        return self.state / "kubeconfig"
+
+    @property
+    def resolv_conf(self) -> Path:
+        """What programs in the cluster's network see as /etc/resolv.conf."""
+        return self.work / "resolv.conf"
+
+    @property
     def images(self) -> Path:
         """The store of containerd, which outlives `down` so that the next `up` need not import again."""
         return self.state / "containerd"
+
+    def remove(self, *, purge: bool) -> None:
+        """Remove the cluster's files: all but the image store, or with `purge` that too."""
+        for path in (self.record, self.kubeconfig):
+            path.unlink(missing_ok=True)
+        shutil.rmtree(self.state if purge else self.work, ignore_errors=True)
+        if self.state.is_dir() and not any(self.state.iterdir()):
+            self.state.rmdir()
 
 
 def base_environment() -> dict[str, str]:

@@ -1,0 +1,289 @@
+"""`raybus cluster …`: make, use and remove a local Kubernetes.
+
+Exit codes: 0 done, 1 it could not be done, 2 the command makes no sense as written. Standard output carries results only;
+progress and errors go to standard error.
+"""
+
+import asyncio
+import fcntl
+import os
+import shutil
+import sys
+from collections.abc import Coroutine, Generator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import msgspec
+import typer
+
+from localcluster import driver, drivers, processes, record, settings
+from localcluster.driver import DriverName, Request
+from localcluster.errors import ClusterError, MisuseError
+from localcluster.progress import Progress
+from localcluster.record import Record
+from localcluster.settings import Layout, Settings
+
+app = typer.Typer(help="Run a real Kubernetes on this machine.", no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+class Output(StrEnum):
+    """How results are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+T = TypeVar("T")
+
+Name = Annotated[str | None, typer.Option("--name", help="Name of the cluster; without it, the one of this checkout.")]
+Format = Annotated[Output, typer.Option("--output", "-o", help="How to print the result.")]
+_PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+@app.command()
+def up(  # noqa: PLR0917 - the options of a command line
+    driver_name: Annotated[
+        DriverName,
+        typer.Option("--driver", help="auto takes kind or K3s where Docker answers, else builds a node here."),
+    ] = DriverName.AUTO,
+    name: Name = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="An existing cluster; only with --driver kubeconfig.")] = None,
+    control_plane_only: Annotated[
+        bool,
+        typer.Option("--control-plane-only", help="API server and controllers alone, in 3 s, without root: no pods."),
+    ] = False,
+    gateway: Annotated[bool, typer.Option(help="Run Envoy Gateway and the GatewayClass eg (driver built).")] = True,
+    crds: Annotated[
+        Path | None, typer.Option(help="Folder of CRDs to install first; without it, deploy/crds of this checkout.")
+    ] = None,
+    port: Annotated[int, typer.Option(help="Port of the API server on 127.0.0.1; 0 takes a free one.")] = 0,
+    output: Format = Output.TEXT,
+) -> None:
+    """Start the cluster; one that runs already is kept."""
+    with _errors():
+        given = Settings.from_environment()
+        layout = given.layout(name)
+        wanted = _wanted(driver_name, kubeconfig, control_plane_only=control_plane_only)
+        request = Request(
+            layout=layout,
+            settings=given,
+            kubeconfig=kubeconfig,
+            crds=_crds(crds, given),
+            gateway=gateway and not control_plane_only,
+            port=port,
+        )
+        with _locked(layout):
+            known = _run(_up(wanted, request))
+        _print(known, output)
+
+
+@app.command()
+def down(
+    name: Name = None,
+    purge: Annotated[bool, typer.Option("--purge", help="Remove the store of imported images as well.")] = False,
+) -> None:
+    """Remove the cluster and all it left; also after a crash, also when it never came up."""
+    with _errors():
+        layout = Settings.from_environment().layout(name)
+        with _locked(layout):
+            _run(_down(layout, purge=purge))
+        if purge:
+            layout.lock.unlink(missing_ok=True)
+
+
+@app.command()
+def status(name: Name = None, output: Format = Output.TEXT) -> None:
+    """Say whether the cluster runs; exit code 1 if it does not."""
+    with _errors():
+        layout = Settings.from_environment().layout(name)
+        known = _known(layout)
+        dead = [process.name for process in known.processes if not processes.is_alive(process)]
+        if output is Output.JSON:
+            answer = {**_as_json(known), "running": not dead, "dead": dead}
+            typer.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
+        else:
+            typer.echo(_as_text(known))
+            typer.echo(f"state       {'running' if not dead else 'broken: ' + ', '.join(dead) + ' ended'}")
+        if dead:
+            raise typer.Exit(1)
+
+
+@app.command()
+def kubeconfig(name: Name = None) -> None:
+    """Print the path of the kubeconfig (cluster-admin)."""
+    with _errors():
+        typer.echo(str(_known(Settings.from_environment().layout(name)).kubeconfig))
+
+
+@app.command()
+def load(
+    images: Annotated[list[Path], typer.Argument(help="Image archives, as 'docker save' writes them.")],
+    name: Name = None,
+    output: Format = Output.TEXT,
+) -> None:
+    """Make images known to the cluster's node."""
+    with _errors():
+        layout = Settings.from_environment().layout(name)
+        known = _known(layout)
+        progress = Progress.to_stderr()
+        with progress.step(f"loading {len(images)} image file(s)", estimate=5 * len(images)):
+            tags = _run(drivers.by_name(known.driver).load(known, layout, images))
+        typer.echo(msgspec.json.encode({"loaded": tags}).decode() if output is Output.JSON else "\n".join(tags))
+
+
+@app.command(context_settings=_PASS_ON)
+def kubectl(context: typer.Context, name: Name = None) -> None:
+    """Run kubectl against the cluster: raybus cluster kubectl -- get pods -A."""
+    with _errors():
+        known = _known(Settings.from_environment().layout(name))
+        program = known.binaries.get("kubectl") or shutil.which("kubectl") or _any_kubectl()
+        _become([str(program), *context.args], {"KUBECONFIG": str(known.kubeconfig)}, known)
+
+
+@app.command("exec", context_settings=_PASS_ON)
+def execute(context: typer.Context, name: Name = None) -> None:
+    """Run a program inside the cluster's network, where pods and Services answer: raybus cluster exec -- curl …."""
+    with _errors():
+        if not context.args:
+            raise MisuseError("name a program to run: raybus cluster exec -- CMD [ARG…]")
+        layout = Settings.from_environment().layout(name)
+        known = _known(layout)
+        command = drivers.by_name(known.driver).inside(known, layout, context.args)
+        _become(command.argv, command.environment, known)
+
+
+async def _up(wanted: DriverName | str, request: Request) -> Record:
+    chosen = await driver.choose() if wanted is DriverName.AUTO else wanted
+    known = record.read(request.layout)
+    if known is not None and known.driver != chosen:
+        raise MisuseError(
+            f"cluster {known.name} was made by the driver {known.driver}; remove it with 'raybus cluster down', "
+            f"or take another --name"
+        )
+    return await drivers.by_name(chosen).up(request, Progress.to_stderr())
+
+
+async def _down(layout: Layout, *, purge: bool) -> None:
+    known = record.read(layout)
+    # Without a record (a crash) it can only be one of our own two kinds; removing what is not there is nothing.
+    names = (known.driver,) if known is not None else (DriverName.BUILT, driver.CONTROL_PLANE_ONLY)
+    for name in names:
+        await drivers.by_name(name).down(layout, Progress.to_stderr(), purge=purge)
+
+
+def _wanted(named: DriverName, kubeconfig: Path | None, *, control_plane_only: bool) -> DriverName | str:
+    if kubeconfig is not None and named is not DriverName.KUBECONFIG:
+        raise MisuseError(
+            "--kubeconfig goes with --driver kubeconfig: an existing cluster is used only when it is named so"
+        )
+    if not control_plane_only:
+        return named
+    if named is not DriverName.AUTO:
+        raise MisuseError("--control-plane-only takes no --driver")
+    return driver.CONTROL_PLANE_ONLY
+
+
+def _crds(named: Path | None, given: Settings) -> Path | None:
+    if named is not None:
+        if not named.is_dir():
+            raise MisuseError(f"--crds {named}: there is no such folder")
+        return named
+    ours = given.checkout / "deploy" / "crds"
+    return ours if ours.is_dir() else None
+
+
+def _known(layout: Layout) -> Record:
+    known = record.read(layout)
+    if known is None:
+        raise ClusterError(f"there is no cluster {layout.name}; start it with 'raybus cluster up'")
+    return known
+
+
+def _any_kubectl() -> NoReturn:
+    raise ClusterError("kubectl is not installed here; install it, or use the kubeconfig with another client")
+
+
+def _become(argv: list[str], environment: dict[str, str], known: Record) -> NoReturn:
+    """Replace this process by a program, so that input, output, signals and exit code are the program's own."""
+    merged = settings.base_environment()
+    folders = dict.fromkeys(str(path.parent) for path in known.binaries.values())
+    merged["PATH"] = os.pathsep.join([*folders, merged.get("PATH", os.defpath)])
+    program = shutil.which(argv[0], path=merged["PATH"])
+    if program is None:
+        raise ClusterError(f"{argv[0]}: there is no such program")
+    sys.stdout.flush()
+    os.execve(program, argv, merged | environment)  # noqa: S606 - no shell is wanted
+
+
+@contextmanager
+def _locked(layout: Layout) -> Generator[None]:
+    """Let one command at a time change a cluster."""
+    layout.lock.parent.mkdir(parents=True, exist_ok=True)
+    with layout.lock.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            typer.echo(f"Waiting: another command is changing cluster {layout.name}.", err=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _errors() -> Generator[None]:
+    """Turn what went wrong into one line and an exit code."""
+    try:
+        yield
+    except ClusterError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2 if isinstance(error, MisuseError) else 1) from error
+    except PermissionError as error:
+        typer.echo(f"error: {error.filename}: permission denied; run as the user who owns it, or as root", err=True)
+        raise typer.Exit(1) from error
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    try:
+        return asyncio.run(work)
+    except BaseExceptionGroup as group:
+        raise _first(group) from group
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the error to show of several that came together: ours before others."""
+    for error in group.exceptions:
+        found = _first(error) if isinstance(error, BaseExceptionGroup) else error
+        if isinstance(found, ClusterError):
+            return found
+    return group
+
+
+def _print(known: Record, output: Output) -> None:
+    if output is Output.JSON:
+        typer.echo(msgspec.json.format(msgspec.json.encode(_as_json(known))).decode())
+    else:
+        typer.echo(_as_text(known))
+
+
+def _as_json(known: Record) -> dict[str, Any]:
+    return {
+        "name": known.name,
+        "driver": known.driver,
+        "server": known.server,
+        "kubeconfig": str(known.kubeconfig),
+        "innerKubeconfig": str(known.inner_kubeconfig),
+        "gateway": known.gateway,
+        "processes": {process.name: process.pid for process in known.processes},
+    }
+
+
+def _as_text(known: Record) -> str:
+    rows = [("cluster", known.name), ("driver", known.driver), ("server", known.server)]
+    rows.append(("kubeconfig", str(known.kubeconfig)))
+    return "\n".join(f"{title:<12}{value}" for title, value in rows)
+
+
+def main() -> None:
+    """Run the command line on its own."""
+    app(prog_name="raybus cluster")

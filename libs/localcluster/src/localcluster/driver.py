@@ -1,0 +1,77 @@
+"""What every way of running a local cluster can do, and which way is taken when nobody names one.
+
+Rule: an existing cluster (`kubeconfig`) is used only when its driver is named; nobody's production becomes a demo.
+"""
+
+import shutil
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from localcluster import processes
+from localcluster.progress import Progress
+from localcluster.record import Record
+from localcluster.settings import Layout, Settings
+
+
+class DriverName(StrEnum):
+    """The ways of running a cluster."""
+
+    AUTO = "auto"
+    KIND = "kind"
+    K3S = "k3s"
+    BUILT = "built"
+    KUBECONFIG = "kubeconfig"
+
+
+CONTROL_PLANE_ONLY = "control-plane"
+"""The driver behind `up --control-plane-only`; it is not offered by name, for it runs no pods."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What `up` is asked for."""
+
+    layout: Layout
+    settings: Settings
+    kubeconfig: Path | None = None
+    crds: Path | None = None
+    gateway: bool = True
+    port: int = 0
+    """Where the API server is reached on this machine; 0 lets the kernel choose."""
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """A program to run with a cluster: its command line and what its environment gets on top."""
+
+    argv: list[str]
+    environment: dict[str, str]
+
+
+class Driver(Protocol):
+    """One way of running a cluster."""
+
+    async def up(self, request: Request, progress: Progress) -> Record:
+        """Make the cluster, or return the one that runs already."""
+        ...
+
+    async def down(self, layout: Layout, progress: Progress, *, purge: bool) -> None:
+        """Remove the cluster and all it left, however far `up` came; with `purge` its image store too."""
+        ...
+
+    async def load(self, record: Record, layout: Layout, archives: Sequence[Path]) -> list[str]:
+        """Make the images of docker-archive files known to the node; return their tags."""
+        ...
+
+    def inside(self, record: Record, layout: Layout, argv: Sequence[str]) -> Command:
+        """Return how to run a program where pods and Services can be reached."""
+        ...
+
+
+async def choose() -> DriverName:
+    """Return the driver for `auto`: kind or K3s where a Docker engine answers, else a node built here."""
+    if shutil.which("docker") is not None and (await processes.run(["docker", "info"])).code == 0:
+        return DriverName.KIND if shutil.which("kind") is not None else DriverName.K3S
+    return DriverName.BUILT

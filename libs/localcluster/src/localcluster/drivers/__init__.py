@@ -1,0 +1,27 @@
+"""The ways of running a local cluster, one module each."""
+
+from localcluster import driver
+from localcluster.driver import Driver, DriverName
+from localcluster.drivers.built import Built
+from localcluster.drivers.existing import Existing
+from localcluster.drivers.k3s import K3s
+from localcluster.drivers.kind import Kind
+from localcluster.drivers.loopback import Loopback
+from localcluster.errors import MisuseError
+
+
+def by_name(name: str) -> Driver:
+    """Return the driver of this name."""
+    match name:
+        case DriverName.BUILT:
+            return Built()
+        case DriverName.KIND:
+            return Kind()
+        case DriverName.K3S:
+            return K3s()
+        case DriverName.KUBECONFIG:
+            return Existing()
+        case driver.CONTROL_PLANE_ONLY:
+            return Loopback()
+        case _:
+            raise MisuseError(f"unknown driver {name!r}: choose one of {', '.join(DriverName)}")

@@ -1,0 +1,87 @@
+"""A real one-node Kubernetes built and run on this machine, without a container engine."""
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import override
+
+from localcluster import binaries, kubeconfig, record, settings
+from localcluster.api import Api
+from localcluster.driver import Command, Driver, Request
+from localcluster.errors import ClusterError
+from localcluster.node import container_runtime, namespaces, preflight, startup
+from localcluster.node.namespaces import Namespaces
+from localcluster.progress import Progress
+from localcluster.record import Record
+from localcluster.settings import Layout
+
+
+class Built(Driver):
+    """The driver `built`: needs root on Linux, and nothing else that it does not get itself."""
+
+    @override
+    async def up(self, request: Request, progress: Progress) -> Record:
+        """Get programs and images, then start the node, unless it runs already."""
+        running = await _running(request, progress)
+        if running is not None:
+            return running
+        preflight.check(request.layout.state)
+        await preflight.install(preflight.PACKAGES, progress)
+        programs = await binaries.obtain(_programs(request), request.settings, progress)
+        images = await _builder().ensure(_images(request), progress)
+        await self.down(request.layout, Progress.silent(), purge=False)
+        return await startup.start(request, programs, list(images.values()), progress)
+
+    @override
+    async def down(self, layout: Layout, progress: Progress, *, purge: bool) -> None:
+        """Kill the node's first process, and remove what the kernel does not: cgroups and files."""
+        with progress.step("removing the node", estimate=2):
+            await namespaces.destroy(layout.name)
+            namespaces.remove_cgroups(layout.name)
+            layout.remove(purge=purge)
+
+    @override
+    async def load(self, record: Record, layout: Layout, archives: Sequence[Path]) -> list[str]:
+        """Import images into containerd's store."""
+        return await container_runtime.import_images(_node(record.name), layout.images, archives)
+
+    @override
+    def inside(self, record: Record, layout: Layout, argv: Sequence[str]) -> Command:
+        """Enter the node's network with its DNS; files and processes are this machine's."""
+        if not settings.is_root():
+            raise ClusterError("entering the cluster's network needs root: run this as root")
+        command = _node(record.name).enter_network(argv, layout.resolv_conf)
+        return Command(argv=command, environment={"KUBECONFIG": str(record.inner_kubeconfig)})
+
+
+def _programs(request: Request) -> list[str]:
+    return [*binaries.NODE, *(binaries.GATEWAY if request.gateway else ())]
+
+
+def _images(request: Request) -> list[str]:
+    return ["pause", *(("envoy", "envoy-gateway") if request.gateway else ())]
+
+
+def _builder() -> Any:
+    return importlib.import_module("localcluster.images.builder")
+
+
+def _node(name: str) -> Namespaces:
+    node = namespaces.find(name)
+    if node is None:
+        raise ClusterError(f"cluster {name} does not run; start it with 'raybus cluster up'")
+    return node
+
+
+async def _running(request: Request, progress: Progress) -> Record | None:
+    known = record.read(request.layout)
+    if known is None or namespaces.find(request.layout.name) is None:
+        return None
+    async with Api(kubeconfig.read_access(known.kubeconfig)) as api:
+        if not await api.is_ready():
+            return None
+    if request.gateway and not known.gateway:
+        progress.say(f"Cluster {known.name} runs without a gateway; 'raybus cluster down', then 'up' adds one.")
+    return known

@@ -1,0 +1,77 @@
+"""A kind cluster, for machines with a Docker engine. Not exercised by our own test runs, which have no engine."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from typing_extensions import override
+
+from localcluster import kubeconfig, processes, record, versions
+from localcluster.driver import Command, Driver, DriverName, Request
+from localcluster.errors import ClusterError
+from localcluster.node import container_runtime
+from localcluster.progress import Progress
+from localcluster.record import Record
+from localcluster.settings import Layout
+
+_NODE_IMAGE = f"kindest/node:v{versions.KUBERNETES}"
+
+
+class Kind(Driver):
+    """The driver `kind`: the `kind` program does the work."""
+
+    @override
+    async def up(self, request: Request, progress: Progress) -> Record:
+        """Create the cluster, unless it exists."""
+        layout = request.layout
+        layout.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        clusters = await _kind("listing clusters", "get", "clusters")
+        if layout.name not in clusters.split():
+            with progress.step("creating the kind cluster", estimate=90):
+                flags = ["--name", layout.name, "--image", _NODE_IMAGE, "--wait", "120s"]
+                await _kind("creating the cluster", "create", "cluster", *flags, "--kubeconfig", str(layout.kubeconfig))
+        await apply_definitions(layout.kubeconfig, request.crds)
+        if request.gateway:
+            progress.say("kind runs without Envoy Gateway: install a Gateway API controller if you need routes.")
+        known = Record(
+            name=layout.name,
+            driver=DriverName.KIND,
+            server=kubeconfig.check_readable(layout.kubeconfig),
+            kubeconfig=layout.kubeconfig,
+            inner_kubeconfig=layout.kubeconfig,
+        )
+        record.write(layout, known)
+        return known
+
+    @override
+    async def down(self, layout: Layout, progress: Progress, *, purge: bool) -> None:
+        """Delete the cluster; one that does not exist is fine."""
+        with progress.step("deleting the kind cluster", estimate=5):
+            await _kind("deleting the cluster", "delete", "cluster", "--name", layout.name)
+            record.forget(layout)
+
+    @override
+    async def load(self, record: Record, layout: Layout, archives: Sequence[Path]) -> list[str]:
+        """Load image archives into the node."""
+        for archive in archives:
+            await _kind(f"loading {archive.name}", "load", "image-archive", str(archive), "--name", record.name)
+        return [tag for archive in archives for tag in container_runtime.read_image_file(archive).tags]
+
+    @override
+    def inside(self, record: Record, layout: Layout, argv: Sequence[str]) -> Command:
+        """Enter the network of the node's container."""
+        command = ["docker", "run", "--rm", "--interactive", f"--network=container:{record.name}-control-plane", *argv]
+        return Command(argv=command, environment={"KUBECONFIG": str(record.kubeconfig)})
+
+
+async def apply_definitions(path: Path, crds: Path | None) -> None:
+    """Apply our CRDs to a cluster that others made; kubectl knows every way of authentication."""
+    if crds is not None:
+        argv = ["kubectl", "--kubeconfig", str(path), "apply", "--server-side", "--filename", str(crds)]
+        await processes.must("applying the CRDs", argv)
+
+
+async def _kind(what: str, *arguments: str) -> str:
+    finished = await processes.run(["kind", *arguments])
+    if finished.code != 0:
+        raise ClusterError(f"{what} failed: {processes.last_line(finished.errors)}")
+    return finished.output

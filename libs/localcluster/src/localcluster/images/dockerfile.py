@@ -1,0 +1,317 @@
+"""Reads the part of the Dockerfile language that the engine-less builder knows.
+
+Rule: what is not listed here is an error that names its line, so that one file means the same to Docker and to us.
+
+    ARG NAME[=default]                       before the first FROM and within stages
+    FROM debian:bookworm-slim | scratch | STAGE AS NAME
+    RUN command | ["program", ...]           the shell form runs in /bin/sh -c
+    COPY [--from=STAGE|binaries] SOURCE... TARGET      no wildcards, no other flags
+    ENV, LABEL                               KEY=VALUE pairs
+    WORKDIR, USER, ENTRYPOINT [...], CMD [...]
+
+Everything is resolved while reading: variables are expanded, a stage starts with its base's environment, paths are absolute.
+"""
+
+import json
+import posixpath
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from localcluster.errors import ClusterError
+
+IMAGE_LABEL = "raybus.image"
+"""A stage with this label is an image; the label is its name."""
+
+ROOTS = ("debian:bookworm-slim", "scratch")
+"""The bases that we can make from nothing."""
+
+BINARIES = "binaries"
+"""The named build context: files that the caller hands in."""
+
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_DEFAULT_SECONDS = 10.0
+_VARIABLE = re.compile(r"\$(?:\{(?P<braced>[A-Za-z_]\w*)\}|(?P<plain>[A-Za-z_]\w*))")
+_SECONDS = re.compile(r"#\s*seconds:\s*(\d+)")
+_FROM = re.compile(r"(?P<base>\S+)\s+AS\s+(?P<name>[a-z][a-z0-9-]*)", re.IGNORECASE)
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """What a container of the image starts with."""
+
+    env: dict[str, str] = {}
+    user: str = ""
+    workdir: str = "/"
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Run a program inside the root file system."""
+
+    line: int
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    user: str
+    workdir: str
+
+
+class Copy(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Copy files from the build context (`origin` is empty), a stage or the handed-in binaries."""
+
+    line: int
+    origin: str
+    sources: tuple[str, ...]
+    target: str
+
+
+class MakeFolder(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Make the working directory, as Docker does."""
+
+    line: int
+    path: str
+
+
+Step = Run | Copy | MakeFolder
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
+    """One FROM block, resolved."""
+
+    name: str
+    line: int
+    base: str
+    seconds: float
+    steps: tuple[Step, ...]
+    config: Config
+
+    @property
+    def image(self) -> str | None:
+        """The name of the image, if this stage is one."""
+        return self.config.labels.get(IMAGE_LABEL)
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+    word: str
+    rest: str
+    seconds: float
+
+
+def parse(text: str) -> tuple[Stage, ...]:
+    """Return the stages in their order."""
+    reader = _Reader()
+    for line in _logical_lines(text):
+        reader.take(line)
+    return reader.finish()
+
+
+def _logical_lines(text: str) -> Iterator[_Line]:
+    """Join continued lines, drop comments, keep each instruction's first line number."""
+    pending: list[str] = []
+    first = 0
+    seconds = _DEFAULT_SECONDS
+    for number, raw in enumerate(text.splitlines(), start=1):
+        if raw.lstrip().startswith("#") or not raw.strip():
+            if found := _SECONDS.match(raw):
+                seconds = float(found[1])
+            continue
+        first = first if pending else number
+        pending.append(raw.rstrip().removesuffix("\\").strip())
+        if raw.rstrip().endswith("\\"):
+            continue
+        word, _, rest = " ".join(pending).partition(" ")
+        yield _Line(number=first, word=word.upper(), rest=rest.strip(), seconds=seconds)
+        pending = []
+        if word.upper() == "FROM":
+            seconds = _DEFAULT_SECONDS
+    if pending:
+        raise _wrong(first, "the last instruction ends in a line continuation", "remove the backslash")
+
+
+class _Draft:
+    """A stage while it is being read."""
+
+    def __init__(self, name: str, line: int, base: str, seconds: float, config: Config) -> None:
+        self.name = name
+        self.line = line
+        self.base = base
+        self.seconds = seconds
+        self.config = config
+        self.args: dict[str, str] = {}
+        self.steps: list[Step] = []
+
+    def done(self) -> Stage:
+        return Stage(
+            name=self.name,
+            line=self.line,
+            base=self.base,
+            seconds=self.seconds,
+            steps=tuple(self.steps),
+            config=self.config,
+        )
+
+
+class _Reader:
+    """Takes instructions one by one; knows the stages read so far."""
+
+    def __init__(self) -> None:
+        self._global_args: dict[str, str] = {}
+        self._stages: dict[str, Stage] = {}
+        self._draft: _Draft | None = None
+
+    def take(self, line: _Line) -> None:
+        if line.word == "FROM":
+            self._begin(line)
+            return
+        if line.word == "ARG":
+            self._arg(line)
+            return
+        if self._draft is None:
+            raise _wrong(line.number, f"{line.word} stands before the first FROM", "move it into a stage")
+        self._within(line, self._draft)
+
+    def finish(self) -> tuple[Stage, ...]:
+        self._close()
+        if not self._stages:
+            raise _wrong(1, "there is no FROM", "begin with FROM debian:bookworm-slim AS name")
+        return tuple(self._stages.values())
+
+    def _close(self) -> None:
+        if self._draft is not None:
+            self._stages[self._draft.name] = self._draft.done()
+
+    def _begin(self, line: _Line) -> None:
+        self._close()
+        found = _FROM.fullmatch(_expand(line.rest, self._global_args, line.number))
+        if found is None:
+            raise _wrong(line.number, f"FROM {line.rest} is not understood", "write FROM base AS name (a-z, 0-9, -)")
+        base, name = found["base"], found["name"]
+        if name in self._stages or name == BINARIES:
+            raise _wrong(line.number, f"the stage name {name!r} is taken", "choose another one")
+        if base in self._stages:
+            config = self._stages[base].config
+            # A name belongs to one image: whoever builds on it is not that image.
+            labels = {key: value for key, value in config.labels.items() if key != IMAGE_LABEL}
+            config = msgspec.structs.replace(config, labels=labels)
+        elif base in ROOTS:
+            config = Config(env={"PATH": _PATH})
+        else:
+            raise _wrong(line.number, f"unknown base {base!r}", f"use {', '.join(ROOTS)} or a stage above")
+        self._draft = _Draft(name, line.number, base, line.seconds, config)
+
+    def _arg(self, line: _Line) -> None:
+        name, equals, default = line.rest.partition("=")
+        if self._draft is None:
+            self._global_args[name] = _unquote(_expand(default, self._global_args, line.number), line.number)
+            return
+        scope = {**self._draft.config.env, **self._draft.args}
+        value = _unquote(_expand(default, scope, line.number), line.number) if equals else self._global_args.get(name)
+        if value is None:
+            raise _wrong(line.number, f"ARG {name} has no value", f"write ARG {name}=default")
+        self._draft.args[name] = value
+
+    def _within(self, line: _Line, draft: _Draft) -> None:
+        config = draft.config
+        scope = {**draft.args, **config.env}
+        text = line.rest if line.word == "RUN" else _expand(line.rest, scope, line.number)
+        match line.word:
+            case "RUN":
+                draft.steps.append(_run(line, config, scope))
+            case "COPY":
+                draft.steps.append(self._copy(line.number, text, config.workdir))
+            case "ENV":
+                config = msgspec.structs.replace(config, env={**config.env, **_pairs(text, line.number)})
+            case "LABEL":
+                config = msgspec.structs.replace(config, labels={**config.labels, **_pairs(text, line.number)})
+            case "WORKDIR":
+                path = posixpath.join(config.workdir, text)
+                config = msgspec.structs.replace(config, workdir=path)
+                draft.steps.append(MakeFolder(line=line.number, path=path))
+            case "USER":
+                config = msgspec.structs.replace(config, user=text)
+            case "ENTRYPOINT":
+                config = msgspec.structs.replace(config, entrypoint=_exec_form(line), command=())
+            case "CMD":
+                config = msgspec.structs.replace(config, command=_exec_form(line))
+            case _:
+                raise _wrong(
+                    line.number,
+                    f"{line.word} is not understood",
+                    "use ARG, FROM, RUN, COPY, ENV, LABEL, WORKDIR, USER, ENTRYPOINT or CMD",
+                )
+        draft.config = config
+
+    def _copy(self, number: int, text: str, workdir: str) -> Copy:
+        words = shlex.split(text)
+        origin = ""
+        while words and words[0].startswith("--"):
+            flag, _, value = words.pop(0).partition("=")
+            if flag != "--from":
+                raise _wrong(number, f"COPY {flag} is not understood", "only --from=STAGE is")
+            origin = value
+        if origin and origin != BINARIES and origin not in self._stages:
+            raise _wrong(number, f"COPY --from={origin}: no such stage above", f"name a stage or {BINARIES!r}")
+        if len(words) < 2:
+            raise _wrong(number, "COPY needs a source and a target", "write COPY source target")
+        if any(set(word) & set("*?[") for word in words):
+            raise _wrong(number, "COPY does not know wildcards here", "name the files or their folder")
+        *sources, target = words
+        absolute = posixpath.join(workdir, target)
+        return Copy(line=number, origin=origin, sources=tuple(sources), target=absolute)
+
+
+def _run(line: _Line, config: Config, scope: Mapping[str, str]) -> Run:
+    if line.rest.startswith("--") or "<<" in line.rest:
+        raise _wrong(line.number, "RUN with flags or a here-document is not understood", "use a plain command")
+    argv = _exec_form(line) if line.rest.startswith("[") else ("/bin/sh", "-c", line.rest)
+    return Run(line=line.number, argv=argv, env=dict(scope), user=config.user, workdir=config.workdir)
+
+
+def _exec_form(line: _Line) -> tuple[str, ...]:
+    try:
+        return msgspec.json.decode(line.rest, type=tuple[str, ...])
+    except msgspec.MsgspecError:
+        example = json.dumps(line.rest.split())
+        raise _wrong(line.number, f"{line.word} is not a JSON list", f"write {line.word} {example}") from None
+
+
+def _pairs(text: str, number: int) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for word in _split(text, number):
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise _wrong(number, f"{word!r} is not KEY=VALUE", "write KEY=VALUE")
+        pairs[key] = value
+    return pairs
+
+
+def _unquote(text: str, number: int) -> str:
+    return " ".join(_split(text, number))
+
+
+def _split(text: str, number: int) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise _wrong(number, f"{text!r}: {error}", "close the quotation mark") from None
+
+
+def _expand(text: str, scope: Mapping[str, str], number: int) -> str:
+    """Replace `$NAME` and `${NAME}`."""
+
+    def value(found: re.Match[str]) -> str:
+        name = found["braced"] or found["plain"]
+        if name not in scope:
+            known: Iterable[str] = sorted(scope)
+            raise _wrong(number, f"${name} is not set", f"declare it with ARG; set here: {', '.join(known) or 'none'}")
+        return scope[name]
+
+    return _VARIABLE.sub(value, text)
+
+
+def _wrong(number: int, what: str, remedy: str) -> ClusterError:
+    return ClusterError(f"Dockerfile line {number}: {what}; {remedy}")

@@ -1,0 +1,194 @@
+"""Does one step of a stage in the private mount namespace that `sandbox` made: mounts, then copies or becomes the RUN command.
+
+Run as a program (`python -m localcluster.images.inside`), pid 1 of its own pid namespace: whatever it mounts or starts ends with it.
+"""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from localcluster.images.dockerfile import MakeFolder, Run
+from localcluster.images.job import MOUNT, CopyFiles, HostFiles, Job
+
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_PLAIN_OVERLAY = "index=off,redirect_dir=off,metacopy=off"
+"""The upper folder must be a layer as it stands: no redirects, no metadata-only copies."""
+_MAX_LINKS = 40
+
+
+class StepError(Exception):
+    """The step cannot be done; the text is for the user."""
+
+
+def perform(job: Job) -> None:
+    """Do the job; a RUN never returns."""
+    os.umask(0o022)
+    root = Path(job.root)
+    if job.overlay:
+        lowers = ":".join(job.lowers)
+        options = f"lowerdir={lowers},upperdir={job.upper},workdir={job.work},{_PLAIN_OVERLAY}"
+        _mount("-t", "overlay", "-o", options, "overlay", job.root, folder=job.store)
+    match job.step:
+        case MakeFolder(path=path):
+            _make_folders(root, path)
+        case CopyFiles():
+            _copy(root, job.step, job)
+        case Run():
+            _mount_system(root, job.host)
+            _become(root, job.step)
+
+
+def resolve(root: Path, path: str) -> Path:
+    """Return where `path` lies under `root`, following links as a process inside would; missing parts stay as they are."""
+    done = root
+    parts = [part for part in reversed(path.split("/")) if part not in {"", "."}]
+    links = 0
+    while parts:
+        part = parts.pop()
+        if part == "..":
+            done = done if done == root else done.parent
+            continue
+        candidate = done / part
+        if not candidate.is_symlink():
+            done = candidate
+            continue
+        links += 1
+        if links > _MAX_LINKS:
+            raise StepError(f"{path}: too many symbolic links")
+        target = str(candidate.readlink())
+        if target.startswith("/"):
+            done = root
+        parts.extend(part for part in reversed(target.split("/")) if part not in {"", "."})
+    return done
+
+
+def copy_entry(source: Path, target: Path) -> None:
+    """Copy one file, link or folder with its permissions; merge folders; what stands in the way is replaced."""
+    kind = source.lstat().st_mode
+    if stat.S_ISDIR(kind):
+        if target.is_symlink() or not target.is_dir():
+            target.unlink(missing_ok=True)
+            target.mkdir()
+        target.chmod(stat.S_IMODE(kind))
+        for child in sorted(source.iterdir()):
+            copy_entry(child, target / child.name)
+        return
+    if target.is_dir() and not target.is_symlink():
+        raise StepError(f"{target} is a folder, {source.name} is not")
+    target.unlink(missing_ok=True)
+    if stat.S_ISLNK(kind):
+        target.symlink_to(source.readlink())
+    elif stat.S_ISREG(kind):
+        shutil.copyfile(source, target)
+        target.chmod(stat.S_IMODE(kind))
+    else:
+        raise StepError(f"{source.name} is neither a file, a folder nor a link")
+
+
+def _copy(root: Path, step: CopyFiles, job: Job) -> None:
+    origin = Path(step.folder) if step.folder else _mounted_origin(step, job)
+    target = resolve(root, step.target)
+    into = step.target.endswith("/") or len(step.sources) > 1 or target.is_dir()
+    for name in step.sources:
+        source = resolve(origin, name)
+        if not source.exists():
+            raise StepError(f"line {step.line}: COPY {name}: no such file; correct the path")
+        if source.is_dir():
+            destination = _make_folders(root, step.target)
+        elif into:
+            destination = _make_folders(root, step.target) / source.name
+        else:
+            destination = _make_folders(root, os.path.dirname(step.target)) / target.name
+        copy_entry(source, destination)
+
+
+def _mounted_origin(step: CopyFiles, job: Job) -> Path:
+    """Show the copied-from stage beside the root; it has at least two layers, as overlay without an upper needs."""
+    origin = Path(job.work).parent / "origin"
+    if step.folder:
+        return Path(step.folder)
+    origin.mkdir(exist_ok=True)
+    _mount("-t", "overlay", "-o", f"lowerdir={':'.join(step.layers)}", "overlay", str(origin), folder=job.store)
+    return origin
+
+
+def _make_folders(root: Path, path: str) -> Path:
+    folder = resolve(root, path)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _mount_system(root: Path, host: HostFiles) -> None:
+    for name in ("dev", "proc", "run"):
+        (root / name).mkdir(exist_ok=True)
+    _mount("-t", "proc", "proc", str(root / "proc"))
+    _mount("-t", "tmpfs", "-o", "mode=0755", "tmpfs", str(root / "run"))
+    _mount("-t", "tmpfs", "-o", "mode=0755", "tmpfs", str(root / "dev"))
+    for device in _DEVICES:
+        (root / "dev" / device).touch()
+        _mount("--bind", f"/dev/{device}", str(root / "dev" / device))
+    (root / "dev" / "fd").symlink_to("/proc/self/fd")
+    (root / "dev" / "shm").mkdir(mode=0o1777)
+    (root / "dev" / "shm").chmod(0o1777)
+    resolv_conf = root / "etc" / "resolv.conf"
+    if resolv_conf.exists():
+        _mount("--bind", host.resolv_conf, str(resolv_conf))
+    here = root / MOUNT.lstrip("/")
+    here.mkdir()
+    _mount("--bind", host.folder, str(here))
+    for number, folder in enumerate(host.find_links):
+        wheels = root / "run" / f"wheels-{number}"
+        wheels.mkdir()
+        _mount("--bind", folder, str(wheels))
+
+
+def _become(root: Path, step: Run) -> None:
+    """Turn into the command, as its user, with nothing of our environment."""
+    uid, gid = identity(root, step.user)
+    os.chroot(root)
+    os.chdir(step.workdir)
+    if uid or gid:
+        os.setgroups([])
+        os.setgid(gid)
+        os.setuid(uid)
+    os.execvpe(step.argv[0], step.argv, step.env)  # noqa: S606 - the command comes from our own Dockerfile
+
+
+def identity(root: Path, user: str) -> tuple[int, int]:
+    """Return uid and gid of `USER`: numbers, or a name from the image's own passwd file."""
+    name, _, group = user.partition(":")
+    if not name:
+        return 0, 0
+    if name.isdigit() and (group.isdigit() or not group):
+        return int(name), int(group or 0)
+    for line in (root / "etc" / "passwd").read_text().splitlines():
+        fields = line.split(":")
+        if fields[0] == name and not group:
+            return int(fields[2]), int(fields[3])
+    raise StepError(f"USER {user}: not in the image's /etc/passwd; use numbers (uid:gid)")
+
+
+def _mount(*arguments: str, folder: str | None = None) -> None:
+    done = subprocess.run(["mount", *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise StepError(f"mount {' '.join(arguments)}: {done.stderr.strip()}")
+
+
+def main() -> int:
+    """Read the job from standard input and do it."""
+    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+    try:
+        perform(job)
+    except (StepError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

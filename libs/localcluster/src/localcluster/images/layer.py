@@ -1,0 +1,107 @@
+"""Turns a layer's folder into a tar that is the same for the same content: sorted, fixed times, numeric owners, hard links kept.
+
+The folder has overlayfs form: a 0/0 character device says "deleted", an opaque attribute says "nothing from below shows". In
+the tar these become `.wh.` entries (OCI image specification, "Layer Filesystem Changeset").
+"""
+
+import hashlib
+import os
+import stat
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+TIMESTAMP = 1_735_689_600
+"""The time of every file in every image (2025-01-01): late enough for zip files, the same in each build."""
+
+_OPAQUE = "trusted.overlay.opaque"
+_CHUNK = 1 << 20
+
+
+class _Hashing:
+    """A write-only stream that digests what passes."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self.digest = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        return self._stream.write(data)
+
+
+def write_tar(tree: Path, target: Path) -> str:
+    """Write the layer and return its digest (the image configuration's diff id)."""
+    with target.open("wb", buffering=_CHUNK) as stream:
+        hashing = _Hashing(stream)
+        with tarfile.open(fileobj=hashing, mode="w|", bufsize=_CHUNK, format=tarfile.PAX_FORMAT, copybufsize=_CHUNK) as tar:
+            seen: dict[tuple[int, int], str] = {}
+            for name, path in _walk(tree, ""):
+                _add(tar, name, path, seen)
+    return f"sha256:{hashing.digest.hexdigest()}"
+
+
+def is_whiteout(info: os.stat_result) -> bool:
+    """Tell whether this entry says "deleted"."""
+    return stat.S_ISCHR(info.st_mode) and info.st_rdev == 0
+
+
+def is_opaque(path: Path) -> bool:
+    """Tell whether this folder hides what lies below it."""
+    try:
+        return os.getxattr(path, _OPAQUE, follow_symlinks=False) == b"y"
+    except OSError:
+        return False
+
+
+def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
+    for child in sorted(folder.iterdir()):
+        name = f"{prefix}{child.name}"
+        yield name, child
+        if child.is_dir() and not child.is_symlink():
+            yield from _walk(child, f"{name}/")
+
+
+def _add(tar: tarfile.TarFile, name: str, path: Path, seen: dict[tuple[int, int], str]) -> None:
+    info = path.lstat()
+    if stat.S_ISSOCK(info.st_mode):
+        return
+    if is_whiteout(info):
+        folder, _, last = name.rpartition("/")
+        tar.addfile(_entry(f"{folder}/.wh.{last}".lstrip("/"), tarfile.REGTYPE))
+        return
+    entry = _entry(name, tarfile.REGTYPE)
+    entry.mode = stat.S_IMODE(info.st_mode)
+    entry.uid, entry.gid = info.st_uid, info.st_gid
+    first = seen.setdefault((info.st_dev, info.st_ino), name) if info.st_nlink > 1 else name
+    if stat.S_ISDIR(info.st_mode):
+        entry.type = tarfile.DIRTYPE
+        tar.addfile(entry)
+        if is_opaque(path):
+            tar.addfile(_entry(f"{name}/.wh..wh..opq", tarfile.REGTYPE))
+    elif stat.S_ISLNK(info.st_mode):
+        entry.type, entry.linkname = tarfile.SYMTYPE, str(path.readlink())
+        tar.addfile(entry)
+    elif not stat.S_ISREG(info.st_mode):
+        entry.type = tarfile.FIFOTYPE if stat.S_ISFIFO(info.st_mode) else _device(entry, info)
+        tar.addfile(entry)
+    elif first != name:
+        entry.type, entry.linkname = tarfile.LNKTYPE, first
+        tar.addfile(entry)
+    else:
+        entry.size = info.st_size
+        with path.open("rb") as stream:
+            tar.addfile(entry, stream)
+
+
+def _device(entry: tarfile.TarInfo, info: os.stat_result) -> bytes:
+    entry.devmajor, entry.devminor = os.major(info.st_rdev), os.minor(info.st_rdev)
+    return tarfile.CHRTYPE if stat.S_ISCHR(info.st_mode) else tarfile.BLKTYPE
+
+
+def _entry(name: str, kind: bytes) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name)
+    entry.type = kind
+    entry.mtime = TIMESTAMP
+    return entry

@@ -1,0 +1,165 @@
+"""containerd of one node: its configuration, its pod network, and the images in its store.
+
+The store outlives `down`, the containers in it do not: a new node first forgets those of the last one.
+Pods get a routed point-to-point link (CNI plugin `ptp`), not a bridge: replies from a Service's pod on the same node then
+always pass the node, where the address translation is undone, also on kernels without bridge netfilter.
+"""
+
+import asyncio
+import hashlib
+import json
+import shutil
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from localcluster import components, processes
+from localcluster.errors import ClusterError, MisuseError
+from localcluster.node.namespaces import Namespaces
+
+SOCKET = "/run/containerd/containerd.sock"
+"""Inside the node's own /run."""
+
+PAUSE_IMAGE = "raybus.local/pause:1"
+
+_CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
+_CRI_FOLDERS = ("io.containerd.grpc.v1.cri", "io.containerd.runtime.v2.task")
+_IMPORTED = "imported.json"
+
+
+class ImageFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A docker-archive file: what it calls its image, and a digest of what the image is."""
+
+    path: Path
+    tags: tuple[str, ...]
+    digest: str
+
+
+def configuration(*, store: Path, work: Path, cni_plugins: Path, snapshotter: str) -> str:
+    """Return containerd's configuration."""
+    return f"""version = 2
+root = "{store}"
+state = "/run/containerd"
+[grpc]
+  address = "{SOCKET}"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{work}/opt"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{PAUSE_IMAGE}"
+  # Lowering a process's score is not permitted in every machine's root.
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{cni_plugins}"
+    conf_dir = "{work}/cni"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "{snapshotter}"
+"""
+
+
+def pod_network(name: str) -> str:
+    """Return the CNI configuration of the pod network."""
+    ipam = {
+        "type": "host-local",
+        "dataDir": "/run/cni-addresses",
+        "ranges": [[{"subnet": components.POD_RANGE}]],
+        "routes": [{"dst": "0.0.0.0/0"}],
+    }
+    return json.dumps({"cniVersion": "0.4.0", "name": name, "plugins": [{"type": "ptp", "ipam": ipam}]})
+
+
+def prepare(name: str, store: Path, work: Path) -> None:
+    """Write the configuration files."""
+    store.mkdir(parents=True, exist_ok=True)
+    (work / "cni").mkdir(parents=True, exist_ok=True)
+    text = configuration(store=store, work=work, cni_plugins=_cni_plugins(), snapshotter=_snapshotter(store))
+    (work / "containerd.toml").write_text(text)
+    (work / "cni" / "10-pods.conflist").write_text(pod_network(name))
+
+
+def argv(work: Path) -> list[str]:
+    """Return containerd's command line."""
+    return ["containerd", "--config", str(work / "containerd.toml")]
+
+
+async def wait_ready(node: Namespaces) -> None:
+    """Wait until containerd answers."""
+    finished = None
+    for _ in range(100):
+        finished = await processes.run(node.enter(_ctr("version")))
+        if finished.code == 0:
+            return
+        await asyncio.sleep(0.1)
+    words = processes.last_line(finished.errors) if finished else "no answer"
+    raise ClusterError(f"containerd did not start: {words}")
+
+
+async def old_containers(node: Namespaces) -> list[str]:
+    """Return the containers that the last node left in the store."""
+    listing = await processes.must("listing old containers", node.enter(_ctr("containers", "list", "--quiet")))
+    return listing.split()
+
+
+async def forget(node: Namespaces, containers: Sequence[str], store: Path) -> None:
+    """Remove old containers with their file systems; containerd has to be started anew afterwards."""
+    await processes.must("removing old containers", node.enter(_ctr("containers", "delete", *containers)))
+    for folder in _CRI_FOLDERS:
+        shutil.rmtree(store / folder, ignore_errors=True)
+
+
+def read_image_file(path: Path) -> ImageFile:
+    """Return what a docker-archive file holds, without reading its layers."""
+    try:
+        with tarfile.open(path) as archive:
+            manifest = _member(archive, "manifest.json")
+            entries: list[dict[str, str | list[str]]] = json.loads(manifest)
+            configs = [_member(archive, str(entry["Config"])) for entry in entries]
+    except (OSError, tarfile.TarError, KeyError, ValueError) as error:
+        raise MisuseError(
+            f"{path} is not an image archive ({error}); make one with 'docker save' or 'raybus images'"
+        ) from error
+    tags = tuple(tag for entry in entries for tag in entry.get("RepoTags") or [])
+    return ImageFile(path=path, tags=tags, digest=hashlib.sha256(b"".join(configs)).hexdigest())
+
+
+async def import_images(node: Namespaces, store: Path, paths: Sequence[Path]) -> list[str]:
+    """Import those files whose image the store does not hold yet; return the tags that were imported."""
+    record = store / _IMPORTED
+    known: dict[str, str] = json.loads(record.read_text()) if record.exists() else {}
+    imported: list[str] = []
+    for path in paths:
+        image = read_image_file(path)
+        if image.tags and all(known.get(tag) == image.digest for tag in image.tags):
+            continue
+        await processes.must(f"importing {path.name}", node.enter(_ctr("images", "import", str(path.resolve()))))
+        known.update(dict.fromkeys(image.tags, image.digest))
+        record.write_text(json.dumps(known))
+        imported += image.tags
+    return imported
+
+
+def _ctr(*arguments: str) -> list[str]:
+    return ["ctr", "--address", SOCKET, "--namespace", "k8s.io", *arguments]
+
+
+def _member(archive: tarfile.TarFile, name: str) -> bytes:
+    opened = archive.extractfile(name)
+    if opened is None:
+        raise KeyError(name)
+    return opened.read()
+
+
+def _cni_plugins() -> Path:
+    for folder in _CNI_FOLDERS:
+        if (folder / "ptp").exists():
+            return folder
+    raise ClusterError("the CNI plugins are missing; install the package containernetworking-plugins")
+
+
+def _snapshotter(store: Path) -> str:
+    """Overlay file systems cannot lie on one another: inside a container copies are made instead."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    holding = [(Path(fields[1]), fields[2]) for fields in mounts if store.is_relative_to(fields[1])]
+    kind = max(holding, key=lambda entry: len(str(entry[0])))[1]
+    return "native" if kind == "overlay" else "overlayfs"

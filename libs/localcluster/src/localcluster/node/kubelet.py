@@ -1,0 +1,88 @@
+"""The kubelet and kube-proxy of the one node: their configuration and command lines."""
+
+from pathlib import Path
+
+import yaml
+
+from localcluster import components
+from localcluster.components import Place
+from localcluster.node import container_runtime
+from localcluster.node.namespaces import ADDRESS
+
+NODE_NAME = "node-0"
+
+
+def configuration(place: Place, *, name: str) -> str:
+    """Return the kubelet's configuration file."""
+    pki = place.pki
+    document = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "containerRuntimeEndpoint": f"unix://{container_runtime.SOCKET}",
+        "cgroupDriver": "cgroupfs",
+        # The pods of two nodes on one machine stay apart.
+        "cgroupRoot": f"/{name}",
+        "clusterDNS": [components.DNS_ADDRESS],
+        "clusterDomain": components.CLUSTER_DOMAIN,
+        "resolvConf": str(place.work / "resolv.conf"),
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": str(pki.ca)},
+        },
+        "authorization": {"mode": "Webhook"},
+        "tlsCertFile": str(pki.certificate("kubelet")),
+        "tlsPrivateKeyFile": str(pki.key("kubelet")),
+        "volumePluginDir": str(place.work / "volume-plugins"),
+        "failSwapOn": False,
+        "makeIPTablesUtilChains": False,
+        "serializeImagePulls": False,
+        "maxPods": 250,
+        # The machine is not the node's alone: evict late, and never delete images that nobody could pull again.
+        "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        "imageGCHighThresholdPercent": 100,
+        "imageMinimumGCAge": "24h",
+        "localStorageCapacityIsolation": False,
+    }
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def prepare(place: Place, *, name: str) -> None:
+    """Write the configuration files."""
+    path = place.work / "kubelet.yaml"
+    path.write_text(configuration(place, name=name))
+
+
+def kubelet(place: Place) -> list[str]:
+    """Return the kubelet's command line."""
+    return [
+        place.binaries.argv0("kubelet"),
+        f"--config={place.work / 'kubelet.yaml'}",
+        f"--kubeconfig={place.kubeconfig('node')}",
+        f"--hostname-override={NODE_NAME}",
+        f"--node-ip={ADDRESS}",
+        "--root-dir=/var/lib/kubelet",
+    ]
+
+
+def kube_proxy(place: Place) -> list[str]:
+    """Return kube-proxy's command line; limits of the whole machine's connection tracking stay as they are."""
+    return [
+        place.binaries.argv0("kube-proxy"),
+        f"--kubeconfig={place.kubeconfig('proxy')}",
+        f"--hostname-override={NODE_NAME}",
+        "--proxy-mode=nftables",
+        f"--cluster-cidr={components.POD_RANGE}",
+        "--conntrack-max-per-core=0",
+        "--conntrack-tcp-timeout-established=0",
+        "--conntrack-tcp-timeout-close-wait=0",
+    ]
+
+
+def volumes(work: Path, count: int) -> list[Path]:
+    """Make the folders of the node's local volumes; any user's pod may write to its own."""
+    folders = [work / "volumes" / str(index) for index in range(count)]
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o777)
+    return folders

@@ -1,0 +1,156 @@
+"""Makes the namespaces of a node, runs programs in them, and takes them away with all that runs in them.
+
+What the node's programs want at fixed places (/run, /var/lib/kubelet, /var/lib/cni, logs, /etc/resolv.conf) is mounted over
+in the node's own mount namespace: two nodes never meet, and a killed node leaves no mount.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from localcluster import processes
+from localcluster.errors import ClusterError
+from localcluster.node import first_process
+from localcluster.processes import ProcessId, Spawned
+
+ADDRESS = "10.200.0.1"
+"""The node's address; each node has its own network namespace, so all nodes may use the same one."""
+
+_MARKER = "raybus-node="
+_CGROUPS = Path("/sys/fs/cgroup")
+
+_SETUP = """
+set -e
+work=$1
+mount --make-rshared /
+resolv=$(readlink -m /etc/resolv.conf)
+mount -t tmpfs -o mode=755 tmpfs /run
+mkdir -p /run/netns /run/lock "$(dirname "$resolv")"
+[ -e "$resolv" ] || : > "$resolv"
+mount --bind "$work/resolv.conf" "$resolv"
+for place in /var/lib/kubelet /var/lib/cni /var/log/pods /var/log/containers; do
+  mkdir -p "$place" "$work/rooted$place"
+  mount --bind "$work/rooted$place" "$place"
+done
+ip link set lo up
+ip link add eth0 type veth peer name eth0-peer
+ip link set eth0-peer up
+ip addr add ADDRESS/24 dev eth0
+ip link set eth0 up
+ip route add default via 10.200.0.254
+sysctl -qw net.ipv4.ip_forward=1
+"""
+
+
+class Namespaces(msgspec.Struct, frozen=True, kw_only=True):
+    """The namespaces of a running node, by their first process."""
+
+    first: ProcessId
+
+    def enter(self, argv: Sequence[str]) -> list[str]:
+        """Return the command that runs `argv` inside the node (network, mounts and processes)."""
+        return ["nsenter", f"--target={self.first.pid}", "--mount", "--net", "--pid", "--", *argv]
+
+    def enter_network(self, argv: Sequence[str], resolv_conf: Path) -> list[str]:
+        """Return the command that runs `argv` in the node's network with its DNS, and otherwise on this machine."""
+        script = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
+        inside = ["unshare", "--mount", "--", "sh", "-c", script, str(resolv_conf), *argv]
+        return ["nsenter", f"--target={self.first.pid}", "--net", "--", *inside]
+
+
+def marker(name: str) -> str:
+    """Return the argument by which a node's first process is known."""
+    return f"{_MARKER}{name}"
+
+
+def find(name: str) -> Namespaces | None:
+    """Return the running node of this name."""
+    for process in processes.pids_by_argument(marker(name)):
+        if _is_first(process.pid):
+            return Namespaces(first=msgspec.structs.replace(process, name="node"))
+    return None
+
+
+async def create(name: str, work: Path) -> Namespaces:
+    """Make the namespaces with their network and mounts."""
+    log = work / "logs" / "node.log"
+    argv = ["unshare", "--mount", "--net", "--ipc", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--"]
+    program = [sys.executable, "-I", "-S", str(Path(first_process.__file__)), marker(name)]
+    outside = processes.spawn("node", [*argv, *program], log, dies_with_us=False)
+    namespaces = await _appeared(name, outside)
+    setup = _SETUP.replace("ADDRESS", ADDRESS)
+    await processes.must(
+        "setting up the node's network and mounts", namespaces.enter(["sh", "-c", setup, "setup", str(work)])
+    )
+    return namespaces
+
+
+async def destroy(name: str) -> None:
+    """Kill the node and everything in it, whatever state it is in; doing it twice is fine."""
+    found = processes.pids_by_argument(marker(name))
+    for process in found:
+        processes.kill(process)
+    left = await processes.gone(found, patience=30)
+    if left:
+        raise ClusterError(
+            f"process {left[0].pid} of cluster {name} does not die; look at /proc/{left[0].pid}/stack and try again"
+        )
+
+
+def make_cgroups(name: str) -> None:
+    """Make the cgroup under which the kubelet keeps this node's pods (one per controller on cgroup v1)."""
+    for parent in _cgroup_parents():
+        (parent / name).mkdir(exist_ok=True)
+    if (_CGROUPS / "cgroup.controllers").exists():
+        for folder in (_CGROUPS, _CGROUPS / name):
+            wanted = [f"+{controller}" for controller in ("cpu", "memory", "pids", "cpuset")]
+            (folder / "cgroup.subtree_control").write_text(" ".join(wanted))
+
+
+def remove_cgroups(name: str) -> None:
+    """Remove the node's cgroups; its processes are gone by now."""
+    for parent in _cgroup_parents():
+        if (parent / name).is_dir():
+            for folder, _, _ in os.walk(parent / name, topdown=False):
+                Path(folder).rmdir()
+
+
+def cgroups_left(name: str) -> list[Path]:
+    """Return what is left of the node's cgroups."""
+    return [parent / name for parent in _cgroup_parents() if (parent / name).exists()]
+
+
+def _cgroup_parents() -> list[Path]:
+    if (_CGROUPS / "cgroup.controllers").exists():
+        return [_CGROUPS]
+    # Version 1: one tree per controller; some are links to a common mount.
+    return [entry for entry in _CGROUPS.iterdir() if (entry / "cgroup.procs").exists() and not entry.is_symlink()]
+
+
+async def _appeared(name: str, outside: Spawned) -> Namespaces:
+    for _ in range(250):
+        namespaces = find(name)
+        if namespaces is not None:
+            return namespaces
+        if outside.popen.poll() is not None:
+            words = processes.last_line(outside.log.read_text(errors="replace"))
+            raise ClusterError(
+                f"this machine does not let us make namespaces ({words}); run as root outside a container"
+            )
+        await asyncio.sleep(0.02)
+    raise ClusterError(f"the node's first process did not start; see {outside.log}")
+
+
+def _is_first(pid: int) -> bool:
+    """Tell whether a process is number 1 of a PID namespace below ours."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    line = next((line for line in status.splitlines() if line.startswith("NSpid:")), "")
+    _, *numbers = line.split() or [""]
+    return len(numbers) > 1 and numbers[-1] == "1"

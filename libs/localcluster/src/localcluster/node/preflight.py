@@ -1,0 +1,87 @@
+"""What this machine must offer before a node can be built on it; each lack is one line that says what to do."""
+
+import shutil
+import sys
+from pathlib import Path
+
+from localcluster import processes, settings
+from localcluster.errors import ClusterError
+from localcluster.progress import Progress
+
+PACKAGES = {
+    "containerd": ("containerd",),
+    "runc": ("runc",),
+    "containernetworking-plugins": ("/usr/lib/cni/ptp", "/opt/cni/bin/ptp"),
+    "nftables": ("nft",),
+    "iproute2": ("ip",),
+}
+"""Debian package → what it brings; any one of the names being there is enough."""
+
+RUN_GIB = 10
+"""Images, container file systems and logs of a demo."""
+
+_CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def check(state_root: Path) -> None:
+    """Fail on the first thing that is missing and that we do not install ourselves."""
+    if not sys.platform.startswith("linux"):
+        raise ClusterError("the driver 'built' needs Linux; start Docker and use --driver kind")
+    if not settings.is_root():
+        raise ClusterError(
+            "the driver 'built' makes namespaces and cgroups: run it as root, or start Docker and use --driver kind"
+        )
+    missing = [controller for controller in _CONTROLLERS if not has_controller(controller)]
+    if missing:
+        raise ClusterError(
+            f"the cgroup controllers {', '.join(missing)} are not available; mount /sys/fs/cgroup with them (cgroup v1 or v2)"
+        )
+    check_disk(state_root, RUN_GIB, "images and containers")
+
+
+def check_disk(folder: Path, gibibytes: int, purpose: str) -> None:
+    """Fail if the file system under `folder` (which need not exist yet) has too little free space."""
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    free = shutil.disk_usage(existing).free / 2**30
+    if free < gibibytes:
+        raise ClusterError(
+            f"{existing} has {free:.1f} GiB free, {purpose} need {gibibytes} GiB: free some, or point XDG_CACHE_HOME and XDG_STATE_HOME at a larger disk"
+        )
+
+
+def has_controller(name: str) -> bool:
+    """Tell whether pods can be limited by this cgroup controller."""
+    unified = _CGROUPS / "cgroup.controllers"
+    if unified.exists():
+        return name in unified.read_text().split()
+    return (_CGROUPS / name / "cgroup.procs").exists()
+
+
+def missing_packages(packages: dict[str, tuple[str, ...]]) -> list[str]:
+    """Return the packages none of whose programs are there."""
+    return [package for package, programs in packages.items() if not any(map(_exists, programs))]
+
+
+async def install(packages: dict[str, tuple[str, ...]], progress: Progress) -> None:
+    """Install Debian packages that are missing, after saying so."""
+    missing = missing_packages(packages)
+    if not missing:
+        return
+    if shutil.which("apt-get") is None:
+        raise ClusterError(f"install {', '.join(missing)} with this system's package manager, then try again")
+    progress.say(f"Installing Debian packages: {' '.join(missing)} (apt-get install --no-install-recommends)")
+    environment = {**settings.base_environment(), "DEBIAN_FRONTEND": "noninteractive"}
+    command = ["apt-get", "install", "-y", "--no-install-recommends", *missing]
+    with progress.step("installing Debian packages", estimate=30) as step:
+        finished = await processes.run(command, environment=environment)
+        if finished.code != 0:
+            step.note("updating package lists first")
+            await processes.run(["apt-get", "update"], environment=environment)
+            finished = await processes.run(command, environment=environment)
+    if finished.code != 0:
+        raise ClusterError(f"apt-get could not install {' '.join(missing)}: {processes.last_line(finished.errors)}")
+
+
+def _exists(program: str) -> bool:
+    return Path(program).exists() if program.startswith("/") else shutil.which(program) is not None

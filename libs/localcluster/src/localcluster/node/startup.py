@@ -1,0 +1,192 @@
+"""One start of a node, from empty namespaces to a cluster that takes pods.
+
+Order: namespaces; then the container runtime with its images beside the control plane; then the node's own programs; then
+DNS, and the gateway where it is wanted.
+"""
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from localcluster import bootstrap, components, kubeconfig, pki, ports, processes, record
+from localcluster.api import Api, condition, read_manifests
+from localcluster.binaries import Binaries
+from localcluster.bootstrap import Options
+from localcluster.components import Place, Ports
+from localcluster.driver import DriverName, Request
+from localcluster.errors import ClusterError, MisuseError
+from localcluster.kubeconfig import Access
+from localcluster.node import container_runtime, forward, kubelet, manifests, namespaces
+from localcluster.node.namespaces import ADDRESS, Namespaces
+from localcluster.processes import Spawned
+from localcluster.progress import Progress
+from localcluster.record import Record
+
+_PORTS = Ports(api=6443, etcd=2379, etcd_peer=2380, controller_manager=10257, scheduler=10259, kwok=10247)
+"""The usual ones: the node has a network of its own."""
+
+_VOLUMES = 8
+
+
+class Startup:
+    """What the steps of one start share."""
+
+    def __init__(self, request: Request, place: Place, node: Namespaces, progress: Progress) -> None:
+        self._request = request
+        self._layout = request.layout
+        self._place = place
+        self._node = node
+        self._progress = progress
+        self._started: list[Spawned] = []
+
+    async def run(self, images: Sequence[Path]) -> Record:
+        """Start everything in order; return how to reach the cluster."""
+        listening = self._listen()
+        access = self._forward_from(listening)
+        self._remember(access, gateway=False)
+        async with Api(access) as api:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._start_runtime(images))
+                group.create_task(self._start_control_plane(api))
+            with self._progress.step("starting the node", estimate=5):
+                await self._start_node(api)
+            if self._request.gateway:
+                with self._progress.step("starting Envoy Gateway", estimate=12):
+                    await self._start_gateway(api)
+        bootstrap.check_running(self._started)
+        return self._remember(access, gateway=self._request.gateway)
+
+    def _start(self, name: str, argv: Sequence[str], *, keep: Sequence[int] = ()) -> Spawned:
+        """Start a program inside; it ends when its wrapper, which has the pid that we record, is killed."""
+        command = self._node.enter(processes.bound(argv))
+        process = processes.spawn(name, command, self._place.log(name), dies_with_us=False, keep=keep)
+        self._started.append(process)
+        return process
+
+    def _listen(self) -> ports.Listening:
+        try:
+            return ports.listen(self._request.port)
+        except OSError as error:
+            raise MisuseError(
+                f"port {self._request.port} is in use; choose another with --port, or leave it out"
+            ) from error
+
+    def _forward_from(self, listening: ports.Listening) -> Access:
+        """Make the API server reachable from this machine's loopback."""
+        with listening:
+            descriptor = listening.fileno()
+            program = [sys.executable, "-I", "-S", forward.__file__, str(descriptor), ADDRESS, str(_PORTS.api)]
+            self._start("forward", program, keep=[descriptor])
+            server = f"https://127.0.0.1:{listening.getsockname()[1]}"
+        access = Access(server=server, ca=self._place.pki.ca.read_bytes(), token=self._place.pki.tokens["admin"])
+        kubeconfig.write(self._layout.kubeconfig, self._layout.name, access)
+        return access
+
+    def _remember(self, access: Access, *, gateway: bool) -> Record:
+        known = Record(
+            name=self._layout.name,
+            driver=DriverName.BUILT,
+            server=access.server,
+            kubeconfig=self._layout.kubeconfig,
+            inner_kubeconfig=self._place.kubeconfig("admin"),
+            gateway=gateway,
+            processes=(self._node.first, *(process.identity for process in self._started)),
+            binaries=self._place.binaries.paths,
+        )
+        record.write(self._layout, known)
+        return known
+
+    async def _start_runtime(self, images: Sequence[Path]) -> None:
+        with self._progress.step("starting containerd and importing images", estimate=5) as step:
+            argv = container_runtime.argv(self._layout.work)
+            process = self._start("containerd", argv)
+            await container_runtime.wait_ready(self._node)
+            old = await container_runtime.old_containers(self._node)
+            if old:
+                step.note("removing old containers")
+                await container_runtime.forget(self._node, old, self._layout.images)
+                self._started.remove(process)
+                processes.kill(process.identity)
+                await processes.stop([process], patience=1)
+                self._start("containerd", argv)
+                await container_runtime.wait_ready(self._node)
+            step.note("importing images")
+            await container_runtime.import_images(self._node, self._layout.images, images)
+
+    async def _start_control_plane(self, api: Api) -> None:
+        with self._progress.step("starting the control plane", estimate=5):
+            await bootstrap.start_api(self._place, api, self._start)
+            if self._request.gateway:
+                await api.apply_definitions(read_manifests(self._place.binaries.path("gateway-crds")))
+            options = Options(crds=self._request.crds, scheduler=True)
+            await bootstrap.start_controllers(self._place, api, self._start, options)
+
+    async def _start_node(self, api: Api) -> None:
+        self._start("kubelet", kubelet.kubelet(self._place))
+        self._start("kube-proxy", kubelet.kube_proxy(self._place))
+        self._start("coredns", [self._place.binaries.argv0("coredns"), "-conf", str(self._layout.work / "Corefile")])
+        folders = kubelet.volumes(self._layout.work, _VOLUMES)
+        for document in [*manifests.dns(ADDRESS), *manifests.storage(folders)]:
+            await api.apply(document)
+        path = f"/api/v1/nodes/{kubelet.NODE_NAME}"
+        await api.wait_for("the node becoming ready", path, bootstrap.is_usable, patience=90)
+        await self._wait_dns()
+
+    async def _wait_dns(self) -> None:
+        probe = self._node.enter(["timeout", "1", "bash", "-c", f"exec 3<>/dev/tcp/{ADDRESS}/53"])
+        for _ in range(100):
+            if (await processes.run(probe)).code == 0:
+                return
+            await asyncio.sleep(0.1)
+        raise ClusterError(f"CoreDNS does not answer; see {self._place.log('coredns')}")
+
+    async def _start_gateway(self, api: Api) -> None:
+        for document in manifests.gateway_setup():
+            await api.apply(document)
+        environment = {
+            "KUBECONFIG": str(self._place.kubeconfig("envoy-gateway")),
+            "ENVOY_GATEWAY_NAMESPACE": manifests.GATEWAY_NAMESPACE,
+        }
+        program = [self._place.binaries.argv0("envoy-gateway"), "certgen"]
+        argv = self._node.enter(["env", *_assignments(environment), *program])
+        await processes.must("making the gateway's certificates", argv)
+        for document in manifests.gateway():
+            await api.apply(document)
+        path = f"/apis/gateway.networking.k8s.io/v1/gatewayclasses/{manifests.GATEWAY_CLASS}"
+        await api.wait_for("the gateway accepting its class", path, condition("Accepted"), patience=120)
+
+
+def prepare(request: Request, programs: Binaries) -> Place:
+    """Write all certificates and configuration files of a new node."""
+    layout = request.layout
+    (layout.work / "logs").mkdir(parents=True, exist_ok=True, mode=0o700)
+    addresses = ["127.0.0.1", ADDRESS, components.API_SERVICE_ADDRESS]
+    place = Place(
+        binaries=programs,
+        work=layout.work,
+        pki=pki.create(layout.work / "pki", addresses=addresses, node=kubelet.NODE_NAME),
+        host=ADDRESS,
+        ports=_PORTS,
+        audit=True,
+        node_authorizer=True,
+    )
+    bootstrap.prepare(place)
+    kubelet.prepare(place, name=layout.name)
+    container_runtime.prepare(layout.name, layout.images, layout.work)
+    layout.resolv_conf.write_text(f"nameserver {components.DNS_ADDRESS}\n")
+    (layout.work / "Corefile").write_text(manifests.corefile(ADDRESS, place.kubeconfig("coredns")))
+    return place
+
+
+async def start(request: Request, programs: Binaries, images: Sequence[Path], progress: Progress) -> Record:
+    """Start a node where none runs."""
+    place = prepare(request, programs)
+    with progress.step("making namespaces", estimate=1):
+        namespaces.make_cgroups(request.layout.name)
+        node = await namespaces.create(request.layout.name, request.layout.work)
+    return await Startup(request, place, node, progress).run(images)
+
+
+def _assignments(environment: Mapping[str, str]) -> list[str]:
+    return [f"{name}={value}" for name, value in environment.items()]

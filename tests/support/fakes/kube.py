@@ -262,11 +262,11 @@ def _without_version(body: Body) -> Body:
     return {**body, "metadata": {k: v for k, v in body["metadata"].items() if k != "resourceVersion"}}
 
 
-def _merge(old: Any, patch: Any) -> Any:
+def _merge(old: object, patch: object) -> object:
     if not isinstance(patch, dict) or not isinstance(old, dict):
-        return copy.deepcopy(patch)
-    new = cast("dict[str, Any]", dict(cast("dict[str, Any]", old)))
-    for key, value in cast("dict[str, Any]", patch).items():
+        return copy.deepcopy(cast("object", patch))
+    new = dict(cast("Body", old))
+    for key, value in cast("Body", patch).items():
         if value is None:
             new.pop(key, None)
         else:

@@ -145,7 +145,7 @@ async def test_a_key_is_never_reconciled_twice_at_once() -> None:
         running.remove(key.name)
         return now + timedelta(seconds=1)
 
-    shell.reconcile = slow  # type: ignore[method-assign]
+    shell.reconcile = slow
     shell.controller.changed("Pod", a_pod("a"))
     shell.controller.synced(1)
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from common import errors
 from common.runtime.settings import Settings
 

@@ -37,7 +37,7 @@ async def test_a_promised_look_comes_at_its_time() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add_at("a", loop.time() + 30)
     assert await queue.take() == "a"
-    assert loop.time() == pytest.approx(30)  # pyright: ignore[reportUnknownMemberType]  (pytest ships it untyped)
+    assert loop.time() == pytest.approx(30)
 
 
 async def test_the_earlier_of_two_promises_counts() -> None:
@@ -47,7 +47,7 @@ async def test_the_earlier_of_two_promises_counts() -> None:
     queue.add_at("a", loop.time() + 5)
     queue.add_at("a", loop.time() + 60)
     assert await queue.take() == "a"
-    assert loop.time() == pytest.approx(5)  # pyright: ignore[reportUnknownMemberType]  (pytest ships it untyped)
+    assert loop.time() == pytest.approx(5)
     queue.done("a")
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(100):

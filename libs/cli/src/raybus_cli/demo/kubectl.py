@@ -1,7 +1,7 @@
 """kubectl as the demo uses it: the commands that a user would type, run and read."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -25,7 +25,7 @@ class Kubectl(msgspec.Struct, frozen=True, kw_only=True):
         return out.decode()
 
     @asynccontextmanager
-    async def follow(self, *args: str) -> AsyncIterator[AsyncIterator[str]]:
+    async def follow(self, *args: str) -> AsyncGenerator[AsyncIterator[str]]:
         """Run a command that goes on, such as `logs -f`, and read its lines; it ends with the block."""
         process = await self._start(*args)
         stdout = process.stdout

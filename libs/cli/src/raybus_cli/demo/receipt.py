@@ -56,7 +56,7 @@ def _phases(receipt: Receipt) -> Table:
         column.justify = "right"
     for phase in receipt.traffic.phases:
         figures = (phase.requests, phase.failed, phase.retried, phase.p50_ms, phase.p99_ms)
-        table.add_row(phase.phase, *("–" if each is None else str(each) for each in figures))
+        table.add_row(phase.phase, *("-" if each is None else str(each) for each in figures))
     return table
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -110,7 +110,9 @@ class Story:
     async def _start_load(self) -> None:
         with self._stepping("start the load"):
             await self._kubectl.run("apply", "-k", str(self._plan.manifests / "demo/load"))
-            await self._kubectl.run("wait", "-n", NAMESPACE, "--for=condition=Ready", f"pod/{LOAD_POD}", "--timeout=120s")
+            await self._kubectl.run(
+                "wait", "-n", NAMESPACE, "--for=condition=Ready", f"pod/{LOAD_POD}", "--timeout=120s"
+            )
 
     async def _stop_load(self) -> None:
         await self._kubectl.run("delete", "pod", "-n", NAMESPACE, LOAD_POD, "--wait=false", "--ignore-not-found")
@@ -119,7 +121,7 @@ class Story:
         return bool(await self._kubectl.run("get", "namespace", NAMESPACE, "--ignore-not-found", "-o", "name"))
 
     @contextmanager
-    def _stepping(self, name: str) -> Iterator[None]:
+    def _stepping(self, name: str) -> Generator[None]:
         self._step = name
         began = time.monotonic()
         try:
@@ -153,7 +155,9 @@ def _is_empty(world: World) -> bool:
 
 
 def _serves(world: World) -> bool:
-    return world.service is not None and world.service.is_ready and not world.service.is_upgrading and bool(world.active)
+    return (
+        world.service is not None and world.service.is_ready and not world.service.is_upgrading and bool(world.active)
+    )
 
 
 def _has_moved(world: World, old: str) -> bool:

@@ -86,7 +86,9 @@ def count(answers: Sequence[Answer], window: Window) -> Figures:
         retried=sum(answer.retries for answer in answers),
         by_answer=dict(sorted(Counter(_describe(answer) for answer in answers).items())),
         phases=[_phase(name, answers, window) for name in PHASES],
-        failures=[f"{_describe(each)} after {each.seconds:.1f} s ({each.error or each.status})" for each in failures[:5]],
+        failures=[
+            f"{_describe(each)} after {each.seconds:.1f} s ({each.error or each.status})" for each in failures[:5]
+        ],
     )
 
 

@@ -1,7 +1,7 @@
 """The live view: clusters, pods, share of answers by version, failed requests; plain lines where there is no terminal."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
@@ -39,7 +39,7 @@ class View:
         self._last_line = -PLAIN_EVERY
 
     @contextmanager
-    def drawing(self) -> Iterator[None]:
+    def drawing(self) -> Generator[None]:
         """Keep the picture on the screen while the block runs."""
         if not self._console.is_terminal:
             yield
@@ -62,7 +62,9 @@ class View:
 
 def line(frame: Frame) -> str:
     """Return a frame as one plain line."""
-    share = ", ".join(f"version {version} {100 * part:.0f} %" for version, part in frame.share.items()) or "no answers yet"
+    share = (
+        ", ".join(f"version {version} {100 * part:.0f} %" for version, part in frame.share.items()) or "no answers yet"
+    )
     clusters = ", ".join(f"{name} {frame.world.role(name)}" for name in frame.world.clusters) or "no cluster"
     return (
         f"{frame.elapsed:6.1f} s  {frame.step}: {share}; "

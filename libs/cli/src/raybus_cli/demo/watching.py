@@ -1,6 +1,7 @@
 """Looks at the cluster and at the load while the demo runs."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 import msgspec
@@ -64,10 +65,8 @@ class Watcher:
 
     async def look(self) -> None:
         """Look once; an API server that does not answer leaves the last look."""
-        try:
+        with contextlib.suppress(errors.Retryable):
             self.world = await look(self._kube)
-        except errors.Retryable:
-            pass
         self._on_look(self)
 
     async def rest(self, seconds: float) -> None:

@@ -4,9 +4,8 @@ Callers decode with msgspec into the few fields that they use, because the libra
 memory of Python operators (ADR 3). Every refused request becomes one of `common.errors`.
 """
 
-import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
@@ -96,9 +95,13 @@ class KubeClient:
         configuration = Configuration()
         try:
             if kubeconfig is not None:
-                await kube_config.load_kube_config(config_file=str(kubeconfig), client_configuration=configuration)
+                await kube_config.load_kube_config(  # pyright: ignore[reportUnknownMemberType]  (untyped library)
+                    config_file=str(kubeconfig), client_configuration=configuration
+                )
             else:
-                kube_config.load_incluster_config(client_configuration=configuration)
+                kube_config.load_incluster_config(  # pyright: ignore[reportUnknownMemberType]  (untyped library)
+                    client_configuration=configuration
+                )
         except (kube_config.ConfigException, OSError) as problem:
             where = f"kubeconfig {kubeconfig}" if kubeconfig else "the pod's ServiceAccount"
             raise errors.InvalidSpec(f"cannot read {where}: {problem}; name a readable file") from problem
@@ -162,7 +165,7 @@ class KubeClient:
             return await answer.read()
 
     @asynccontextmanager
-    async def stream(self, path: str, *, query: Mapping[str, str]) -> AsyncIterator[aiohttp.StreamReader]:
+    async def stream(self, path: str, *, query: Mapping[str, str]) -> AsyncGenerator[aiohttp.StreamReader]:
         """Open a long answer, such as a watch; the caller reads lines and closes by leaving the block."""
         timeout = aiohttp.ClientTimeout(total=None, connect=5.0)
         async with self._send("GET", path, query=query, timeout=timeout) as answer:
@@ -178,10 +181,12 @@ class KubeClient:
         data: bytes | None = None,
         content_type: str = JSON,
         timeout: aiohttp.ClientTimeout | None = None,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
         headers = {"Accept": JSON, "Content-Type": content_type, "User-Agent": self._user_agent}
-        await self._api.update_params_for_auth(headers, [], ["BearerToken"])
-        session = cast("aiohttp.ClientSession", self._api.rest_client.pool_manager)
+        await self._api.update_params_for_auth(  # pyright: ignore[reportUnknownMemberType]  (untyped library)
+            headers, [], ["BearerToken"]
+        )
+        session = self._api.rest_client.pool_manager
         try:
             async with session.request(
                 method,
@@ -199,6 +204,6 @@ class KubeClient:
                         retry_after=float(after) if after.isdecimal() else None,
                     )
                 yield answer
-        except (aiohttp.ClientError, ssl.SSLError, OSError, asyncio.TimeoutError) as problem:
+        except (aiohttp.ClientError, ssl.SSLError, OSError, TimeoutError) as problem:
             text = str(problem) or type(problem).__name__
             raise errors.Unavailable(f"the API server at {self.server} does not answer: {text}") from problem

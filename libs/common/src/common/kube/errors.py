@@ -1,8 +1,19 @@
 """What an answer of the API server means for us: a status code becomes one of our errors."""
 
+from collections.abc import Callable
+from typing import Final
+
 import msgspec
 
 from common import errors
+
+_MEANING: Final[dict[int, Callable[[str], errors.RaybusError]]] = {
+    401: errors.Forbidden,
+    403: errors.Forbidden,
+    404: errors.NotFound,
+    409: errors.Conflict,
+    410: errors.Conflict,
+}
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -19,20 +30,10 @@ def from_answer(code: int, body: bytes, *, retry_after: float | None = None) -> 
     except msgspec.DecodeError:
         status = Status(message=body[:200].decode(errors="replace"))
     text = status.message or f"the API server answered {code}"
-    match code:
-        case 404:
-            return errors.NotFound(text)
-        case 409 if status.reason == "AlreadyExists":
-            return errors.AlreadyExists(text)
-        case 409:
-            return errors.Conflict(text)
-        case 410:
-            return errors.Conflict(text)
-        case 401 | 403:
-            return errors.Forbidden(text)
-        case 429:
-            return errors.Throttled(text, after=retry_after)
-        case _ if code >= 500:
-            return errors.Unavailable(text, after=retry_after)
-        case _:
-            return errors.Rejected(text)
+    if code == 409 and status.reason == "AlreadyExists":
+        return errors.AlreadyExists(text)
+    if code == 429:
+        return errors.Throttled(text, after=retry_after)
+    if code >= 500:
+        return errors.Unavailable(text, after=retry_after)
+    return _MEANING.get(code, errors.Rejected)(text)

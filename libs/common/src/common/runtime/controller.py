@@ -85,7 +85,7 @@ class Controller:
             obj = msgspec.json.decode(body, type=view)
         except msgspec.DecodeError as problem:
             metrics.UNDECODABLE.labels(self.name, kind).inc()
-            log.error("a message does not decode and is skipped", kind=kind, error=str(problem))
+            log.warning("a message does not decode and is skipped", kind=kind, error=str(problem))
             return
         if self._loaded is not None:
             self._loaded.add((view, obj.metadata.namespace, obj.metadata.name))
@@ -176,7 +176,7 @@ class Controller:
             case _:
                 wait = self._queue.retry(key, after=1.0)
                 metrics.INVARIANTS.labels(self.name).inc()
-                log.exception("a reconcile failed by our own fault", retry_after=wait)
+                log.error("a reconcile failed by our own fault", retry_after=wait, exc_info=problem)
         metrics.RECONCILE_ERRORS.labels(self.name).inc()
         return "error"
 

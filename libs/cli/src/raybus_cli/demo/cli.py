@@ -1,0 +1,120 @@
+"""`raybus demo`: a real upgrade under load. Exit code 0 when no request failed, 1 when one did or the run did not end well."""
+
+import asyncio
+import shutil
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+
+from common import errors
+from common.kube.client import KubeClient
+from raybus_cli.demo import ground, receipt
+from raybus_cli.demo.kubectl import Kubectl
+from raybus_cli.demo.receipt import Receipt
+from raybus_cli.demo.story import Plan, Story
+from raybus_cli.demo.view import View
+
+LOOK_AROUND = """The cluster is still up. Look around:
+  raybus cluster kubectl -- get rayservices,rayclusters,pods -n raybus-demo
+  raybus cluster kubectl -- get pods -n raybus
+  raybus cluster kubectl -- logs -n raybus deploy/service-reconciler
+Take it down:
+  raybus cluster down"""
+
+
+class Output(StrEnum):
+    """How the receipt is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def demo(
+    driver: Annotated[
+        str, typer.Option(help="How to make the cluster: auto, built, kind, k3s or kubeconfig.")
+    ] = "auto",
+    name: Annotated[str | None, typer.Option(help="Name of the cluster; without it, the one of this checkout.")] = None,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="An existing cluster whose node has the images; only with --driver kubeconfig.")
+    ] = None,
+    requests: Annotated[int, typer.Option(min=1, help="Fewest short requests to send.")] = 3000,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave everything running and say how to look around.")] = False,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print the receipt.")] = Output.TEXT,
+    save: Annotated[Path | None, typer.Option(help="Also write the receipt as JSON to this file.")] = None,
+) -> None:
+    """Serve a model on a real local cluster, upgrade it under load, and count what clients noticed."""
+    try:
+        told = _run(driver, name, kubeconfig, requests=requests, keep=keep)
+    except errors.RaybusError as problem:
+        typer.echo(f"error: {problem}", err=True)
+        raise typer.Exit(1) from problem
+    as_json = msgspec.json.format(msgspec.json.encode(told)).decode()
+    if save is not None:
+        save.write_text(as_json + "\n")
+    if output is Output.JSON:
+        typer.echo(as_json)
+    else:
+        Console().print(receipt.render(told))
+    if keep:
+        typer.echo(LOOK_AROUND, err=True)
+    raise typer.Exit(0 if told.ok else 1)
+
+
+def _run(driver: str, name: str | None, kubeconfig: Path | None, *, requests: int, keep: bool) -> Receipt:
+    manifests = _manifests()
+    archives = [] if driver == "kubeconfig" else ground.build_images()
+    cluster = ground.raise_cluster(driver, name, kubeconfig)
+    try:
+        if archives:
+            ground.load_images(archives, name)
+        kubectl = Kubectl(binary=_kubectl(name), kubeconfig=cluster.kubeconfig)
+        return asyncio.run(_tell(Plan(manifests=manifests, least_requests=requests), kubectl))
+    finally:
+        if not keep and driver != "kubeconfig":
+            ground.raze_cluster(name)
+
+
+async def _tell(plan: Plan, kubectl: Kubectl) -> Receipt:
+    view = View()
+    kube = await KubeClient.connect(kubeconfig=kubectl.kubeconfig, user_agent="raybus-demo")
+    try:
+        story = Story(plan, kubectl, kube, view)
+        with view.drawing():
+            await story.install()
+            typer.echo(await kubectl.run("get", "pods", "-n", "raybus"), err=True)
+            await story.serve()
+            return await story.upgrade()
+    finally:
+        await kube.close()
+
+
+def _manifests() -> Path:
+    for folder in (Path.cwd(), *Path(__file__).resolve().parents):
+        if (folder / "deploy" / "demo" / "v1").is_dir():
+            return folder / "deploy"
+    raise errors.InvalidSpec("deploy/demo is not here; run this command in a checkout of raybus")
+
+
+def _kubectl(name: str | None) -> Path:
+    """Return the local cluster's own kubectl, or the one on the PATH."""
+    from localcluster import record  # noqa: PLC0415  (only a local cluster has a record)
+    from localcluster.settings import Settings  # noqa: PLC0415  (as above)
+
+    known = record.read(Settings.from_environment().layout(name))
+    own = None if known is None else known.binaries.get("kubectl")
+    found = own or shutil.which("kubectl")
+    if found is None:
+        raise errors.InvalidSpec("kubectl is not installed here; install it, then run this again")
+    return Path(found)
+
+
+def main() -> None:
+    """Run the demo on its own."""
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(demo)
+    sys.exit(app())

@@ -31,7 +31,7 @@ _NANO: Final = -9
 _LARGEST_BINARY: Final = (1 << 63) - 1
 _FAST_DIGITS: Final = 18  # an int64 holds any number of 18 decimal digits
 _FAR_APART: Final = 4096  # powers of ten; more would only burn memory
-_PATTERN: Final = re.compile(r"([+-]?)0*([0-9]*)(?:(\.)([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
+_PATTERN: Final = re.compile(r"([+-]?)(?=\.?[0-9])0*([0-9]*)(?:(\.)([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
 _EXPONENT: Final = re.compile(r"[eE]([-+]?[0-9]{1,10})", re.ASCII)
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -93,7 +93,7 @@ def parse(value: str | float) -> Quantity:
     """Read a quantity; a JSON number counts as its decimal text."""
     text = str(value).strip()
     match = _PATTERN.fullmatch(text)
-    if match is None or not any(char.isdigit() for char in text):
+    if match is None:
         raise QuantityError(
             f"{text!r} is not a quantity; write a number with an optional suffix, such as 500m, 2 or 1.5Gi"
         )

@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     if missing := [str(path) for path in sources.values() if not path.is_file()]:
         sys.stderr.write(f"cannot read {missing[0]}: pass the folders of k8s.io/api and k8s.io/apimachinery\n")
         return 1
-    known = {name: text for package, path in sources.items() for name, text in _declarations(package, path)}
+    known = {name: text for package, path in sources.items() for name, text in declarations(package, path)}
     schema = GoSchema(version=options.version, types=dict(sorted(_reachable(known).items())))
     SCHEMA_FILE.write_text(render(schema), encoding="utf-8")
     sys.stderr.write(f"wrote {len(schema.types)} types to {SCHEMA_FILE.name}\n")
@@ -89,7 +89,7 @@ def render(schema: GoSchema) -> str:
     return "\n".join([*lines, "}}", ""])
 
 
-def _declarations(package: str, path: Path) -> Iterator[tuple[str, "GoType"]]:
+def declarations(package: str, path: Path) -> Iterator[tuple[str, "GoType"]]:
     """Yield every type of a file: structs with their fields, other types with what they stand for."""
     lines = iter(path.read_text(encoding="utf-8").splitlines())
     markers: list[tuple[str, str]] = []

@@ -1,0 +1,95 @@
+"""The CRDs state what users of KubeRay rely on, and stay small (RayCluster specification 1, RayService specification 2)."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from common.crd import __main__ as command
+from common.crd import definitions
+from common.crd.schema import Schema
+
+FOLDER = Path(__file__).parents[4] / "deploy" / "crds"
+ALL = definitions.all_definitions()
+
+
+def _spec(file: str, version: int = 0) -> Schema:
+    properties = ALL[file]["spec"]["versions"][version]["schema"]["openAPIV3Schema"]["properties"]
+    return properties["spec"]
+
+
+def _at(schema: Schema, path: str) -> Any:
+    for step in path.split("."):
+        schema = schema["items"] if step == "[]" else schema["properties"][step]
+    return schema
+
+
+def test_the_files_are_what_the_types_say(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--check", "--out", str(FOLDER)]) == 0, capsys.readouterr().err
+
+
+def test_a_stale_file_fails_the_check_and_names_the_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--out", str(tmp_path)]) == 0
+    (tmp_path / "ray.io_rayclusters.yaml").write_text("old")
+    (tmp_path / "ray.io_rayservices.yaml").unlink()
+    assert command.main(["--check", "--out", str(tmp_path)]) == 1
+    faults = capsys.readouterr().err
+    assert "ray.io_rayclusters.yaml is stale; run: python -m common.crd" in faults
+    assert "ray.io_rayservices.yaml is missing; run: python -m common.crd" in faults
+
+
+@pytest.mark.parametrize("file", list(ALL))
+def test_a_definition_fits_the_annotation_of_client_side_apply(file: str) -> None:
+    assert command.compact_size(ALL[file]) < 180_000
+
+
+@pytest.mark.parametrize("file", list(ALL))
+def test_the_yaml_reads_back_as_the_definition(file: str) -> None:
+    assert yaml.load(command.render(ALL[file]), Loader=yaml.CSafeLoader) == ALL[file]
+
+
+@pytest.mark.parametrize(
+    ("path", "schema"),
+    [
+        pytest.param("replicas", {"type": "integer", "format": "int32", "default": 0}, id="replicas"),
+        pytest.param("maxReplicas", {"type": "integer", "format": "int32", "default": 2147483647}, id="no upper bound"),
+        pytest.param("numOfHosts", {"type": "integer", "format": "int32", "default": 1}, id="one host"),
+        pytest.param(
+            "template.spec.containers.[].ports.[].protocol", {"type": "string", "default": "TCP"}, id="a list-map key"
+        ),
+    ],
+)
+def test_a_worker_group_has_the_defaults_of_the_specification(path: str, schema: Schema) -> None:
+    group = _at(_spec("ray.io_rayclusters.yaml"), "workerGroupSpecs.[]")
+    assert group["required"] == ["groupName", "maxReplicas", "minReplicas", "template"]
+    assert _at(group, path) == schema
+
+
+@pytest.mark.parametrize("file", list(ALL))
+def test_managed_by_is_bounded_and_immutable(file: str) -> None:
+    rules = _at(_spec(file), "managedBy")["x-kubernetes-validations"]
+    assert [rule["message"] for rule in rules] == [
+        "the managedBy field is immutable",
+        "the managedBy field value must be either 'ray.io/kuberay-operator' or 'kueue.x-k8s.io/multikueue'",
+    ]
+
+
+def test_the_old_version_lacks_what_came_later_and_warns() -> None:
+    version = ALL["ray.io_rayclusters.yaml"]["spec"]["versions"][1]
+    assert (version["name"], version["served"], version["storage"], version["deprecated"]) == (
+        "v1alpha1",
+        True,
+        False,
+        True,
+    )
+    assert "managedBy" not in _spec("ray.io_rayclusters.yaml", 1)["properties"]
+    assert _at(_spec("ray.io_rayclusters.yaml", 1), "headGroupSpec")["required"] == ["rayStartParams", "template"]
+    assert "required" not in _spec("ray.io_rayservices.yaml", 1)
+
+
+def test_the_columns_of_kubectl_get_come_in_kuberays_order() -> None:
+    columns = ALL["ray.io_rayclusters.yaml"]["spec"]["versions"][0]["additionalPrinterColumns"]
+    assert [column["name"] for column in columns if not column.get("priority")] == [
+        *("desired workers", "available workers", "cpus", "memory", "gpus", "status", "age"),
+    ]

@@ -1,0 +1,162 @@
+"""Ray's dashboard over HTTP: Serve status, Serve config, and the health of a node's Serve proxy.
+
+Two ways to the same calls: straight to the head's Service and pods, or through the API server's proxy with its credentials,
+for an operator outside the cluster network (KubeRay's `--use-kubernetes-proxy`). Each call has one deadline for all of it.
+Calls, paths and time-outs: spec rayservice §11.2, §12.4-12.6.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Final, Protocol
+
+import httpx
+import msgspec
+
+from common import errors, names
+from common.api.opaque import Json
+from common.kube.client import KubeClient
+from common.ray.serve_status import ServeDetails
+
+DIRECT_SECONDS: Final = 2.0
+PROXIED_SECONDS: Final = 10.0
+APPLICATIONS: Final = "/api/serve/applications/"
+PROXY_HEALTH: Final = "/-/healthz"
+TOKEN_HEADER: Final = "x-ray-authorization"  # noqa: S105  (a header's name)
+OK: Final = 200
+LONGEST_REASON: Final = 500
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a cluster's dashboard is."""
+
+    namespace: str
+    service: str
+    port: int
+    token: str | None = None
+
+
+class ProxyPod(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a pod's Serve proxy is."""
+
+    namespace: str
+    name: str
+    ip: str
+    port: int
+
+
+class Dashboard(Protocol):
+    """A Ray cluster as Serve shows it; calls raise `Unavailable`, or `Rejected` when Ray refuses what was sent."""
+
+    async def read(self, head: Head) -> ServeDetails:
+        """Read the state of all applications."""
+        ...
+
+    async def deploy(self, head: Head, config: Json) -> None:
+        """Replace the whole Serve config."""
+        ...
+
+    async def is_proxy_healthy(self, pod: ProxyPod) -> bool:
+        """Tell whether a pod's proxy answers its health check with 200 in time."""
+        ...
+
+
+class DirectDashboard:
+    """Implements `Dashboard` over the cluster network."""
+
+    def __init__(
+        self, *, domain: str, client: httpx.AsyncClient | None = None, seconds: float = DIRECT_SECONDS
+    ) -> None:
+        self._domain = domain
+        self._seconds = seconds
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=5.0)
+        self._http = client or httpx.AsyncClient(timeout=seconds, limits=limits, trust_env=False)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def read(self, head: Head) -> ServeDetails:
+        return _details(await self._call("GET", f"{self._url(head)}?api_type=declarative", head))
+
+    async def deploy(self, head: Head, config: Json) -> None:
+        await self._call("PUT", self._url(head), head, content=msgspec.json.encode(config, order="sorted"))
+
+    async def is_proxy_healthy(self, pod: ProxyPod) -> bool:
+        try:
+            async with _deadline(self._seconds, pod.ip):
+                answer = await self._http.get(f"http://{_host(pod.ip)}:{pod.port}{PROXY_HEALTH}")
+        except (errors.Unavailable, httpx.HTTPError):
+            return False
+        return answer.status_code == OK
+
+    def _url(self, head: Head) -> str:
+        return f"http://{names.head_fqdn(head.service, head.namespace, self._domain)}:{head.port}{APPLICATIONS}"
+
+    async def _call(self, method: str, url: str, head: Head, *, content: bytes | None = None) -> bytes:
+        headers = {} if content is None else {"Content-Type": "application/json"}
+        if head.token is not None:
+            headers[TOKEN_HEADER] = f"Bearer {head.token}"
+        try:
+            async with _deadline(self._seconds, head.service):
+                answer = await self._http.request(method, url, headers=headers, content=content)
+        except httpx.HTTPError as problem:
+            text = str(problem) or type(problem).__name__
+            raise errors.Unavailable(
+                f"the dashboard at {head.service}:{head.port} does not answer: {text}"
+            ) from problem
+        if answer.is_success:
+            return answer.content
+        text = f"{answer.status_code} {answer.reason_phrase}: {answer.text.strip()[:LONGEST_REASON]}"
+        if answer.is_client_error:
+            raise errors.Rejected(text)
+        raise errors.Unavailable(f"the dashboard at {head.service}:{head.port} answered {text}")
+
+
+class ProxiedDashboard:
+    """Implements `Dashboard` through the API server's proxy."""
+
+    def __init__(self, kube: KubeClient, *, seconds: float = PROXIED_SECONDS) -> None:
+        self._kube = kube
+        self._seconds = seconds
+
+    async def read(self, head: Head) -> ServeDetails:
+        async with _deadline(self._seconds, head.service):
+            return _details(await self._kube.request("GET", _path(head), query={"api_type": "declarative"}))
+
+    async def deploy(self, head: Head, config: Json) -> None:
+        async with _deadline(self._seconds, head.service):
+            await self._kube.request("PUT", _path(head), body=config)
+
+    async def is_proxy_healthy(self, pod: ProxyPod) -> bool:
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}:{pod.port}/proxy{PROXY_HEALTH}"
+        try:
+            async with _deadline(self._seconds, pod.name):
+                await self._kube.request("GET", path)
+        except errors.RaybusError:
+            return False
+        return True
+
+
+def _path(head: Head) -> str:
+    return f"/api/v1/namespaces/{head.namespace}/services/{head.service}:dashboard/proxy{APPLICATIONS}"
+
+
+def _host(ip: str) -> str:
+    return f"[{ip}]" if ":" in ip else ip
+
+
+def _details(body: bytes) -> ServeDetails:
+    try:
+        return msgspec.json.decode(body, type=ServeDetails)
+    except msgspec.DecodeError as problem:
+        raise errors.Unavailable(f"the dashboard's answer is not Serve status: {problem}") from problem
+
+
+@asynccontextmanager
+async def _deadline(seconds: float, what: str) -> AsyncGenerator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as problem:
+        raise errors.Unavailable(f"{what} does not answer within {seconds:g} s") from problem

@@ -1,0 +1,123 @@
+"""What Ray Serve says about itself, and what may be concluded from it.
+
+Only the fields that a decision looks at; all are optional, because Ray releases differ and KubeRay's users run old ones.
+Facts behind the rules: an app may be RUNNING and its deployment HEALTHY with no running replica at all, and a worker's
+proxy without replicas drains, so status words alone prove nothing. Spec rayservice §12.4; design rule 8.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+DEFAULT_APP: Final = "default"
+"""The name under which an app without a name is shown."""
+
+
+class AppState(StrEnum):
+    """Serve's words for an application that a decision asks for; others are passed through."""
+
+    RUNNING = "RUNNING"
+    DEPLOY_FAILED = "DEPLOY_FAILED"
+    UNHEALTHY = "UNHEALTHY"
+
+
+class Replica(msgspec.Struct, frozen=True, kw_only=True):
+    """One replica of a deployment."""
+
+    state: str = ""
+    node_id: str | None = None
+    node_ip: str | None = None
+
+
+class Deployment(msgspec.Struct, frozen=True, kw_only=True):
+    """One deployment of an application."""
+
+    status: str = ""
+    message: str = ""
+    target_num_replicas: int | None = None
+    replicas: list[Replica] | None = None
+
+    @property
+    def running(self) -> list[Replica]:
+        """Return the replicas that take requests."""
+        return [each for each in self.replicas or [] if each.state == "RUNNING"]
+
+
+class Application(msgspec.Struct, frozen=True, kw_only=True):
+    """One Serve application."""
+
+    status: str = ""
+    message: str = ""
+    deployments: dict[str, Deployment] = {}
+
+
+class Proxy(msgspec.Struct, frozen=True, kw_only=True):
+    """The HTTP proxy on one node."""
+
+    status: str = ""
+    node_ip: str | None = None
+
+
+class ServeDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to `GET /api/serve/applications/`."""
+
+    applications: dict[str, Application] = {}
+    proxies: dict[str, Proxy] | None = None
+    proxy_location: str | None = None
+    target_capacity: float | None = None
+
+    def named(self) -> dict[str, Application]:
+        """Return the applications by the names that users see."""
+        return {name or DEFAULT_APP: each for name, each in self.applications.items()}
+
+
+def is_running(details: ServeDetails) -> bool:
+    """Tell whether there is an application and all of them are RUNNING (KubeRay's readiness)."""
+    apps = details.applications.values()
+    return bool(apps) and all(each.status == AppState.RUNNING for each in apps)
+
+
+def serving_nodes(details: ServeDetails) -> frozenset[str]:
+    """Return the addresses of the nodes that hold a running replica, as far as Ray tells."""
+    return frozenset(
+        replica.node_ip
+        for app in details.applications.values()
+        for deployment in app.deployments.values()
+        for replica in deployment.running
+        if replica.node_ip
+    )
+
+
+def not_serving(details: ServeDetails) -> str | None:
+    """Return why these applications do not serve yet, or None when all of them do."""
+    if not details.applications:
+        return "no application is deployed"
+    for name, app in sorted(details.named().items()):
+        if app.status != AppState.RUNNING:
+            return f"application {name} is {app.status or 'unknown'}"
+        for deployment_name, deployment in sorted(app.deployments.items()):
+            if (few := _too_few(deployment)) is not None:
+                return f"deployment {deployment_name} of application {name} has {few}"
+    return _unproxied(details)
+
+
+def _too_few(deployment: Deployment) -> str | None:
+    if deployment.replicas is None or deployment.target_num_replicas is None:
+        return None
+    running = len(deployment.running)
+    if running >= deployment.target_num_replicas:
+        return None
+    return f"{running} of {deployment.target_num_replicas} replicas running"
+
+
+def _unproxied(details: ServeDetails) -> str | None:
+    if details.proxies is None or details.proxy_location == "Disabled":
+        return None
+    healthy = {each.node_ip for each in details.proxies.values() if each.status == "HEALTHY"}
+    if not healthy:
+        return "no proxy is healthy"
+    if details.proxy_location != "EveryNode":
+        return None
+    missing = sorted(serving_nodes(details) - healthy)
+    return f"the proxy on node {missing[0]} is not healthy" if missing else None

@@ -1,0 +1,1 @@
+"""Dumb translators between our ports and the outside."""

@@ -1,0 +1,166 @@
+"""Dashboards and proxies over HTTP, asked no more often than is useful; implements `ports.ServeApi`.
+
+What is remembered only paces questions: after a restart everything is asked anew. A host that does not answer is asked ever
+less often and never by more than a bounded number of us at once, so that it costs the others nothing (spec rayservice W20).
+"""
+
+import asyncio
+from base64 import b64decode
+from collections import OrderedDict
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+
+from common import errors, names
+from common.api.core import Pod, Service
+from common.api.ray_cluster import RayCluster
+from common.kube.client import Kube
+from common.kube.resources import SECRET
+from common.ray import serve_config
+from common.ray.dashboard import Dashboard, Head, ProxyPod
+from common.runtime.clock import Clock
+from service_reconciler.observed import Reading, Refusal
+from service_reconciler.serve import head_label
+
+AT_ONCE: Final = 128
+"""Calls under way at the same time, over all clusters."""
+REMEMBERED: Final = 8192
+LONGEST_PAUSE: Final = 5.0
+"""Seconds between looks at a host that does not answer; recovery is seen within 10 s of its own."""
+RETRY_REFUSED: Final = timedelta(seconds=10)
+RETRY_UNANSWERED: Final = timedelta(seconds=2)
+TOKEN_KEY: Final = "auth_token"  # noqa: S105  (a Secret's key)
+
+
+class Memory(msgspec.Struct):
+    """What is remembered of one cluster."""
+
+    reading: Reading = Reading()
+    read_at: float | None = None
+    refusal: Refusal | None = None
+    put_at: float | None = None
+    token: str | None = None
+
+
+class Checks(msgspec.Struct):
+    """What is remembered of one pod's proxy."""
+
+    answers: tuple[bool, ...] = ()
+    checked_at: float | None = None
+
+
+class _Secret(msgspec.Struct, frozen=True):
+    data: dict[str, str] = {}
+
+
+class ServeApi:
+    """All dashboards that this replica talks to."""
+
+    def __init__(self, dashboard: Dashboard, kube: Kube, clock: Clock) -> None:
+        self._dashboard = dashboard
+        self._kube = kube
+        self._clock = clock
+        self._clusters: OrderedDict[str, Memory] = OrderedDict()
+        self._pods: OrderedDict[str, Checks] = OrderedDict()
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    async def look(self, cluster: RayCluster, service: Service | None, *, max_age: float) -> Reading:
+        memory = self._memory(cluster)
+        now = self._clock.monotonic()
+        pause = (
+            max(max_age, min(LONGEST_PAUSE, 0.25 * 2.0**memory.reading.failures)) if memory.reading.problem else max_age
+        )
+        if memory.read_at is not None and now - memory.read_at < pause:
+            return memory.reading
+        try:
+            head = await self._head(cluster, service, memory)
+            async with self._slots:
+                details = await self._dashboard.read(head)
+            memory.reading = Reading(details=details)
+        except errors.RaybusError as problem:
+            memory.token = None
+            memory.reading = Reading(problem=str(problem), failures=min(memory.reading.failures + 1, 30))
+        memory.read_at = self._clock.monotonic()
+        return memory.reading
+
+    async def check_proxy(self, pod: Pod, *, max_age: float) -> tuple[bool, ...]:
+        checks = self._pods.setdefault(pod.metadata.uid, Checks())
+        self._pods.move_to_end(pod.metadata.uid)
+        if len(self._pods) > REMEMBERED:
+            self._pods.popitem(last=False)
+        now = self._clock.monotonic()
+        if checks.checked_at is not None and now - checks.checked_at < max_age:
+            return checks.answers
+        answer = False
+        if pod.status.pod_ip and pod.status.phase == "Running":
+            meta = pod.metadata
+            where = ProxyPod(
+                namespace=meta.namespace, name=meta.name, ip=pod.status.pod_ip, port=head_label.serve_port(pod)
+            )
+            async with self._slots:
+                answer = await self._dashboard.is_proxy_healthy(where)
+        checks.answers = (*checks.answers, answer)[-head_label.WINDOW :]
+        checks.checked_at = self._clock.monotonic()
+        return checks.answers
+
+    async def submit(self, cluster: RayCluster, service: Service | None, config: str) -> None:
+        memory = self._memory(cluster)
+        memory.read_at = None
+        try:
+            body = serve_config.to_json(config)
+            head = await self._head(cluster, service, memory)
+            async with self._slots:
+                await self._dashboard.deploy(head, body)
+        except errors.RaybusError as problem:
+            wait = RETRY_REFUSED if isinstance(problem, errors.Terminal) else RETRY_UNANSWERED
+            memory.refusal = Refusal(config=config, text=str(problem), retry_at=self._clock.now() + wait)
+            raise
+        memory.refusal = None
+        memory.put_at = self._clock.monotonic()
+
+    def refused(self, cluster: RayCluster) -> Refusal | None:
+        return self._memory(cluster).refusal
+
+    def put_at(self, cluster: RayCluster) -> float | None:
+        at = self._memory(cluster).put_at
+        return None if at is None else self._clock.monotonic() - at
+
+    def _memory(self, cluster: RayCluster) -> Memory:
+        memory = self._clusters.setdefault(cluster.metadata.uid, Memory())
+        self._clusters.move_to_end(cluster.metadata.uid)
+        if len(self._clusters) > REMEMBERED:
+            self._clusters.popitem(last=False)
+        return memory
+
+    async def _head(self, cluster: RayCluster, service: Service | None, memory: Memory) -> Head:
+        meta = cluster.metadata
+        name = cluster.status.head.service_name or names.head_service(meta.name)
+        if service is None:
+            raise errors.NotFound(f"the head Service {name} of RayCluster {meta.name} does not exist yet")
+        port = next((each.port for each in service.spec.ports if each.name == "dashboard"), None)
+        if port is None:
+            raise errors.InvalidSpec(f"dashboard port is not found in Service {service.metadata.name}")
+        return Head(
+            namespace=meta.namespace,
+            service=service.metadata.name,
+            port=port,
+            token=await self._token(cluster, memory),
+        )
+
+    async def _token(self, cluster: RayCluster, memory: Memory) -> str | None:
+        options = cluster.spec.auth_options
+        if options is None or options.mode != "token":
+            return None
+        if memory.token is None:
+            name = options.secret_name or names.checked(cluster.metadata.name)
+            where = f"{cluster.metadata.namespace}/{name}"
+            try:
+                body = await self._kube.get(SECRET, cluster.metadata.namespace, name)
+            except errors.RaybusError as problem:
+                raise errors.Unavailable(f"failed to get auth secret {where}: {problem}") from problem
+            value = msgspec.json.decode(body, type=_Secret).data.get(TOKEN_KEY)
+            if value is None:
+                raise errors.Unavailable(f"auth token key '\"{TOKEN_KEY}\"' not found in secret {where}")
+            memory.token = b64decode(value).decode().strip()
+        return memory.token

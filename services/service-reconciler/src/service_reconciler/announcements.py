@@ -1,0 +1,93 @@
+"""The Events of this service, in KubeRay's words where it has some (spec rayservice §13.4)."""
+
+from common.kube.events import NORMAL, WARNING, Event
+from service_reconciler.actions import Told
+from service_reconciler.reasons import EventReason
+
+
+def normal(reason: EventReason, action: str, note: str) -> Event:
+    """Return an Event of the type Normal."""
+    return Event(type=NORMAL, reason=reason.value, action=action, note=note)
+
+
+def warning(reason: EventReason, action: str, note: str) -> Event:
+    """Return an Event of the type Warning."""
+    return Event(type=WARNING, reason=reason.value, action=action, note=note)
+
+
+def cluster_created(where: str) -> Told:
+    """Tell of a new RayCluster; `where` is `<namespace>/<name>`."""
+    return Told(
+        done=normal(EventReason.CREATED_CLUSTER, "Create", f"Created the RayCluster {where}"),
+        failed=warning(EventReason.FAILED_TO_CREATE_CLUSTER, "Create", f"Failed to create the RayCluster {where}: "),
+    )
+
+
+def cluster_updated(role: str, where: str) -> Told:
+    """Tell of a change to the active or the pending RayCluster."""
+    return Told(
+        done=normal(EventReason.UPDATED_CLUSTER, "Update", f"Updated the {role} RayCluster {where}"),
+        failed=warning(
+            EventReason.FAILED_TO_UPDATE_CLUSTER, "Update", f"Failed to update the {role} RayCluster {where}: "
+        ),
+    )
+
+
+def cluster_deleted(where: str, *, suspending: bool = False) -> Told:
+    """Tell of the deletion of a RayCluster."""
+    when = " during suspend" if suspending else ""
+    return Told(
+        done=normal(EventReason.DELETED_CLUSTER, "Delete", f"Deleted the RayCluster {where}{when}"),
+        failed=warning(
+            EventReason.FAILED_TO_DELETE_CLUSTER, "Delete", f"Failed to delete the RayCluster {where}{when}: "
+        ),
+    )
+
+
+def service_created(where: str) -> Told:
+    """Tell of a new Service."""
+    return Told(
+        done=normal(EventReason.CREATED_SERVICE, "Create", f"Created the service {where}"),
+        failed=warning(EventReason.FAILED_TO_CREATE_SERVICE, "Create", f"Failed to create the service {where}, "),
+    )
+
+
+def service_updated(where: str) -> Told:
+    """Tell of a Service that selects another cluster."""
+    return Told(
+        done=normal(EventReason.UPDATED_SERVICE, "Update", f"Updated the service {where}"),
+        failed=warning(EventReason.FAILED_TO_UPDATE_SERVICE, "Update", f"Failed to update the service {where}, "),
+    )
+
+
+def service_deleted(where: str) -> Told:
+    """Tell of the deletion of a Service."""
+    return Told(
+        done=normal(EventReason.DELETED_SERVICE, "Delete", f"Deleted the Service {where} during suspend"),
+        failed=warning(
+            EventReason.FAILED_TO_DELETE_SERVICE, "Delete", f"Failed to delete the Service {where} during suspend: "
+        ),
+    )
+
+
+def config_sent(where: str) -> Told:
+    """Tell of a Serve config that was sent."""
+    return Told(
+        done=normal(
+            EventReason.UPDATED_APPLICATIONS, "Update", f"Updated serve applications to the RayCluster {where}"
+        ),
+        failed=warning(
+            EventReason.FAILED_TO_UPDATE_APPLICATIONS,
+            "Update",
+            f"Failed to update serve applications to the RayCluster {where}: ",
+        ),
+    )
+
+
+def head_labelled(value: str, where: str) -> Told:
+    """Tell of the head pod's changed label; the value stands in quotes."""
+    text = f'the serve label to "{value}" for the Head Pod {where}'
+    return Told(
+        done=normal(EventReason.UPDATED_HEAD_LABEL, "Update", f"Updated {text}"),
+        failed=warning(EventReason.FAILED_TO_UPDATE_HEAD_LABEL, "Update", f"Failed to update {text}: "),
+    )

@@ -1,0 +1,22 @@
+"""How the operator was configured; data that a decision gets as an argument (spec rayservice §1)."""
+
+from typing import Final
+
+import msgspec
+
+VERSION: Final = "raybus-v0.1.0"
+"""What we write where KubeRay writes its version; cluster-reconciler writes the same."""
+DEFAULT_DELETION_DELAY: Final = 60
+"""Seconds that an old cluster lives on after promotion unless the RayService says otherwise."""
+DELETION_SLACK: Final = 2
+"""Seconds added to the delay: KubeRay counts from the pass after promotion, and its users poll once a second (§16.4)."""
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """The operator's switches; the defaults are KubeRay's."""
+
+    version: str = VERSION
+    incremental_upgrade_gate: bool = True
+    zero_downtime: bool = True
+    """What an absent upgrade strategy means (`ENABLE_ZERO_DOWNTIME`)."""
+    head_service_has_cluster_ip: bool = False

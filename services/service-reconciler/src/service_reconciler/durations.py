@@ -1,0 +1,52 @@
+"""Go's durations: read as Go reads them, written as Go prints them (spec rayservice §3.2, §15)."""
+
+import re
+from datetime import timedelta
+from typing import Final
+
+_UNITS: Final = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,
+    "μs": 1_000,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
+_PART: Final = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_WHOLE: Final = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+")
+
+
+def parse(text: str) -> timedelta | None:
+    """Read `5m`, `1h30m`, `0`; None when it is no Go duration."""
+    if text in {"0", "+0", "-0"}:
+        return timedelta(0)
+    if not _WHOLE.fullmatch(text):
+        return None
+    nanoseconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    length = timedelta(microseconds=nanoseconds / 1_000) if nanoseconds < 2**63 else timedelta.max
+    return -length if text.startswith("-") else length
+
+
+def text(length: timedelta) -> str:
+    """Print a length as Go does: `6s`, `1m0.5s`, `1h0m0s`."""
+    microseconds = length // timedelta(microseconds=1)
+    if microseconds == 0:
+        return "0s"
+    if 0 < microseconds < 1_000:
+        return f"{microseconds}µs"
+    if 0 < microseconds < 1_000_000:
+        return f"{_decimal(microseconds, 1_000)}ms"
+    minutes, rest = divmod(microseconds, 60_000_000)
+    hours, minutes = divmod(minutes, 60)
+    seconds = f"{_decimal(rest, 1_000_000)}s"
+    if hours:
+        return f"{hours}h{minutes}m{seconds}"
+    return f"{minutes}m{seconds}" if minutes else seconds
+
+
+def _decimal(amount: int, unit: int) -> str:
+    whole, fraction = divmod(amount, unit)
+    digits = str(fraction).rjust(len(str(unit)) - 1, "0").rstrip("0")
+    return f"{whole}.{digits}" if digits else str(whole)

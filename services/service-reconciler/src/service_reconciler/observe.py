@@ -1,0 +1,172 @@
+"""All reads of one look at a RayService, once, into one frozen value.
+
+The cache may be behind right after a start, so the RayService itself is read from the API server when this replica meets it
+for the first time, and again before a cluster is deleted as unneeded (spec rayservice §16.4).
+"""
+
+import asyncio
+import random
+from datetime import datetime, timedelta
+
+from common import errors, labels, names
+from common.api import ray_service
+from common.api.core import EndpointSlice, Pod, Service
+from common.api.ray_cluster import RayCluster
+from common.api.ray_service import RayService
+from common.bus.cache import Cache
+from common.kube.client import Kube
+from common.kube.resources import RAY_SERVICE
+from common.runtime.controller import Key
+from service_reconciler import observed as seen
+from service_reconciler import validation
+from service_reconciler.config import Config
+from service_reconciler.observed import ClusterView, Names, Observed
+from service_reconciler.ports import Revisions, ServeApi
+from service_reconciler.promotion import dangling
+from service_reconciler.resources import head_service, owner, ray_cluster, serve_service
+from service_reconciler.validation import ClusterRules
+
+FRESH = 0.2
+"""Seconds that an answer about a cluster on its way to serve may be old."""
+RECENT = 0.9
+STEADY = 4.5
+
+
+class Observer:
+    """Reads what a plan may know."""
+
+    def __init__(
+        self, cache: Cache, kube: Kube, serve: ServeApi, revisions: Revisions, *, rules: ClusterRules, config: Config
+    ) -> None:
+        self._cache = cache
+        self._kube = kube
+        self._serve = serve
+        self._revisions = revisions
+        self._rules = rules
+        self._config = config
+        self._met: set[Key] = set()
+
+    async def observe(self, key: Key, *, now: datetime) -> Observed | None:
+        """Return what is known of a RayService; None when it is gone or somebody else's."""
+        service = await self._service(key)
+        if service is None:
+            return None
+        head, serve = self._services(service)
+        clusters, clusters_names = self._clusters(service, serve)
+        if _is_due(clusters, clusters_names, now=now):
+            service = await self._read_live(key)
+            if service is None:
+                return None
+            head, serve = self._services(service)
+            clusters, clusters_names = self._clusters(service, serve)
+        active, pending = await self._views(key, clusters_names, now=now)
+        return Observed(
+            service=service,
+            config=self._config,
+            names=clusters_names,
+            fresh_name=_fresh_name(key.name, clusters),
+            violation=validation.violation(service, self._config, self._rules),
+            clusters=clusters,
+            active=active,
+            pending=pending,
+            services=tuple(self._cache.list(Service, key.namespace, owner.marks(key.name))),
+            head_service=head,
+            serve_service=serve,
+            endpoints=self._endpoints(key.namespace, serve_service.name(service)),
+        )
+
+    async def _service(self, key: Key) -> RayService | None:
+        service = self._cache.get(RayService, key.namespace, key.name)
+        if service is None:
+            self._met.discard(key)
+            return None
+        if key not in self._met:
+            service = await self._read_live(key)
+            self._met.add(key)
+        if service is None or service.raw_spec.get("managedBy", labels.MANAGED_BY_US) != labels.MANAGED_BY_US:
+            return None
+        return service
+
+    async def _read_live(self, key: Key) -> RayService | None:
+        try:
+            service = ray_service.decode(await self._kube.get(RAY_SERVICE, key.namespace, key.name))
+        except errors.NotFound:
+            return None
+        self._cache.put(service)
+        return service
+
+    def _services(self, service: RayService) -> tuple[Service | None, Service | None]:
+        namespace = service.metadata.namespace
+        head = self._cache.get(Service, namespace, head_service.name(service.metadata.name))
+        return head, self._cache.get(Service, namespace, serve_service.name(service))
+
+    def _clusters(self, service: RayService, serve: Service | None) -> tuple[tuple[RayCluster, ...], Names]:
+        meta = service.metadata
+        clusters = tuple(self._cache.list(RayCluster, meta.namespace, owner.marks(meta.name)))
+        return clusters, seen.names_of(service, clusters, serve_service.selected(serve))
+
+    async def _views(
+        self, key: Key, clusters: Names, *, now: datetime
+    ) -> tuple[ClusterView | None, ClusterView | None]:
+        age = RECENT if clusters.pending else STEADY
+        async with asyncio.TaskGroup() as group:
+            active = group.create_task(self._view(key, clusters.active, max_age=age, now=now))
+            pending = group.create_task(self._view(key, clusters.pending, max_age=FRESH, now=now))
+        return active.result(), pending.result()
+
+    async def _view(self, key: Key, name: str, *, max_age: float, now: datetime) -> ClusterView | None:
+        cluster = self._cache.get(RayCluster, key.namespace, name) if name else None
+        if cluster is None:
+            return None
+        pods = tuple(self._cache.list(Pod, key.namespace, {labels.CLUSTER: name}))
+        view = ClusterView(cluster=cluster, pods=pods)
+        if not ray_cluster.head_is_ready(cluster):
+            return view
+        service = self.dashboard_service(cluster)
+        head = view.head
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(self._serve.look(cluster, service, max_age=max_age))
+            given = group.create_task(self._revisions.given(cluster))
+            checks = group.create_task(self._serve.check_proxy(head, max_age=max(max_age, RECENT))) if head else None
+        put_ago = self._serve.put_at(cluster)
+        return ClusterView(
+            cluster=cluster,
+            pods=pods,
+            serve=reading.result(),
+            given=given.result(),
+            refused=self._serve.refused(cluster),
+            put_at=None if put_ago is None else now - timedelta(seconds=put_ago),
+            proxy_answers=checks.result() if checks is not None else (),
+        )
+
+    def dashboard_service(self, cluster: RayCluster) -> Service | None:
+        """Return the Service through which a cluster's dashboard is reached."""
+        name = cluster.status.head.service_name or names.head_service(cluster.metadata.name)
+        return self._cache.get(Service, cluster.metadata.namespace, name)
+
+    def _endpoints(self, namespace: str, service: str) -> int:
+        slices = self._cache.list(EndpointSlice, namespace, {labels.SERVICE_NAME: service})
+        return len(
+            {
+                endpoint.target_ref.uid
+                for each in slices
+                for endpoint in each.endpoints
+                if endpoint.conditions.ready and endpoint.target_ref is not None and endpoint.target_ref.uid
+            }
+        )
+
+
+def _is_due(clusters: tuple[RayCluster, ...], wanted: Names, *, now: datetime) -> bool:
+    """Tell whether a cluster is about to be deleted as unneeded."""
+    unneeded = [each for each in clusters if each.metadata.name not in {wanted.active, wanted.pending}]
+    deadlines = [dangling.due_at(each) for each in unneeded if each.metadata.deletion_timestamp is None]
+    return any(due is not None and due <= now for due in deadlines)
+
+
+def _fresh_name(service: str, clusters: tuple[RayCluster, ...]) -> str:
+    taken = {each.metadata.name for each in clusters}
+    while True:
+        number = random.SystemRandom().randrange(len(names.SAFE_ALPHABET) ** 5)
+        name = f"{service}-{names.suffix(number)}"
+        if name not in taken:
+            return name

@@ -1,0 +1,113 @@
+"""What a plan may know: one RayService and all that belongs to it, read once."""
+
+from datetime import datetime
+
+import msgspec
+
+from common import labels
+from common.api.core import Pod, Service
+from common.api.ray_cluster import RayCluster
+from common.api.ray_service import RayService
+from common.ray.serve_status import ServeDetails
+from service_reconciler.config import Config
+from service_reconciler.resources import serve_service
+from service_reconciler.validation import Violation
+
+
+class Names(msgspec.Struct, frozen=True, kw_only=True):
+    """The two clusters of a RayService by name; empty when there is none."""
+
+    active: str = ""
+    pending: str = ""
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """The last look at a dashboard."""
+
+    details: ServeDetails | None = None
+    problem: str = ""
+    failures: int = 0
+    """Looks in a row that failed."""
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """A Serve config that could not be deployed."""
+
+    config: str
+    text: str
+    retry_at: datetime
+
+
+class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster of the RayService, with what its pods and its dashboard say."""
+
+    cluster: RayCluster
+    pods: tuple[Pod, ...] = ()
+    serve: Reading = Reading()
+    given: str | None = None
+    """The Serve config that Ray accepted last, from the durable record."""
+    refused: Refusal | None = None
+    put_at: datetime | None = None
+    """When this process last sent a config; paces repeats, decides nothing else."""
+    proxy_answers: tuple[bool, ...] = ()
+    """The last health checks of the head's proxy, newest last."""
+
+    @property
+    def name(self) -> str:
+        """Return the cluster's name."""
+        return self.cluster.metadata.name
+
+    @property
+    def head(self) -> Pod | None:
+        """Return the one head pod, None while there is none or while two of them meet."""
+        heads = [
+            pod
+            for pod in self.pods
+            if pod.metadata.labels.get(labels.NODE_TYPE) == labels.HEAD and pod.metadata.deletion_timestamp is None
+        ]
+        return heads[0] if len(heads) == 1 else None
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that one look at a RayService is decided from."""
+
+    service: RayService
+    config: Config
+    names: Names
+    fresh_name: str
+    """A name that no cluster of this RayService has; used if a new one is needed."""
+    violation: Violation | None = None
+    clusters: tuple[RayCluster, ...] = ()
+    """All clusters that carry the RayService's labels."""
+    active: ClusterView | None = None
+    pending: ClusterView | None = None
+    services: tuple[Service, ...] = ()
+    """All Services that carry the RayService's labels."""
+    head_service: Service | None = None
+    serve_service: Service | None = None
+    endpoints: int = 0
+
+    @property
+    def serving(self) -> str:
+        """Return the cluster that the Serve Service selects."""
+        return serve_service.selected(self.serve_service)
+
+    @property
+    def unneeded(self) -> tuple[RayCluster, ...]:
+        """Return the clusters that are neither active nor pending."""
+        needed = {self.names.active, self.names.pending}
+        return tuple(each for each in self.clusters if each.metadata.name not in needed)
+
+
+def names_of(service: RayService, clusters: tuple[RayCluster, ...], serving: str) -> Names:
+    """Return the names in status; rebuild them when somebody wiped the status under running clusters (acceptance 93)."""
+    status = service.status
+    names = Names(
+        active=status.active_service_status.ray_cluster_name, pending=status.pending_service_status.ray_cluster_name
+    )
+    alive = {each.metadata.name for each in clusters if each.metadata.deletion_timestamp is None}
+    if names != Names() or status.conditions or not alive:
+        return names
+    if serving in alive:
+        return Names(active=serving)
+    return Names(pending=max(alive)) if len(alive) == 1 else names

@@ -1,0 +1,354 @@
+"""What one look at a RayService leads to: the order of decisions (spec rayservice §5.2).
+
+Deletion, validation, suspend and the time limit come first, as in KubeRay; then clusters, Serve, Services and status. The
+status is written where its durability matters: a pending name before its cluster exists, a promotion after both Services
+select the cluster.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from common import labels
+from common.api.ray_cluster import RayCluster
+from common.api.ray_service import RayServiceStatus
+from common.kube.events import Event
+from common.kube.resources import POD, RAY_CLUSTER, SERVICE
+from service_reconciler import announcements, durations, polling, serving
+from service_reconciler.actions import (
+    SILENT,
+    Action,
+    Change,
+    Create,
+    Delete,
+    SetFinalizers,
+    Submit,
+    Tell,
+    WriteStatus,
+)
+from service_reconciler.observed import ClusterView, Names, Observed
+from service_reconciler.promotion import dangling, pending, promote
+from service_reconciler.promotion.dangling import Cleanup
+from service_reconciler.promotion.pending import Decision, Step
+from service_reconciler.reasons import ConditionType, EventReason, Reason
+from service_reconciler.resources import ray_cluster
+from service_reconciler.resources.ray_cluster import DELETE_AFTER, Match
+from service_reconciler.resources.revision import Given
+from service_reconciler.serve import head_label, initializing, problems, submit
+from service_reconciler.serve.problems import Problem
+from service_reconciler.status import compute, conditions, ready, suspend
+from service_reconciler.status.compute import Result
+from service_reconciler.status.suspend import State
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do, in order, when to look again, and why."""
+
+    actions: tuple[Action, ...] = ()
+    look_again_at: datetime | None = None
+    note: str = ""
+
+
+def make_plan(observed: Observed, *, now: datetime) -> Plan:
+    """Decide what one observation leads to; the same observation at the same time gives the same plan."""
+    if observed.service.metadata.deletion_timestamp is not None:
+        return _deletion(observed, now=now)
+    living = _living(observed, now=now)
+    cleanup = dangling.decide(observed, now=now)
+    return Plan(
+        actions=(*_finalizer(observed), *living.actions, *_cleaning(cleanup)),
+        look_again_at=earliest(living.look_again_at, cleanup.look_again_at),
+        note=living.note,
+    )
+
+
+def earliest(*moments: datetime | None) -> datetime | None:
+    """Return the first of some moments, None when there is none."""
+    return min((each for each in moments if each is not None), default=None)
+
+
+def _deletion(observed: Observed, *, now: datetime) -> Plan:
+    meta = observed.service.metadata
+    if labels.RAYSERVICE_FINALIZER not in meta.finalizers:
+        return Plan(note="the RayService is going")
+    if not observed.clusters:
+        kept = tuple(each for each in meta.finalizers if each != labels.RAYSERVICE_FINALIZER)
+        return Plan(actions=(SetFinalizers(finalizers=kept),), note="all its clusters are gone")
+    gone = tuple(_delete(each) for each in _alive(observed.clusters))
+    return Plan(actions=gone, look_again_at=now + polling.STARTING, note="its clusters are going")
+
+
+def _living(observed: Observed, *, now: datetime) -> Plan:
+    if observed.violation is not None:
+        text = observed.violation.text
+        meta = observed.service.metadata
+        event = announcements.warning(observed.violation.reason, "Validate", f"{meta.namespace}/{meta.name}: {text}")
+        status = compute.invalid(observed, text, now=now)
+        told = (Tell(event=event),) if compute.differs(observed.service.status, status) else ()
+        return Plan(actions=(*_written(observed, status, now=now), *told), note=text)
+    state = suspend.state(observed)
+    if state is not State.AWAKE:
+        return _suspended(observed, state, now=now)
+    if ready.is_timed_out(observed.service.status.conditions):
+        return Plan(note="the service did not become ready in time")
+    return _running(observed, now=now)
+
+
+def _suspended(observed: Observed, state: State, *, now: datetime) -> Plan:
+    match state:
+        case State.REQUESTED:
+            status = suspend.requested(observed, now=now)
+            return Plan(actions=_written(observed, status, now=now), look_again_at=now, note="suspend is requested")
+        case State.SUSPENDING:
+            gone = _everything(observed)
+            written = _written(observed, suspend.suspending(observed, now=now), now=now)
+            look = now + polling.STARTING
+            return Plan(actions=(*gone, *written), look_again_at=look, note="everything is being deleted")
+        case State.COMPLETE:
+            status = suspend.complete(observed, now=now)
+            return Plan(actions=_written(observed, status, now=now), look_again_at=now, note="everything is deleted")
+        case State.RESUMED:
+            status = suspend.resumed(observed, now=now)
+            return Plan(actions=_written(observed, status, now=now), look_again_at=now, note="the service starts anew")
+        case State.SUSPENDED | State.AWAKE:
+            return Plan(note="the service is suspended")
+
+
+def _running(observed: Observed, *, now: datetime) -> Plan:
+    decision = pending.decide(observed)
+    sent = _submissions(observed, decision, now=now)
+    switch, names, note = _traffic(observed, decision)
+    problem = switch.problem or problems.find(observed, _next_view(observed, decision), now=now)
+    limit = initializing.limit(observed.service.metadata.annotations)
+    result = Result(names=names, cause=problem.text if problem is not None else None, limit=limit)
+    status = compute.compute(observed, result, now=now)
+    gave_up = ready.is_timed_out(status.conditions)
+    actions: list[Action] = [*_growth(observed, decision), *sent, *switch.actions, *_written(observed, status, now=now)]
+    actions += [Tell(event=_timeout(observed, now=now))] if gave_up else _creation(observed, names)
+    actions += [*_head_labels(observed), *_news(observed, decision, names=names, problem=problem, status=status)]
+    look = (
+        now
+        if sent or names != observed.names
+        else _next_look(observed, status, limit_is_set=limit is not None, now=now)
+    )
+    return Plan(actions=tuple(actions), look_again_at=look, note=f"{decision.note}; {note}")
+
+
+def _traffic(observed: Observed, decision: Decision) -> tuple[serving.Switch, Names, str]:
+    """Return the writes that move the Services, and the names once they are done."""
+    if decision.step is not Step.KEEP:
+        return serving.Switch(), decision.names, decision.note
+    target, note = promote.target(observed)
+    view = next(
+        (each for each in (observed.active, observed.pending) if each is not None and each.name == target), None
+    )
+    if view is None:
+        return serving.Switch(), decision.names, note
+    switch = serving.point_at(observed, view)
+    if switch.problem is not None:
+        return switch, decision.names, switch.problem.text
+    is_promoted = target == decision.names.pending
+    return switch, Names(active=target) if is_promoted else decision.names, note
+
+
+def _submissions(observed: Observed, decision: Decision, *, now: datetime) -> list[Action]:
+    """Return what is sent to dashboards; the active cluster keeps its config while another is on its way."""
+    goal = observed.service.spec.serve_config_v2
+    actions: list[Action] = []
+    frozen = bool(decision.names.pending)
+    pairs = ((observed.pending if decision.step is Step.KEEP else None, False), (observed.active, frozen))
+    for view, is_frozen in pairs:
+        if view is None:
+            continue
+        submission = submit.decide(view, goal, frozen=is_frozen, now=now)
+        if submission.config is not None:
+            given = Given(
+                serve_config=submission.config,
+                spec_hash=view.cluster.metadata.annotations.get(labels.SPEC_HASH, ""),
+                upgrade_strategy=observed.service.raw_spec.get("upgradeStrategy") or {},
+            )
+            told = announcements.config_sent(_where(view.cluster))
+            actions.append(Submit(cluster=view.cluster, given=given, told=told))
+    return actions
+
+
+def _growth(observed: Observed, decision: Decision) -> list[Action]:
+    """Return changes to existing clusters: appended worker groups, and renewed annotations."""
+    if decision.step is not Step.KEEP:
+        return []
+    version = observed.config.version
+    role, view = ("pending", observed.pending) if decision.names.pending else ("active", observed.active)
+    if view is None:
+        return []
+    told = announcements.cluster_updated(role, _where(view.cluster))
+    match ray_cluster.match(view.cluster, observed.service, version=version):
+        case Match.APPENDED:
+            patch = ray_cluster.growth(view.cluster, observed.service, version=version)
+        case Match.FULL if ray_cluster.needs_stamp(view.cluster, version=version):
+            patch = ray_cluster.stamp(view.cluster, observed.service, version=version)
+        case Match.FULL | Match.DIFFERENT:
+            return []
+    return [Change(resource=RAY_CLUSTER, name=view.name, patch=patch, told=told)]
+
+
+def _creation(observed: Observed, names: Names) -> list[Action]:
+    """Return the creation of a cluster whose name is durable by now."""
+    if not names.pending or (observed.pending is not None and observed.pending.name == names.pending):
+        return []
+    body = ray_cluster.build(observed.service, names.pending, version=observed.config.version)
+    where = f"{observed.service.metadata.namespace}/{names.pending}"
+    return [Create(resource=RAY_CLUSTER, body=body, told=announcements.cluster_created(where))]
+
+
+def _head_labels(observed: Observed) -> list[Action]:
+    actions: list[Action] = []
+    excluded = observed.service.spec.exclude_head_pod_from_serve_svc
+    for view in (observed.active, observed.pending):
+        head = view.head if view is not None else None
+        if view is None or head is None:
+            continue
+        value = head_label.wanted(head, view.proxy_answers, excluded=excluded)
+        if value == head.metadata.labels.get(labels.SERVE):
+            continue
+        meta = head.metadata
+        told = announcements.head_labelled(value, f"{meta.namespace}/{meta.name}")
+        patch = {"metadata": {"resourceVersion": meta.resource_version, "labels": {labels.SERVE: value}}}
+        actions.append(Change(resource=POD, name=meta.name, patch=patch, told=told))
+    return actions
+
+
+def _news(
+    observed: Observed, decision: Decision, *, names: Names, problem: Problem | None, status: RayServiceStatus
+) -> list[Action]:
+    """Return Events for what began, ended or went wrong at this look."""
+    actions: list[Action] = []
+    before = observed.names
+    meta = observed.service.metadata
+    if decision.step is Step.NEW:
+        if pending.falls_back(observed):
+            actions.append(Tell(event=_fallback(observed)))
+        if before.active:
+            note = f"Preparing RayCluster {meta.namespace}/{names.pending}: {decision.note}"
+            actions.append(Tell(event=announcements.normal(EventReason.UPGRADE_STARTED, "Upgrade", note)))
+    if decision.step is Step.DROP:
+        note = f"RayCluster {meta.namespace}/{before.pending} is given up: {decision.note}"
+        actions.append(Tell(event=announcements.normal(EventReason.UPGRADE_CANCELLED, "Upgrade", note)))
+    if names.active != before.active and before.active:
+        note = f"RayCluster {meta.namespace}/{names.active} serves in place of {before.active}"
+        actions.append(Tell(event=announcements.normal(EventReason.UPGRADE_PROMOTED, "Upgrade", note)))
+    if problem is not None and _is_new(problem, observed.service.status, status):
+        actions.append(Tell(event=announcements.warning(problem.reason, "Reconcile", problem.text)))
+    return actions
+
+
+def _is_new(problem: Problem, old: RayServiceStatus, new: RayServiceStatus) -> bool:
+    def told(status: RayServiceStatus) -> bool:
+        return any(problem.text in each.message for each in status.conditions)
+
+    return told(new) and not told(old)
+
+
+def _fallback(observed: Observed) -> Event:
+    why = (
+        "weighted routes are not supported yet"
+        if observed.config.incremental_upgrade_gate
+        else "the feature gate RayServiceIncrementalUpgrade is off"
+    )
+    note = f"The upgrade runs as NewCluster, with one switch of all traffic: {why}"
+    return announcements.warning(EventReason.INCREMENTAL_UPGRADE_DISABLED, "Upgrade", note)
+
+
+def _timeout(observed: Observed, *, now: datetime) -> Event:
+    limit = initializing.limit(observed.service.metadata.annotations) or timedelta(0)
+    found = conditions.find(observed.service.status.conditions, ConditionType.READY)
+    spent = now - found.last_transition_time if found is not None else limit
+    note = f"exceeded after {durations.text(spent)} (configured timeout: {durations.text(limit)})"
+    return announcements.warning(EventReason.TIMED_OUT, "Reconcile", f"RayService initializing timeout {note}")
+
+
+def _next_view(observed: Observed, decision: Decision) -> ClusterView | None:
+    """Return the cluster whose troubles matter: the one that is to serve next."""
+    if decision.step is Step.NEW:
+        return None
+    return observed.pending if decision.step is Step.KEEP and observed.pending is not None else observed.active
+
+
+def _next_look(observed: Observed, status: RayServiceStatus, *, limit_is_set: bool, now: datetime) -> datetime | None:
+    looks = [
+        now + polling.interval(view, is_pending=is_pending)
+        for view, is_pending in ((observed.active, False), (observed.pending, True))
+        if view is not None
+    ]
+    if limit_is_set:
+        looks.append(_deadline(observed, status, now=now))
+    return min(looks, default=now + polling.STARTING)
+
+
+def _deadline(observed: Observed, status: RayServiceStatus, *, now: datetime) -> datetime:
+    """Return when a service that still initializes is out of time."""
+    limit = initializing.limit(observed.service.metadata.annotations)
+    found = conditions.find(status.conditions, ConditionType.READY)
+    if limit is None or found is None or found.reason != Reason.INITIALIZING:
+        return now + polling.REST
+    return found.last_transition_time + limit
+
+
+def _finalizer(observed: Observed) -> tuple[Action, ...]:
+    finalizers = observed.service.metadata.finalizers
+    if labels.RAYSERVICE_FINALIZER in finalizers:
+        return ()
+    return (SetFinalizers(finalizers=(*finalizers, labels.RAYSERVICE_FINALIZER)),)
+
+
+def _written(observed: Observed, status: RayServiceStatus, *, now: datetime) -> tuple[Action, ...]:
+    if not compute.differs(observed.service.status, status):
+        return ()
+    return (WriteStatus(status=compute.stamped(status, now=now)),)
+
+
+def _cleaning(cleanup: Cleanup) -> list[Action]:
+    marks: list[Action] = [
+        Change(
+            resource=RAY_CLUSTER,
+            name=cluster.metadata.name,
+            patch={
+                "metadata": {
+                    "resourceVersion": cluster.metadata.resource_version,
+                    "annotations": {DELETE_AFTER: deadline},
+                }
+            },
+            told=SILENT,
+        )
+        for cluster, deadline in cleanup.mark
+    ]
+    return [*marks, *(_delete(each) for each in cleanup.delete)]
+
+
+def _everything(observed: Observed) -> list[Action]:
+    clusters: list[Action] = [_delete(each, suspending=True) for each in _alive(observed.clusters)]
+    services: list[Action] = [
+        Delete(
+            resource=SERVICE,
+            name=each.metadata.name,
+            uid=each.metadata.uid,
+            told=announcements.service_deleted(f"{each.metadata.namespace}/{each.metadata.name}"),
+        )
+        for each in observed.services
+        if each.metadata.deletion_timestamp is None
+    ]
+    return [*clusters, *services]
+
+
+def _alive(clusters: Iterable[RayCluster]) -> list[RayCluster]:
+    return [each for each in clusters if each.metadata.deletion_timestamp is None]
+
+
+def _delete(cluster: RayCluster, *, suspending: bool = False) -> Action:
+    meta = cluster.metadata
+    told = announcements.cluster_deleted(_where(cluster), suspending=suspending)
+    return Delete(resource=RAY_CLUSTER, name=meta.name, uid=meta.uid, told=told)
+
+
+def _where(cluster: RayCluster) -> str:
+    return f"{cluster.metadata.namespace}/{cluster.metadata.name}"

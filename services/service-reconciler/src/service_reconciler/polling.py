@@ -1,0 +1,29 @@
+"""When to look again at what sends no message: dashboards and proxies.
+
+Often while something is on its way, every few seconds at rest; KubeRay asks every 2 s for ever.
+"""
+
+from datetime import timedelta
+from typing import Final
+
+from common.ray import serve_status
+from service_reconciler.observed import ClusterView
+from service_reconciler.resources import ray_cluster
+
+FAST: Final = timedelta(seconds=0.25)
+"""While applications start on a cluster that is to serve next."""
+STARTING: Final = timedelta(seconds=1)
+"""While a cluster has no ready head; its pods send messages."""
+REST: Final = timedelta(seconds=5)
+
+
+def interval(view: ClusterView, *, is_pending: bool) -> timedelta:
+    """Return how soon a cluster wants to be asked again."""
+    if not ray_cluster.head_is_ready(view.cluster):
+        return STARTING
+    if is_pending:
+        return FAST
+    details = view.serve.details
+    if details is None:
+        return STARTING
+    return REST if serve_status.is_running(details) else FAST * 2

@@ -1,0 +1,102 @@
+"""Whether a new cluster is needed, and whether the pending one still has a purpose.
+
+Spec rayservice §6.5, §6.6, §8.10 (G9), §17.6; acceptance 18-28, 36-38.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from common.api.ray_service import ServiceUpgradeStrategy
+from service_reconciler.config import Config
+from service_reconciler.observed import ClusterView, Names, Observed
+from service_reconciler.resources.ray_cluster import Match, match
+from service_reconciler.validation import INCREMENTAL
+
+
+class Step(StrEnum):
+    """What happens to the pending name."""
+
+    KEEP = "keep"
+    NEW = "new"
+    DROP = "drop"
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens to the pending name, the names that hold from now on, and why."""
+
+    step: Step
+    names: Names
+    note: str
+
+
+def decide(observed: Observed) -> Decision:
+    """Say whether a new cluster is prepared, the pending one is given up, or all stays."""
+    names = observed.names
+    if observed.pending is None:
+        return _without_pending(observed)
+    if observed.serving == names.pending:
+        return _keep(observed, "the pending cluster serves already")
+    if _match(observed, observed.pending) is not Match.DIFFERENT:
+        return _keep(observed, "the pending cluster is what the spec asks for")
+    if observed.active is not None and _match(observed, observed.active) is Match.FULL:
+        return _drop(observed, "the spec is the active cluster's again")
+    if not replaces_clusters(observed):
+        return _keep(observed, "the upgrade strategy allows no further cluster")
+    return _new(observed, "the spec changed again before the pending cluster served")
+
+
+def replaces_clusters(observed: Observed) -> bool:
+    """Tell whether a changed spec may have a new cluster; the strategy None has its first cluster only."""
+    return _is_enabled(observed.service.spec.upgrade_strategy, observed.config)
+
+
+def falls_back(observed: Observed) -> bool:
+    """Tell whether the RayService asks for weighted traffic, which is not built: it gets a NewCluster upgrade."""
+    strategy = observed.service.spec.upgrade_strategy
+    return strategy is not None and strategy.type == INCREMENTAL
+
+
+def _without_pending(observed: Observed) -> Decision:
+    names, active = observed.names, observed.active
+    if names.pending:
+        if active is not None and _match(observed, active) is Match.FULL:
+            return _drop(observed, "the spec was reverted before the pending cluster was created")
+        return _keep(observed, "the pending cluster is to be created")
+    if active is None:
+        return _new(observed, "there is no cluster" if not names.active else "the active cluster is gone")
+    return _with_active_alone(observed, _match(observed, active))
+
+
+def _with_active_alone(observed: Observed, found: Match) -> Decision:
+    match found:
+        case Match.FULL:
+            return _keep(observed, "the active cluster is what the spec asks for")
+        case Match.APPENDED:
+            return _keep(observed, "worker groups are added to the active cluster")
+        case Match.DIFFERENT if replaces_clusters(observed):
+            return _new(observed, "the cluster spec changed")
+        case Match.DIFFERENT:
+            return _keep(observed, "the cluster spec changed, but the upgrade strategy is None")
+
+
+def _is_enabled(strategy: ServiceUpgradeStrategy | None, config: Config) -> bool:
+    kind = strategy.type if strategy is not None else None
+    return config.zero_downtime if kind is None else kind in {"NewCluster", INCREMENTAL}
+
+
+def _match(observed: Observed, view: ClusterView) -> Match:
+    return match(view.cluster, observed.service, version=observed.config.version)
+
+
+def _keep(observed: Observed, note: str) -> Decision:
+    return Decision(step=Step.KEEP, names=observed.names, note=note)
+
+
+def _drop(observed: Observed, note: str) -> Decision:
+    return Decision(step=Step.DROP, names=Names(active=observed.names.active), note=note)
+
+
+def _new(observed: Observed, note: str) -> Decision:
+    names = Names(active=observed.names.active, pending=observed.fresh_name)
+    return Decision(step=Step.NEW, names=names, note=note)

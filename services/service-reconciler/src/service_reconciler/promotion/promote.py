@@ -1,0 +1,53 @@
+"""When traffic moves to the pending cluster, and when that cluster becomes the active one.
+
+Traffic follows proof (design rule 8): the applications run on a read that was made after the last config was sent, each
+node with a running replica has a healthy proxy and a ready pod, and the new selector has an endpoint. KubeRay moves on
+"RUNNING" alone. Promotion itself follows from what the Serve Service selects, so a crash in between changes nothing.
+Spec rayservice §7.3, §13.1; acceptance 24-28.
+"""
+
+from common import labels
+from common.api.core import Pod
+from common.ray import serve_status
+from common.ray.serve_status import ServeDetails
+from service_reconciler.observed import ClusterView, Observed
+from service_reconciler.resources import ray_cluster
+
+
+def target(observed: Observed) -> tuple[str, str]:
+    """Return the cluster that the Services should select, empty for "as they are", and why."""
+    pending, active = observed.pending, observed.active
+    if pending is not None:
+        if observed.serving == pending.name:
+            return pending.name, "the pending cluster serves already"
+        why = not_ready(observed, pending)
+        if why is None:
+            return pending.name, "the pending cluster is ready"
+        return (active.name if active is not None else ""), f"the pending cluster waits: {why}"
+    return (active.name, "the active cluster serves") if active is not None else ("", "there is no cluster")
+
+
+def not_ready(observed: Observed, pending: ClusterView) -> str | None:
+    """Return why the pending cluster may not take the traffic yet."""
+    if not ray_cluster.head_is_ready(pending.cluster):
+        return "its head pod is not ready"
+    if pending.given != observed.service.spec.serve_config_v2:
+        return "it does not have the Serve config yet"
+    if pending.serve.details is None:
+        return pending.serve.problem or "its dashboard was not asked yet"
+    details = pending.serve.details
+    if not serve_status.is_running(details):
+        return serve_status.not_serving(details)
+    if observed.active is None:  # nobody is served, so there is nothing to lose
+        return None
+    return serve_status.not_serving(details) or _no_endpoints(details, pending.pods)
+
+
+def _no_endpoints(details: ServeDetails, pods: tuple[Pod, ...]) -> str | None:
+    offered = [pod for pod in pods if pod.metadata.labels.get(labels.SERVE) == "true"]
+    ready = [pod for pod in offered if pod.is_running_and_ready and pod.metadata.deletion_timestamp is None]
+    if not ready:
+        return "none of its pods is ready to be sent requests"
+    serving = serve_status.serving_nodes(details)
+    late = sorted(pod.metadata.name for pod in offered if pod.status.pod_ip in serving and pod not in ready)
+    return f"pod {late[0]} holds replicas and is not ready" if late else None

@@ -1,0 +1,1 @@
+"""The Kubernetes objects that this service owns; one module for each, all pure."""

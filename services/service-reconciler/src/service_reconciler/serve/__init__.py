@@ -1,0 +1,1 @@
+"""How the Serve config reaches a cluster, and when what it deployed counts as serving."""

@@ -1,0 +1,31 @@
+"""How long a RayService may take to become ready for the first time: annotation `ray.io/initializing-timeout`.
+
+Spec rayservice §3.2 (M3), §15; acceptance 5, 83, 84.
+"""
+
+from datetime import timedelta
+
+from common import labels
+from common.errors import InvalidSpec
+from service_reconciler import durations
+
+
+def limit(annotations: dict[str, str]) -> timedelta | None:
+    """Return the time limit, None without one; `InvalidSpec` when it cannot be read."""
+    value = annotations.get(labels.INITIALIZING_TIMEOUT, "")
+    if not value:
+        return None
+    name = f"annotation {labels.INITIALIZING_TIMEOUT}"
+    length = durations.parse(value)
+    if length is not None:
+        if length <= timedelta(0):
+            raise InvalidSpec(f"{name} must be a positive duration, got: {value}")
+        return length
+    try:
+        seconds = int(value)
+    except ValueError:
+        expected = "Expected Go duration format (e.g., '5m', '1h') or positive integer seconds"
+        raise InvalidSpec(f"{name} has invalid format: {value}. {expected}") from None
+    if seconds <= 0:
+        raise InvalidSpec(f"{name} must be a positive integer (seconds), got: {value}")
+    return timedelta(seconds=min(seconds, 10**9))

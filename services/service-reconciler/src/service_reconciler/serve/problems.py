@@ -1,0 +1,140 @@
+"""Why does a cluster not serve? One line for the user, from whatever knows best.
+
+KubeRay leaves these to the operator's log. The texts are made so that they stay the same while the trouble does: no counters,
+no addresses, no alternation between "ErrImagePull" and "ImagePullBackOff". Spec rayservice §17.1, §18 W15.
+"""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from common.api.core import ContainerStatus, Pod
+from common.ray import serve_config
+from common.ray.serve_status import AppState
+from service_reconciler.observed import ClusterView, Observed
+from service_reconciler.reasons import EventReason
+from service_reconciler.resources import ray_cluster, service_ports
+from service_reconciler.resources.serve_service import NO_PORT
+from service_reconciler.serve import submit
+
+LONGEST: Final = 300
+PATIENCE: Final = timedelta(seconds=8)
+"""A pod that cannot be placed for this long is worth a word; the autoscaler may need a moment."""
+UNREACHABLE_AFTER: Final = 3
+_PULL_TROUBLE: Final = {
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "RegistryUnavailable",
+}
+_CONFIG_TROUBLE: Final = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that keeps a cluster from serving what the RayService asks for."""
+
+    reason: EventReason
+    text: str
+
+
+def find(observed: Observed, view: ClusterView | None, *, now: datetime) -> Problem | None:
+    """Return what is wrong first, in the order in which a user would have to mend it."""
+    return _config_problem(observed, view, now=now) or (_cluster_problem(observed, view, now=now) if view else None)
+
+
+def _config_problem(observed: Observed, view: ClusterView | None, *, now: datetime) -> Problem | None:
+    config = observed.service.spec.serve_config_v2
+    if serve_config.is_empty(config):
+        return Problem(
+            reason=EventReason.EMPTY_SERVE_CONFIG, text="spec.serveConfigV2 is empty: no application to serve"
+        )
+    wrong = submit.problem(config)
+    if wrong is not None:
+        return Problem(reason=EventReason.FAILED_TO_UPDATE_APPLICATIONS, text=wrong)
+    refused = view.refused if view is not None else None
+    if refused is None or refused.config != config or refused.retry_at + PATIENCE < now:
+        return None
+    text = f"Ray refused the Serve config: {_short(refused.text)}"
+    return Problem(reason=EventReason.FAILED_TO_UPDATE_APPLICATIONS, text=text)
+
+
+def _cluster_problem(observed: Observed, view: ClusterView, *, now: datetime) -> Problem | None:
+    if view.cluster.spec.suspend:
+        text = f"RayCluster {view.name} is suspended by its queue"
+        return Problem(reason=EventReason.CLUSTER_NOT_RUNNING, text=text)
+    if not service_ports.of_serve(view.cluster.raw_spec) and "serveService" not in observed.service.raw_spec:
+        return Problem(reason=EventReason.NO_SERVE_PORT, text=NO_PORT)
+    return _failure_of(view) or _pod_problem(view, now=now) or _serve_problem(view)
+
+
+def _failure_of(view: ClusterView) -> Problem | None:
+    for condition in view.cluster.status.conditions:
+        if condition.type == "ReplicaFailure" and condition.status == "True":
+            text = f"RayCluster {view.name}: {condition.reason}: {_short(condition.message)}"
+            return Problem(reason=EventReason.CLUSTER_NOT_RUNNING, text=text)
+    return None
+
+
+def _pod_problem(view: ClusterView, *, now: datetime) -> Problem | None:
+    for pod in view.pods:
+        if pod.is_running_and_ready or pod.metadata.deletion_timestamp is not None:
+            continue
+        text = _container_problem(pod) or _placement_problem(pod, now=now)
+        if text is not None:
+            return Problem(reason=EventReason.PODS_NOT_STARTING, text=text)
+    return None
+
+
+def _container_problem(pod: Pod) -> str | None:
+    images = {each.name: each.image for each in pod.spec.containers}
+    for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        text = _waiting_problem(container, images.get(container.name, ""))
+        if text is not None:
+            return f"pod {pod.metadata.name}: {text}"
+    return None
+
+
+def _waiting_problem(container: ContainerStatus, image: str) -> str | None:
+    waiting = container.state.waiting
+    if waiting is None:
+        return None
+    if waiting.reason in _PULL_TROUBLE:
+        return f"the image {image or 'of ' + container.name} cannot be pulled"
+    if waiting.reason in _CONFIG_TROUBLE:
+        return f"container {container.name}: {waiting.reason}: {_short(waiting.message)}"
+    if waiting.reason == "CrashLoopBackOff":
+        return f"container {container.name} keeps ending after its start"
+    return None
+
+
+def _placement_problem(pod: Pod, *, now: datetime) -> str | None:
+    created = pod.metadata.creation_timestamp
+    placed = pod.condition("PodScheduled")
+    if placed is None or placed.status != "False" or created is None or now - created < PATIENCE:
+        return None
+    return f"pod {pod.metadata.name} cannot be placed on a node: {_short(placed.message)}"
+
+
+def _serve_problem(view: ClusterView) -> Problem | None:
+    if not ray_cluster.head_is_ready(view.cluster):
+        return None
+    if view.serve.details is None:
+        if view.serve.failures < UNREACHABLE_AFTER:
+            return None
+        return Problem(reason=EventReason.DASHBOARD_UNREACHABLE, text=_short(view.serve.problem))
+    for name, app in sorted(view.serve.details.named().items()):
+        if app.status in {AppState.DEPLOY_FAILED, AppState.UNHEALTHY}:
+            text = f"application {name} is {app.status}: {_short(app.message)}"
+            return Problem(reason=EventReason.APPLICATION_NOT_RUNNING, text=text)
+    return None
+
+
+def _short(text: str) -> str:
+    """Keep of a long text what tells most: the first line and, of a traceback, the last."""
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    if not lines:
+        return "no reason given"
+    told = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
+    return told if len(told) <= LONGEST else told[: LONGEST // 2] + " … " + told[-LONGEST // 2 :]

@@ -1,0 +1,70 @@
+"""Which writes make both Services of a RayService select a cluster (spec rayservice §10.3).
+
+The head Service goes first. A Service that selects the right cluster is left alone, whatever else users changed in it; one
+that belongs to another owner is refused (acceptance 92).
+"""
+
+import msgspec
+
+from common.api.core import Service
+from common.errors import InvalidSpec
+from common.kube.client import Body
+from common.kube.resources import SERVICE
+from service_reconciler import announcements
+from service_reconciler.actions import Action, Change, Create
+from service_reconciler.observed import ClusterView, Observed
+from service_reconciler.reasons import EventReason
+from service_reconciler.resources import head_service, serve_service
+from service_reconciler.serve.problems import Problem
+
+
+class Switch(msgspec.Struct, frozen=True, kw_only=True):
+    """The writes, or why there are none."""
+
+    actions: tuple[Action, ...] = ()
+    problem: Problem | None = None
+
+
+def point_at(observed: Observed, view: ClusterView) -> Switch:
+    """Return what makes both Services select a cluster."""
+    config = view.cluster.raw_spec
+    try:
+        serve = serve_service.build(observed.service, view.name, config=config)
+    except InvalidSpec as problem:
+        return Switch(problem=Problem(reason=EventReason.NO_SERVE_PORT, text=str(problem)))
+    head = head_service.build(
+        observed.service, view.name, config=config, has_cluster_ip=observed.config.head_service_has_cluster_ip
+    )
+    pairs = ((observed.head_service, head), (observed.serve_service, serve))
+    for have, _ in pairs:
+        if have is not None and (other := _other_owner(have, observed)) is not None:
+            text = f"Service {have.metadata.name} belongs to {other}; choose another name or delete it"
+            return Switch(problem=Problem(reason=EventReason.SERVICE_NOT_OWNED, text=text))
+    writes = (_write(have, want, view.name) for have, want in pairs)
+    return Switch(actions=tuple(write for write in writes if write is not None))
+
+
+def _write(have: Service | None, want: Body, cluster: str) -> Action | None:
+    where = f"{want['metadata']['namespace']}/{want['metadata']['name']}"
+    if have is None:
+        return Create(resource=SERVICE, body=want, told=announcements.service_created(where))
+    if serve_service.drift(have, cluster) is None:
+        return None
+    told = announcements.service_updated(where)
+    return Change(resource=SERVICE, name=have.metadata.name, patch=_patch(have, want), told=told)
+
+
+def _patch(have: Service, want: Body) -> Body:
+    """Replace the spec but for the cluster IP, which cannot change; metadata stays the user's."""
+    foreign = dict.fromkeys(set(have.spec.selector) - set(want["spec"]["selector"]))
+    spec = {key: value for key, value in want["spec"].items() if key != "clusterIP"}
+    return {
+        "metadata": {"resourceVersion": have.metadata.resource_version},
+        "spec": {**spec, "selector": {**foreign, **want["spec"]["selector"]}},
+    }
+
+
+def _other_owner(have: Service, observed: Observed) -> str | None:
+    uid = observed.service.metadata.uid
+    owners = [each for each in have.metadata.owner_references if each.controller]
+    return next((f"{each.kind} {each.name}" for each in owners if each.uid != uid), None)

@@ -1,0 +1,268 @@
+"""A small world around the service-reconciler: an API server, RayClusters that come up, Serve that deploys, a clock.
+
+`World.run` lets time pass: clusters and Serve move on, the reconciler looks when a change or its own timer says so. A
+`Killed` raised at any write ends the process; `restart` begins a new one that remembers nothing.
+"""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from common import errors, labels
+from common.api.opaque import Json
+from common.kube.client import Body
+from common.kube.resources import ENDPOINT_SLICE, POD, RAY_CLUSTER, RAY_SERVICE, SERVICE
+from common.runtime.controller import Key
+from service_reconciler.config import Config
+from service_reconciler.validation import ClusterRules, no_cluster_rules
+from service_reconciler.wiring import KINDS, App, assemble
+from support.builders.ray_service import NAME, NAMESPACE, a_ray_service
+from support.fakes.clock import FakeClock
+from support.fakes.kube import FakeKube, Request
+from support.fakes.serve import FakeServe
+
+KEY = Key(NAMESPACE, NAME)
+TICK = 0.25
+_CONFIG = Config()
+
+
+class Killed(BaseException):
+    """The process ends here, at once."""
+
+
+class World:
+    """One RayService and all around it."""
+
+    def __init__(self, *, config: Config = _CONFIG, rules: ClusterRules = no_cluster_rules) -> None:
+        self.clock = FakeClock()
+        self.kube = FakeKube(now=self.clock.now)
+        self.serve = FakeServe(self.clock)
+        self.config = config
+        self.rules = rules
+        self.start_seconds = 1.0
+        """How long a cluster takes until its head is ready."""
+        self.holds_pods = False
+        """With it no new cluster gets a ready head."""
+        self.trace: list[str] = []
+        self.app: App
+        self._began = self.clock.now()
+        self._next: datetime | None = None
+        self._born: dict[str, datetime] = {}
+        self.kube.on_change.append(self._changed)
+        self.restart()
+
+    # --- the process ---------------------------------------------------------------------------------------------------
+
+    def restart(self) -> None:
+        """Begin a new process: it knows what the API server has and remembers nothing."""
+        self.app = assemble(self.kube, self.serve, self.config, clock=self.clock, instance="test", rules=self.rules)
+        for (kind, _, _), body in self.kube.objects.items():
+            self._put(kind, body)
+        self._next = self.clock.now()
+
+    async def look(self) -> None:
+        """Look at the RayService until nothing is due now."""
+        for _ in range(50):
+            if self._next is None or self._next > self.clock.now():
+                return
+            self._next = None
+            now = self.clock.now()
+            try:
+                again = await self.app.reconciler(KEY, now=now)
+            except (errors.Conflict, errors.NotFound):
+                again = now
+            except errors.RaybusError:
+                again = now + timedelta(seconds=1)
+            if again is not None:
+                self._next = again if self._next is None else min(again, self._next)
+        msg = f"the reconciler does not come to rest: {self.trace[-8:]}"
+        raise AssertionError(msg)
+
+    async def run(self, seconds: float) -> None:
+        """Let time pass."""
+        for _ in range(round(seconds / TICK)):
+            self._clusters_move_on()
+            await self.look()
+            self._endpoints_follow()
+            await self.look()
+            self.clock.advance(TICK)
+
+    async def until(self, holds: Any, *, seconds: float = 60.0) -> None:
+        """Let time pass until something holds."""
+        for _ in range(round(seconds / TICK)):
+            if holds():
+                return
+            await self.run(TICK)
+        msg = f"it does not hold after {seconds} s; status: {self.status}"
+        raise AssertionError(msg)
+
+    # --- what a user does and sees -------------------------------------------------------------------------------------
+
+    def apply(self, **fields: Any) -> None:
+        """Apply a RayService; keywords are those of the builder."""
+        body = a_ray_service(**fields)
+        old = self.kube.objects.get((RAY_SERVICE.kind, NAMESPACE, NAME))
+        if old is not None:
+            body = {
+                **old,
+                "spec": body["spec"],
+                "metadata": {**old["metadata"], "annotations": body["metadata"]["annotations"]},
+            }
+        self.kube.put(RAY_SERVICE, body)
+
+    @property
+    def service(self) -> Body:
+        return self.kube.objects[(RAY_SERVICE.kind, NAMESPACE, NAME)]
+
+    @property
+    def status(self) -> Json:
+        return self.service.get("status", {})
+
+    @property
+    def active(self) -> str:
+        return self.status.get("activeServiceStatus", {}).get("rayClusterName", "")
+
+    @property
+    def pending(self) -> str:
+        return self.status.get("pendingServiceStatus", {}).get("rayClusterName", "")
+
+    def condition(self, kind: str) -> tuple[str, str]:
+        """Return status and reason of a condition."""
+        found = next((each for each in self.status.get("conditions", []) if each["type"] == kind), None)
+        return ("", "") if found is None else (found["status"], found["reason"])
+
+    def message(self, kind: str) -> str:
+        """Return the message of a condition."""
+        return next(each["message"] for each in self.status["conditions"] if each["type"] == kind)
+
+    @property
+    def clusters(self) -> list[str]:
+        return [each["metadata"]["name"] for each in self.kube.all(RAY_CLUSTER)]
+
+    def selected(self, service: str = f"{NAME}-serve-svc") -> str:
+        """Return the cluster that a Service selects."""
+        found = self.kube.objects.get((SERVICE.kind, NAMESPACE, service))
+        return found["spec"]["selector"][labels.CLUSTER] if found else ""
+
+    def is_ready(self) -> bool:
+        return self.condition("Ready")[0] == "True"
+
+    def is_settled(self) -> bool:
+        """Tell whether the service serves, with one cluster."""
+        return self.is_ready() and bool(self.active) and not self.pending
+
+    def reasons(self) -> list[str]:
+        """Return the reasons of all events, in order."""
+        return [reason for _, reason, _ in self.kube.events()]
+
+    # --- the others ------------------------------------------------------------------------------------------------------
+
+    def _clusters_move_on(self) -> None:
+        for cluster in self.kube.all(RAY_CLUSTER):
+            name = cluster["metadata"]["name"]
+            born = self._born.setdefault(cluster["metadata"]["uid"], self.clock.now())
+            if (POD.kind, NAMESPACE, f"{name}-head") not in self.kube.objects:
+                self._create_parts(cluster)
+            age = (self.clock.now() - born).total_seconds()
+            if age >= self.start_seconds and not self.holds_pods and not cluster.get("status", {}).get("conditions"):
+                self._become_ready(name)
+
+    def _create_parts(self, cluster: Body) -> None:
+        meta = cluster["metadata"]
+        owner = [
+            {
+                "apiVersion": "ray.io/v1",
+                "kind": "RayCluster",
+                "name": meta["name"],
+                "uid": meta["uid"],
+                "controller": True,
+            }
+        ]
+        name = meta["name"]
+        self.kube.put(
+            SERVICE,
+            {
+                "metadata": {"name": f"{name}-head-svc", "labels": {labels.CLUSTER: name}, "ownerReferences": owner},
+                "spec": {"selector": {labels.CLUSTER: name}, "ports": [{"name": "dashboard", "port": 8265}]},
+            },
+        )
+        for role, serve in (("head", "false"), ("worker", "true")):
+            marks = {labels.CLUSTER: name, labels.NODE_TYPE: role, labels.SERVE: serve}
+            pod = {
+                "metadata": {"name": f"{name}-{role}", "labels": marks, "ownerReferences": owner},
+                "spec": {"containers": [{"name": "ray", "image": "rayproject/ray:2.52.0"}]},
+            }
+            self.kube.put(POD, pod)
+        self.serve.head(f"{name}-head-svc").nodes = [f"ip-{name}-worker"]
+
+    def _become_ready(self, name: str) -> None:
+        now = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        for role in ("head", "worker"):
+            status = {
+                "phase": "Running",
+                "podIP": f"ip-{name}-{role}",
+                "conditions": [{"type": "Ready", "status": "True"}],
+            }
+            self.kube.set_status(POD, NAMESPACE, f"{name}-{role}", status)
+        ready = {
+            "type": "HeadPodReady",
+            "status": "True",
+            "reason": "HeadPodRunningAndReady",
+            "message": "",
+            "lastTransitionTime": now,
+        }
+        self.kube.set_status(RAY_CLUSTER, NAMESPACE, name, {"state": "ready", "conditions": [ready]})
+
+    def _endpoints_follow(self) -> None:
+        for service in self.kube.all(SERVICE):
+            selector = service["spec"]["selector"]
+            if labels.SERVE not in selector:
+                continue
+            name = service["metadata"]["name"]
+            endpoints = [
+                {"conditions": {"ready": True}, "targetRef": {"kind": "Pod", "uid": pod["metadata"]["uid"]}}
+                for pod in self.kube.all(POD)
+                if all(pod["metadata"]["labels"].get(key) == value for key, value in selector.items())
+                and pod.get("status", {}).get("phase") == "Running"
+            ]
+            body = {
+                "metadata": {"name": f"{name}-1", "labels": {labels.SERVICE_NAME: name}},
+                "endpoints": endpoints,
+            }
+            self.kube.put(ENDPOINT_SLICE, body)
+
+    # --- inside ------------------------------------------------------------------------------------------------------------
+
+    def _changed(self, kind: str, body: Body, is_gone: bool) -> None:
+        if kind not in KINDS:
+            return
+        meta = body["metadata"]
+        if is_gone:
+            version = int(meta["resourceVersion"])
+            self.app.cache.remove(KINDS[kind], meta["namespace"], meta["name"], version=version)
+        else:
+            self._put(kind, body)
+        self._next = self.clock.now()
+
+    def _put(self, kind: str, body: Body) -> None:
+        if kind in KINDS:
+            self.app.cache.put(msgspec.json.decode(msgspec.json.encode(body), type=KINDS[kind]))
+
+
+def story(world: World) -> str:
+    """Return what the process wrote, without the parts of names that chance made."""
+    lines = [str(each) for each in world.kube.requests if _is_told(each)]
+    text = "\n".join(lines)
+    for number, name in enumerate(dict.fromkeys(_cluster_names(world)), start=1):
+        text = text.replace(name, f"{NAME}-{number}")
+    return text + "\n"
+
+
+def _is_told(request: Request) -> bool:
+    return request.verb not in {"get", "list"}
+
+
+def _cluster_names(world: World) -> list[str]:
+    created = [each for each in world.kube.requests if each.verb == "create" and each.kind == RAY_CLUSTER.kind]
+    return [each.name for each in created]

@@ -1,0 +1,175 @@
+"""Ray Serve as its REST API shows it, with a clock: a config takes time to deploy, a head may be slow, sick or silent.
+
+`FakeServe` implements `common.ray.dashboard.Dashboard` in memory; `http_app` offers the same heads over HTTP, so that the
+contract tests hold the real adapter against it. What it models was measured on Ray 2.60: DEPLOYING from the first GET after
+a PUT, replicas and proxies by node, `target_capacity` at once, 400 for a body that breaks the schema.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+from aiohttp import web
+
+from common import errors
+from common.api.opaque import Json
+from common.ray.dashboard import Head, ProxyPod
+from common.ray.serve_status import ServeDetails
+from common.runtime.clock import Clock
+
+MISSING = "missing"
+"""An import path that starts like this does not exist."""
+
+
+class FakeHead:
+    """One cluster's Serve controller."""
+
+    def __init__(self, clock: Clock, *, deploy_seconds: float = 2.0) -> None:
+        self._clock = clock
+        self.deploy_seconds = deploy_seconds
+        self.behaviour = "ok"
+        """ok, 500 (every call fails), silent (no call is answered)."""
+        self.nodes = ["10.0.0.1"]
+        """Where replicas run."""
+        self.puts: list[Json] = []
+        self.gets = 0
+        self.proxy_is_healthy = True
+        self._put_at = 0.0
+        self._forgotten = False
+
+    def restart(self) -> None:
+        """Forget all, as a head without GCS fault tolerance does."""
+        self._forgotten = True
+
+    def deploy(self, config: Json) -> None:
+        """Take a config, or refuse it as Serve's schema would."""
+        apps = config.get("applications")
+        if not isinstance(apps, list) or not all("import_path" in app for app in cast("list[Json]", apps)):
+            raise errors.Rejected(
+                "400 Bad Request: 1 validation error for ServeDeploySchema: applications: field required"
+            )
+        self.puts.append(config)
+        self._forgotten = False
+        self._put_at = self._clock.monotonic()
+
+    def details(self) -> Json:
+        """Answer a GET."""
+        self.gets += 1
+        if not self.puts or self._forgotten:
+            return {"applications": {}, "target_capacity": None, "proxies": {}}
+        config = self.puts[-1]
+        done = self._clock.monotonic() - self._put_at >= self.deploy_seconds
+        capacity = config.get("target_capacity")
+        return {
+            "applications": {app.get("name", ""): self._app(app, done, capacity) for app in config["applications"]},
+            "target_capacity": capacity,
+            "proxy_location": "EveryNode",
+            "proxies": {f"node-{ip}": {"status": "HEALTHY", "node_ip": ip} for ip in self.nodes},
+        }
+
+    def _app(self, app: Json, done: bool, capacity: float | None) -> Json:
+        if app["import_path"].startswith(MISSING) and done:
+            name = app["import_path"].split(":")[0]
+            message = f"Deploying app failed:\nTraceback\nModuleNotFoundError: No module named '{name}'"
+            return {"status": "DEPLOY_FAILED", "message": message, "deployments": {}}
+        target = _scaled(2, capacity)
+        running = target if done else 0
+        replicas: list[Any] = [
+            {"state": "RUNNING", "node_id": f"node-{ip}", "node_ip": ip}
+            for ip in (self.nodes[index % len(self.nodes)] for index in range(running))
+        ]
+        status = "HEALTHY" if done else "UPDATING"
+        deployment = {"status": status, "message": "", "target_num_replicas": target, "replicas": replicas}
+        return {
+            "status": "RUNNING" if done else "DEPLOYING",
+            "message": "",
+            "deployments": {"Model": deployment},
+        }
+
+
+class FakeServe:
+    """The heads of all clusters, by the name of their head Service."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.heads: dict[str, FakeHead] = {}
+        self.on_put: list[Callable[[str], None]] = []
+        """Called with the head Service's name before and after each PUT."""
+
+    def head(self, service: str) -> FakeHead:
+        """Return a cluster's head, made when first asked for."""
+        return self.heads.setdefault(service, FakeHead(self._clock))
+
+    async def read(self, head: Head) -> ServeDetails:
+        fake = self._reachable(head.service)
+        return msgspec.convert(fake.details(), ServeDetails)
+
+    async def deploy(self, head: Head, config: Json) -> None:
+        fake = self._reachable(head.service)
+        for told in self.on_put:
+            told(f"put {head.service}")
+        fake.deploy(config)
+        for told in self.on_put:
+            told(f"after put {head.service}")
+
+    async def is_proxy_healthy(self, pod: ProxyPod) -> bool:
+        cluster = pod.name.rpartition("-head")[0]
+        return self.head(f"{cluster}-head-svc").proxy_is_healthy
+
+    def _reachable(self, service: str) -> FakeHead:
+        fake = self.head(service)
+        match fake.behaviour:
+            case "500":
+                raise errors.Unavailable(f"the dashboard at {service}:8265 answered 500 Internal Server Error: boom")
+            case "silent":
+                raise errors.Unavailable(f"{service} does not answer within 2 s")
+            case _:
+                return fake
+
+
+def http_app(serve: FakeServe) -> web.Application:
+    """Offer all heads over HTTP; the Host header says which one is meant."""
+
+    async def get(request: web.Request) -> web.Response:
+        head = await _awake(serve, request)
+        return _failed() if head.behaviour == "500" else web.json_response(head.details())
+
+    async def put(request: web.Request) -> web.Response:
+        head = await _awake(serve, request)
+        if head.behaviour == "500":
+            return _failed()
+        try:
+            head.deploy(await request.json())
+        except errors.Rejected as problem:
+            return web.Response(status=400, text=str(problem))
+        return web.json_response({})
+
+    async def health(_request: web.Request) -> web.Response:
+        healthy = all(head.proxy_is_healthy for head in serve.heads.values())
+        return web.Response(status=200 if healthy else 500, text="success" if healthy else "unhealthy")
+
+    app = web.Application()
+    app.router.add_get("/api/serve/applications/", get)
+    app.router.add_put("/api/serve/applications/", put)
+    app.router.add_get("/-/healthz", health)
+    return app
+
+
+async def _awake(serve: FakeServe, request: web.Request) -> FakeHead:
+    """Return the head that is meant; a silent one lets the caller wait for ever."""
+    head = serve.head(request.host.partition(":")[0].partition(".")[0])
+    if head.behaviour == "silent":
+        await asyncio.Event().wait()
+    return head
+
+
+def _failed() -> web.Response:
+    return web.Response(status=500, text="boom")
+
+
+def _scaled(count: int, capacity: float | None) -> int:
+    if capacity is None:
+        return count
+    return 0 if capacity == 0 else max(1, math.floor(count * capacity / 100 + 0.5))

@@ -1,0 +1,57 @@
+"""A bare control plane, into which the CRDs are applied as a user applies them."""
+
+import subprocess
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from common.api.opaque import Json
+from localcluster import binaries
+from localcluster.control_plane import ControlPlane
+from localcluster.progress import Progress
+from localcluster.settings import Settings
+
+CRDS = Path(__file__).parents[3] / "deploy" / "crds"
+
+
+class Kubectl(msgspec.Struct, frozen=True, kw_only=True):
+    """The real kubectl as cluster-admin."""
+
+    program: Path
+    kubeconfig: Path
+
+    def run(self, *arguments: str, obj: Json | None = None) -> subprocess.CompletedProcess[str]:
+        """Run a command, with an object on standard input."""
+        argv = [str(self.program), f"--kubeconfig={self.kubeconfig}", *arguments]
+        text = "" if obj is None else msgspec.json.encode(obj).decode()
+        return subprocess.run(argv, input=text, capture_output=True, text=True, check=False, timeout=60)
+
+    def ok(self, *arguments: str, obj: Json | None = None) -> str:
+        """Run a command that must succeed; return what it prints."""
+        done = self.run(*arguments, obj=obj)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def stored(self, kind: str, name: str) -> Json:
+        """Return an object as the API server holds it."""
+        return msgspec.json.decode(self.ok("get", kind, name, "-o", "json"))
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def bare(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kubectl]:
+    """Run a control plane without our CRDs."""
+    programs = await binaries.obtain(["kubectl"], Settings.from_environment(), Progress.to_stderr())
+    async with ControlPlane.started(tmp_path_factory.mktemp("crds")) as running:
+        yield Kubectl(program=programs.path("kubectl"), kubeconfig=running.kubeconfig)
+
+
+@pytest.fixture(scope="session")
+def kubectl(bare: Kubectl) -> Kubectl:
+    """Apply the CRDs client-side and wait until they are served."""
+    bare.ok("apply", "-f", str(CRDS))
+    names: Sequence[str] = ("crd/rayclusters.ray.io", "crd/rayservices.ray.io")
+    bare.ok("wait", "--for=condition=Established", "--timeout=20s", *names)
+    return bare

@@ -74,7 +74,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     payload: bytes
 
 
-class Undecodable(ValueError):  # noqa: N818  (what it says about a message, as in the metric of that name)
+class Undecodable(ValueError):
     """A message on the wire is not one of ours; the text says why."""
 
 

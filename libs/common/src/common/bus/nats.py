@@ -185,7 +185,8 @@ class Bus:
         self._settings = settings
         self._session: Session | None = None
         self._arrived = asyncio.Event()
-        self._problem: str | None = "not yet connected to NATS"
+        self._problem: str | None = f"not yet connected to NATS at {settings.nats_url}"
+        self._last_error = ""
 
     @property
     def problem(self) -> str | None:
@@ -208,6 +209,7 @@ class Bus:
             try:
                 self._began(session)
                 await closed.wait()
+                self._note(self._last_error or "the connection was lost")
             finally:
                 self._ended(session)
                 await session.client.close()
@@ -318,7 +320,6 @@ class Bus:
         session.end("the connection to NATS was lost")
         self._session = None
         metrics.BUS_CONNECTED.set(0)
-        self._note(self._last_error or "the connection was lost")
 
     def _note(self, reason: str) -> None:
         problem = f"NATS at {self._settings.nats_url} is not reachable: {reason}"

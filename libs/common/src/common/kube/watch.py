@@ -275,6 +275,7 @@ class Watch:
             log.info("an optional kind is left out", watch=str(self.target), why=why)
         if missing:
             self._sink.listed(set(), "")
+        self.problem = None
         self._heard()
         self.known.set()
         self.is_served = False

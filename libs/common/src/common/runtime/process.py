@@ -4,6 +4,7 @@ Exit codes: 0 after SIGTERM or SIGINT, 1 when the service failed, 2 when a setti
 """
 
 import asyncio
+import errno
 import os
 import signal
 import sys
@@ -40,7 +41,7 @@ def run(service: str, main: Main) -> int:
         sys.stderr.write(f"{service}: {problem}\n")
         return MISCONFIGURED
     except BaseExceptionGroup as problems:
-        wrong = problems.subgroup(errors.InvalidSpec)
+        wrong = problems.subgroup(_is_misconfigured)
         if wrong is not None:
             sys.stderr.write(f"{service}: {_first(wrong)}\n")
             return MISCONFIGURED
@@ -73,6 +74,13 @@ async def _until_told(main: Main, settings: Settings) -> None:
         if not told.is_set():
             raise
         log.info("stopped")
+
+
+def _is_misconfigured(problem: BaseException) -> bool:
+    """Tell a wrong setting from a failure; a port in use is one: the text of the error names it."""
+    return isinstance(problem, errors.InvalidSpec) or (
+        isinstance(problem, OSError) and problem.errno in {errno.EADDRINUSE, errno.EACCES}
+    )
 
 
 def _give_up() -> None:

@@ -1,0 +1,121 @@
+"""Keys and certificates of the NATS server and its users; what exists is kept.
+
+A user is an Ed25519 key in NATS' own text form (NKEY): base32 of a prefix, the key and a checksum.
+"""
+
+import base64
+import binascii
+import ipaddress
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+SEED_PREFIX: Final = 18 << 3
+USER_PREFIX: Final = 20 << 3
+CLOCK_SKEW: Final = timedelta(hours=1)
+LIFETIME: Final = timedelta(days=3650)
+"""Inside one cluster, between our own pods; to renew, delete the Secret of the server and run the command again."""
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """A certificate and its private key, PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+def new_seed() -> str:
+    """Return the secret of a new user."""
+    private = Ed25519PrivateKey.generate().private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
+    return _text(bytes([SEED_PREFIX | USER_PREFIX >> 5, (USER_PREFIX & 31) << 3]) + private)
+
+
+def public_key(seed: str) -> str:
+    """Return the public name of a user; raise `ValueError` for what is no seed."""
+    padded = seed.strip() + "=" * (-len(seed.strip()) % 8)
+    raw = base64.b32decode(padded)
+    if len(raw) != 36 or binascii.crc_hqx(raw[:-2], 0) != int.from_bytes(raw[-2:], "little"):
+        raise ValueError("this is no NKEY seed")
+    public = Ed25519PrivateKey.from_private_bytes(raw[2:34]).public_key()
+    return _text(bytes([USER_PREFIX]) + public.public_bytes(Encoding.Raw, PublicFormat.Raw))
+
+
+def new_authority(*, now: datetime) -> Pair:
+    """Return a new certificate authority."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "raybus NATS authority")])
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    certificate = (
+        _builder(name, name, key.public_key(), now=now)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return Pair(certificate.public_bytes(Encoding.PEM), _pem(key))
+
+
+def new_server(authority: Pair, *, names: Sequence[str], now: datetime) -> Pair:
+    """Return a server certificate for some host names and addresses."""
+    issuer = x509.load_pem_x509_certificate(authority.certificate)
+    signer = serialization.load_pem_private_key(authority.key, password=None)
+    if not isinstance(signer, ec.EllipticCurvePrivateKey):
+        raise TypeError("the authority's key is of another kind than we write")
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nats")])
+    certificate = (
+        _builder(subject, issuer.subject, key.public_key(), now=now)
+        .add_extension(x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+        .sign(signer, hashes.SHA256())
+    )
+    return Pair(certificate.public_bytes(Encoding.PEM), _pem(key))
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, now: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + LIFETIME)
+    )
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _text(payload: bytes) -> str:
+    checked = payload + binascii.crc_hqx(payload, 0).to_bytes(2, "little")
+    return base64.b32encode(checked).decode().rstrip("=")

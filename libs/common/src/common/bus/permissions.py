@@ -1,0 +1,102 @@
+"""Who may say and hear what on NATS: pure, one row per user, least rights.
+
+What the rows rest on. A filter is enforced only where it stands in the subject of the request that creates a consumer.
+Every user has an inbox of its own, or one could read another's answers. A push consumer delivers wherever its creator
+says, unchecked: so whoever is not one of our services lives in an account of its own, with a mirror of the events.
+"""
+
+from typing import Final
+
+import msgspec
+
+from common.bus import subjects
+from common.bus.streams import MIRROR_API, MIRROR_DELIVER
+
+API: Final = "$JS.API"
+RAY: Final = "RAY"
+OUTSIDE: Final = "OUTSIDE"
+STATE: Final = subjects.STATE_STREAM
+EVENTS: Final = subjects.EVENTS_STREAM
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """One user: its account, and the subjects that it may publish to and subscribe to."""
+
+    name: str
+    account: str
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+
+
+READ_STATE: Final = (
+    f"{API}.CONSUMER.CREATE.{STATE}.*.{subjects.ALL_STATE}",
+    f"$JS.FC.{STATE}.>",
+)
+PUBLISH_EVENTS: Final = (subjects.ALL_EVENTS,)
+
+
+def _service(name: str, *publish: str) -> User:
+    return User(name=name, account=RAY, publish=publish, subscribe=(f"_INBOX_{name}.>",))
+
+
+USERS: Final = (
+    _service(
+        "watcher",
+        subjects.ALL_STATE,
+        f"{API}.STREAM.INFO.{STATE}",
+        f"{API}.DIRECT.GET.{STATE}.>",
+        *READ_STATE,
+    ),
+    _service("cluster-reconciler", *READ_STATE),
+    _service("service-reconciler", *READ_STATE, *PUBLISH_EVENTS),
+    _service("traffic-manager", *READ_STATE, *PUBLISH_EVENTS),
+    _service(
+        "provisioner",
+        f"{API}.STREAM.INFO.{STATE}",
+        f"{API}.STREAM.CREATE.{STATE}",
+        f"{API}.STREAM.INFO.{EVENTS}",
+        f"{API}.STREAM.CREATE.{EVENTS}",
+    ),
+    User(
+        name="provisioner-outside",
+        account=OUTSIDE,
+        publish=(f"{API}.STREAM.INFO.{EVENTS}", f"{API}.STREAM.CREATE.{EVENTS}"),
+        subscribe=("_INBOX_provisioner-outside.>",),
+    ),
+    User(
+        name="subscriber",
+        account=OUTSIDE,
+        publish=(
+            f"{API}.INFO",
+            f"{API}.STREAM.INFO.{EVENTS}",
+            f"{API}.STREAM.NAMES",
+            f"{API}.STREAM.LIST",
+            f"{API}.STREAM.MSG.GET.{EVENTS}",
+            f"{API}.DIRECT.GET.{EVENTS}",
+            f"{API}.DIRECT.GET.{EVENTS}.>",
+            f"{API}.CONSUMER.CREATE.{EVENTS}",
+            f"{API}.CONSUMER.CREATE.{EVENTS}.>",
+            f"{API}.CONSUMER.MSG.NEXT.{EVENTS}.*",
+            f"{API}.CONSUMER.INFO.{EVENTS}.*",
+            f"{API}.CONSUMER.DELETE.{EVENTS}.*",
+            f"$JS.ACK.{EVENTS}.>",
+            f"$JS.FC.{EVENTS}.>",
+        ),
+        subscribe=("_INBOX.>", "_INBOX_subscriber.>", subjects.ALL_EVENTS),
+    ),
+)
+SERVICES: Final = ("watcher", "cluster-reconciler", "service-reconciler", "traffic-manager")
+
+EXPORTS: Final = (
+    f'{{service: "{API}.CONSUMER.CREATE.{EVENTS}", response_type: stream, accounts: [{OUTSIDE}]}}',
+    f'{{stream: "{MIRROR_DELIVER}.>", accounts: [{OUTSIDE}]}}',
+    f'{{service: "$JS.FC.{EVENTS}.>", accounts: [{OUTSIDE}]}}',
+    f'{{stream: "{subjects.ALL_EVENTS}", accounts: [{OUTSIDE}]}}',
+)
+"""What the services' account lets cross the border: the events, and what a mirror of them needs."""
+IMPORTS: Final = (
+    f'{{service: {{account: {RAY}, subject: "{API}.CONSUMER.CREATE.{EVENTS}"}}, to: "{MIRROR_API}.CONSUMER.CREATE.{EVENTS}"}}',
+    f'{{stream: {{account: {RAY}, subject: "{MIRROR_DELIVER}.>"}}}}',
+    f'{{service: {{account: {RAY}, subject: "$JS.FC.{EVENTS}.>"}}}}',
+    f'{{stream: {{account: {RAY}, subject: "{subjects.ALL_EVENTS}"}}}}',
+)

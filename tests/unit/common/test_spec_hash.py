@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from common import spec_hash
-from common.api import go_json, ray_types
+from common.api import go_json
 from common.api.opaque import Json
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "spec_hash"
@@ -93,7 +93,14 @@ def test_hashing_leaves_the_spec_as_it_is() -> None:
     assert msgspec.json.encode(spec) == text
 
 
-def test_data_that_does_not_fit_its_type_is_named() -> None:
-    spec = {"headGroupSpec": {"template": {"spec": {"hostNetwork": "yes"}}}}
-    with pytest.raises(go_json.TypeMismatchError, match=r"PodSpec.hostNetwork: expected true or false, got 'yes'"):
-        go_json.encode(ray_types.CLUSTER_SPEC, spec)
+@pytest.mark.parametrize(
+    ("pod", "fault"),
+    [
+        pytest.param({"hostNetwork": "yes"}, "hostNetwork: expected true or false, got 'yes'", id="type"),
+        pytest.param({"overhead": {"cpu": "1x"}}, "overhead: '1x' is not a quantity", id="quantity"),
+        pytest.param({"containers": {}}, "containers: expected a list of core/v1.Container, got {}", id="list"),
+    ],
+)
+def test_data_that_does_not_fit_its_type_is_named_by_its_path(pod: Json, fault: str) -> None:
+    with pytest.raises(go_json.TypeMismatchError, match=f"headGroupSpec.template.spec.{fault}"):
+        spec_hash.cluster_spec_hash({"headGroupSpec": {"template": {"spec": pod}}})

@@ -21,7 +21,16 @@ _Object: TypeAlias = dict[str, object]
 
 
 class TypeMismatchError(ValueError):
-    """The data does not fit the type: no API server would have accepted it."""
+    """The data does not fit the type: no API server would have accepted it. The text names the field."""
+
+    def __init__(self, reason: str, *, path: str = "") -> None:
+        super().__init__(f"{path}: {reason}" if path else reason)
+        self.reason = reason
+        self.path = path
+
+    def under(self, field: str) -> "TypeMismatchError":
+        """Return the same fault as seen from the object that holds the field."""
+        return TypeMismatchError(self.reason, path=f"{field}.{self.path}" if self.path else field)
 
 
 _ESCAPED: Final = re.compile(r'["\\<>&\x00-\x1f\u2028\u2029\ud800-\udfff]')
@@ -74,18 +83,19 @@ def _struct_writer(name: str) -> Writer:
         for field in fields:
             entry = data.get(field.name)
             if field.keep or not _is_empty(field.type, entry):
-                parts.append(f'"{field.name}":{_written(name, field, entry)}')
+                parts.append(f'"{field.name}":{_written(field, entry)}')
         return "{" + ",".join(parts) + "}"
 
     return write
 
 
-def _written(owner: str, field: GoField, entry: object) -> str:
+def _written(field: GoField, entry: object) -> str:
     try:
         return _writer(field.type)(entry)
+    except TypeMismatchError as error:
+        raise error.under(field.name) from None
     except ValueError as error:
-        reason = f"{owner.rpartition('.')[2]}.{field.name}: {error}" if "." not in str(error)[:1] else str(error)
-        raise TypeMismatchError(reason) from error
+        raise TypeMismatchError(str(error), path=field.name) from error
 
 
 def _flattened(name: str) -> list[GoField]:

@@ -1,0 +1,89 @@
+"""The way in to the dashboard (spec raycluster §12.4, §12.5; acceptance case 110)."""
+
+import pytest
+
+from cluster_reconciler.resources import ingress, owner, route
+from common.api.opaque import Json
+from support.builders.ray_cluster import a_container, a_head, a_ray_cluster, a_template
+
+LABELS = {
+    "ray.io/cluster": "c",
+    "ray.io/identifier": "c-head",
+    "app.kubernetes.io/name": "kuberay",
+    "app.kubernetes.io/created-by": "kuberay-operator",
+}
+
+
+def test_case_110_ingress() -> None:
+    cluster = a_ray_cluster(
+        head=a_head(enable_ingress=True), annotations={"kubernetes.io/ingress.class": "nginx", "note": "x"}
+    )
+    backend = {"service": {"name": "c-head-svc", "port": {"number": 8265}}}
+    assert ingress.is_needed(cluster)
+    assert ingress.build(cluster) == {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "Ingress",
+        "metadata": {
+            "name": "c-head-ingress",
+            "namespace": "ns",
+            "labels": LABELS,
+            "annotations": {"note": "x"},
+            "ownerReferences": [owner.reference(cluster)],
+        },
+        "spec": {
+            "ingressClassName": "nginx",
+            "rules": [{"http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}}],
+        },
+    }
+
+
+def test_case_110_options() -> None:
+    options: Json = {"host": "ray.example.com", "path": "/ray", "pathType": "Exact", "tls": [{"secretName": "s"}]}
+    template = a_template(a_container(ports=[{"name": "dashboard", "containerPort": 9}]))
+    spec = ingress.build(a_ray_cluster(head=a_head(template=template, ingress_options=options)))["spec"]
+    backend = {"service": {"name": "c-head-svc", "port": {"number": 9}}}
+    path = {"path": "/ray", "pathType": "Exact", "backend": backend}
+    assert spec == {"rules": [{"host": "ray.example.com", "http": {"paths": [path]}}], "tls": [{"secretName": "s"}]}
+
+
+@pytest.mark.parametrize(("annotations", "ingress_class"), [({}, None), ({"kubernetes.io/ingress.class": ""}, "")])
+def test_an_empty_class_is_a_class(annotations: dict[str, str], ingress_class: str | None) -> None:
+    spec = ingress.build(a_ray_cluster(annotations=annotations))["spec"]
+    assert spec.get("ingressClassName") == ingress_class
+
+
+def test_route() -> None:
+    cluster = a_ray_cluster(annotations={"kubernetes.io/ingress.class": "nginx"})
+    assert route.build(cluster) == {
+        "apiVersion": "route.openshift.io/v1",
+        "kind": "Route",
+        "metadata": {
+            "name": "c-head-route",
+            "namespace": "ns",
+            "labels": LABELS,
+            "annotations": {"kubernetes.io/ingress.class": "nginx"},
+            "ownerReferences": [owner.reference(cluster)],
+        },
+        "spec": {
+            "to": {"kind": "Service", "name": "c-head-svc", "weight": 100},
+            "port": {"targetPort": 8265},
+            "wildcardPolicy": "None",
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "ingress_name", "route_name"),
+    [
+        pytest.param("c", "c-head-ingress", "c-head-route", id="short names stay"),
+        pytest.param(
+            "a" + "b" * 42,
+            "b" * 37 + "-head-ingress",
+            "a" + "b" * 42 + "-head-",
+            id="an Ingress keeps the end of a long name, a Route its beginning",
+        ),
+    ],
+)
+def test_names(name: str, ingress_name: str, route_name: str) -> None:
+    cluster = a_ray_cluster(name)
+    assert (ingress.name(cluster), route.name(cluster)) == (ingress_name, route_name)

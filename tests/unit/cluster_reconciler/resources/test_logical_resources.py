@@ -1,0 +1,63 @@
+"""Ray's resource counts from quantities (acceptance cases 86-88, 101)."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster_reconciler.resources import logical_resources
+
+
+@pytest.mark.parametrize(
+    ("key", "is_gpu"),
+    [
+        ("nvidia.com/gpu", True),
+        ("gpu", True),
+        ("nvidia.com/mig-1g.5gb", True),
+        ("nvidia.com/mig-1g.5gb.me", False),
+        ("google.com/tpu", False),
+        ("nvidia.com/gpu.shared", False),
+    ],
+)
+def test_is_gpu(key: str, *, is_gpu: bool) -> None:
+    assert logical_resources.is_gpu(key) == is_gpu
+
+
+@pytest.mark.parametrize(
+    ("resources", "params"),
+    [
+        pytest.param({}, {}, id="nothing"),
+        pytest.param({"CPU": "1500m", "Memory": "1Ki"}, {"num-cpus": "2", "memory": "1024"}, id="any case, rounded up"),
+        pytest.param({"a.com/gpu": "1", "b.com/gpu": "2"}, {"num-gpus": "2"}, id="the last kind of GPU by name"),
+        pytest.param({"x": "lots"}, {}, id="no quantity, no param"),
+        pytest.param({"x": "1200m"}, {"resources": """'{"x":1.2}'"""}, id="milli"),
+        pytest.param({"x": "1.2"}, {"resources": """'{"x":1.2000000000000002}'"""}, id="double arithmetic shows"),
+        pytest.param({"B": "2", "a": "500m"}, {"resources": """'{"B":2,"a":0.5}'"""}, id="names sorted, case kept"),
+    ],
+)
+def test_from_top_level(resources: dict[str, str], params: dict[str, str]) -> None:
+    assert logical_resources.from_top_level(resources) == params
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (2.0, "2"),
+        (0.5, "0.5"),
+        (0.0, "0"),
+        (1e16, "10000000000000000"),
+        (1e20, "100000000000000000000"),
+        (1e21, "1e+21"),
+        (1.5e-7, "1.5e-7"),
+        (1e-6, "0.000001"),
+        (1e-10, "1e-10"),
+    ],
+)
+def test_numbers_in_their_shortest_form(amount: float, text: str) -> None:
+    assert logical_resources.render({"x": amount}) == f"""'{{"x":{text}}}'"""
+
+
+@given(st.dictionaries(st.text(max_size=8), st.floats(allow_nan=False, allow_infinity=False), max_size=4))
+def test_rendered_amounts_read_back_as_they_were(amounts: dict[str, float]) -> None:
+    assert json.loads(logical_resources.render(amounts)[1:-1], parse_int=float) == amounts

@@ -1,0 +1,203 @@
+"""Services in front of a cluster (spec raycluster §12.1-12.3; acceptance cases 67, 102, 106-109)."""
+
+from typing import Any
+
+import pytest
+
+from cluster_reconciler.config import Config
+from cluster_reconciler.resources import head_service, headless_service, owner, serve_service
+from common import labels
+from common.api.opaque import Json
+from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
+
+LABELS = {
+    "ray.io/cluster": "c",
+    "ray.io/node-type": "head",
+    "ray.io/identifier": "c-head",
+    "app.kubernetes.io/name": "kuberay",
+    "app.kubernetes.io/created-by": "kuberay-operator",
+}
+DEFAULTS = [("client", 10001), ("dashboard", 8265), ("gcs-server", 6379), ("metrics", 8080), ("serve", 8000)]
+HEADLESS = {"clusterIP": "None", "publishNotReadyAddresses": True}
+
+
+def ports(numbers: list[tuple[str, int]]) -> list[Json]:
+    return [{"name": name, "port": number, "appProtocol": "tcp"} for name, number in numbers]
+
+
+def a_head_declaring(*declared: Json, **fields: Any) -> Json:
+    return a_head(template=a_template(a_container(ports=list(declared))), **fields)
+
+
+def test_case_106_default() -> None:
+    cluster = a_ray_cluster()
+    assert head_service.build(cluster, Config()) == {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "c-head-svc",
+            "namespace": "ns",
+            "labels": LABELS,
+            "ownerReferences": [owner.reference(cluster)],
+        },
+        "spec": {"selector": LABELS, "ports": ports(DEFAULTS), **HEADLESS},
+    }
+
+
+@pytest.mark.parametrize(
+    ("service_type", "config", "differences"),
+    [
+        pytest.param(
+            "", Config(head_service_has_cluster_ip=True), {}, id="case 106: an address by the operator's wish"
+        ),
+        pytest.param("ClusterIP", Config(), {"type": "ClusterIP", **HEADLESS}, id="ClusterIP is headless too"),
+        pytest.param("NodePort", Config(), {"type": "NodePort"}, id="case 106: node ports need an address"),
+    ],
+)
+def test_case_106_types(service_type: str, config: Config, differences: Json) -> None:
+    spec = head_service.build(a_ray_cluster(head=a_head(service_type=service_type)), config)["spec"]
+    assert spec == {"selector": LABELS, "ports": ports(DEFAULTS), **differences}
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [
+        pytest.param(
+            [{"name": "gcs", "containerPort": 6379}], [("gcs", 6379), ("metrics", 8080)], id="case 107: only metrics"
+        ),
+        pytest.param([{"containerPort": 1}], [("1-port", 1), ("metrics", 8080)], id="a port without a name"),
+        pytest.param([{"name": "metrics", "containerPort": 9}], [("metrics", 9)], id="the user's own metrics"),
+        pytest.param(
+            [{"name": "a", "containerPort": 1}, {"name": "a", "containerPort": 2}],
+            [("a", 2), ("metrics", 8080)],
+            id="one port of a name",
+        ),
+    ],
+)
+def test_case_107_declared_ports(declared: list[Json], expected: list[tuple[str, int]]) -> None:
+    service = head_service.build(a_ray_cluster(head=a_head_declaring(*declared)), Config())
+    assert service["spec"]["ports"] == ports(expected)
+
+
+def test_case_102_the_service_follows_the_applications_name() -> None:
+    template = a_template(labels={"app.kubernetes.io/name": "x", "ray.io/cluster": "evil", "ray.io/identifier": "y"})
+    service = head_service.build(a_ray_cluster(head=a_head(template=template)), Config())
+    assert service["spec"]["selector"] == {**LABELS, "app.kubernetes.io/name": "x"}
+    assert service["metadata"]["labels"] == {**LABELS, "app.kubernetes.io/name": "x"}
+
+
+def test_annotations_of_the_default_service() -> None:
+    service = head_service.build(a_ray_cluster(head_service_annotations={"a": "b"}), Config())
+    assert service["metadata"]["annotations"] == {"a": "b"}
+
+
+def test_case_108_the_users_own_service() -> None:
+    own: Json = {
+        "metadata": {
+            "name": "mine",
+            "namespace": "elsewhere",
+            "annotations": {"a": "theirs", "b": "theirs"},
+            "labels": {"team": "x", "ray.io/cluster": "evil"},
+        },
+        "spec": {"selector": {"app": "theirs"}, "ports": [{"name": "z", "port": 1}], "sessionAffinity": "ClientIP"},
+    }
+    head = a_head_declaring({"name": "gcs", "containerPort": 6379}, head_service=own, service_type="NodePort")
+    cluster = a_ray_cluster(head=head, head_service_annotations={"a": "ours"})
+    assert head_service.build(cluster, Config()) == {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "mine",
+            "namespace": "ns",
+            "annotations": {"a": "ours", "b": "theirs"},
+            "labels": {"team": "x", **LABELS},
+            "ownerReferences": [owner.reference(cluster)],
+        },
+        "spec": {
+            "selector": LABELS,
+            "ports": [{"name": "z", "port": 1}, *ports([("gcs", 6379), ("metrics", 8080)])],
+            "sessionAffinity": "ClientIP",
+            "type": "NodePort",
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("own", "name", "spec_type"),
+    [
+        pytest.param({}, "c-head-svc", None, id="an empty Service takes our name"),
+        pytest.param({"spec": {"type": "LoadBalancer"}}, "c-head-svc", "LoadBalancer", id="its own type stays"),
+    ],
+)
+def test_case_108_defaults(own: Json, name: str, spec_type: str | None) -> None:
+    cluster = a_ray_cluster(head=a_head(head_service=own))
+    service = head_service.build(cluster, Config())
+    assert (service["metadata"]["name"], service["spec"].get("type")) == (name, spec_type)
+    assert "clusterIP" not in service["spec"]
+    assert cluster.spec.head_group_spec.head_service == own
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        pytest.param(a_head(), [{"name": "serve", "port": 8000}], id="the default port"),
+        pytest.param(
+            a_head_declaring({"name": "serve-grpc", "containerPort": 9}, {"name": "server", "containerPort": 8}),
+            [{"name": "serve-grpc", "port": 9}],
+            id="case 109: a port named serve-",
+        ),
+    ],
+)
+def test_serve_service(head: Json, expected: list[Json]) -> None:
+    cluster = a_ray_cluster(head={**head, "serviceType": "NodePort"})
+    assert serve_service.build(cluster, Config()) == {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "c-serve-svc",
+            "namespace": "ns",
+            "labels": {
+                "ray.io/originated-from-cr-name": "c",
+                "ray.io/originated-from-crd": "RayCluster",
+                "ray.io/serve": "c-serve",
+            },
+            "ownerReferences": [owner.reference(cluster)],
+        },
+        "spec": {"selector": {"ray.io/cluster": "c"}, "ports": expected, "type": "NodePort"},
+    }
+
+
+def test_case_109_no_serve_port() -> None:
+    cluster = a_ray_cluster(head=a_head_declaring({"name": "gcs", "containerPort": 6379}))
+    assert serve_service.build(cluster, Config()) is None
+    assert serve_service.NO_PORT == (
+        "Please specify a port named 'serve' (or with the prefix 'serve-', e.g. 'serve-grpc') in the Ray head "
+        "container; otherwise, the Kubernetes service for Ray Serve will not be created."
+    )
+
+
+@pytest.mark.parametrize(("value", "is_needed"), [("true", True), ("True", False), ("", False)])
+def test_the_serve_service_is_asked_for_by_the_exact_word(value: str, *, is_needed: bool) -> None:
+    assert serve_service.is_needed(a_ray_cluster(annotations={labels.ENABLE_SERVE_SERVICE: value})) == is_needed
+
+
+def test_case_67_headless_service() -> None:
+    cluster = a_ray_cluster(groups=[a_group("a"), a_group("b", num_of_hosts=4)])
+    assert headless_service.is_needed(cluster)
+    assert not headless_service.is_needed(a_ray_cluster())
+    assert headless_service.build(cluster) == {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "c-headless",
+            "namespace": "ns",
+            "labels": {"ray.io/headless-worker-svc": "c"},
+            "ownerReferences": [owner.reference(cluster)],
+        },
+        "spec": {
+            "type": "ClusterIP",
+            "clusterIP": "None",
+            "selector": {"ray.io/cluster": "c", "ray.io/node-type": "worker"},
+            "publishNotReadyAddresses": True,
+        },
+    }

@@ -44,12 +44,20 @@ class World:
         """How long a cluster takes until its head is ready."""
         self.holds_pods = False
         """With it no new cluster gets a ready head."""
-        self.trace: list[str] = []
+        self.key = KEY
         self.app: App
+        self.writes = 0
+        """Writes that processes have begun, those to Serve included."""
+        self.kill_before: int | None = None
+        """The number of the write before which the process is killed."""
+        self.kill_after: int | None = None
+        self._is_looking = False
         self._began = self.clock.now()
         self._next: datetime | None = None
         self._born: dict[str, datetime] = {}
         self.kube.on_change.append(self._changed)
+        self.kube.faults.append(self._count)
+        self.serve.on_put.append(self._count_put)
         self.restart()
 
     # --- the process ---------------------------------------------------------------------------------------------------
@@ -68,15 +76,21 @@ class World:
                 return
             self._next = None
             now = self.clock.now()
+            self._is_looking = True
             try:
-                again = await self.app.reconciler(KEY, now=now)
+                again = await self.app.reconciler(self.key, now=now)
+            except Killed:
+                self.restart()
+                again = now
             except (errors.Conflict, errors.NotFound):
                 again = now
             except errors.RaybusError:
                 again = now + timedelta(seconds=1)
+            finally:
+                self._is_looking = False
             if again is not None:
                 self._next = again if self._next is None else min(again, self._next)
-        msg = f"the reconciler does not come to rest: {self.trace[-8:]}"
+        msg = f"the reconciler does not come to rest: {self.kube.writes()[-8:]}"
         raise AssertionError(msg)
 
     async def run(self, seconds: float) -> None:
@@ -232,6 +246,29 @@ class World:
             }
             self.kube.put(ENDPOINT_SLICE, body)
 
+    # --- death ---------------------------------------------------------------------------------------------------------
+
+    def _count(self, request: Request) -> errors.RaybusError | None:
+        if self._is_looking and request.verb not in {"get", "list"}:
+            self._begin_write()
+        return None
+
+    def _count_put(self, what: str) -> None:
+        if what.startswith("put"):
+            self._begin_write()
+        else:
+            self._end_write()
+
+    def _begin_write(self) -> None:
+        self.writes += 1
+        if self.writes == self.kill_before:
+            raise Killed
+
+    def _end_write(self) -> None:
+        if self.writes == self.kill_after:
+            self.kill_after = None
+            raise Killed
+
     # --- inside ------------------------------------------------------------------------------------------------------------
 
     def _changed(self, kind: str, body: Body, is_gone: bool) -> None:
@@ -244,6 +281,8 @@ class World:
         else:
             self._put(kind, body)
         self._next = self.clock.now()
+        if self._is_looking:
+            self._end_write()
 
     def _put(self, kind: str, body: Body) -> None:
         if kind in KINDS:

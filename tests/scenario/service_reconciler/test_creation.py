@@ -1,0 +1,164 @@
+"""Creation and validation as users see them; spec rayservice §3, §7.1, acceptance 1-15."""
+
+import re
+from typing import Any
+
+import pytest
+
+from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SERVICE
+from common.runtime.controller import Key
+from scenario.service_reconciler.world import World
+from support.builders.ray_service import a_cluster_config, a_ray_service
+
+OPTIONS = {"maxSurgePercent": 20, "stepSizePercent": 5, "intervalSeconds": 10, "gatewayClassName": "eg"}
+
+
+def incremental(**options: Any) -> dict[str, Any]:
+    return {
+        "config": a_cluster_config(enableInTreeAutoscaling=True),
+        "upgradeStrategy": {
+            "type": "NewClusterWithIncrementalUpgrade",
+            "clusterUpgradeOptions": {key: value for key, value in {**OPTIONS, **options}.items() if value is not None},
+        },
+    }
+
+
+async def test_01_the_first_look_sets_the_finalizer_and_names_and_creates_the_cluster() -> None:
+    world = World()
+    world.apply()
+    await world.look()
+    assert world.service["metadata"]["finalizers"] == ["ray.io/rayservice-finalizer"]
+    assert re.fullmatch(r"demo-[bcdfghjklmnpqrstvwxz2456789]{5}", world.pending)
+    assert world.condition("Ready") == world.condition("UpgradeInProgress") == ("False", "Initializing")
+    assert world.clusters == [world.pending]
+    assert world.service["metadata"]["generation"] == 1
+
+
+async def test_the_name_is_durable_before_its_cluster_exists() -> None:
+    world = World()
+    world.apply()
+    await world.look()
+    kinds = [f"{each.verb} {each.kind}" for each in world.kube.requests if each.verb in {"update", "create"}]
+    assert kinds.index("update RayService") < kinds.index("create RayCluster")
+
+
+async def test_the_status_has_kuberays_shape() -> None:
+    world = World()
+    world.apply()
+    await world.look()
+    empty = {"desiredCPU": "0", "desiredGPU": "0", "desiredMemory": "0", "desiredTPU": "0", "head": {}}
+    assert world.status["activeServiceStatus"] == {"rayClusterStatus": empty}
+    assert world.status["pendingServiceStatus"] == {"rayClusterName": world.pending, "rayClusterStatus": empty}
+    assert "serviceStatus" not in world.status
+    assert "numServeEndpoints" not in world.status
+
+
+async def test_02_names_derived_from_47_characters_fit() -> None:
+    world = World()
+    name = "a" * 47
+    world.kube.put(RAY_SERVICE, a_ray_service(name=name))
+    world.key = Key("default", name)
+    await world.until(lambda: len(world.kube.all(SERVICE)) == 3)
+    names = [each["metadata"]["name"] for each in (*world.kube.all(RAY_CLUSTER), *world.kube.all(SERVICE))]
+    assert max(map(len, names)) <= 63
+
+
+async def test_03_a_name_of_48_characters_is_refused_and_left_alone() -> None:
+    world = World()
+    name = "a" * 48
+    world.kube.put(RAY_SERVICE, a_ray_service(name=name))
+    world.key = Key("default", name)
+    await world.run(5)
+    stored = world.kube.objects[("RayService", "default", name)]
+    assert stored["status"]["conditions"][0]["reason"] == "ValidationFailed"
+    assert world.reasons() == ["InvalidRayServiceMetadata"]
+    assert world.clusters == []
+    assert world.kube.writes().count(f"update RayService/status {name}") == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        pytest.param(
+            {**incremental(), "config": a_cluster_config()},
+            "Ray Autoscaler is required for NewClusterWithIncrementalUpgrade",
+            id="6: no autoscaler",
+        ),
+        pytest.param(
+            incremental(stepSizePercent=50),
+            "stepSizePercent must be less than or equal to maxSurgePercent",
+            id="7: the step is greater than the surge",
+        ),
+        pytest.param(incremental(intervalSeconds=0), "intervalSeconds must be greater than 0", id="8: no interval"),
+        pytest.param(incremental(maxSurgePercent=101), "maxSurgePercent must be between 0 and 100", id="9: surge 101"),
+        pytest.param(
+            {"upgradeStrategy": {"type": "Foo"}},
+            "Spec.UpgradeStrategy.Type value Foo is invalid, "
+            "valid options are NewClusterWithIncrementalUpgrade, NewCluster, or None",
+            id="10: no such strategy",
+        ),
+        pytest.param(
+            {"config": a_cluster_config(headGroupSpec={"template": {}, "headService": {"metadata": {"name": "mine"}}})},
+            "spec.rayClusterConfig.headGroupSpec.headService.metadata.name should not be set",
+            id="11: a name for the head Service",
+        ),
+        pytest.param(
+            {"config": a_cluster_config(authOptions={"enableK8sTokenAuth": True}), "upgradeStrategy": {"type": "Foo"}},
+            "K8s token auth mode is currently not supported for RayService",
+            id="12: token auth comes before every other rule",
+        ),
+    ],
+)
+async def test_06_to_12_a_broken_rule_is_told_in_kuberays_words(fields: dict[str, Any], message: str) -> None:
+    world = World()
+    world.apply(**fields)
+    await world.run(1)
+    assert world.condition("Ready") == ("False", "ValidationFailed")
+    assert world.message("Ready") == f"The RayService spec is invalid: {message}"
+    assert world.reasons() == ["InvalidRayServiceSpec"]
+    assert world.clusters == []
+
+
+async def test_09_no_surge_means_all() -> None:
+    world = World()
+    world.apply(**incremental(maxSurgePercent=None))
+    await world.until(world.is_settled)
+
+
+async def test_the_rules_of_clusters_are_asked() -> None:
+    world = World(rules=lambda _spec, _annotations: "headGroupSpec should have at least one container")
+    world.apply()
+    await world.run(1)
+    assert world.message("Ready") == "The RayService spec is invalid: headGroupSpec should have at least one container"
+
+
+@pytest.mark.parametrize("manager", ["kueue.x-k8s.io/multikueue", ""])
+async def test_13_what_others_manage_is_not_touched(manager: str) -> None:
+    world = World()
+    world.apply(managedBy=manager)
+    await world.run(5)
+    assert world.kube.writes() == []
+
+
+async def test_14_an_invalid_edit_leaves_a_running_service_alone_and_a_fix_is_ready_at_once() -> None:
+    world = World()
+    world.apply()
+    await world.until(world.is_settled)
+    active = world.active
+    world.apply(upgradeStrategy={"type": "Foo"})
+    await world.run(5)
+    assert world.condition("Ready") == ("False", "ValidationFailed")
+    assert (world.active, world.selected(), world.clusters) == (active, active, [active])
+    world.apply()
+    await world.look()
+    assert world.condition("Ready") == ("True", "NonZeroServeEndpoints")
+
+
+async def test_15_created_invalid_then_fixed_it_starts_as_if_new() -> None:
+    world = World()
+    world.apply(upgradeStrategy={"type": "Foo"}, annotations={"ray.io/initializing-timeout": "30s"})
+    await world.run(40)
+    world.apply(annotations={"ray.io/initializing-timeout": "30s"})
+    await world.look()
+    assert world.condition("Ready") == world.condition("UpgradeInProgress") == ("False", "Initializing")
+    await world.until(world.is_settled)

@@ -14,14 +14,14 @@ class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     """A part of an object as we read it; unknown fields are ignored."""
 
 
-class ContainerPort(View):
+class ContainerPort(View, frozen=True, kw_only=True):
     """A port that a container declares."""
 
     name: str = ""
     container_port: int = 0
 
 
-class Container(View):
+class Container(View, frozen=True, kw_only=True):
     """A container of a pod; index 0 is the Ray container."""
 
     name: str
@@ -29,7 +29,7 @@ class Container(View):
     ports: list[ContainerPort] = []
 
 
-class PodSpec(View):
+class PodSpec(View, frozen=True, kw_only=True):
     """What a pod was asked to be."""
 
     containers: list[Container] = []
@@ -38,7 +38,7 @@ class PodSpec(View):
     termination_grace_period_seconds: int | None = None
 
 
-class PodCondition(View):
+class PodCondition(View, frozen=True, kw_only=True):
     """One condition of a pod."""
 
     type: str
@@ -47,14 +47,14 @@ class PodCondition(View):
     message: str = ""
 
 
-class StateWaiting(View):
+class StateWaiting(View, frozen=True, kw_only=True):
     """Why a container does not run yet."""
 
     reason: str = ""
     message: str = ""
 
 
-class StateTerminated(View):
+class StateTerminated(View, frozen=True, kw_only=True):
     """How a container ended."""
 
     exit_code: int = 0
@@ -62,14 +62,14 @@ class StateTerminated(View):
     message: str = ""
 
 
-class ContainerState(View):
+class ContainerState(View, frozen=True, kw_only=True):
     """At most one of these is set."""
 
     waiting: StateWaiting | None = None
     terminated: StateTerminated | None = None
 
 
-class ContainerStatus(View):
+class ContainerStatus(View, frozen=True, kw_only=True):
     """How a container is doing."""
 
     name: str
@@ -78,7 +78,7 @@ class ContainerStatus(View):
     state: ContainerState = ContainerState()
 
 
-class PodStatus(View):
+class PodStatus(View, frozen=True, kw_only=True):
     """How a pod is doing."""
 
     phase: str = ""
@@ -91,7 +91,7 @@ class PodStatus(View):
     start_time: datetime | None = None
 
 
-class Pod(View):
+class Pod(View, frozen=True, kw_only=True):
     """A pod."""
 
     metadata: ObjectMeta
@@ -109,7 +109,7 @@ class Pod(View):
         return self.status.phase == "Running" and ready is not None and ready.status == "True"
 
 
-class ServicePort(View):
+class ServicePort(View, frozen=True, kw_only=True):
     """A port of a Service."""
 
     name: str = ""
@@ -119,7 +119,7 @@ class ServicePort(View):
     app_protocol: str | None = None
 
 
-class ServiceSpec(View):
+class ServiceSpec(View, frozen=True, kw_only=True):
     """What a Service was asked to be."""
 
     cluster_ip: str = msgspec.field(default="", name="clusterIP")
@@ -128,20 +128,20 @@ class ServiceSpec(View):
     ports: list[ServicePort] = []
 
 
-class Service(View):
+class Service(View, frozen=True, kw_only=True):
     """A Service."""
 
     metadata: ObjectMeta
     spec: ServiceSpec = ServiceSpec()
 
 
-class EndpointConditions(View):
+class EndpointConditions(View, frozen=True, kw_only=True):
     """Whether an endpoint may be sent requests."""
 
     ready: bool | None = None
 
 
-class ObjectReference(View):
+class ObjectReference(View, frozen=True, kw_only=True):
     """The pod behind an endpoint."""
 
     kind: str = ""
@@ -149,7 +149,7 @@ class ObjectReference(View):
     uid: str = ""
 
 
-class Endpoint(View):
+class Endpoint(View, frozen=True, kw_only=True):
     """One backend of a Service."""
 
     addresses: list[str] = []
@@ -157,27 +157,27 @@ class Endpoint(View):
     target_ref: ObjectReference | None = None
 
 
-class EndpointSlice(View):
+class EndpointSlice(View, frozen=True, kw_only=True):
     """Some backends of a Service."""
 
     metadata: ObjectMeta
     endpoints: list[Endpoint] = []
 
 
-class JobCondition(View):
+class JobCondition(View, frozen=True, kw_only=True):
     """One condition of a Job."""
 
     type: str
     status: str
 
 
-class JobStatus(View):
+class JobStatus(View, frozen=True, kw_only=True):
     """How a Job is doing."""
 
     conditions: list[JobCondition] = []
 
 
-class Job(View):
+class Job(View, frozen=True, kw_only=True):
     """A Job."""
 
     metadata: ObjectMeta

@@ -5,14 +5,11 @@ What was written, and why, stands in `trace`.
 """
 
 from collections import deque
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry
-from support.builders.ray_cluster import a_ray_cluster
-from support.fakes.clock import FakeClock
-from support.fakes.kube import FakeKube
 
 from cluster_reconciler import wiring
 from cluster_reconciler.config import Config
@@ -24,6 +21,9 @@ from common.api.ray_cluster import RayCluster
 from common.kube.client import Body
 from common.kube.resources import POD, RAY_CLUSTER
 from common.runtime.controller import Key
+from support.builders.ray_cluster import a_ray_cluster
+from support.fakes.clock import FakeClock
+from support.fakes.kube import FakeKube
 
 NAMESPACE = "ns"
 LIMIT = 100
@@ -36,7 +36,7 @@ class World:
     def __init__(self, config: Config | None = None) -> None:
         self.clock = FakeClock()
         self.kube = FakeKube(now=self.clock.now)
-        self.kube.on_change.append(self._changed)
+        self.kube.on_change.append(self.tell)
         self.registry = CollectorRegistry()
         self.config = config or Config()
         self.trace: list[str] = []
@@ -51,9 +51,9 @@ class World:
             self.kube, self.config, clock=self.clock, instance="test", registry=CollectorRegistry()
         )
         self._woken: deque[Key] = deque()
-        self._promised: dict[Key, datetime] = {}
+        self.promised: dict[Key, datetime] = {}
         for (kind, _, _), body in self.kube.objects.items():
-            self._changed(kind, body, False)
+            self.tell(kind, body)
 
     # --- what users and the cluster do ---------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class World:
     async def pass_time(self, seconds: float) -> None:
         """Let time pass, and the looks that were promised for it."""
         self.clock.advance(seconds)
-        due = [key for key, when in self._promised.items() if when <= self.clock.now()]
+        due = [key for key, when in self.promised.items() if when <= self.clock.now()]
         self._woken.extend(due)
         await self.settle()
 
@@ -115,7 +115,7 @@ class World:
         """Look at one key once."""
         key = key or Key(NAMESPACE, "c")
         seen = len(self.kube.requests)
-        self._promised.pop(key, None)
+        self.promised.pop(key, None)
         try:
             again = await reconcile(key, self.app.ports, now=self.clock.now())
         except errors.RaybusError as problem:
@@ -124,6 +124,21 @@ class World:
         else:
             self._promise(key, again)
         self._note(seen)
+
+    def tell(self, kind: str, body: Body, is_gone: bool = False) -> None:
+        """Tell the service the state of an object, as the bus does."""
+        view = wiring.KINDS.get(kind)
+        if view is None or self.is_deaf:
+            return
+        obj = msgspec.json.decode(msgspec.json.encode(body), type=view)
+        meta = obj.metadata
+        cache = self.app.ports.cache
+        if is_gone:
+            changed = cache.remove(view, meta.namespace, meta.name, version=int(meta.resource_version))
+        else:
+            changed = cache.put(obj)
+        if changed:
+            self._woken.extend(key for key in keys_of(obj) if key not in self._woken)
 
     # --- what is to be seen --------------------------------------------------------------------------------------------
 
@@ -154,27 +169,13 @@ class World:
 
     # --- inside --------------------------------------------------------------------------------------------------------
 
-    def _changed(self, kind: str, body: Body, is_gone: bool) -> None:
-        view = wiring.KINDS.get(kind)
-        if view is None or self.is_deaf:
-            return
-        obj = msgspec.json.decode(msgspec.json.encode(body), type=view)
-        meta = obj.metadata
-        cache = self.app.ports.cache
-        if is_gone:
-            changed = cache.remove(view, meta.namespace, meta.name, version=int(meta.resource_version))
-        else:
-            changed = cache.put(obj)
-        if changed:
-            self._woken.extend(key for key in keys_of(obj) if key not in self._woken)
-
     def _promise(self, key: Key, again: datetime | None) -> None:
         if again is None:
             return
         if again <= self.clock.now():
             self._woken.append(key)
         else:
-            self._promised[key] = again
+            self.promised[key] = again
 
     def _note(self, seen: int) -> None:
         for request in self.kube.requests[seen:]:
@@ -193,6 +194,3 @@ async def a_running_world(cluster: RayCluster | None = None, config: Config | No
     world.trace.clear()
     world.kube.requests.clear()
     return world
-
-
-STEADY = timedelta(seconds=300)

@@ -72,15 +72,19 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def apply(plan: Plan, cluster: RayCluster, io: Ports) -> tuple[Problem, ...]:
-    """Carry a plan out, step by step; return what failed."""
+    """Carry a plan out, step by step, then tell of it; return what failed."""
     problems: list[Problem] = []
+    events: list[Event] = []
     for step in plan.steps:
-        failed = await _run(step, cluster, io)
+        failed, told = await _run(step, cluster, io)
         problems += failed
+        events += told
         if any(isinstance(problem.error, errors.Unavailable | errors.Throttled) for problem in failed):
             break
         if failed and step.is_needed:
             break
+    for event in _folded(events):
+        await io.events.record(RAY_CLUSTER, cluster.metadata, event)
     return tuple(problems)
 
 
@@ -97,8 +101,8 @@ def outcome(plan: Plan, problems: tuple[Problem, ...]) -> Outcome:
     return Outcome(failure=failure, is_clean=not (problems or plan.unfinished or plan.fault))
 
 
-async def _run(step: Step, cluster: RayCluster, io: Ports) -> list[Problem]:
-    """Run a step's actions side by side and tell of them."""
+async def _run(step: Step, cluster: RayCluster, io: Ports) -> tuple[list[Problem], list[Event]]:
+    """Run a step's actions side by side; return what failed and what there is to tell."""
     problems: list[Problem] = []
     events: list[Event] = []
     for batch in _batches(step.actions):
@@ -111,9 +115,7 @@ async def _run(step: Step, cluster: RayCluster, io: Ports) -> list[Problem]:
             events += _told(action, result)
         if problems:
             break
-    for event in _folded(events):
-        await io.events.record(RAY_CLUSTER, cluster.metadata, event)
-    return problems
+    return problems, events
 
 
 def _batches(actions: tuple[Action, ...]) -> Iterator[tuple[Action, ...]]:

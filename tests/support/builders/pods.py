@@ -1,0 +1,105 @@
+"""Pods of cluster `c` for tests, and what a look at it has observed."""
+
+from typing import Any
+
+from cluster_reconciler.observed import Observed
+from common import labels
+from common.api.core import (
+    Container,
+    ContainerState,
+    ContainerStatus,
+    Pod,
+    PodCondition,
+    PodSpec,
+    PodStatus,
+    Service,
+    ServicePort,
+    ServiceSpec,
+    StateTerminated,
+    StateWaiting,
+)
+from common.api.meta import ObjectMeta
+from common.api.ray_cluster import RayCluster
+from support.builders.ray_cluster import a_ray_cluster
+from support.fakes.clock import FakeClock
+
+NOW = FakeClock().now()
+RAY = "ray"
+
+
+def a_pod(
+    name: str,
+    *,
+    node_type: str = labels.WORKER,
+    group: str = "g",
+    phase: str = "Running",
+    ready: str | None = "True",
+    ready_reason: str = "",
+    ready_message: str = "",
+    ended: bool = False,
+    waiting: tuple[str, str] | None = None,
+    restart_policy: str = "Always",
+    terminating: bool = False,
+    index: int | None = None,
+    replica: str | None = None,
+    annotations: dict[str, str] | None = None,
+) -> Pod:
+    """Build a pod that runs and is ready, unless a row says otherwise; its uid is made from its name."""
+    marks = {labels.CLUSTER: "c", labels.NODE_TYPE: node_type, labels.GROUP: group}
+    if index is not None:
+        marks[labels.REPLICA_INDEX] = str(index)
+    if replica is not None:
+        marks[labels.REPLICA_NAME] = replica
+    condition = PodCondition(type="Ready", status=ready or "", reason=ready_reason, message=ready_message)
+    return Pod(
+        metadata=ObjectMeta(
+            name=name,
+            namespace="ns",
+            uid=f"uid-{name}",
+            labels=marks,
+            annotations=annotations or {},
+            deletion_timestamp=NOW if terminating else None,
+        ),
+        spec=PodSpec(containers=[Container(name=RAY)], restart_policy=restart_policy),
+        status=PodStatus(
+            phase=phase,
+            pod_ip="10.0.0.1",
+            conditions=[] if ready is None else [condition],
+            container_statuses=[_container(ended=ended, waiting=waiting)],
+        ),
+    )
+
+
+def _container(*, ended: bool, waiting: tuple[str, str] | None) -> ContainerStatus:
+    return ContainerStatus(
+        name=RAY,
+        state=ContainerState(
+            terminated=StateTerminated(exit_code=1, reason="Error") if ended else None,
+            waiting=StateWaiting(reason=waiting[0], message=waiting[1]) if waiting else None,
+        ),
+    )
+
+
+def a_head_pod(name: str = "c-head-x", **fields: Any) -> Pod:
+    """Build a head pod."""
+    return a_pod(name, node_type=labels.HEAD, group=labels.HEAD_GROUP, **fields)
+
+
+def some_workers(count: int, **fields: Any) -> tuple[Pod, ...]:
+    """Build workers w0, w1, … with the indexes 0, 1, …"""
+    return tuple(a_pod(f"w{number}", index=number, **fields) for number in range(count))
+
+
+def a_head_service(**spec: Any) -> Service:
+    """Build the head Service as the API server stores it."""
+    defaults: dict[str, Any] = {
+        "cluster_ip": "None",
+        "ports": [ServicePort(name="client", port=10001, target_port=10001)],
+    }
+    return Service(metadata=ObjectMeta(name="c-head-svc", namespace="ns"), spec=ServiceSpec(**{**defaults, **spec}))
+
+
+def an_observation(*pods: Pod, cluster: RayCluster | None = None, **fields: Any) -> Observed:
+    """Build what a look has observed: a cluster, these pods and its head Service."""
+    defaults: dict[str, Any] = {"cluster": cluster or a_ray_cluster(), "head_services": (a_head_service(),)}
+    return Observed(**{**defaults, **fields}, pods=tuple(sorted(pods, key=lambda pod: pod.metadata.name)))

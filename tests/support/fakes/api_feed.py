@@ -1,0 +1,60 @@
+"""The state straight from the API server, without watcher and NATS: a `Feed` for trying one service on a real API server."""
+
+import asyncio
+from collections.abc import Mapping
+
+import msgspec
+
+from common.api.meta import ObjectMeta
+from common.bus.feed import Listener
+from common.kube.client import KubeClient
+from common.kube.resources import Resource
+from common.kube.watch import Target, Timing, Watch
+
+
+class _Head(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+
+
+_head = msgspec.json.Decoder(_Head)
+
+
+class ApiFeed:
+    """Lists and watches whole kinds; implements `common.bus.feed.Feed` for all partitions at once."""
+
+    def __init__(self, kube: KubeClient, resources: Mapping[str, Resource]) -> None:
+        self._kube = kube
+        self._resources = resources
+
+    async def follow(self, partitions: frozenset[int], listener: Listener) -> None:
+        """Tell the listener about every object, until cancelled."""
+        listener.loading("started")
+        waiting = set(self._resources)
+        async with asyncio.TaskGroup() as group:
+            for kind, resource in self._resources.items():
+                sink = _Sink(kind, listener, waiting)
+                target = Target(resource=resource)
+                watch = Watch(self._kube, target, sink, jitter=lambda: 1.0, timing=Timing())
+                group.create_task(watch.run())
+
+
+class _Sink:
+    """Hands one kind on; the last kind to be listed says that all is told."""
+
+    def __init__(self, kind: str, listener: Listener, waiting: set[str]) -> None:
+        self._kind = kind
+        self._listener = listener
+        self._waiting = waiting
+
+    def present(self, raw: bytes) -> None:
+        self._listener.changed(self._kind, raw)
+
+    def gone(self, raw: bytes) -> None:
+        meta = _head.decode(raw).metadata
+        self._listener.removed(self._kind, meta.namespace, meta.name, version=int(meta.resource_version))
+
+    def listed(self, keys: set[tuple[str, str]], version: str) -> None:
+        if self._kind in self._waiting:
+            self._waiting.discard(self._kind)
+            if not self._waiting:
+                self._listener.synced(int(version))

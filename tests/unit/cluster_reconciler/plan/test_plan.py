@@ -1,0 +1,81 @@
+import pytest
+
+from cluster_reconciler import plan
+from cluster_reconciler.actions import CreatePod
+from cluster_reconciler.config import Config
+from cluster_reconciler.observed import Child, Observed
+from common import labels
+from common.kube.resources import ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
+from support.builders.pods import a_head_pod, a_head_service, an_observation, some_workers
+from support.builders.ray_cluster import a_group, a_ray_cluster
+
+CONFIG = Config()
+
+
+def kinds(observed: Observed) -> list[str]:
+    return [" ".join(str(action).split()[:2]) for action in plan.make(observed, CONFIG, token="t").actions]
+
+
+@pytest.mark.parametrize(
+    ("observed", "actions"),
+    [
+        pytest.param(
+            an_observation(head_services=()), ["create Service"] + 4 * ["create Pod"], id="nothing is there yet"
+        ),
+        pytest.param(an_observation(a_head_pod(), *some_workers(3)), [], id="all is there"),
+        pytest.param(an_observation(a_head_pod(phase="Failed")), ["delete Pod"], id="a failed head holds workers back"),
+        pytest.param(an_observation(a_head_pod(), *some_workers(5)), 2 * ["delete Pod"], id="too many workers"),
+        pytest.param(
+            an_observation(cluster=a_ray_cluster(managed_by="kueue.x-k8s.io/multikueue")), [], id="another's cluster"
+        ),
+        pytest.param(
+            an_observation(cluster=a_ray_cluster(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})),
+            [],
+            id="a cluster that goes",
+        ),
+        pytest.param(
+            an_observation(cluster=a_ray_cluster(groups=[a_group(min_replicas=5, max_replicas=1)])),
+            ["event InvalidRayClusterSpec"],
+            id="an invalid spec",
+        ),
+    ],
+)
+def test_actions(observed: Observed, actions: list[str]) -> None:
+    assert kinds(observed) == actions
+
+
+def test_identity_comes_first_then_services_then_the_head() -> None:
+    cluster = a_ray_cluster(enable_in_tree_autoscaling=True, auth_options={}, groups=[])
+    absent = frozenset(Child(kind, "c") for kind in (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, SECRET))
+    observed = an_observation(cluster=cluster, absent=absent, head_services=())
+    assert kinds(observed) == [
+        "create ServiceAccount",
+        "create Role",
+        "create RoleBinding",
+        "create Secret",
+        "create Service",
+        "create Pod",
+    ]
+
+
+def test_a_plan_made_twice_is_the_same_plan() -> None:
+    observed = an_observation(head_services=())
+    assert plan.make(observed, CONFIG) == plan.make(observed, CONFIG)
+
+
+def test_the_head_remembers_its_spec() -> None:
+    action = plan.make(an_observation(), CONFIG).actions[0]
+    assert isinstance(action, CreatePod)
+    annotations: dict[str, str] = action.body["metadata"]["annotations"]
+    assert annotations[labels.KUBERAY_VERSION] == CONFIG.version
+    assert len(annotations[labels.RECREATE_HASH]) == 32
+
+
+def test_serve_service_needs_a_port() -> None:
+    template = {
+        "spec": {"containers": [{"name": "r", "image": "i", "ports": [{"name": "gcs", "containerPort": 6379}]}]}
+    }
+    cluster = a_ray_cluster(head={"template": template}, annotations={labels.ENABLE_SERVE_SERVICE: "true"}, groups=[])
+    found = plan.make(an_observation(cluster=cluster, head_services=(a_head_service(),)), CONFIG)
+    assert str(found.actions[0]) == "refuse FailedToCreateService"
+    assert found.steps[0].is_needed

@@ -1,0 +1,110 @@
+from typing import Any
+
+import pytest
+
+from cluster_reconciler.observed import Observed
+from cluster_reconciler.pods import groups, workers
+from cluster_reconciler.pods.groups import GroupDecision
+from support.builders.pods import a_head_pod, a_pod, an_observation, some_workers
+from support.builders.ray_cluster import a_group, a_ray_cluster, first_group
+
+
+def decide(
+    *pods: Any, may_shrink: bool = True, has_indexes: bool = True, awaited: tuple[str, ...] = (), **group: Any
+) -> GroupDecision:
+    cluster = a_ray_cluster(groups=[a_group(**group)])
+    observed: Observed = an_observation(*pods, cluster=cluster, awaited=frozenset(f"uid-{name}" for name in awaited))
+    return workers.decide(observed, first_group(cluster), may_shrink=may_shrink, has_indexes=has_indexes)
+
+
+def gone(decision: GroupDecision) -> list[str]:
+    return [each.pod.metadata.name for each in decision.deletions]
+
+
+def created(decision: GroupDecision) -> list[int | None]:
+    return [place.index for place in decision.creations]
+
+
+@pytest.mark.parametrize(
+    ("group", "target"),
+    [
+        pytest.param({"replicas": 3}, 3, id="replicas as written"),
+        pytest.param({"replicas": 20, "max_replicas": 10}, 10, id="at most maxReplicas"),
+        pytest.param({"replicas": 0, "min_replicas": 2}, 2, id="at least minReplicas"),
+        pytest.param({"replicas": None, "min_replicas": 2}, 2, id="minReplicas when none are written"),
+        pytest.param({"replicas": 3, "max_replicas": None}, 3, id="no limit"),
+        pytest.param({"replicas": 2, "num_of_hosts": 4}, 8, id="times hosts"),
+        pytest.param({"replicas": 2, "num_of_hosts": 0}, 0, id="no hosts, no pods"),
+        pytest.param({"replicas": 2, "num_of_hosts": -1}, 0, id="a negative number of hosts is none"),
+        pytest.param({"replicas": 3, "suspend": True}, 0, id="suspended"),
+    ],
+)
+def test_target(group: dict[str, Any], target: int) -> None:
+    assert groups.target(first_group(a_ray_cluster(groups=[a_group(**group)]))) == target
+
+
+def test_a_new_group_gets_all_its_pods() -> None:
+    assert created(decide(replicas=3)) == [0, 1, 2]
+
+
+def test_a_missing_index_is_filled_first() -> None:
+    assert created(decide(a_pod("w0", index=0), a_pod("w2", index=2), replicas=4)) == [1, 3]
+
+
+def test_a_label_that_is_no_number_is_passed_over() -> None:
+    odd = a_pod("w0")
+    odd.metadata.labels["ray.io/worker-group-replica-index"] = "one"
+    assert created(decide(odd, replicas=2)) == [0]
+
+
+def test_without_the_gate_places_are_not_counted() -> None:
+    assert created(decide(replicas=2, has_indexes=False)) == [None, None]
+
+
+def test_surplus_pods_go_by_name() -> None:
+    assert gone(decide(*some_workers(4), replicas=2)) == ["w0", "w1"]
+
+
+def test_a_surplus_pod_that_is_going_already_counts_first() -> None:
+    pods = (*some_workers(2), a_pod("w9", terminating=True))
+    assert gone(decide(*pods, replicas=2)) == []
+
+
+def test_surplus_pods_stay_when_the_autoscaler_chooses() -> None:
+    assert decide(*some_workers(4), replicas=2, may_shrink=False).deletions == ()
+
+
+def test_terminating_pods_count_until_they_are_gone() -> None:
+    assert created(decide(a_pod("w0", index=0, terminating=True), replicas=1)) == []
+
+
+def test_named_pods_go_although_replicas_match_and_are_replaced() -> None:
+    decision = decide(*some_workers(3), replicas=3, scale_strategy={"workersToDelete": ["w1"]})
+    assert (gone(decision), created(decision)) == (["w1"], [1])
+
+
+def test_a_name_that_nobody_has_is_ignored() -> None:
+    decision = decide(*some_workers(3), replicas=3, scale_strategy={"workersToDelete": ["other"]})
+    assert (gone(decision), created(decision)) == ([], [])
+
+
+def test_the_head_cannot_be_named() -> None:
+    assert gone(decide(a_head_pod(), scale_strategy={"workersToDelete": ["c-head-x"]})) == []
+
+
+def test_unhealthy_pods_go_and_are_replaced_only_later() -> None:
+    pods = (a_pod("w0", phase="Failed"), a_pod("w1", phase="Succeeded"), a_pod("w2"))
+    decision = decide(*pods, replicas=3)
+    assert (gone(decision), created(decision)) == (["w0", "w1"], [])
+    assert decision.unfinished == "delete 2 unhealthy worker Pods"
+
+
+def test_nothing_happens_while_a_pod_that_we_deleted_is_still_there() -> None:
+    decision = decide(a_pod("w0", terminating=True), replicas=5, awaited=("w0",))
+    assert (decision.deletions, decision.creations) == ((), ())
+
+
+def test_a_suspended_group_is_deleted_in_one_request_and_only_once() -> None:
+    assert decide(*some_workers(2), suspend=True).deletes_all
+    assert not decide(*some_workers(2, terminating=True), suspend=True).deletes_all
+    assert not decide(suspend=True).deletes_all

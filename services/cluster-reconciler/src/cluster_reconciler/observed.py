@@ -3,6 +3,7 @@
 import msgspec
 
 from cluster_reconciler import traits
+from cluster_reconciler.reasons import ConditionType
 from common import labels
 from common.api.core import Pod, Service
 from common.api.ray_cluster import RayCluster
@@ -49,6 +50,10 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     def is_waiting_for(self, pods: tuple[Pod, ...]) -> bool:
         """Tell whether one of these pods was asked to go by us and is still there (spec raycluster §10)."""
         return any(pod.metadata.uid in self.awaited for pod in pods)
+
+    def holds(self, kind: ConditionType) -> bool:
+        """Tell whether a condition of the status is True."""
+        return any(each.type == kind and each.status == "True" for each in self.cluster.status.conditions)
 
     @property
     def is_autoscaling(self) -> bool:

@@ -7,7 +7,6 @@ import msgspec
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import deletion
 from cluster_reconciler.reasons import ConditionType
-from cluster_reconciler.status import conditions
 from common import labels
 from common.api.core import Pod
 
@@ -51,6 +50,6 @@ def decide(observed: Observed) -> HeadDecision:
 def _without_head(observed: Observed) -> HeadDecision:
     cluster = observed.cluster
     stays_dead = cluster.metadata.annotations.get(labels.DISABLE_PROVISIONED_HEAD_RESTART) == "true"
-    if stays_dead and conditions.is_true(cluster.status, ConditionType.PROVISIONED):
+    if stays_dead and observed.holds(ConditionType.PROVISIONED):
         return HeadDecision(move=HeadMove.STOP, note="a head that is lost stays lost in this cluster")
     return HeadDecision(move=HeadMove.CREATE, note="there is no head")

@@ -8,7 +8,6 @@ from enum import StrEnum
 
 from cluster_reconciler.observed import Observed, is_terminating
 from cluster_reconciler.reasons import ConditionType
-from cluster_reconciler.status import conditions
 
 
 class SuspendMove(StrEnum):
@@ -21,13 +20,12 @@ class SuspendMove(StrEnum):
 
 def decide(observed: Observed, *, has_conditions: bool) -> SuspendMove:
     """Return what suspension asks for; `has_conditions` is the gate RayClusterStatusConditions."""
-    cluster = observed.cluster
-    wants = cluster.spec.suspend is True
+    wants = observed.cluster.spec.suspend is True
     if not has_conditions:
         return _delete_all(observed) if wants else SuspendMove.GO_ON
-    if conditions.is_true(cluster.status, ConditionType.SUSPENDING):
+    if observed.holds(ConditionType.SUSPENDING):
         return _delete_all(observed)
-    if wants or conditions.is_true(cluster.status, ConditionType.SUSPENDED):
+    if wants or observed.holds(ConditionType.SUSPENDED):
         return SuspendMove.WAIT
     return SuspendMove.GO_ON
 

@@ -1,0 +1,201 @@
+"""What the fake API server accepts, refuses and answers is what the real one does (`common.kube.client.Kube`)."""
+
+import uuid
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from common import errors
+from common.kube.client import APPLY_PATCH, Body, Kube, KubeClient, Patch
+from common.kube.resources import EVENT, POD, RAY_SERVICE, SECRET, SERVICE, Resource
+from localcluster.control_plane import ControlPlane
+from support.fakes.kube import FakeKube
+from support.servers.control_plane import control_plane  # noqa: F401  (pytest finds the fixture here)
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+NAMESPACE = "default"
+
+
+@pytest_asyncio.fixture(params=["fake", "real"], loop_scope="session")
+async def kube(
+    request: pytest.FixtureRequest,
+    control_plane: ControlPlane,  # noqa: F811  (the fixture of that name)
+) -> AsyncGenerator[Kube]:
+    if request.param == "fake":
+        yield FakeKube()
+        return
+    client = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="contract")
+    yield client
+    await client.close()
+
+
+def a_name() -> str:
+    return f"c-{uuid.uuid4().hex[:8]}"
+
+
+def a_service(name: str, **labels: str) -> Body:
+    spec = {"ports": [{"name": "http", "port": 80}], "selector": {"app": "a"}}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "labels": labels}, "spec": spec}
+
+
+def a_rayservice(name: str, **meta: Any) -> Body:
+    head = {"rayStartParams": {}, "template": {"spec": {"containers": [{"name": "ray-head", "image": "ray"}]}}}
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayService",
+        "metadata": {"name": name, **meta},
+        "spec": {"serveConfigV2": "", "rayClusterConfig": {"headGroupSpec": head}},
+    }
+
+
+def read(body: bytes) -> Body:
+    return msgspec.json.decode(body)
+
+
+async def created(kube: Kube, resource: Resource, body: Body) -> Body:
+    return read(await kube.create(resource, NAMESPACE, body))
+
+
+async def test_a_created_object_has_uid_generation_and_version(kube: Kube) -> None:
+    meta = (await created(kube, RAY_SERVICE, a_rayservice(a_name())))["metadata"]
+    assert meta["uid"]
+    assert meta["generation"] == 1
+    assert meta["resourceVersion"].isdecimal()
+
+
+async def test_a_name_that_is_taken_is_refused(kube: Kube) -> None:
+    name = a_name()
+    await created(kube, SERVICE, a_service(name))
+    with pytest.raises(errors.AlreadyExists):
+        await kube.create(SERVICE, NAMESPACE, a_service(name))
+
+
+async def test_a_malformed_name_is_refused(kube: Kube) -> None:
+    with pytest.raises(errors.Rejected):
+        await kube.create(SERVICE, NAMESPACE, a_service("No_Name"))
+
+
+@pytest.mark.parametrize("resource", [SERVICE, RAY_SERVICE, POD, SECRET], ids=lambda each: each.kind)
+async def test_what_is_not_there_is_not_found(kube: Kube, resource: Resource) -> None:
+    with pytest.raises(errors.NotFound):
+        await kube.get(resource, NAMESPACE, a_name())
+    with pytest.raises(errors.NotFound):
+        await kube.delete(resource, NAMESPACE, a_name())
+
+
+async def test_a_list_brings_what_its_selector_matches(kube: Kube) -> None:
+    mark = a_name()
+    names = sorted([a_name(), a_name()])
+    for name in names:
+        await created(kube, SERVICE, a_service(name, mark=mark))
+    await created(kube, SERVICE, a_service(a_name(), mark="other"))
+    found = read(await kube.list(SERVICE, NAMESPACE, label_selector=f"mark={mark}"))
+    assert [item["metadata"]["name"] for item in found["items"]] == names
+
+
+async def test_a_status_is_replaced_without_touching_the_spec(kube: Kube) -> None:
+    old = await created(kube, RAY_SERVICE, a_rayservice(a_name()))
+    meta = {key: old["metadata"][key] for key in ("name", "namespace", "resourceVersion")}
+    body = {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": meta, "status": {"serviceStatus": "Running"}}
+    new = read(await kube.replace(RAY_SERVICE, NAMESPACE, body, subresource="status"))
+    assert new["status"]["serviceStatus"] == "Running"
+    assert new["spec"] == old["spec"]
+    assert new["metadata"]["generation"] == 1
+
+
+async def test_a_status_decided_on_an_old_read_is_a_conflict(kube: Kube) -> None:
+    old = await created(kube, RAY_SERVICE, a_rayservice(a_name()))
+    meta = {key: old["metadata"][key] for key in ("name", "namespace", "resourceVersion")}
+    body = {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": meta, "status": {"serviceStatus": "Running"}}
+    await kube.replace(RAY_SERVICE, NAMESPACE, body, subresource="status")
+    with pytest.raises(errors.Conflict):
+        await kube.replace(RAY_SERVICE, NAMESPACE, {**body, "status": {}}, subresource="status")
+
+
+async def test_a_patch_that_names_an_old_version_is_a_conflict(kube: Kube) -> None:
+    old = await created(kube, SERVICE, a_service(a_name()))
+    name, version = old["metadata"]["name"], old["metadata"]["resourceVersion"]
+    patch = Patch(body={"metadata": {"resourceVersion": version, "labels": {"a": "b"}}})
+    assert read(await kube.patch(SERVICE, NAMESPACE, name, patch))["metadata"]["labels"]["a"] == "b"
+    with pytest.raises(errors.Conflict):
+        await kube.patch(
+            SERVICE, NAMESPACE, name, Patch(body={"metadata": {"resourceVersion": version, "labels": {"a": "c"}}})
+        )
+
+
+async def test_a_merge_patch_removes_what_it_says_is_null(kube: Kube) -> None:
+    name = a_name()
+    await created(kube, SERVICE, a_service(name, gone="x", kept="y"))
+    new = read(await kube.patch(SERVICE, NAMESPACE, name, Patch(body={"metadata": {"labels": {"gone": None}}})))
+    assert new["metadata"]["labels"] == {"kept": "y"}
+
+
+async def test_a_change_of_spec_bumps_the_generation_and_a_change_of_labels_does_not(kube: Kube) -> None:
+    name = a_name()
+    await created(kube, RAY_SERVICE, a_rayservice(name))
+    labels = Patch(body={"metadata": {"labels": {"a": "b"}}})
+    assert read(await kube.patch(RAY_SERVICE, NAMESPACE, name, labels))["metadata"]["generation"] == 1
+    spec = Patch(body={"spec": {"serveConfigV2": "x"}})
+    assert read(await kube.patch(RAY_SERVICE, NAMESPACE, name, spec))["metadata"]["generation"] == 2
+
+
+async def test_a_patch_that_changes_nothing_keeps_the_version(kube: Kube) -> None:
+    old = await created(kube, RAY_SERVICE, a_rayservice(a_name(), labels={"a": "b"}))
+    same = Patch(body={"metadata": {"labels": {"a": "b"}}})
+    new = read(await kube.patch(RAY_SERVICE, NAMESPACE, old["metadata"]["name"], same))
+    assert new["metadata"]["resourceVersion"] == old["metadata"]["resourceVersion"]
+
+
+async def test_server_side_apply_creates_what_is_missing(kube: Kube) -> None:
+    name = a_name()
+    patch = Patch(body=a_service(name), content_type=APPLY_PATCH, field_manager="contract")
+    assert read(await kube.patch(SERVICE, NAMESPACE, name, patch))["metadata"]["name"] == name
+
+
+async def test_a_deletion_with_another_uid_is_a_conflict(kube: Kube) -> None:
+    old = await created(kube, SERVICE, a_service(a_name()))
+    name = old["metadata"]["name"]
+    with pytest.raises(errors.Conflict):
+        await kube.delete(SERVICE, NAMESPACE, name, uid=str(uuid.uuid4()))
+    await kube.delete(SERVICE, NAMESPACE, name, uid=old["metadata"]["uid"])
+    with pytest.raises(errors.NotFound):
+        await kube.get(SERVICE, NAMESPACE, name)
+
+
+async def test_an_object_with_a_finalizer_stays_until_it_is_removed(kube: Kube) -> None:
+    name = a_name()
+    await created(kube, RAY_SERVICE, a_rayservice(name, finalizers=["ray.io/rayservice-finalizer"]))
+    await kube.delete(RAY_SERVICE, NAMESPACE, name)
+    assert read(await kube.get(RAY_SERVICE, NAMESPACE, name))["metadata"]["deletionTimestamp"]
+    await kube.patch(RAY_SERVICE, NAMESPACE, name, Patch(body={"metadata": {"finalizers": None}}))
+    with pytest.raises(errors.NotFound):
+        await kube.get(RAY_SERVICE, NAMESPACE, name)
+
+
+async def test_a_collection_is_deleted_by_selector(kube: Kube) -> None:
+    mark = a_name()
+    for _ in range(2):
+        await created(
+            kube,
+            SECRET,
+            {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": a_name(), "labels": {"mark": mark}}},
+        )
+    await kube.delete_collection(SECRET, NAMESPACE, label_selector=f"mark={mark}")
+    assert read(await kube.list(SECRET, NAMESPACE, label_selector=f"mark={mark}"))["items"] == []
+
+
+async def test_events_of_our_recorder_are_accepted(kube: Kube) -> None:
+    from common.api.meta import ObjectMeta  # noqa: PLC0415  (this test alone needs the recorder)
+    from common.kube.events import Event, EventRecorder  # noqa: PLC0415
+    from common.kube.resources import RAY_CLUSTER  # noqa: PLC0415
+    from common.runtime.clock import SystemClock  # noqa: PLC0415
+
+    recorder = EventRecorder(kube, controller="raycluster-controller", instance="contract-0", clock=SystemClock())
+    meta = ObjectMeta(namespace=NAMESPACE, name=a_name(), uid=str(uuid.uuid4()), resource_version="1")
+    await recorder.record(RAY_CLUSTER, meta, Event(type="Warning", reason="Told", action="Test", note="ü" * 1000))
+    items = read(await kube.list(EVENT, NAMESPACE))["items"]
+    assert [item["reason"] for item in items if item["regarding"]["name"] == meta.name] == ["Told"]

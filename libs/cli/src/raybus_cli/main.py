@@ -1,0 +1,81 @@
+"""`raybus`: finds the part of the command line that was asked for.
+
+Only that part is imported, so that a broken one takes no other along and each starts quickly. Exit codes everywhere: 0 done,
+1 it could not be done, 2 the command makes no sense as written. Standard output carries results only.
+"""
+
+import platform
+import sys
+from collections.abc import Sequence
+from importlib import import_module, metadata
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A command that lives elsewhere: a typer app with commands of its own, or one function."""
+
+    module: str
+    attribute: str
+    help: str
+
+
+PARTS: Final = {
+    "cluster": Part("localcluster.cli", "app", "Run a real Kubernetes on this machine."),
+    "images": Part("localcluster.images.cli", "app", "Build the container images, with or without Docker."),
+    "up": Part("raybus_cli.up.cli", "up", "Run NATS and the four services as processes of this machine."),
+    "demo": Part("raybus_cli.demo.cli", "demo", "Upgrade a model under load and count what clients noticed."),
+}
+
+
+def build(asked: str | None) -> typer.Typer:
+    """Return the command line with the part that is asked for; the others are there by name and help."""
+    app = typer.Typer(
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+        help="Run Ray clusters and Ray Serve applications on Kubernetes.",
+    )
+    for name, part in PARTS.items():
+        _mount(app, name, _load(name, part) if name == asked else _elsewhere, part.help)
+    app.command()(version)
+    return app
+
+
+def _mount(app: typer.Typer, name: str, found: Any, text: str) -> None:
+    if isinstance(found, typer.Typer):
+        app.add_typer(found, name=name)
+    else:
+        app.command(name, help=text if found is _elsewhere else None)(found)
+
+
+def _load(name: str, part: Part) -> Any:
+    try:
+        return getattr(import_module(part.module), part.attribute)
+    except (ImportError, AttributeError) as problem:
+        typer.echo(f"error: raybus {name} cannot be loaded: {problem}; run 'make setup' in the checkout", err=True)
+        raise SystemExit(1) from problem
+
+
+def _elsewhere() -> None:
+    """Stand for a part that was not asked for."""
+
+
+def version(
+    *, short: Annotated[bool, typer.Option("--short", help="Print the number and nothing else.")] = False
+) -> None:
+    """Say which raybus this is."""
+    number = metadata.version("raybus")
+    typer.echo(number if short else f"raybus {number} (Python {platform.python_version()}, {sys.platform})")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    build(next((word for word in words if not word.startswith("-")), None))(words)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""`raybus up`: all of raybus as processes of this machine, against the cluster of a kubeconfig."""

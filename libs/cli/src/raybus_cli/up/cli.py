@@ -1,0 +1,70 @@
+"""`raybus up`: the options, and what each kind of failure means for the exit code."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Annotated, NoReturn, cast
+
+import typer
+
+from common import errors
+from raybus_cli.up import options as checks
+from raybus_cli.up.options import Options
+from raybus_cli.up.run import Up
+
+
+def up(
+    kubeconfig: Annotated[Path, typer.Option(help="The cluster to look after. Its CRDs must be installed.")],
+    nats: Annotated[
+        str | None, typer.Option(help="A NATS server that runs already; without it, one of our own.")
+    ] = None,
+    nats_credentials: Annotated[
+        Path | None, typer.Option(help="Folder with the seeds for --nats, made by common.bus.provision.")
+    ] = None,
+    gates: Annotated[str, typer.Option("--feature-gates", help="As KubeRay's: Name=true,Other=false.")] = "",
+    replicas: Annotated[str, typer.Option(help="Replicas by service; only 1 is possible as yet.")] = "",
+    namespace: Annotated[str, typer.Option(help="Where our Lease lives; it must exist.")] = "default",
+    watch_namespace: Annotated[str, typer.Option(help="Look after these only (comma list); without it, all.")] = "",
+    log_dir: Annotated[Path | None, typer.Option(help="Folder for one log per process; without it, stderr.")] = None,
+    log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Keeps the streams and keys of our NATS; without it, they go with us.")
+    ] = None,
+) -> None:
+    """Run NATS and the four services as processes of this machine.
+
+    Prints one JSON line on standard output when all are ready: {"ready": true, "pids": {"nats": 1, "provisioner": 2,
+    "watcher": 3, …}}. A service with one replica has its pid as a number, one with more a list. Ends within 10 s of
+    SIGTERM or SIGINT with exit code 0.
+    """
+    try:
+        chosen = Options(
+            server=checks.check_kubeconfig(kubeconfig),
+            kubeconfig=kubeconfig.absolute(),
+            nats=checks.check_nats(nats),
+            nats_credentials=checks.check_credentials(nats_credentials),
+            gates=checks.check_gates(gates),
+            replicas=checks.check_replicas(replicas),
+            namespace=namespace,
+            watch_namespaces=watch_namespace,
+            log_dir=checks.check_folder("--log-dir", log_dir),
+            log_level=checks.check_level(log_level),
+            data_dir=checks.check_folder("--data-dir", data_dir),
+        )
+    except errors.InvalidSpec as problem:
+        _fail(problem)
+    try:
+        asyncio.run(Up(chosen, os.environ).run())
+    except* errors.RaybusError as problems:
+        _fail(_first(problems))
+
+
+def _fail(problem: BaseException) -> NoReturn:
+    typer.echo(f"error: {problem}", err=True)
+    raise SystemExit(2 if isinstance(problem, errors.InvalidSpec) else 1)
+
+
+def _first(problem: BaseException) -> BaseException:
+    while isinstance(problem, BaseExceptionGroup):
+        problem = cast("BaseExceptionGroup[BaseException]", problem).exceptions[0]
+    return problem

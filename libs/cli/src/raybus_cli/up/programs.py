@@ -1,0 +1,95 @@
+"""The command line and environment of each child: pure. Settings of a service: `common.runtime.settings`."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from common import feature_gates
+from raybus_cli.up.children import Program
+from raybus_cli.up.options import MODULES, Options
+
+PROVISIONER: Final = "provisioner"
+NATS: Final = "nats"
+
+
+class BusAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """How children reach NATS."""
+
+    url: str
+    credentials: Path | None = None
+    """A folder as `python -m common.bus.provision credentials --out` writes it; None for a server without users."""
+
+
+def nats_server(binary: Path, folder: Path, *, environment: Mapping[str, str], log_dir: Path | None) -> Program:
+    """Return the NATS server that reads its configuration from `folder`."""
+    return Program(
+        name=NATS,
+        argv=[str(binary), "--config", str(folder / "nats-server.conf")],
+        environment=dict(environment),
+        log=_log(log_dir, NATS),
+    )
+
+
+def provisioner(bus: BusAccess, *, environment: Mapping[str, str], options: Options) -> Program:
+    """Return what creates the streams."""
+    argv = [sys.executable, "-m", "common.bus.provision", "streams", "--watch"]
+    if bus.credentials is not None:
+        argv += ["--outside-seed", str(bus.credentials / "users" / f"{PROVISIONER}-outside.seed")]
+    return Program(
+        name=PROVISIONER,
+        argv=argv,
+        environment=_inherited(environment) | _bus(bus, PROVISIONER) | {"RAYBUS_LOG_LEVEL": options.log_level},
+        log=_log(options.log_dir, PROVISIONER),
+    )
+
+
+def service(name: str, port: int, bus: BusAccess, *, environment: Mapping[str, str], options: Options) -> Program:
+    """Return one of the four services."""
+    told = {
+        "RAYBUS_KUBECONFIG": str(options.kubeconfig),
+        "RAYBUS_HTTP_PORT": str(port),
+        "RAYBUS_NAMESPACE": options.namespace,
+        "RAYBUS_WATCH_NAMESPACES": options.watch_namespaces,
+        "RAYBUS_FEATURE_GATES": feature_gates.spell(options.gates),
+        "RAYBUS_LOG_LEVEL": options.log_level,
+        # We stand outside the cluster's network.
+        "RAYBUS_USE_KUBERNETES_PROXY": "true",
+    }
+    return Program(
+        name=name,
+        argv=[sys.executable, "-m", MODULES[name]],
+        environment=_inherited(environment) | _bus(bus, name) | told,
+        log=_log(options.log_dir, name),
+    )
+
+
+def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the user's environment (KubeRay's own switches among it) without what we decide ourselves."""
+    decided = {
+        "RAYBUS_NATS_URL",
+        "RAYBUS_NATS_SEED_FILE",
+        "RAYBUS_NATS_CA_FILE",
+        "RAYBUS_KUBECONFIG",
+        "RAYBUS_HTTP_PORT",
+        "RAYBUS_NAMESPACE",
+        "RAYBUS_WATCH_NAMESPACES",
+        "RAYBUS_FEATURE_GATES",
+        "RAYBUS_LOG_LEVEL",
+        "RAYBUS_USE_KUBERNETES_PROXY",
+    }
+    return {name: value for name, value in environment.items() if name not in decided}
+
+
+def _bus(bus: BusAccess, user: str) -> dict[str, str]:
+    told = {"RAYBUS_NATS_URL": bus.url}
+    if bus.credentials is not None:
+        told["RAYBUS_NATS_SEED_FILE"] = str(bus.credentials / "users" / f"{user}.seed")
+        told["RAYBUS_NATS_CA_FILE"] = str(bus.credentials / "ca.crt")
+    return told
+
+
+def _log(folder: Path | None, name: str) -> Path | None:
+    return None if folder is None else folder / f"{name}.log"

@@ -1,0 +1,55 @@
+"""Asks the services whether they are ready, and says what changed: the first time all are, and each time one is not."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import httpx
+
+POLL_SECONDS: Final = 0.2
+CALM_POLL_SECONDS: Final = 1.0
+SILENCE_SECONDS: Final = 5.0
+"""The longest silence before all are ready for the first time."""
+
+Say = Callable[[str], None]
+
+
+class Readiness:
+    """What the services answered last; None means ready."""
+
+    def __init__(self, ports: Mapping[str, int], say: Say) -> None:
+        self._ports = ports
+        self._say = say
+        self._problems: dict[str, str | None] = dict.fromkeys(ports, "not started yet")
+        self._said_at = 0.0
+
+    async def watch(self, on_ready: Callable[[], None]) -> None:
+        """Ask until cancelled; call `on_ready` once, when all are ready for the first time."""
+        was_ready = False
+        async with httpx.AsyncClient(timeout=2.0, trust_env=False) as http:
+            while True:
+                answers = {name: await _ask(http, port) for name, port in self._ports.items()}
+                self._tell(answers, was_ready=was_ready)
+                if not was_ready and not any(answers.values()):
+                    was_ready = True
+                    on_ready()
+                await asyncio.sleep(CALM_POLL_SECONDS if was_ready else POLL_SECONDS)
+
+    def _tell(self, answers: Mapping[str, str | None], *, was_ready: bool) -> None:
+        now = asyncio.get_running_loop().time()
+        changed = [name for name in answers if answers[name] != self._problems[name]]
+        due = not was_ready and any(answers.values()) and now - self._said_at >= SILENCE_SECONDS
+        for name in answers if due else changed:
+            problem = answers[name]
+            self._say(f"{name} is ready" if problem is None else f"{name} is not ready: {problem}")
+        if changed or due:
+            self._said_at = now
+        self._problems = dict(answers)
+
+
+async def _ask(http: httpx.AsyncClient, port: int) -> str | None:
+    try:
+        answer = await http.get(f"http://127.0.0.1:{port}/readyz")
+    except httpx.HTTPError:
+        return "starting"
+    return None if answer.status_code == 200 else answer.text.strip()

@@ -1,0 +1,115 @@
+"""The story of `raybus up`: reach the API server, start NATS, then the services, wait for a signal, end everything.
+
+Standard output gets one line, `{"ready": true, "pids": {…}}`, when all services answer /readyz with 200 for the first time.
+A signal ends the services first, since they give their Lease back, and then NATS; in all it takes less than 10 s.
+"""
+
+import asyncio
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from common import errors
+from localcluster import ports
+from raybus_cli.up import children, programs, surroundings
+from raybus_cli.up.children import Child
+from raybus_cli.up.options import MODULES, Options
+from raybus_cli.up.programs import BusAccess
+from raybus_cli.up.readiness import Readiness
+
+SERVICES_PATIENCE: Final = 7.0
+BUS_PATIENCE: Final = 1.5
+
+
+class Stopped(Exception):
+    """We were told to end."""
+
+
+class Up:
+    """One run."""
+
+    def __init__(self, options: Options, environment: Mapping[str, str]) -> None:
+        self._options = options
+        self._environment = environment
+        self._bus: list[Child] = []
+        self._services: list[Child] = []
+
+    async def run(self) -> None:
+        """Run until told to stop; raise `InvalidSpec` or another of our errors when it cannot go on."""
+        with ExitStack() as stack:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(_signalled())
+                    group.create_task(self._live(group, stack))
+            except* Stopped:
+                say("stopping")
+            finally:
+                await asyncio.shield(self._stop())
+
+    async def _live(self, group: asyncio.TaskGroup, stack: ExitStack) -> None:
+        await surroundings.reach_api_server(self._options.kubeconfig, say)
+        nats_port, *numbers = ports.free(1 + len(MODULES))
+        bus = await self._start_bus(group, stack, nats_port)
+        places = dict(zip(MODULES, numbers, strict=True))
+        for name, port in places.items():
+            program = programs.service(name, port, bus, environment=self._environment, options=self._options)
+            self._keep(group, Child(program, say), self._services)
+        told = ", ".join(f"{name} http://127.0.0.1:{port}" for name, port in places.items())
+        say(f"starting: {told}")
+        await Readiness(places, say).watch(self._tell_ready)
+
+    async def _start_bus(self, group: asyncio.TaskGroup, stack: ExitStack, port: int) -> BusAccess:
+        options = self._options
+        if options.nats is not None:
+            bus = BusAccess(url=options.nats, credentials=options.nats_credentials)
+        else:
+            folder = options.data_dir or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="raybus-up-")))
+            await surroundings.prepare_nats(folder, port)
+            server = programs.nats_server(
+                surroundings.nats_binary(), folder, environment=self._environment, log_dir=options.log_dir
+            )
+            self._keep(group, Child(server, say), self._bus)
+            if not await surroundings.listening(port):
+                raise errors.Unavailable(
+                    f"nats-server does not listen on 127.0.0.1:{port}; its log says why, or use --nats URL"
+                )
+            bus = BusAccess(url=f"tls://127.0.0.1:{port}", credentials=folder)
+        self._keep(
+            group, Child(programs.provisioner(bus, environment=self._environment, options=options), say), self._bus
+        )
+        return bus
+
+    def _keep(self, group: asyncio.TaskGroup, child: Child, kept: list[Child]) -> None:
+        kept.append(child)
+        group.create_task(child.keep())
+
+    def _tell_ready(self) -> None:
+        pids = {child.program.name: child.pid for child in (*self._bus, *self._services)}
+        sys.stdout.write(msgspec.json.encode({"ready": True, "pids": pids}).decode() + "\n")
+        sys.stdout.flush()
+
+    async def _stop(self) -> None:
+        await children.stop(self._services, patience=SERVICES_PATIENCE)
+        await children.stop(self._bus, patience=BUS_PATIENCE)
+
+
+async def _signalled() -> None:
+    """Raise `Stopped` at the first SIGTERM or SIGINT; later ones change nothing."""
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.set)
+    await told.wait()
+    raise Stopped
+
+
+def say(line: str) -> None:
+    """Tell the user on standard error."""
+    sys.stderr.write(f"raybus up: {line}\n")
+    sys.stderr.flush()

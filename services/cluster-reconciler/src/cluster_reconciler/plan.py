@@ -11,7 +11,7 @@ from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import deletion, groups, head, multi_host, suspend, upgrade, workers
 from cluster_reconciler.pods.groups import GroupDecision, Place
 from cluster_reconciler.pods.head import HeadMove
-from cluster_reconciler.pods.naming import Namer, suffix
+from cluster_reconciler.pods.naming import Namer
 from cluster_reconciler.pods.suspend import SuspendMove
 from cluster_reconciler.pods.upgrade import UpgradeMove
 from cluster_reconciler.refusals import Refusal
@@ -133,7 +133,7 @@ def _group_actions(observed: Observed, group: WorkerGroupSpec, decision: GroupDe
 
 def _create_head(observed: Observed, config: Config, namer: Namer) -> CreatePod:
     cluster = observed.cluster
-    name = namer.pod(head_pod.name_prefix(cluster), labels.HEAD_GROUP, "0", observed.heads)
+    name = namer.pod(head_pod.name_prefix(cluster), labels.HEAD_GROUP, "0")
     body = head_pod.build(cluster, config, name=name)
     body["metadata"]["annotations"] = {
         **body["metadata"].get("annotations", {}),
@@ -143,14 +143,10 @@ def _create_head(observed: Observed, config: Config, namer: Namer) -> CreatePod:
 
 
 def _create_worker(observed: Observed, group: WorkerGroupSpec, place: Place, config: Config, namer: Namer) -> CreatePod:
-    cluster, pods = observed.cluster, observed.group(group.group_name)
+    cluster = observed.cluster
     prefix = worker_pod.name_prefix(cluster, group)
-    name = namer.pod(prefix, group.group_name, f"{place.ordinal}/{place.host}", pods)
-    replica_name = None
-    if place.has_replica_name:
-        seed = sorted(pod.metadata.uid for pod in pods)
-        drawn = suffix(cluster.metadata.uid, cluster.metadata.resource_version, str(place.ordinal), *seed)
-        replica_name = f"{group.group_name}-{drawn}"
+    name = namer.pod(prefix, group.group_name, f"{place.ordinal}/{place.host}")
+    replica_name = namer.replica(group.group_name, place.ordinal) if place.has_replica_name else None
     replica = ReplicaIndex(place.index or 0, place.host, replica_name)
     body = worker_pod.build(cluster, group, config, name=name, replica=replica)
     return CreatePod(body=body, told=announcements.created_worker(cluster, name))

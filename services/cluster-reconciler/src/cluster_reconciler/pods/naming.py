@@ -7,35 +7,46 @@ and does not clear the list at once, but writing it gives the RayCluster a new r
 """
 
 import hashlib
-from collections.abc import Iterable
+from itertools import count
 
 import msgspec
 
 from cluster_reconciler.observed import Observed
 from common import names
-from common.api.core import Pod
 
 
 class Namer:
     """Draws the names of one plan, each once."""
 
     def __init__(self, observed: Observed) -> None:
-        meta = observed.cluster.metadata
-        self._seed = (meta.uid, meta.resource_version)
+        self._observed = observed
         self._taken = {pod.metadata.name for pod in observed.pods} | observed.taken
+        self._seeds: dict[str, str] = {}
 
-    def pod(self, prefix: str, group: str, place: str, pods: Iterable[Pod]) -> str:
+    def pod(self, prefix: str, group: str, place: str) -> str:
         """Return a pod's name: `prefix` and a suffix that depends on its place and on the pods seen in its group."""
-        uids = sorted(pod.metadata.uid for pod in pods)
-        for attempt in range(len(self._taken) + 1):
-            name = prefix + suffix(*self._seed, group, place, *uids, str(attempt))
-            if name not in self._taken:
-                self._taken.add(name)
-                return name
-        raise AssertionError("more names are taken than there are")  # unreachable: one attempt more than taken names
+        drawn = (prefix + _suffix(self._seed(group), place, str(attempt)) for attempt in count())
+        name = next(each for each in drawn if each not in self._taken)
+        self._taken.add(name)
+        return name
+
+    def replica(self, group: str, index: int) -> str:
+        """Return the name of a multi-host replica."""
+        return f"{group}-{_suffix(self._seed(group), 'replica', str(index))}"
+
+    def _seed(self, group: str) -> str:
+        """Return what all names of a group depend on: the cluster at this version, and the group's pods."""
+        if group not in self._seeds:
+            meta = self._observed.cluster.metadata
+            uids = sorted(pod.metadata.uid for pod in self._observed.group(group))
+            self._seeds[group] = _digest(meta.uid, meta.resource_version, group, *uids).hex()
+        return self._seeds[group]
 
 
-def suffix(*parts: str) -> str:
+def _suffix(*parts: str) -> str:
     """Return five characters that depend on the parts and on nothing else."""
-    digest = hashlib.sha256(msgspec.json.encode(parts)).digest()
-    return names.suffix(int.from_bytes(digest[:8], "big"))
+    return names.suffix(int.from_bytes(_digest(*parts)[:8], "big"))
+
+
+def _digest(*parts: str) -> bytes:
+    return hashlib.sha256(msgspec.json.encode(parts)).digest()

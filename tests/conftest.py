@@ -7,6 +7,10 @@ import pytest
 from support.golden import Golden
 
 
+pytest_plugins = ["support.servers.control_plane"]
+"""Fixtures that several rings use."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let goldens be rewritten."""
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden from what the code does now")

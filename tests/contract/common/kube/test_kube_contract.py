@@ -13,7 +13,6 @@ from common.kube.client import APPLY_PATCH, Body, Kube, KubeClient, Patch
 from common.kube.resources import EVENT, POD, RAY_SERVICE, SECRET, SERVICE, Resource
 from localcluster.control_plane import ControlPlane
 from support.fakes.kube import FakeKube
-from support.servers.control_plane import control_plane  # noqa: F401  (pytest finds the fixture here)
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -23,7 +22,7 @@ NAMESPACE = "default"
 @pytest_asyncio.fixture(params=["fake", "real"], loop_scope="session")
 async def kube(
     request: pytest.FixtureRequest,
-    control_plane: ControlPlane,  # noqa: F811  (the fixture of that name)
+    control_plane: ControlPlane,
 ) -> AsyncGenerator[Kube]:
     if request.param == "fake":
         yield FakeKube()

@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -34,6 +33,10 @@ class Output(StrEnum):
     JSON = "json"
 
 
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+
+
+@app.command()
 def demo(
     driver: Annotated[
         str, typer.Option(help="How to make the cluster: auto, built, kind, k3s or kubeconfig.")
@@ -111,10 +114,3 @@ def _kubectl(name: str | None) -> Path:
     if found is None:
         raise errors.InvalidSpec("kubectl is not installed here; install it, then run this again")
     return Path(found)
-
-
-def main() -> None:
-    """Run the demo on its own."""
-    app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(demo)
-    sys.exit(app())

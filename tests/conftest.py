@@ -6,7 +6,6 @@ import pytest
 
 from support.golden import Golden
 
-
 pytest_plugins = ["support.servers.control_plane"]
 """Fixtures that several rings use."""
 

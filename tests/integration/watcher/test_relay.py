@@ -1,0 +1,160 @@
+"""From the API server over NATS to a reader, with users, TLS and every kind of breakage."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from common.kube import resources
+from common.kube.client import KubeClient, Patch
+from localcluster.control_plane import ControlPlane
+from support.builders.manifests import a_pod, a_ray_cluster
+from support.servers.relayed import Relayed, relayed
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.integration]
+
+
+async def until_known(world: Relayed, kind: str, name: str, *, within: float = 10.0) -> None:
+    await eventually(lambda: world.reader.knows(kind, name), within=within, what=f"{kind} {name}")
+
+
+async def test_objects_come_and_go(world: Relayed, kube: KubeClient, namespace: str) -> None:
+    loads = len(world.reader.reasons)
+    await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster())
+    await kube.create(resources.POD, namespace, a_pod("name.with.dots"))
+    await until_known(world, "RayCluster", "demo")
+    await until_known(world, "Pod", "name.with.dots")
+
+    await kube.delete(resources.RAY_CLUSTER, namespace, "demo")
+    await eventually(lambda: "demo" not in world.reader.names("RayCluster"), what="the tombstone")
+    assert len(world.reader.reasons) == loads
+
+
+async def test_the_largest_cluster_passes(world: Relayed, kube: KubeClient, namespace: str) -> None:
+    noise = random.Random(1).randbytes(600_000).hex()
+    await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("large", ballast=noise))
+
+    await until_known(world, "RayCluster", "large")
+    spec = world.reader.objects["RayCluster", namespace, "large"]["spec"]
+    assert spec["headGroupSpec"]["template"]["spec"]["containers"][0]["env"][0]["value"] == noise
+
+
+async def test_nats_is_killed_and_comes_back(world: Relayed, kube: KubeClient, namespace: str) -> None:
+    await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("before"))
+    await until_known(world, "RayCluster", "before")
+
+    world.nats.kill()
+    await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("meanwhile"))
+    await kube.delete(resources.RAY_CLUSTER, namespace, "before")
+    await eventually(lambda: not world.reader.is_synced, what="the reader's doubt")
+    world.nats.start()
+
+    await until_known(world, "RayCluster", "meanwhile")
+    await eventually(lambda: world.reader.is_synced and world.reader.names("RayCluster") == {"meanwhile"})
+
+
+async def test_a_lost_volume_is_filled_again(world: Relayed, kube: KubeClient, namespace: str) -> None:
+    for number in range(5):
+        await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster(f"demo-{number}"))
+    await eventually(lambda: len(world.reader.names("RayCluster")) == 5, what="all five")
+
+    world.nats.kill()
+    world.nats.lose_store()
+    world.nats.start()
+
+    await eventually(lambda: not world.reader.is_synced, what="the reader's doubt")
+    await world.until_synced()
+    assert len(world.reader.names("RayCluster")) == 5
+
+
+async def test_nobody_decides_on_an_empty_stream(world: Relayed, kube: KubeClient, namespace: str) -> None:
+    await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster())
+    await until_known(world, "RayCluster", "demo")
+
+    assert world.watcher.stop() == 0
+    world.nats.kill()
+    world.nats.lose_store()
+    world.nats.start()
+    await eventually(lambda: "does not exist" in " ".join(world.reader.reasons) or len(world.reader.reasons) > 2)
+    syncs = len(world.reader.syncs)
+    await world.bus.session()
+    assert not world.reader.is_synced
+
+    world.watcher.start()
+    await world.until_synced()
+    assert len(world.reader.syncs) == syncs + 1
+    assert world.reader.names("RayCluster") == {"demo"}
+
+
+async def test_the_api_server_restarts(
+    world: Relayed, kube: KubeClient, namespace: str, control_plane: ControlPlane
+) -> None:
+    await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("before"))
+    await until_known(world, "RayCluster", "before")
+
+    await control_plane.restart_api_server()
+    await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("after"))
+
+    await until_known(world, "RayCluster", "after", within=30.0)
+    assert world.reader.names("RayCluster") == {"before", "after"}
+
+
+async def test_a_killed_watcher_catches_up_on_what_it_missed(world: Relayed, kube: KubeClient, namespace: str) -> None:
+    for name in ("stays", "goes"):
+        await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster(name))
+        await until_known(world, "RayCluster", name)
+
+    world.watcher.kill()
+    await kube.delete(resources.RAY_CLUSTER, namespace, "goes")
+    await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("comes"))
+    world.watcher.start()
+
+    await until_known(world, "RayCluster", "comes", within=20.0)
+    await eventually(lambda: world.reader.is_synced and world.reader.names("RayCluster") == {"stays", "comes"})
+
+
+async def test_a_stopped_watcher_hands_over_at_once(world: Relayed, kube: KubeClient, namespace: str) -> None:
+    assert world.watcher.stop() == 0
+    world.watcher.start()
+
+    await world.watcher.until_ready(within=5.0)
+
+
+async def test_kuberay_and_raybus_exclude_each_other(
+    control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
+) -> None:
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "ray-operator-leader"},
+        "spec": {"holderIdentity": "kuberay-operator-abc_123", "leaseDurationSeconds": 3600},
+    }
+    await kube.create(resources.LEASE, namespace, lease)
+
+    async with relayed(tmp_path, control_plane.kubeconfig, namespace) as world:
+        answer = (0, "")
+        while not answer[0]:
+            answer = await world.watcher.says("/readyz")
+        assert answer[0] == 503
+        while "held by" not in answer[1]:
+            answer = await world.watcher.says("/readyz")
+        assert "ray-operator-leader is held by kuberay-operator-abc_123" in answer[1]
+        assert (await world.watcher.says("/healthz"))[0] == 200
+        assert not world.reader.is_synced
+
+        await kube.patch(
+            resources.LEASE, namespace, "ray-operator-leader", Patch(body={"spec": {"holderIdentity": ""}})
+        )
+        await world.until_synced()
+
+
+async def test_a_tree_stands_in_one_partition(world: Relayed, kube: KubeClient, namespace: str) -> None:
+    await kube.create(resources.POD, namespace, a_pod("early", cluster="late"))
+    await until_known(world, "Pod", "early")
+    await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("late", service="svc"))
+    await until_known(world, "RayCluster", "late")
+
+    await world.until_synced()
+    await until_known(world, "Pod", "early")
+    assert [key for key, _ in world.reader.removals] == []

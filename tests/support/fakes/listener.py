@@ -1,0 +1,47 @@
+"""A listener that remembers: what a replica would know, and when it was allowed to decide."""
+
+from typing import Any
+
+import msgspec
+
+Key = tuple[str, str, str]
+
+
+class Recorder:
+    """Implements `common.bus.feed.Listener`; a reload replaces all that was known before."""
+
+    def __init__(self) -> None:
+        self.objects: dict[Key, dict[str, Any]] = {}
+        """Kind, namespace and name → what was last told."""
+        self.is_synced = False
+        self.reasons: list[str] = []
+        """Why each load began."""
+        self.syncs: list[int] = []
+        """The version of each completed load."""
+        self.removals: list[tuple[Key, int]] = []
+
+    def loading(self, why: str) -> None:
+        self.is_synced = False
+        self.reasons.append(why)
+        self.objects = {}
+
+    def changed(self, kind: str, body: bytes) -> None:
+        found = msgspec.json.decode(body, type=dict[str, Any])
+        metadata = found["metadata"]
+        self.objects[kind, metadata.get("namespace", ""), metadata["name"]] = found
+
+    def removed(self, kind: str, namespace: str, name: str, *, version: int) -> None:
+        self.removals.append(((kind, namespace, name), version))
+        self.objects.pop((kind, namespace, name), None)
+
+    def synced(self, version: int) -> None:
+        self.is_synced = True
+        self.syncs.append(version)
+
+    def names(self, kind: str) -> set[str]:
+        """Return the names of all known objects of a kind."""
+        return {name for of_kind, _, name in self.objects if of_kind == kind}
+
+    def knows(self, kind: str, name: str) -> bool:
+        """Tell whether decisions may be taken, and an object is known."""
+        return self.is_synced and name in self.names(kind)

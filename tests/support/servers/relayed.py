@@ -1,0 +1,162 @@
+"""A real nats-server with users and TLS, its streams looked after, and watcher processes that tests start and kill."""
+
+import asyncio
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import httpx
+import msgspec
+
+from common.bus import credential_store, provision, streams
+from common.bus.credential_store import Folder
+from common.bus.nats import Bus, connect
+from common.bus.server_conf import Server
+from common.bus.sharding import PARTITIONS
+from common.bus.state_feed import StateFeed
+from common.runtime.clock import SystemClock
+from common.runtime.settings import Settings
+from support.fakes.listener import Recorder
+from support.servers.nats import NatsServer, nats_server
+from support.waiting import eventually
+
+EVERYTHING: Final = frozenset(range(PARTITIONS))
+_LIBC: Final = ctypes.CDLL(None)
+
+
+class Secured:
+    """A server that knows the users of our table."""
+
+    def __init__(self, server: NatsServer, folder: Path) -> None:
+        self.server = server
+        self._folder = folder
+
+    def settings(self, user: str) -> Settings:
+        """Return how a user connects."""
+        return Settings(
+            service=user,
+            nats_url=self.server.url,
+            nats_ca_file=self._folder / "ca.crt",
+            nats_seed_file=self._folder / "users" / f"{user}.seed",
+        )
+
+
+@asynccontextmanager
+async def secured_nats(folder: Path) -> AsyncGenerator[Secured]:
+    """Run a server with generated credentials and configuration."""
+    where = Server(folder=str(folder), store=str(folder / "jetstream"), monitoring_port=None)
+    await credential_store.complete(Folder(folder), where, names=["127.0.0.1"], now=SystemClock().now())
+    configuration = (folder / "nats-server.conf").read_text()
+    with nats_server(folder, configuration=configuration, scheme="tls") as server:
+        yield Secured(server, folder)
+
+
+class Watcher:
+    """`python -m watcher` as a process."""
+
+    def __init__(self, secured: Secured, kubeconfig: Path, namespace: str) -> None:
+        self._settings = secured.settings("watcher")
+        self._kubeconfig = kubeconfig
+        self._namespace = namespace
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port = 0
+
+    def start(self) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port = int(probe.getsockname()[1])
+        environment = {
+            **os.environ,
+            "RAYBUS_NATS_URL": self._settings.nats_url,
+            "RAYBUS_NATS_SEED_FILE": str(self._settings.nats_seed_file),
+            "RAYBUS_NATS_CA_FILE": str(self._settings.nats_ca_file),
+            "RAYBUS_KUBECONFIG": str(self._kubeconfig),
+            "RAYBUS_NAMESPACE": self._namespace,
+            "RAYBUS_WATCH_NAMESPACES": self._namespace,
+            "RAYBUS_HTTP_PORT": str(self._port),
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "watcher"], env=environment, preexec_fn=_die_with_parent
+        )  # noqa: PLW1509  (one system call, no lock)
+
+    def kill(self) -> None:
+        """End as a crash does."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """End in good order; return the exit code."""
+        return self._end(signal.SIGTERM)
+
+    async def says(self, path: str) -> tuple[int, str]:
+        """Ask a health endpoint."""
+        async with httpx.AsyncClient(trust_env=False) as client:
+            try:
+                answer = await client.get(f"http://127.0.0.1:{self._port}{path}")
+            except httpx.TransportError:
+                return 0, ""
+        return answer.status_code, answer.text
+
+    async def until_ready(self, *, within: float = 20.0) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within
+        while (answer := await self.says("/readyz"))[0] != 200:
+            assert loop.time() < deadline, f"the watcher is not ready: {answer}"
+            await asyncio.sleep(0.05)
+
+    def _end(self, with_signal: signal.Signals) -> int:
+        if self._process is None:
+            return 0
+        self._process.send_signal(with_signal)
+        code = self._process.wait(15)
+        self._process = None
+        return code
+
+
+class Relayed(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it, and one reader that follows every partition."""
+
+    nats: NatsServer
+    secured: Secured
+    watcher: Watcher
+    reader: Recorder
+    bus: Bus
+
+    async def until_synced(self, *, within: float = 20.0) -> None:
+        await eventually(lambda: self.reader.is_synced, within=within, what="the reader's load")
+
+
+@asynccontextmanager
+async def relayed(folder: Path, kubeconfig: Path, namespace: str) -> AsyncGenerator[Relayed]:
+    """Run NATS, the keeper of its streams, one watcher and one reader."""
+    async with secured_nats(folder) as secured:
+        watcher = Watcher(secured, kubeconfig, namespace)
+        reader = Recorder()
+        async with (
+            connect(secured.settings("provisioner")) as keeper,
+            connect(secured.settings("cluster-reconciler")) as bus,
+            asyncio.TaskGroup() as group,
+        ):
+            feed = StateFeed(bus, reader="test")
+            tasks = [
+                group.create_task(provision.keep(keeper, [streams.state(), streams.events()])),
+                group.create_task(feed.follow(EVERYTHING, reader)),
+            ]
+            try:
+                watcher.start()
+                yield Relayed(nats=secured.server, secured=secured, watcher=watcher, reader=reader, bus=bus)
+            finally:
+                watcher.kill()
+                for task in tasks:
+                    task.cancel()
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        _LIBC.prctl(1, signal.SIGKILL)

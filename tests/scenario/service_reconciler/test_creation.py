@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from common.api.opaque import Json
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SERVICE
 from common.runtime.controller import Key
 from scenario.service_reconciler.world import World
@@ -46,7 +47,7 @@ async def test_the_status_has_kuberays_shape() -> None:
     world = World()
     world.apply()
     await world.look()
-    empty = {"desiredCPU": "0", "desiredGPU": "0", "desiredMemory": "0", "desiredTPU": "0", "head": {}}
+    empty: Json = {"desiredCPU": "0", "desiredGPU": "0", "desiredMemory": "0", "desiredTPU": "0", "head": {}}
     assert world.status["activeServiceStatus"] == {"rayClusterStatus": empty}
     assert world.status["pendingServiceStatus"] == {"rayClusterName": world.pending, "rayClusterStatus": empty}
     assert "serviceStatus" not in world.status

@@ -288,10 +288,11 @@ async def test_38_none_creates_a_cluster_when_there_is_none() -> None:
 async def test_56_the_incremental_type_falls_back_to_one_switch_and_says_so() -> None:
     options = {"maxSurgePercent": 20, "stepSizePercent": 5, "intervalSeconds": 10, "gatewayClassName": "eg"}
     strategy = {"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": options}
-    scaled = {"enableInTreeAutoscaling": True}
-    world = await a_running_world(config=a_cluster_config(**scaled), upgradeStrategy=strategy)
+    world = await a_running_world(config=a_cluster_config(enableInTreeAutoscaling=True), upgradeStrategy=strategy)
     blue = world.active
-    world.apply(config=a_cluster_config(image="rayproject/ray:2.53.0", **scaled), upgradeStrategy=strategy)
+    world.apply(
+        config=a_cluster_config(image="rayproject/ray:2.53.0", enableInTreeAutoscaling=True), upgradeStrategy=strategy
+    )
     await world.until(lambda: world.is_settled() and world.active != blue)
     assert "IncrementalUpgradeDisabled" in world.reasons()
 

@@ -46,13 +46,16 @@ class World:
         """With it no new cluster gets a ready head."""
         self.key = KEY
         self.app: App
+        self.freezes_endpoints = False
+        """With it the test alone writes EndpointSlices."""
+        self.told: list[tuple[float, str]] = []
+        """What processes wrote, with the seconds since the beginning."""
         self.writes = 0
         """Writes that processes have begun, those to Serve included."""
         self.kill_before: int | None = None
         """The number of the write before which the process is killed."""
         self.kill_after: int | None = None
         self._is_looking = False
-        self._began = self.clock.now()
         self._next: datetime | None = None
         self._born: dict[str, datetime] = {}
         self.kube.on_change.append(self._changed)
@@ -229,6 +232,8 @@ class World:
         self.kube.set_status(RAY_CLUSTER, NAMESPACE, name, {"state": "ready", "conditions": [ready]})
 
     def _endpoints_follow(self) -> None:
+        if self.freezes_endpoints:
+            return
         for service in self.kube.all(SERVICE):
             selector = service["spec"]["selector"]
             if labels.SERVE not in selector:
@@ -251,10 +256,14 @@ class World:
     def _count(self, request: Request) -> errors.RaybusError | None:
         if self._is_looking and request.verb not in {"get", "list"}:
             self._begin_write()
+            line = _told(request)
+            if line is not None:
+                self.told.append((self.clock.monotonic(), line))
         return None
 
     def _count_put(self, what: str) -> None:
         if what.startswith("put"):
+            self.told.append((self.clock.monotonic(), f"PUT Serve config to {what.removeprefix('put ')}"))
             self._begin_write()
         else:
             self._end_write()
@@ -290,18 +299,25 @@ class World:
 
 
 def story(world: World) -> str:
-    """Return what the process wrote, without the parts of names that chance made."""
-    lines = [str(each) for each in world.kube.requests if _is_told(each)]
-    text = "\n".join(lines)
-    for number, name in enumerate(dict.fromkeys(_cluster_names(world)), start=1):
+    """Return what the process wrote and when, without the parts of names that chance made."""
+    text = "\n".join(f"t+{at:6.2f}  {line}" for at, line in world.told)
+    created = [each.name for each in world.kube.requests if str(each).startswith("create RayCluster")]
+    for number, name in enumerate(dict.fromkeys(created), start=1):
         text = text.replace(name, f"{NAME}-{number}")
     return text + "\n"
 
 
-def _is_told(request: Request) -> bool:
-    return request.verb not in {"get", "list"}
-
-
-def _cluster_names(world: World) -> list[str]:
-    created = [each for each in world.kube.requests if each.verb == "create" and each.kind == RAY_CLUSTER.kind]
-    return [each.name for each in created]
+def _told(request: Request) -> str | None:
+    """Return a write in words."""
+    if request.verb in {"get", "list"}:
+        return None
+    if request.kind == "Event":
+        return f"event {request.body['reason']}: {request.body['note']}"
+    if request.kind == "ControllerRevision":
+        return f"{request.verb} ControllerRevision of {request.name.rpartition('-serve-')[0]}"
+    if request.subresource != "status":
+        return str(request)
+    status = request.body["status"]
+    names = [status[f"{role}ServiceStatus"].get("rayClusterName", "-") for role in ("active", "pending")]
+    said = ", ".join(f"{each['type']} {each['status']} ({each['reason']})" for each in status["conditions"])
+    return f"status: active {names[0]}, pending {names[1]}; {said}"

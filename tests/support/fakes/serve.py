@@ -95,6 +95,10 @@ class FakeServe:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.heads: dict[str, FakeHead] = {}
+        self.attempts = 0
+        """PUTs received, the refused ones included."""
+        self.tokens: set[str] = set()
+        """Tokens that came with a call."""
         self.on_put: list[Callable[[str], None]] = []
         """Called with the head Service's name before and after each PUT."""
 
@@ -104,10 +108,12 @@ class FakeServe:
 
     async def read(self, head: Head) -> ServeDetails:
         fake = self._reachable(head.service)
+        self.tokens |= {head.token} if head.token else set()
         return msgspec.convert(fake.details(), ServeDetails)
 
     async def deploy(self, head: Head, config: Json) -> None:
         fake = self._reachable(head.service)
+        self.attempts += 1
         for told in self.on_put:
             told(f"put {head.service}")
         fake.deploy(config)

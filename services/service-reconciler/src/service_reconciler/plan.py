@@ -237,7 +237,7 @@ def _news(
     if names.active != before.active and before.active:
         note = f"RayCluster {meta.namespace}/{names.active} serves in place of {before.active}"
         actions.append(Tell(event=announcements.normal(EventReason.UPGRADE_PROMOTED, "Upgrade", note)))
-    if problem is not None and _is_new(problem, observed.service.status, status):
+    if problem is not None and not problem.is_told and _is_new(problem, observed.service.status, status):
         actions.append(Tell(event=announcements.warning(problem.reason, "Reconcile", problem.text)))
     return actions
 

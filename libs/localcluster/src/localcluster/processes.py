@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -160,6 +160,33 @@ async def run(
     return Finished(
         code=process.returncode or 0, output=output.decode(errors="replace"), errors=errors.decode(errors="replace")
     )
+
+
+async def follow(
+    argv: Sequence[str], tell: Callable[[str], None], *, environment: Mapping[str, str], cwd: Path
+) -> Finished:
+    """Run a program to its end, telling each line of its error output as it comes; a cancelled run kills it."""
+    process = await asyncio.create_subprocess_exec(
+        *argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=dict(environment),
+        cwd=cwd,
+    )
+    lines: list[str] = []
+    try:
+        if process.stderr is not None:
+            async for raw in process.stderr:
+                lines.append(raw.decode(errors="replace").rstrip())
+                tell(lines[-1])
+        code = await process.wait()
+    except BaseException:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        raise
+    return Finished(code=code, output="", errors="\n".join(lines))
 
 
 async def must(what: str, argv: Sequence[str], *, stdin: bytes | None = None) -> str:

@@ -23,6 +23,30 @@ HEARTBEAT_SECONDS = 4.0
 """The longest silence while a step runs."""
 
 _REFRESH_PER_SECOND = 4
+_OVERRUN = 0.2
+
+_TELLING_SECONDS = 15.0
+"""Steps estimated to be at least this long tell how fast this machine is."""
+
+
+class Pace:
+    """How fast this machine is compared with the estimates: learnt from the steps that are done."""
+
+    def __init__(self) -> None:
+        self._estimated = 0.0
+        self._taken = 0.0
+
+    def learn(self, *, estimated: float | None, taken: float) -> None:
+        """Count a finished step."""
+        if estimated is not None and estimated >= _TELLING_SECONDS:
+            self._estimated += estimated
+            self._taken += taken
+
+    def adapt(self, estimate: float | None) -> float | None:
+        """Return what an estimate means on this machine."""
+        if estimate is None or self._estimated == 0:
+            return estimate
+        return estimate * self._taken / self._estimated
 
 
 class Step:
@@ -51,19 +75,15 @@ def time_left(step: Step, *, now: float) -> float | None:
         return elapsed * (1 - step.fraction) / step.fraction
     if step.estimate is None:
         return None
-    return step.estimate - elapsed
+    # Past its estimate a step is expected to take a fifth more than it took so far.
+    return max(step.estimate - elapsed, elapsed * _OVERRUN, 1.0)
 
 
 def describe(step: Step, *, now: float) -> str:
     """Return the line that shows a running step."""
     elapsed = now - step.started
     left = time_left(step, now=now)
-    if left is None:
-        remaining = ""
-    elif left > 0:
-        remaining = f", about {duration(left)} left"
-    else:
-        remaining = ", longer than usual"
+    remaining = "" if left is None else f", about {duration(left)} left"
     detail = f" ({step.detail})" if step.detail else ""
     return f"{step.title}{detail}: {duration(elapsed)}{remaining}"
 
@@ -85,6 +105,7 @@ class Progress:
         self._console = Console(file=stream, highlight=False, soft_wrap=True)
         self._live_wanted = self._console.is_terminal if live is None else live
         self._steps: list[Step] = []
+        self._pace = Pace()
         self._lock = threading.RLock()
         self._live: Live | None = None
         self._stopped = threading.Event()
@@ -110,12 +131,13 @@ class Progress:
     @contextmanager
     def step(self, title: str, *, estimate: float | None = None) -> Generator[Step]:
         """Show one piece of work from its begin to its end; the end line says how long it took, or that it failed."""
-        step = Step(title, estimate, time.monotonic())
+        step = Step(title, self._pace.adapt(estimate), time.monotonic())
         self._begin(step)
         outcome = "failed after"
         try:
             yield step
             outcome = "done in"
+            self._pace.learn(estimated=estimate, taken=time.monotonic() - step.started)
         finally:
             self._end(step, outcome)
 

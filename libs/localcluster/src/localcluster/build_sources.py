@@ -1,0 +1,199 @@
+"""What is built, from which Go module, and how long it usually takes. Pure.
+
+`k8s.io/kubernetes` replaces its staging modules by folders of its own repository: who builds it from outside has to name their
+released versions instead. Its programs are 15 lines around the packages that hold the commands.
+"""
+
+import re
+
+import msgspec
+
+from localcluster import versions
+
+
+class Program(msgspec.Struct, frozen=True, kw_only=True):
+    """One binary: its group (a Go module of ours), its main package, and seconds on 2 cores with nothing cached."""
+
+    name: str
+    group: str
+    main: str
+    seconds: int
+
+
+class Manifests(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder of YAML files taken from released Go modules: (module, version, folder, file pattern)."""
+
+    name: str
+    sources: tuple[tuple[str, str, str, str], ...]
+
+
+_KUBERNETES_MODULE = "k8s.io/kubernetes"
+_STAGING = re.compile(r"^\s*(k8s\.io/\S+) v0\.0\.0$", re.MULTILINE)
+
+_COMPONENT = """package main
+
+import (
+	"os"
+
+	"k8s.io/component-base/cli"
+	_ "k8s.io/component-base/logs/json/register"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo"
+	_ "k8s.io/component-base/metrics/prometheus/version"
+	"k8s.io/kubernetes/cmd/{package}/app"
+)
+
+func main() {{
+	os.Exit(cli.Run(app.{constructor}()))
+}}
+"""
+
+_KUBELET = """package main
+
+import (
+	"context"
+	"os"
+
+	"k8s.io/component-base/cli"
+	_ "k8s.io/component-base/logs/json/register"
+	"k8s.io/kubernetes/cmd/kubelet/app"
+)
+
+func main() {
+	os.Exit(cli.Run(app.NewKubeletCommand(context.Background())))
+}
+"""
+
+_KUBECTL = """package main
+
+import (
+	"k8s.io/component-base/cli"
+	"k8s.io/kubectl/pkg/cmd"
+	"k8s.io/kubectl/pkg/cmd/util"
+)
+
+func main() {
+	if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
+		util.CheckErr(err)
+	}
+}
+"""
+
+_ETCD = """package main
+
+import (
+	"os"
+
+	"go.etcd.io/etcd/server/v3/etcdmain"
+)
+
+func main() {
+	etcdmain.Main(os.Args)
+}
+"""
+
+# CoreDNS with the plugins that a cluster without an outside needs: its full set compiles four cloud SDKs for minutes.
+_COREDNS = """package main
+
+import (
+	"github.com/coredns/coredns/coremain"
+
+	_ "github.com/coredns/coredns/plugin/bind"
+	_ "github.com/coredns/coredns/plugin/cache"
+	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/kubernetes"
+)
+
+func main() {
+	coremain.Run()
+}
+"""
+
+
+def _kubernetes(name: str, main: str, seconds: int) -> Program:
+    return Program(name=name, group="kubernetes", main=main, seconds=seconds)
+
+
+def _component(name: str, constructor: str, seconds: int) -> Program:
+    return _kubernetes(name, _COMPONENT.format(package=name, constructor=constructor), seconds)
+
+
+PROGRAMS: dict[str, Program] = {
+    program.name: program
+    for program in (
+        Program(name="etcd", group="etcd", main=_ETCD, seconds=50),
+        _component("kube-apiserver", "NewAPIServerCommand", 165),
+        _component("kube-controller-manager", "NewControllerManagerCommand", 75),
+        _component("kube-scheduler", "NewSchedulerCommand", 15),
+        _kubernetes("kubelet", _KUBELET, 40),
+        _component("kube-proxy", "NewProxyCommand", 10),
+        _kubernetes("kubectl", _KUBECTL, 30),
+        Program(name="coredns", group="coredns", main=_COREDNS, seconds=75),
+        Program(name="envoy-gateway", group="envoy-gateway", main="", seconds=240),
+        Program(name="kwok", group="kwok", main="", seconds=75),
+    )
+}
+
+MODULES: dict[str, tuple[str, str]] = {
+    "kubernetes": (_KUBERNETES_MODULE, versions.KUBERNETES),
+    "etcd": ("go.etcd.io/etcd/server/v3", versions.ETCD),
+    "coredns": ("github.com/coredns/coredns", versions.COREDNS),
+    "envoy-gateway": ("github.com/envoyproxy/gateway", versions.ENVOY_GATEWAY),
+    "kwok": ("sigs.k8s.io/kwok", versions.KWOK),
+}
+"""Group → module and version."""
+
+INSTALLED: dict[str, str] = {
+    "envoy-gateway": "github.com/envoyproxy/gateway/cmd/envoy-gateway",
+    "kwok": "sigs.k8s.io/kwok/cmd/kwok",
+}
+"""Groups whose module has a usable main package of its own."""
+
+_STAGES = ("sigs.k8s.io/kwok", versions.KWOK)
+_GATEWAY = ("github.com/envoyproxy/gateway", versions.ENVOY_GATEWAY)
+
+MANIFESTS: dict[str, Manifests] = {
+    manifests.name: manifests
+    for manifests in (
+        Manifests(
+            name="kwok-stages",
+            sources=(
+                (*_STAGES, "kustomize/stage/pod/fast", "pod-*.yaml"),
+                (*_STAGES, "kustomize/stage/node/fast", "node-*.yaml"),
+                (*_STAGES, "kustomize/stage/node/heartbeat-with-lease", "node-*.yaml"),
+            ),
+        ),
+        Manifests(
+            name="gateway-crds",
+            sources=(
+                ("sigs.k8s.io/gateway-api", versions.GATEWAY_API, "config/crd/standard", "gateway.*.yaml"),
+                (*_GATEWAY, "charts/gateway-crds-helm/templates/generated", "*.yaml"),
+            ),
+        ),
+    )
+}
+
+
+def module_file(group: str, upstream: str) -> str:
+    """Return the go.mod of our module for a group; `upstream` is the go.mod of the module it wraps."""
+    module, version = MODULES[group]
+    lines = [f"module raybus.local/{group}", "", "go 1.24", "", f"require {module} v{version}", ""]
+    if module == _KUBERNETES_MODULE:
+        staged = f"v0.{versions.KUBERNETES.removeprefix('1.')}"
+        lines += [f"replace {name} => {name} {staged}" for name in _STAGING.findall(upstream)]
+    return "\n".join(lines) + "\n"
+
+
+def linker_flags(group: str) -> str:
+    """Return the linker flags: no debug data; Kubernetes programs know their version by them."""
+    flags = "-s -w"
+    if group == "kubernetes":
+        package = "k8s.io/component-base/version"
+        major, minor, _ = versions.KUBERNETES.split(".")
+        values = {"gitVersion": f"v{versions.KUBERNETES}", "gitMajor": major, "gitMinor": minor}
+        flags += "".join(f" -X {package}.{name}={value}" for name, value in values.items())
+    return flags
+
+
+def total_seconds(names: list[str]) -> int:
+    """Return how long building these takes on a machine that has nothing cached."""
+    return sum(PROGRAMS[name].seconds for name in names if name in PROGRAMS)

@@ -95,7 +95,9 @@ def _patterns(text: str) -> tuple[tuple[str, bool], ...]:
             continue
         bare = line.removeprefix("**/")
         if line.startswith("!") or "/" in bare or ("*" in line and bare == line):
-            raise ClusterError(f"Dockerfile.dockerignore line {number}: {line!r} is not understood; use name or **/pattern")
+            raise ClusterError(
+                f"Dockerfile.dockerignore line {number}: {line!r} is not understood; use name or **/pattern"
+            )
         found.append((bare, bare != line))
     return tuple(found)
 

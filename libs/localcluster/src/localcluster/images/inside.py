@@ -4,6 +4,7 @@ Run as a program (`python -m localcluster.images.inside`), pid 1 of its own pid 
 """
 
 import os
+import posixpath
 import shutil
 import stat
 import subprocess
@@ -29,10 +30,9 @@ def perform(job: Job) -> None:
     """Do the job; a RUN never returns."""
     os.umask(0o022)
     root = Path(job.root)
-    if job.overlay:
-        lowers = ":".join(job.lowers)
-        options = f"lowerdir={lowers},upperdir={job.upper},workdir={job.work},{_PLAIN_OVERLAY}"
-        _mount("-t", "overlay", "-o", options, "overlay", job.root, folder=job.store)
+    lowers = ":".join(job.lowers)
+    options = f"lowerdir={lowers},upperdir={job.upper},workdir={job.work},{_PLAIN_OVERLAY}"
+    _mount("-t", "overlay", "-o", options, "overlay", job.root, folder=job.store)
     match job.step:
         case MakeFolder(path=path):
             _make_folders(root, path)
@@ -103,15 +103,13 @@ def _copy(root: Path, step: CopyFiles, job: Job) -> None:
         elif into:
             destination = _make_folders(root, step.target) / source.name
         else:
-            destination = _make_folders(root, os.path.dirname(step.target)) / target.name
+            destination = _make_folders(root, posixpath.dirname(step.target)) / target.name
         copy_entry(source, destination)
 
 
 def _mounted_origin(step: CopyFiles, job: Job) -> Path:
     """Show the copied-from stage beside the root; it has at least two layers, as overlay without an upper needs."""
     origin = Path(job.work).parent / "origin"
-    if step.folder:
-        return Path(step.folder)
     origin.mkdir(exist_ok=True)
     _mount("-t", "overlay", "-o", f"lowerdir={':'.join(step.layers)}", "overlay", str(origin), folder=job.store)
     return origin

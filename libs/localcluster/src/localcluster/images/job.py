@@ -33,7 +33,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """One step on one root file system."""
 
     root: str
-    """The empty folder (overlay) or the full copy that the step sees as /."""
+    """The empty folder that the step sees as /, filled."""
 
     store: str
     """The folder that layers are relative to: short names keep the mount options small, whatever the path contains."""
@@ -43,6 +43,5 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     upper: str
     work: str
-    overlay: bool
     host: HostFiles
     step: Run | CopyFiles | MakeFolder

@@ -35,7 +35,9 @@ def write_tar(tree: Path, target: Path) -> str:
     """Write the layer and return its digest (the image configuration's diff id)."""
     with target.open("wb", buffering=_CHUNK) as stream:
         hashing = _Hashing(stream)
-        with tarfile.open(fileobj=hashing, mode="w|", bufsize=_CHUNK, format=tarfile.PAX_FORMAT, copybufsize=_CHUNK) as tar:
+        with tarfile.open(
+            fileobj=hashing, mode="w|", bufsize=_CHUNK, format=tarfile.PAX_FORMAT, copybufsize=_CHUNK
+        ) as tar:
             seen: dict[tuple[int, int], str] = {}
             for name, path in _walk(tree, ""):
                 _add(tar, name, path, seen)

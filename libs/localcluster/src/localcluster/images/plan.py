@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 
 import msgspec
 
-from localcluster.errors import Misuse
+from localcluster.errors import MisuseError
 from localcluster.images.dockerfile import BINARIES, ROOTS, Copy, Stage
 
 RECIPE = "1"
@@ -23,7 +23,7 @@ def choose(stages: Sequence[Stage], targets: Sequence[str]) -> tuple[Stage, ...]
     images = {stage.name: stage for stage in stages if stage.image}
     unknown = [name for name in targets if name not in images]
     if unknown:
-        raise Misuse(f"no image target {', '.join(unknown)}; there are: {', '.join(images)}")
+        raise MisuseError(f"no image target {', '.join(unknown)}; there are: {', '.join(images)}")
     return tuple(images[name] for name in dict.fromkeys(targets)) if targets else tuple(images.values())
 
 

@@ -1,0 +1,249 @@
+"""Makes sure that images exist as archives: finds them by key in the cache, builds what is missing with Docker or without.
+
+Rule: equal inputs (Dockerfile, copied files) have equal keys; nothing that exists is built again.
+"""
+
+import platform
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from localcluster import settings
+from localcluster.errors import ClusterError
+from localcluster.images import archive, debian, dockerfile, engine, host, plan, sandbox
+from localcluster.images.context import BuildContext
+from localcluster.images.dockerfile import BINARIES, ROOTS, Copy, Run, Stage, Step
+from localcluster.images.job import CopyFiles, Job
+from localcluster.images.store import Record, Store
+from localcluster.progress import Progress
+from localcluster.progress import Step as Shown
+
+DOCKERFILE = Path("deploy/images/Dockerfile")
+_FREE_BYTES = 6_000_000_000
+"""Ray's image, its layer and its files, side by side while it is built."""
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_ARCHIVE_SECONDS = 3.0
+
+
+class ImageArchive(msgspec.Struct, frozen=True, kw_only=True):
+    """One image, ready for `ctr images import` or `docker load`."""
+
+    target: str
+    ref: str
+    path: Path
+    digest: str
+    """The image's id: the digest of its configuration."""
+    built: bool
+    """False if it was there already."""
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True):
+    """The Dockerfile of a checkout, read for some targets."""
+
+    checkout: Path
+    stages: tuple[Stage, ...]
+    targets: tuple[Stage, ...]
+    keys: dict[str, str]
+
+    def image_key(self, target: Stage) -> str:
+        """Return the key of a target's archive."""
+        return plan.image_key(target, self.keys[target.name])
+
+
+def ensure(
+    targets: Sequence[str],
+    *,
+    progress: Progress,
+    files: Mapping[str, Path] | None = None,
+    checkout: Path | None = None,
+) -> dict[str, ImageArchive]:
+    """Return the archives of `targets` (all images if empty), building those that are missing.
+
+    `files` are binaries by name, for `COPY --from=binaries`. Blocks for minutes when cold: call it from a thread.
+    """
+    given = settings.Settings.from_environment()
+    store = Store(given.cache_root / "images")
+    context, recipe = _read(targets, checkout or given.checkout, files or {})
+    missing = _missing(recipe, store)
+    if missing:
+        with store.locked(progress):
+            missing = _missing(recipe, store)
+            if missing and engine.answers():
+                _build_with_engine(missing, recipe, files or {}, store, progress)
+            elif missing:
+                _Builder(recipe, context, store, progress).build(missing)
+    built = {stage.name for stage in missing}
+    return {target.name: _found(target, recipe, store, built=target.name in built) for target in recipe.targets}
+
+
+def images(checkout: Path | None = None) -> dict[str, str]:
+    """Return the image name of each target."""
+    stages = _stages(checkout or settings.Settings.from_environment().checkout)
+    return {stage.name: stage.image for stage in stages if stage.image}
+
+
+def _stages(checkout: Path) -> tuple[Stage, ...]:
+    path = checkout / DOCKERFILE
+    if not path.is_file():
+        raise ClusterError(f"{path} does not exist; run this inside a raybus checkout")
+    return dockerfile.parse(path.read_text())
+
+
+def _read(targets: Sequence[str], checkout: Path, files: Mapping[str, Path]) -> tuple[BuildContext, Recipe]:
+    stages = _stages(checkout)
+    ignore = (checkout / DOCKERFILE).with_name("Dockerfile.dockerignore")
+    context = BuildContext(checkout, files, ignore.read_text() if ignore.is_file() else "")
+    chosen = plan.choose(stages, targets)
+    keys = plan.keys(plan.needed(stages, chosen), context.digest)
+    return context, Recipe(checkout=checkout, stages=stages, targets=chosen, keys=keys)
+
+
+def _missing(recipe: Recipe, store: Store) -> list[Stage]:
+    return [stage for stage in recipe.targets if store.find_archive(stage.name, recipe.image_key(stage)) is None]
+
+
+def _found(target: Stage, recipe: Recipe, store: Store, *, built: bool) -> ImageArchive:
+    key = recipe.image_key(target)
+    record = store.find_archive(target.name, key)
+    if record is None:
+        raise ClusterError(f"image {target.name} vanished from {store.folder} while it was used; build it again")
+    path = store.archive_path(target.name, key)
+    return ImageArchive(target=target.name, ref=record.image, path=path, digest=record.digest, built=built)
+
+
+def _build_with_engine(
+    missing: Sequence[Stage], recipe: Recipe, files: Mapping[str, Path], store: Store, progress: Progress
+) -> None:
+    for stage in missing:
+        image = stage.image or ""
+        written = store.work / f"{stage.name}.tar"
+        with progress.step(f"image {stage.name} with docker buildx", estimate=stage.seconds) as shown:
+            engine.build(recipe.checkout, stage.name, image, written, files=files, shown=shown)
+        record = Record(image=image, digest=archive.read_id(written))
+        store.publish_archive(stage.name, recipe.image_key(stage), written, record)
+
+
+class _Builder:
+    """Builds stages as overlay layers, without an engine."""
+
+    def __init__(self, recipe: Recipe, context: BuildContext, store: Store, progress: Progress) -> None:
+        self._recipe = recipe
+        self._context = context
+        self._store = store
+        self._progress = progress
+        self._by_name = {stage.name: stage for stage in recipe.stages}
+        self._environment = settings.base_environment()
+
+    def build(self, missing: Sequence[Stage]) -> None:
+        """Build the layers of all missing images, then each image as soon as its layers are there."""
+        self._check_machine()
+        host_files = host.collect(self._environment, self._store.work / "host")
+        present = {name for name, key in self._recipe.keys.items() if self._store.has_layer(key)}
+        todo = plan.to_build(missing, self._by_name, present)
+        pending = {stage.name: stage for stage in missing}
+        for position, name in enumerate(todo):
+            left = sum(self._seconds(other) for other in todo[position:])
+            place = f"{position + 1} of {len(todo)}, all images in about {left:.0f} s"
+            if name in ROOTS:
+                self._root(name, host_files)
+            else:
+                self._stage(self._by_name[name], host_files, place)
+            if name in pending:
+                self._archive(pending.pop(name))
+        for stage in pending.values():
+            self._archive(stage)
+
+    def _check_machine(self) -> None:
+        if not settings.is_root():
+            raise ClusterError(
+                "building images without Docker needs root (chroot, mounts); run as root, or start Docker"
+            )
+        free = shutil.disk_usage(self._store.work).free
+        if free < _FREE_BYTES:
+            raise ClusterError(
+                f"{self._store.folder} has {free / 1e9:.1f} GB free, building images needs {_FREE_BYTES / 1e9:.0f} GB; "
+                "free some, or set XDG_CACHE_HOME to another disk"
+            )
+        if not sandbox.has_overlay(self._store.work / "probe"):
+            raise ClusterError(
+                f"overlayfs does not work on {self._store.folder}; set XDG_CACHE_HOME to a local disk (ext4, xfs, tmpfs)"
+            )
+        debian.install_tools(self._progress, self._environment)
+
+    def _seconds(self, name: str) -> float:
+        return debian.SECONDS if name in ROOTS else self._by_name[name].seconds
+
+    def _root(self, name: str, host_files: host.Host) -> None:
+        tree = self._store.work / "root"
+        if name == "scratch":
+            tree.mkdir(mode=0o755)
+        else:
+            log = self._store.logs / "debootstrap.log"
+            log.unlink(missing_ok=True)
+            debian.bootstrap(tree, host_files, self._progress, log, self._environment)
+        self._store.publish_layer(self._recipe.keys[name], tree)
+
+    def _stage(self, stage: Stage, host_files: host.Host, place: str) -> None:
+        folder = self._store.work / f"stage-{stage.name}"
+        for name in ("upper", "work", "root"):
+            (folder / name).mkdir(parents=True, mode=0o755)
+        log = self._store.logs / f"{stage.name}.log"
+        log.unlink(missing_ok=True)
+        with self._progress.step(f"image stage {stage.name} ({place})", estimate=stage.seconds) as shown:
+            for number, step in enumerate(stage.steps):
+                job = self._job(stage, step, folder, number, host_files)
+                self._perform(job, stage, step, shown, log)
+        (folder / "upper").chmod(0o755)
+        self._store.publish_layer(self._recipe.keys[stage.name], folder / "upper")
+
+    def _perform(self, job: Job, stage: Stage, step: Step, shown: Shown, log: Path) -> None:
+        what = f"Dockerfile line {step.line} (stage {stage.name})"
+        sandbox.perform(job, what, shown, log)
+
+    def _job(self, stage: Stage, step: Step, folder: Path, number: int, host_files: host.Host) -> Job:
+        match step:
+            case Run():
+                # What the host adds must not hide what the image sets, except where packages come from.
+                task = msgspec.structs.replace(step, env={**host_files.environment, **step.env})
+            case Copy():
+                task = self._copy(step, folder / f"copy-{number}")
+            case _:
+                task = step
+        return Job(
+            root=str(folder / "root"),
+            store=str(self._store.folder),
+            lowers=self._lowers(stage.base),
+            upper=str(folder / "upper"),
+            work=str(folder / "work"),
+            host=host_files.files,
+            step=task,
+        )
+
+    def _copy(self, step: Copy, folder: Path) -> CopyFiles:
+        if step.origin and step.origin != BINARIES:
+            return CopyFiles(line=step.line, sources=step.sources, target=step.target, layers=self._lowers(step.origin))
+        folder.mkdir(mode=0o755)
+        self._context.stage(step, folder)
+        return CopyFiles(line=step.line, sources=step.sources, target=step.target, folder=str(folder))
+
+    def _lowers(self, name: str) -> tuple[str, ...]:
+        """Return the layers of a stage or root, top first, relative to the store."""
+        names = (name,) if name in ROOTS else plan.chain(self._by_name[name], self._by_name)
+        return tuple(self._store.layer_name(self._recipe.keys[each]) for each in reversed(names))
+
+    def _archive(self, stage: Stage) -> None:
+        names = plan.chain(stage, self._by_name)
+        image = stage.image or ""
+        written = self._store.work / f"{stage.name}.tar"
+        with self._progress.step(f"image {stage.name}: writing {image}", estimate=_ARCHIVE_SECONDS):
+            # An empty root has nothing to carry.
+            layers = [self._store.layer_tar(self._recipe.keys[name]) for name in names if name != "scratch"]
+            machine = platform.machine()
+            architecture = _ARCHITECTURES.get(machine, machine)
+            digest = archive.write(written, image, stage.config, layers, architecture=architecture)
+            record = Record(image=image, digest=digest)
+            self._store.publish_archive(stage.name, self._recipe.image_key(stage), written, record)
+            if not plan.is_shared(stage.name, self._recipe.stages):
+                self._store.drop_layer(self._recipe.keys[stage.name])

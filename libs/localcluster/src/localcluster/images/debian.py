@@ -1,0 +1,93 @@
+"""Makes the base that `FROM debian:bookworm-slim` names, with debootstrap: Debian's minimal set, trimmed as the official slim image is."""
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from localcluster.errors import ClusterError
+from localcluster.images import sandbox
+from localcluster.images.host import SUITE, Host
+from localcluster.progress import Progress
+
+SECONDS = 45.0
+_PACKAGE = "debootstrap"
+_EMPTIED = ("dev", "run", "var/cache", "var/lib/apt/lists", "var/log", "tmp", "proc", "sys")
+_DROPPED = (
+    "usr/share/doc",
+    "usr/share/man",
+    "usr/share/info",
+    "usr/share/locale",
+    "usr/share/lintian",
+    "usr/share/groff",
+)
+_SLIM = """\
+path-exclude /usr/share/doc/*
+path-include /usr/share/doc/*/copyright
+path-exclude /usr/share/man/*
+path-exclude /usr/share/info/*
+path-exclude /usr/share/locale/*
+path-exclude /usr/share/lintian/*
+path-exclude /usr/share/groff/*
+"""
+_CANONICAL = """\
+deb http://deb.debian.org/debian bookworm main
+deb http://deb.debian.org/debian bookworm-updates main
+deb http://deb.debian.org/debian-security bookworm-security main
+"""
+
+
+def install_tools(progress: Progress, environment: Mapping[str, str]) -> None:
+    """Install debootstrap where it is missing, after saying so."""
+    if shutil.which(_PACKAGE):
+        return
+    if not shutil.which("apt-get"):
+        raise ClusterError(f"{_PACKAGE} is not installed and this is no Debian; install {_PACKAGE}, or start Docker")
+    progress.say(f"Installing the Debian package {_PACKAGE} on this machine: it makes the base of our images.")
+    with progress.step(f"installing {_PACKAGE}", estimate=10):
+        for arguments in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", _PACKAGE]):
+            done = subprocess.run(
+                ["apt-get", *arguments],
+                capture_output=True,
+                text=True,
+                check=False,
+                env={**environment, "DEBIAN_FRONTEND": "noninteractive"},
+            )
+        if done.returncode:
+            last = " | ".join(done.stderr.strip().splitlines()[-3:])
+            raise ClusterError(f"apt-get install {_PACKAGE} failed: {last}; install it by hand and repeat")
+
+
+def bootstrap(tree: Path, host: Host, progress: Progress, log: Path, environment: Mapping[str, str]) -> None:
+    """Make the base in the new folder `tree`."""
+    command = [_PACKAGE, "--variant=minbase", SUITE, str(tree), host.mirror]
+    with progress.step("image base: Debian's minimal set", estimate=SECONDS) as shown:
+        sandbox.run(command, what="debootstrap", shown=shown, log=log, environment=environment)
+        _trim(tree)
+    tree.chmod(0o755)
+
+
+def _trim(tree: Path) -> None:
+    """Empty what is written anew, drop what nobody reads in a container; licences stay."""
+    for name in _DROPPED:
+        for path in sorted((tree / name).glob("**/*"), reverse=True):
+            if path.is_dir() and not path.is_symlink():
+                if not any(path.iterdir()):
+                    path.rmdir()
+            elif path.name != "copyright":
+                path.unlink()
+    for name in _EMPTIED:
+        for path in (tree / name).iterdir():
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    for name in ("etc/machine-id", "etc/resolv.conf", "etc/hostname"):
+        path = tree / name
+        path.unlink(missing_ok=True)
+        path.touch()
+    (tree / "var/cache/apt/archives/partial").mkdir(parents=True)
+    (tree / "var/lib/apt/lists/partial").mkdir()
+    (tree / "var/log/apt").mkdir()
+    (tree / "etc/apt/sources.list").write_text(_CANONICAL)
+    (tree / "etc/dpkg/dpkg.cfg.d/slim").write_text(_SLIM)
+    policy = tree / "usr/sbin/policy-rc.d"
+    policy.write_text("#!/bin/sh\nexit 101\n")
+    policy.chmod(0o755)

@@ -1,0 +1,122 @@
+"""Keeps layers and archives by key in the cache; what stands there is whole, because it is renamed into place.
+
+layers/<key>/tree, layer.tar, digest     archives/<target>-<key>/image.tar, record.json     work/ (one builder at a time)
+"""
+
+import fcntl
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from localcluster.errors import ClusterError
+from localcluster.images import layer
+from localcluster.images.archive import Layer
+from localcluster.progress import Progress
+
+_KEY_LENGTH = 20
+_KEPT = 3
+"""Versions of one image that are kept: checkouts side by side and a step back cost no rebuild."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a finished archive."""
+
+    image: str
+    digest: str
+
+
+class Store:
+    """The images folder of the cache."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._layers = folder / "layers"
+        self._archives = folder / "archives"
+        self.work = folder / "work"
+        self.logs = folder / "logs"
+
+    @contextmanager
+    def locked(self, progress: Progress) -> Iterator[None]:
+        """Hold the store alone; what a crashed builder left in `work` goes first."""
+        try:
+            for path in (self._layers, self._archives, self.logs):
+                path.mkdir(parents=True, exist_ok=True)
+            stream = (self.folder / "lock").open("w")
+        except OSError as error:
+            raise ClusterError(
+                f"image cache {self.folder}: {error.strerror}; set XDG_CACHE_HOME to a writable folder"
+            ) from None
+        with stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                with progress.step("waiting for another build of images"):
+                    fcntl.flock(stream, fcntl.LOCK_EX)
+            shutil.rmtree(self.work, ignore_errors=True)
+            self.work.mkdir()
+            yield
+            shutil.rmtree(self.work, ignore_errors=True)
+
+    def layer_name(self, key: str) -> str:
+        """Return the layer's folder name below `folder`, for mount options."""
+        return f"layers/{key[:_KEY_LENGTH]}/tree"
+
+    def tree(self, key: str) -> Path:
+        """Return the layer's files."""
+        return self.folder / self.layer_name(key)
+
+    def has_layer(self, key: str) -> bool:
+        """Tell whether the layer is there."""
+        return self.tree(key).is_dir()
+
+    def publish_layer(self, key: str, tree: Path) -> None:
+        """Take over a finished folder as the layer of this key."""
+        holder = self.work / f"layer-{key[:_KEY_LENGTH]}"
+        holder.mkdir()
+        tree.rename(holder / "tree")
+        holder.rename(self.tree(key).parent)
+
+    def layer_tar(self, key: str) -> Layer:
+        """Return the layer's tar, written on first use."""
+        holder = self.tree(key).parent
+        target, digest = holder / "layer.tar", holder / "digest"
+        if not digest.exists():
+            found = layer.write_tar(holder / "tree", target)
+            temporary = holder / "digest.new"
+            temporary.write_text(found)
+            temporary.rename(digest)
+        return Layer(path=target, digest=digest.read_text())
+
+    def drop_layer(self, key: str) -> None:
+        """Remove a layer that nobody builds on."""
+        shutil.rmtree(self.tree(key).parent, ignore_errors=True)
+
+    def archive_path(self, target: str, key: str) -> Path:
+        """Return where this image's archive stands or will stand."""
+        return self._archives / f"{target}-{key[:_KEY_LENGTH]}" / "image.tar"
+
+    def find_archive(self, target: str, key: str) -> Record | None:
+        """Return the record of a finished archive."""
+        path = self.archive_path(target, key)
+        record = path.with_name("record.json")
+        if not (record.is_file() and path.is_file()):
+            return None
+        return msgspec.json.decode(record.read_bytes(), type=Record)
+
+    def publish_archive(self, target: str, key: str, written: Path, record: Record) -> None:
+        """Take over a finished archive; the oldest versions of the same image go."""
+        holder = self.work / f"archive-{target}"
+        holder.mkdir()
+        written.rename(holder / "image.tar")
+        (holder / "record.json").write_bytes(msgspec.json.encode(record))
+        final = self.archive_path(target, key).parent
+        shutil.rmtree(final, ignore_errors=True)
+        holder.rename(final)
+        suffix = len(final.name) - len(target)
+        mine = [path for path in self._archives.glob(f"{target}-*") if len(path.name) - suffix == len(target)]
+        mine.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in mine[_KEPT:]:
+            shutil.rmtree(path, ignore_errors=True)

@@ -37,12 +37,13 @@ class Readiness:
 
     def _tell(self, answers: Mapping[str, str | None], *, was_ready: bool) -> None:
         now = asyncio.get_running_loop().time()
-        changed = [name for name in answers if answers[name] != self._problems[name]]
-        due = not was_ready and any(answers.values()) and now - self._said_at >= SILENCE_SECONDS
-        for name in answers if due else changed:
+        names = [name for name in answers if answers[name] != self._problems[name]]
+        if not names and not was_ready and now - self._said_at >= SILENCE_SECONDS:
+            names = [name for name, problem in answers.items() if problem is not None]
+        for name in names:
             problem = answers[name]
             self._say(f"{name} is ready" if problem is None else f"{name} is not ready: {problem}")
-        if changed or due:
+        if names:
             self._said_at = now
         self._problems = dict(answers)
 

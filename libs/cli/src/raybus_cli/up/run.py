@@ -80,9 +80,8 @@ class Up:
                     f"nats-server does not listen on 127.0.0.1:{port}; its log says why, or use --nats URL"
                 )
             bus = BusAccess(url=f"tls://127.0.0.1:{port}", credentials=folder)
-        self._keep(
-            group, Child(programs.provisioner(bus, environment=self._environment, options=options), say), self._bus
-        )
+        program = programs.provisioner(bus, environment=self._environment, options=options)
+        self._keep(group, Child(program, say), self._services)
         return bus
 
     def _keep(self, group: asyncio.TaskGroup, child: Child, kept: list[Child]) -> None:

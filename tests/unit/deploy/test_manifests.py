@@ -1,0 +1,124 @@
+"""The manifests of deploy/: hardened pods, private credentials, closed networks."""
+
+import pytest
+import yaml
+
+from common.bus import permissions
+from common.runtime.settings import Settings
+from support import manifests
+from support.manifests import BASE, DEPLOY, NAMESPACE, SERVICES, Document
+
+ALL = manifests.read(BASE)
+OURS = [document for document in ALL if document["kind"] != "CustomResourceDefinition"]
+CONTAINERS = manifests.containers(ALL)
+PODS = manifests.pod_specs(ALL)
+RESTRICTED_VOLUMES = {"configMap", "emptyDir", "persistentVolumeClaim", "projected", "secret"}
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_containers_cannot_gain_rights_or_write_to_their_image(name: str) -> None:
+    assert CONTAINERS[name]["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_pods_run_as_nobody_in_particular_under_the_default_seccomp_profile(name: str) -> None:
+    context = PODS[name]["securityContext"]
+    assert context["runAsNonRoot"] is True
+    assert (context["runAsUser"], context["runAsGroup"]) == (10001, 10001)
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & PODS[name].keys()
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_pods_have_no_volume_that_the_restricted_pod_security_forbids(name: str) -> None:
+    for volume in PODS[name].get("volumes", []):
+        assert volume.keys() - {"name"} <= RESTRICTED_VOLUMES
+
+
+def test_the_namespace_enforces_restricted_pod_security() -> None:
+    labels = manifests.named(ALL, "Namespace", NAMESPACE)["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_containers_ask_for_resources_and_never_pull_needlessly(name: str) -> None:
+    assert CONTAINERS[name]["resources"]["requests"].keys() == {"cpu", "memory"}
+    assert CONTAINERS[name]["imagePullPolicy"] == "IfNotPresent"
+    assert CONTAINERS[name]["image"].startswith("docker.io/raybus/")
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_is_probed_and_given_time_to_end(name: str) -> None:
+    container = CONTAINERS[f"{name}/{name}"]
+    assert container["ports"] == [{"name": "http", "containerPort": 8080}]
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+    assert PODS[name]["terminationGracePeriodSeconds"] > 10
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_mounts_its_own_nats_user_and_no_other(name: str) -> None:
+    secrets = [volume["secret"]["secretName"] for volume in PODS[name]["volumes"] if "secret" in volume]
+    assert secrets == [f"nats-user-{name}"]
+
+
+def test_every_nats_user_that_is_mounted_is_in_the_table_of_users() -> None:
+    mounted = {
+        volume["secret"]["secretName"].removeprefix("nats-user-")
+        for spec in PODS.values()
+        for volume in spec.get("volumes", [])
+        if volume.get("secret", {}).get("secretName", "").startswith("nats-user-")
+    }
+    assert mounted <= {user.name for user in permissions.USERS}
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_has_account_service_and_budget(name: str) -> None:
+    assert PODS[name]["serviceAccountName"] == name
+    assert manifests.named(ALL, "Service", name)["spec"]["ports"][0]["targetPort"] == "http"
+    assert manifests.named(ALL, "PodDisruptionBudget", name)["spec"]["maxUnavailable"] == 1
+
+
+def test_only_pods_that_talk_to_the_api_server_get_a_token() -> None:
+    with_token = {name for name, spec in PODS.items() if spec["automountServiceAccountToken"]}
+    assert with_token == {*SERVICES, "nats-credentials"}
+    for account in manifests.of_kind(ALL, "ServiceAccount"):
+        assert account["automountServiceAccountToken"] is False
+
+
+def test_the_shared_settings_are_ones_that_services_understand() -> None:
+    generated = yaml.safe_load((BASE / "kustomization.yaml").read_text())["configMapGenerator"][0]
+    values = dict(literal.split("=", 1) for literal in generated["literals"])
+    assert generated["name"] == "raybus-config"
+    assert Settings.from_environment("watcher", values).nats_url == "tls://nats:4222"
+
+
+def test_the_network_is_closed_but_for_what_is_named() -> None:
+    policies = {each["metadata"]["name"]: each["spec"] for each in manifests.of_kind(ALL, "NetworkPolicy")}
+    assert policies["deny-all"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    assert set(policies) == {"deny-all", "dns", "api-server", "nats", "nats-clients", "ray-dashboards", "metrics"}
+    dashboards = policies["ray-dashboards"]["podSelector"]["matchExpressions"][0]["values"]
+    assert dashboards == ["service-reconciler", "traffic-manager"]
+
+
+@pytest.mark.parametrize("overlay", ["local", "production"])
+def test_overlays_patch_only_files_that_exist(overlay: str) -> None:
+    folder = DEPLOY / "overlays" / overlay
+    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    assert [
+        folder / entry["path"] for entry in kustomization["patches"] if not (folder / entry["path"]).is_file()
+    ] == []
+
+
+def test_the_production_overlay_names_every_image_that_base_uses() -> None:
+    folder = DEPLOY / "overlays" / "production"
+    images: list[Document] = yaml.safe_load((folder / "kustomization.yaml").read_text())["images"]
+    assert {image["name"] for image in images} == {each["image"].rsplit(":", 1)[0] for each in CONTAINERS.values()}
+
+
+def test_nothing_is_deployed_outside_our_namespace() -> None:
+    assert {each["metadata"].get("namespace", NAMESPACE) for each in OURS} == {NAMESPACE}

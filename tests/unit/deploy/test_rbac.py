@@ -1,0 +1,91 @@
+"""What each ServiceAccount may do, written out: a change of the manifests has to be a change of this table too."""
+
+import pytest
+
+from support import manifests
+from support.manifests import BASE
+
+ALL = manifests.read(BASE)
+READ = {"get", "list", "watch"}
+GATEWAY = "cluster gateway.networking.k8s.io"
+
+EXPECTED: dict[str, dict[str, set[str]]] = {
+    "watcher": {
+        "cluster ray.io/rayclusters": READ,
+        "cluster ray.io/rayservices": READ,
+        "cluster /pods": READ,
+        "cluster /services": READ,
+        "cluster apps/controllerrevisions": READ,
+        "cluster batch/jobs": READ,
+        "cluster discovery.k8s.io/endpointslices": READ,
+        f"{GATEWAY}/gateways": READ,
+        f"{GATEWAY}/httproutes": READ,
+        f"{GATEWAY}/grpcroutes": READ,
+        "own coordination.k8s.io/leases=ray-operator-leader": {"get", "update"},
+        "own coordination.k8s.io/leases": {"create"},
+    },
+    "cluster-reconciler": {
+        "cluster ray.io/rayclusters": {"get", "patch"},
+        "cluster ray.io/rayclusters/status": {"update"},
+        "cluster ray.io/rayclusters/finalizers": {"update"},
+        "cluster /pods": {*READ, "create", "patch", "delete", "deletecollection"},
+        "cluster /pods/resize": {"patch"},
+        "cluster /services": {"get", "create"},
+        "cluster /serviceaccounts": {"get", "create"},
+        "cluster /persistentvolumeclaims": {"get", "create"},
+        "cluster /secrets": {"get", "create"},
+        "cluster rbac.authorization.k8s.io/roles": {"get", "create"},
+        "cluster rbac.authorization.k8s.io/rolebindings": {"get", "create"},
+        "cluster networking.k8s.io/ingresses": {"get", "create"},
+        "cluster events.k8s.io/events": {"create"},
+    },
+    "service-reconciler": {
+        "cluster ray.io/rayservices": {"get", "patch"},
+        "cluster ray.io/rayservices/status": {"update"},
+        "cluster ray.io/rayservices/finalizers": {"update"},
+        "cluster ray.io/rayclusters/finalizers": {"update"},
+        "cluster ray.io/rayclusters": {"get", "create", "update", "patch", "delete"},
+        "cluster /services": {"get", "create", "update", "patch", "delete"},
+        "cluster /services/proxy": {"get", "update"},
+        "cluster /pods/proxy": {"get"},
+        "cluster /pods": {"get", "patch"},
+        "cluster /secrets": {"get"},
+        "cluster apps/controllerrevisions": {"get", "list", "create", "patch", "delete"},
+        "cluster events.k8s.io/events": {"create"},
+    },
+    "traffic-manager": {
+        "cluster ray.io/rayservices": {"get"},
+        "cluster ray.io/rayclusters": {"get"},
+        f"{GATEWAY}/gateways": {"get", "create", "patch", "delete"},
+        f"{GATEWAY}/httproutes": {"get", "create", "patch", "delete"},
+        f"{GATEWAY}/grpcroutes": {"get", "create", "patch", "delete"},
+        "cluster events.k8s.io/events": {"create"},
+    },
+    "nats": {},
+    "nats-credentials": {"own /secrets": {"get", "create"}, "own /secrets=nats-server": {"update"}},
+}
+
+
+@pytest.mark.parametrize("account", EXPECTED)
+def test_an_account_may_do_this_and_nothing_else(account: str) -> None:
+    assert manifests.rights(ALL, account) == EXPECTED[account]
+
+
+def test_every_account_is_in_the_table() -> None:
+    accounts = {each["metadata"]["name"] for each in manifests.of_kind(ALL, "ServiceAccount")}
+    assert accounts == EXPECTED.keys()
+
+
+@pytest.mark.parametrize(
+    "role", manifests.of_kind(ALL, "Role", "ClusterRole"), ids=lambda role: role["metadata"]["name"]
+)
+def test_no_rule_says_everything(role: manifests.Document) -> None:
+    for rule in role["rules"]:
+        assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]
+
+
+def test_an_operator_holds_what_it_grants_to_the_autoscaler() -> None:
+    held = manifests.rights(ALL, "cluster-reconciler")
+    assert held["cluster /pods"] >= {"get", "list", "watch", "patch"}
+    assert held["cluster /pods/resize"] >= {"patch"}
+    assert held["cluster ray.io/rayclusters"] >= {"get", "patch"}

@@ -44,7 +44,7 @@ class Pace:
 
     def adapt(self, estimate: float | None) -> float | None:
         """Return what an estimate means on this machine."""
-        if estimate is None or self._estimated == 0:
+        if estimate is None or estimate < _TELLING_SECONDS or self._estimated == 0:
             return estimate
         return estimate * self._taken / self._estimated
 

@@ -1,16 +1,17 @@
 """A real one-node Kubernetes built and run on this machine, without a container engine."""
 
-import importlib
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from typing_extensions import override
 
 from localcluster import binaries, kubeconfig, record, settings
 from localcluster.api import Api
+from localcluster.binaries import Binaries
 from localcluster.driver import Command, Driver, Request
 from localcluster.errors import ClusterError
+from localcluster.images import builder
 from localcluster.node import container_runtime, namespaces, preflight, startup
 from localcluster.node.namespaces import Namespaces
 from localcluster.progress import Progress
@@ -30,9 +31,9 @@ class Built(Driver):
         preflight.check(request.layout.state)
         await preflight.install(preflight.PACKAGES, progress)
         programs = await binaries.obtain(_programs(request), request.settings, progress)
-        images = await _builder().ensure(_images(request), progress)
+        images = await _image_files(request, programs, progress)
         await self.down(request.layout, Progress.silent(), purge=False)
-        return await startup.start(request, programs, list(images.values()), progress)
+        return await startup.start(request, programs, images, progress)
 
     @override
     async def down(self, layout: Layout, progress: Progress, *, purge: bool) -> None:
@@ -60,12 +61,14 @@ def _programs(request: Request) -> list[str]:
     return [*binaries.NODE, *(binaries.GATEWAY if request.gateway else ())]
 
 
-def _images(request: Request) -> list[str]:
-    return ["pause", *(("envoy", "envoy-gateway") if request.gateway else ())]
-
-
-def _builder() -> Any:
-    return importlib.import_module("localcluster.images.builder")
+async def _image_files(request: Request, programs: Binaries, progress: Progress) -> list[Path]:
+    """Return the archives of the images that the node itself needs."""
+    targets = ["pause", *(("envoy", "envoy-gateway") if request.gateway else ())]
+    checkout = request.settings.checkout
+    archives = await asyncio.to_thread(
+        builder.ensure, targets, progress=progress, files=programs.paths, checkout=checkout
+    )
+    return [archives[target].path for target in targets]
 
 
 def _node(name: str) -> Namespaces:

@@ -148,7 +148,7 @@ class Startup:
             "KUBECONFIG": str(self._place.kubeconfig("envoy-gateway")),
             "ENVOY_GATEWAY_NAMESPACE": manifests.GATEWAY_NAMESPACE,
         }
-        program = [self._place.binaries.argv0("envoy-gateway"), "certgen"]
+        program = [self._place.binaries.argv0("envoy-gateway"), "certgen", "--disable-topology-injector"]
         argv = self._node.enter(["env", *_assignments(environment), *program])
         await processes.must("making the gateway's certificates", argv)
         for document in manifests.gateway():

@@ -1,0 +1,83 @@
+"""A RayService's life on a real API server: real defaults, real conflicts, real EndpointSlices, kwok's pods."""
+
+import pytest
+
+from common.api.opaque import Json
+from common.kube.resources import CONTROLLER_REVISION, RAY_CLUSTER, RAY_SERVICE
+from integration.service_reconciler.conftest import Live
+from support.builders.ray_service import a_cluster_config, a_serve_config
+
+pytestmark = [pytest.mark.integration]
+
+
+def condition(status: Json, kind: str) -> tuple[str, str]:
+    found = [each for each in status.get("conditions", []) if each["type"] == kind]
+    return (found[0]["status"], found[0]["reason"]) if found else ("", "")
+
+
+def active(status: Json) -> str:
+    return status.get("activeServiceStatus", {}).get("rayClusterName", "")
+
+
+def pending(status: Json) -> str:
+    return status.get("pendingServiceStatus", {}).get("rayClusterName", "")
+
+
+def is_settled(status: Json) -> bool:
+    return condition(status, "Ready")[0] == "True" and bool(active(status)) and not pending(status)
+
+
+async def test_created_upgraded_suspended_resumed_and_deleted(live: Live) -> None:
+    created = await live.apply(rayClusterDeletionDelaySeconds=1)
+    blue = active(await live.until(is_settled, "it serves"))
+    assert (await live.service())["metadata"]["generation"] == created["metadata"]["generation"]
+    assert await live.selected() == await live.selected("demo-head-svc") == blue
+
+    config = a_cluster_config(image="rayproject/ray:2.53.0")
+    await live.patch(rayClusterConfig=config, serveConfigV2=a_serve_config(message="v2"))
+    upgrading = await live.until(lambda s: bool(pending(s)), "an upgrade begins")
+    assert condition(upgrading, "UpgradeInProgress") == ("True", "BothActivePendingClustersExist")
+    done = await live.until(lambda s: is_settled(s) and active(s) != blue, "it serves from the new cluster")
+    green = active(done)
+    assert condition(done, "UpgradeInProgress") == ("False", "NoPendingCluster")
+    assert await live.selected() == await live.selected("demo-head-svc") == green
+    await live.eventually(RAY_CLUSTER, [green])
+    assert len(live.serve.head(f"{blue}-head-svc").puts) == 1
+    records = await live.found(CONTROLLER_REVISION)
+    assert {each["data"]["serveConfigV2"] for each in records if each["revision"] == 1} >= {
+        a_serve_config(message="v2")
+    }
+
+    await live.patch(suspend=True)
+    await live.until(lambda s: condition(s, "Suspended")[0] == "True", "it is suspended")
+    await live.eventually(RAY_CLUSTER, [])
+    await live.patch(suspend=False)
+    await live.until(is_settled, "it serves again")
+
+    await live.kube.delete(RAY_SERVICE, live.namespace, "demo")
+    await live.eventually(RAY_CLUSTER, [])
+    await live.eventually(RAY_SERVICE, [])
+
+
+async def test_the_real_servers_defaults_do_not_look_like_a_change(live: Live) -> None:
+    group = {
+        "groupName": "small",
+        "template": {"spec": {"containers": [{"name": "ray-worker", "image": "rayproject/ray:2.52.0"}]}},
+        "replicas": 1,
+    }
+    await live.apply(config=a_cluster_config(group))
+    settled = await live.until(is_settled, "it serves")
+    await live.patch(rayClusterDeletionDelaySeconds=30)
+    status = await live.until(lambda s: s["observedGeneration"] == 2, "the edit is seen")
+    assert (active(status), pending(status)) == (active(settled), "")
+
+
+async def test_a_bad_edit_shows_and_a_good_one_heals(live: Live) -> None:
+    await live.apply()
+    blue = active(await live.until(is_settled, "it serves"))
+    await live.patch(upgradeStrategy={"type": "Foo"})
+    bad = await live.until(lambda s: condition(s, "Ready")[1] == "ValidationFailed", "the bad edit is told")
+    assert active(bad) == await live.selected() == blue
+    assert "InvalidRayServiceSpec" in await live.reasons()
+    await live.patch(upgradeStrategy={"type": "NewCluster"})
+    await live.until(is_settled, "healed")

@@ -134,6 +134,11 @@ class Watch:
         self._listed_at = 0.0
         self._failures = 0
 
+    def resume(self, version: str) -> None:
+        """Begin with what happened after a version, and without a list."""
+        self._version = version
+        self._listed_at = asyncio.get_running_loop().time()
+
     async def run(self) -> None:
         """List and follow until cancelled."""
         while True:

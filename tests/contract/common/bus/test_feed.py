@@ -1,0 +1,251 @@
+"""What every feed promises its listener: the fake one and the one on a real NATS server."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from itertools import count
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from common.bus import messages, provision, streams, subjects
+from common.bus.feed import Feed, Synced
+from common.bus.messages import Gone, Message, State
+from common.bus.nats import Bus, connect
+from common.bus.state_feed import StateFeed
+from common.runtime.settings import Settings
+from support.fakes.feed import FakeFeed, FakeStream
+from support.fakes.listener import Recorder
+from support.servers.nats import NatsServer, nats_server
+from support.waiting import eventually
+
+FOLLOWED = frozenset({3, 7})
+OTHER = 5
+
+
+class Writing(Protocol):
+    """The stream from its writer's side."""
+
+    async def store(self, subject: str, message: Message) -> None: ...
+    async def mark(self, epoch: str, version: int, partitions: frozenset[int]) -> None: ...
+    async def lose(self) -> None: ...
+    async def interrupt(self) -> None: ...
+
+
+class RealStream:
+    """A writer on a real server."""
+
+    def __init__(self, bus: Bus, server: NatsServer) -> None:
+        self._bus = bus
+        self._server = server
+        self._ids = count()
+
+    async def store(self, subject: str, message: Message) -> None:
+        wire = messages.encode(message)
+        await self._bus.session()
+        await self._bus.publish(
+            subject, wire.payload, wire.headers, expected=None, message_id=f"test-{next(self._ids)}"
+        )
+
+    async def mark(self, epoch: str, version: int, partitions: frozenset[int]) -> None:
+        for partition in sorted(partitions):
+            await self.store(subjects.synced(partition), Synced(epoch=epoch, version=version))
+
+    async def lose(self) -> None:
+        await self._bounce(lose=True)
+        await provision.ensure(self._bus, [streams.state()])
+
+    async def interrupt(self) -> None:
+        await self._bounce(lose=False)
+
+    async def _bounce(self, *, lose: bool) -> None:
+        before = await self._bus.session()
+        self._server.kill()
+        if lose:
+            self._server.lose_store()
+        await eventually(lambda: before.lost is not None, what="the loss of the connection")
+        self._server.start()
+        await self._bus.session()
+
+
+class Setup(msgspec.Struct, frozen=True):
+    stream: Writing
+    feed: Feed
+    recorder: Recorder
+
+
+@pytest_asyncio.fixture(params=["fake", pytest.param("nats", marks=pytest.mark.integration)])
+async def setup(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Setup]:
+    recorder = Recorder()
+    async with AsyncExitStack() as stack:
+        if request.param == "fake":
+            fake = FakeStream()
+            found = Setup(fake, FakeFeed(fake), recorder)
+        else:
+            server = stack.enter_context(nats_server(tmp_path))
+            bus = await stack.enter_async_context(connect(Settings(service="test", nats_url=server.url)))
+            await bus.session()
+            await provision.ensure(bus, [streams.state()])
+            found = Setup(RealStream(bus, server), StateFeed(bus, reader="test"), recorder)
+        group = await stack.enter_async_context(asyncio.TaskGroup())
+        following = group.create_task(found.feed.follow(FOLLOWED, recorder))
+        await eventually(lambda: recorder.reasons, what="the first load")
+        yield found
+        following.cancel()
+
+
+def a_pod(name: str = "one", *, version: int = 10) -> State:
+    body = msgspec.json.encode({"metadata": {"namespace": "ns", "name": name, "resourceVersion": str(version)}})
+    return State(kind="Pod", namespace="ns", name=name, uid="u", version=str(version), form="1", body=body)
+
+
+def gone(name: str = "one", *, version: int = 11, moved_to: int | None = None) -> Gone:
+    return Gone(kind="Pod", namespace="ns", name=name, version=str(version), moved_to=moved_to)
+
+
+def under(partition: int, name: str = "one") -> str:
+    return subjects.state(partition, "Pod", "ns", name)
+
+
+async def synced(recorder: Recorder) -> None:
+    await eventually(lambda: recorder.is_synced, what="the end of the load")
+
+
+async def test_objects_are_told_before_the_word_that_all_is_there(setup: Setup) -> None:
+    await setup.stream.store(under(3), a_pod())
+    await setup.stream.mark("a", 20, FOLLOWED)
+
+    await synced(setup.recorder)
+    assert setup.recorder.names("Pod") == {"one"}
+    assert setup.recorder.syncs == [20]
+
+
+async def test_one_partition_without_a_marker_is_enough_to_wait(setup: Setup) -> None:
+    await setup.stream.store(under(3), a_pod())
+    await setup.stream.mark("a", 20, frozenset({3}))
+    await eventually(lambda: setup.recorder.names("Pod"), what="the object")
+    assert not setup.recorder.is_synced
+
+    await setup.stream.mark("a", 18, frozenset({7}))
+    await synced(setup.recorder)
+    assert setup.recorder.syncs == [18]
+
+
+async def test_markers_of_two_epochs_do_not_make_one(setup: Setup) -> None:
+    await setup.stream.mark("old", 20, frozenset({3}))
+    await setup.stream.mark("new", 30, frozenset({7}))
+    await setup.stream.store(under(3), a_pod())
+    await eventually(lambda: setup.recorder.names("Pod"), what="the object")
+    assert not setup.recorder.is_synced
+
+    await setup.stream.mark("new", 30, frozenset({3}))
+    await synced(setup.recorder)
+    assert setup.recorder.syncs == [30]
+
+
+async def test_a_new_epoch_means_a_reload(setup: Setup) -> None:
+    await setup.stream.store(under(3), a_pod())
+    await setup.stream.mark("a", 20, FOLLOWED)
+    await synced(setup.recorder)
+
+    await setup.stream.mark("b", 30, FOLLOWED)
+
+    await eventually(lambda: setup.recorder.syncs == [20, 30], what="the second load")
+    assert "epoch b" in setup.recorder.reasons[-1]
+    assert setup.recorder.names("Pod") == {"one"}
+
+
+async def test_the_same_epoch_again_changes_nothing(setup: Setup) -> None:
+    await setup.stream.mark("a", 20, FOLLOWED)
+    await synced(setup.recorder)
+    loads = len(setup.recorder.reasons)
+
+    await setup.stream.mark("a", 25, FOLLOWED)
+    await setup.stream.store(under(3), a_pod())
+
+    await eventually(lambda: setup.recorder.knows("Pod", "one"), what="the object")
+    assert len(setup.recorder.reasons) == loads
+
+
+async def test_other_partitions_are_none_of_our_business(setup: Setup) -> None:
+    await setup.stream.store(under(OTHER, "stranger"), a_pod("stranger"))
+    await setup.stream.mark("a", 20, FOLLOWED | {OTHER})
+    await setup.stream.store(under(7), a_pod())
+
+    await eventually(lambda: setup.recorder.knows("Pod", "one"), what="the object")
+    assert setup.recorder.names("Pod") == {"one"}
+
+
+async def test_a_tombstone_removes(setup: Setup) -> None:
+    await setup.stream.store(under(3), a_pod())
+    await setup.stream.mark("a", 20, FOLLOWED)
+    await synced(setup.recorder)
+
+    await setup.stream.store(under(3), gone(version=21))
+
+    await eventually(lambda: setup.recorder.removals == [(("Pod", "ns", "one"), 21)], what="the removal")
+
+
+async def test_an_object_that_moves_within_our_partitions_stays(setup: Setup) -> None:
+    await setup.stream.store(under(3), a_pod())
+    await setup.stream.mark("a", 20, FOLLOWED)
+    await synced(setup.recorder)
+
+    await setup.stream.store(under(7), a_pod())
+    await setup.stream.store(under(3), gone(moved_to=7))
+    await setup.stream.store(under(3, "last"), a_pod("last"))
+
+    await eventually(lambda: setup.recorder.knows("Pod", "last"), what="the last object")
+    assert setup.recorder.removals == []
+    assert setup.recorder.names("Pod") == {"one", "last"}
+
+
+async def test_an_object_that_moves_to_another_owner_is_gone(setup: Setup) -> None:
+    await setup.stream.store(under(3), a_pod())
+    await setup.stream.mark("a", 20, FOLLOWED)
+    await synced(setup.recorder)
+
+    await setup.stream.store(under(3), gone(moved_to=OTHER))
+
+    await eventually(lambda: setup.recorder.removals, what="the removal")
+
+
+async def test_an_interruption_means_a_reload(setup: Setup) -> None:
+    await setup.stream.store(under(3), a_pod())
+    await setup.stream.mark("a", 20, FOLLOWED)
+    await synced(setup.recorder)
+
+    await setup.stream.interrupt()
+
+    await eventually(lambda: len(setup.recorder.syncs) == 2, what="the second load")
+    assert setup.recorder.names("Pod") == {"one"}
+
+
+async def test_nothing_is_decided_on_a_stream_that_was_lost(setup: Setup) -> None:
+    await setup.stream.store(under(3), a_pod())
+    await setup.stream.mark("a", 20, FOLLOWED)
+    await synced(setup.recorder)
+
+    await setup.stream.lose()
+    await eventually(lambda: not setup.recorder.is_synced, what="the reader's doubt")
+    await setup.stream.store(under(3), a_pod())
+    await eventually(lambda: setup.recorder.names("Pod"), what="the object")
+    assert not setup.recorder.is_synced
+
+    await setup.stream.mark("b", 30, FOLLOWED)
+    await synced(setup.recorder)
+    assert setup.recorder.syncs == [20, 30]
+
+
+async def test_a_large_object_is_compressed_on_the_way(setup: Setup) -> None:
+    large = msgspec.json.encode({"metadata": {"namespace": "ns", "name": "large"}, "ballast": "x" * 1_500_000})
+    state = State(kind="Pod", namespace="ns", name="large", uid="u", version="1", form="1", body=large)
+
+    await setup.stream.store(under(3, "large"), state)
+    await setup.stream.mark("a", 20, FOLLOWED)
+
+    await synced(setup.recorder)
+    assert len(setup.recorder.objects["Pod", "ns", "large"]["ballast"]) == 1_500_000

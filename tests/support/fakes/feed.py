@@ -1,0 +1,105 @@
+"""The state stream in memory, with the behaviour of the real one as a reader sees it (the contract tests hold both to it)."""
+
+import asyncio
+
+from common.bus import messages, subjects
+from common.bus.feed import Listener, Synced
+from common.bus.messages import Gone, Message, State
+from common.bus.progress import Progress
+
+
+class FakeStream:
+    """The last message of every subject, in the order in which they were stored."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, Message] = {}
+        self._readers: set[asyncio.Queue[tuple[str, Message] | str]] = set()
+
+    async def store(self, subject: str, message: Message) -> None:
+        """Store a message and deliver it."""
+        self._last.pop(subject, None)
+        self._last[subject] = message
+        for reader in self._readers:
+            reader.put_nowait((subject, message))
+
+    async def mark(self, epoch: str, version: int, partitions: frozenset[int]) -> None:
+        """Say that some partitions are complete."""
+        for partition in sorted(partitions):
+            await self.store(subjects.synced(partition), Synced(epoch=epoch, version=version))
+
+    async def lose(self) -> None:
+        """Lose everything, as a stream does with its volume."""
+        self._last.clear()
+        await self.interrupt("the stream was lost")
+
+    async def interrupt(self, why: str = "the connection was lost") -> None:
+        """Break every reader's view; nothing is lost."""
+        for reader in self._readers:
+            reader.put_nowait(why)
+
+    def open(self) -> "asyncio.Queue[tuple[str, Message] | str]":
+        """Return all that is held, and then what follows."""
+        queue: asyncio.Queue[tuple[str, Message] | str] = asyncio.Queue()
+        for stored in self._last.items():
+            queue.put_nowait(stored)
+        self._readers.add(queue)
+        return queue
+
+    def close(self, queue: "asyncio.Queue[tuple[str, Message] | str]") -> None:
+        """Forget a reader."""
+        self._readers.discard(queue)
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+
+class FakeFeed:
+    """Follows a `FakeStream`; implements `common.bus.feed.Feed`."""
+
+    def __init__(self, stream: FakeStream) -> None:
+        self._stream = stream
+
+    async def follow(self, partitions: frozenset[int], listener: Listener) -> None:
+        """Tell the listener about some partitions until cancelled."""
+        why = "started"
+        while True:
+            listener.loading(why)
+            why = await self._read(partitions, listener)
+
+    async def _read(self, partitions: frozenset[int], listener: Listener) -> str:
+        progress = Progress(partitions)
+        unread = len(self._stream)
+        queue = self._stream.open()
+        try:
+            while True:
+                if unread == 0:
+                    progress.read()
+                version = progress.complete()
+                if version is not None:
+                    listener.synced(version)
+                found = await queue.get()
+                unread -= 1
+                if isinstance(found, str):
+                    return found
+                why = self._tell(*found, partitions, listener, progress)
+                if why is not None:
+                    return why
+        finally:
+            self._stream.close(queue)
+
+    def _tell(
+        self, subject: str, message: Message, partitions: frozenset[int], listener: Listener, progress: Progress
+    ) -> str | None:
+        if int(subject.split(".")[2]) not in partitions:
+            return None
+        match message:
+            case State():
+                listener.changed(message.kind, message.body)
+            case Gone(moved_to=partition) if partition in partitions:
+                pass
+            case Gone():
+                version = messages.number(message.version)
+                listener.removed(message.kind, message.namespace, message.name, version=version)
+            case Synced():
+                return progress.marked(int(subject.split(".")[2]), message)
+        return None

@@ -1,0 +1,79 @@
+"""`raybus up` as a user starts it: a process, its two outputs, and the processes that it names."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import msgspec
+
+from support.waiting import eventually
+
+
+class Announcement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The one line on standard output."""
+
+    ready: bool
+    pids: dict[str, int]
+
+
+class Running:
+    """A `raybus up` that runs."""
+
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+        self.process = process
+        self._folder = folder
+        self._out = folder / "out"
+        self._err = folder / "err"
+
+    @property
+    def told(self) -> str:
+        """Return what it wrote on standard error."""
+        return self._err.read_text()
+
+    @property
+    def results(self) -> list[str]:
+        """Return the lines on standard output."""
+        return self._out.read_text().splitlines()
+
+    @property
+    def left_behind(self) -> list[str]:
+        """Return the private folders that it has not removed."""
+        return [path.name for path in self._folder.glob("raybus-up-*")]
+
+    async def ready(self, *, within: float = 60) -> Announcement:
+        """Wait until it says that all are ready."""
+        await eventually(lambda: self.results or self.process.poll() is not None, within=within, what=self.told)
+        assert self.process.poll() is None, self.told
+        return msgspec.json.decode(self.results[0], type=Announcement)
+
+    def end(self, number: signal.Signals, *, within: float) -> int:
+        """Send a signal and return the exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(timeout=within)
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process runs; one that is dead and not yet collected does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def started(folder: Path, *arguments: str) -> Generator[Running]:
+    """Run `raybus up` for the length of a `with` block."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "raybus_cli.main", "up", "--log-dir", str(folder / "logs"), *arguments]
+    environment = os.environ | {"TMPDIR": str(folder)}
+    with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+        process = subprocess.Popen(command, stdout=out, stderr=err, env=environment)
+    try:
+        yield Running(process, folder)
+    finally:
+        process.terminate()
+        process.wait(timeout=15)

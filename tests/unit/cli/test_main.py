@@ -1,0 +1,33 @@
+"""The command line finds its parts and survives a broken one."""
+
+import pytest
+from typer.testing import CliRunner
+
+from raybus_cli import main
+from raybus_cli.main import PARTS, Part
+
+
+def test_help_names_every_part_without_importing_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PARTS, "demo", Part("no_such_module", "app", "Broken."))
+    done = CliRunner().invoke(main.build(None), ["--help"])
+    assert done.exit_code == 0
+    assert all(name in done.stdout for name in PARTS)
+
+
+def test_a_broken_part_ends_with_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(PARTS, "demo", Part("no_such_module", "app", "Broken."))
+    with pytest.raises(SystemExit) as end:
+        main.build("demo")
+    assert end.value.code == 1
+    assert capsys.readouterr().err == (
+        "error: raybus demo cannot be loaded: No module named 'no_such_module'; run 'make setup' in the checkout\n"
+    )
+
+
+def test_version_is_one_line() -> None:
+    done = CliRunner().invoke(main.build("version"), ["version", "--short"])
+    assert (done.exit_code, done.stdout) == (0, "0.1.0\n")
+
+
+def test_an_unknown_command_is_a_misuse() -> None:
+    assert CliRunner().invoke(main.build("nothing"), ["nothing"]).exit_code == 2

@@ -1,0 +1,84 @@
+"""What `raybus up` refuses before it starts anything, and in which words."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from common import errors
+from raybus_cli import main
+from raybus_cli.up import options
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: one
+contexts: [{name: one, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: u, user: {token: t}}]
+"""
+
+
+def test_gates_are_read_as_kuberay_reads_them() -> None:
+    assert options.check_gates("RayClusterMTLS=true, AllBeta=false") == {"RayClusterMTLS": True, "AllBeta": False}
+
+
+def test_replicas_of_one_are_accepted() -> None:
+    assert options.check_replicas("watcher=1,cluster-reconciler=1") == {"watcher": 1, "cluster-reconciler": 1}
+
+
+@pytest.mark.parametrize(
+    ("check", "text", "part"),
+    [
+        pytest.param(options.check_gates, "Nope=true", "unrecognized feature gate 'Nope'; known: ", id="unknown gate"),
+        pytest.param(options.check_gates, "AllBeta", "expected Name=true or Name=false", id="gate without a value"),
+        pytest.param(options.check_replicas, "watcher=2", "several replicas are not yet possible", id="many replicas"),
+        pytest.param(options.check_replicas, "watcher=x", "expected watcher=N with N of 1 or more", id="no number"),
+        pytest.param(options.check_replicas, "watcher=0", "expected watcher=N with N of 1 or more", id="none"),
+        pytest.param(
+            options.check_replicas, "nobody=1", "there is no service 'nobody'; name one of", id="no such service"
+        ),
+        pytest.param(options.check_nats, "http://x", "expected nats://HOST:PORT", id="NATS by another protocol"),
+        pytest.param(options.check_level, "loud", "expected one of DEBUG, INFO, WARNING, ERROR", id="unknown level"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(check: Callable[[str], object], text: str, part: str) -> None:
+    with pytest.raises(errors.InvalidSpec) as refusal:
+        check(text)
+    assert part in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        pytest.param(None, "cannot read kubeconfig", id="no such file"),
+        pytest.param("{", "is not YAML; name another file", id="not YAML"),
+        pytest.param("\x00\x01", "is not YAML; name another file", id="binary"),
+        pytest.param("a: 1", "has no usable current-context; choose one", id="no context"),
+    ],
+)
+def test_an_unusable_kubeconfig_ends_with_code_2_and_one_line(content: str | None, part: str, tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    if content is not None:
+        path.write_text(content)
+    done = CliRunner().invoke(main.build("up"), ["up", "--kubeconfig", str(path)])
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert part in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_file_in_the_place_of_the_log_folder_is_refused(tmp_path: Path) -> None:
+    kubeconfig, wrong = tmp_path / "kubeconfig", tmp_path / "file"
+    kubeconfig.write_text(KUBECONFIG)
+    wrong.touch()
+    arguments = ["up", "--kubeconfig", str(kubeconfig), "--log-dir", str(wrong)]
+    done = CliRunner().invoke(main.build("up"), arguments)
+    assert done.exit_code == 2
+    assert done.stderr.endswith("name a folder that you may write to\n")
+
+
+def test_a_folder_without_credentials_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(errors.InvalidSpec, match=r"there is no ca\.crt; make the folder with"):
+        options.check_credentials(tmp_path)

@@ -1,0 +1,42 @@
+"""The command line and environment of each child."""
+
+from pathlib import Path
+
+from common.runtime.settings import Settings
+from raybus_cli.up import programs
+from raybus_cli.up.options import MODULES, Options
+from raybus_cli.up.programs import BusAccess
+
+OPTIONS = Options(
+    kubeconfig=Path("/k"), server="https://x", gates={"AllAlpha": True}, watch_namespaces="a,b", log_dir=Path("/logs")
+)
+BUS = BusAccess(url="tls://127.0.0.1:4222", credentials=Path("/creds"))
+INHERITED = {"PATH": "/bin", "RAYBUS_HTTP_PORT": "1", "RAYBUS_WORKERS": "9", "ENABLE_ZERO_DOWNTIME": "false"}
+
+
+def test_a_service_is_told_its_own_user_port_and_the_way_through_the_api_server() -> None:
+    program = programs.service("watcher", 1234, BUS, environment=INHERITED, options=OPTIONS)
+    files = {"RAYBUS_KUBECONFIG": "/k", "RAYBUS_NATS_SEED_FILE": "/creds/users/watcher.seed"}
+    files["RAYBUS_NATS_CA_FILE"] = "/creds/ca.crt"
+    assert {name: program.environment[name] for name in files} == files
+    told = Settings.from_environment("watcher", {k: v for k, v in program.environment.items() if k not in files})
+    assert (told.http_port, told.workers, told.use_kubernetes_proxy) == (1234, 9, True)
+    assert told.feature_gates == {"AllAlpha": True}
+    assert told.watch_namespaces == ("a", "b")
+    assert program.log == Path("/logs/watcher.log")
+
+
+def test_the_switches_of_kuberay_reach_the_services() -> None:
+    program = programs.service("watcher", 1, BUS, environment=INHERITED, options=OPTIONS)
+    assert program.environment["ENABLE_ZERO_DOWNTIME"] == "false"
+
+
+def test_each_service_runs_its_own_module() -> None:
+    made = [programs.service(name, 1, BUS, environment={}, options=OPTIONS).argv[1:] for name in MODULES]
+    assert made == [["-m", module] for module in MODULES.values()]
+
+
+def test_a_server_without_users_gets_no_seed() -> None:
+    program = programs.provisioner(BusAccess(url="nats://x:1"), environment={}, options=OPTIONS)
+    assert program.argv[1:] == ["-m", "common.bus.provision", "streams", "--watch"]
+    assert not {"RAYBUS_NATS_SEED_FILE", "RAYBUS_NATS_CA_FILE"} & program.environment.keys()

@@ -1,0 +1,46 @@
+"""Feature gates: KubeRay's names, defaults and groups (spec raycluster §3)."""
+
+import pytest
+
+from common import errors, feature_gates
+from common.feature_gates import STAGES, Stage
+
+
+def test_by_default_beta_is_on_and_alpha_is_off() -> None:
+    assert feature_gates.resolve({}) == {gate: stage is Stage.BETA for gate, stage in STAGES.items()}
+
+
+@pytest.mark.parametrize(
+    ("text", "gate", "is_on"),
+    [
+        pytest.param("RayClusterMTLS=true", "RayClusterMTLS", True, id="a gate named itself"),
+        pytest.param("AllAlpha=true", "RayClusterMTLS", True, id="all alpha"),
+        pytest.param("AllAlpha=true", "RayJobDeletionPolicy", True, id="all alpha leaves beta as it is"),
+        pytest.param("AllBeta=false", "RayJobDeletionPolicy", False, id="all beta off"),
+        pytest.param(
+            "RayJobDeletionPolicy=true,AllBeta=false", "RayJobDeletionPolicy", True, id="a name beats its group"
+        ),
+        pytest.param("RayCronJob=true,RayCronJob=false", "RayCronJob", False, id="the last one counts"),
+        pytest.param(" RayCronJob = TRUE , ", "RayCronJob", True, id="blanks and case"),
+    ],
+)
+def test_a_gate_is_as_named_else_as_its_group_says(text: str, gate: str, is_on: bool) -> None:
+    assert feature_gates.resolve(feature_gates.parse(text))[gate] is is_on
+
+
+@pytest.mark.parametrize("text", ["RayCronJob", "RayCronJob=", "RayCronJob=maybe", "=true"])
+def test_what_is_no_pair_is_refused(text: str) -> None:
+    with pytest.raises(errors.InvalidSpec):
+        feature_gates.parse(text)
+
+
+def test_an_unknown_gate_is_refused_in_kuberays_words() -> None:
+    with pytest.raises(
+        errors.InvalidSpec, match=r"^Unable to set flag gates for known features: .*'Typo'.* RayCronJob"
+    ):
+        feature_gates.parse("Typo=true")
+
+
+def test_spelling_is_the_inverse_of_parsing() -> None:
+    named = {"AllAlpha": True, "RayCronJob": False}
+    assert feature_gates.parse(feature_gates.spell(named)) == named

@@ -135,8 +135,12 @@ class FakeServe:
                 return fake
 
 
-def http_app(serve: FakeServe) -> web.Application:
-    """Offer all heads over HTTP; the Host header says which one is meant."""
+API_SERVER_PROXY = "/api/v1/namespaces/ns/{kind}/{target}/proxy"
+"""Where the API server would offer the same."""
+
+
+def http_app(serve: FakeServe, *, prefix: str = "") -> web.Application:
+    """Offer all heads over HTTP; the target in the prefix, else the Host header, says which one is meant."""
 
     async def get(request: web.Request) -> web.Response:
         head = await _awake(serve, request)
@@ -157,15 +161,16 @@ def http_app(serve: FakeServe) -> web.Application:
         return web.Response(status=200 if healthy else 500, text="success" if healthy else "unhealthy")
 
     app = web.Application()
-    app.router.add_get("/api/serve/applications/", get)
-    app.router.add_put("/api/serve/applications/", put)
-    app.router.add_get("/-/healthz", health)
+    app.router.add_get(f"{prefix}/api/serve/applications/", get)
+    app.router.add_put(f"{prefix}/api/serve/applications/", put)
+    app.router.add_get(f"{prefix}/-/healthz", health)
     return app
 
 
 async def _awake(serve: FakeServe, request: web.Request) -> FakeHead:
     """Return the head that is meant; a silent one lets the caller wait for ever."""
-    head = serve.head(request.host.partition(":")[0].partition(".")[0])
+    target = request.match_info.get("target", request.host)
+    head = serve.head(target.partition(":")[0].partition(".")[0])
     if head.behaviour == "silent":
         await asyncio.Event().wait()
     return head

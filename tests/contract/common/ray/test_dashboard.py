@@ -1,0 +1,103 @@
+"""The dashboard's two adapters and the fake keep the same promises, over real HTTP where there is any."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from aiohttp import web
+from kubernetes_asyncio.client import Configuration
+
+from common import errors
+from common.kube.client import KubeClient
+from common.ray.dashboard import Dashboard, DirectDashboard, Head, ProxiedDashboard, ProxyPod
+from support.fakes.clock import FakeClock
+from support.fakes.serve import API_SERVER_PROXY, FakeServe, http_app
+
+HEAD = Head(namespace="ns", service="demo-head-svc", port=8265)
+POD = ProxyPod(namespace="ns", name="demo-head", ip="127.0.0.1", port=8000)
+CONFIG = {"applications": [{"name": "app", "import_path": "app:main"}]}
+SECONDS = 0.3
+
+
+class ToLoopback(httpx.AsyncHTTPTransport):
+    """Sends every request to one port of this machine; the Host header stays what was asked for."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self._port = port
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        request.url = request.url.copy_with(host="127.0.0.1", port=self._port)
+        return await super().handle_async_request(request)
+
+
+@asynccontextmanager
+async def served(app: web.Application) -> AsyncGenerator[int]:
+    """Serve an application on a free port of loopback."""
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture
+def serve() -> FakeServe:
+    return FakeServe(FakeClock())
+
+
+@pytest.fixture(params=["fake", "direct", "proxied"])
+async def dashboard(request: pytest.FixtureRequest, serve: FakeServe) -> AsyncGenerator[Dashboard]:
+    """Offer the fake itself, and both adapters in front of it."""
+    if request.param == "fake":
+        yield serve
+    elif request.param == "direct":
+        async with served(http_app(serve)) as port, httpx.AsyncClient(transport=ToLoopback(port)) as client:
+            yield DirectDashboard(domain="cluster.local", client=client, seconds=SECONDS)
+    else:
+        async with served(http_app(serve, prefix=API_SERVER_PROXY)) as port:
+            kube = KubeClient(Configuration(host=f"http://127.0.0.1:{port}"), user_agent="test")
+            yield ProxiedDashboard(kube, seconds=SECONDS)
+            await kube.close()
+
+
+async def test_a_config_that_was_deployed_is_read_back(dashboard: Dashboard, serve: FakeServe) -> None:
+    assert (await dashboard.read(HEAD)).applications == {}
+    await dashboard.deploy(HEAD, CONFIG)
+    assert serve.head(HEAD.service).puts == [CONFIG]
+    assert (await dashboard.read(HEAD)).applications["app"].status == "DEPLOYING"
+
+
+async def test_a_schema_error_is_a_refusal_with_rays_words(dashboard: Dashboard) -> None:
+    with pytest.raises(errors.Rejected, match="applications: field required"):
+        await dashboard.deploy(HEAD, {"apps": []})
+
+
+@pytest.mark.parametrize("behaviour", ["500", "silent"])
+async def test_a_sick_head_is_unavailable_in_time(dashboard: Dashboard, serve: FakeServe, behaviour: str) -> None:
+    serve.head(HEAD.service).behaviour = behaviour
+    async with asyncio.timeout(5):
+        with pytest.raises(errors.Unavailable):
+            await dashboard.read(HEAD)
+        with pytest.raises(errors.Unavailable):
+            await dashboard.deploy(HEAD, CONFIG)
+
+
+async def test_a_proxy_is_healthy_only_when_it_says_so(dashboard: Dashboard, serve: FakeServe) -> None:
+    head = serve.head(HEAD.service)
+    assert await dashboard.is_proxy_healthy(POD)
+    head.proxy_is_healthy = False
+    assert not await dashboard.is_proxy_healthy(POD)
+
+
+async def test_nobody_at_the_other_end_is_unavailable() -> None:
+    async with httpx.AsyncClient(transport=ToLoopback(1)) as client:
+        direct = DirectDashboard(domain="cluster.local", client=client, seconds=SECONDS)
+        with pytest.raises(errors.Unavailable, match="does not answer"):
+            await direct.read(HEAD)
+        assert not await direct.is_proxy_healthy(POD)

@@ -1,0 +1,53 @@
+"""Status words alone prove nothing: replicas and proxies count too (design rule 8)."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from common.ray import serve_status
+from common.ray.serve_status import ServeDetails
+
+
+def details(
+    *, app: str = "RUNNING", running: int = 1, target: int | None = 1, proxy: str = "HEALTHY", where: str = "EveryNode"
+) -> ServeDetails:
+    replicas = [{"state": "RUNNING", "node_ip": "10.0.0.1"}] * running + [{"state": "STARTING"}]
+    deployment: dict[str, Any] = {"status": "HEALTHY", "replicas": replicas, "target_num_replicas": target}
+    body = {
+        "applications": {"a": {"status": app, "deployments": {"d": deployment}}},
+        "proxies": {"n": {"status": proxy, "node_ip": "10.0.0.1"}},
+        "proxy_location": where,
+    }
+    return msgspec.convert(body, ServeDetails)
+
+
+@pytest.mark.parametrize(
+    ("seen", "why"),
+    [
+        pytest.param(details(), None, id="all serve"),
+        pytest.param(ServeDetails(), "no application is deployed", id="nothing there"),
+        pytest.param(details(app="DEPLOYING"), "application a is DEPLOYING", id="still deploying"),
+        pytest.param(
+            details(running=0), "deployment d of application a has 0 of 1 replicas running", id="RUNNING with none"
+        ),
+        pytest.param(details(running=0, target=0), None, id="none wanted"),
+        pytest.param(details(running=0, target=None), None, id="a Ray that does not count"),
+        pytest.param(details(proxy="DRAINING"), "no proxy is healthy", id="the proxy drains"),
+        pytest.param(details(proxy="DRAINING", where="Disabled"), None, id="no proxies at all"),
+    ],
+)
+def test_why_applications_do_not_serve(seen: ServeDetails, why: str | None) -> None:
+    assert serve_status.not_serving(seen) == why
+
+
+def test_a_node_with_replicas_needs_its_own_proxy() -> None:
+    seen = details()
+    other = msgspec.structs.replace(seen, proxies={"n": serve_status.Proxy(status="HEALTHY", node_ip="10.0.0.2")})
+    assert serve_status.not_serving(other) == "the proxy on node 10.0.0.1 is not healthy"
+    head_only = msgspec.structs.replace(other, proxy_location="HeadOnly")
+    assert serve_status.not_serving(head_only) is None
+
+
+def test_an_application_without_a_name_is_shown_as_default() -> None:
+    assert list(ServeDetails(applications={"": serve_status.Application()}).named()) == ["default"]

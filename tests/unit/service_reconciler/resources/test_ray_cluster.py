@@ -1,0 +1,67 @@
+"""Whether a cluster still is what the RayService asks for; spec rayservice §6.2, §6.3, acceptance 16-23."""
+
+from typing import Any
+
+import pytest
+
+from common import labels
+from common.api import ray_cluster as types
+from common.api import ray_service
+from common.api.opaque import Json
+from service_reconciler.resources import ray_cluster
+from service_reconciler.resources.ray_cluster import Match
+from support.builders.ray_service import a_cluster_config, a_group, a_ray_service
+
+OURS = "raybus-v0"
+
+
+def compare(made_from: Json, goal: Json, **annotations: str) -> Match:
+    first = ray_service.decode(a_ray_service(config=made_from))
+    built = ray_cluster.build(first, "demo-abcde", version=OURS)
+    built["metadata"]["annotations"] |= annotations
+    return ray_cluster.match(types.decode(built), ray_service.decode(a_ray_service(config=goal)), version=OURS)
+
+
+BASE = a_cluster_config()
+OTHER: dict[str, Any] = {labels.KUBERAY_VERSION: "v1.5.1", labels.SPEC_HASH: "another algorithm's"}
+
+
+@pytest.mark.parametrize(
+    ("goal", "annotations", "expected"),
+    [
+        pytest.param(BASE, {}, Match.FULL, id="the same"),
+        pytest.param(
+            a_cluster_config(a_group(replicas=4, minReplicas=2)), {}, Match.FULL, id="the autoscaler's fields"
+        ),
+        pytest.param(a_cluster_config(a_group(), a_group("b")), {}, Match.APPENDED, id="a group at the end"),
+        pytest.param(a_cluster_config(a_group("b"), a_group()), {}, Match.DIFFERENT, id="a group in front"),
+        pytest.param(a_cluster_config(image="other"), {}, Match.DIFFERENT, id="another image"),
+        pytest.param(
+            a_cluster_config(image="o"), {labels.NUM_WORKER_GROUPS: "x"}, Match.APPENDED, id="no number: KubeRay"
+        ),
+        pytest.param(BASE, OTHER, Match.FULL, id="another version, the same content"),
+        pytest.param(a_cluster_config(image="other"), OTHER, Match.DIFFERENT, id="another version, another image"),
+        pytest.param(
+            a_cluster_config(a_group(), a_group("b")), OTHER, Match.APPENDED, id="another version, a group more"
+        ),
+    ],
+)
+def test_what_a_cluster_is_to_the_goal(goal: Json, annotations: dict[str, str], expected: Match) -> None:
+    assert compare(BASE, goal, **annotations) is expected
+
+
+def test_a_cluster_carries_labels_annotations_and_owner() -> None:
+    service = ray_service.decode(a_ray_service(annotations={"x": "y"}))
+    meta = ray_cluster.build(service, "demo-abcde", version=OURS)["metadata"]
+    assert meta["labels"] == {
+        "team": "a",
+        labels.ORIGIN_NAME: "demo",
+        labels.ORIGIN_KIND: "RayService",
+    }
+    assert meta["annotations"] == {
+        "x": "y",
+        labels.SPEC_HASH: ray_cluster.goal_hash(service),
+        labels.NUM_WORKER_GROUPS: "1",
+        labels.KUBERAY_VERSION: OURS,
+    }
+    assert meta["ownerReferences"][0]["controller"] is True

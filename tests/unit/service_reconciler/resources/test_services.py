@@ -1,0 +1,94 @@
+"""The two Services of a RayService, field by field; spec rayservice §10, acceptance 32-34."""
+
+from typing import Any
+
+import pytest
+
+from common.api import ray_service
+from common.api.opaque import Json
+from common.api.ray_service import RayService
+from common.errors import InvalidSpec
+from service_reconciler.resources import head_service, serve_service
+from support.builders.ray_service import a_cluster_config, a_ray_service
+
+
+def service(**fields: Any) -> RayService:
+    return ray_service.decode(a_ray_service(**fields))
+
+
+def head_with(*ports: Json, **fields: Any) -> Json:
+    container = {"name": "ray-head", "image": "i", "ports": list(ports)}
+    return a_cluster_config(headGroupSpec={"template": {"spec": {"containers": [container]}}, **fields})
+
+
+def build_head(config: Json, *, has_cluster_ip: bool = False) -> Json:
+    return head_service.build(service(config=config), "demo-abcde", config=config, has_cluster_ip=has_cluster_ip)
+
+
+def test_the_head_service_has_rays_five_ports_and_no_address() -> None:
+    built = build_head(a_cluster_config())
+    assert built["metadata"]["labels"] == {
+        "ray.io/originated-from-cr-name": "demo",
+        "ray.io/originated-from-crd": "RayService",
+        "ray.io/node-type": "head",
+        "ray.io/identifier": "demo-head",
+    }
+    assert [(each["name"], each["port"], each["appProtocol"]) for each in built["spec"]["ports"]] == [
+        ("client", 10001, "tcp"),
+        ("dashboard", 8265, "tcp"),
+        ("gcs-server", 6379, "tcp"),
+        ("metrics", 8080, "tcp"),
+        ("serve", 8000, "tcp"),
+    ]
+    assert built["spec"]["clusterIP"] == "None"
+    assert built["spec"]["publishNotReadyAddresses"] is True
+    assert built["spec"]["selector"]["ray.io/identifier"] == "demo-abcde-head"
+
+
+@pytest.mark.parametrize(
+    ("config", "has_cluster_ip"),
+    [
+        pytest.param(a_cluster_config(), True, id="the switch"),
+        pytest.param(head_with(serviceType="NodePort"), False, id="a type of its own"),
+        pytest.param(head_with(headService={"spec": {"externalName": "x"}}), False, id="the user's own Service"),
+    ],
+)
+def test_the_head_service_has_an_address_when(config: Json, has_cluster_ip: bool) -> None:
+    assert "clusterIP" not in build_head(config, has_cluster_ip=has_cluster_ip)["spec"]
+
+
+def test_an_unnamed_port_is_named_by_its_number() -> None:
+    built = build_head(head_with({"containerPort": 1234}))
+    assert [each["name"] for each in built["spec"]["ports"]] == ["1234-port", "metrics"]
+
+
+@pytest.mark.parametrize(
+    ("ports", "given", "expected"),
+    [
+        pytest.param([], None, [{"name": "serve", "port": 8000}], id="default"),
+        pytest.param(
+            [{"name": "serve-grpc", "containerPort": 9000}, {"name": "serve", "containerPort": 8000}],
+            None,
+            [{"name": "serve", "port": 8000}, {"name": "serve-grpc", "port": 9000}],
+            id="two",
+        ),
+        pytest.param(
+            [], [{"name": "serve", "port": 80}, {"name": "x", "port": 1}], [{"name": "serve", "port": 80}], id="user"
+        ),
+        pytest.param(
+            [{"name": "x", "containerPort": 1}], [{"name": "y", "port": 2}], [{"name": "y", "port": 2}], id="kept"
+        ),
+    ],
+)
+def test_32_the_serve_services_ports(ports: list[Json], given: list[Json] | None, expected: list[Json]) -> None:
+    config = head_with(*ports) if ports else a_cluster_config()
+    more = {} if given is None else {"serveService": {"spec": {"ports": given}}}
+    built = serve_service.build(service(config=config, **more), "demo-abcde", config=config)
+    assert built["spec"]["ports"] == expected
+    assert built["metadata"]["labels"]["ray.io/serve"] == "demo-serve"
+
+
+def test_33_no_serve_port_is_told() -> None:
+    config = head_with({"name": "gcs-server", "containerPort": 6379})
+    with pytest.raises(InvalidSpec, match="port named 'serve'"):
+        serve_service.build(service(config=config), "demo-abcde", config=config)

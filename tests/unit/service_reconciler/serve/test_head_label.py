@@ -1,0 +1,33 @@
+"""The head's label `ray.io/serve`: up at once, down after two failures in three; spec rayservice §11.2."""
+
+import pytest
+
+from common import labels
+from common.api.core import Container, ContainerPort, Pod, PodSpec
+from common.api.meta import ObjectMeta
+from service_reconciler.serve import head_label
+
+
+@pytest.mark.parametrize(
+    ("current", "answers", "excluded", "expected"),
+    [
+        pytest.param("false", (True,), False, "true", id="up at once"),
+        pytest.param("true", (True, True, False), False, "true", id="one slow answer"),
+        pytest.param("true", (False,), False, "true", id="one answer is too few"),
+        pytest.param("true", (True, False, False), False, "false", id="two of three"),
+        pytest.param("true", (False, False, True), False, "true", id="recovered"),
+        pytest.param("false", (True, False), False, "false", id="stays down"),
+        pytest.param("true", (True,), True, "false", id="excluded"),
+        pytest.param("true", (), False, "true", id="nobody asked yet"),
+        pytest.param("", (), False, "false", id="no label yet"),
+    ],
+)
+def test_the_label(current: str, answers: tuple[bool, ...], excluded: bool, expected: str) -> None:
+    pod = Pod(metadata=ObjectMeta(name="h", labels={labels.SERVE: current} if current else {}))
+    assert head_label.wanted(pod, answers, excluded=excluded) == expected
+
+
+def test_the_port_is_the_containers_or_rays() -> None:
+    named = Container(name="ray", ports=[ContainerPort(name="serve", container_port=9000)])
+    assert head_label.serve_port(Pod(metadata=ObjectMeta(), spec=PodSpec(containers=[named]))) == 9000
+    assert head_label.serve_port(Pod(metadata=ObjectMeta())) == 8000

@@ -1,0 +1,92 @@
+"""Conditions: set in place, computed from facts; spec rayservice §13.2, §15."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from common.api.meta import Condition
+from service_reconciler.observed import Names
+from service_reconciler.reasons import ConditionType, Reason
+from service_reconciler.status import conditions, ready, upgrade_in_progress
+from service_reconciler.status.conditions import News
+
+THEN = datetime(2026, 1, 1, tzinfo=UTC)
+NOW = THEN + timedelta(seconds=30)
+
+
+def a_condition(kind: str, status: str, reason: str, message: str = "m") -> Condition:
+    return Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=THEN)
+
+
+def test_only_a_new_status_has_a_new_transition_time() -> None:
+    before = [a_condition("Ready", "False", "Initializing"), a_condition("Suspended", "False", "RayServiceResumed")]
+    same = News(type=ConditionType.READY, status="False", reason=Reason.ZERO_SERVE_ENDPOINTS, message="n")
+    kept = conditions.put(before, same, generation=3, now=NOW)
+    assert [each.type for each in kept] == ["Ready", "Suspended"]
+    assert (kept[0].last_transition_time, kept[0].reason, kept[0].observed_generation) == (
+        THEN,
+        "ZeroServeEndpoints",
+        3,
+    )
+    other = News(type=ConditionType.READY, status="True", reason=Reason.NON_ZERO_SERVE_ENDPOINTS, message="n")
+    assert conditions.put(before, other, generation=3, now=NOW)[0].last_transition_time == NOW
+
+
+INITIAL = a_condition("Ready", "False", "Initializing", "RayService is initializing")
+
+
+@pytest.mark.parametrize(
+    ("before", "endpoints", "has_active", "limit", "expected"),
+    [
+        pytest.param([], 0, False, None, ("False", "Initializing"), id="new"),
+        pytest.param([INITIAL], 2, True, None, ("True", "NonZeroServeEndpoints"), id="serves"),
+        pytest.param([INITIAL], 0, True, None, ("False", "Initializing"), id="not yet"),
+        pytest.param([INITIAL], 0, False, 31, ("False", "Initializing"), id="in time"),
+        pytest.param([INITIAL], 0, False, 30, ("False", "InitializingTimeout"), id="out of time"),
+        pytest.param([INITIAL], 1, False, 30, ("True", "NonZeroServeEndpoints"), id="ready in the last moment"),
+        pytest.param(
+            [a_condition("Ready", "True", "NonZeroServeEndpoints")],
+            0,
+            True,
+            1,
+            ("False", "ZeroServeEndpoints"),
+            id="lost",
+        ),
+        pytest.param(
+            [a_condition("Ready", "False", "ValidationFailed")], 0, False, 1, ("False", "Initializing"), id="mended"
+        ),
+        pytest.param(
+            [a_condition("Ready", "False", "ValidationFailed")], 0, True, 1, ("False", "ZeroServeEndpoints"), id="idle"
+        ),
+    ],
+)
+def test_ready(
+    before: list[Condition], endpoints: int, has_active: bool, limit: int | None, expected: tuple[str, str]
+) -> None:
+    facts = ready.Facts(
+        endpoints=endpoints, has_active=has_active, limit=None if limit is None else timedelta(seconds=limit)
+    )
+    found = ready.compute(before, facts, now=NOW)
+    assert (found.status, found.reason) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "names", "expected"),
+    [
+        pytest.param([], Names(pending="p"), ("False", "Initializing"), id="new"),
+        pytest.param([], Names(active="a"), ("False", "NoPendingCluster"), id="at rest"),
+        pytest.param([], Names(active="a", pending="p"), ("True", "BothActivePendingClustersExist"), id="upgrading"),
+        pytest.param(
+            [a_condition("UpgradeInProgress", "False", "Initializing")], Names(pending="p"), None, id="as it is"
+        ),
+        pytest.param(
+            [a_condition("UpgradeInProgress", "False", "NoPendingCluster")],
+            Names(),
+            ("Unknown", "NoActiveCluster"),
+            id="lost",
+        ),
+    ],
+)
+def test_upgrade_in_progress(before: list[Condition], names: Names, expected: tuple[str, str] | None) -> None:
+    found = upgrade_in_progress.compute(before, names)
+    assert (None if found is None else (found.status, found.reason)) == expected

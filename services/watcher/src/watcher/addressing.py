@@ -78,6 +78,10 @@ class Forest:
         self._fallen: set[Ref] = set()
         """Objects that are gone while something still stands below them."""
 
+    def __len__(self) -> int:
+        """Count all that is remembered."""
+        return len(self._parents) + len(self._children) + len(self._fallen)
+
     def plant(self, ref: Ref, parent: Ref | None) -> list[Ref]:
         """Take an object in, or its new parent; return everything below it if that may belong elsewhere now."""
         self._fallen.discard(ref)

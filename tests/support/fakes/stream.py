@@ -1,0 +1,62 @@
+"""The state stream from its writer's side, in memory: it checks sequences as the server does."""
+
+import asyncio
+
+from common import errors
+from common.bus.feed import Synced
+from common.bus.messages import Gone, Message, State
+from watcher.ports import Entry, StreamIdentity
+
+
+class FakeStateStream:
+    """Implements `watcher.ports.Stream`."""
+
+    def __init__(self) -> None:
+        self.messages: dict[str, Message] = {}
+        self.entries: dict[str, Entry] = {}
+        self.stored: list[tuple[str, Message]] = []
+        self.failures: list[errors.RaybusError] = []
+        """Raised by the next publishes, one each, before anything is stored."""
+        self._ids: dict[str, int] = {}
+        self._sequence = 0
+
+    async def until_lost(self) -> str:
+        return await asyncio.get_running_loop().create_future()
+
+    async def identity(self) -> StreamIdentity:
+        return StreamIdentity(created="once", last_sequence=self._sequence)
+
+    async def load(self) -> dict[str, Entry]:
+        return {subject: entry for subject, entry in self.entries.items() if not entry.is_gone}
+
+    async def last(self, subject: str) -> Entry:
+        return self.entries.get(subject, Entry())
+
+    async def publish(self, subject: str, message: Message, *, expected: int | None, message_id: str) -> int:
+        await asyncio.sleep(0)
+        if self.failures:
+            raise self.failures.pop(0)
+        if message_id in self._ids:
+            return self._ids[message_id]
+        if expected is not None and expected != self.entries.get(subject, Entry()).sequence:
+            raise errors.Conflict("wrong last sequence")
+        self._sequence += 1
+        self._ids[message_id] = self._sequence
+        self.put(subject, message, self._sequence)
+        return self._sequence
+
+    def put(self, subject: str, message: Message, sequence: int) -> None:
+        """Store as another writer would."""
+        self._sequence = max(self._sequence, sequence)
+        self.messages[subject] = message
+        self.stored.append((subject, message))
+        match message:
+            case State():
+                entry = Entry(
+                    sequence=sequence, kind=message.kind, version=message.version, form=message.form, uid=message.uid
+                )
+            case Gone():
+                entry = Entry(sequence=sequence, kind=message.kind, version=message.version, is_gone=True)
+            case Synced():
+                entry = Entry(sequence=sequence)
+        self.entries[subject] = entry

@@ -1,0 +1,91 @@
+"""The wire form of each message, pinned by a golden file, and what a reader refuses."""
+
+import msgspec
+import pytest
+
+from common.bus import messages, subjects
+from common.bus.feed import Synced
+from common.bus.messages import Gone, Message, State, Undecodable
+from support.golden import Golden
+
+POD = subjects.state(17, "Pod", "team-a", "demo.head")
+STATE = State(
+    kind="Pod",
+    namespace="team-a",
+    name="demo.head",
+    uid="0b7c",
+    version="4711",
+    form="1-deadbeef",
+    body=b'{"metadata":{"name":"demo.head"}}',
+)
+LARGE = msgspec.structs.replace(STATE, body=b'{"ballast":"' + b"x" * 100_000 + b'"}')
+DELETED = Gone(kind="Pod", namespace="team-a", name="demo.head", version="4712")
+MOVED = Gone(kind="Pod", namespace="team-a", name="demo.head", version="4712", moved_to=5)
+MARKER = Synced(epoch="8f1e", version=4713)
+
+CASES = [
+    pytest.param("state", POD, STATE, id="state"),
+    pytest.param("state-compressed", POD, LARGE, id="state above 64 KiB"),
+    pytest.param("deleted", POD, DELETED, id="tombstone"),
+    pytest.param("moved", POD, MOVED, id="moved to another partition"),
+    pytest.param("synced", subjects.synced(17), MARKER, id="the watcher's word"),
+]
+
+
+@pytest.mark.parametrize(("name", "subject", "message"), CASES)
+def test_the_wire_form_is_pinned(golden: Golden, name: str, subject: str, message: Message) -> None:
+    wire = messages.encode(message)
+
+    payload = wire.payload.decode() if len(wire.payload) < 1000 and name != "state-compressed" else "(zlib)"
+    lines = [subject, *(f"{header}: {value}" for header, value in wire.headers.items()), "", payload]
+    golden.check(f"messages/{name}.txt", "\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(("name", "subject", "message"), CASES)
+def test_what_is_written_can_be_read(name: str, subject: str, message: Message) -> None:
+    wire = messages.encode(message)
+
+    assert messages.decode(subject, wire.headers | {"X-Unknown": "ignored"}, wire.payload) == message
+
+
+def test_only_large_objects_are_compressed() -> None:
+    assert len(messages.encode(LARGE).payload) < 1000
+    assert messages.encode(STATE).payload == STATE.body
+
+
+@pytest.mark.parametrize(
+    ("change", "payload", "says"),
+    [
+        pytest.param({messages.KIND: ""}, b"{}", "Raybus-Kind is missing", id="no kind"),
+        pytest.param({messages.VERSION: ""}, b"{}", "Raybus-Version is missing", id="no version"),
+        pytest.param({messages.ENCODING: "lzma"}, b"{}", "'lzma' is unknown", id="unknown encoding"),
+        pytest.param({messages.ENCODING: "zlib"}, b"not zlib", "does not decompress", id="broken payload"),
+        pytest.param({messages.GONE: "perhaps"}, b"", "neither", id="unknown way to be gone"),
+        pytest.param({messages.KIND: "Synced"}, b"{", "does not decode", id="broken marker"),
+    ],
+)
+def test_what_is_none_of_ours_is_refused(change: dict[str, str], payload: bytes, says: str) -> None:
+    headers = messages.encode(STATE).headers | change
+
+    with pytest.raises(Undecodable, match=says):
+        messages.decode(POD, headers, payload)
+
+
+def test_a_subject_that_names_no_object_is_refused() -> None:
+    with pytest.raises(Undecodable, match="no subject of an object"):
+        messages.decode("ray.state.x.pod", messages.encode(STATE).headers, b"{}")
+
+
+def test_a_trace_belongs_to_one_change() -> None:
+    assert messages.trace_of("u", "1") == messages.trace_of("u", "1")
+    assert messages.trace_of("u", "1") != messages.trace_of("u", "2")
+    assert len(messages.trace_of("u", "1")) == len("00-") + 32 + 1 + 16 + len("-01")
+
+
+@pytest.mark.parametrize("name", ["simple", "with.dots", "a.b.c"])
+def test_a_name_survives_its_subject(name: str) -> None:
+    where = subjects.parse_state(subjects.state(63, "RayCluster", "ns", name))
+
+    assert where == subjects.StateSubject(63, "raycluster", "ns", name)
+    assert subjects.parse_synced(subjects.synced(63)) == 63
+    assert subjects.parse_synced(subjects.state(63, "Pod", "ns", "synced")) is None

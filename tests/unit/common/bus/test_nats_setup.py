@@ -1,0 +1,133 @@
+"""Streams, users and the server's configuration, as far as they are pure."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import pytest
+from cryptography import x509
+
+from common import errors
+from common.bus import credential_store, credentials, permissions, provision, server_conf, streams
+from common.bus.server_conf import Server
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+KEYS = {user.name: f"U{user.name.upper()}" for user in permissions.USERS}
+
+
+def test_every_user_stands_in_its_account_with_its_rights() -> None:
+    text = server_conf.render(Server(folder="/etc/nats", store="/data/jetstream"), KEYS)
+
+    ray, _, outside = text.partition("OUTSIDE {")
+    assert all(KEYS[user.name] in (ray if user.account == permissions.RAY else outside) for user in permissions.USERS)
+    assert '"_INBOX_watcher.>"' in ray
+    assert 'cert_file: "/etc/nats/tls.crt"' in text
+    assert 'store_dir: "/data/jetstream"' in text
+    assert 'http: "0.0.0.0:8222"' in text
+    assert "$$" not in text.replace("$JS", "").replace("$SYS", "")
+
+
+def test_only_the_watcher_writes_state() -> None:
+    writers = [user.name for user in permissions.USERS if "ray.state.>" in user.publish]
+
+    assert writers == ["watcher"]
+
+
+def test_no_service_creates_deletes_or_purges_a_stream() -> None:
+    verbs = ("STREAM.CREATE", "STREAM.UPDATE", "STREAM.DELETE", "STREAM.PURGE", "MSG.DELETE")
+    rights = [right for user in permissions.USERS if user.name in permissions.SERVICES for right in user.publish]
+
+    assert not [right for right in rights for verb in verbs if verb in right]
+
+
+def test_a_seed_has_the_form_of_nats() -> None:
+    seed = credentials.new_seed()
+
+    assert (seed[:2], len(seed)) == ("SU", 58)
+    assert credentials.public_key(seed)[0] == "U"
+    assert credentials.public_key(seed) == credentials.public_key(seed + "\n")
+
+
+@pytest.mark.parametrize("text", ["", "SUAAAA", "SU" + "A" * 56])
+def test_what_is_no_seed_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"no NKEY seed|padding|Incorrect"):
+        credentials.public_key(text)
+
+
+def test_the_server_is_known_by_names_and_addresses() -> None:
+    authority = credentials.new_authority(now=NOW)
+    server = credentials.new_server(authority, names=["nats.raybus.svc", "127.0.0.1"], now=NOW)
+
+    names = x509.load_pem_x509_certificate(server.certificate).extensions.get_extension_for_class(
+        x509.SubjectAlternativeName
+    )
+    assert [str(name.value) for name in names.value] == ["nats.raybus.svc", "127.0.0.1"]
+
+
+class Bundles:
+    """Implements `credential_store.Store` in memory."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, dict[str, bytes]] = {}
+
+    async def read(self, bundle: str) -> dict[str, bytes]:
+        return dict(self.files.get(bundle, {}))
+
+    async def write(self, bundle: str, files: Mapping[str, bytes]) -> None:
+        self.files[bundle] = dict(files)
+
+
+async def completed(store: Bundles) -> list[str]:
+    return await credential_store.complete(store, Server(folder="/f", store="/s"), names=["nats"], now=NOW)
+
+
+async def test_what_exists_is_kept() -> None:
+    store = Bundles()
+    first = await completed(store)
+    before = {bundle: dict(files) for bundle, files in store.files.items()}
+
+    assert await completed(store) == []
+    assert store.files == before
+    assert len(first) == len(permissions.USERS) + 2
+
+
+async def test_a_user_that_was_lost_gets_a_new_key_and_the_server_learns_it() -> None:
+    store = Bundles()
+    await completed(store)
+    certificate = store.files["nats-server"]["tls.crt"]
+    del store.files["nats-user-watcher"]
+
+    assert await completed(store) == ["nats-user-watcher", "nats-server"]
+    key = credentials.public_key(store.files["nats-user-watcher"]["seed"].decode())
+    assert key in store.files["nats-server"]["nats-server.conf"].decode()
+    assert store.files["nats-server"]["tls.crt"] == certificate
+
+
+async def test_a_secret_that_holds_no_seed_is_named() -> None:
+    store = Bundles()
+    store.files["nats-user-watcher"] = {"seed": b"nonsense"}
+
+    with pytest.raises(errors.InvalidSpec, match=r"nats-user-watcher holds no NKEY seed .* delete it and run again"):
+        await completed(store)
+
+
+def test_a_stream_that_differs_is_named_by_field() -> None:
+    found = streams.state() | {"max_msgs_per_subject": -1, "allow_msg_ttl": False, "extra": 1}
+
+    assert streams.differences(streams.state(), found) == [
+        "max_msgs_per_subject is -1, must be 1",
+        "allow_msg_ttl is False, must be True",
+    ]
+    assert streams.differences(streams.state(), streams.state()) == []
+
+
+def test_events_can_be_neither_deleted_nor_purged() -> None:
+    for config in (streams.events(), streams.events_mirror()):
+        assert (config["deny_delete"], config["deny_purge"]) == (True, True)
+
+
+def test_the_command_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        provision.main(["credentials"])
+
+    assert ended.value.code == 2
+    assert "--out --secrets is required" in capsys.readouterr().err

@@ -1,0 +1,129 @@
+"""Which root an object has, whatever the order in which its tree is seen."""
+
+import itertools
+
+import pytest
+
+from common.api.meta import ObjectMeta, OwnerReference
+from common.bus.sharding import Root
+from watcher.addressing import Address, Forest, Ref, parent_of
+
+SERVICE = Ref("RayService", "ns", "svc")
+CLUSTER = Ref("RayCluster", "ns", "svc-abcde")
+POD = Ref("Pod", "ns", "svc-abcde-head")
+HEAD_SERVICE = Ref("Service", "ns", "svc-abcde-head-svc")
+SLICE = Ref("EndpointSlice", "ns", "svc-abcde-head-svc-x1")
+
+
+def meta(*, owner: tuple[str, str] | None = None, **labels: str) -> ObjectMeta:
+    owners = [OwnerReference(kind=owner[0], name=owner[1], controller=True)] if owner else []
+    names = {key.replace("__", "/").replace("_", "-"): value for key, value in labels.items()}
+    return ObjectMeta(namespace="ns", name="x", owner_references=owners, labels=names)
+
+
+@pytest.mark.parametrize(
+    ("kind", "found", "parent"),
+    [
+        pytest.param("RayService", meta(), None, id="a RayService is a root"),
+        pytest.param("RayCluster", meta(), None, id="a RayCluster that a user made is a root"),
+        pytest.param("RayCluster", meta(owner=("RayService", "svc")), SERVICE, id="a RayCluster by its controller"),
+        pytest.param("RayCluster", meta(owner=("RayJob", "job")), None, id="a RayJob is none of ours"),
+        pytest.param("Pod", meta(owner=("RayCluster", "svc-abcde")), CLUSTER, id="a pod by its controller"),
+        pytest.param("Pod", meta(), None, id="a pod without anything"),
+        pytest.param("EndpointSlice", meta(owner=("Service", "svc-abcde-head-svc")), HEAD_SERVICE, id="a slice"),
+        pytest.param("HTTPRoute", meta(owner=("RayService", "svc")), SERVICE, id="a route"),
+    ],
+)
+def test_an_object_stands_below_its_controller(kind: str, found: ObjectMeta, parent: Ref | None) -> None:
+    assert parent_of(kind, found) == parent
+
+
+def labelled(**labels: str) -> ObjectMeta:
+    names = {
+        "cluster": "ray.io/cluster",
+        "origin": "ray.io/originated-from-cr-name",
+        "crd": "ray.io/originated-from-crd",
+    }
+    owners = [OwnerReference(kind="RayCluster", name="svc-abcde", controller=True)] if "owned" in labels else []
+    return ObjectMeta(
+        namespace="ns", name="x", owner_references=owners, labels={names[k]: v for k, v in labels.items() if k in names}
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "found", "parent"),
+    [
+        pytest.param("RayCluster", labelled(origin="svc", crd="RayService"), SERVICE, id="a RayCluster by its origin"),
+        pytest.param("RayCluster", labelled(origin="job", crd="RayJob"), None, id="a RayCluster of a RayJob is a root"),
+        pytest.param("Pod", labelled(cluster="svc-abcde"), CLUSTER, id="an orphaned pod by its label"),
+        pytest.param("Service", labelled(origin="svc", crd="RayService"), SERVICE, id="the RayService's head Service"),
+        pytest.param(
+            "Service",
+            labelled(origin="svc-abcde", crd="RayService", owned="yes"),
+            CLUSTER,
+            id="a cluster's own Serve Service says RayService in its labels, its controller knows better",
+        ),
+    ],
+)
+def test_labels_decide_where_there_is_no_controller(kind: str, found: ObjectMeta, parent: Ref | None) -> None:
+    assert parent_of(kind, found) == parent
+
+
+TREE: list[tuple[Ref, Ref | None]] = [
+    (SERVICE, None),
+    (CLUSTER, SERVICE),
+    (POD, CLUSTER),
+    (HEAD_SERVICE, CLUSTER),
+    (SLICE, HEAD_SERVICE),
+]
+AT_SERVICE = Address(Root("RayService", "ns", "svc"), is_certain=True)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(TREE)))
+def test_the_root_does_not_depend_on_the_order(order: list[tuple[Ref, Ref | None]]) -> None:
+    forest = Forest()
+    addresses: dict[Ref, Address] = {}
+    for ref, parent in order:
+        moved = forest.plant(ref, parent)
+        for each in [ref, *moved]:
+            addresses[each] = forest.address(each)
+
+    assert set(addresses.values()) == {AT_SERVICE}
+
+
+def test_a_child_without_its_parent_is_uncertain() -> None:
+    forest = Forest()
+    forest.plant(POD, CLUSTER)
+
+    assert forest.address(POD) == Address(Root("RayCluster", "ns", "svc-abcde"), is_certain=False)
+
+
+def test_a_parent_is_remembered_while_something_stands_below_it() -> None:
+    forest = Forest()
+    for ref, parent in TREE:
+        forest.plant(ref, parent)
+    forest.fell(CLUSTER)
+    assert forest.address(POD) == AT_SERVICE
+
+    for ref in (SLICE, HEAD_SERVICE, POD, SERVICE):
+        forest.fell(ref)
+    assert len(forest) == 0
+
+
+def test_a_new_parent_moves_all_that_stands_below() -> None:
+    forest = Forest()
+    for ref, parent in TREE:
+        forest.plant(ref, parent)
+
+    moved = forest.plant(CLUSTER, Ref("RayService", "ns", "other"))
+
+    assert set(moved) == {POD, HEAD_SERVICE, SLICE}
+    assert forest.address(SLICE).root == Root("RayService", "ns", "other")
+
+
+def test_owners_in_a_circle_end_somewhere() -> None:
+    forest = Forest()
+    forest.plant(CLUSTER, HEAD_SERVICE)
+    forest.plant(HEAD_SERVICE, CLUSTER)
+
+    assert forest.address(CLUSTER).root.namespace == "ns"

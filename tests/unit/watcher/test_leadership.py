@@ -1,0 +1,54 @@
+"""Who may take the Lease, by what we have seen and not by what clocks say."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from watcher import leadership
+from watcher.leadership import LeaseSpec, Sighting
+
+AT = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
+KUBERAY = LeaseSpec(holder_identity="kuberay", lease_duration_seconds=15, renew_time="1", lease_transitions=3)
+
+
+@pytest.mark.parametrize(
+    ("spec", "seen_for", "waits_for"),
+    [
+        pytest.param(KUBERAY, 14.9, "kuberay", id="the holder's time is not up"),
+        pytest.param(KUBERAY, 15.0, None, id="the holder's time is up"),
+        pytest.param(LeaseSpec(), 0.0, None, id="nobody holds it"),
+        pytest.param(LeaseSpec(holder_identity=""), 0.0, None, id="it was let go"),
+        pytest.param(LeaseSpec(holder_identity="me"), 0.0, None, id="a restart in the same pod goes on at once"),
+        pytest.param(LeaseSpec(holder_identity="x"), 7.9, "x", id="no duration means ours"),
+    ],
+)
+def test_another_holder_is_waited_for(spec: LeaseSpec, seen_for: float, waits_for: str | None) -> None:
+    assert leadership.holder_to_wait_for(Sighting(spec, 100.0), "me", now=100.0 + seen_for) == waits_for
+
+
+def test_a_renewal_starts_the_wait_anew_and_a_second_look_does_not() -> None:
+    first = leadership.see(None, KUBERAY, now=10.0)
+    again = leadership.see(first, KUBERAY, now=20.0)
+    renewed = leadership.see(again, LeaseSpec(holder_identity="kuberay", renew_time="2"), now=21.0)
+
+    assert (first.since, again.since, renewed.since) == (10.0, 10.0, 21.0)
+
+
+def test_taking_over_counts_a_transition_and_renewing_does_not() -> None:
+    taken = leadership.taken(KUBERAY, "me", at=AT)
+    renewed = leadership.taken(taken, "me", at=AT.replace(second=5))
+
+    assert (taken.lease_transitions, taken.acquire_time) == (4, "2026-01-01T12:00:00.123456Z")
+    assert (renewed.lease_transitions, renewed.acquire_time) == (4, taken.acquire_time)
+    assert renewed.renew_time == "2026-01-01T12:00:05.123456Z"
+    assert leadership.taken(None, "me", at=AT).lease_transitions == 0
+
+
+def test_letting_go_lets_the_next_one_begin_at_once() -> None:
+    released = leadership.released(leadership.taken(KUBERAY, "me", at=AT), at=AT)
+
+    assert leadership.holder_to_wait_for(Sighting(released, 0.0), "other", now=0.0) is None
+
+
+def test_a_leader_stops_before_its_lease_can_expire() -> None:
+    assert leadership.RENEW_SECONDS < leadership.DEADLINE_SECONDS < leadership.DURATION_SECONDS

@@ -1,0 +1,146 @@
+"""The stream comes to hold what was put, in order, and never what somebody newer has overwritten."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from common import errors
+from common.bus import subjects
+from common.bus.messages import Gone, State
+from support.fakes.stream import FakeStateStream
+from support.waiting import eventually
+from watcher import outbox as outboxes
+from watcher.outbox import Outbox
+
+SUBJECT = subjects.state(1, "Pod", "ns", "one")
+
+
+def a_pod(version: int, *, form: str = "1", uid: str = "u") -> State:
+    return State(kind="Pod", namespace="ns", name="one", uid=uid, version=str(version), form=form, body=b"{}")
+
+
+def gone(version: int) -> Gone:
+    return Gone(kind="Pod", namespace="ns", name="one", version=str(version))
+
+
+@asynccontextmanager
+async def working(stream: FakeStateStream) -> AsyncGenerator[tuple[Outbox, list[str]]]:
+    reasons: list[str] = []
+    outbox = Outbox(stream, await stream.load(), reasons.append)
+    async with asyncio.TaskGroup() as group:
+        workers = [group.create_task(outbox.work()) for _ in range(3)]
+        yield outbox, reasons
+        for worker in workers:
+            worker.cancel()
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outboxes, "PAUSE_SECONDS", 0.0)
+
+
+async def test_what_was_put_is_stored_when_settled() -> None:
+    stream = FakeStateStream()
+    async with working(stream) as (outbox, _):
+        outbox.put(SUBJECT, a_pod(1))
+        await outbox.settle()
+
+        assert stream.messages[SUBJECT] == a_pod(1)
+        assert len(outbox) == 0
+
+
+async def test_only_the_newest_state_counts() -> None:
+    stream = FakeStateStream()
+    async with working(stream) as (outbox, _):
+        for version in range(1, 50):
+            outbox.put(SUBJECT, a_pod(version))
+        await outbox.settle()
+
+    assert stream.stored == [(SUBJECT, a_pod(49))]
+
+
+async def test_what_the_stream_holds_is_not_said_again() -> None:
+    stream = FakeStateStream()
+    stream.put(SUBJECT, a_pod(1), 7)
+    async with working(stream) as (outbox, _):
+        outbox.put(SUBJECT, a_pod(1))
+        outbox.put(subjects.state(1, "Pod", "ns", "never"), gone(1))
+        await outbox.settle()
+
+    assert len(stream.stored) == 1
+
+
+@pytest.mark.parametrize("again", [a_pod(1, form="2"), a_pod(1, uid="other"), a_pod(2), gone(1)])
+async def test_another_form_or_another_object_is_said(again: State | Gone) -> None:
+    stream = FakeStateStream()
+    stream.put(SUBJECT, a_pod(1), 7)
+    async with working(stream) as (outbox, _):
+        outbox.put(SUBJECT, again)
+        await outbox.settle()
+
+    assert stream.messages[SUBJECT] == again
+
+
+async def test_a_failure_is_tried_again() -> None:
+    stream = FakeStateStream()
+    stream.failures = [errors.Unavailable("down"), errors.Unavailable("down")]
+    async with working(stream) as (outbox, _):
+        outbox.put(SUBJECT, a_pod(1))
+        await outbox.settle()
+
+    assert stream.messages[SUBJECT] == a_pod(1)
+
+
+async def test_a_newer_state_of_another_writer_stays() -> None:
+    stream = FakeStateStream()
+    async with working(stream) as (outbox, _):
+        stream.put(SUBJECT, a_pod(9), 3)
+        outbox.put(SUBJECT, a_pod(8))
+        await outbox.settle()
+
+    assert stream.messages[SUBJECT] == a_pod(9)
+
+
+async def test_an_older_state_of_another_writer_is_replaced() -> None:
+    stream = FakeStateStream()
+    async with working(stream) as (outbox, _):
+        stream.put(SUBJECT, a_pod(7), 3)
+        outbox.put(SUBJECT, a_pod(8))
+        await outbox.settle()
+
+    assert stream.messages[SUBJECT] == a_pod(8)
+
+
+async def test_a_subject_that_lost_its_message_ends_the_session() -> None:
+    stream = FakeStateStream()
+    stream.put(SUBJECT, a_pod(1), 7)
+    async with working(stream) as (outbox, reasons):
+        stream.entries.clear()
+        outbox.put(SUBJECT, a_pod(2))
+        await eventually(lambda: reasons, what="the end of the session")
+
+    assert reasons == [f"the stream lost {SUBJECT}"]
+
+
+async def test_an_object_too_large_does_not_hold_up_the_rest() -> None:
+    stream = FakeStateStream()
+    stream.failures = [errors.Rejected("too large")]
+    async with working(stream) as (outbox, _):
+        outbox.put(SUBJECT, a_pod(1))
+        await outbox.settle()
+        outbox.put(SUBJECT, a_pod(2))
+        await outbox.settle()
+
+    assert stream.messages[SUBJECT] == a_pod(2)
+
+
+async def test_a_name_that_comes_back_is_stored_over_its_tombstone() -> None:
+    stream = FakeStateStream()
+    async with working(stream) as (outbox, _):
+        for message in (a_pod(1), gone(2), a_pod(3, uid="second")):
+            outbox.put(SUBJECT, message)
+            await outbox.settle()
+
+    assert [message for _, message in stream.stored] == [a_pod(1), gone(2), a_pod(3, uid="second")]

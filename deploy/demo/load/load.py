@@ -42,6 +42,19 @@ async def ask(session: aiohttp.ClientSession, url: str, think: float) -> None:
     print(json.dumps(result), flush=True)
 
 
+async def wait_for_service(session: aiohttp.ClientSession, url: str, patience: float) -> None:
+    """Wait for a first answer: a node may take a second to route to a Service that was just made. Not counted."""
+    until = time.monotonic() + patience
+    while time.monotonic() < until:
+        try:
+            async with session.get(url, timeout=aiohttp.ClientTimeout(total=2)) as answer:
+                if answer.status == 200:
+                    return
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            pass
+        await asyncio.sleep(0.2)
+
+
 async def main(options: argparse.Namespace) -> None:
     """Start requests on schedule until told to stop or the bound is reached."""
     stop = asyncio.Event()
@@ -52,6 +65,7 @@ async def main(options: argparse.Namespace) -> None:
     trace.on_connection_reuseconn.append(on_attempt)
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
     async with aiohttp.ClientSession(connector=connector, trace_configs=[trace]) as session, asyncio.TaskGroup() as group:
+        await wait_for_service(session, options.url, 30.0)
         begin = time.monotonic()
         for number in range(int(options.rate * options.seconds)):
             pause = begin + number / options.rate - time.monotonic()

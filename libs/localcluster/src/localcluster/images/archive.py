@@ -12,8 +12,6 @@ from localcluster.errors import ClusterError
 from localcluster.images.dockerfile import Config
 from localcluster.images.layer import TIMESTAMP
 
-_CHUNK = 1 << 20
-
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
     """One layer's tar and its digest."""
@@ -34,7 +32,7 @@ def write(target: Path, image: str, config: Config, layers: Sequence[Layer], *, 
     digest = hashlib.sha256(document).hexdigest()
     names = tuple(f"{layer.digest.removeprefix('sha256:')}.tar" for layer in layers)
     manifest = _Manifest(config=f"{digest}.json", repo_tags=(image,), layers=names)
-    with tarfile.open(target, mode="w", copybufsize=_CHUNK) as tar:
+    with tarfile.open(target, mode="w") as tar:
         _add_bytes(tar, f"{digest}.json", document)
         for name, layer in zip(names, layers, strict=True):
             entry = _entry(name, layer.path.stat().st_size)

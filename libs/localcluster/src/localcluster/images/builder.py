@@ -24,7 +24,8 @@ DOCKERFILE = Path("deploy/images/Dockerfile")
 _FREE_BYTES = 6_000_000_000
 """Ray's image, its layer and its files, side by side while it is built."""
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-_ARCHIVE_SECONDS = 3.0
+_ARCHIVE_SHARE = 0.1
+"""Writing an archive takes about this share of the time that its last stage took; at least a second."""
 
 
 class ImageArchive(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,8 +216,8 @@ class _Builder:
             root=str(folder / "root"),
             store=str(self._store.folder),
             lowers=self._lowers(stage.base),
-            upper=str(folder / "upper"),
-            work=str(folder / "work"),
+            upper=str((folder / "upper").relative_to(self._store.folder)),
+            work=str((folder / "work").relative_to(self._store.folder)),
             host=host_files.files,
             step=task,
         )
@@ -237,7 +238,9 @@ class _Builder:
         names = plan.chain(stage, self._by_name)
         image = stage.image or ""
         written = self._store.work / f"{stage.name}.tar"
-        with self._progress.step(f"image {stage.name}: writing {image}", estimate=_ARCHIVE_SECONDS):
+        with self._progress.step(
+            f"image {stage.name}: writing {image}", estimate=max(1.0, stage.seconds * _ARCHIVE_SHARE)
+        ):
             # An empty root has nothing to carry.
             layers = [self._store.layer_tar(self._recipe.keys[name]) for name in names if name != "scratch"]
             machine = platform.machine()

@@ -22,9 +22,13 @@ class BuildContext:
         self._checkout = checkout
         self._binaries = dict(binaries)
         self._ignored = _patterns(ignore)
+        self._known: dict[tuple[str, tuple[str, ...]], str] = {}
 
     def digest(self, step: Copy) -> str:
-        """Return the digest of all that this COPY takes."""
+        """Return the digest of all that this COPY takes, and remember it."""
+        return self._known.setdefault((step.origin, step.sources), self._compute(step))
+
+    def _compute(self, step: Copy) -> str:
         total = hashlib.sha256()
         for name, path in self._entries(step):
             total.update(f"{name}\0{_kind(path)}\0".encode())
@@ -36,7 +40,13 @@ class BuildContext:
         return total.hexdigest()
 
     def stage(self, step: Copy, folder: Path) -> None:
-        """Put a clean copy of all that this COPY takes under `folder`."""
+        """Put a clean copy of all that this COPY takes under `folder`; what changed since its digest was taken is refused."""
+        self._copy(step, folder)
+        known = self._known.get((step.origin, step.sources))
+        if known is not None and known != self._compute(step):
+            raise ClusterError(f"{' '.join(step.sources)} changed while images were built; build again")
+
+    def _copy(self, step: Copy, folder: Path) -> None:
         for name, path in self._entries(step):
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True, mode=0o755)

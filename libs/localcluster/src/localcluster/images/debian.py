@@ -10,7 +10,7 @@ from localcluster.images import sandbox
 from localcluster.images.host import SUITE, Host
 from localcluster.progress import Progress
 
-SECONDS = 45.0
+SECONDS = 55.0
 _PACKAGE = "debootstrap"
 _EMPTIED = ("dev", "run", "var/cache", "var/lib/apt/lists", "var/log", "tmp", "proc", "sys")
 _DROPPED = (

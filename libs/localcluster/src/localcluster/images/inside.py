@@ -109,7 +109,7 @@ def _copy(root: Path, step: CopyFiles, job: Job) -> None:
 
 def _mounted_origin(step: CopyFiles, job: Job) -> Path:
     """Show the copied-from stage beside the root; it has at least two layers, as overlay without an upper needs."""
-    origin = Path(job.work).parent / "origin"
+    origin = Path(job.root).with_name("origin")
     origin.mkdir(exist_ok=True)
     _mount("-t", "overlay", "-o", f"lowerdir={':'.join(step.layers)}", "overlay", str(origin), folder=job.store)
     return origin

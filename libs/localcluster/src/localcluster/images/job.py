@@ -36,7 +36,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """The empty folder that the step sees as /, filled."""
 
     store: str
-    """The folder that layers are relative to: short names keep the mount options small, whatever the path contains."""
+    """The folder that layers, upper and work are relative to: mount options stay small and free of signs that mean something there."""
 
     lowers: tuple[str, ...]
     """The layers below, top first."""

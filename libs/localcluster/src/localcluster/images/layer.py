@@ -10,7 +10,7 @@ import stat
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 TIMESTAMP = 1_735_689_600
 """The time of every file in every image (2025-01-01): late enough for zip files, the same in each build."""
@@ -35,8 +35,9 @@ def write_tar(tree: Path, target: Path) -> str:
     """Write the layer and return its digest (the image configuration's diff id)."""
     with target.open("wb", buffering=_CHUNK) as stream:
         hashing = _Hashing(stream)
+        # tarfile only ever calls write() on the stream of a "w|" archive.
         with tarfile.open(
-            fileobj=hashing, mode="w|", bufsize=_CHUNK, format=tarfile.PAX_FORMAT, copybufsize=_CHUNK
+            fileobj=cast("IO[bytes]", hashing), mode="w|", bufsize=_CHUNK, format=tarfile.PAX_FORMAT
         ) as tar:
             seen: dict[tuple[int, int], str] = {}
             for name, path in _walk(tree, ""):

@@ -49,14 +49,19 @@ def run(
     ):
         if process.stdin is None or process.stdout is None:
             raise AssertionError("both are pipes")
-        process.stdin.write(given)
-        process.stdin.close()
-        for raw in process.stdout:
-            line = raw.decode(errors="replace").rstrip()
-            keep.write(f"{line}\n")
-            if line:
-                last.append(line)
-                shown.note(line[:_SHOWN])
+        try:
+            process.stdin.write(given)
+            process.stdin.close()
+            for raw in process.stdout:
+                line = raw.decode(errors="replace").rstrip()
+                keep.write(f"{line}\n")
+                if line:
+                    last.append(line)
+                    shown.note(line[:_SHOWN])
+        except BaseException:
+            # Pid 1 of a namespace ignores an interrupt: end it ourselves, then everything below it ends too.
+            process.kill()
+            raise
     if process.returncode:
         raise ClusterError(f"{what} failed (exit code {process.returncode}): {' | '.join(last)}; all of it: {log}")
 
@@ -65,6 +70,5 @@ def has_overlay(folder: Path) -> bool:
     """Tell whether overlayfs works on this file system (not inside most containers)."""
     for name in ("lower", "upper", "work", "root"):
         (folder / name).mkdir(parents=True)
-    options = f"lowerdir={folder}/lower,upperdir={folder}/upper,workdir={folder}/work"
-    mount = ["mount", "-t", "overlay", "-o", options, "overlay", f"{folder}/root"]
-    return subprocess.run([*_ISOLATION, *mount], capture_output=True, check=False).returncode == 0
+    mount = ["mount", "-t", "overlay", "-o", "lowerdir=lower,upperdir=upper,workdir=work", "overlay", f"{folder}/root"]
+    return subprocess.run([*_ISOLATION, *mount], cwd=folder, capture_output=True, check=False).returncode == 0

@@ -5,7 +5,7 @@ layers/<key>/tree, layer.tar, digest     archives/<target>-<key>/image.tar, reco
 
 import fcntl
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,7 +39,7 @@ class Store:
         self.logs = folder / "logs"
 
     @contextmanager
-    def locked(self, progress: Progress) -> Iterator[None]:
+    def locked(self, progress: Progress) -> Generator[None]:
         """Hold the store alone; what a crashed builder left in `work` goes first."""
         try:
             for path in (self._layers, self._archives, self.logs):
@@ -57,8 +57,10 @@ class Store:
                     fcntl.flock(stream, fcntl.LOCK_EX)
             shutil.rmtree(self.work, ignore_errors=True)
             self.work.mkdir()
-            yield
-            shutil.rmtree(self.work, ignore_errors=True)
+            try:
+                yield
+            finally:
+                shutil.rmtree(self.work, ignore_errors=True)
 
     def layer_name(self, key: str) -> str:
         """Return the layer's folder name below `folder`, for mount options."""

@@ -1,0 +1,100 @@
+"""What the engine-less builder understands of a Dockerfile, and how it says no."""
+
+from pathlib import Path
+
+import pytest
+
+from localcluster.errors import ClusterError
+from localcluster.images import dockerfile
+from localcluster.images.dockerfile import Copy, MakeFolder, Run
+
+_ROOT = Path(__file__).parents[4]
+
+
+def test_a_stage_starts_with_its_bases_environment_but_not_its_name() -> None:
+    base, child = dockerfile.parse(
+        "ARG VERSION=2\n"
+        "FROM scratch AS base\n"
+        "ARG VERSION\n"
+        'LABEL raybus.image="example/base:${VERSION}" kept=yes\n'
+        "ENV A=1 B=$VERSION\n"
+        "FROM base AS child\n"
+        "ENV C=${B}x\n"
+    )
+
+    assert base.image == "example/base:2"
+    assert child.image is None
+    assert child.config.labels == {"kept": "yes"}
+    assert {key: child.config.env[key] for key in "ABC"} == {"A": "1", "B": "2", "C": "2x"}
+
+
+def test_steps_are_resolved_against_the_working_folder() -> None:
+    _, stage = dockerfile.parse(
+        "FROM scratch AS a\n"
+        "# seconds: 42\n"
+        "FROM scratch AS b\n"
+        "WORKDIR /srv\n"
+        "USER 7:8\n"
+        "RUN one \\\n"
+        "  # a comment within\n"
+        " && two\n"
+        "COPY --from=a /x /y here/\n"
+    )
+
+    assert stage.seconds == 42
+    path = stage.config.env["PATH"]
+    assert stage.steps == (
+        MakeFolder(line=4, path="/srv"),
+        Run(line=6, argv=("/bin/sh", "-c", "one && two"), env={"PATH": path}, user="7:8", workdir="/srv"),
+        Copy(line=9, origin="a", sources=("/x", "/y"), target="/srv/here/"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param("", "line 1: there is no FROM", id="empty"),
+        pytest.param("RUN x", "line 1: RUN stands before the first FROM", id="no stage"),
+        pytest.param("FROM alpine AS a", "line 1: unknown base 'alpine'", id="unknown base"),
+        pytest.param("FROM scratch", "line 1: FROM scratch is not understood", id="nameless stage"),
+        pytest.param(
+            "FROM scratch AS a\nFROM scratch AS a", "line 2: the stage name 'a' is taken", id="same name twice"
+        ),
+        pytest.param("FROM scratch AS a\n\nVOLUME /x", "line 3: VOLUME is not understood", id="unknown word"),
+        pytest.param("FROM scratch AS a\nCOPY --chown=1 a b", "line 2: COPY --chown is not understood", id="flag"),
+        pytest.param("FROM scratch AS a\nCOPY *.py b", "line 2: COPY does not know wildcards", id="wildcard"),
+        pytest.param(
+            "FROM scratch AS a\nCOPY --from=b x y", "line 2: COPY --from=b: no such stage", id="unknown stage"
+        ),
+        pytest.param(
+            "FROM scratch AS a\nCMD run me", 'line 2: CMD is not a JSON list; write CMD ["run", "me"]', id="shell form"
+        ),
+        pytest.param("FROM scratch AS a\nENV A=$B", "line 2: $B is not set", id="unset variable"),
+        pytest.param("FROM scratch AS a\nARG B", "line 2: ARG B has no value", id="argument without a value"),
+        pytest.param("FROM scratch AS a\nRUN x \\", "line 2: the last instruction ends", id="open continuation"),
+        pytest.param("FROM scratch AS a\nENV A='b", 'line 2: "A=\'b": No closing quotation', id="open quotation"),
+    ],
+)
+def test_what_is_not_understood_is_refused_with_its_line(text: str, words: str) -> None:
+    with pytest.raises(ClusterError) as refusal:
+        dockerfile.parse(text)
+
+    assert f"Dockerfile {words}" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_our_own_dockerfile_names_every_image() -> None:
+    stages = dockerfile.parse((_ROOT / "deploy/images/Dockerfile").read_text())
+
+    assert {stage.name: stage.image for stage in stages if stage.image} == {
+        "pause": "raybus.local/pause:1",
+        "ray": "docker.io/rayproject/ray:2.60.0",
+        "envoy": "docker.io/raybus/envoy:dev",
+        "envoy-gateway": "docker.io/raybus/envoy-gateway:dev",
+        "nats": "docker.io/raybus/nats:dev",
+        "watcher": "docker.io/raybus/watcher:dev",
+        "cluster-reconciler": "docker.io/raybus/cluster-reconciler:dev",
+        "service-reconciler": "docker.io/raybus/service-reconciler:dev",
+        "traffic-manager": "docker.io/raybus/traffic-manager:dev",
+    }
+    assert all(stage.config.user.split(":")[0] not in {"", "0"} for stage in stages if stage.image)

@@ -1,0 +1,40 @@
+"""What a build takes over from the machine it runs on."""
+
+from pathlib import Path
+
+import pytest
+
+from localcluster.images import host
+
+
+@pytest.mark.parametrize(
+    ("sources", "mirror"),
+    [
+        pytest.param("", "http://deb.debian.org/debian", id="no apt here"),
+        pytest.param("Types: deb\nURIs: http://mirror.test/debian\n", "http://mirror.test/debian", id="deb822"),
+        pytest.param("deb [trusted=yes] https://m.test/debian/ bookworm main", "https://m.test/debian", id="one line"),
+        pytest.param(
+            "URIs: http://archive.ubuntu.test/ubuntu\n", "http://deb.debian.org/debian", id="no Debian mirror"
+        ),
+    ],
+)
+def test_the_mirror_is_the_one_that_apt_uses(sources: str, mirror: str) -> None:
+    assert host.find_mirror(sources) == mirror
+
+
+def test_security_updates_come_from_the_same_mirror() -> None:
+    assert "deb http://m.test/debian-security bookworm-security main" in host.sources_list("http://m.test/debian")
+
+
+def test_only_what_leads_to_packages_is_passed_on() -> None:
+    given = {"PIP_INDEX_URL": "u", "https_proxy": "p", "PIP_TARGET": "/x", "HOME": "/root", "UV_CACHE_DIR": "/c"}
+
+    passed = host.passed_environment(given, has_bundle=True)
+
+    assert (passed["PIP_INDEX_URL"], passed["https_proxy"]) == ("u", "p")
+    assert passed["SSL_CERT_FILE"] == passed["PIP_CERT"] == "/run/build/ca.crt"
+    assert not passed.keys() & {"PIP_TARGET", "HOME", "UV_CACHE_DIR"}
+
+
+def test_folders_of_wheels_that_do_not_exist_are_left_out(tmp_path: Path) -> None:
+    assert host.find_links(f"{tmp_path} /does/not/exist https://w.test/") == (str(tmp_path), "https://w.test/")

@@ -23,7 +23,11 @@ def free(count: int) -> list[int]:
 def listen(port: int = 0) -> Listening:
     """Open a listening socket on loopback, for a program that inherits it."""
     opened = socket.socket()
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    opened.bind((_LOOPBACK, port))
-    opened.listen(128)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind((_LOOPBACK, port))
+        opened.listen(128)
+    except OSError:
+        opened.close()
+        raise
     return opened

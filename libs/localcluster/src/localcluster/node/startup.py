@@ -40,9 +40,8 @@ class Startup:
         self._progress = progress
         self._started: list[Spawned] = []
 
-    async def run(self, images: Sequence[Path]) -> Record:
+    async def run(self, listening: ports.Listening, images: Sequence[Path]) -> Record:
         """Start everything in order; return how to reach the cluster."""
-        listening = self._listen()
         access = self._forward_from(listening)
         self._remember(access, gateway=False)
         async with Api(access) as api:
@@ -64,21 +63,12 @@ class Startup:
         self._started.append(process)
         return process
 
-    def _listen(self) -> ports.Listening:
-        try:
-            return ports.listen(self._request.port)
-        except OSError as error:
-            raise MisuseError(
-                f"port {self._request.port} is in use; choose another with --port, or leave it out"
-            ) from error
-
     def _forward_from(self, listening: ports.Listening) -> Access:
         """Make the API server reachable from this machine's loopback."""
-        with listening:
-            descriptor = listening.fileno()
-            program = [sys.executable, "-I", "-S", forward.__file__, str(descriptor), ADDRESS, str(_PORTS.api)]
-            self._start("forward", program, keep=[descriptor])
-            server = f"https://127.0.0.1:{listening.getsockname()[1]}"
+        descriptor = listening.fileno()
+        program = [sys.executable, "-I", "-S", forward.__file__, str(descriptor), ADDRESS, str(_PORTS.api)]
+        self._start("forward", program, keep=[descriptor])
+        server = f"https://127.0.0.1:{listening.getsockname()[1]}"
         access = Access(server=server, ca=self._place.pki.ca.read_bytes(), token=self._place.pki.tokens["admin"])
         kubeconfig.write(self._layout.kubeconfig, self._layout.name, access)
         return access
@@ -181,11 +171,19 @@ def prepare(request: Request, programs: Binaries) -> Place:
 
 async def start(request: Request, programs: Binaries, images: Sequence[Path], progress: Progress) -> Record:
     """Start a node where none runs."""
-    place = prepare(request, programs)
-    with progress.step("making namespaces", estimate=1):
-        namespaces.make_cgroups(request.layout.name)
-        node = await namespaces.create(request.layout.name, request.layout.work)
-    return await Startup(request, place, node, progress).run(images)
+    with _listen(request.port) as listening:
+        place = prepare(request, programs)
+        with progress.step("making namespaces", estimate=1):
+            namespaces.make_cgroups(request.layout.name)
+            node = await namespaces.create(request.layout.name, request.layout.work)
+        return await Startup(request, place, node, progress).run(listening, images)
+
+
+def _listen(port: int) -> ports.Listening:
+    try:
+        return ports.listen(port)
+    except OSError as error:
+        raise MisuseError(f"port {port} is in use; choose another with --port, or leave it out") from error
 
 
 def _assignments(environment: Mapping[str, str]) -> list[str]:

@@ -1,0 +1,168 @@
+"""A whole node: pods run and find each other, two nodes live side by side, and nothing is left of one, however it ended."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from localcluster import kubeconfig, processes
+from localcluster.api import Api
+from localcluster.driver import Request
+from localcluster.drivers.built import Built
+from localcluster.errors import ClusterError
+from localcluster.node import namespaces
+from localcluster.progress import Progress
+from localcluster.record import Record
+from localcluster.settings import Layout, Settings, is_root
+from support.servers import shell_image
+
+pytestmark = [
+    pytest.mark.node,
+    pytest.mark.skipif(not is_root(), reason="a node needs root"),
+    # A node outlives the command that starts it.
+    pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),
+]
+
+_REACHED = "reached by its name"
+_SCRIPT = f"exec 3<>/dev/tcp/kubernetes.default.svc.cluster.local/443 && echo '{_REACHED}'; sleep 600"
+
+
+class Bench(msgspec.Struct, frozen=True, kw_only=True):
+    """The names and folders of one test's nodes."""
+
+    settings: Settings
+    tag: str
+
+    def layout(self, number: int) -> Layout:
+        return self.settings.layout(f"t{number}-{self.tag}")
+
+    def request(self, number: int) -> Request:
+        return Request(layout=self.layout(number), settings=self.settings, gateway=False)
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    given = msgspec.structs.replace(Settings.from_environment(), state_root=tmp_path / "state")
+    made = Bench(settings=given, tag=uuid4().hex[:6])
+    try:
+        yield made
+    finally:
+        for number in (1, 2):
+            await Built().down(made.layout(number), Progress.silent(), purge=True)
+
+
+async def test_two_nodes_side_by_side_run_pods_that_reach_services_by_name(bench: Bench, tmp_path: Path) -> None:
+    image = shell_image.write(tmp_path / "shell.tar")
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(Built().up(bench.request(number), Progress.silent())) for number in (1, 2)]
+    for number, task in enumerate(tasks, start=1):
+        known = task.result()
+        assert await Built().load(known, bench.layout(number), [image]) == [shell_image.NAME]
+        assert await Built().load(known, bench.layout(number), [image]) == []
+        assert _REACHED in await _logs_of_a_pod(known)
+        assert await _kubectl(known, "exec", "shell", "--", "bash", "-c", "echo inside $HOSTNAME") == "inside shell\n"
+    await Built().down(bench.layout(1), Progress.silent(), purge=True)
+    assert _left_of(bench.layout(1)) == []
+    assert await _kubectl(tasks[1].result(), "exec", "shell", "--", "bash", "-c", "echo still") == "still\n"
+
+
+async def test_a_second_start_keeps_images_and_forgets_containers(bench: Bench, tmp_path: Path) -> None:
+    image = shell_image.write(tmp_path / "shell.tar")
+    known = await Built().up(bench.request(1), Progress.silent())
+    await Built().load(known, bench.layout(1), [image])
+    await _logs_of_a_pod(known)
+    await Built().down(bench.layout(1), Progress.silent(), purge=False)
+    again = await Built().up(bench.request(1), Progress.silent())
+    assert await Built().load(again, bench.layout(1), [image]) == []
+    assert _REACHED in await _logs_of_a_pod(again)
+
+
+async def test_nothing_is_left_of_a_node_whose_programs_were_killed(bench: Bench) -> None:
+    known = await Built().up(bench.request(1), Progress.silent())
+    victims = [process for process in known.processes if process.name in {"containerd", "kubelet", "forward", "etcd"}]
+    for victim in victims:
+        processes.kill(victim)
+    assert await processes.gone(victims, patience=5) == []
+    await Built().down(bench.layout(1), Progress.silent(), purge=True)
+    assert _left_of(bench.layout(1)) == []
+
+
+async def test_nothing_is_left_of_a_start_that_was_killed_half_way(bench: Bench, tmp_path: Path) -> None:
+    layout = bench.layout(1)
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "half")}
+    half = msgspec.structs.replace(bench.settings, state_root=tmp_path / "half" / "raybus").layout(layout.name)
+    command = [sys.executable, "-m", "localcluster", "up", "--no-gateway", "--name", layout.name]
+    starting = await asyncio.create_subprocess_exec(*command, env=environment, stderr=asyncio.subprocess.DEVNULL)
+    try:
+        await _until_programs_run(layout.name)
+    finally:
+        starting.kill()
+        await starting.wait()
+    assert _left_of(half) != []
+    await Built().down(half, Progress.silent(), purge=True)
+    assert _left_of(half) == []
+
+
+async def test_a_port_in_use_is_named(bench: Bench) -> None:
+    known = await Built().up(bench.request(1), Progress.silent())
+    taken = int(known.server.rsplit(":", 1)[1])
+    with pytest.raises(ClusterError, match=f"port {taken} is in use"):
+        await Built().up(msgspec.structs.replace(bench.request(2), port=taken), Progress.silent())
+
+
+async def _logs_of_a_pod(known: Record) -> str:
+    spec = {"containers": [{"name": "main", "image": shell_image.NAME, "command": ["bash", "-c", _SCRIPT]}]}
+    pod: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "shell"}, "spec": spec}
+    async with Api(kubeconfig.read_access(known.kubeconfig)) as api:
+        await api.apply(pod)
+        await api.wait_for("running", "/api/v1/namespaces/default/pods/shell", _runs, patience=60)
+    return await _kubectl(known, "logs", "shell", "--follow", "--limit-bytes=19")
+
+
+def _runs(pod: dict[str, Any]) -> bool:
+    return pod.get("status", {}).get("phase") == "Running"
+
+
+async def _kubectl(known: Record, *arguments: str) -> str:
+    argv = [str(known.binaries["kubectl"]), "--kubeconfig", str(known.kubeconfig), *arguments]
+    return await processes.must("kubectl", argv)
+
+
+async def _until_programs_run(name: str) -> None:
+    async with asyncio.timeout(60):
+        while (node := namespaces.find(name)) is None or len(_in_same_network(node.first.pid)) < 4:  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.02)
+
+
+def _in_same_network(pid: int) -> list[str]:
+    network = _network(str(pid))
+    return [entry.name for entry in Path("/proc").glob("[0-9]*") if _network(entry.name) == network]
+
+
+def _network(pid: str) -> str | None:
+    try:
+        return str(Path(f"/proc/{pid}/ns/net").readlink())
+    except OSError:
+        return None
+
+
+def _left_of(layout: Layout) -> list[str]:
+    """Return every trace of a node that this machine still shows, except empty standard folders."""
+    found = [f"process {process.pid}" for process in processes.pids_by_argument(namespaces.marker(layout.name))]
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (entry / "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if f"{layout.state}/" in line and int(entry.name) != os.getpid():
+            found.append(f"process {entry.name} {line[:80]}")
+    mounts = Path("/proc/self/mounts").read_text().splitlines()
+    found += [f"mount {line}" for line in mounts if layout.name in line or str(layout.state) in line]
+    found += [f"cgroup {path}" for path in namespaces.cgroups_left(layout.name)]
+    return [*found, f"folder {layout.state}"] if layout.state.exists() else found

@@ -1,0 +1,53 @@
+"""An image with bash and a few programs of this very machine, made without network, engine or root file system."""
+
+import hashlib
+import io
+import json
+import re
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+NAME = "docker.io/raybus/test-shell:1"
+
+_PROGRAMS = ("bash", "cat", "sleep")
+
+
+def write(path: Path) -> Path:
+    """Write the image as a docker-archive file."""
+    layer = _layer([Path(found) for program in _PROGRAMS if (found := shutil.which(program))])
+    digest = hashlib.sha256(layer).hexdigest()
+    config = {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {"Env": ["PATH=/bin"], "WorkingDir": "/"},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+    }
+    manifest = [{"Config": "config.json", "RepoTags": [NAME], "Layers": ["layer.tar"]}]
+    with tarfile.open(path, "w") as archive:
+        _add(archive, "config.json", json.dumps(config).encode())
+        _add(archive, "layer.tar", layer)
+        _add(archive, "manifest.json", json.dumps(manifest).encode())
+    return path
+
+
+def _layer(programs: list[Path]) -> bytes:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        for library in sorted({library for program in programs for library in _libraries(program)}):
+            _add(archive, library.removeprefix("/"), Path(library).read_bytes())
+        for program in programs:
+            _add(archive, f"bin/{program.name}", program.read_bytes())
+    return content.getvalue()
+
+
+def _libraries(program: Path) -> list[str]:
+    listing = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=True).stdout
+    return re.findall(r"(/\S+)", listing)
+
+
+def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(content), 0o755
+    archive.addfile(entry, io.BytesIO(content))

@@ -13,10 +13,11 @@ from prometheus_client import CollectorRegistry
 
 from cluster_reconciler import wiring
 from cluster_reconciler.config import Config
+from common import errors
 from common.api import ray_cluster
 from common.api.ray_cluster import RayCluster
 from common.kube.client import Body, KubeClient, Patch
-from common.kube.resources import EVENT, POD, RAY_CLUSTER, SERVICE, Resource
+from common.kube.resources import EVENT, JOB, POD, RAY_CLUSTER, SERVICE, Resource
 from common.runtime.clock import SystemClock
 from localcluster.control_plane import ControlPlane
 from support.fakes.api_feed import ApiFeed
@@ -58,6 +59,14 @@ class Live:
     async def cluster(self, name: str = "c") -> RayCluster:
         """Read a RayCluster."""
         return ray_cluster.decode(await self.kube.get(RAY_CLUSTER, self.namespace, name))
+
+    async def exists(self, name: str = "c") -> bool:
+        """Tell whether a RayCluster is still there."""
+        try:
+            await self.kube.get(RAY_CLUSTER, self.namespace, name)
+        except errors.NotFound:
+            return False
+        return True
 
     async def pods(self, selector: str = "") -> list[Body]:
         """Read pods, by name."""
@@ -103,7 +112,7 @@ async def running(control_plane: ControlPlane, config: Config) -> AsyncGenerator
     namespace = f"t-{uuid4().hex[:8]}"
     await kube.create(Resource(kind="Namespace", plural="namespaces"), None, {"metadata": {"name": namespace}})
     app = wiring.assemble(kube, config, clock=SystemClock(), instance="test", registry=CollectorRegistry())
-    feed = ApiFeed(kube, {"RayCluster": RAY_CLUSTER, "Pod": POD, "Service": SERVICE})
+    feed = ApiFeed(kube, {"RayCluster": RAY_CLUSTER, "Pod": POD, "Service": SERVICE, "Job": JOB})
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [

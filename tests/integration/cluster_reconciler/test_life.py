@@ -105,6 +105,22 @@ async def test_an_invalid_cluster_is_told_once(live: Live) -> None:
     assert await live.pods() == []
 
 
+async def test_redis_is_cleaned_before_a_fault_tolerant_cluster_goes(live: Live) -> None:
+    await live.apply(a_ray_cluster(gcs_fault_tolerance_options={"redisAddress": "redis:6379"}))
+    await live.until(lambda c, p: is_ready(c, p) and len(p) == 4, "ready")
+    await live.kube.delete(RAY_CLUSTER, live.namespace, "c")
+    await live.eventually(lambda: has_told(live, "CreatedRedisCleanupJob"), "the Job is made")
+    finished = Patch(body={"status": {"phase": "Succeeded"}}, subresource="status")
+
+    async def is_gone() -> bool:
+        for pod in await live.pods(f"{labels.NODE_TYPE}={labels.REDIS_CLEANUP}"):
+            if pod["status"]["phase"] == "Running":
+                await live.kube.patch(POD, live.namespace, pod["metadata"]["name"], finished)
+        return not await live.exists()
+
+    await live.eventually(is_gone, "the cluster is gone")
+
+
 async def is_empty(live: Live) -> bool:
     return not await live.pods()
 

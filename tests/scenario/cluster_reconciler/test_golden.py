@@ -47,7 +47,10 @@ def _without_suffixes(text: str) -> str:
     """Number the pods in the order in which they appear, in place of the drawn parts of their names."""
     known: dict[str, str] = {}
     return re.sub(
-        r"(?<=-head-|orker-)[a-z0-9]{5}(?= |$)", lambda m: known.setdefault(m[0], f"#{len(known)}"), text, flags=re.MULTILINE
+        r"(?<=-head-|orker-)[a-z0-9]{5}(?= |$)",
+        lambda m: known.setdefault(m[0], f"#{len(known)}"),
+        text,
+        flags=re.MULTILINE,
     )
 
 

@@ -8,11 +8,12 @@ import pytest
 from cluster_reconciler.config import Config
 from common import errors, labels
 from common.api.ray_cluster import RayCluster
-from common.kube.resources import POD, RAY_CLUSTER, ROLE, SERVICE
+from common.kube.client import Body
+from common.kube.resources import POD, RAY_CLUSTER, ROLE, SERVICE, Resource
 from common.runtime.controller import Key
 from scenario.cluster_reconciler.world import World, a_running_world
 from support.builders.ray_cluster import a_group, a_head, a_ray_cluster
-from support.fakes.kube import Request
+from support.fakes.kube import FakeKube, Request
 
 
 async def test_a_new_cluster_gets_its_service_then_its_head_then_its_workers() -> None:
@@ -269,6 +270,25 @@ async def test_a_create_that_is_repeated_by_another_owner_meets_the_same_name(cr
     for _ in range(crash_after):
         await world.look()
     assert world.names() == created
+
+
+class LosesAnAnswer(FakeKube):
+    """Makes the second worker, and fails to say so."""
+
+    async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
+        answer = await super().create(resource, namespace, body)
+        if "-worker-" in body["metadata"]["name"] and len(self.all(POD, "ns")) == 3:
+            raise errors.Unavailable("connection reset")
+        return answer
+
+
+async def test_a_pod_whose_answer_was_lost_is_not_made_twice() -> None:
+    world = World(kube=LosesAnAnswer())
+    world.apply(a_ray_cluster())
+    world.is_deaf = True
+    await world.look()
+    await world.look()
+    assert len(world.names("worker")) == 3
 
 
 async def test_a_deleted_cluster_is_left_to_the_garbage_collector() -> None:

@@ -33,9 +33,9 @@ LIMIT = 100
 class World:
     """One replica of the service and everything around it."""
 
-    def __init__(self, config: Config | None = None) -> None:
+    def __init__(self, config: Config | None = None, *, kube: FakeKube | None = None) -> None:
         self.clock = FakeClock()
-        self.kube = FakeKube(now=self.clock.now)
+        self.kube = kube or FakeKube(now=self.clock.now)
         self.kube.on_change.append(self.tell)
         self.registry = CollectorRegistry()
         self.config = config or Config()

@@ -3,6 +3,7 @@
 An action brings the Events that tell of it: `done` after success, `failed` after a failure, with the error's text added.
 """
 
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -80,6 +81,16 @@ class AnnotatePod(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         return f"annotate Pod {self.name}"
 
 
+class SetFinalizers(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Set the finalizers of the RayCluster, if it is unchanged since it was observed."""
+
+    finalizers: tuple[str, ...]
+    told: Told = SILENT
+
+    def __str__(self) -> str:
+        return f"set finalizers {','.join(self.finalizers) or 'to none'}"
+
+
 class Tell(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Write an Event."""
 
@@ -98,7 +109,7 @@ class Refuse(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         return f"refuse {self.event.reason}"
 
 
-Action = CreateChild | CreatePod | DeletePod | DeletePods | AnnotatePod | Tell | Refuse
+Action = CreateChild | CreatePod | DeletePod | DeletePods | AnnotatePod | SetFinalizers | Tell | Refuse
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +131,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What nobody but a user, or time, can resolve: the look ends in an error and is repeated with back-off."""
     looks_again: bool = True
     """Whether the periodic look applies."""
+    look_again_at: datetime | None = None
+    """When time alone changes what there is to do."""
     notes: tuple[str, ...] = ()
 
     @property

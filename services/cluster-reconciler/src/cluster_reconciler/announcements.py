@@ -1,7 +1,10 @@
 """The texts of all Events about children and pods (spec raycluster §8, §9, §15)."""
 
+from datetime import timedelta
+
 from cluster_reconciler.actions import Told
 from cluster_reconciler.reasons import EventReason, ReplicaFailure
+from common import labels
 from common.api.core import Pod
 from common.api.ray_cluster import RayCluster
 from common.kube.events import Event
@@ -71,6 +74,25 @@ def pvc_missing(cluster: RayCluster, claim: str) -> Event:
         "the head Pod will not start until it exists"
     )
     return Event(type="Warning", reason=EventReason.FAILED_TO_CREATE_PVC, action="Validate", note=note)
+
+
+def created_cleanup_job(cluster: RayCluster, name: str) -> Told:
+    """Tell of the Job that empties Redis."""
+    place = f"{cluster.metadata.namespace}/{name}"
+    return Told(
+        done=_created(EventReason.CREATED_CLEANUP_JOB, f"Created Redis cleanup Job {place}"),
+        failed=_not_created(EventReason.FAILED_TO_CREATE_CLEANUP_JOB, f"Failed to create Redis cleanup Job {place}"),
+    )
+
+
+def force_deleted(cluster: RayCluster, waited: timedelta) -> Told:
+    """Tell that the cluster goes although Redis may not be empty."""
+    namespace = cluster.metadata.annotations.get(labels.EXTERNAL_STORAGE_NAMESPACE, "")
+    note = (
+        f"Force-removed GCS FT finalizer after {_go_duration(waited)} due to Redis cleanup timeout; "
+        f'Redis storage namespace "{namespace}" may need manual cleanup'
+    )
+    return Told(done=Event(type="Warning", reason=EventReason.FORCE_DELETED, action="Cleanup", note=note))
 
 
 def created_head(cluster: RayCluster, name: str) -> Told:
@@ -143,6 +165,14 @@ def _deleted_all(cluster: RayCluster, what: str, why: str) -> Told:
         ),
         failure=ReplicaFailure.DELETE_ALL_PODS,
     )
+
+
+def _go_duration(span: timedelta) -> str:
+    """Write a span as Go does: `5m0.5s`."""
+    minutes, seconds = divmod(span.total_seconds(), 60)
+    hours, minutes = divmod(int(minutes), 60)
+    head = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    return f"{head}{seconds:g}s"
 
 
 def _where(cluster: RayCluster) -> str:

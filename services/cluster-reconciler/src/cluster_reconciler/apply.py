@@ -20,6 +20,7 @@ from cluster_reconciler.actions import (
     DeletePods,
     Plan,
     Refuse,
+    SetFinalizers,
     Step,
     Tell,
 )
@@ -29,16 +30,20 @@ from cluster_reconciler.ports import Ports
 from cluster_reconciler.status.compute import Outcome
 from cluster_reconciler.status.replica_failure import Failure
 from common import errors
-from common.api.core import Pod, Service
+from common.api import ray_cluster
+from common.api.core import Job, Pod, Service
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.bus.cache import version_of
 from common.kube.client import Patch
 from common.kube.events import Event
-from common.kube.resources import POD, RAY_CLUSTER, SERVICE, Resource
+from common.kube.resources import JOB, POD, RAY_CLUSTER, SERVICE, Resource
 
 Result = bool | errors.RaybusError
 """Whether an action changed anything, or why it failed."""
+
+_VIEWS: Final[dict[Resource, type[Service] | type[Job]]] = {SERVICE: Service, JOB: Job}
+"""Children that the state holds."""
 
 AT_ONCE: Final = 16
 """Requests of one step that are under way together."""
@@ -135,30 +140,47 @@ async def _attempt(action: Action, cluster: RayCluster, io: Ports) -> Result:
 
 
 async def _carry_out(action: Action, cluster: RayCluster, io: Ports) -> bool:
+    changed = True
     match action:
         case CreateChild():
-            return await _create_child(action, cluster, io)
+            changed = await _create_child(action, cluster, io)
         case CreatePod():
-            return await _create_pod(action, cluster, io)
+            changed = await _create_pod(action, cluster, io)
         case DeletePod():
-            return await _delete_pod(action, cluster, io)
+            changed = await _delete_pod(action, cluster, io)
         case DeletePods():
-            selector = ",".join(f"{label}={value}" for label, value in action.selector.items())
-            await io.kube.delete_collection(POD, cluster.metadata.namespace, label_selector=selector)
-            await refresh_pods(cluster, io)
-            return True
+            await _delete_pods(action, cluster, io)
         case AnnotatePod():
-            meta = {"resourceVersion": action.resource_version, "annotations": action.annotations}
-            patch = Patch(body={"metadata": meta})
-            answer = await io.kube.patch(POD, cluster.metadata.namespace, action.name, patch)
-            io.cache.put(msgspec.json.decode(answer, type=Pod))
-            return True
+            await _annotate_pod(action, cluster, io)
+        case SetFinalizers():
+            await _set_finalizers(action, cluster, io)
         case Tell():
-            return True
+            pass
         case Refuse(event=event):
             raise errors.InvalidSpec(event.note)
         case _:
             assert_never(action)
+    return changed
+
+
+async def _delete_pods(action: DeletePods, cluster: RayCluster, io: Ports) -> None:
+    selector = ",".join(f"{label}={value}" for label, value in action.selector.items())
+    await io.kube.delete_collection(POD, cluster.metadata.namespace, label_selector=selector)
+    await refresh_pods(cluster, io)
+
+
+async def _annotate_pod(action: AnnotatePod, cluster: RayCluster, io: Ports) -> None:
+    meta = {"resourceVersion": action.resource_version, "annotations": action.annotations}
+    patch = Patch(body={"metadata": meta})
+    answer = await io.kube.patch(POD, cluster.metadata.namespace, action.name, patch)
+    io.cache.put(msgspec.json.decode(answer, type=Pod))
+
+
+async def _set_finalizers(action: SetFinalizers, cluster: RayCluster, io: Ports) -> None:
+    was = cluster.metadata
+    patch = Patch(body={"metadata": {"resourceVersion": was.resource_version, "finalizers": list(action.finalizers)}})
+    answer = await io.kube.patch(RAY_CLUSTER, was.namespace, was.name, patch)
+    io.cache.put(ray_cluster.decode(answer))
 
 
 async def _create_child(action: CreateChild, cluster: RayCluster, io: Ports) -> bool:
@@ -170,21 +192,25 @@ async def _create_child(action: CreateChild, cluster: RayCluster, io: Ports) -> 
             answer, is_new = await _own(action.resource, name, cluster, io), False
         else:
             answer, is_new = b"", False
-    if action.resource == SERVICE:
-        io.cache.put(msgspec.json.decode(answer, type=Service))
+    if action.resource in _VIEWS:
+        io.cache.put(msgspec.json.decode(answer, type=_VIEWS[action.resource]))
     memory_of(cluster, io).saw(Child(action.resource, name), now=io.clock.now())
     return is_new
 
 
 async def _create_pod(action: CreatePod, cluster: RayCluster, io: Ports) -> bool:
     namespace, name = cluster.metadata.namespace, action.body["metadata"]["name"]
+    memory = memory_of(cluster, io)
     try:
         answer, is_new = await io.kube.create(POD, namespace, action.body), True
+    except (errors.Unavailable, asyncio.CancelledError):
+        memory.has_listed_pods = False  # the pod may have been made all the same
+        raise
     except errors.AlreadyExists:
         try:
             answer, is_new = await _own(POD, name, cluster, io), False
         except errors.AlreadyExists as problem:
-            memory_of(cluster, io).taken.add(name)
+            memory.taken.add(name)
             raise errors.Conflict(str(problem)) from problem
     io.cache.put(msgspec.json.decode(answer, type=Pod))
     return is_new

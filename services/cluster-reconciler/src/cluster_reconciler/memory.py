@@ -19,7 +19,8 @@ class Memory:
     def __init__(self, uid: str) -> None:
         self.uid = uid
         self.has_listed_pods = False
-        """Whether the pods were once listed at the API server itself: what the bus told may be old."""
+        """Whether the pods were listed at the API server itself, since the start and since an answer was lost: the state may
+        be old."""
         self.taken: set[str] = set()
         """Pod names that we wanted and that belong to others."""
         self._deleted: set[str] = set()

@@ -15,13 +15,14 @@ from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.ports import Ports
 from cluster_reconciler.resources import head_service
 from common import errors, labels, names
-from common.api.core import Pod, Service
+from common.api.core import Job, Pod, Service
 from common.api.ray_cluster import RayCluster
 from common.bus.cache import version_of
 from common.kube.resources import POD
 from common.runtime.controller import Key
 
 _RAY_NODES = frozenset({labels.HEAD, labels.WORKER, labels.REDIS_CLEANUP})
+_CLEANUP = {labels.NODE_TYPE: labels.REDIS_CLEANUP}
 
 
 class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -63,6 +64,7 @@ def from_state(cluster: RayCluster, io: Ports, *, absent: frozenset[Child] = fro
         head_services=tuple(io.cache.list(Service, meta.namespace, head_service.list_labels(cluster))),
         headless_service=io.cache.get(Service, meta.namespace, names.headless_service(meta.name)),
         serve_service=io.cache.get(Service, meta.namespace, names.serve_service(meta.name)),
+        cleanup_jobs=tuple(io.cache.list(Job, meta.namespace, _CLEANUP | {labels.CLUSTER: meta.name})),
         absent=absent,
         awaited=memory.awaited(frozenset(pod.metadata.uid for pod in pods)),
         taken=frozenset(memory.taken),

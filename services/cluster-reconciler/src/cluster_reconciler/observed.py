@@ -5,7 +5,7 @@ import msgspec
 from cluster_reconciler import traits
 from cluster_reconciler.reasons import ConditionType
 from common import labels
-from common.api.core import Pod, Service
+from common.api.core import Job, Pod, Service
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import Resource
 
@@ -26,6 +26,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     head_services: tuple[Service, ...] = ()
     headless_service: Service | None = None
     serve_service: Service | None = None
+    cleanup_jobs: tuple[Job, ...] = ()
+    """Jobs that clean Redis up."""
     absent: frozenset[Child] = frozenset()
     """Children that a live read has just missed."""
     awaited: frozenset[str] = frozenset()

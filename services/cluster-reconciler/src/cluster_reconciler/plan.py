@@ -4,7 +4,9 @@ Order (spec raycluster §6, §9.1): refuse what is not ours or not valid; create
 recreate; then head; then worker groups. A step that fails ends the plan, so that no pod is made without its Service.
 """
 
-from cluster_reconciler import announcements, children, refusals, traits, validate
+from datetime import datetime
+
+from cluster_reconciler import announcements, children, redis_cleanup, refusals, traits, validate
 from cluster_reconciler.actions import Action, AnnotatePod, CreatePod, DeletePod, DeletePods, Plan, Refuse, Step, Tell
 from cluster_reconciler.config import Config, Gate
 from cluster_reconciler.observed import Observed
@@ -23,12 +25,15 @@ from common.api.ray_cluster import RayCluster, WorkerGroupSpec
 NOTHING = Plan(writes_status=False, looks_again=False)
 
 
-def make(observed: Observed, config: Config, *, token: str = "") -> Plan:
+def make(observed: Observed, config: Config, *, now: datetime, token: str = "") -> Plan:
     """Return what to do now; `token` is the secret of a new auth Secret, drawn by the caller."""
     cluster = observed.cluster
     refusal = refusals.find(cluster, config)
     if refusal is not None:
         return _refused(refusal)
+    cleanup = redis_cleanup.plan(observed, config, now=now)
+    if cleanup is not None:
+        return cleanup
     if cluster.metadata.deletion_timestamp is not None:
         return NOTHING
     before = (*_warnings(cluster, config), *children.steps(observed, config, token=token))

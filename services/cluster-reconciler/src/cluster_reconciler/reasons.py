@@ -62,6 +62,9 @@ class EventReason(StrEnum):
     DELETED_WORKER_POD = "DeletedWorkerPod"
     FAILED_TO_DELETE_WORKER_POD = "FailedToDeleteWorkerPod"
     FAILED_TO_DELETE_WORKER_PODS = "FailedToDeleteWorkerPodCollection"
+    CREATED_CLEANUP_JOB = "CreatedRedisCleanupJob"
+    FAILED_TO_CREATE_CLEANUP_JOB = "FailedToCreateRedisCleanupJob"
+    FORCE_DELETED = "ForceDeletedStuckCluster"
     DELETED_PODS = "DeletedPod"
     FAILED_TO_DELETE_PODS = "FailedToDeletePodCollection"
 

@@ -23,7 +23,7 @@ async def reconcile(key: Key, io: Ports, *, now: datetime) -> datetime | None:
         io.memories.forget(key)
         io.metrics.forget(key)
         return None
-    todo = await _plan(observed, io)
+    todo = await _plan(observed, io, now=now)
     problems = await apply(todo, observed.cluster, io)
     _log(todo, problems)
     is_urgent, failure = await _report(key, todo, problems, io, now=now)
@@ -32,19 +32,24 @@ async def reconcile(key: Key, io: Ports, *, now: datetime) -> datetime | None:
         raise error
     if is_urgent:
         return now
-    if not todo.looks_again or io.config.requeue_seconds <= 0:
-        return None
-    return now + timedelta(seconds=io.config.requeue_seconds)
+    return _next_look(todo, io, now=now)
 
 
-async def _plan(observed: Observed, io: Ports) -> Plan:
+def _next_look(todo: Plan, io: Ports, *, now: datetime) -> datetime | None:
+    """Return the earlier of the periodic look and the one that the plan needs."""
+    seconds = io.config.requeue_seconds
+    periodic = now + timedelta(seconds=seconds) if todo.looks_again and seconds > 0 else None
+    return min((moment for moment in (periodic, todo.look_again_at) if moment is not None), default=None)
+
+
+async def _plan(observed: Observed, io: Ports, *, now: datetime) -> Plan:
     """Plan from the state; before the first change to pods, make sure that the state is not old."""
-    todo = plan.make(observed, io.config, token=io.draw_token())
+    todo = plan.make(observed, io.config, now=now, token=io.draw_token())
     if not todo.touches_pods or observe.memory_of(observed.cluster, io).has_listed_pods:
         return todo
     await observe.refresh_pods(observed.cluster, io)
     fresh = observe.from_state(observed.cluster, io, absent=observed.absent)
-    return plan.make(fresh, io.config, token=io.draw_token())
+    return plan.make(fresh, io.config, now=now, token=io.draw_token())
 
 
 async def _report(

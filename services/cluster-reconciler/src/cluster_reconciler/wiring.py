@@ -18,7 +18,7 @@ from cluster_reconciler.memory import Memories
 from cluster_reconciler.metrics import ClusterMetrics
 from cluster_reconciler.ports import Ports
 from cluster_reconciler.reconcile import reconcile
-from common.api.core import Pod, Service
+from common.api.core import Job, Pod, Service
 from common.api.ray_cluster import RayCluster
 from common.bus.cache import Cache, Object
 from common.bus.nats import Bus
@@ -33,7 +33,7 @@ from common.runtime.settings import Settings
 
 CONTROLLER: Final = "raycluster"
 EVENT_SOURCE: Final = "raycluster-controller"
-KINDS: Final[dict[str, type[Object]]] = {"RayCluster": RayCluster, "Pod": Pod, "Service": Service}
+KINDS: Final[dict[str, type[Object]]] = {"RayCluster": RayCluster, "Pod": Pod, "Service": Service, "Job": Job}
 ALL_PARTITIONS: Final = frozenset(range(PARTITIONS))
 
 

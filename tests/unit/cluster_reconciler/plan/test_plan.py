@@ -6,14 +6,14 @@ from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Child, Observed
 from common import labels
 from common.kube.resources import ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
-from support.builders.pods import a_head_pod, a_head_service, an_observation, some_workers
+from support.builders.pods import NOW, a_head_pod, a_head_service, an_observation, some_workers
 from support.builders.ray_cluster import a_group, a_ray_cluster
 
 CONFIG = Config()
 
 
 def kinds(observed: Observed) -> list[str]:
-    return [" ".join(str(action).split()[:2]) for action in plan.make(observed, CONFIG, token="t").actions]
+    return [" ".join(str(action).split()[:2]) for action in plan.make(observed, CONFIG, now=NOW, token="t").actions]
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,11 @@ def test_identity_comes_first_then_services_then_the_head() -> None:
 
 def test_a_plan_made_twice_is_the_same_plan() -> None:
     observed = an_observation(head_services=())
-    assert plan.make(observed, CONFIG) == plan.make(observed, CONFIG)
+    assert plan.make(observed, CONFIG, now=NOW) == plan.make(observed, CONFIG, now=NOW)
 
 
 def test_the_head_remembers_its_spec() -> None:
-    action = plan.make(an_observation(), CONFIG).actions[0]
+    action = plan.make(an_observation(), CONFIG, now=NOW).actions[0]
     assert isinstance(action, CreatePod)
     annotations: dict[str, str] = action.body["metadata"]["annotations"]
     assert annotations[labels.KUBERAY_VERSION] == CONFIG.version
@@ -76,6 +76,6 @@ def test_serve_service_needs_a_port() -> None:
         "spec": {"containers": [{"name": "r", "image": "i", "ports": [{"name": "gcs", "containerPort": 6379}]}]}
     }
     cluster = a_ray_cluster(head={"template": template}, annotations={labels.ENABLE_SERVE_SERVICE: "true"}, groups=[])
-    found = plan.make(an_observation(cluster=cluster, head_services=(a_head_service(),)), CONFIG)
+    found = plan.make(an_observation(cluster=cluster, head_services=(a_head_service(),)), CONFIG, now=NOW)
     assert str(found.actions[0]) == "refuse FailedToCreateService"
     assert found.steps[0].is_needed

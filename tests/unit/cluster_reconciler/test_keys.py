@@ -1,0 +1,33 @@
+import msgspec
+import pytest
+
+from cluster_reconciler.keys import keys_of
+from common.api.meta import OwnerReference
+from common.runtime.controller import Key
+from support.builders.pods import a_pod
+from support.builders.ray_cluster import a_ray_cluster
+
+OWNER = OwnerReference(api_version="ray.io/v1", kind="RayCluster", name="c", uid="u", controller=True)
+
+
+@pytest.mark.parametrize(
+    ("owners", "keys"),
+    [
+        pytest.param([OWNER], [Key("ns", "c")], id="a RayCluster controls it"),
+        pytest.param(
+            [msgspec.structs.replace(OWNER, api_version="ray.io/v1alpha1")], [Key("ns", "c")], id="any version"
+        ),
+        pytest.param([msgspec.structs.replace(OWNER, controller=None)], [], id="an owner that does not control it"),
+        pytest.param([msgspec.structs.replace(OWNER, kind="RayService")], [], id="another kind"),
+        pytest.param([msgspec.structs.replace(OWNER, api_version="example.org/v1")], [], id="another group"),
+        pytest.param([], [], id="a label alone does not count"),
+    ],
+)
+def test_a_child_wakes_its_controller(owners: list[OwnerReference], keys: list[Key]) -> None:
+    pod = a_pod("p")
+    pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, owner_references=owners))
+    assert list(keys_of(pod)) == keys
+
+
+def test_a_cluster_wakes_itself() -> None:
+    assert list(keys_of(a_ray_cluster())) == [Key("ns", "c")]

@@ -1,0 +1,48 @@
+from datetime import timedelta
+
+from prometheus_client import CollectorRegistry
+
+from cluster_reconciler.metrics import ClusterMetrics
+from common import labels
+from common.bus.cache import Cache
+from common.runtime.controller import Key
+from support.builders.pods import NOW
+from support.builders.ray_cluster import a_ray_cluster
+
+PROVISIONED = {
+    "type": "RayClusterProvisioned",
+    "status": "True",
+    "reason": "x",
+    "message": "",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+}
+CREATED = {"creationTimestamp": NOW.isoformat()}
+SERIES = {"name": "c", "namespace": "ns", "uid": "uid-of-c"}
+
+
+def test_series_follow_the_state_and_end_with_their_cluster() -> None:
+    cache, registry = Cache(), CollectorRegistry()
+    ClusterMetrics(cache, registry)
+    cache.put(a_ray_cluster())
+    assert registry.get_sample_value("kuberay_cluster_info", SERIES | {"owner_kind": "None"}) == 1
+    assert registry.get_sample_value("kuberay_cluster_condition_provisioned", SERIES | {"condition": "false"}) == 1
+    owned = a_ray_cluster(
+        metadata={"resourceVersion": "2"},
+        labels={labels.ORIGIN_KIND: "RayService"},
+        status={"conditions": [PROVISIONED]},
+    )
+    cache.put(owned)
+    assert registry.get_sample_value("kuberay_cluster_info", SERIES | {"owner_kind": "RayService"}) == 1
+    assert registry.get_sample_value("kuberay_cluster_condition_provisioned", SERIES | {"condition": "true"}) == 1
+    cache.remove(type(owned), "ns", "c", version=3)
+    assert registry.get_sample_value("kuberay_cluster_info", SERIES | {"owner_kind": "RayService"}) is None
+
+
+def test_the_time_to_provision_is_kept_until_the_cluster_is_gone() -> None:
+    registry = CollectorRegistry()
+    metrics = ClusterMetrics(Cache(), registry)
+    metrics.provisioned(a_ray_cluster(metadata=CREATED), now=NOW + timedelta(seconds=7))
+    name = "kuberay_cluster_provisioned_duration_seconds"
+    assert registry.get_sample_value(name, SERIES) == 7
+    metrics.forget(Key("ns", "c"))
+    assert registry.get_sample_value(name, SERIES) is None

@@ -13,7 +13,7 @@ import msgspec
 from localcluster import settings
 from localcluster.errors import ClusterError
 from localcluster.images import archive, debian, dockerfile, engine, host, plan, sandbox
-from localcluster.images.context import BuildContext
+from localcluster.images.context import BuildContext, SourceChangedError
 from localcluster.images.dockerfile import BINARIES, ROOTS, Copy, Run, Stage, Step
 from localcluster.images.job import CopyFiles, Job
 from localcluster.images.store import Record, Store
@@ -24,6 +24,8 @@ DOCKERFILE = Path("deploy/images/Dockerfile")
 _FREE_BYTES = 6_000_000_000
 """Ray's image, its layer and its files, side by side while it is built."""
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_ATTEMPTS = 3
+"""Somebody may be editing the sources: what changed is read again, what was built is kept."""
 _ARCHIVE_SHARE = 0.1
 """Writing an archive takes about this share of the time that its last stage took; at least a second."""
 
@@ -66,13 +68,24 @@ def ensure(
     """
     given = settings.Settings.from_environment()
     store = Store(given.cache_root / "images")
-    context, recipe = _read(targets, checkout or given.checkout, files or {})
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return _ensure(targets, checkout or given.checkout, files or {}, store, progress)
+        except SourceChangedError as changed:
+            progress.say(f"{changed}: doing so")
+    return _ensure(targets, checkout or given.checkout, files or {}, store, progress)
+
+
+def _ensure(
+    targets: Sequence[str], checkout: Path, files: Mapping[str, Path], store: Store, progress: Progress
+) -> dict[str, ImageArchive]:
+    context, recipe = _read(targets, checkout, files)
     missing = _missing(recipe, store)
     if missing:
         with store.locked(progress):
             missing = _missing(recipe, store)
             if missing and engine.answers():
-                _build_with_engine(missing, recipe, files or {}, store, progress)
+                _build_with_engine(missing, recipe, files, store, progress)
             elif missing:
                 _Builder(recipe, context, store, progress).build(missing)
     built = {stage.name for stage in missing}

@@ -15,6 +15,10 @@ from localcluster.images.dockerfile import BINARIES, Copy
 _EXECUTABLE = 0o100
 
 
+class SourceChangedError(ClusterError):
+    """A file changed between the moment its digest was taken and the moment it was copied."""
+
+
 class BuildContext:
     """The checkout's files, minus Dockerfile.dockerignore, and the binaries by name."""
 
@@ -44,7 +48,7 @@ class BuildContext:
         self._copy(step, folder)
         known = self._known.get((step.origin, step.sources))
         if known is not None and known != self._compute(step):
-            raise ClusterError(f"{' '.join(step.sources)} changed while images were built; build again")
+            raise SourceChangedError(f"{' '.join(step.sources)} changed while images were built; build again")
 
     def _copy(self, step: Copy, folder: Path) -> None:
         for name, path in self._entries(step):

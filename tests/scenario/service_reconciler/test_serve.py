@@ -129,9 +129,9 @@ async def test_76_one_pod_in_two_slices_counts_once_and_the_unready_and_nameless
 async def test_77_without_endpoints_the_service_is_not_ready() -> None:
     world = await a_running_world()
     world.freezes_endpoints = True
-    gone: Body = {
+    gone: Body = {  # as the API server writes it
         "metadata": {"name": "demo-serve-svc-1", "labels": {labels.SERVICE_NAME: "demo-serve-svc"}},
-        "endpoints": [],
+        "endpoints": None,
     }
     world.kube.put(ENDPOINT_SLICE, gone)
     await world.look()

@@ -10,15 +10,15 @@ from datetime import datetime, timedelta
 
 from common import errors, labels, names
 from common.api import ray_service
-from common.api.core import EndpointSlice, Pod, Service
+from common.api.core import Pod, Service
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache
 from common.kube.client import Kube
 from common.kube.resources import RAY_SERVICE
 from common.runtime.controller import Key
+from service_reconciler import endpoints, validation
 from service_reconciler import observed as seen
-from service_reconciler import validation
 from service_reconciler.config import Config
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.ports import Revisions, ServeApi
@@ -145,15 +145,7 @@ class Observer:
         return self._cache.get(Service, cluster.metadata.namespace, name)
 
     def _endpoints(self, namespace: str, service: str) -> int:
-        slices = self._cache.list(EndpointSlice, namespace, {labels.SERVICE_NAME: service})
-        return len(
-            {
-                endpoint.target_ref.uid
-                for each in slices
-                for endpoint in each.endpoints
-                if endpoint.conditions.ready and endpoint.target_ref is not None and endpoint.target_ref.uid
-            }
-        )
+        return endpoints.count(self._cache.list(endpoints.Slice, namespace, {labels.SERVICE_NAME: service}))
 
 
 def _is_due(clusters: tuple[RayCluster, ...], wanted: Names, *, now: datetime) -> bool:

@@ -36,6 +36,8 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     config: str
     text: str
     retry_at: datetime
+    is_answer: bool = True
+    """Whether Ray said so; else nobody answered."""
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,8 @@ from common.kube.client import KubeClient
 from common.ray.serve_status import ServeDetails
 
 DIRECT_SECONDS: Final = 2.0
+DEPLOY_SECONDS: Final = 10.0
+"""The first config starts Serve itself, which takes seconds; it is sent only after a read was answered."""
 PROXIED_SECONDS: Final = 10.0
 APPLICATIONS: Final = "/api/serve/applications/"
 PROXY_HEALTH: Final = "/-/healthz"
@@ -80,7 +82,8 @@ class DirectDashboard:
         return _details(await self._call("GET", f"{self._url(head)}?api_type=declarative", head))
 
     async def deploy(self, head: Head, config: Json) -> None:
-        await self._call("PUT", self._url(head), head, content=msgspec.json.encode(config, order="sorted"))
+        content = msgspec.json.encode(config, order="sorted")
+        await self._call("PUT", self._url(head), head, content=content)
 
     async def is_proxy_healthy(self, pod: ProxyPod) -> bool:
         try:
@@ -97,9 +100,10 @@ class DirectDashboard:
         headers = {} if content is None else {"Content-Type": "application/json"}
         if head.token is not None:
             headers[TOKEN_HEADER] = f"Bearer {head.token}"
+        seconds = self._seconds if content is None else self._seconds * DEPLOY_SECONDS / DIRECT_SECONDS
         try:
-            async with _deadline(self._seconds, head.service):
-                answer = await self._http.request(method, url, headers=headers, content=content)
+            async with _deadline(seconds, head.service):
+                answer = await self._http.request(method, url, headers=headers, content=content, timeout=seconds)
         except httpx.HTTPError as problem:
             text = str(problem) or type(problem).__name__
             raise errors.Unavailable(
@@ -121,12 +125,18 @@ class ProxiedDashboard:
         self._seconds = seconds
 
     async def read(self, head: Head) -> ServeDetails:
-        async with _deadline(self._seconds, head.service):
-            return _details(await self._kube.request("GET", _path(head), query={"api_type": "declarative"}))
+        try:
+            async with _deadline(self._seconds, head.service):
+                return _details(await self._kube.request("GET", _path(head), query={"api_type": "declarative"}))
+        except errors.Terminal as problem:  # a read asks for nothing that could be wrong
+            raise _unreachable(head, problem) from problem
 
     async def deploy(self, head: Head, config: Json) -> None:
-        async with _deadline(self._seconds, head.service):
-            await self._kube.request("PUT", _path(head), body=config)
+        try:
+            async with _deadline(self._seconds, head.service):
+                await self._kube.request("PUT", _path(head), body=config)
+        except (errors.Forbidden, errors.NotFound) as problem:
+            raise _unreachable(head, problem) from problem
 
     async def is_proxy_healthy(self, pod: ProxyPod) -> bool:
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}:{pod.port}/proxy{PROXY_HEALTH}"
@@ -136,6 +146,11 @@ class ProxiedDashboard:
         except errors.RaybusError:
             return False
         return True
+
+
+def _unreachable(head: Head, problem: errors.RaybusError) -> errors.Unavailable:
+    where = f"{head.service}:{head.port}"
+    return errors.Unavailable(f"the dashboard at {where} cannot be reached through the API server: {problem}")
 
 
 def _path(head: Head) -> str:

@@ -113,8 +113,9 @@ class ServeApi:
             async with self._slots:
                 await self._dashboard.deploy(head, body)
         except errors.RaybusError as problem:
-            wait = RETRY_REFUSED if isinstance(problem, errors.Terminal) else RETRY_UNANSWERED
-            memory.refusal = Refusal(config=config, text=str(problem), retry_at=self._clock.now() + wait)
+            is_answer = isinstance(problem, errors.Terminal)
+            retry_at = self._clock.now() + (RETRY_REFUSED if is_answer else RETRY_UNANSWERED)
+            memory.refusal = Refusal(config=config, text=str(problem), retry_at=retry_at, is_answer=is_answer)
             raise
         memory.refusal = None
         memory.put_at = self._clock.monotonic()

@@ -58,7 +58,8 @@ def _config_problem(observed: Observed, view: ClusterView | None, *, now: dateti
     refused = view.refused if view is not None else None
     if refused is None or refused.config != config or refused.retry_at + PATIENCE < now:
         return None
-    text = f"Ray refused the Serve config: {_short(refused.text)}"
+    what = "Ray refused the Serve config" if refused.is_answer else "the Serve config could not be sent"
+    text = f"{what}: {_short(refused.text)}"
     return Problem(reason=EventReason.FAILED_TO_UPDATE_APPLICATIONS, text=text, is_told=True)
 
 

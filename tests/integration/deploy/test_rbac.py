@@ -1,0 +1,221 @@
+"""RBAC as the API server enforces it: each ServiceAccount asks for itself what it may do."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+
+from cluster_reconciler.resources import autoscaler_rbac
+from common import errors
+from common.api import ray_cluster
+from common.kube import resources
+from common.kube.client import KubeClient
+from common.kube.resources import Resource
+from localcluster.control_plane import ControlPlane
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("applied")]
+
+REVIEW = Resource(group="authorization.k8s.io", kind="SelfSubjectAccessReview", plural="selfsubjectaccessreviews")
+LEASES = "leases.coordination.k8s.io"
+CLUSTERS, SERVICES = "rayclusters.ray.io", "rayservices.ray.io"
+
+
+AUTOSCALING = ray_cluster.decode(
+    {
+        "metadata": {"name": "autoscaling", "namespace": "default", "uid": "00000000-0000-0000-0000-000000000000"},
+        "spec": {"headGroupSpec": {"template": {}}, "enableInTreeAutoscaling": True},
+    }
+)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What the API server says of a right."""
+
+    allowed: bool
+
+
+class Reviewed(msgspec.Struct, frozen=True):
+    """An answered review."""
+
+    status: Answer
+
+
+@asynccontextmanager
+async def acting_as(control_plane: ControlPlane, account: str) -> AsyncGenerator[KubeClient]:
+    kubeconfig = await control_plane.kubeconfig_for_service_account("raybus", account)
+    kube = await KubeClient.connect(kubeconfig=kubeconfig, user_agent="test")
+    try:
+        yield kube
+    finally:
+        await kube.close()
+
+
+async def may(kube: KubeClient, verb: str, what: str, *, namespace: str = "default", name: str = "") -> bool:
+    resource, _, subresource = what.partition("/")
+    plural, _, group = resource.partition(".")
+    attributes = {"verb": verb, "group": group, "resource": plural, "namespace": namespace}
+    attributes |= {"subresource": subresource, "name": name}
+    body = {"apiVersion": REVIEW.api_version, "kind": REVIEW.kind, "spec": {"resourceAttributes": attributes}}
+    return msgspec.json.decode(await kube.create(REVIEW, None, body), type=Reviewed).status.allowed
+
+
+TABLE: dict[str, tuple[list[str], list[str]]] = {
+    "watcher": (
+        [
+            f"list {CLUSTERS}",
+            f"watch {SERVICES}",
+            "list pods",
+            "watch services",
+            "list endpointslices.discovery.k8s.io",
+            "watch jobs.batch",
+            "list controllerrevisions.apps",
+            "list httproutes.gateway.networking.k8s.io",
+        ],
+        [
+            "get secrets",
+            "list secrets",
+            "patch pods",
+            "delete pods",
+            f"update {CLUSTERS}/status",
+            "create pods",
+            f"update {LEASES}",
+            f"create {LEASES}",
+            "create events.events.k8s.io",
+            "get configmaps",
+        ],
+    ),
+    "cluster-reconciler": (
+        [
+            "create pods",
+            "delete pods",
+            "deletecollection pods",
+            "patch pods",
+            "list pods",
+            "patch pods/resize",
+            f"update {CLUSTERS}/status",
+            f"update {CLUSTERS}/finalizers",
+            "create services",
+            "create secrets",
+            "create roles.rbac.authorization.k8s.io",
+            "create rolebindings.rbac.authorization.k8s.io",
+            "create serviceaccounts",
+            "create persistentvolumeclaims",
+            "create ingresses.networking.k8s.io",
+            "create events.events.k8s.io",
+        ],
+        [
+            f"create {CLUSTERS}",
+            f"delete {CLUSTERS}",
+            f"update {SERVICES}/status",
+            "list secrets",
+            "delete secrets",
+            "update roles.rbac.authorization.k8s.io",
+            "bind roles.rbac.authorization.k8s.io",
+            "delete services",
+            "escalate roles.rbac.authorization.k8s.io",
+            "create pods/exec",
+            f"update {LEASES}",
+            "get services/proxy",
+        ],
+    ),
+    "service-reconciler": (
+        [
+            f"create {CLUSTERS}",
+            f"delete {CLUSTERS}",
+            f"patch {CLUSTERS}",
+            f"update {SERVICES}/status",
+            f"patch {SERVICES}",
+            f"update {SERVICES}/finalizers",
+            "patch services",
+            "create services",
+            "patch pods",
+            "update services/proxy",
+            "get services/proxy",
+            "get pods/proxy",
+            "get secrets",
+            "create controllerrevisions.apps",
+            "list controllerrevisions.apps",
+            "create events.events.k8s.io",
+        ],
+        [
+            f"update {CLUSTERS}/status",
+            f"delete {SERVICES}",
+            "create pods",
+            "delete pods",
+            "list secrets",
+            "create secrets",
+            "create roles.rbac.authorization.k8s.io",
+            f"update {LEASES}",
+            "create pods/proxy",
+            "patch httproutes.gateway.networking.k8s.io",
+        ],
+    ),
+    "traffic-manager": (
+        [
+            f"get {SERVICES}",
+            f"get {CLUSTERS}",
+            "patch httproutes.gateway.networking.k8s.io",
+            "create gateways.gateway.networking.k8s.io",
+            "delete grpcroutes.gateway.networking.k8s.io",
+            "create events.events.k8s.io",
+        ],
+        [
+            f"update {SERVICES}/status",
+            f"update {CLUSTERS}/status",
+            "get secrets",
+            "get pods",
+            "patch services",
+            f"patch {SERVICES}",
+            f"update {LEASES}",
+        ],
+    ),
+    "nats": ([], ["get secrets", "get pods", "get configmaps", f"get {LEASES}"]),
+    "nats-credentials": ([], ["get secrets", "create secrets", "get pods"]),
+}
+"""What an account may do in any namespace, and what it may not."""
+
+
+@pytest.mark.parametrize("account", TABLE)
+async def test_an_account_may_do_its_work_and_no_more(account: str, control_plane: ControlPlane) -> None:
+    allowed, denied = TABLE[account]
+    async with acting_as(control_plane, account) as kube:
+        answers = {right: await may(kube, *right.split()) for right in [*allowed, *denied]}
+    assert {right for right, answer in answers.items() if answer} == set(allowed)
+
+
+@pytest.mark.parametrize(
+    ("account", "right", "name", "is_allowed"),
+    [
+        pytest.param("watcher", f"update {LEASES}", "ray-operator-leader", True, id="the watcher renews its Lease"),
+        pytest.param("watcher", f"update {LEASES}", "another", False, id="and no other"),
+        pytest.param("nats-credentials", "get secrets", "nats-server", True, id="the Job reads what it made"),
+        pytest.param("nats-credentials", "create secrets", "", True, id="the Job makes Secrets"),
+        pytest.param("nats-credentials", "update secrets", "nats-server", True, id="the Job renews the configuration"),
+        pytest.param("nats-credentials", "update secrets", "nats-user-watcher", False, id="but changes no key"),
+        pytest.param("nats-credentials", "list secrets", "", False, id="it cannot list Secrets"),
+        pytest.param("cluster-reconciler", "delete secrets", "nats-server", False, id="no service deletes our keys"),
+    ],
+)
+async def test_rights_in_our_own_namespace(
+    account: str, right: str, name: str, is_allowed: bool, control_plane: ControlPlane
+) -> None:
+    async with acting_as(control_plane, account) as kube:
+        assert await may(kube, *right.split(), namespace="raybus", name=name) is is_allowed
+
+
+async def test_the_autoscaler_gets_its_role_from_an_operator_that_holds_those_rights(
+    control_plane: ControlPlane,
+) -> None:
+    async with acting_as(control_plane, "cluster-reconciler") as kube:
+        await kube.create(resources.SERVICE_ACCOUNT, "default", autoscaler_rbac.service_account(AUTOSCALING))
+        await kube.create(resources.ROLE, "default", autoscaler_rbac.role(AUTOSCALING))
+        await kube.create(resources.ROLE_BINDING, "default", autoscaler_rbac.role_binding(AUTOSCALING))
+
+
+async def test_no_operator_grants_what_it_does_not_hold(control_plane: ControlPlane) -> None:
+    role = autoscaler_rbac.role(AUTOSCALING) | {"metadata": {"name": "greedy"}}
+    role["rules"] = [{"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["delete"]}]
+    async with acting_as(control_plane, "cluster-reconciler") as kube:
+        with pytest.raises(errors.Forbidden, match="is attempting to grant RBAC permissions not currently held"):
+            await kube.create(resources.ROLE, "default", role)

@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from localcluster import processes
+from localcluster.errors import ClusterError
 from localcluster.progress import Progress
 from localcluster.record import Record
 from localcluster.settings import Layout, Settings
@@ -72,6 +73,18 @@ class Driver(Protocol):
 
 async def choose() -> DriverName:
     """Return the driver for `auto`: kind or K3s where a Docker engine answers, else a node built here."""
-    if shutil.which("docker") is not None and (await processes.run(["docker", "info"])).code == 0:
+    if await _docker_answers():
         return DriverName.KIND if shutil.which("kind") is not None else DriverName.K3S
     return DriverName.BUILT
+
+
+async def need_docker(name: DriverName) -> None:
+    """Fail if no Docker engine answers."""
+    if not await _docker_answers():
+        raise ClusterError(
+            f"the driver '{name}' needs a Docker engine that answers; start Docker, or use --driver built"
+        )
+
+
+async def _docker_answers() -> bool:
+    return shutil.which("docker") is not None and (await processes.run(["docker", "info"])).code == 0

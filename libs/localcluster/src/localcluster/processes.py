@@ -149,7 +149,7 @@ async def run(
             cwd=cwd,
         )
     except OSError as error:
-        raise ClusterError(f"cannot start {argv[0]}: {error}") from error
+        raise ClusterError(f"cannot start {argv[0]}: {error.strerror}; install it, and put it on PATH") from error
     try:
         output, errors = await process.communicate(stdin)
     except BaseException:

@@ -8,7 +8,7 @@ from typing import Any
 from typing_extensions import override
 
 from localcluster import kubeconfig, pki, processes, record, versions
-from localcluster.driver import Command, Driver, DriverName, Request
+from localcluster.driver import Command, Driver, DriverName, Request, need_docker
 from localcluster.drivers.kind import apply_definitions
 from localcluster.errors import ClusterError
 from localcluster.node import container_runtime
@@ -26,6 +26,7 @@ class K3s(Driver):
     async def up(self, request: Request, progress: Progress) -> Record:
         """Start the container, unless it runs."""
         layout = request.layout
+        await need_docker(DriverName.K3S)
         known = record.read(layout)
         if known is not None and (await processes.run(["docker", "inspect", layout.name])).code == 0:
             return known

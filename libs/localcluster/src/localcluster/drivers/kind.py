@@ -6,7 +6,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from localcluster import kubeconfig, processes, record, versions
-from localcluster.driver import Command, Driver, DriverName, Request
+from localcluster.driver import Command, Driver, DriverName, Request, need_docker
 from localcluster.errors import ClusterError
 from localcluster.node import container_runtime
 from localcluster.progress import Progress
@@ -23,6 +23,7 @@ class Kind(Driver):
     async def up(self, request: Request, progress: Progress) -> Record:
         """Create the cluster, unless it exists."""
         layout = request.layout
+        await need_docker(DriverName.KIND)
         layout.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         clusters = await _kind("listing clusters", "get", "clusters")
         if layout.name not in clusters.split():

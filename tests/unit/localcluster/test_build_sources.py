@@ -1,0 +1,38 @@
+"""What is built, and from which modules."""
+
+from localcluster import binaries, build_sources, versions
+
+_UPSTREAM = """
+require (
+\tk8s.io/api v0.0.0
+\tk8s.io/apiserver v0.0.0
+\tk8s.io/klog/v2 v2.130.1
+\tk8s.io/utils v0.0.0-20250604170112-4c0f3b243397
+)
+"""
+
+
+def test_staging_modules_are_replaced_by_their_released_versions_and_no_others() -> None:
+    text = build_sources.module_file("kubernetes", _UPSTREAM)
+    staged = versions.KUBERNETES.replace("1.", "v0.", 1)
+    replaced = [line for line in text.splitlines() if line.startswith("replace")]
+    assert replaced == [
+        f"replace k8s.io/api => k8s.io/api {staged}",
+        f"replace k8s.io/apiserver => k8s.io/apiserver {staged}",
+    ]
+
+
+def test_other_modules_are_taken_as_they_are() -> None:
+    assert "replace" not in build_sources.module_file("etcd", _UPSTREAM)
+    assert f"require go.etcd.io/etcd/server/v3 v{versions.ETCD}" in build_sources.module_file("etcd", _UPSTREAM)
+
+
+def test_everything_that_a_cluster_asks_for_can_be_made() -> None:
+    wanted = {*binaries.NODE, *binaries.GATEWAY, *binaries.SIMULATED_NODES}
+    assert wanted == {*build_sources.PROGRAMS, *build_sources.MANIFESTS}
+
+
+def test_every_group_has_a_module_and_a_main_package() -> None:
+    for program in build_sources.PROGRAMS.values():
+        assert program.group in build_sources.MODULES
+        assert bool(program.main) != (program.group in build_sources.INSTALLED)

@@ -1,0 +1,78 @@
+"""What the node's programs are told."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from localcluster import components
+from localcluster.binaries import Binaries
+from localcluster.components import Place, Ports
+from localcluster.errors import ClusterError, MisuseError
+from localcluster.node import container_runtime, kubelet, manifests, preflight
+from localcluster.pki import Pki
+
+
+def _place(*, node: bool = True) -> Place:
+    names = ["etcd", "kube-apiserver", "kube-controller-manager", "kubelet", "kube-proxy"]
+    return Place(
+        binaries=Binaries(paths={name: Path("/bin") / name for name in names}),
+        work=Path("/work"),
+        pki=Pki(folder=Path("/work/pki"), tokens={}),
+        host="10.200.0.1",
+        ports=Ports(api=1, etcd=2, etcd_peer=3, controller_manager=4, scheduler=5, kwok=6),
+        node_authorizer=node,
+    )
+
+
+def test_the_api_server_enforces_rbac_and_checks_kubelets() -> None:
+    flags = components.api_server(_place())
+    assert "--authorization-mode=Node,RBAC" in flags
+    assert "--kubelet-certificate-authority=/work/pki/ca.crt" in flags
+    assert not [flag for flag in flags if "insecure" in flag or "disable-admission" in flag]
+
+
+def test_without_nodes_there_is_no_node_authorizer() -> None:
+    assert "--authorization-mode=RBAC" in components.api_server(_place(node=False))
+
+
+def test_the_kubelet_asks_the_api_server_who_may_enter() -> None:
+    document = yaml.safe_load(kubelet.configuration(_place(), name="mine"))
+    assert document["cgroupRoot"] == "/mine"
+    assert document["authentication"]["anonymous"] == {"enabled": False}
+    assert document["authorization"] == {"mode": "Webhook"}
+
+
+def test_the_pod_network_is_routed() -> None:
+    network = json.loads(container_runtime.pod_network("mine"))
+    assert [plugin["type"] for plugin in network["plugins"]] == ["ptp"]
+
+
+def test_dns_answers_at_the_address_that_pods_are_given() -> None:
+    service = next(document for document in manifests.dns("10.200.0.1") if document["kind"] == "Service")
+    assert service["spec"]["clusterIP"] == components.DNS_ADDRESS
+
+
+def test_the_gateway_runs_local_images_only() -> None:
+    text = yaml.safe_dump_all(manifests.gateway())
+    images = {word.strip("\"'") for word in text.replace("\\n", " ").split() if word.startswith("docker.io/")}
+    assert images == {manifests.GATEWAY_IMAGE, manifests.ENVOY_IMAGE}
+
+
+def test_too_little_disk_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match=r"GiB free, .* need 1000000 GiB: free some") as caught:
+        preflight.check_disk(tmp_path / "not" / "yet", 1_000_000, "images")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_package_is_missing_when_none_of_its_programs_is_there() -> None:
+    packages = {"shell": ("no-such-program", "sh"), "other": ("no-such-program", "/no/such/file")}
+    assert preflight.missing_packages(packages) == ["other"]
+
+
+def test_what_is_no_image_archive_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "image.tar"
+    path.write_text("no tar")
+    with pytest.raises(MisuseError, match="is not an image archive"):
+        container_runtime.read_image_file(path)

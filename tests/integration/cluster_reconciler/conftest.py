@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -77,6 +78,14 @@ class Live:
         events = await self._list(EVENT, "")
         return {event["reason"] for event in events if event.get("reportingController") == wiring.EVENT_SOURCE}
 
+    async def has_told(self, reason: str) -> bool:
+        """Tell whether the service wrote an Event of this reason."""
+        return reason in await self.reasons()
+
+    async def delete(self) -> None:
+        """Delete the RayCluster."""
+        await self.kube.delete(RAY_CLUSTER, self.namespace, "c")
+
     async def until(self, holds: Callable[[RayCluster, list[Body]], bool], what: str) -> RayCluster:
         """Wait until something holds of the RayCluster and its pods."""
         deadline = time.monotonic() + PATIENCE
@@ -106,12 +115,15 @@ __all__ = ["control_plane", "live"]
 
 
 @asynccontextmanager
-async def running(control_plane: ControlPlane, config: Config) -> AsyncGenerator[Live]:
-    """Run the service in a namespace of its own for the length of a block."""
+async def running(
+    control_plane: ControlPlane, config: Config, *, kubeconfig: Path | None = None
+) -> AsyncGenerator[Live]:
+    """Run the service in a namespace of its own for the length of a block, with the rights of a kubeconfig."""
     kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="raybus-test")
     namespace = f"t-{uuid4().hex[:8]}"
     await kube.create(Resource(kind="Namespace", plural="namespaces"), None, {"metadata": {"name": namespace}})
-    app = wiring.assemble(kube, config, clock=SystemClock(), instance="test", registry=CollectorRegistry())
+    own = await KubeClient.connect(kubeconfig=kubeconfig or control_plane.kubeconfig, user_agent="raybus-test")
+    app = wiring.assemble(own, config, clock=SystemClock(), instance="test", registry=CollectorRegistry())
     feed = ApiFeed(kube, {"RayCluster": RAY_CLUSTER, "Pod": POD, "Service": SERVICE, "Job": JOB})
     try:
         async with asyncio.TaskGroup() as group:
@@ -123,6 +135,7 @@ async def running(control_plane: ControlPlane, config: Config) -> AsyncGenerator
             for task in tasks:
                 task.cancel()
     finally:
+        await own.close()
         await kube.close()
 
 

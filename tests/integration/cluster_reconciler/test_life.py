@@ -8,7 +8,7 @@ import pytest
 from common import labels
 from common.api.ray_cluster import RayCluster
 from common.kube.client import Body, Patch
-from common.kube.resources import POD, RAY_CLUSTER, Resource
+from common.kube.resources import POD, Resource
 from integration.cluster_reconciler.conftest import Live
 from support.builders.ray_cluster import a_group, a_ray_cluster
 
@@ -57,7 +57,7 @@ async def test_a_cluster_becomes_ready_scales_heals_suspends_and_goes(live: Live
     await live.patch({"suspend": False})
     await live.until(lambda c, p: is_ready(c, p) and len(p) == 4, "resumed")
 
-    await live.kube.delete(RAY_CLUSTER, live.namespace, "c")
+    await live.delete()
     await live.eventually(lambda: is_empty(live), "the pods are gone")
 
 
@@ -101,15 +101,15 @@ async def test_an_autoscaled_multi_host_cluster_has_its_identity_and_its_groups(
 
 async def test_an_invalid_cluster_is_told_once(live: Live) -> None:
     await live.apply(a_ray_cluster(groups=[a_group(min_replicas=5, max_replicas=1)]))
-    await live.eventually(lambda: has_told(live, "InvalidRayClusterSpec"), "the event is written")
+    await live.eventually(lambda: live.has_told("InvalidRayClusterSpec"), "the event is written")
     assert await live.pods() == []
 
 
 async def test_redis_is_cleaned_before_a_fault_tolerant_cluster_goes(live: Live) -> None:
     await live.apply(a_ray_cluster(gcs_fault_tolerance_options={"redisAddress": "redis:6379"}))
     await live.until(lambda c, p: is_ready(c, p) and len(p) == 4, "ready")
-    await live.kube.delete(RAY_CLUSTER, live.namespace, "c")
-    await live.eventually(lambda: has_told(live, "CreatedRedisCleanupJob"), "the Job is made")
+    await live.delete()
+    await live.eventually(lambda: live.has_told("CreatedRedisCleanupJob"), "the Job is made")
     finished = Patch(body={"status": {"phase": "Succeeded"}}, subresource="status")
 
     async def is_gone() -> bool:
@@ -123,10 +123,6 @@ async def test_redis_is_cleaned_before_a_fault_tolerant_cluster_goes(live: Live)
 
 async def is_empty(live: Live) -> bool:
     return not await live.pods()
-
-
-async def has_told(live: Live, reason: str) -> bool:
-    return reason in await live.reasons()
 
 
 def names(pods: list[Body]) -> set[str]:

@@ -66,7 +66,9 @@ async def _report(
 
 def _log(todo: Plan, problems: tuple[Problem, ...]) -> None:
     done = [str(action) for action in todo.actions]
-    if done:
-        log.info("plan carried out", actions=done, notes=todo.notes, failed=[str(each.action) for each in problems])
+    if problems:
+        log.info("plan failed in part", actions=done, notes=todo.notes, failed=[str(each.action) for each in problems])
+    elif done:
+        log.info("plan carried out", actions=done, notes=todo.notes)
     else:
         log.debug("nothing to do", notes=todo.notes)

@@ -1,0 +1,69 @@
+"""The rights that deploy/base grants are enough for all that the service does, and no child is refused to it."""
+
+import contextlib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cluster_reconciler.config import Config
+from common import errors
+from common.kube.client import Body, KubeClient
+from common.kube.resources import SERVICE_ACCOUNT, Resource
+from integration.cluster_reconciler.conftest import Live, running
+from localcluster.control_plane import ControlPlane
+from support.builders.ray_cluster import a_ray_cluster
+
+pytestmark = [pytest.mark.integration]
+
+ROLE_FILE = Path(__file__).parents[3] / "deploy" / "base" / "cluster-reconciler" / "role.yaml"
+RBAC = "rbac.authorization.k8s.io"
+PLURALS = {"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings"}
+NAMESPACE = Resource(kind="Namespace", plural="namespaces")
+
+
+@pytest.fixture
+async def own_kubeconfig(control_plane: ControlPlane) -> Path:
+    """Grant what deploy/base says, and act as the service from then on."""
+    await grant(control_plane)
+    return await control_plane.kubeconfig_for_service_account("raybus", "cluster-reconciler")
+
+
+async def test_the_deployed_rights_are_enough_to_live(control_plane: ControlPlane, own_kubeconfig: Path) -> None:
+    async with running(control_plane, Config(), kubeconfig=own_kubeconfig) as live:
+        head = {"enableIngress": True, "template": {"spec": {"containers": [{"name": "ray", "image": "ray"}]}}}
+        await live.apply(a_ray_cluster(enable_in_tree_autoscaling=True, auth_options={}, head=head))
+        await live.until(lambda c, p: c.status.state == "ready" and len(p) == 4, "ready")
+        await live.patch({"suspend": True})
+        await live.until(lambda c, p: c.status.state == "suspended" and not p, "suspended")
+        assert not [reason for reason in await live.reasons() if reason.startswith("Failed")]
+
+
+async def test_the_deployed_rights_are_enough_to_clean_redis(control_plane: ControlPlane, own_kubeconfig: Path) -> None:
+    async with running(control_plane, Config(), kubeconfig=own_kubeconfig) as live:
+        await live.apply(a_ray_cluster(gcs_fault_tolerance_options={"redisAddress": "redis:6379"}))
+        await live.until(lambda c, p: c.status.state == "ready" and len(p) == 4, "ready")
+        await live.delete()
+        await live.eventually(lambda: ended(live), "the Job is made, or refused")
+        assert await live.has_told("CreatedRedisCleanupJob")
+
+
+async def ended(live: Live) -> bool:
+    return bool({"CreatedRedisCleanupJob", "FailedToCreateRedisCleanupJob"} & await live.reasons())
+
+
+async def grant(control_plane: ControlPlane) -> None:
+    """Apply what deploy/base says of the service's rights, once per control plane."""
+    documents = list(yaml.safe_load_all(ROLE_FILE.read_text()))
+    wanted: list[tuple[Resource, str | None, Body]] = [
+        (NAMESPACE, None, {"metadata": {"name": "raybus"}}),
+        (SERVICE_ACCOUNT, "raybus", {"metadata": {"name": "cluster-reconciler"}}),
+        *((Resource(group=RBAC, kind=each["kind"], plural=PLURALS[each["kind"]]), None, each) for each in documents),
+    ]
+    kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="raybus-test")
+    try:
+        for resource, namespace, body in wanted:
+            with contextlib.suppress(errors.AlreadyExists):
+                await kube.create(resource, namespace, body)
+    finally:
+        await kube.close()

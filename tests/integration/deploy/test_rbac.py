@@ -102,6 +102,7 @@ TABLE: dict[str, tuple[list[str], list[str]]] = {
             "create serviceaccounts",
             "create persistentvolumeclaims",
             "create ingresses.networking.k8s.io",
+            "create jobs.batch",
             "create events.events.k8s.io",
         ],
         [
@@ -152,22 +153,15 @@ TABLE: dict[str, tuple[list[str], list[str]]] = {
         ],
     ),
     "traffic-manager": (
+        ["create events.events.k8s.io"],
         [
             f"get {SERVICES}",
-            f"get {CLUSTERS}",
-            "patch httproutes.gateway.networking.k8s.io",
-            "create gateways.gateway.networking.k8s.io",
-            "delete grpcroutes.gateway.networking.k8s.io",
-            "create events.events.k8s.io",
-        ],
-        [
             f"update {SERVICES}/status",
             f"update {CLUSTERS}/status",
             "get secrets",
             "get pods",
             "patch services",
-            f"patch {SERVICES}",
-            f"update {LEASES}",
+            "patch httproutes.gateway.networking.k8s.io",
         ],
     ),
     "nats": ([], ["get secrets", "get pods", "get configmaps", f"get {LEASES}"]),

@@ -37,6 +37,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster rbac.authorization.k8s.io/roles": {"get", "create"},
         "cluster rbac.authorization.k8s.io/rolebindings": {"get", "create"},
         "cluster networking.k8s.io/ingresses": {"get", "create"},
+        "cluster batch/jobs": {"get", "create"},
         "cluster events.k8s.io/events": {"create"},
     },
     "service-reconciler": {
@@ -54,11 +55,6 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster events.k8s.io/events": {"create"},
     },
     "traffic-manager": {
-        "cluster ray.io/rayservices": {"get"},
-        "cluster ray.io/rayclusters": {"get"},
-        f"{GATEWAY}/gateways": {"get", "create", "patch", "delete"},
-        f"{GATEWAY}/httproutes": {"get", "create", "patch", "delete"},
-        f"{GATEWAY}/grpcroutes": {"get", "create", "patch", "delete"},
         "cluster events.k8s.io/events": {"create"},
     },
     "nats": {},

@@ -202,11 +202,13 @@ class Bus:
                     session, closed = await self._connect()
             except (nats_errors.Error, OSError, TimeoutError, ssl.SSLError) as problem:
                 self._note(self._last_error or _text(problem))
+                _stop_if_cancelled()
                 await asyncio.sleep(retry)
                 retry = min(LONGEST_RETRY, retry * 2)
                 continue
             retry = FIRST_RETRY
             try:
+                _stop_if_cancelled()
                 self._began(session)
                 await closed.wait()
                 self._note(self._last_error or "the connection was lost")
@@ -332,12 +334,24 @@ class Bus:
 async def connect(settings: Settings) -> AsyncGenerator[Bus]:
     """Run a connection as long as the block lasts; for tools and tests, a service runs `Bus.run` in its group."""
     bus = Bus(settings)
+    problem: Exception | None = None
     async with asyncio.TaskGroup() as group:
         running = group.create_task(bus.run())
         try:
             yield bus
+        except Exception as found:  # noqa: BLE001  (raised again below, where no group wraps it)
+            problem = found
         finally:
             running.cancel()
+    if problem is not None:
+        raise problem
+
+
+def _stop_if_cancelled() -> None:
+    """End a task whose cancellation was swallowed: the library waits with `asyncio.wait_for`, which loses it in a race."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _decoded(subject: str, payload: bytes, answer_type: type[T]) -> T:

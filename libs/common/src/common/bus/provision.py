@@ -84,6 +84,8 @@ def _accounts(settings: Settings, outside_seed: Path | None) -> list[_Account]:
     own = _Account(settings, [streams.state(), streams.events()])
     if outside_seed is None:
         return [own]
+    if not outside_seed.is_file():
+        raise errors.InvalidSpec(f"--outside-seed {outside_seed}: no such file; `credentials` makes it")
     outside = msgspec.structs.replace(settings, service=OUTSIDE_USER, nats_seed_file=outside_seed)
     return [own, _Account(outside, [streams.events_mirror()])]
 

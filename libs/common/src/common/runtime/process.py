@@ -43,7 +43,9 @@ def run(service: str, main: Main) -> int:
     except BaseExceptionGroup as problems:
         wrong = problems.subgroup(_is_misconfigured)
         if wrong is not None:
-            sys.stderr.write(f"{service}: {_first(wrong)}\n")
+            first = _first(wrong)
+            remedy = "; set RAYBUS_HTTP_PORT to a free port" if isinstance(first, OSError) else ""
+            sys.stderr.write(f"{service}: {first}{remedy}\n")
             return MISCONFIGURED
         log.critical("the service failed", error=str(_first(problems)), exc_info=problems)
         return FAILED

@@ -5,6 +5,7 @@ Spec rayservice §12.2, §12.7, §17.11; acceptance 25, 37, 69, 70, 78.
 """
 
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -39,8 +40,9 @@ def decide(view: ClusterView, goal: str, *, frozen: bool, now: datetime) -> Subm
     return Submission(config=wanted, note=why)
 
 
+@lru_cache(maxsize=1024)
 def problem(config: str) -> str | None:
-    """Return what is wrong with a config before anybody is asked."""
+    """Return what is wrong with a config before anybody is asked; every look asks, and YAML is slow to read."""
     try:
         serve_config.to_json(config)
     except errors.InvalidSpec as error:

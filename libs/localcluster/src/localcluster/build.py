@@ -147,23 +147,35 @@ async def _toolchain(wanted: Settings, progress: Progress) -> Path:
 
 
 async def _install_go(home: Path) -> None:
+    """Fetch Go with whichever installer works: this Python's pip, uv, or the pip of a fresh virtual environment."""
     target = ["install", "--quiet", "--target", str(home), versions.GO_DISTRIBUTION]
-    attempts = [[sys.executable, "-m", "pip", *target]]
+    private = home.with_name("go-installer")
+    attempts = [[[sys.executable, "-m", "pip", *target]]]
     if (uv := shutil.which("uv")) is not None:
-        attempts.append([uv, "pip", *target])
+        attempts.append([[uv, "pip", *target]])
+    attempts.append([[sys.executable, "-m", "venv", str(private)], [str(private / "bin" / "pip"), *target]])
     words = ""
-    for argv in attempts:
-        finished = await processes.run(argv)
-        if finished.code == 0:
+    for commands in attempts:
+        words = await _first_failure(commands)
+        if not words:
+            shutil.rmtree(private, ignore_errors=True)
             return
-        words = processes.last_line(finished.errors)
     raise ClusterError(
         f"Go is not installed and pip cannot fetch {versions.GO_DISTRIBUTION} ({words}); install Go and put it on PATH"
     )
 
 
+async def _first_failure(commands: Sequence[Sequence[str]]) -> str:
+    for argv in commands:
+        finished = await processes.run(argv)
+        if finished.code != 0:
+            return processes.last_line(finished.errors)
+    return ""
+
+
 def _packaged_go(home: Path) -> Path | None:
-    return next(home.glob("**/bin/go"), None) if home.is_dir() else None
+    program = home / "go" / "bin" / "go"
+    return program if program.exists() else None
 
 
 async def _go_version(go: Path) -> tuple[int, int, int]:

@@ -18,7 +18,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 import msgspec
 import typer
 
-from localcluster import driver, drivers, processes, record, settings
+from localcluster import binaries, driver, drivers, processes, record, settings
 from localcluster.driver import DriverName, Request
 from localcluster.errors import ClusterError, MisuseError
 from localcluster.progress import Progress
@@ -77,6 +77,22 @@ def up(
         with _locked(layout):
             known = _run(_up(wanted, request))
         _print(known, output)
+
+
+@app.command()
+def prepare(
+    control_plane_only: Annotated[
+        bool, typer.Option("--control-plane-only", help="Only what integration tests need (with kwok).")
+    ] = False,
+    gateway: Annotated[bool, typer.Option(help="Also what Envoy Gateway needs.")] = True,
+) -> None:
+    """Build or find the programs of the driver built, so that a later up or test run does not wait for them."""
+    with _errors():
+        names = [*binaries.CONTROL_PLANE, "kube-scheduler", *binaries.SIMULATED_NODES]
+        if not control_plane_only:
+            names = [*binaries.NODE, *(binaries.GATEWAY if gateway else ())]
+        found = _run(binaries.obtain(names, Settings.from_environment(), Progress.to_stderr()))
+        typer.echo("\n".join(f"{name:<26}{path}" for name, path in found.paths.items()))
 
 
 @app.command()

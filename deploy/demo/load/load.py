@@ -47,7 +47,8 @@ async def wait_for_service(session: aiohttp.ClientSession, url: str, patience: f
     until = time.monotonic() + patience
     while time.monotonic() < until:
         try:
-            async with session.get(url, timeout=aiohttp.ClientTimeout(total=2)) as answer:
+            limit = aiohttp.ClientTimeout(total=2)
+            async with session.get(url, timeout=limit, trace_request_ctx={"attempts": 0}) as answer:
                 if answer.status == 200:
                     return
         except (aiohttp.ClientError, TimeoutError, OSError):

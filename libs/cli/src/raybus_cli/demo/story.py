@@ -67,8 +67,8 @@ class Story:
 
     async def upgrade(self) -> Receipt:
         """Upgrade to version 2 under load until the old cluster is gone."""
+        await self._start_load()
         async with asyncio.TaskGroup() as group:
-            await self._start_load()
             reading = group.create_task(self._watch.read_load(self._kubectl))
             problem: str | None = None
             old = self._watch.world.active

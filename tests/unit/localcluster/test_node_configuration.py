@@ -18,8 +18,8 @@ def _place(*, node: bool = True) -> Place:
     names = ["etcd", "kube-apiserver", "kube-controller-manager", "kubelet", "kube-proxy"]
     return Place(
         binaries=Binaries(paths={name: Path("/bin") / name for name in names}),
-        work=Path("/work"),
-        pki=Pki(folder=Path("/work/pki"), tokens={}),
+        work=Path("/node/work"),
+        pki=Pki(folder=Path("/node/work/pki"), tokens={}),
         host="10.200.0.1",
         ports=Ports(api=1, etcd=2, etcd_peer=3, controller_manager=4, scheduler=5, kwok=6),
         node_authorizer=node,
@@ -29,7 +29,7 @@ def _place(*, node: bool = True) -> Place:
 def test_the_api_server_enforces_rbac_and_checks_kubelets() -> None:
     flags = components.api_server(_place())
     assert "--authorization-mode=Node,RBAC" in flags
-    assert "--kubelet-certificate-authority=/work/pki/ca.crt" in flags
+    assert "--kubelet-certificate-authority=/node/work/pki/ca.crt" in flags
     assert not [flag for flag in flags if "insecure" in flag or "disable-admission" in flag]
 
 

@@ -82,9 +82,8 @@ class Watcher:
             "RAYBUS_WATCH_NAMESPACES": self._namespace,
             "RAYBUS_HTTP_PORT": str(self._port),
         }
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "watcher"], env=environment, preexec_fn=_die_with_parent
-        )  # noqa: PLW1509  (one system call, no lock)
+        command = [sys.executable, "-m", "watcher"]
+        self._process = subprocess.Popen(command, env=environment, preexec_fn=_die_with_parent)  # noqa: PLW1509  (one system call, no lock)
 
     def kill(self) -> None:
         """End as a crash does."""

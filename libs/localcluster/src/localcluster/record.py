@@ -42,10 +42,5 @@ def read(layout: Layout) -> Record | None:
         return None
 
 
-def forget(layout: Layout) -> None:
-    """Drop the record."""
-    layout.record.unlink(missing_ok=True)
-
-
 def _decode(kind: type[Path], value: str) -> Path:
     return kind(value)

@@ -1,11 +1,12 @@
 """A cluster that exists already, used because the user named its kubeconfig; we neither make nor remove it."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from typing_extensions import override
 
-from localcluster import kubeconfig, processes, record
+from localcluster import binaries, kubeconfig, processes, record
 from localcluster.driver import Command, Driver, DriverName, Request
 from localcluster.errors import ClusterError, MisuseError
 from localcluster.progress import Progress
@@ -25,14 +26,16 @@ class Existing(Driver):
             )
         path = request.kubeconfig.resolve()
         server = kubeconfig.check_readable(path)
+        kubectl = _kubectl(request)
         with progress.step(f"asking {server}", estimate=2):
-            await _ask(path, server)
+            await _ask(kubectl, path, server)
         known = Record(
             name=request.layout.name,
             driver=DriverName.KUBECONFIG,
             server=server,
             kubeconfig=path,
             inner_kubeconfig=path,
+            binaries={"kubectl": kubectl},
         )
         record.write(request.layout, known)
         return known
@@ -40,7 +43,7 @@ class Existing(Driver):
     @override
     async def down(self, layout: Layout, progress: Progress, *, purge: bool) -> None:
         """Forget the cluster; it is not ours to remove."""
-        record.forget(layout)
+        layout.remove(purge=purge)
         progress.say("Forgot the kubeconfig; the cluster itself is untouched.")
 
     @override
@@ -54,8 +57,17 @@ class Existing(Driver):
         return Command(argv=list(argv), environment={"KUBECONFIG": str(record.kubeconfig)})
 
 
-async def _ask(path: Path, server: str) -> None:
-    finished = await processes.run(["kubectl", "--kubeconfig", str(path), "--request-timeout=10s", "version"])
+def _kubectl(request: Request) -> Path:
+    """Return kubectl, which alone knows every way of authentication that a kubeconfig may ask for."""
+    own = shutil.which("kubectl")
+    found, _ = binaries.locate(["kubectl"], request.settings)
+    if own is None and not found:
+        raise ClusterError("an existing cluster is asked with kubectl: install it, and put it on PATH")
+    return Path(own) if own is not None else found["kubectl"]
+
+
+async def _ask(kubectl: Path, path: Path, server: str) -> None:
+    finished = await processes.run([str(kubectl), "--kubeconfig", str(path), "--request-timeout=10s", "version"])
     if finished.code != 0:
         words = processes.last_line(finished.errors)
         raise ClusterError(f"{server} from {path} does not answer ({words}); check the cluster, or name another file")

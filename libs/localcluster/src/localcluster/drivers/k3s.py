@@ -50,7 +50,7 @@ class K3s(Driver):
         """Remove the container."""
         with progress.step("removing K3s", estimate=3):
             await processes.run(["docker", "rm", "--force", "--volumes", layout.name])
-            record.forget(layout)
+            layout.remove(purge=purge)
 
     @override
     async def load(self, record: Record, layout: Layout, archives: Sequence[Path]) -> list[str]:

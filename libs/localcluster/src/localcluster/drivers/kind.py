@@ -48,7 +48,7 @@ class Kind(Driver):
         """Delete the cluster; one that does not exist is fine."""
         with progress.step("deleting the kind cluster", estimate=5):
             await _kind("deleting the cluster", "delete", "cluster", "--name", layout.name)
-            record.forget(layout)
+            layout.remove(purge=purge)
 
     @override
     async def load(self, record: Record, layout: Layout, archives: Sequence[Path]) -> list[str]:

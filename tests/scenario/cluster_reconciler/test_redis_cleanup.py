@@ -72,7 +72,7 @@ async def test_the_cluster_goes_when_the_job_has_ended_in_any_way(condition: str
 
 @pytest.mark.parametrize(("annotation", "seconds"), [("5", 5), ("0", 300), ("x", 300), (None, 300)])
 async def test_a_job_that_never_ends_does_not_hold_the_cluster_for_ever(annotation: str | None, seconds: int) -> None:
-    annotations = {"ray.io/gcs-ft-deletion-timeout": annotation} if annotation else {}
+    annotations = {labels.GCS_FT_DELETION_TIMEOUT: annotation} if annotation else {}
     world = await a_dying_world(annotations=annotations)
     world.finish_deletions()
     await world.settle()

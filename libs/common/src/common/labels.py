@@ -30,6 +30,7 @@ KUBERAY_OPERATOR: Final = "kuberay-operator"
 # --- annotations -------------------------------------------------------------------------------------------------------
 FT_ENABLED: Final = "ray.io/ft-enabled"
 EXTERNAL_STORAGE_NAMESPACE: Final = "ray.io/external-storage-namespace"
+GCS_FT_DELETION_TIMEOUT: Final = "ray.io/gcs-ft-deletion-timeout"
 OVERWRITE_CONTAINER_CMD: Final = "ray.io/overwrite-container-cmd"
 ENABLE_SERVE_SERVICE: Final = "ray.io/enable-serve-service"
 DISABLE_PROVISIONED_HEAD_RESTART: Final = "ray.io/disable-provisioned-head-restart"

@@ -17,7 +17,6 @@ from common.api.core import Job, Pod
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import JOB
 
-TIMEOUT_ANNOTATION: Final = "ray.io/gcs-ft-deletion-timeout"
 DEFAULT_TIMEOUT: Final = timedelta(seconds=300)
 _FINISHED: Final = frozenset({"Complete", "Failed", "FailureTarget"})
 
@@ -38,7 +37,7 @@ def plan(observed: Observed, config: Config, *, now: datetime) -> Plan | None:
 
 def timeout(cluster: RayCluster) -> timedelta:
     """Return how long the finalizer may hold the cluster back."""
-    text = cluster.metadata.annotations.get(TIMEOUT_ANNOTATION, "")
+    text = cluster.metadata.annotations.get(labels.GCS_FT_DELETION_TIMEOUT, "")
     seconds = int(text) if text.isascii() and text.isdecimal() else 0
     return timedelta(seconds=seconds) if seconds > 0 else DEFAULT_TIMEOUT
 

@@ -7,11 +7,13 @@ Only that part is imported, so that a broken one takes no other along and each s
 import platform
 import sys
 from collections.abc import Sequence
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Annotated, Any, Final
 
 import msgspec
 import typer
+
+from common.version import VERSION
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -67,8 +69,7 @@ def version(
     *, short: Annotated[bool, typer.Option("--short", help="Print the number and nothing else.")] = False
 ) -> None:
     """Say which raybus this is."""
-    number = metadata.version("raybus")
-    typer.echo(number if short else f"raybus {number} (Python {platform.python_version()}, {sys.platform})")
+    typer.echo(VERSION if short else f"raybus {VERSION} (Python {platform.python_version()}, {sys.platform})")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

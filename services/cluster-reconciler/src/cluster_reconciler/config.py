@@ -12,9 +12,7 @@ import msgspec
 
 from common.errors import InvalidSpec
 from common.kube.client import Body
-
-VERSION: Final = "raybus-v0.1.0"
-"""What we write where KubeRay writes its version; differing from KubeRay's keeps a take-over from recreating clusters."""
+from common.version import OPERATOR_VERSION
 
 
 class Gate(StrEnum):
@@ -46,7 +44,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """The operator's configuration; the defaults are KubeRay's."""
 
     gates: frozenset[Gate] = BETA
-    version: str = VERSION
+    version: str = OPERATOR_VERSION
 
     injects_init_container: bool = True
     injects_probes: bool = True

@@ -4,8 +4,8 @@ from typing import Final
 
 import msgspec
 
-VERSION: Final = "raybus-v0.1.0"
-"""What we write where KubeRay writes its version; cluster-reconciler writes the same."""
+from common.version import OPERATOR_VERSION
+
 DEFAULT_DELETION_DELAY: Final = 60
 """Seconds that an old cluster lives on after promotion unless the RayService says otherwise."""
 DELETION_SLACK: Final = 2
@@ -15,7 +15,7 @@ DELETION_SLACK: Final = 2
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """The operator's switches; the defaults are KubeRay's."""
 
-    version: str = VERSION
+    version: str = OPERATOR_VERSION
     incremental_upgrade_gate: bool = True
     zero_downtime: bool = True
     """What an absent upgrade strategy means (`ENABLE_ZERO_DOWNTIME`)."""

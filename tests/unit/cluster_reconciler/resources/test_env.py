@@ -2,9 +2,10 @@
 
 import pytest
 
-from cluster_reconciler.config import VERSION, Config
+from cluster_reconciler.config import Config
 from common import labels
 from common.api.opaque import Json
+from common.version import OPERATOR_VERSION
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 from support.builders.ray_pod import env_of, head_of, ray_container_of, ray_start_of, worker_of
 
@@ -39,7 +40,7 @@ def test_head_in_order() -> None:
         literal("RAY_PORT", "6379"),
         literal("RAY_ADDRESS", "127.0.0.1:6379"),
         literal("RAY_USAGE_STATS_KUBERAY_IN_USE", "1"),
-        literal("RAY_USAGE_STATS_EXTRA_TAGS", f"kuberay_version={VERSION};kuberay_crd=RayCluster"),
+        literal("RAY_USAGE_STATS_EXTRA_TAGS", f"kuberay_version={OPERATOR_VERSION};kuberay_crd=RayCluster"),
         literal("RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE", "1"),
     ]
 

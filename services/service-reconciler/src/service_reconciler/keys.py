@@ -7,13 +7,12 @@ from collections.abc import Iterator
 
 from common import labels
 from common.api import ray_service
-from common.api.core import Pod, Service
+from common.api.core import EndpointSlice, Pod, Service
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache, Object
 from common.runtime.controller import Key, KeysOf
-from service_reconciler.endpoints import Slice
 
 
 def keys_of(cache: Cache) -> KeysOf:
@@ -39,7 +38,7 @@ def _parents(cache: Cache, obj: Object) -> Iterator[ObjectMeta]:
         cluster = cache.get(RayCluster, meta.namespace, meta.labels[labels.CLUSTER])
         if cluster is not None:
             yield cluster.metadata
-    if isinstance(obj, Slice) and labels.SERVICE_NAME in meta.labels:
+    if isinstance(obj, EndpointSlice) and labels.SERVICE_NAME in meta.labels:
         service = cache.get(Service, meta.namespace, meta.labels[labels.SERVICE_NAME])
         if service is not None:
             yield service.metadata

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from common import errors, labels, names
 from common.api import ray_service
-from common.api.core import Pod, Service
+from common.api.core import EndpointSlice, Pod, Service
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache
@@ -145,7 +145,7 @@ class Observer:
         return self._cache.get(Service, cluster.metadata.namespace, name)
 
     def _endpoints(self, namespace: str, service: str) -> int:
-        return endpoints.count(self._cache.list(endpoints.Slice, namespace, {labels.SERVICE_NAME: service}))
+        return endpoints.count(self._cache.list(EndpointSlice, namespace, {labels.SERVICE_NAME: service}))
 
 
 def _is_due(clusters: tuple[RayCluster, ...], wanted: Names, *, now: datetime) -> bool:

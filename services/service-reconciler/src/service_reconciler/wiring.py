@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from common.api.core import Pod, Service
+from common.api.core import EndpointSlice, Pod, Service
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache, Object
@@ -27,7 +27,6 @@ from service_reconciler.adapters.revisions import Revisions
 from service_reconciler.adapters.serve_api import ServeApi
 from service_reconciler.apply import Applier
 from service_reconciler.config import Config
-from service_reconciler.endpoints import Slice
 from service_reconciler.keys import keys_of
 from service_reconciler.metrics import RayServiceCollector
 from service_reconciler.observe import Observer
@@ -41,7 +40,7 @@ KINDS: Final[dict[str, type[Object]]] = {
     "RayCluster": RayCluster,
     "Pod": Pod,
     "Service": Service,
-    "EndpointSlice": Slice,
+    "EndpointSlice": EndpointSlice,
 }
 ALL_PARTITIONS: Final = frozenset(range(PARTITIONS))
 LEAST_WORKERS: Final = 32

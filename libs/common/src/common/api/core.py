@@ -158,10 +158,10 @@ class Endpoint(View, frozen=True, kw_only=True):
 
 
 class EndpointSlice(View, frozen=True, kw_only=True):
-    """Some backends of a Service."""
+    """Some backends of a Service; the API server writes `endpoints: null` for a Service without any."""
 
     metadata: ObjectMeta
-    endpoints: list[Endpoint] = []
+    endpoints: list[Endpoint] | None = None
 
 
 class JobCondition(View, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from common import errors
 from common.api.opaque import Json
-from common.ray.dashboard import Head, ProxyPod
+from common.ray.dashboard import TOKEN_HEADER, Head, ProxyPod
 from common.ray.serve_status import ServeDetails
 from common.runtime.clock import Clock
 
@@ -98,7 +98,7 @@ class FakeServe:
         self.attempts = 0
         """PUTs received, the refused ones included."""
         self.tokens: set[str] = set()
-        """Tokens that came with a call."""
+        """Tokens that came with a read or a config."""
         self.on_put: list[Callable[[str], None]] = []
         """Called with the head Service's name before and after each PUT."""
 
@@ -113,6 +113,7 @@ class FakeServe:
 
     async def deploy(self, head: Head, config: Json) -> None:
         fake = self._reachable(head.service)
+        self.tokens |= {head.token} if head.token else set()
         self.attempts += 1
         for told in self.on_put:
             told(f"put {head.service}")
@@ -170,6 +171,8 @@ def http_app(serve: FakeServe, *, prefix: str = "") -> web.Application:
 async def _awake(serve: FakeServe, request: web.Request) -> FakeHead:
     """Return the head that is meant; a silent one lets the caller wait for ever."""
     target = request.match_info.get("target", request.host)
+    if token := request.headers.get(TOKEN_HEADER, "").removeprefix("Bearer "):
+        serve.tokens.add(token)
     head = serve.head(target.partition(":")[0].partition(".")[0])
     if head.behaviour == "silent":
         await asyncio.Event().wait()

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import httpx
+import msgspec
 import pytest
 from aiohttp import web
 from kubernetes_asyncio.client import Configuration
@@ -71,6 +72,13 @@ async def test_a_config_that_was_deployed_is_read_back(dashboard: Dashboard, ser
     await dashboard.deploy(HEAD, CONFIG)
     assert serve.head(HEAD.service).puts == [CONFIG]
     assert (await dashboard.read(HEAD)).applications["app"].status == "DEPLOYING"
+
+
+@pytest.mark.parametrize("call", ["read", "deploy"])
+async def test_a_clusters_token_comes_with_each_call(dashboard: Dashboard, serve: FakeServe, call: str) -> None:
+    head = msgspec.structs.replace(HEAD, token="s3cret")
+    await (dashboard.read(head) if call == "read" else dashboard.deploy(head, CONFIG))
+    assert serve.tokens == {"s3cret"}
 
 
 async def test_a_schema_error_is_a_refusal_with_rays_words(dashboard: Dashboard) -> None:

@@ -139,7 +139,9 @@ class KubeClient:
         if patch.content_type == APPLY_PATCH:
             query["force"] = "true"
         path = resource.path(namespace, name, patch.subresource)
-        return await self.request("PATCH", path, query=query, body=patch.body, content_type=patch.content_type)
+        return await self.request(
+            "PATCH", path, query=query, body=patch.body, headers={"Content-Type": patch.content_type}
+        )
 
     async def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None) -> bytes:
         options: Body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
@@ -157,11 +159,11 @@ class KubeClient:
         *,
         query: Mapping[str, str] | None = None,
         body: Body | Operations | None = None,
-        content_type: str = JSON,
+        headers: Mapping[str, str] | None = None,
     ) -> bytes:
-        """Send one request and return the answer's body, or raise what a refusal means."""
+        """Send one request, `headers` added to our own, and return the answer's body, or raise what a refusal means."""
         data = None if body is None else msgspec.json.encode(body)
-        async with self._send(method, path, query=query, data=data, content_type=content_type) as answer:
+        async with self._send(method, path, query=query, data=data, headers=headers) as answer:
             return await answer.read()
 
     @asynccontextmanager
@@ -179,12 +181,12 @@ class KubeClient:
         *,
         query: Mapping[str, str] | None = None,
         data: bytes | None = None,
-        content_type: str = JSON,
+        headers: Mapping[str, str] | None = None,
         timeout: aiohttp.ClientTimeout | None = None,
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        headers = {"Accept": JSON, "Content-Type": content_type, "User-Agent": self._user_agent}
+        sent = {"Accept": JSON, "Content-Type": JSON, "User-Agent": self._user_agent, **(headers or {})}
         await self._api.update_params_for_auth(  # pyright: ignore[reportUnknownMemberType]  (untyped library)
-            headers, [], ["BearerToken"]
+            sent, [], ["BearerToken"]
         )
         session = self._api.rest_client.pool_manager
         try:
@@ -193,7 +195,7 @@ class KubeClient:
                 self.server + path,
                 params=dict(query or {}),
                 data=data,
-                headers=headers,
+                headers=sent,
                 timeout=timeout or self._timeout,
             ) as answer:
                 if answer.status >= 400:

@@ -97,9 +97,7 @@ class DirectDashboard:
         return f"http://{names.head_fqdn(head.service, head.namespace, self._domain)}:{head.port}{APPLICATIONS}"
 
     async def _call(self, method: str, url: str, head: Head, *, content: bytes | None = None) -> bytes:
-        headers = {} if content is None else {"Content-Type": "application/json"}
-        if head.token is not None:
-            headers[TOKEN_HEADER] = f"Bearer {head.token}"
+        headers = _token(head) if content is None else {"Content-Type": "application/json", **_token(head)}
         seconds = self._seconds if content is None else self._seconds * DEPLOY_SECONDS / DIRECT_SECONDS
         try:
             async with _deadline(seconds, head.service):
@@ -127,14 +125,15 @@ class ProxiedDashboard:
     async def read(self, head: Head) -> ServeDetails:
         try:
             async with _deadline(self._seconds, head.service):
-                return _details(await self._kube.request("GET", _path(head), query={"api_type": "declarative"}))
+                query = {"api_type": "declarative"}
+                return _details(await self._kube.request("GET", _path(head), query=query, headers=_token(head)))
         except errors.Terminal as problem:  # a read asks for nothing that could be wrong
             raise _unreachable(head, problem) from problem
 
     async def deploy(self, head: Head, config: Json) -> None:
         try:
             async with _deadline(self._seconds, head.service):
-                await self._kube.request("PUT", _path(head), body=config)
+                await self._kube.request("PUT", _path(head), body=config, headers=_token(head))
         except (errors.Forbidden, errors.NotFound) as problem:
             raise _unreachable(head, problem) from problem
 
@@ -151,6 +150,10 @@ class ProxiedDashboard:
 def _unreachable(head: Head, problem: errors.RaybusError) -> errors.Unavailable:
     where = f"{head.service}:{head.port}"
     return errors.Unavailable(f"the dashboard at {where} cannot be reached through the API server: {problem}")
+
+
+def _token(head: Head) -> dict[str, str]:
+    return {} if head.token is None else {TOKEN_HEADER: f"Bearer {head.token}"}
 
 
 def _path(head: Head) -> str:

@@ -61,7 +61,8 @@ class StateFeed:
                     async with asyncio.timeout(PATIENCE_SECONDS):
                         return await reading.until_broken()
                 except TimeoutError:
-                    load.complain()
+                    if not load.is_synced:
+                        load.complain()
             return await reading.until_broken()
 
     def _sources(self, partitions: frozenset[int]) -> list[Source]:

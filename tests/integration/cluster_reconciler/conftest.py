@@ -16,8 +16,9 @@ from cluster_reconciler import wiring
 from cluster_reconciler.config import Config
 from common import errors
 from common.api import ray_cluster
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.client import Body, KubeClient, Patch
+from common.kube.client import KubeClient, Patch
 from common.kube.resources import EVENT, JOB, POD, RAY_CLUSTER, SERVICE, Resource
 from common.runtime.clock import SystemClock
 from localcluster.control_plane import ControlPlane

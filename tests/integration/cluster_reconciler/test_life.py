@@ -6,8 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from common import labels
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.client import Body, Patch
+from common.kube.client import Patch
 from common.kube.resources import POD, Resource
 from integration.cluster_reconciler.conftest import Live
 from support.builders.ray_cluster import a_group, a_ray_cluster

@@ -8,7 +8,8 @@ import yaml
 
 from cluster_reconciler.config import Config
 from common import errors
-from common.kube.client import Body, KubeClient
+from common.api.opaque import Body
+from common.kube.client import KubeClient
 from common.kube.resources import SERVICE_ACCOUNT, Resource
 from integration.cluster_reconciler.conftest import Live, running
 from localcluster.control_plane import ControlPlane

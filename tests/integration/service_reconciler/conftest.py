@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 
 import cluster_reconciler.wiring as cluster_wiring
 from cluster_reconciler.config import Config as ClusterConfig
-from common.api.opaque import Json
-from common.kube.client import Body, KubeClient, Patch
+from common.api.opaque import Body, Json
+from common.kube.client import KubeClient, Patch
 from common.kube.resources import (
     ENDPOINT_SLICE,
     EVENT,

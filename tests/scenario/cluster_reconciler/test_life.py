@@ -7,8 +7,8 @@ import pytest
 
 from cluster_reconciler.config import Config
 from common import errors, labels
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.client import Body
 from common.kube.resources import POD, RAY_CLUSTER, ROLE, SERVICE, Resource
 from common.runtime.controller import Key
 from scenario.cluster_reconciler.world import World, a_running_world

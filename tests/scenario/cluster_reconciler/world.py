@@ -17,8 +17,8 @@ from cluster_reconciler.keys import keys_of
 from cluster_reconciler.reconcile import reconcile
 from common import errors, labels
 from common.api import ray_cluster
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.client import Body
 from common.kube.resources import POD, RAY_CLUSTER
 from common.runtime.controller import Key
 from support.builders.ray_cluster import a_ray_cluster

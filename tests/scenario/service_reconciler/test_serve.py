@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from common import labels
-from common.kube.client import Body
+from common.api.opaque import Body
 from common.kube.resources import ENDPOINT_SLICE, POD, RAY_CLUSTER, SECRET, SERVICE
 from scenario.service_reconciler.world import World
 from support.builders.ray_service import a_cluster_config, a_serve_config

@@ -4,7 +4,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from common.kube.client import Body, Patch
+from common.api.opaque import Body
+from common.kube.client import Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SERVICE
 from scenario.service_reconciler.world import World
 from service_reconciler.metrics import RayServiceCollector

@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from common import errors, labels
-from common.api.opaque import Json
-from common.kube.client import Body
+from common.api.opaque import Body, Json
 from common.kube.resources import ENDPOINT_SLICE, POD, RAY_CLUSTER, RAY_SERVICE, SERVICE
 from common.runtime.controller import Key
 from service_reconciler.config import Config

@@ -3,9 +3,8 @@
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import head_pod, worker_pod
 from cluster_reconciler.resources.replica import ReplicaIndex
-from common.api.opaque import Json
+from common.api.opaque import Body, Json
 from common.api.ray_cluster import RayCluster
-from common.kube.client import Body
 from support.builders.ray_cluster import first_group
 
 

@@ -15,7 +15,8 @@ from typing import Any, cast
 import msgspec
 
 from common import errors
-from common.kube.client import APPLY_PATCH, MERGE_PATCH, Body, Patch
+from common.api.opaque import Body
+from common.kube.client import APPLY_PATCH, MERGE_PATCH, Patch
 from common.kube.resources import Resource
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")

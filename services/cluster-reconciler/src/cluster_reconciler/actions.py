@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from cluster_reconciler.reasons import ReplicaFailure
-from common.kube.client import Body
+from common.api.opaque import Body
 from common.kube.events import Event
 from common.kube.resources import Resource
 

@@ -18,8 +18,8 @@ from cluster_reconciler.resources import (
     ingress,
     serve_service,
 )
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.client import Body
 from common.kube.resources import (
     INGRESS,
     PERSISTENT_VOLUME_CLAIM,

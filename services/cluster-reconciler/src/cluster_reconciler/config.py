@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
+from common.api.opaque import Body
 from common.errors import InvalidSpec
-from common.kube.client import Body
 from common.version import OPERATOR_VERSION
 
 

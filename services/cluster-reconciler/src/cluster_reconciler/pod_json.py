@@ -8,7 +8,7 @@ import copy
 from collections.abc import Iterable
 from typing import Any, Final, cast
 
-from common.kube.client import Body
+from common.api.opaque import Body
 
 RAY_CONTAINER: Final = 0
 """The index of the Ray container, always the first."""

@@ -12,8 +12,8 @@ from cluster_reconciler.status import compute, conditions, gate, head_info, susp
 from cluster_reconciler.status.compute import Outcome
 from common import errors
 from common.api import ray_cluster
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster, RayClusterStatus
-from common.kube.client import Body
 from common.kube.resources import RAY_CLUSTER
 from common.runtime.controller import Key
 

@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
-from common.kube.client import Body
 from common.kube.events import Event
 from common.kube.resources import Resource
 from service_reconciler.resources.revision import Given

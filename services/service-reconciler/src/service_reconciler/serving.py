@@ -7,8 +7,8 @@ that belongs to another owner is refused (acceptance 92).
 import msgspec
 
 from common.api.core import Service
+from common.api.opaque import Body
 from common.errors import InvalidSpec
-from common.kube.client import Body
 from common.kube.resources import SERVICE
 from service_reconciler import announcements
 from service_reconciler.actions import Action, Change, Create

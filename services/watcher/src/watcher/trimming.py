@@ -5,15 +5,14 @@ everything but the bookkeeping. KubeRay copies a RayService's annotations to its
 included (spec rayservice §4.3), so these two kinds keep theirs.
 """
 
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
 import msgspec
 
 from common.api import core
+from common.api.opaque import Body
 from common.kube.resources import Resource
-
-Body = dict[str, Any]
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 KEEP_LAST_APPLIED: Final = frozenset({"RayService", "RayCluster"})

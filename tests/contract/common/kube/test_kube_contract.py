@@ -9,7 +9,8 @@ import pytest
 import pytest_asyncio
 
 from common import errors
-from common.kube.client import APPLY_PATCH, Body, Kube, KubeClient, Patch
+from common.api.opaque import Body
+from common.kube.client import APPLY_PATCH, Kube, KubeClient, Patch
 from common.kube.resources import EVENT, POD, RAY_SERVICE, SECRET, SERVICE, Resource
 from localcluster.control_plane import ControlPlane
 from support.fakes.kube import FakeKube

@@ -3,8 +3,7 @@
 import pytest
 
 from cluster_reconciler.resources import auth_secret, owner
-from common.api.opaque import Json
-from common.kube.client import Body
+from common.api.opaque import Body, Json
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 from support.builders.ray_pod import containers_of, head_of, worker_of
 

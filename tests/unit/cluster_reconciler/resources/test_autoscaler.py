@@ -4,8 +4,7 @@ import pytest
 
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import autoscaler_rbac, owner
-from common.api.opaque import Json
-from common.kube.client import Body
+from common.api.opaque import Body, Json
 from support.builders.ray_cluster import IMAGE, a_group, a_head, a_ray_cluster, a_template
 from support.builders.ray_pod import containers_of, env_of, head_of, ray_container_of, ray_start_of, worker_of
 

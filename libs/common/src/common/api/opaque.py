@@ -8,6 +8,8 @@ from typing import Annotated, Any, TypeAlias
 from common.api.markers import Api
 
 Json: TypeAlias = dict[str, Any]
+Body: TypeAlias = Json
+"""A manifest, or a part of one, that we build or copy."""
 
 PodTemplate: TypeAlias = Annotated[Json, Api(go="core/v1.PodTemplateSpec")]
 ServiceTemplate: TypeAlias = Annotated[Json, Api(go="core/v1.Service")]

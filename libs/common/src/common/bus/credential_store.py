@@ -16,10 +16,11 @@ from typing import Final, Protocol
 import msgspec
 
 from common import errors
+from common.api.opaque import Body
 from common.bus import credentials, permissions, server_conf
 from common.bus.credentials import Pair
 from common.bus.server_conf import Server
-from common.kube.client import Body, Kube
+from common.kube.client import Kube
 from common.kube.resources import SECRET
 
 AUTHORITY: Final = "nats-authority"

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
 import aiohttp
 import msgspec
@@ -16,11 +16,10 @@ from kubernetes_asyncio import config as kube_config
 from kubernetes_asyncio.client import ApiClient, Configuration
 
 from common import errors
+from common.api.opaque import Body
 from common.kube import errors as answers
 from common.kube.resources import Resource
 
-Body = dict[str, Any]
-"""A manifest: JSON that we build or copy and never interpret here."""
 Operations = list[Body]
 """A JSON patch."""
 

@@ -13,7 +13,8 @@ import structlog
 
 from common import errors
 from common.api.meta import ObjectMeta
-from common.kube.client import Body, Kube
+from common.api.opaque import Body
+from common.kube.client import Kube
 from common.kube.resources import EVENT, Resource
 from common.runtime.clock import Clock
 

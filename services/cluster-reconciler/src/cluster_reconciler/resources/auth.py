@@ -8,8 +8,8 @@ from typing import Final
 from cluster_reconciler import pod_json, traits
 from cluster_reconciler.pod_json import literal
 from cluster_reconciler.resources import auth_secret
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.client import Body
 
 VOLUME: Final = "ray-token"
 MOUNT_PATH: Final = "/var/run/secrets/ray.io/serviceaccount"

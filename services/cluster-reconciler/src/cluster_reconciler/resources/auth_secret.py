@@ -8,8 +8,8 @@ from typing import Final
 from cluster_reconciler import traits
 from cluster_reconciler.resources import owner
 from common import labels, names
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.client import Body
 
 KEY: Final = "auth_token"
 DISABLED: Final = "disabled"

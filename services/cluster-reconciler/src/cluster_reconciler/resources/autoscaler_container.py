@@ -10,8 +10,8 @@ from cluster_reconciler import pod_json, traits
 from cluster_reconciler.pod_json import from_field, literal
 from cluster_reconciler.resources import auth, env, ray_start
 from cluster_reconciler.resources.node import Node
+from common.api.opaque import Body
 from common.api.ray_cluster import AutoscalerOptions
-from common.kube.client import Body
 
 NAME: Final = "autoscaler"
 COMMAND: Final = (

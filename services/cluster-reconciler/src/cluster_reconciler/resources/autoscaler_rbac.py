@@ -8,8 +8,8 @@ from typing import Final
 from cluster_reconciler import pod_json
 from cluster_reconciler.resources import owner
 from common import labels, names
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.client import Body
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _RULES: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (

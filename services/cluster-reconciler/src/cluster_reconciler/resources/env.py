@@ -10,7 +10,7 @@ from cluster_reconciler import pod_json, traits
 from cluster_reconciler.pod_json import from_field, literal
 from cluster_reconciler.resources.node import Node
 from common import labels
-from common.kube.client import Body
+from common.api.opaque import Body
 
 CLUSTER_NAME: Final = from_field("RAY_CLUSTER_NAME", f"metadata.labels['{labels.CLUSTER}']")
 CLUSTER_NAMESPACE: Final = from_field("RAY_CLUSTER_NAMESPACE", "metadata.namespace")

@@ -9,8 +9,8 @@ from cluster_reconciler import pod_json, traits
 from cluster_reconciler.pod_json import literal
 from cluster_reconciler.resources import gcs_storage_pvc
 from common import labels
+from common.api.opaque import Body
 from common.api.ray_cluster import GcsFaultToleranceOptions, RayCluster, RedisCredential
-from common.kube.client import Body
 
 STORAGE_VOLUME: Final = "gcs-storage"
 STORAGE_PATH: Final = "/data/gcs"

@@ -7,8 +7,8 @@ from typing import Final
 
 from cluster_reconciler.resources import owner
 from common import labels
+from common.api.opaque import Body
 from common.api.ray_cluster import GcsEmbeddedStorage, RayCluster
-from common.kube.client import Body
 
 DEFAULT_SIZE: Final = "1Gi"
 DEFAULT_ACCESS_MODES: Final = ("ReadWriteOnce",)

@@ -18,8 +18,8 @@ from cluster_reconciler.resources import (
 )
 from cluster_reconciler.resources.node import Node
 from common import labels, names
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.client import Body
 
 
 def name_prefix(cluster: RayCluster) -> str:

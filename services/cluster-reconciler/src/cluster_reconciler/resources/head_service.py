@@ -10,8 +10,8 @@ from cluster_reconciler import pod_json
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import owner
 from common import labels, names, ports
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.client import Body
 
 APP_PROTOCOL: Final = "tcp"
 

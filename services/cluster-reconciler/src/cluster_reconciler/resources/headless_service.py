@@ -6,8 +6,8 @@ Behaviour: spec raycluster §8.5, §12.3; acceptance case 67.
 from cluster_reconciler import traits
 from cluster_reconciler.resources import owner
 from common import labels, names
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.client import Body
 
 
 def is_needed(cluster: RayCluster) -> bool:

@@ -7,8 +7,8 @@ import copy
 
 from cluster_reconciler.resources import head_service, owner
 from common import labels, names, ports
+from common.api.opaque import Body
 from common.api.ray_cluster import IngressOptions, RayCluster
-from common.kube.client import Body
 
 
 def is_needed(cluster: RayCluster) -> bool:

@@ -12,7 +12,7 @@ from typing import Final, cast
 
 from cluster_reconciler import pod_json
 from common import quantity
-from common.kube.client import Body
+from common.api.opaque import Body
 from common.quantity import Quantity, QuantityError
 
 ACCELERATORS: Final = {"aws.amazon.com/neuroncore": "neuron_cores", "google.com/tpu": "TPU"}

@@ -4,8 +4,8 @@ Behaviour: spec raycluster §5.2.
 """
 
 from common.api import ray_cluster
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.client import Body
 
 
 def reference(cluster: RayCluster) -> Body:

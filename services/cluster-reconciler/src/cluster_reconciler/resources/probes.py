@@ -12,7 +12,7 @@ from typing import Final
 from cluster_reconciler import pod_json, ray_version, traits
 from cluster_reconciler.resources.node import Node
 from common import ports
-from common.kube.client import Body
+from common.api.opaque import Body
 
 _UNIFIED_SINCE: Final = (2, 53)
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)

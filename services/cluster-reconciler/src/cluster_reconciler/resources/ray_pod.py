@@ -10,7 +10,7 @@ from cluster_reconciler import pod_json
 from cluster_reconciler.resources import env, owner, probes, ray_start
 from cluster_reconciler.resources.node import Node
 from common import labels, ports
-from common.kube.client import Body
+from common.api.opaque import Body
 
 
 def begin(node: Node) -> Body:

@@ -11,8 +11,8 @@ from cluster_reconciler.config import Config
 from cluster_reconciler.resources import gcs_fault_tolerance, logical_resources
 from cluster_reconciler.traits import RayGroup
 from common import labels, ports
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.client import Body
 
 _TAKES_A_BOOLEAN: Final = frozenset({"log-color", "include-dashboard", "include-log-monitor"})
 """Options that Ray wants with `=true` or `=false`; every other boolean is a bare flag, or absent."""

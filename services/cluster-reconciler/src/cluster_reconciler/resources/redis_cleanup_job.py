@@ -10,8 +10,8 @@ from cluster_reconciler.config import Config
 from cluster_reconciler.pod_json import literal
 from cluster_reconciler.resources import head_pod, owner, ray_start
 from common import labels, names
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.client import Body
 
 DEADLINE_SECONDS: Final = 300
 RESOURCES: Final = {"cpu": "200m", "memory": "256Mi"}

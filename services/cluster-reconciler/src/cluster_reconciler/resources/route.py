@@ -5,8 +5,8 @@ Behaviour: spec raycluster §8.2, §12.5.
 
 from cluster_reconciler.resources import head_service, ingress, owner
 from common import names
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.client import Body
 
 
 def name(cluster: RayCluster) -> str:

@@ -8,8 +8,8 @@ from typing import Final
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import head_service, owner
 from common import labels, names
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.client import Body
 
 NO_PORT: Final = (
     "Please specify a port named 'serve' (or with the prefix 'serve-', e.g. 'serve-grpc') in the Ray head container; "

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cluster_reconciler import pod_json
-from common.kube.client import Body
+from common.api.opaque import Body
 
 SHARED_MEMORY: Final = "shared-mem"
 SHARED_MEMORY_PATH: Final = "/dev/shm"  # noqa: S108 - where Linux keeps shared memory, in the container

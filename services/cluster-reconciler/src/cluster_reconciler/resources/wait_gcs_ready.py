@@ -9,7 +9,7 @@ from typing import Final
 from cluster_reconciler import pod_json
 from cluster_reconciler.resources import ray_start
 from cluster_reconciler.resources.node import Node
-from common.kube.client import Body
+from common.api.opaque import Body
 
 NAME: Final = "wait-gcs-ready"
 RESOURCES: Final = {"cpu": "200m", "memory": "256Mi"}

@@ -17,8 +17,8 @@ from cluster_reconciler.resources import (
 from cluster_reconciler.resources.node import Node
 from cluster_reconciler.resources.replica import ReplicaIndex
 from common import labels, names
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
-from common.kube.client import Body
 
 
 def name_prefix(cluster: RayCluster, group: WorkerGroupSpec) -> str:

@@ -12,8 +12,8 @@ import msgspec
 from cluster_reconciler import pod_json, traits
 from cluster_reconciler.resources import logical_resources
 from common import quantity
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.client import Body
 from common.quantity import Quantity
 
 TPU: Final = "google.com/tpu"

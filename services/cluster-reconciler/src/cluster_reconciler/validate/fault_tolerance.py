@@ -7,8 +7,8 @@ from cluster_reconciler import pod_json, traits
 from cluster_reconciler.config import Config, Gate
 from cluster_reconciler.validate.rules import Rule
 from common import labels
+from common.api.opaque import Body
 from common.api.ray_cluster import GcsFaultToleranceOptions, RayCluster
-from common.kube.client import Body
 
 OptionsRule: TypeAlias = Callable[[RayCluster, GcsFaultToleranceOptions], str | None]
 

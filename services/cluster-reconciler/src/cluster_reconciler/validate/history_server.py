@@ -5,8 +5,8 @@ from typing import Final
 from cluster_reconciler import pod_json, traits
 from cluster_reconciler.config import Config, Gate
 from cluster_reconciler.validate.rules import Rule
+from common.api.opaque import Body
 from common.api.ray_cluster import CollectorOptions, RayCluster
-from common.kube.client import Body
 
 CONTAINER: Final = "ray-history-collector"
 _FIELD: Final = "historyServerOptions.collectorOptions"

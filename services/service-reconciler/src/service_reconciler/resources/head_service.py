@@ -4,9 +4,8 @@ import copy
 from typing import Final
 
 from common import labels, names, ports
-from common.api.opaque import Json
+from common.api.opaque import Body, Json
 from common.api.ray_service import RayService
-from common.kube.client import Body
 from service_reconciler.resources import owner, service_ports
 
 _PLAIN_TYPES: Final = {"", "ClusterIP"}

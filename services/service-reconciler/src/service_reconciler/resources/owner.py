@@ -5,7 +5,7 @@ from typing import Final
 from common import labels
 from common.api import ray_cluster, ray_service
 from common.api.meta import ObjectMeta
-from common.kube.client import Body
+from common.api.opaque import Body
 
 KIND: Final = ray_service.KIND
 

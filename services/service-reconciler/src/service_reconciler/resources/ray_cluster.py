@@ -13,10 +13,9 @@ import msgspec
 from common import labels, spec_hash
 from common.api import ray_cluster, ray_service
 from common.api.meta import ObjectMeta
-from common.api.opaque import Json
+from common.api.opaque import Body, Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.kube.client import Body
 from service_reconciler.resources import owner
 
 DELETE_AFTER: Final = "raybus.io/delete-after"

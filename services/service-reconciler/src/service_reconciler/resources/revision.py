@@ -11,9 +11,8 @@ import msgspec
 
 from common import labels
 from common.api.meta import ObjectMeta
-from common.api.opaque import Json
+from common.api.opaque import Body, Json
 from common.api.ray_cluster import RayCluster
-from common.kube.client import Body
 from common.kube.resources import CONTROLLER_REVISION
 from service_reconciler.resources import owner
 

@@ -5,10 +5,9 @@ from typing import Final, cast
 
 from common import labels, names
 from common.api.core import Service
-from common.api.opaque import Json
+from common.api.opaque import Body, Json
 from common.api.ray_service import RayService
 from common.errors import InvalidSpec
-from common.kube.client import Body
 from service_reconciler.resources import owner, service_ports
 
 NO_PORT: Final = (

@@ -3,8 +3,7 @@
 from typing import Any, cast
 
 from common import ports
-from common.api.opaque import Json
-from common.kube.client import Body
+from common.api.opaque import Body, Json
 
 
 def of_head(config: Json) -> dict[str, int]:

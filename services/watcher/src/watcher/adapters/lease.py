@@ -8,7 +8,8 @@ import msgspec
 import structlog
 
 from common import errors
-from common.kube.client import Body, Kube
+from common.api.opaque import Body
+from common.kube.client import Kube
 from common.kube.resources import LEASE
 from common.runtime.clock import Clock
 from watcher import leadership, metrics

@@ -1,7 +1,7 @@
 """The one way in which a test waits for something real: a condition and a deadline, never a fixed time."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 POLL_SECONDS: Final = 0.01
@@ -14,3 +14,15 @@ async def eventually(check: Callable[[], object], *, within: float = 10.0, what:
     while not check():
         assert loop.time() < deadline, f"{what} did not come true within {within:g} s"
         await asyncio.sleep(POLL_SECONDS)
+
+
+async def eventually_true(
+    ask: Callable[[], Awaitable[object]], *, within: float = 60.0, every: float = 0.5, what: str = "the condition"
+) -> None:
+    """Ask something over the network until it is true; fail, naming what was waited for, when it is not in time."""
+    try:
+        async with asyncio.timeout(within):
+            while not await ask():
+                await asyncio.sleep(every)
+    except TimeoutError:
+        raise AssertionError(f"{what} did not come true within {within:g} s") from None

@@ -1,0 +1,73 @@
+"""A real one-node Kubernetes with raybus from the local overlay, for all tests of this ring."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from common.kube.client import KubeClient
+from localcluster import record
+from localcluster.settings import Settings
+from raybus_cli.demo import ground
+from raybus_cli.demo.kubectl import Kubectl
+from raybus_cli.demo.story import Plan, Story
+from raybus_cli.demo.view import View
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+
+
+class Rig(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster that is up, and how to reach it."""
+
+    kubectl: Kubectl
+    kube: KubeClient
+
+    def story(self, plan: Plan | None = None) -> Story:
+        """Return the demo's story on this cluster."""
+        return Story(plan or Plan(manifests=DEPLOY, least_requests=0), self.kubectl, self.kube, View())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark this ring, and give each test the loop that its cluster's connections live on."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.e2e)
+
+
+@pytest.fixture(scope="session")
+def kubectl() -> Generator[Kubectl]:
+    """Bring a cluster of its own up with all images, and take it down, whatever happens."""
+    settings = Settings.from_environment()
+    name = settings.layout(None).name.replace("raybus", "e2e")
+    archives = ground.build_images()
+    try:
+        cluster = ground.raise_cluster("auto", name, None)
+        ground.load_images(archives, name)
+        known = record.read(settings.layout(name))
+        assert known is not None
+        yield Kubectl(binary=known.binaries["kubectl"], kubeconfig=cluster.kubeconfig)
+    finally:
+        ground.raze_cluster(name)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def rig(kubectl: Kubectl) -> AsyncGenerator[Rig]:
+    """Install raybus once and wait until it is ready."""
+    async with _connected(kubectl) as kube:
+        rig = Rig(kubectl=kubectl, kube=kube)
+        async with asyncio.timeout(300):
+            await rig.story().install()
+        yield rig
+
+
+@asynccontextmanager
+async def _connected(kubectl: Kubectl) -> AsyncGenerator[KubeClient]:
+    kube = await KubeClient.connect(kubeconfig=kubectl.kubeconfig, user_agent="e2e")
+    try:
+        yield kube
+    finally:
+        await kube.close()

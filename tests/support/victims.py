@@ -1,0 +1,45 @@
+"""Finds and kills the processes of a pod from outside, as a failing node would: kill -9, and the loss of a volume."""
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+PROC = Path("/proc")
+
+
+def find(pod_uid: str, command: str) -> list[int]:
+    """Return the processes of a pod whose command line holds some words."""
+    found: list[int] = []
+    for entry in PROC.iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            cgroup = (entry / "cgroup").read_text()
+        except OSError:
+            continue
+        if command in words and pod_uid in cgroup:
+            found.append(int(entry.name))
+    return found
+
+
+def kill(pod_uid: str, command: str) -> None:
+    """End a process as no process can prevent."""
+    victims = find(pod_uid, command)
+    assert victims, f"no process of pod {pod_uid} runs {command}"
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
+
+
+def kill_and_empty(pod_uid: str, command: str, folder: str) -> None:
+    """End a process and take what its volume held, so that its successor starts with nothing."""
+    victims = find(pod_uid, command)
+    assert victims, f"no process of pod {pod_uid} runs {command}"
+    for pid in victims:
+        os.kill(pid, signal.SIGSTOP)
+    for pid in victims:
+        for each in (PROC / str(pid) / "root" / folder.lstrip("/")).iterdir():
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)

@@ -41,16 +41,19 @@ format: setup ## format and mend what ruff can mend
 	$(RUN)/ruff check --fix .
 
 test: setup ## unit, scenario, contract and integration tests (real nats-server, real kube-apiserver)
+	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
 	$(RUN)/pytest tests/unit tests/scenario tests/architecture tests/contract tests/integration -m "not node"
 
 unit: setup ## unit and scenario tests only
 	$(RUN)/pytest -q tests/unit tests/scenario tests/architecture
 
 integration: setup ## contract and integration tests only
-	$(RUN)/pytest tests/contract tests/integration
+	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
+	$(RUN)/pytest tests/contract tests/integration -m "not node"
 
 e2e: setup ## the whole thing on a real one-node Kubernetes with real Ray (minutes)
-	$(RUN)/pytest -v -s tests/e2e
+	$(RUN)/raybus cluster prepare --no-gateway >/dev/null
+	$(RUN)/pytest -v -s tests/integration/localcluster tests/e2e -m "node or e2e"
 
 demo: setup ## a real upgrade under load on a real local cluster
 	$(RUN)/raybus demo

@@ -12,6 +12,7 @@ from typing import Final, Protocol, cast
 
 import aiohttp
 import msgspec
+import yaml
 from kubernetes_asyncio import config as kube_config
 from kubernetes_asyncio.client import ApiClient, Configuration
 
@@ -101,7 +102,7 @@ class KubeClient:
                 kube_config.load_incluster_config(  # pyright: ignore[reportUnknownMemberType]  (untyped library)
                     client_configuration=configuration
                 )
-        except (kube_config.ConfigException, OSError) as problem:
+        except (kube_config.ConfigException, OSError, TypeError, ValueError, yaml.YAMLError) as problem:
             where = f"kubeconfig {kubeconfig}" if kubeconfig else "the pod's ServiceAccount"
             raise errors.InvalidSpec(f"cannot read {where}: {problem}; name a readable file") from problem
         return cls(configuration, user_agent=user_agent)

@@ -1,0 +1,19 @@
+"""Each symbol that docs/where.md points at exists."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "where.md"
+SYMBOLS = re.findall(r"`([a-z_.]+):(\w+)`", PAGE.read_text())
+
+
+def test_the_page_answers_at_least_ten_questions() -> None:
+    assert len(SYMBOLS) >= 10
+
+
+@pytest.mark.parametrize(("module", "symbol"), SYMBOLS, ids=[f"{module}:{symbol}" for module, symbol in SYMBOLS])
+def test_the_symbol_is_where_the_page_says(module: str, symbol: str) -> None:
+    assert hasattr(importlib.import_module(module), symbol)

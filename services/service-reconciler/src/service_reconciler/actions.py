@@ -12,7 +12,7 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
 from common.kube.events import Event
 from common.kube.resources import Resource
-from service_reconciler.resources.revision import Given
+from common.ray.revision import Given
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,14 +16,16 @@ from common.api.ray_service import RayService
 from common.bus.cache import Cache
 from common.kube.client import Kube
 from common.kube.resources import RAY_SERVICE
+from common.ray import endpoints, owner
+from common.ray.view import head_is_ready
 from common.runtime.controller import Key
-from service_reconciler import endpoints, validation
 from service_reconciler import observed as seen
+from service_reconciler import validation
 from service_reconciler.config import Config
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.ports import Revisions, ServeApi
 from service_reconciler.promotion import dangling
-from service_reconciler.resources import head_service, owner, ray_cluster, serve_service
+from service_reconciler.resources import head_service, serve_service
 from service_reconciler.validation import ClusterRules
 
 FRESH = 0.2
@@ -120,7 +122,7 @@ class Observer:
             return None
         pods = tuple(self._cache.list(Pod, key.namespace, {labels.CLUSTER: name}))
         view = ClusterView(cluster=cluster, pods=pods)
-        if not ray_cluster.head_is_ready(cluster):
+        if not head_is_ready(cluster):
             return view
         service = self.dashboard_service(cluster)
         head = view.head
@@ -133,7 +135,7 @@ class Observer:
             cluster=cluster,
             pods=pods,
             serve=reading.result(),
-            given=given.result(),
+            given=None if (record := given.result()) is None else record.serve_config,
             refused=self._serve.refused(cluster),
             put_at=None if put_ago is None else now - timedelta(seconds=put_ago),
             proxy_answers=checks.result() if checks is not None else (),

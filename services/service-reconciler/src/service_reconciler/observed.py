@@ -8,7 +8,7 @@ from common import labels
 from common.api.core import Pod, Service
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.ray.serve_status import ServeDetails
+from common.ray.view import Reading, Refusal
 from service_reconciler.config import Config
 from service_reconciler.resources import serve_service
 from service_reconciler.validation import Violation
@@ -19,25 +19,6 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 
     active: str = ""
     pending: str = ""
-
-
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """The last look at a dashboard."""
-
-    details: ServeDetails | None = None
-    problem: str = ""
-    failures: int = 0
-    """Looks in a row that failed."""
-
-
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """A Serve config that could not be deployed."""
-
-    config: str
-    text: str
-    retry_at: datetime
-    is_answer: bool = True
-    """Whether Ray said so; else nobody answered."""
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,8 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
 from common.kube.events import Event
 from common.kube.resources import POD, RAY_CLUSTER, SERVICE
+from common.ray import submit
+from common.ray.revision import Given
 from service_reconciler import announcements, durations, polling, serving
 from service_reconciler.actions import (
     SILENT,
@@ -34,8 +36,7 @@ from service_reconciler.promotion.pending import Decision, Step
 from service_reconciler.reasons import ConditionType, EventReason, Reason
 from service_reconciler.resources import ray_cluster
 from service_reconciler.resources.ray_cluster import DELETE_AFTER, Match
-from service_reconciler.resources.revision import Given
-from service_reconciler.serve import head_label, initializing, problems, submit
+from service_reconciler.serve import head_label, initializing, problems
 from service_reconciler.serve.problems import Problem
 from service_reconciler.status import compute, conditions, ready, suspend
 from service_reconciler.status.compute import Result

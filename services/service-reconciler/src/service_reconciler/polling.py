@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Final
 
 from common.ray import serve_status
+from common.ray.view import head_is_ready
 from service_reconciler.observed import ClusterView
-from service_reconciler.resources import ray_cluster
 
 FAST: Final = timedelta(seconds=0.25)
 """While applications start on a cluster that is to serve next."""
@@ -19,7 +19,7 @@ REST: Final = timedelta(seconds=5)
 
 def interval(view: ClusterView, *, is_pending: bool) -> timedelta:
     """Return how soon a cluster wants to be asked again."""
-    if not ray_cluster.head_is_ready(view.cluster):
+    if not head_is_ready(view.cluster):
         return STARTING
     if is_pending:
         return FAST

@@ -4,8 +4,8 @@ from typing import Protocol
 
 from common.api.core import Pod, Service
 from common.api.ray_cluster import RayCluster
-from service_reconciler.observed import Reading, Refusal
-from service_reconciler.resources.revision import Given
+from common.ray.revision import Given
+from common.ray.view import Reading, Refusal
 
 
 class ServeApi(Protocol):
@@ -35,8 +35,8 @@ class ServeApi(Protocol):
 class Revisions(Protocol):
     """The durable records of what clusters were given."""
 
-    async def given(self, cluster: RayCluster) -> str | None:
-        """Return the Serve config that a cluster accepted last, None when nothing is recorded."""
+    async def given(self, cluster: RayCluster) -> Given | None:
+        """Return what a cluster was given last, None when nothing is recorded."""
         ...
 
     async def record(self, cluster: RayCluster, given: Given) -> None:

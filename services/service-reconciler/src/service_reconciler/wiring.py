@@ -19,15 +19,16 @@ from common.kube.client import Kube, KubeClient
 from common.kube.events import EventRecorder
 from common.observability import health
 from common.ray.dashboard import Dashboard, DirectDashboard, ProxiedDashboard
+from common.ray.keys import keys_of
+from common.ray.revision import Revision
+from common.ray.revisions import Revisions
+from common.ray.serve_api import ServeApi
 from common.runtime.clock import Clock, SystemClock
 from common.runtime.controller import Controller
 from common.runtime.settings import Settings
 from service_reconciler import settings as own_settings
-from service_reconciler.adapters.revisions import Revisions
-from service_reconciler.adapters.serve_api import ServeApi
 from service_reconciler.apply import Applier
 from service_reconciler.config import Config
-from service_reconciler.keys import keys_of
 from service_reconciler.metrics import RayServiceCollector
 from service_reconciler.observe import Observer
 from service_reconciler.reconcile import Reconciler
@@ -40,6 +41,7 @@ KINDS: Final[dict[str, type[Object]]] = {
     "RayCluster": RayCluster,
     "Pod": Pod,
     "Service": Service,
+    "ControllerRevision": Revision,
     "EndpointSlice": EndpointSlice,
 }
 ALL_PARTITIONS: Final = frozenset(range(PARTITIONS))
@@ -71,7 +73,7 @@ def assemble(
     """Put the reconciler together."""
     cache = Cache()
     serve = ServeApi(dashboard, kube, clock)
-    revisions = Revisions(kube)
+    revisions = Revisions(kube, cache)
     events = EventRecorder(kube, controller=EVENT_SOURCE, instance=f"{EVENT_SOURCE}-{instance}", clock=clock)
     observer = Observer(cache, kube, serve, revisions, rules=rules, config=config)
     applier = Applier(kube, cache, serve, revisions, events=events, reads=observer)

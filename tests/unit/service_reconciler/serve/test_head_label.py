@@ -5,6 +5,7 @@ import pytest
 from common import labels
 from common.api.core import Container, ContainerPort, Pod, PodSpec
 from common.api.meta import ObjectMeta
+from common.ray.view import serve_port
 from service_reconciler.serve import head_label
 
 
@@ -29,5 +30,5 @@ def test_the_label(current: str, answers: tuple[bool, ...], excluded: bool, expe
 
 def test_the_port_is_the_containers_or_rays() -> None:
     named = Container(name="ray", ports=[ContainerPort(name="serve", container_port=9000)])
-    assert head_label.serve_port(Pod(metadata=ObjectMeta(), spec=PodSpec(containers=[named]))) == 9000
-    assert head_label.serve_port(Pod(metadata=ObjectMeta())) == 8000
+    assert serve_port(Pod(metadata=ObjectMeta(), spec=PodSpec(containers=[named]))) == 9000
+    assert serve_port(Pod(metadata=ObjectMeta())) == 8000

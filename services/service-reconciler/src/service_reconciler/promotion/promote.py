@@ -10,8 +10,8 @@ from common import labels
 from common.api.core import Pod
 from common.ray import serve_status
 from common.ray.serve_status import ServeDetails
+from common.ray.view import head_is_ready
 from service_reconciler.observed import ClusterView, Observed
-from service_reconciler.resources import ray_cluster
 
 
 def target(observed: Observed) -> tuple[str, str]:
@@ -29,7 +29,7 @@ def target(observed: Observed) -> tuple[str, str]:
 
 def not_ready(observed: Observed, pending: ClusterView) -> str | None:
     """Return why the pending cluster may not take the traffic yet."""
-    if not ray_cluster.head_is_ready(pending.cluster):
+    if not head_is_ready(pending.cluster):
         return "its head pod is not ready"
     if pending.given != observed.service.spec.serve_config_v2:
         return "it does not have the Serve config yet"

@@ -6,7 +6,7 @@ from typing import Final
 from common import labels, names, ports
 from common.api.opaque import Body, Json
 from common.api.ray_service import RayService
-from service_reconciler.resources import owner, service_ports
+from common.ray import owner, service_ports
 
 _PLAIN_TYPES: Final = {"", "ClusterIP"}
 

@@ -16,7 +16,7 @@ from common.api.meta import ObjectMeta
 from common.api.opaque import Body, Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from service_reconciler.resources import owner
+from common.ray import owner
 
 DELETE_AFTER: Final = "raybus.io/delete-after"
 """When a cluster that nobody needs any more is deleted; on the cluster, so that a restart does not forget it."""
@@ -104,11 +104,6 @@ def stamp(cluster: RayCluster, service: RayService, *, version: str) -> Body:
     patch["metadata"]["annotations"] = stamps(service, version=version)
     del patch["metadata"]["labels"]
     return patch
-
-
-def head_is_ready(cluster: RayCluster) -> bool:
-    """Tell whether the RayCluster says that its head pod is ready."""
-    return any(each.type == "HeadPodReady" and each.status == "True" for each in cluster.status.conditions)
 
 
 def _stamp_patch(cluster: RayCluster, service: RayService, *, version: str) -> Body:

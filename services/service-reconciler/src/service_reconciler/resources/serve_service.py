@@ -8,7 +8,7 @@ from common.api.core import Service
 from common.api.opaque import Body, Json
 from common.api.ray_service import RayService
 from common.errors import InvalidSpec
-from service_reconciler.resources import owner, service_ports
+from common.ray import owner, service_ports
 
 NO_PORT: Final = (
     "Please specify a port named 'serve' (or with the prefix 'serve-', e.g. 'serve-grpc') in the Ray head container; "

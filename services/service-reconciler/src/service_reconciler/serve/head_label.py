@@ -7,10 +7,10 @@ of the endpoints at the first slow answer.
 from collections.abc import Sequence
 from typing import Final
 
-from common import labels, ports
+from common import labels
 from common.api.core import Pod
+from common.ray.view import CHECKS_KEPT
 
-WINDOW: Final = 3
 FAILURES: Final = 2
 
 
@@ -23,13 +23,6 @@ def wanted(pod: Pod, answers: Sequence[bool], *, excluded: bool) -> str:
         return current or "false"
     if answers[-1]:
         return "true"
-    recent = answers[-WINDOW:]
+    recent = answers[-CHECKS_KEPT:]
     failed = sum(not answer for answer in recent)
     return "false" if current != "true" or failed >= FAILURES else "true"
-
-
-def serve_port(pod: Pod) -> int:
-    """Return the port of the pod's Serve proxy."""
-    container = pod.spec.containers[0] if pod.spec.containers else None
-    declared = container.ports if container is not None else []
-    return next((port.container_port for port in declared if port.name == "serve"), ports.SERVE)

@@ -10,13 +10,12 @@ from typing import Final
 import msgspec
 
 from common.api.core import ContainerStatus, Pod
-from common.ray import serve_config
+from common.ray import serve_config, service_ports, submit
 from common.ray.serve_status import AppState
+from common.ray.view import head_is_ready
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.reasons import EventReason
-from service_reconciler.resources import ray_cluster, service_ports
 from service_reconciler.resources.serve_service import NO_PORT
-from service_reconciler.serve import submit
 
 LONGEST: Final = 300
 PATIENCE: Final = timedelta(seconds=8)
@@ -121,7 +120,7 @@ def _placement_problem(pod: Pod, *, now: datetime) -> str | None:
 
 
 def _serve_problem(view: ClusterView) -> Problem | None:
-    if not ray_cluster.head_is_ready(view.cluster):
+    if not head_is_ready(view.cluster):
         return None
     if view.serve.details is None:
         if view.serve.failures < UNREACHABLE_AFTER:

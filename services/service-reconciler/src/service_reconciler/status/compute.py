@@ -8,9 +8,9 @@ from common.api.meta import Condition, whole_seconds
 from common.api.ray_cluster import RayClusterStatus
 from common.api.ray_service import AppStatus, ClusterServiceStatus, RayServiceStatus, ServeDeploymentStatus
 from common.ray.serve_status import ServeDetails
+from common.ray.view import head_is_ready
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.reasons import ConditionType, Reason
-from service_reconciler.resources import ray_cluster
 from service_reconciler.status import conditions, ready, upgrade_in_progress
 from service_reconciler.status.conditions import News
 
@@ -91,7 +91,7 @@ def _cluster(observed: Observed, name: str) -> ClusterServiceStatus:
 
 
 def _applications(observed: Observed, view: ClusterView) -> dict[str, AppStatus] | None:
-    if not ray_cluster.head_is_ready(view.cluster):
+    if not head_is_ready(view.cluster):
         return None
     if view.serve.details is not None:
         return applications(view.serve.details)

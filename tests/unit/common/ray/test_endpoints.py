@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from common.api.core import EndpointSlice
-from service_reconciler import endpoints
+from common.ray import endpoints
 
 
 def a_slice(written: str) -> EndpointSlice:

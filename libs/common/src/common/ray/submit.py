@@ -12,8 +12,7 @@ import msgspec
 
 from common import errors
 from common.ray import serve_config
-from service_reconciler.observed import ClusterView
-from service_reconciler.resources import ray_cluster
+from common.ray.view import ServeView, head_is_ready
 
 SETTLING: Final = timedelta(seconds=5)
 """After a PUT Serve may show no application for a moment; that is no reason to send the config again."""
@@ -26,7 +25,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     note: str
 
 
-def decide(view: ClusterView, goal: str, *, frozen: bool, now: datetime) -> Submission:
+def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> Submission:
     """Return what to send to a cluster now; `frozen` keeps it on the config that it has."""
     wanted = view.given if frozen else goal
     if wanted is None:
@@ -50,11 +49,11 @@ def problem(config: str) -> str | None:
     return None
 
 
-def _obstacle(view: ClusterView, wanted: str, *, now: datetime) -> str | None:
+def _obstacle(view: ServeView, wanted: str, *, now: datetime) -> str | None:
     """Return why nothing can be sent now."""
     if serve_config.is_empty(wanted):
         return "the Serve config is empty"
-    if not ray_cluster.head_is_ready(view.cluster):
+    if not head_is_ready(view.cluster):
         return "the head pod is not ready"
     if view.serve.details is None:
         return view.serve.problem or "the dashboard was not asked yet"
@@ -63,7 +62,7 @@ def _obstacle(view: ClusterView, wanted: str, *, now: datetime) -> str | None:
     return problem(wanted)
 
 
-def _reason(view: ClusterView, wanted: str, *, now: datetime) -> str | None:
+def _reason(view: ServeView, wanted: str, *, now: datetime) -> str | None:
     if view.given is None:
         return "nothing is recorded for the cluster"
     if view.given != wanted:

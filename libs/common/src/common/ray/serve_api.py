@@ -1,4 +1,4 @@
-"""Dashboards and proxies over HTTP, asked no more often than is useful; implements `ports.ServeApi`.
+"""Dashboards and proxies over HTTP, asked no more often than is useful; the `ServeApi` of both services that may write to them.
 
 What is remembered only paces questions: after a restart everything is asked anew. A host that does not answer is asked ever
 less often and never by more than a bounded number of us at once, so that it costs the others nothing (spec rayservice W20).
@@ -19,9 +19,8 @@ from common.kube.client import Kube
 from common.kube.resources import SECRET
 from common.ray import serve_config
 from common.ray.dashboard import Dashboard, Head, ProxyPod
+from common.ray.view import CHECKS_KEPT, Reading, Refusal, serve_port
 from common.runtime.clock import Clock
-from service_reconciler.observed import Reading, Refusal
-from service_reconciler.serve import head_label
 
 AT_ONCE: Final = 128
 """Calls under way at the same time, over all clusters."""
@@ -95,20 +94,22 @@ class ServeApi:
         answer = False
         if pod.status.pod_ip and pod.status.phase == "Running":
             meta = pod.metadata
-            where = ProxyPod(
-                namespace=meta.namespace, name=meta.name, ip=pod.status.pod_ip, port=head_label.serve_port(pod)
-            )
+            where = ProxyPod(namespace=meta.namespace, name=meta.name, ip=pod.status.pod_ip, port=serve_port(pod))
             async with self._slots:
                 answer = await self._dashboard.is_proxy_healthy(where)
-        checks.answers = (*checks.answers, answer)[-head_label.WINDOW :]
+        checks.answers = (*checks.answers, answer)[-CHECKS_KEPT:]
         checks.checked_at = self._clock.monotonic()
         return checks.answers
 
-    async def submit(self, cluster: RayCluster, service: Service | None, config: str) -> None:
+    async def submit(
+        self, cluster: RayCluster, service: Service | None, config: str, *, target_capacity: int | None = None
+    ) -> None:
         memory = self._memory(cluster)
         memory.read_at = None
         try:
             body = serve_config.to_json(config)
+            if target_capacity is not None:
+                body = {**body, "target_capacity": target_capacity}
             head = await self._head(cluster, service, memory)
             async with self._slots:
                 await self._dashboard.deploy(head, body)

@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from common.api import ray_cluster
+from common.ray import submit
 from common.ray.serve_status import Application, ServeDetails
-from service_reconciler.observed import ClusterView, Reading, Refusal
-from service_reconciler.serve import submit
+from common.ray.view import Reading, Refusal
+from service_reconciler.observed import ClusterView
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 READY = {

@@ -14,7 +14,7 @@ from common.api.meta import ObjectMeta
 from common.api.opaque import Body, Json
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import CONTROLLER_REVISION
-from service_reconciler.resources import owner
+from common.ray import owner
 
 RECORD: Final = "raybus.io/record"
 SERVE_CONFIG: Final = "serve-config"

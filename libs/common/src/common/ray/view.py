@@ -1,0 +1,74 @@
+"""What is seen of Serve on one cluster; both services that may write to a dashboard look at it through this."""
+
+from datetime import datetime
+from typing import Final, Protocol
+
+import msgspec
+
+from common import ports
+from common.api.core import Pod
+from common.api.ray_cluster import RayCluster
+from common.ray.serve_status import ServeDetails
+
+CHECKS_KEPT: Final = 3
+"""Health checks of a proxy that are remembered."""
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """The last look at a dashboard."""
+
+    details: ServeDetails | None = None
+    problem: str = ""
+    failures: int = 0
+    """Looks in a row that failed."""
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """A Serve config that could not be deployed."""
+
+    config: str
+    text: str
+    retry_at: datetime
+    is_answer: bool = True
+    """Whether Ray said so; else nobody answered."""
+
+
+class ServeView(Protocol):
+    """A cluster as the decision about its Serve config sees it."""
+
+    @property
+    def cluster(self) -> RayCluster:
+        """The cluster."""
+        ...
+
+    @property
+    def serve(self) -> Reading:
+        """The last look at its dashboard."""
+        ...
+
+    @property
+    def given(self) -> str | None:
+        """The Serve config that Ray accepted last, from the durable record."""
+        ...
+
+    @property
+    def refused(self) -> Refusal | None:
+        """The last config that it did not take."""
+        ...
+
+    @property
+    def put_at(self) -> datetime | None:
+        """When this process last sent a config; paces repeats, decides nothing else."""
+        ...
+
+
+def head_is_ready(cluster: RayCluster) -> bool:
+    """Tell whether the RayCluster says that its head pod is ready."""
+    return any(each.type == "HeadPodReady" and each.status == "True" for each in cluster.status.conditions)
+
+
+def serve_port(pod: Pod) -> int:
+    """Return the port of the pod's Serve proxy."""
+    container = pod.spec.containers[0] if pod.spec.containers else None
+    declared = container.ports if container is not None else []
+    return next((port.container_port for port in declared if port.name == "serve"), ports.SERVE)

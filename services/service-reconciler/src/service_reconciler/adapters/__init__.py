@@ -1,1 +1,0 @@
-"""Dumb translators between our ports and the outside."""

@@ -43,7 +43,7 @@ def kubectl() -> Generator[Kubectl]:
     """Bring a cluster of its own up with all images, and take it down, whatever happens."""
     settings = Settings.from_environment()
     name = settings.layout(None).name.replace("raybus", "e2e")
-    archives = ground.build_images()
+    archives = asyncio.run(ground.prepare("auto"))
     try:
         cluster = ground.raise_cluster("auto", name, None)
         ground.load_images(archives, name)

@@ -1,8 +1,8 @@
 """Open-loop load as real clients make it; runs in a pod, prints one JSON line a request, ends by itself.
 
-Connections are kept alive and pooled. A short request has 10 s. An idempotent request whose kept-alive connection the
-server closed before answering is sent once more on another connection, as Go's and most other pools do; nothing else is
-retried, and a retry is counted. Requests start on schedule whether or not earlier ones have been answered.
+Connections are kept alive and pooled. A short request has 10 s, a slow one as much on top as it takes. An idempotent request
+whose kept-alive connection the server closed before answering is sent once more, on a new connection, as Go's and most other
+pools do; nothing else is retried, and a retry is counted. Requests start on schedule, answered or not.
 """
 
 import argparse
@@ -11,49 +11,67 @@ import json
 import signal
 import sys
 import time
-from types import SimpleNamespace
 
-import aiohttp
+import httpx
 
-SHORT_DEADLINE = 10.0
-
-
-async def on_attempt(_session: object, context: SimpleNamespace, _params: object) -> None:
-    """Count one attempt: a request takes one connection for each."""
-    context.trace_request_ctx["attempts"] += 1
+DEADLINE = 10.0
+CLOSED = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError, httpx.CloseError)
+"""What a client sees of a connection that was closed on it."""
 
 
-async def ask(session: aiohttp.ClientSession, url: str, think: float) -> None:
-    """Send one request and print how it ended."""
-    told = {"attempts": 0}
-    started = time.time()
-    result: dict[str, object] = {"at": started, "think": think}
-    deadline = aiohttp.ClientTimeout(total=SHORT_DEADLINE + think)
-    query = {"think": str(think)} if think else {}
-    try:
-        async with session.get(url, params=query, timeout=deadline, trace_request_ctx=told) as answer:
-            body = await answer.read()
-            result["status"] = answer.status
-            result["version"] = json.loads(body)["version"] if answer.status == 200 else None
-    except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError) as problem:
-        result["error"] = f"{type(problem).__name__}: {problem}"
-    result["seconds"] = round(time.time() - started, 4)
-    result["retries"] = max(0, told["attempts"] - 1)
-    print(json.dumps(result), flush=True)
+class Load:
+    """One client with a pool of kept-alive connections."""
 
+    def __init__(self, url: str) -> None:
+        self._url = url
+        unlimited = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=60)
+        self._pool = httpx.AsyncClient(limits=unlimited, timeout=None)
+        self._fresh = httpx.AsyncClient(limits=httpx.Limits(max_keepalive_connections=0), timeout=None)
 
-async def wait_for_service(session: aiohttp.ClientSession, url: str, patience: float) -> None:
-    """Wait for a first answer: a node may take a second to route to a Service that was just made. Not counted."""
-    until = time.monotonic() + patience
-    while time.monotonic() < until:
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._pool.aclose()
+        await self._fresh.aclose()
+
+    async def wait(self, patience: float) -> None:
+        """Wait for a first answer: a node may take a second to route to a Service that was just made. Not counted."""
+        until = time.monotonic() + patience
+        while time.monotonic() < until:
+            try:
+                async with asyncio.timeout(2):
+                    if (await self._fresh.get(self._url)).status_code == 200:
+                        return
+            except (httpx.HTTPError, TimeoutError):
+                await asyncio.sleep(0.2)
+
+    async def ask(self, think: float) -> None:
+        """Send one request and print how it ended."""
+        started = time.time()
+        result: dict[str, object] = {"at": started, "think": think, "retries": 0}
         try:
-            limit = aiohttp.ClientTimeout(total=2)
-            async with session.get(url, timeout=limit, trace_request_ctx={"attempts": 0}) as answer:
-                if answer.status == 200:
-                    return
-        except (aiohttp.ClientError, TimeoutError, OSError):
-            pass
-        await asyncio.sleep(0.2)
+            async with asyncio.timeout(DEADLINE + think):
+                answer = await self._send({"think": str(think)} if think else {}, result)
+            result["status"] = answer.status_code
+            result["version"] = answer.json()["version"] if answer.status_code == 200 else None
+        except (httpx.HTTPError, TimeoutError, ValueError, KeyError) as problem:
+            result["error"] = f"{type(problem).__name__}: {problem}"
+        result["seconds"] = round(time.time() - started, 4)
+        print(json.dumps(result), flush=True)
+
+    async def _send(self, query: dict[str, str], result: dict[str, object]) -> httpx.Response:
+        connected: list[str] = []
+
+        async def trace(event: str, _info: object) -> None:
+            if event == "connection.connect_tcp.started":
+                connected.append(event)
+
+        try:
+            return await self._pool.get(self._url, params=query, extensions={"trace": trace})
+        except CLOSED:
+            if connected:  # it was a new connection: that is no stale one, and the failure is the server's
+                raise
+            result["retries"] = 1
+            return await self._fresh.get(self._url, params=query)
 
 
 async def main(options: argparse.Namespace) -> None:
@@ -61,12 +79,9 @@ async def main(options: argparse.Namespace) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    trace = aiohttp.TraceConfig()
-    trace.on_connection_create_end.append(on_attempt)
-    trace.on_connection_reuseconn.append(on_attempt)
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
-    async with aiohttp.ClientSession(connector=connector, trace_configs=[trace]) as session, asyncio.TaskGroup() as group:
-        await wait_for_service(session, options.url, 30.0)
+    load = Load(options.url)
+    await load.wait(30.0)
+    async with asyncio.TaskGroup() as group:
         begin = time.monotonic()
         for number in range(int(options.rate * options.seconds)):
             pause = begin + number / options.rate - time.monotonic()
@@ -78,9 +93,10 @@ async def main(options: argparse.Namespace) -> None:
                     pass
             if stop.is_set():
                 break
-            group.create_task(ask(session, options.url, 0.0))
+            group.create_task(load.ask(0.0))
             if number % int(options.rate * options.think_every) == 0:
-                group.create_task(ask(session, options.url, options.think))
+                group.create_task(load.ask(options.think))
+    await load.close()
 
 
 if __name__ == "__main__":

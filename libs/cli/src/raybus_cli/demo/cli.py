@@ -70,7 +70,7 @@ def demo(
 
 def _run(driver: str, name: str | None, kubeconfig: Path | None, *, requests: int, keep: bool) -> Receipt:
     manifests = _manifests()
-    archives = [] if driver == "kubeconfig" else ground.build_images()
+    archives = [] if driver == "kubeconfig" else asyncio.run(ground.prepare(driver))
     cluster = ground.raise_cluster(driver, name, kubeconfig)
     try:
         if archives:

@@ -1,5 +1,6 @@
 """The cluster under the demo: made, and given its images, by the commands that a user would type."""
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -8,6 +9,12 @@ from pathlib import Path
 import msgspec
 
 from common import errors
+from localcluster import binaries
+from localcluster.driver import DriverName, choose
+from localcluster.errors import ClusterError
+from localcluster.images import builder
+from localcluster.progress import Progress
+from localcluster.settings import Settings
 
 RAYBUS_IMAGES = ("watcher", "cluster-reconciler", "service-reconciler", "traffic-manager", "nats")
 IMAGES = (*RAYBUS_IMAGES, "ray")
@@ -21,13 +28,6 @@ class Cluster(msgspec.Struct, frozen=True, rename="camel"):
     kubeconfig: Path
 
 
-class Archive(msgspec.Struct, frozen=True):
-    """What `raybus images build -o json` tells of one image."""
-
-    target: str
-    path: Path
-
-
 def raise_cluster(driver: str, name: str | None, kubeconfig: Path | None) -> Cluster:
     """Bring the cluster up, or take the one that runs."""
     command = ["cluster", "up", "--driver", driver, "--no-gateway", *_named(name), "-o", "json"]
@@ -36,14 +36,31 @@ def raise_cluster(driver: str, name: str | None, kubeconfig: Path | None) -> Clu
     return msgspec.json.decode(_raybus(command), type=Cluster, dec_hook=_path)
 
 
-def build_images() -> list[Archive]:
-    """Build what has changed since the last run."""
-    return msgspec.json.decode(_raybus(["images", "build", *IMAGES, "-o", "json"]), type=list[Archive], dec_hook=_path)
+async def prepare(driver: str) -> list[Path]:
+    """Build, at the same time, the node's programs and the images that are not in the cache; return the images.
+
+    Programs keep the processors busy, images mostly the network and the disk.
+    """
+    progress = Progress.to_stderr()
+    try:
+        async with asyncio.TaskGroup() as group:
+            if await _builds_programs(driver):
+                group.create_task(binaries.obtain(binaries.NODE, Settings.from_environment(), progress))
+            images = group.create_task(asyncio.to_thread(builder.ensure, (*IMAGES, "pause"), progress=progress))
+    except* ClusterError as problems:
+        raise errors.Rejected(str(problems.exceptions[0])) from problems
+    return [archive.path for target, archive in images.result().items() if target in IMAGES]
 
 
-def load_images(archives: Sequence[Archive], name: str | None) -> None:
+async def _builds_programs(driver: str) -> bool:
+    if driver == DriverName.AUTO:
+        return await choose() is DriverName.BUILT
+    return driver == DriverName.BUILT
+
+
+def load_images(archives: Sequence[Path], name: str | None) -> None:
     """Make the images known to the cluster's node."""
-    _raybus(["cluster", "load", *_named(name), *(str(archive.path) for archive in archives)])
+    _raybus(["cluster", "load", *_named(name), *map(str, archives)])
 
 
 def raze_cluster(name: str | None) -> None:

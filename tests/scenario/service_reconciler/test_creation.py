@@ -9,8 +9,9 @@ from common.api.opaque import Json
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SERVICE
 from common.runtime.controller import Key
 from scenario.service_reconciler.world import World
-from support.builders.ray_service import a_cluster_config, a_ray_service
+from support.builders.ray_service import a_cluster_config, a_group, a_ray_service
 
+HEAD: Json = a_cluster_config()["headGroupSpec"]
 OPTIONS = {"maxSurgePercent": 20, "stepSizePercent": 5, "intervalSeconds": 10, "gatewayClassName": "eg"}
 
 
@@ -99,7 +100,7 @@ async def test_03_a_name_of_48_characters_is_refused_and_left_alone() -> None:
             id="10: no such strategy",
         ),
         pytest.param(
-            {"config": a_cluster_config(headGroupSpec={"template": {}, "headService": {"metadata": {"name": "mine"}}})},
+            {"config": a_cluster_config(headGroupSpec={**HEAD, "headService": {"metadata": {"name": "mine"}}})},
             "spec.rayClusterConfig.headGroupSpec.headService.metadata.name should not be set",
             id="11: a name for the head Service",
         ),
@@ -126,11 +127,53 @@ async def test_09_no_surge_means_all() -> None:
     await world.until(world.is_settled)
 
 
-async def test_the_rules_of_clusters_are_asked() -> None:
-    world = World(rules=lambda _spec, _annotations: "headGroupSpec should have at least one container")
-    world.apply()
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        pytest.param(
+            {"config": a_cluster_config(headGroupSpec={"template": {}, "headService": {"metadata": {"name": "mine"}}})},
+            "headGroupSpec should have at least one container",
+            id="no container, told before the name of the head Service",
+        ),
+        pytest.param(
+            {"config": a_cluster_config(a_group(minReplicas=3, maxReplicas=2)), "upgradeStrategy": {"type": "Foo"}},
+            "worker group small has minReplicas 3 greater than maxReplicas 2",
+            id="bounds, told before the upgrade strategy",
+        ),
+        pytest.param(
+            {"config": a_cluster_config(a_group(), a_group("big", maxReplicas=None))},
+            "worker group big must set both minReplicas and maxReplicas when autoscaling is disabled",
+            id="the second group",
+        ),
+        pytest.param(
+            {
+                "config": a_cluster_config(gcsFaultToleranceOptions={"redisAddress": "redis:6379"}),
+                "annotations": {"ray.io/ft-enabled": "true"},
+            },
+            "ray.io/ft-enabled annotation and GcsFaultToleranceOptions are both set. "
+            "Please use only GcsFaultToleranceOptions to configure GCS fault tolerance",
+            id="an annotation of the RayService",
+        ),
+        pytest.param(
+            {"config": a_cluster_config(networkPolicy={"mode": "DenyAll"})},
+            "spec.networkPolicy requires the RayClusterNetworkPolicy feature gate to be enabled",
+            id="a gate",
+        ),
+        pytest.param(
+            {"config": a_cluster_config(upgradeStrategy={"type": "Recreate"})},
+            "upgradeStrategy cannot be set when RayCluster is created by RayService",
+            id="an upgrade strategy of the cluster's own",
+        ),
+    ],
+)
+async def test_the_rules_of_clusters_are_those_of_services(fields: dict[str, Any], message: str) -> None:
+    world = World()
+    world.apply(**fields)
     await world.run(1)
-    assert world.message("Ready") == "The RayService spec is invalid: headGroupSpec should have at least one container"
+    assert world.condition("Ready") == ("False", "ValidationFailed")
+    assert world.message("Ready") == f"The RayService spec is invalid: {message}"
+    assert world.reasons() == ["InvalidRayServiceSpec"]
+    assert world.clusters == []
 
 
 @pytest.mark.parametrize("manager", ["kueue.x-k8s.io/multikueue", ""])

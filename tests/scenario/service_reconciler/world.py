@@ -14,7 +14,6 @@ from common.api.opaque import Body, Json
 from common.kube.resources import ENDPOINT_SLICE, POD, RAY_CLUSTER, RAY_SERVICE, SERVICE
 from common.runtime.controller import Key
 from service_reconciler.config import Config
-from service_reconciler.validation import ClusterRules, no_cluster_rules
 from service_reconciler.wiring import KINDS, App, assemble
 from support.builders.ray_service import NAME, NAMESPACE, a_ray_service
 from support.fakes.clock import FakeClock
@@ -33,12 +32,11 @@ class Killed(BaseException):
 class World:
     """One RayService and all around it."""
 
-    def __init__(self, *, config: Config = _CONFIG, rules: ClusterRules = no_cluster_rules) -> None:
+    def __init__(self, *, config: Config = _CONFIG) -> None:
         self.clock = FakeClock()
         self.kube = FakeKube(now=self.clock.now)
         self.serve = FakeServe(self.clock)
         self.config = config
-        self.rules = rules
         self.start_seconds = 1.0
         """How long a cluster takes until its head is ready."""
         self.holds_pods = False
@@ -66,7 +64,7 @@ class World:
 
     def restart(self) -> None:
         """Begin a new process: it knows what the API server has and remembers nothing."""
-        self.app = assemble(self.kube, self.serve, self.config, clock=self.clock, instance="test", rules=self.rules)
+        self.app = assemble(self.kube, self.serve, self.config, clock=self.clock, instance="test")
         for (kind, _, _), body in self.kube.objects.items():
             self._put(kind, body)
         self._next = self.clock.now()

@@ -2,8 +2,7 @@
 
 import pytest
 
-from cluster_reconciler.config import BETA, Config, Gate, parse_gates
-from common.errors import InvalidSpec
+from cluster_reconciler.config import Config
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
@@ -36,34 +35,3 @@ def test_an_empty_environment_gives_the_defaults() -> None:
 )
 def test_switches(variable: str, value: str, expected: Config) -> None:
     assert Config.from_environment({variable: value}) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "gates"),
-    [
-        pytest.param("", BETA, id="beta gates are on"),
-        pytest.param("RayClusterMTLS=true", BETA | {Gate.MTLS}, id="an alpha gate is switched on"),
-        pytest.param(
-            " RayJobDeletionPolicy = False ,", BETA - {Gate.DELETION_POLICY}, id="a beta gate is switched off"
-        ),
-        pytest.param("AllAlpha=true", frozenset(Gate), id="all alpha gates"),
-        pytest.param("AllBeta=false", BETA - BETA, id="no beta gates"),
-        pytest.param("RayClusterMTLS=true,AllAlpha=false", BETA | {Gate.MTLS}, id="a named gate wins over its stage"),
-        pytest.param("AsyncJobInfoQuery=true", BETA, id="a gate of older operators is passed over"),
-    ],
-)
-def test_gates(text: str, gates: frozenset[Gate]) -> None:
-    assert parse_gates(text) == gates
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        pytest.param("Nope=true", "--feature-gates: there is no gate 'Nope'; known gates: GCSFault", id="unknown gate"),
-        pytest.param("RayClusterMTLS", "'RayClusterMTLS' is not of the form Name=true or Name=false", id="no value"),
-        pytest.param("RayClusterMTLS=yes", "'RayClusterMTLS=yes' is not of the form", id="no boolean"),
-    ],
-)
-def test_gates_that_cannot_be_read(text: str, message: str) -> None:
-    with pytest.raises(InvalidSpec, match=message):
-        parse_gates(text)

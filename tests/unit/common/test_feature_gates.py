@@ -3,11 +3,11 @@
 import pytest
 
 from common import errors, feature_gates
-from common.feature_gates import STAGES, Stage
+from common.feature_gates import BETA, Gate, Gates
 
 
 def test_by_default_beta_is_on_and_alpha_is_off() -> None:
-    assert feature_gates.resolve({}) == {gate: stage is Stage.BETA for gate, stage in STAGES.items()}
+    assert feature_gates.resolve({}) == BETA
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,19 @@ def test_by_default_beta_is_on_and_alpha_is_off() -> None:
     ],
 )
 def test_a_gate_is_as_named_else_as_its_group_says(text: str, gate: str, is_on: bool) -> None:
-    assert feature_gates.resolve(feature_gates.parse(text))[gate] is is_on
+    assert (Gate(gate) in feature_gates.resolve(feature_gates.parse(text))) is is_on
+
+
+@pytest.mark.parametrize(
+    ("text", "gates"),
+    [
+        pytest.param("AllAlpha=true", frozenset(Gate), id="all"),
+        pytest.param("AllBeta=false", frozenset[Gate](), id="none"),
+        pytest.param("AsyncJobInfoQuery=true", BETA, id="a gate of older operators is passed over"),
+    ],
+)
+def test_the_gates_that_are_on(text: str, gates: Gates) -> None:
+    assert feature_gates.resolve(feature_gates.parse(text)) == gates
 
 
 @pytest.mark.parametrize("text", ["RayCronJob", "RayCronJob=", "RayCronJob=maybe", "=true"])

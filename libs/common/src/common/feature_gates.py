@@ -6,33 +6,39 @@ are accepted.
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeAlias
 
 from common import errors
 
 
-class Stage(StrEnum):
-    """How mature a feature is: beta is on by default, alpha is off."""
+class Gate(StrEnum):
+    """A feature that can be switched on or off for the whole process."""
 
-    ALPHA = "alpha"
-    BETA = "beta"
+    STATUS_CONDITIONS = "RayClusterStatusConditions"
+    DELETION_POLICY = "RayJobDeletionPolicy"
+    MULTI_HOST_INDEXING = "RayMultiHostIndexing"
+    INCREMENTAL_UPGRADE = "RayServiceIncrementalUpgrade"
+    CRON_JOB = "RayCronJob"
+    SIDECAR_SUBMITTER_RESTART = "SidecarSubmitterRestart"
+    NETWORK_POLICY = "RayClusterNetworkPolicy"
+    EMBEDDED_STORAGE = "GCSFaultToleranceEmbeddedStorage"
+    MTLS = "RayClusterMTLS"
+    HISTORY_SERVER = "RayClusterHistoryServer"
+    KUBERNETES_WAS = "KubernetesWAS"
 
 
-STAGES: Final[Mapping[str, Stage]] = {
-    "RayClusterStatusConditions": Stage.BETA,
-    "RayJobDeletionPolicy": Stage.BETA,
-    "RayMultiHostIndexing": Stage.BETA,
-    "RayServiceIncrementalUpgrade": Stage.BETA,
-    "RayCronJob": Stage.ALPHA,
-    "SidecarSubmitterRestart": Stage.ALPHA,
-    "RayClusterNetworkPolicy": Stage.ALPHA,
-    "GCSFaultToleranceEmbeddedStorage": Stage.ALPHA,
-    "RayClusterMTLS": Stage.ALPHA,
-    "RayClusterHistoryServer": Stage.ALPHA,
-    "KubernetesWAS": Stage.ALPHA,
-}
-GROUPS: Final = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
+Gates: TypeAlias = frozenset[Gate]
+"""The gates that are on; all others are off."""
+
+BETA: Final[Gates] = frozenset(
+    {Gate.STATUS_CONDITIONS, Gate.DELETION_POLICY, Gate.MULTI_HOST_INDEXING, Gate.INCREMENTAL_UPGRADE}
+)
+"""The gates that are on by default; all others are alpha and off."""
+ALL_ALPHA: Final = "AllAlpha"
+ALL_BETA: Final = "AllBeta"
 """Each stands for the gates of its stage that are not named themselves."""
+FORGOTTEN: Final = "AsyncJobInfoQuery"
+"""A gate of older operators; naming it changes nothing."""
 
 
 def parse(text: str) -> dict[str, bool]:
@@ -42,8 +48,8 @@ def parse(text: str) -> dict[str, bool]:
         name, equals, value = (part.strip() for part in pair.partition("="))
         if not equals or value.lower() not in {"true", "false"}:
             raise errors.InvalidSpec(f"feature gate {pair!r}: expected Name=true or Name=false")
-        if name not in STAGES and name not in GROUPS:
-            known = ", ".join([*GROUPS, *sorted(STAGES)])
+        if name not in {ALL_ALPHA, ALL_BETA, FORGOTTEN, *Gate}:
+            known = ", ".join([ALL_ALPHA, ALL_BETA, *sorted(Gate)])
             raise errors.InvalidSpec(
                 f"Unable to set flag gates for known features: unrecognized feature gate {name!r}; known: {known}"
             )
@@ -51,10 +57,10 @@ def parse(text: str) -> dict[str, bool]:
     return named
 
 
-def resolve(named: Mapping[str, bool]) -> dict[str, bool]:
-    """Return every gate as it is: named itself, else as its stage's group says, else by default."""
-    groups = {stage: named.get(group, stage is Stage.BETA) for group, stage in GROUPS.items()}
-    return {gate: named.get(gate, groups[stage]) for gate, stage in STAGES.items()}
+def resolve(named: Mapping[str, bool]) -> Gates:
+    """Return the gates that are on: named themselves, else as their stage's group says, else by default."""
+    alpha, beta = named.get(ALL_ALPHA, False), named.get(ALL_BETA, True)
+    return frozenset(gate for gate in Gate if named.get(gate, beta if gate in BETA else alpha))
 
 
 def spell(named: Mapping[str, bool]) -> str:

@@ -4,7 +4,7 @@ Services are in the state stream. The others are looked up at the API server (`l
 and, but for names that are taken, never changed (spec raycluster §8; acceptance cases 19-22, 28, 35, 41, 67).
 """
 
-from cluster_reconciler import announcements, traits
+from cluster_reconciler import announcements
 from cluster_reconciler.actions import SILENT, Action, CreateChild, Refuse, Step, Tell
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Child, Observed
@@ -18,6 +18,7 @@ from cluster_reconciler.resources import (
     ingress,
     serve_service,
 )
+from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import (

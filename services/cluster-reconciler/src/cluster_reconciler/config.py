@@ -5,45 +5,18 @@ Behaviour: spec raycluster §2.5 (switches), §3 (gates), §18.1 (sidecars and d
 """
 
 from collections.abc import Mapping
-from enum import StrEnum
-from typing import Final
 
 import msgspec
 
 from common.api.opaque import Body
-from common.errors import InvalidSpec
+from common.feature_gates import BETA, Gate, Gates
 from common.version import OPERATOR_VERSION
-
-
-class Gate(StrEnum):
-    """A feature that can be switched on or off for the whole process."""
-
-    STATUS_CONDITIONS = "RayClusterStatusConditions"
-    DELETION_POLICY = "RayJobDeletionPolicy"
-    MULTI_HOST_INDEXING = "RayMultiHostIndexing"
-    INCREMENTAL_UPGRADE = "RayServiceIncrementalUpgrade"
-    CRON_JOB = "RayCronJob"
-    SIDECAR_SUBMITTER_RESTART = "SidecarSubmitterRestart"
-    NETWORK_POLICY = "RayClusterNetworkPolicy"
-    EMBEDDED_STORAGE = "GCSFaultToleranceEmbeddedStorage"
-    MTLS = "RayClusterMTLS"
-    HISTORY_SERVER = "RayClusterHistoryServer"
-    KUBERNETES_WAS = "KubernetesWAS"
-
-
-BETA: Final = frozenset(
-    {Gate.STATUS_CONDITIONS, Gate.DELETION_POLICY, Gate.MULTI_HOST_INDEXING, Gate.INCREMENTAL_UPGRADE}
-)
-"""The gates that are on by default; all others are alpha and off."""
-
-_FORGOTTEN: Final = "AsyncJobInfoQuery"
-"""A gate of older operators; naming it changes nothing."""
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """The operator's configuration; the defaults are KubeRay's."""
 
-    gates: frozenset[Gate] = BETA
+    gates: Gates = BETA
     version: str = OPERATOR_VERSION
 
     injects_init_container: bool = True
@@ -69,10 +42,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         return gate in self.gates
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str], feature_gates: str = "") -> "Config":
-        """Read the switches from environment variables and the gates from `A=true,B=false`."""
+    def from_environment(cls, environ: Mapping[str, str], gates: Gates = BETA) -> "Config":
+        """Read the switches from environment variables."""
         return cls(
-            gates=parse_gates(feature_gates),
+            gates=gates,
             injects_init_container=_unless_false(environ, "ENABLE_INIT_CONTAINER_INJECTION"),
             injects_probes=_unless_false(environ, "ENABLE_PROBES_INJECTION"),
             cleans_up_redis=_unless_false(environ, "ENABLE_GCS_FT_REDIS_CLEANUP"),
@@ -84,26 +57,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             cluster_domain=environ.get("CLUSTER_DOMAIN") or "cluster.local",
             requeue_seconds=_integer(environ, "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV", default=300),
         )
-
-
-def parse_gates(text: str) -> frozenset[Gate]:
-    """Apply `A=true,B=false` to the defaults; `AllAlpha` and `AllBeta` stand for the gates not named themselves."""
-    named: dict[str, bool] = {}
-    for item in filter(None, (part.strip() for part in text.split(","))):
-        name, equals, value = (part.strip() for part in item.partition("="))
-        if not equals or value.lower() not in {"true", "false"}:
-            raise InvalidSpec(f"--feature-gates: {item!r} is not of the form Name=true or Name=false")
-        named[name] = value.lower() == "true"
-    known = {"AllAlpha", "AllBeta", _FORGOTTEN, *Gate}
-    if unknown := [name for name in named if name not in known]:
-        raise InvalidSpec(f"--feature-gates: there is no gate {unknown[0]!r}; known gates: {', '.join(sorted(Gate))}")
-    return frozenset(gate for gate in Gate if named.get(gate, _default(gate, named)))
-
-
-def _default(gate: Gate, named: Mapping[str, bool]) -> bool:
-    if gate in BETA:
-        return named.get("AllBeta", True)
-    return named.get("AllAlpha", False)
 
 
 def _if_true(environ: Mapping[str, str], name: str) -> bool:

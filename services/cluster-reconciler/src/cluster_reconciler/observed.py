@@ -2,9 +2,9 @@
 
 import msgspec
 
-from cluster_reconciler import traits
 from cluster_reconciler.reasons import ConditionType
 from common import labels
+from common import ray_cluster_traits as traits
 from common.api.core import Job, Pod, Service
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import Resource

@@ -6,9 +6,9 @@ recreate; then head; then worker groups. A step that fails ends the plan, so tha
 
 from datetime import datetime
 
-from cluster_reconciler import announcements, children, redis_cleanup, refusals, traits, validate
+from cluster_reconciler import announcements, children, redis_cleanup, refusals
 from cluster_reconciler.actions import Action, AnnotatePod, CreatePod, DeletePod, DeletePods, Plan, Refuse, Step, Tell
-from cluster_reconciler.config import Config, Gate
+from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import deletion, groups, head, multi_host, suspend, upgrade, workers
 from cluster_reconciler.pods.groups import GroupDecision, Place
@@ -20,7 +20,10 @@ from cluster_reconciler.refusals import Refusal
 from cluster_reconciler.resources import head_pod, worker_pod
 from cluster_reconciler.resources.replica import ReplicaIndex
 from common import labels
+from common import ray_cluster_traits as traits
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
+from common.feature_gates import Gate
+from common.validation import ray_cluster as cluster_rules
 
 NOTHING = Plan(writes_status=False, looks_again=False)
 
@@ -49,9 +52,9 @@ def _refused(refusal: Refusal) -> Plan:
 
 def _warnings(cluster: RayCluster, config: Config) -> tuple[Step, ...]:
     told: list[Action] = []
-    if problem := validate.autoscaler_v1_warning(cluster):
+    if problem := cluster_rules.autoscaler_v1_warning(cluster):
         told.append(Tell(event=announcements.warning(cluster, problem)))
-    if problem := validate.unsupported(cluster, config):
+    if problem := cluster_rules.unsupported(cluster, config.gates):
         told.append(Tell(event=announcements.unsupported(cluster, problem)))
     return (Step(actions=tuple(told), is_needed=False),) if told else ()
 

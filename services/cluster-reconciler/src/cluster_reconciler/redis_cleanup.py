@@ -7,12 +7,13 @@ comes, so that nothing writes any more (spec raycluster §7; acceptance cases 29
 from datetime import datetime, timedelta
 from typing import Final
 
-from cluster_reconciler import announcements, traits
+from cluster_reconciler import announcements
 from cluster_reconciler.actions import SILENT, Action, CreateChild, DeletePods, Plan, SetFinalizers, Step, Told
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Observed, is_terminating
 from cluster_reconciler.resources import redis_cleanup_job
 from common import labels
+from common import ray_cluster_traits as traits
 from common.api.core import Job, Pod
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import JOB

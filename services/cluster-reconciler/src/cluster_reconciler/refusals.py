@@ -6,12 +6,13 @@ contradicts itself (spec raycluster §6 steps 2-9; acceptance cases 2, 5-18).
 
 import msgspec
 
-from cluster_reconciler import announcements, validate
+from cluster_reconciler import announcements
 from cluster_reconciler.config import Config
 from cluster_reconciler.reasons import EventReason
 from common import labels
 from common.api.ray_cluster import RayCluster
 from common.kube.events import Event
+from common.validation import ray_cluster as cluster_rules
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -26,13 +27,13 @@ def find(cluster: RayCluster, config: Config) -> Refusal | None:
     managed_by = _managed_by(cluster)
     if managed_by not in {"", labels.MANAGED_BY_US}:
         return Refusal(None)
-    if problem := validate.metadata(cluster):
+    if problem := cluster_rules.metadata(cluster):
         return Refusal(announcements.invalid(cluster, "metadata", problem, EventReason.INVALID_METADATA))
     if problem := _spec_violation(cluster, config):
         return Refusal(announcements.invalid(cluster, "spec", problem, EventReason.INVALID_SPEC))
-    if problem := validate.upgrade_options(cluster):
+    if problem := cluster_rules.upgrade_options(cluster):
         return Refusal(announcements.invalid(cluster, "UpgradeStrategy", problem, EventReason.INVALID_SPEC))
-    if problem := validate.status(cluster):
+    if problem := cluster_rules.status(cluster):
         return Refusal(announcements.invalid_status(cluster, problem), is_retried=True)
     return None
 
@@ -46,6 +47,6 @@ def _managed_by(cluster: RayCluster) -> str:
 
 def _spec_violation(cluster: RayCluster, config: Config) -> str | None:
     try:
-        return validate.spec(cluster, config)
+        return cluster_rules.spec(cluster, config.gates)
     except msgspec.ValidationError as problem:
         return f"{problem}; correct the field"

@@ -5,7 +5,6 @@ from datetime import datetime
 import msgspec
 
 from cluster_reconciler import observe
-from cluster_reconciler.config import Gate
 from cluster_reconciler.ports import Ports
 from cluster_reconciler.reasons import ConditionType
 from cluster_reconciler.status import compute, conditions, gate, head_info, suspended
@@ -14,6 +13,7 @@ from common import errors
 from common.api import ray_cluster
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster, RayClusterStatus
+from common.feature_gates import Gate
 from common.kube.resources import RAY_CLUSTER
 from common.runtime.controller import Key
 

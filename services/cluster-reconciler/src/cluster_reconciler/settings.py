@@ -10,8 +10,7 @@ from common.runtime.settings import Settings
 
 def configure(settings: Settings, environ: Mapping[str, str]) -> Config:
     """Return the operator's configuration: KubeRay's own switches, and the gates and domain of our settings."""
-    gates = ",".join(f"{gate}={str(is_on).lower()}" for gate, is_on in settings.feature_gates.items())
-    config = Config.from_environment(environ, gates)
+    config = Config.from_environment(environ, settings.feature_gates)
     if "RAYBUS_CLUSTER_DOMAIN" in environ:
         return msgspec.structs.replace(config, cluster_domain=settings.cluster_domain)
     return config

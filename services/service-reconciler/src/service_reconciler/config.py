@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from common.feature_gates import BETA, Gates
 from common.version import OPERATOR_VERSION
 
 DEFAULT_DELETION_DELAY: Final = 60
@@ -16,7 +17,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """The operator's switches; the defaults are KubeRay's."""
 
     version: str = OPERATOR_VERSION
-    incremental_upgrade_gate: bool = True
+    gates: Gates = BETA
     zero_downtime: bool = True
     """What an absent upgrade strategy means (`ENABLE_ZERO_DOWNTIME`)."""
     head_service_has_cluster_ip: bool = False

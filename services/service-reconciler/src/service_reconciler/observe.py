@@ -26,7 +26,6 @@ from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.ports import Revisions, ServeApi
 from service_reconciler.promotion import dangling
 from service_reconciler.resources import head_service, serve_service
-from service_reconciler.validation import ClusterRules
 
 FRESH = 0.2
 """Seconds that an answer about a cluster on its way to serve may be old."""
@@ -37,14 +36,11 @@ STEADY = 4.5
 class Observer:
     """Reads what a plan may know."""
 
-    def __init__(
-        self, cache: Cache, kube: Kube, serve: ServeApi, revisions: Revisions, *, rules: ClusterRules, config: Config
-    ) -> None:
+    def __init__(self, cache: Cache, kube: Kube, serve: ServeApi, revisions: Revisions, *, config: Config) -> None:
         self._cache = cache
         self._kube = kube
         self._serve = serve
         self._revisions = revisions
-        self._rules = rules
         self._config = config
         self._met: set[Key] = set()
 
@@ -67,7 +63,7 @@ class Observer:
             config=self._config,
             names=clusters_names,
             fresh_name=_fresh_name(key.name, clusters),
-            violation=validation.violation(service, self._config, self._rules),
+            violation=validation.violation(service, self._config.gates),
             clusters=clusters,
             active=active,
             pending=pending,

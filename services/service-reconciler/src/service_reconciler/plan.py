@@ -13,6 +13,7 @@ import msgspec
 from common import labels
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
+from common.feature_gates import Gate
 from common.kube.events import Event
 from common.kube.resources import POD, RAY_CLUSTER, SERVICE
 from common.ray import submit
@@ -253,7 +254,7 @@ def _is_new(problem: Problem, old: RayServiceStatus, new: RayServiceStatus) -> b
 def _fallback(observed: Observed) -> Event:
     why = (
         "weighted routes are not supported yet"
-        if observed.config.incremental_upgrade_gate
+        if Gate.INCREMENTAL_UPGRADE in observed.config.gates
         else "the feature gate RayServiceIncrementalUpgrade is off"
     )
     note = f"The upgrade runs as NewCluster, with one switch of all traffic: {why}"

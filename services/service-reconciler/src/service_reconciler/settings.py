@@ -2,17 +2,14 @@
 
 from collections.abc import Mapping
 
-from common import feature_gates
 from common.runtime.settings import Settings
 from service_reconciler.config import Config
-
-GATE = "RayServiceIncrementalUpgrade"
 
 
 def config_of(settings: Settings, environ: Mapping[str, str]) -> Config:
     """Return the operator's switches; their names are KubeRay's."""
     return Config(
-        incremental_upgrade_gate=feature_gates.resolve(settings.feature_gates)[GATE],
+        gates=settings.feature_gates,
         zero_downtime=environ.get("ENABLE_ZERO_DOWNTIME", "").lower() != "false",
         head_service_has_cluster_ip=environ.get("ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE", "").lower() == "true",
     )

@@ -1,24 +1,25 @@
 """Whether a RayService may be reconciled at all; the first rule that it breaks, in KubeRay's words.
 
-Rules M1-M3 and S1-S6 of spec rayservice §3.2, §3.3. The rules for the cluster spec inside (S2) belong to RayClusters and come
-in as an argument.
+Rules M1-M3 and S1-S6 of spec rayservice §3.2, §3.3; S2 stands for the rules of RayClusters, which the cluster spec inside and
+the annotations obey (§3.4).
 """
 
 import re
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
+from common.api.meta import ObjectMeta
 from common.api.opaque import Json
+from common.api.ray_cluster import RayCluster
 from common.api.ray_service import ClusterUpgradeOptions, RayService, RayServiceSpec
 from common.errors import InvalidSpec
-from service_reconciler.config import Config
+from common.feature_gates import Gate, Gates
+from common.ray import owner
+from common.validation import life_cycle
+from common.validation import ray_cluster as cluster_rules
 from service_reconciler.reasons import EventReason
 from service_reconciler.serve import initializing
-
-ClusterRules = Callable[[Json, dict[str, str]], str | None]
-"""The rules of a RayCluster: its spec as written and its annotations → what is wrong."""
 
 LONGEST_NAME: Final = 47
 """So that `<name>-xxxxx-serve-svc` still fits into 63 characters."""
@@ -40,18 +41,13 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-def no_cluster_rules(_spec: Json, _annotations: dict[str, str]) -> str | None:
-    """Leave the cluster spec to the RayCluster's own validation."""
-    return None
-
-
-def violation(service: RayService, config: Config, cluster_rules: ClusterRules) -> Violation | None:
+def violation(service: RayService, gates: Gates) -> Violation | None:
     """Return the first rule broken."""
     problem = _metadata_problem(service)
     if problem is not None:
         return Violation(reason=EventReason.INVALID_METADATA, text=f"The RayService metadata is invalid: {problem}")
     try:
-        problem = _spec_problem(service, config, cluster_rules)
+        problem = _spec_problem(service, gates)
     except msgspec.ValidationError as error:
         problem = str(error)
     if problem is not None:
@@ -72,24 +68,34 @@ def _metadata_problem(service: RayService) -> str | None:
     return None
 
 
-def _spec_problem(service: RayService, config: Config, cluster_rules: ClusterRules) -> str | None:
+def _spec_problem(service: RayService, gates: Gates) -> str | None:
     spec = service.spec
     cluster = spec.ray_cluster_config
     if cluster.auth_options is not None and cluster.auth_options.enable_k8s_token_auth:
         return "K8s token auth mode is currently not supported for RayService"
-    inner = cluster_rules(service.raw_cluster_config, service.metadata.annotations)
+    inner = _cluster_problem(service, gates)
     if inner is not None:
         return inner
-    if cluster.upgrade_strategy is not None and cluster.upgrade_strategy.type is not None:
-        return "upgradeStrategy cannot be set when RayCluster is created by RayService"
     head_service: Json = cluster.head_group_spec.head_service or {}
     meta: Json = head_service.get("metadata") or {}
     if meta.get("name"):
         return "spec.rayClusterConfig.headGroupSpec.headService.metadata.name should not be set"
-    return _strategy_problem(spec, config)
+    return _strategy_problem(spec, gates)
 
 
-def _strategy_problem(spec: RayServiceSpec, config: Config) -> str | None:
+def _cluster_problem(service: RayService, gates: Gates) -> str | None:
+    """Hold a cluster as we would create it against the rules for RayClusters."""
+    meta = service.metadata
+    cluster = RayCluster(
+        metadata=ObjectMeta(
+            name=meta.name, namespace=meta.namespace, labels=owner.marks(meta.name), annotations=meta.annotations
+        ),
+        spec_json=msgspec.Raw(msgspec.json.encode(service.raw_cluster_config)),
+    )
+    return cluster_rules.spec(cluster, gates) or life_cycle.upgrade_type_on_a_child(cluster)
+
+
+def _strategy_problem(spec: RayServiceSpec, gates: Gates) -> str | None:
     strategy = spec.upgrade_strategy.type if spec.upgrade_strategy is not None else None
     if strategy is not None and strategy not in STRATEGIES:
         return (
@@ -99,7 +105,7 @@ def _strategy_problem(spec: RayServiceSpec, config: Config) -> str | None:
     delay = spec.ray_cluster_deletion_delay_seconds
     if delay is not None and delay < 0:
         return f"Spec.RayClusterDeletionDelaySeconds should be a non-negative integer, got {delay}"
-    if strategy != INCREMENTAL or not config.incremental_upgrade_gate or spec.upgrade_strategy is None:
+    if strategy != INCREMENTAL or Gate.INCREMENTAL_UPGRADE not in gates or spec.upgrade_strategy is None:
         return None
     if not spec.ray_cluster_config.enable_in_tree_autoscaling:
         return "Ray Autoscaler is required for NewClusterWithIncrementalUpgrade"

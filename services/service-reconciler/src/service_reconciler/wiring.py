@@ -32,7 +32,6 @@ from service_reconciler.config import Config
 from service_reconciler.metrics import RayServiceCollector
 from service_reconciler.observe import Observer
 from service_reconciler.reconcile import Reconciler
-from service_reconciler.validation import ClusterRules, no_cluster_rules
 
 CONTROLLER: Final = "rayservice"
 EVENT_SOURCE: Final = "rayservice-controller"
@@ -61,21 +60,13 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
         await self.controller.run(self.reconciler, workers=max(workers, LEAST_WORKERS))
 
 
-def assemble(
-    kube: Kube,
-    dashboard: Dashboard,
-    config: Config,
-    *,
-    clock: Clock,
-    instance: str,
-    rules: ClusterRules = no_cluster_rules,
-) -> App:
+def assemble(kube: Kube, dashboard: Dashboard, config: Config, *, clock: Clock, instance: str) -> App:
     """Put the reconciler together."""
     cache = Cache()
     serve = ServeApi(dashboard, kube, clock)
     revisions = Revisions(kube, cache)
     events = EventRecorder(kube, controller=EVENT_SOURCE, instance=f"{EVENT_SOURCE}-{instance}", clock=clock)
-    observer = Observer(cache, kube, serve, revisions, rules=rules, config=config)
+    observer = Observer(cache, kube, serve, revisions, config=config)
     applier = Applier(kube, cache, serve, revisions, events=events, reads=observer)
     controller = Controller(CONTROLLER, kinds=KINDS, keys_of=keys_of(cache), cache=cache, clock=clock)
     return App(controller=controller, reconciler=Reconciler(observer, applier), cache=cache)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from common.feature_gates import Gate
 from common.runtime.settings import Settings
 from raybus_cli.up import programs
 from raybus_cli.up.options import MODULES, Options
@@ -21,7 +22,7 @@ def test_a_service_is_told_its_own_user_port_and_the_way_through_the_api_server(
     assert {name: program.environment[name] for name in files} == files
     told = Settings.from_environment("watcher", {k: v for k, v in program.environment.items() if k not in files})
     assert (told.http_port, told.workers, told.use_kubernetes_proxy) == (1234, 9, True)
-    assert told.feature_gates == {"AllAlpha": True}
+    assert told.feature_gates == frozenset(Gate)
     assert told.watch_namespaces == ("a", "b")
     assert program.log == Path("/logs/watcher.log")
 

@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster_reconciler.config import BETA, Config, Gate
+from cluster_reconciler.config import Config
 from cluster_reconciler.resources import pod_labels
 from cluster_reconciler.resources.replica import ReplicaIndex
 from common import labels
 from common.api.opaque import Json
+from common.feature_gates import BETA, Gate
 from support.builders.ray_cluster import a_group, a_head, a_ray_cluster, a_template
 from support.builders.ray_pod import head_of, worker_of
 

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from common import errors
+from common import errors, feature_gates
+from common.feature_gates import BETA, Gates
 
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 TRUE: Final = frozenset({"1", "true", "yes", "on"})
@@ -36,7 +37,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     watch_namespaces: tuple[str, ...] = ()
     """Which namespaces are looked after; empty means all."""
     log_level: str = "INFO"
-    feature_gates: dict[str, bool] = {}
+    feature_gates: Gates = BETA
     workers: int = 4
     """How many reconciles run at once."""
     cluster_domain: str = "cluster.local"
@@ -110,11 +111,8 @@ class _Reader:
             raise errors.InvalidSpec(f"{variable}={value!r}: expected true or false")
         return value in TRUE
 
-    def gates(self, variable: str) -> dict[str, bool]:
-        gates: dict[str, bool] = {}
-        for pair in self.names(variable):
-            gate, equals, value = pair.partition("=")
-            if not gate or not equals or value.lower() not in {"true", "false"}:
-                raise errors.InvalidSpec(f"{variable}: {pair!r} is no gate; expected Name=true,Other=false")
-            gates[gate] = value.lower() == "true"
-        return gates
+    def gates(self, variable: str) -> Gates:
+        try:
+            return feature_gates.resolve(feature_gates.parse(self.text(variable, "")))
+        except errors.InvalidSpec as problem:
+            raise errors.InvalidSpec(f"{variable}: {problem}") from problem

@@ -5,11 +5,12 @@ Behaviour: spec raycluster §11.14; acceptance cases 99-100.
 
 from typing import Final
 
-from cluster_reconciler import pod_json, traits
-from cluster_reconciler.pod_json import literal
 from cluster_reconciler.resources import auth_secret
+from common import pod_json
+from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.pod_json import literal
 
 VOLUME: Final = "ray-token"
 MOUNT_PATH: Final = "/var/run/secrets/ray.io/serviceaccount"

@@ -6,12 +6,13 @@ Behaviour: spec raycluster §11.12; acceptance case 98.
 import copy
 from typing import Final
 
-from cluster_reconciler import pod_json, traits
-from cluster_reconciler.pod_json import from_field, literal
 from cluster_reconciler.resources import auth, env, ray_start
 from cluster_reconciler.resources.node import Node
+from common import pod_json
+from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import AutoscalerOptions
+from common.pod_json import from_field, literal
 
 NAME: Final = "autoscaler"
 COMMAND: Final = (

@@ -5,9 +5,8 @@ Behaviour: spec raycluster §8.1, §12.7; acceptance cases 20-21.
 
 from typing import Final
 
-from cluster_reconciler import pod_json
 from cluster_reconciler.resources import owner
-from common import labels, names
+from common import labels, names, pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 

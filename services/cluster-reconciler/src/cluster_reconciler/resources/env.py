@@ -6,11 +6,11 @@ Behaviour: spec raycluster §11.8 (last paragraph), §11.9 rows 6-15; acceptance
 
 from typing import Final
 
-from cluster_reconciler import pod_json, traits
-from cluster_reconciler.pod_json import from_field, literal
 from cluster_reconciler.resources.node import Node
-from common import labels
+from common import labels, pod_json
+from common import ray_cluster_traits as traits
 from common.api.opaque import Body
+from common.pod_json import from_field, literal
 
 CLUSTER_NAME: Final = from_field("RAY_CLUSTER_NAME", f"metadata.labels['{labels.CLUSTER}']")
 CLUSTER_NAMESPACE: Final = from_field("RAY_CLUSTER_NAMESPACE", "metadata.namespace")

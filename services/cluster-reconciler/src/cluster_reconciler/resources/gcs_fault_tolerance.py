@@ -5,12 +5,12 @@ Behaviour: spec raycluster §11.13; acceptance cases 35, 42, 105.
 
 from typing import Final
 
-from cluster_reconciler import pod_json, traits
-from cluster_reconciler.pod_json import literal
 from cluster_reconciler.resources import gcs_storage_pvc
-from common import labels
+from common import labels, pod_json
+from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import GcsFaultToleranceOptions, RayCluster, RedisCredential
+from common.pod_json import literal
 
 STORAGE_VOLUME: Final = "gcs-storage"
 STORAGE_PATH: Final = "/data/gcs"

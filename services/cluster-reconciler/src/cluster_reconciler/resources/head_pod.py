@@ -3,7 +3,6 @@
 Behaviour: spec raycluster §11.1, §11.2; acceptance cases 42, 49, 85-105.
 """
 
-from cluster_reconciler import traits
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import (
     auth,
@@ -18,6 +17,7 @@ from cluster_reconciler.resources import (
 )
 from cluster_reconciler.resources.node import Node
 from common import labels, names
+from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 

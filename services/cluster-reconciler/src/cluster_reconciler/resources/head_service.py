@@ -6,10 +6,9 @@ Behaviour: spec raycluster §12.1; acceptance cases 102, 106-108.
 import copy
 from typing import Final
 
-from cluster_reconciler import pod_json
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import owner
-from common import labels, names, ports
+from common import labels, names, pod_json, ports
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 

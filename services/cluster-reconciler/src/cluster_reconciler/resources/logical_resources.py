@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Final, cast
 
-from cluster_reconciler import pod_json
-from common import quantity
+from common import pod_json, quantity
 from common.api.opaque import Body
 from common.quantity import Quantity, QuantityError
 

@@ -7,9 +7,9 @@ from functools import cached_property
 
 import msgspec
 
-from cluster_reconciler import traits
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import head_service
+from common import ray_cluster_traits as traits
 from common.api.ray_cluster import HeadGroupSpec, RayCluster, WorkerGroupSpec
 
 

@@ -5,12 +5,12 @@ Behaviour: spec raycluster §2.1 (with its precedence), §11.3; acceptance cases
 
 from typing import Final
 
-from cluster_reconciler import pod_json, traits
-from cluster_reconciler.config import Gate
 from cluster_reconciler.resources.node import Node
 from cluster_reconciler.resources.replica import ReplicaIndex
-from common import labels, names
+from common import labels, names, pod_json
+from common import ray_cluster_traits as traits
 from common.api.ray_cluster import HeadGroupSpec, WorkerGroupSpec
+from common.feature_gates import Gate
 
 FIXED: Final = frozenset({labels.NODE_TYPE, labels.GROUP, labels.CLUSTER})
 """What a user may not change: by these we find our pods."""

@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from cluster_reconciler import pod_json, ray_version, traits
 from cluster_reconciler.resources.node import Node
-from common import ports
+from common import pod_json, ports, ray_version
+from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 
 _UNIFIED_SINCE: Final = (2, 53)

@@ -6,10 +6,9 @@ Behaviour: spec raycluster §11.1.
 import copy
 from collections.abc import Mapping
 
-from cluster_reconciler import pod_json
 from cluster_reconciler.resources import env, owner, probes, ray_start
 from cluster_reconciler.resources.node import Node
-from common import labels, ports
+from common import labels, pod_json, ports
 from common.api.opaque import Body
 
 

@@ -6,13 +6,13 @@ Behaviour: spec raycluster §11.4-11.7; acceptance cases 85-93, 101.
 from collections.abc import Mapping
 from typing import Final
 
-from cluster_reconciler import pod_json, traits
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import gcs_fault_tolerance, logical_resources
-from cluster_reconciler.traits import RayGroup
-from common import labels, ports
+from common import labels, pod_json, ports
+from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.ray_cluster_traits import RayGroup
 
 _TAKES_A_BOOLEAN: Final = frozenset({"log-color", "include-dashboard", "include-log-monitor"})
 """Options that Ray wants with `=true` or `=false`; every other boolean is a bare flag, or absent."""

@@ -5,13 +5,12 @@ Behaviour: spec raycluster §7.3; acceptance case 37.
 
 from typing import Final
 
-from cluster_reconciler import pod_json
 from cluster_reconciler.config import Config
-from cluster_reconciler.pod_json import literal
 from cluster_reconciler.resources import head_pod, owner, ray_start
-from common import labels, names
+from common import labels, names, pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.pod_json import literal
 
 DEADLINE_SECONDS: Final = 300
 RESOURCES: Final = {"cpu": "200m", "memory": "256Mi"}

@@ -6,7 +6,7 @@ Behaviour: spec raycluster §11.11; acceptance cases 97-98.
 from collections.abc import Mapping
 from typing import Final
 
-from cluster_reconciler import pod_json
+from common import pod_json
 from common.api.opaque import Body
 
 SHARED_MEMORY: Final = "shared-mem"

@@ -6,9 +6,9 @@ Behaviour: spec raycluster §11.8; acceptance case 94.
 import copy
 from typing import Final
 
-from cluster_reconciler import pod_json
 from cluster_reconciler.resources import ray_start
 from cluster_reconciler.resources.node import Node
+from common import pod_json
 from common.api.opaque import Body
 
 NAME: Final = "wait-gcs-ready"

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from cluster_reconciler import traits
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import groups
+from common import ray_cluster_traits as traits
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from cluster_reconciler import pod_json, traits
 from cluster_reconciler.resources import logical_resources
-from common import quantity
+from common import pod_json, quantity
+from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.quantity import Quantity

@@ -2,11 +2,12 @@
 
 from typing import Final
 
-from cluster_reconciler import pod_json, traits
-from cluster_reconciler.config import Config, Gate
-from cluster_reconciler.validate.rules import Rule
+from common import pod_json
+from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.feature_gates import Gate, Gates
+from common.validation.rules import Rule
 
 VOLUME: Final = "ray-tls"
 PATH: Final = "/etc/ray/tls"
@@ -14,9 +15,9 @@ _MANAGED: Final = ("RAY_USE_TLS", "RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "
 _BY_OPERATOR: Final = "when tlsOptions is set - the operator manages TLS configuration"
 
 
-def gate_off(cluster: RayCluster, config: Config) -> str | None:
+def gate_off(cluster: RayCluster, gates: Gates) -> str | None:
     """S45."""
-    if cluster.spec.tls_options is None or config.has(Gate.MTLS):
+    if cluster.spec.tls_options is None or Gate.MTLS in gates:
         return None
     return "spec.tlsOptions requires the RayClusterMTLS feature gate to be enabled"
 
@@ -27,7 +28,7 @@ def is_enabled(cluster: RayCluster) -> bool:
     return options is not None and options.enabled is True
 
 
-def conflict_in_a_pod(cluster: RayCluster, _: Config) -> str | None:
+def conflict_in_a_pod(cluster: RayCluster, _: Gates) -> str | None:
     """S46, head and worker groups."""
     if not is_enabled(cluster):
         return None
@@ -40,7 +41,7 @@ def conflict_in_a_pod(cluster: RayCluster, _: Config) -> str | None:
     return None
 
 
-def conflict_in_the_autoscaler(cluster: RayCluster, _: Config) -> str | None:
+def conflict_in_the_autoscaler(cluster: RayCluster, _: Gates) -> str | None:
     """S46, autoscalerOptions."""
     options = cluster.spec.autoscaler_options
     if not is_enabled(cluster) or options is None:

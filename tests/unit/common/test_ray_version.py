@@ -2,8 +2,8 @@
 
 import pytest
 
-from cluster_reconciler import ray_version
-from cluster_reconciler.ray_version import Version, VersionError
+from common import ray_version
+from common.ray_version import Version, VersionError
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cluster_reconciler import validate
 from common import labels
+from common.validation import ray_cluster as cluster_rules
 from support.builders.ray_cluster import a_ray_cluster
 
 DNS_1035 = (
@@ -31,7 +31,7 @@ SUSPENDING_AND_SUSPENDED = (
     ],
 )
 def test_metadata(name: str, message: str | None) -> None:
-    assert validate.metadata(a_ray_cluster(name)) == message
+    assert cluster_rules.metadata(a_ray_cluster(name)) == message
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_metadata(name: str, message: str | None) -> None:
 )
 def test_upgrade_options(strategy: dict[str, str] | None, creator: str, message: str | None) -> None:
     cluster = a_ray_cluster(labels={labels.ORIGIN_KIND: creator}, upgrade_strategy=strategy)
-    assert validate.upgrade_options(cluster) == message
+    assert cluster_rules.upgrade_options(cluster) == message
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_upgrade_options(strategy: dict[str, str] | None, creator: str, message:
 )
 def test_status(suspending: str, suspended: str, message: str | None) -> None:
     conditions = [_condition("RayClusterSuspending", suspending), _condition("RayClusterSuspended", suspended)]
-    assert validate.status(a_ray_cluster(status={"conditions": conditions})) == message
+    assert cluster_rules.status(a_ray_cluster(status={"conditions": conditions})) == message
 
 
 def _condition(kind: str, status: str) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Rules on the upgrade strategy and on the status (spec raycluster §4.5, §4.6)."""
 
-from cluster_reconciler import traits
+from common import ray_cluster_traits as traits
 from common.api.ray_cluster import RayCluster
 
 

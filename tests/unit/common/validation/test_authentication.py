@@ -2,9 +2,9 @@
 
 import pytest
 
-from cluster_reconciler import validate
-from cluster_reconciler.config import Config
 from common.api.opaque import Json
+from common.feature_gates import BETA
+from common.validation import ray_cluster as cluster_rules
 from support.builders.ray_cluster import a_ray_cluster
 
 TOKEN: Json = {"mode": "token"}
@@ -57,4 +57,4 @@ KUBERNETES: Json = {"mode": "token", "enableK8sTokenAuth": True}
     ],
 )
 def test_spec(options: Json, version: str, message: str | None) -> None:
-    assert validate.spec(a_ray_cluster(auth_options=options, ray_version=version), Config()) == message
+    assert cluster_rules.spec(a_ray_cluster(auth_options=options, ray_version=version), BETA) == message

@@ -6,8 +6,7 @@ Behaviour: spec raycluster §4.2 (S14, S17), §7, §11.
 
 from typing import Final
 
-from cluster_reconciler import pod_json
-from common import labels, ports
+from common import labels, pod_json, ports
 from common.api.ray_cluster import HeadGroupSpec, RayCluster, WorkerGroupSpec
 
 AUTOSCALER_V2_ENV: Final = "RAY_enable_autoscaler_v2"

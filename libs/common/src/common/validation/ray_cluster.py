@@ -7,8 +7,9 @@ Behaviour: spec raycluster §4; acceptance cases 5-18.
 
 from typing import Final
 
-from cluster_reconciler.config import Config
-from cluster_reconciler.validate import (
+from common.api.ray_cluster import RayCluster
+from common.feature_gates import Gates
+from common.validation import (
     authentication,
     autoscaling,
     fault_tolerance,
@@ -20,8 +21,7 @@ from cluster_reconciler.validate import (
     not_built_yet,
     tls,
 )
-from cluster_reconciler.validate.rules import Rule, first
-from common.api.ray_cluster import RayCluster
+from common.validation.rules import Rule, first
 
 _SPEC: Final[tuple[Rule, ...]] = (
     *groups.RULES,
@@ -39,9 +39,9 @@ def metadata(cluster: RayCluster) -> str | None:
     return identity.name_too_long(cluster) or identity.name_not_a_dns_label(cluster)
 
 
-def spec(cluster: RayCluster, config: Config) -> str | None:
+def spec(cluster: RayCluster, gates: Gates) -> str | None:
     """Return what is wrong with the spec (§4.2)."""
-    return first(_SPEC, cluster, config)
+    return first(_SPEC, cluster, gates)
 
 
 def upgrade_options(cluster: RayCluster) -> str | None:
@@ -59,6 +59,6 @@ def autoscaler_v1_warning(cluster: RayCluster) -> str | None:
     return autoscaling.v1_with_restarting_workers(cluster)
 
 
-def unsupported(cluster: RayCluster, config: Config) -> str | None:
+def unsupported(cluster: RayCluster, gates: Gates) -> str | None:
     """Return which valid wish of the spec we cannot fulfil."""
-    return first(not_built_yet.RULES, cluster, config)
+    return first(not_built_yet.RULES, cluster, gates)

@@ -2,26 +2,26 @@
 
 from typing import Final
 
-from cluster_reconciler import traits
-from cluster_reconciler.config import Config, Gate
-from cluster_reconciler.validate import kubernetes_syntax
-from cluster_reconciler.validate.rules import Rule
+from common import ray_cluster_traits as traits
 from common.api.ray_cluster import (
     NetworkPolicyConfig,
     NetworkPolicyRules,
     RayCluster,
     WorkerGroupNetworkPolicyRules,
 )
+from common.feature_gates import Gate, Gates
+from common.validation import kubernetes_syntax
+from common.validation.rules import Rule
 
 
-def gate_off(cluster: RayCluster, config: Config) -> str | None:
+def gate_off(cluster: RayCluster, gates: Gates) -> str | None:
     """S43."""
-    if cluster.spec.network_policy is None or config.has(Gate.NETWORK_POLICY):
+    if cluster.spec.network_policy is None or Gate.NETWORK_POLICY in gates:
         return None
     return "spec.networkPolicy requires the RayClusterNetworkPolicy feature gate to be enabled"
 
 
-def rules_for_what_is_open(cluster: RayCluster, _: Config) -> str | None:
+def rules_for_what_is_open(cluster: RayCluster, _: Gates) -> str | None:
     """S44, head and workers: a rule that lets in what is not kept out says something else than it does."""
     policy = cluster.spec.network_policy
     if policy is None:
@@ -29,7 +29,7 @@ def rules_for_what_is_open(cluster: RayCluster, _: Config) -> str | None:
     return _useless(policy, "head", policy.head) or _useless(policy, "worker", policy.worker)
 
 
-def group_names(cluster: RayCluster, _: Config) -> str | None:
+def group_names(cluster: RayCluster, _: Gates) -> str | None:
     """S44, names: a group's name becomes part of an object's name."""
     if cluster.spec.network_policy is None:
         return None
@@ -42,7 +42,7 @@ def group_names(cluster: RayCluster, _: Config) -> str | None:
     return None
 
 
-def group_rules(cluster: RayCluster, _: Config) -> str | None:
+def group_rules(cluster: RayCluster, _: Gates) -> str | None:
     """S44, entries per group."""
     policy = cluster.spec.network_policy
     if policy is None:

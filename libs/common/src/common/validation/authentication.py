@@ -2,17 +2,18 @@
 
 from typing import Final
 
-from cluster_reconciler import ray_version, traits
-from cluster_reconciler.config import Config
-from cluster_reconciler.ray_version import VersionError
-from cluster_reconciler.validate.rules import Rule
+from common import ray_cluster_traits as traits
+from common import ray_version
 from common.api.ray_cluster import RayCluster
+from common.feature_gates import Gates
+from common.ray_version import VersionError
+from common.validation.rules import Rule
 
 _TOKEN_SINCE: Final = (2, 52)
 _KUBERNETES_SINCE: Final = (2, 55)
 
 
-def token_with_old_ray(cluster: RayCluster, _: Config) -> str | None:
+def token_with_old_ray(cluster: RayCluster, _: Gates) -> str | None:
     """S37-S39."""
     if not traits.has_token_auth(cluster):
         return None
@@ -26,7 +27,7 @@ def token_with_old_ray(cluster: RayCluster, _: Config) -> str | None:
     return None if is_new else f"{start} minimum Ray version is 2.52.0, got {version}"
 
 
-def kubernetes_token_with_old_ray(cluster: RayCluster, _: Config) -> str | None:
+def kubernetes_token_with_old_ray(cluster: RayCluster, _: Gates) -> str | None:
     """S40."""
     version = cluster.spec.ray_version
     if not _both(cluster) or ray_version.is_at_least(version, _KUBERNETES_SINCE):
@@ -34,7 +35,7 @@ def kubernetes_token_with_old_ray(cluster: RayCluster, _: Config) -> str | None:
     return f"authOptions.enableK8sTokenAuth is enabled but minimum Ray version is 2.55.0, got {version}"
 
 
-def kubernetes_token_and_secret(cluster: RayCluster, _: Config) -> str | None:
+def kubernetes_token_and_secret(cluster: RayCluster, _: Gates) -> str | None:
     """S41."""
     options = cluster.spec.auth_options
     if not _both(cluster) or options is None or not options.secret_name:
@@ -42,7 +43,7 @@ def kubernetes_token_and_secret(cluster: RayCluster, _: Config) -> str | None:
     return "authOptions.enableK8sTokenAuth is enabled and authOptions.secretName is also set"
 
 
-def kubernetes_token_without_mode(cluster: RayCluster, _: Config) -> str | None:
+def kubernetes_token_without_mode(cluster: RayCluster, _: Gates) -> str | None:
     """S42."""
     if traits.has_token_auth(cluster) or not traits.has_kubernetes_auth(cluster):
         return None

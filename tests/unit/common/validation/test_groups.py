@@ -2,10 +2,10 @@
 
 import pytest
 
-from cluster_reconciler import validate
-from cluster_reconciler.config import Config
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
+from common.feature_gates import BETA
+from common.validation import ray_cluster as cluster_rules
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 
 NO_CONTAINER: Json = {"spec": {"containers": []}}
@@ -75,7 +75,7 @@ MALFORMED_VALUE = (
     ],
 )
 def test_head(cluster: RayCluster, message: str | None) -> None:
-    assert validate.spec(cluster, Config()) == message
+    assert cluster_rules.spec(cluster, BETA) == message
 
 
 @pytest.mark.parametrize(
@@ -170,20 +170,20 @@ def test_head(cluster: RayCluster, message: str | None) -> None:
     ],
 )
 def test_worker_group(group: Json, spec: Json, message: str | None) -> None:
-    assert validate.spec(a_ray_cluster(groups=[group], **spec), Config()) == message
+    assert cluster_rules.spec(a_ray_cluster(groups=[group], **spec), BETA) == message
 
 
 def test_groups_are_checked_one_after_another() -> None:
     groups = [a_group("a", idle_timeout_seconds=-1), a_group("b", min_replicas=-1)]
-    assert validate.spec(a_ray_cluster(groups=groups), Config()) == (
+    assert cluster_rules.spec(a_ray_cluster(groups=groups), BETA) == (
         "worker group a: idleTimeoutSeconds must be non-negative, got -1"
     )
 
 
 def test_the_head_comes_before_the_groups() -> None:
     cluster = a_ray_cluster(head=a_head(ray_start_params={"labels": "a=b"}), groups=[a_group(min_replicas=-1)])
-    assert validate.spec(cluster, Config()) == LABELS.format("Head")
+    assert cluster_rules.spec(cluster, BETA) == LABELS.format("Head")
 
 
 def test_case_14_two_groups_of_one_name_pass() -> None:
-    assert validate.spec(a_ray_cluster(groups=[a_group("g"), a_group("g")]), Config()) is None
+    assert cluster_rules.spec(a_ray_cluster(groups=[a_group("g"), a_group("g")]), BETA) is None

@@ -2,12 +2,12 @@
 
 import pytest
 
-from cluster_reconciler import validate
-from cluster_reconciler.config import BETA, Config, Gate
 from common.api.opaque import Json
+from common.feature_gates import BETA, Gate
+from common.validation import ray_cluster as cluster_rules
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 
-ON = Config(gates=BETA | {Gate.MTLS})
+ON = BETA | {Gate.MTLS}
 MANAGED = "when tlsOptions is set - the operator manages TLS configuration"
 NAMED = [{"name": "ray-tls", "mountPath": "/x"}]
 PLACED = [{"name": "x", "mountPath": "/etc/ray/tls"}]
@@ -23,7 +23,7 @@ def with_mounts(mounts: list[dict[str, str]]) -> Json:
 
 @pytest.mark.parametrize("options", [{}, {"enabled": False}, {"enabled": True}])
 def test_the_gate_must_be_on_even_to_switch_off(options: Json) -> None:
-    assert validate.spec(a_ray_cluster(tls_options=options), Config()) == (
+    assert cluster_rules.spec(a_ray_cluster(tls_options=options), BETA) == (
         "spec.tlsOptions requires the RayClusterMTLS feature gate to be enabled"
     )
 
@@ -84,12 +84,12 @@ def test_the_gate_must_be_on_even_to_switch_off(options: Json) -> None:
     ],
 )
 def test_conflicts(spec: Json, message: str | None) -> None:
-    assert validate.spec(a_ray_cluster(tls_options={"enabled": True}, **spec), ON) == message
+    assert cluster_rules.spec(a_ray_cluster(tls_options={"enabled": True}, **spec), ON) == message
 
 
 def test_conflicts_do_not_matter_without_tls() -> None:
     cluster = a_ray_cluster(head=a_head(template=with_env("RAY_USE_TLS")), tls_options={"enabled": False})
-    assert validate.spec(cluster, ON) is None
+    assert cluster_rules.spec(cluster, ON) is None
 
 
 @pytest.mark.parametrize(
@@ -116,4 +116,4 @@ def test_conflicts_do_not_matter_without_tls() -> None:
     ],
 )
 def test_unsupported(spec: Json, message: str | None) -> None:
-    assert validate.unsupported(a_ray_cluster(**spec), ON) == message
+    assert cluster_rules.unsupported(a_ray_cluster(**spec), ON) == message

@@ -2,11 +2,12 @@
 
 from typing import Final
 
-from cluster_reconciler import pod_json, traits
-from cluster_reconciler.config import Config, Gate
-from cluster_reconciler.validate.rules import Rule
+from common import pod_json
+from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import CollectorOptions, RayCluster
+from common.feature_gates import Gate, Gates
+from common.validation.rules import Rule
 
 CONTAINER: Final = "ray-history-collector"
 _FIELD: Final = "historyServerOptions.collectorOptions"
@@ -28,14 +29,14 @@ _REQUIRED: Final = {
 """Backend to the variables that it cannot do without."""
 
 
-def gate_off(cluster: RayCluster, config: Config) -> str | None:
+def gate_off(cluster: RayCluster, gates: Gates) -> str | None:
     """S32."""
-    if cluster.spec.history_server_options is None or config.has(Gate.HISTORY_SERVER):
+    if cluster.spec.history_server_options is None or Gate.HISTORY_SERVER in gates:
         return None
     return "RayClusterHistoryServer feature gate is not enabled"
 
 
-def no_collector(cluster: RayCluster, _: Config) -> str | None:
+def no_collector(cluster: RayCluster, _: Gates) -> str | None:
     """S33."""
     options = cluster.spec.history_server_options
     if options is None or options.collector_options is not None:
@@ -43,7 +44,7 @@ def no_collector(cluster: RayCluster, _: Config) -> str | None:
     return f"{_FIELD} must be set"
 
 
-def collector(cluster: RayCluster, _: Config) -> str | None:
+def collector(cluster: RayCluster, _: Gates) -> str | None:
     """S34, §4.2.2."""
     options = _collector(cluster)
     if options is None:
@@ -54,14 +55,14 @@ def collector(cluster: RayCluster, _: Config) -> str | None:
     return _managed_env(env) or _backend(env)
 
 
-def head_container_of_that_name(cluster: RayCluster, _: Config) -> str | None:
+def head_container_of_that_name(cluster: RayCluster, _: Gates) -> str | None:
     """S35."""
     if _collector(cluster) is None or not _has_collector(cluster.spec.head_group_spec.template):
         return None
     return f"head pod template must not define a container with name '{CONTAINER}' {_WHEN}"
 
 
-def worker_container_of_that_name(cluster: RayCluster, _: Config) -> str | None:
+def worker_container_of_that_name(cluster: RayCluster, _: Gates) -> str | None:
     """S36."""
     if _collector(cluster) is None:
         return None

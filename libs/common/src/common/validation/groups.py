@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from cluster_reconciler import pod_json, ray_version, traits
-from cluster_reconciler.config import Config
-from cluster_reconciler.ray_version import VersionError
-from cluster_reconciler.traits import RayGroup
-from cluster_reconciler.validate import kubernetes_syntax
-from cluster_reconciler.validate.rules import Rule
+from common import pod_json, ray_version
+from common import ray_cluster_traits as traits
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
+from common.feature_gates import Gates
+from common.ray_cluster_traits import RayGroup
+from common.ray_version import VersionError
+from common.validation import kubernetes_syntax
+from common.validation.rules import Rule
 
 GroupRule: TypeAlias = Callable[[RayCluster, WorkerGroupSpec], str | None]
 
@@ -20,19 +21,19 @@ _PRIORITY_SINCE: Final = (2, 56)
 _RESOURCE_PARAMS: Final = ("num-cpus", "num-gpus", "memory", "resources")
 
 
-def head_without_container(cluster: RayCluster, _: Config) -> str | None:
+def head_without_container(cluster: RayCluster, _: Gates) -> str | None:
     """S1."""
     if pod_json.containers(cluster.spec.head_group_spec.template):
         return None
     return "headGroupSpec should have at least one container"
 
 
-def head_shape(cluster: RayCluster, _: Config) -> str | None:
+def head_shape(cluster: RayCluster, _: Gates) -> str | None:
     """S2-S4."""
     return _shape(HEAD, cluster.spec.head_group_spec)
 
 
-def worker_groups(cluster: RayCluster, _: Config) -> str | None:
+def worker_groups(cluster: RayCluster, _: Gates) -> str | None:
     """S5-S15, group by group."""
     broken = (rule(cluster, group) for group in traits.worker_groups(cluster) for rule in _WORKER_RULES)
     return next((message for message in broken if message is not None), None)

@@ -3,17 +3,17 @@
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from cluster_reconciler import pod_json, traits
-from cluster_reconciler.config import Config, Gate
-from cluster_reconciler.validate.rules import Rule
-from common import labels
+from common import labels, pod_json
+from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import GcsFaultToleranceOptions, RayCluster
+from common.feature_gates import Gate, Gates
+from common.validation.rules import Rule
 
 OptionsRule: TypeAlias = Callable[[RayCluster, GcsFaultToleranceOptions], str | None]
 
 
-def annotation_and_options(cluster: RayCluster, _: Config) -> str | None:
+def annotation_and_options(cluster: RayCluster, _: Gates) -> str | None:
     """S16."""
     if not cluster.metadata.annotations.get(labels.FT_ENABLED) or _options(cluster) is None:
         return None
@@ -23,7 +23,7 @@ def annotation_and_options(cluster: RayCluster, _: Config) -> str | None:
     )
 
 
-def redis_address_without_fault_tolerance(cluster: RayCluster, _: Config) -> str | None:
+def redis_address_without_fault_tolerance(cluster: RayCluster, _: Gates) -> str | None:
     """S17."""
     if traits.is_fault_tolerant(cluster) or not _head_has_env(cluster, "RAY_REDIS_ADDRESS"):
         return None
@@ -33,7 +33,7 @@ def redis_address_without_fault_tolerance(cluster: RayCluster, _: Config) -> str
     )
 
 
-def password_as_param(cluster: RayCluster, _: Config) -> str | None:
+def password_as_param(cluster: RayCluster, _: Gates) -> str | None:
     """S18."""
     params = traits.start_params(cluster.spec.head_group_spec)
     if _options(cluster) is None or not params.get("redis-password"):
@@ -41,35 +41,35 @@ def password_as_param(cluster: RayCluster, _: Config) -> str | None:
     return _set_elsewhere("`redis-password` in rayStartParams", "RedisPassword")
 
 
-def password_as_env(cluster: RayCluster, _: Config) -> str | None:
+def password_as_env(cluster: RayCluster, _: Gates) -> str | None:
     """S19."""
     if _options(cluster) is None or not _head_has_env(cluster, "REDIS_PASSWORD"):
         return None
     return _set_elsewhere("`REDIS_PASSWORD` env var in head Pod", "RedisPassword")
 
 
-def address_as_env(cluster: RayCluster, _: Config) -> str | None:
+def address_as_env(cluster: RayCluster, _: Gates) -> str | None:
     """S20."""
     if _options(cluster) is None or not _head_has_env(cluster, "RAY_REDIS_ADDRESS"):
         return None
     return _set_elsewhere("`RAY_REDIS_ADDRESS` env var in head Pod", "RedisAddress")
 
 
-def namespace_as_annotation(cluster: RayCluster, _: Config) -> str | None:
+def namespace_as_annotation(cluster: RayCluster, _: Gates) -> str | None:
     """S21."""
     if _options(cluster) is None or not cluster.metadata.annotations.get(labels.EXTERNAL_STORAGE_NAMESPACE):
         return None
     return _set_elsewhere("`ray.io/external-storage-namespace` annotation", "ExternalStorageNamespace")
 
 
-def backend(cluster: RayCluster, config: Config) -> str | None:
+def backend(cluster: RayCluster, gates: Gates) -> str | None:
     """S22, §4.2.1."""
     options = _options(cluster)
     if options is None:
         return None
     if options.backend != "rocksdb":
         return storage_with_redis(options)
-    if not config.has(Gate.EMBEDDED_STORAGE):
+    if Gate.EMBEDDED_STORAGE not in gates:
         return (
             "the embedded RocksDB GCS fault tolerance backend (GcsFaultToleranceOptions.Backend: 'rocksdb') requires "
             "the GCSFaultToleranceEmbeddedStorage feature gate to be enabled"
@@ -77,7 +77,7 @@ def backend(cluster: RayCluster, config: Config) -> str | None:
     return next((broken for rule in _ROCKSDB_RULES if (broken := rule(cluster, options)) is not None), None)
 
 
-def username_outside_options(cluster: RayCluster, _: Config) -> str | None:
+def username_outside_options(cluster: RayCluster, _: Gates) -> str | None:
     """S23."""
     params = traits.start_params(cluster.spec.head_group_spec)
     if not params.get("redis-username") and not _head_has_env(cluster, "REDIS_USERNAME"):

@@ -2,25 +2,25 @@
 
 from typing import Final
 
-from cluster_reconciler.config import Config
-from cluster_reconciler.validate import tls
-from cluster_reconciler.validate.rules import Rule
 from common.api.ray_cluster import RayCluster
+from common.feature_gates import Gates
+from common.validation import tls
+from common.validation.rules import Rule
 
 
-def mutual_tls(cluster: RayCluster, _: Config) -> str | None:
+def mutual_tls(cluster: RayCluster, _: Gates) -> str | None:
     """Name the field that asks for certificates (spec raycluster §11.15, §20)."""
     return _not_yet("spec.tlsOptions.enabled", "remove spec.tlsOptions") if tls.is_enabled(cluster) else None
 
 
-def history_collector(cluster: RayCluster, _: Config) -> str | None:
+def history_collector(cluster: RayCluster, _: Gates) -> str | None:
     """Name the field that asks for a collector container (spec raycluster §11.16)."""
     if cluster.spec.history_server_options is None:
         return None
     return _not_yet("spec.historyServerOptions", "remove it")
 
 
-def network_policies(cluster: RayCluster, _: Config) -> str | None:
+def network_policies(cluster: RayCluster, _: Gates) -> str | None:
     """Name the field that asks for policies around the cluster's pods (spec raycluster §21)."""
     if cluster.spec.network_policy is None:
         return None

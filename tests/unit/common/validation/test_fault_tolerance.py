@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from cluster_reconciler import validate
-from cluster_reconciler.config import BETA, Config, Gate
 from common import labels
 from common.api.opaque import Json
+from common.feature_gates import BETA, Gate
+from common.validation import ray_cluster as cluster_rules
 from support.builders.ray_cluster import a_container, a_head, a_ray_cluster, a_template
 
-WITH_ROCKSDB = Config(gates=BETA | {Gate.EMBEDDED_STORAGE})
+WITH_ROCKSDB = BETA | {Gate.EMBEDDED_STORAGE}
 
 
 def a_head_with(*names: str, params: dict[str, str] | None = None, **container: Any) -> Json:
@@ -90,7 +90,7 @@ def a_head_with(*names: str, params: dict[str, str] | None = None, **container: 
     ],
 )
 def test_redis(cluster: Json, message: str | None) -> None:
-    assert validate.spec(a_ray_cluster(**cluster), Config()) == message
+    assert cluster_rules.spec(a_ray_cluster(**cluster), BETA) == message
 
 
 CLAIM = "GcsFaultToleranceOptions.Storage.ClaimName is mutually exclusive with size, storageClassName, and accessModes"
@@ -145,4 +145,4 @@ MOUNT = (
 )
 def test_rocksdb(options: Json, head: Json | None, message: str | None) -> None:
     cluster = a_ray_cluster(head=head, gcs_fault_tolerance_options={"backend": "rocksdb", **options})
-    assert validate.spec(cluster, WITH_ROCKSDB) == message
+    assert cluster_rules.spec(cluster, WITH_ROCKSDB) == message

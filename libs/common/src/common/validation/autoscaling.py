@@ -2,24 +2,25 @@
 
 from typing import Final
 
-from cluster_reconciler import pod_json, traits
-from cluster_reconciler.config import Config, Gate
-from cluster_reconciler.traits import AUTOSCALER_V2_ENV, RayGroup
-from cluster_reconciler.validate.rules import Rule
+from common import pod_json
+from common import ray_cluster_traits as traits
 from common.api.ray_cluster import RayCluster
+from common.feature_gates import Gate, Gates
+from common.ray_cluster_traits import AUTOSCALER_V2_ENV, RayGroup
+from common.validation.rules import Rule
 
 START_COMMAND_ENV: Final = "KUBERAY_GEN_AUTOSCALER_START_CMD"
 
 
-def suspended_group_without_gate(cluster: RayCluster, config: Config) -> str | None:
+def suspended_group_without_gate(cluster: RayCluster, gates: Gates) -> str | None:
     """S24."""
     group = _suspended_group(cluster)
-    if group is None or config.has(Gate.DELETION_POLICY):
+    if group is None or Gate.DELETION_POLICY in gates:
         return None
     return f"worker group {group} can be suspended only when the RayJobDeletionPolicy feature gate is enabled"
 
 
-def v2_env_without_autoscaling(cluster: RayCluster, _: Config) -> str | None:
+def v2_env_without_autoscaling(cluster: RayCluster, _: Gates) -> str | None:
     """S25."""
     value = traits.head_env_value(cluster, AUTOSCALER_V2_ENV)
     if traits.is_autoscaling(cluster) or value not in {"1", "true"}:
@@ -30,7 +31,7 @@ def v2_env_without_autoscaling(cluster: RayCluster, _: Config) -> str | None:
     )
 
 
-def suspended_group_with_autoscaling(cluster: RayCluster, _: Config) -> str | None:
+def suspended_group_with_autoscaling(cluster: RayCluster, _: Gates) -> str | None:
     """S26."""
     group = _suspended_group(cluster)
     if group is None or not traits.is_autoscaling(cluster):
@@ -38,7 +39,7 @@ def suspended_group_with_autoscaling(cluster: RayCluster, _: Config) -> str | No
     return f"worker group {group} cannot be suspended with Autoscaler enabled"
 
 
-def version_and_env(cluster: RayCluster, _: Config) -> str | None:
+def version_and_env(cluster: RayCluster, _: Gates) -> str | None:
     """S27."""
     if not traits.is_autoscaling(cluster) or traits.autoscaler_version(cluster) is None:
         return None
@@ -50,14 +51,14 @@ def version_and_env(cluster: RayCluster, _: Config) -> str | None:
     )
 
 
-def v2_with_restarting_head(cluster: RayCluster, _: Config) -> str | None:
+def v2_with_restarting_head(cluster: RayCluster, _: Gates) -> str | None:
     """S28."""
     if not _uses(cluster, "v2") or not _restarts(cluster.spec.head_group_spec):
         return None
     return "restartPolicy for head Pod should be Never or unset when using autoscaler V2"
 
 
-def v2_with_restarting_workers(cluster: RayCluster, _: Config) -> str | None:
+def v2_with_restarting_workers(cluster: RayCluster, _: Gates) -> str | None:
     """S29."""
     groups = _restarting_groups(cluster)
     if not _uses(cluster, "v2") or not groups:
@@ -65,7 +66,7 @@ def v2_with_restarting_workers(cluster: RayCluster, _: Config) -> str | None:
     return f"restartPolicy for worker group {groups[0]} should be Never or unset when using autoscaler V2"
 
 
-def idle_timeout_negative(cluster: RayCluster, _: Config) -> str | None:
+def idle_timeout_negative(cluster: RayCluster, _: Gates) -> str | None:
     """S30."""
     options = cluster.spec.autoscaler_options
     if options is None or options.idle_timeout_seconds is None or options.idle_timeout_seconds >= 0:
@@ -73,7 +74,7 @@ def idle_timeout_negative(cluster: RayCluster, _: Config) -> str | None:
     return f"autoscalerOptions.idleTimeoutSeconds must be non-negative, got {options.idle_timeout_seconds}"
 
 
-def start_command_env_set(cluster: RayCluster, _: Config) -> str | None:
+def start_command_env_set(cluster: RayCluster, _: Gates) -> str | None:
     """S31."""
     options = cluster.spec.autoscaler_options
     if options is None or not pod_json.has_env({"env": options.env}, START_COMMAND_ENV):

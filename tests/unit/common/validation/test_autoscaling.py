@@ -2,9 +2,9 @@
 
 import pytest
 
-from cluster_reconciler import validate
-from cluster_reconciler.config import BETA, Config, Gate
 from common.api.opaque import Json
+from common.feature_gates import BETA, Gate
+from common.validation import ray_cluster as cluster_rules
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 
 V2_ENV = "RAY_enable_autoscaler_v2"
@@ -73,12 +73,12 @@ def not_without_autoscaling(value: str) -> str:
     ],
 )
 def test_spec(spec: Json, message: str | None) -> None:
-    assert validate.spec(a_ray_cluster(**spec), Config()) == message
+    assert cluster_rules.spec(a_ray_cluster(**spec), BETA) == message
 
 
 def test_case_11_a_suspended_group_needs_the_gate() -> None:
-    config = Config(gates=BETA - {Gate.DELETION_POLICY})
-    assert validate.spec(a_ray_cluster(groups=[a_group(suspend=True)]), config) == (
+    gates = BETA - {Gate.DELETION_POLICY}
+    assert cluster_rules.spec(a_ray_cluster(groups=[a_group(suspend=True)]), gates) == (
         "worker group g can be suspended only when the RayJobDeletionPolicy feature gate is enabled"
     )
 
@@ -102,4 +102,4 @@ def test_case_11_a_suspended_group_needs_the_gate() -> None:
     ],
 )
 def test_warning(spec: Json, message: str | None) -> None:
-    assert validate.autoscaler_v1_warning(a_ray_cluster(**spec)) == message
+    assert cluster_rules.autoscaler_v1_warning(a_ray_cluster(**spec)) == message

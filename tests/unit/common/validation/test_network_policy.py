@@ -2,12 +2,12 @@
 
 import pytest
 
-from cluster_reconciler import validate
-from cluster_reconciler.config import BETA, Config, Gate
 from common.api.opaque import Json
+from common.feature_gates import BETA, Gate
+from common.validation import ray_cluster as cluster_rules
 from support.builders.ray_cluster import a_group, a_ray_cluster
 
-ON = Config(gates=BETA | {Gate.NETWORK_POLICY})
+ON = BETA | {Gate.NETWORK_POLICY}
 INGRESS: Json = {"ingressRules": [{}]}
 EGRESS: Json = {"egressRules": [{}]}
 
@@ -17,7 +17,7 @@ def open_in(where: str, direction: str, mode: str) -> str:
 
 
 def test_the_gate_must_be_on() -> None:
-    assert validate.spec(a_ray_cluster(network_policy={}), Config()) == (
+    assert cluster_rules.spec(a_ray_cluster(network_policy={}), BETA) == (
         "spec.networkPolicy requires the RayClusterNetworkPolicy feature gate to be enabled"
     )
 
@@ -55,7 +55,7 @@ def test_the_gate_must_be_on() -> None:
     ],
 )
 def test_rules(policy: Json, message: str | None) -> None:
-    assert validate.spec(a_ray_cluster(network_policy=policy), ON) == message
+    assert cluster_rules.spec(a_ray_cluster(network_policy=policy), ON) == message
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_rules(policy: Json, message: str | None) -> None:
     ],
 )
 def test_group_names(group: str, problem: str) -> None:
-    assert validate.spec(a_ray_cluster(groups=[a_group(group)], network_policy={}), ON) == (
+    assert cluster_rules.spec(a_ray_cluster(groups=[a_group(group)], network_policy={}), ON) == (
         f'worker group name "{group}" must be a valid DNS1123 label when networkPolicy is enabled '
         f"(it is embedded in the NetworkPolicy name): [{problem}]"
     )

@@ -2,13 +2,13 @@
 
 import pytest
 
-from cluster_reconciler import validate
-from cluster_reconciler.config import BETA, Config, Gate
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
+from common.feature_gates import BETA, Gate, Gates
+from common.validation import ray_cluster as cluster_rules
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 
-ON = Config(gates=BETA | {Gate.HISTORY_SERVER})
+ON = BETA | {Gate.HISTORY_SERVER}
 COLLECTOR = a_template(a_container(), a_container("ray-history-collector"))
 X = {"STORAGE_BACKEND": "X"}
 WHEN = "when history server collector options are enabled"
@@ -25,11 +25,11 @@ def must_be_set(name: str, backend: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("cluster", "config", "message"),
+    ("cluster", "gates", "message"),
     [
         pytest.param(
             a_cluster(X),
-            Config(),
+            BETA,
             "RayClusterHistoryServer feature gate is not enabled",
             id="S32: the gate is off",
         ),
@@ -61,8 +61,8 @@ def must_be_set(name: str, backend: str) -> str:
         ),
     ],
 )
-def test_collector(cluster: RayCluster, config: Config, message: str | None) -> None:
-    assert validate.spec(cluster, config) == message
+def test_collector(cluster: RayCluster, gates: Gates, message: str | None) -> None:
+    assert cluster_rules.spec(cluster, gates) == message
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_collector(cluster: RayCluster, config: Config, message: str | None) -> 
     ],
 )
 def test_env_that_we_manage(name: str) -> None:
-    assert validate.spec(a_cluster({**X, name: "v"}), ON) == (
+    assert cluster_rules.spec(a_cluster({**X, name: "v"}), ON) == (
         f"historyServerOptions.collectorOptions.env must not contain {name}: "
         "it is managed by KubeRay and injected automatically into the collector container"
     )
@@ -134,7 +134,7 @@ AZURE = "environment variable must be set when STORAGE_BACKEND is AZUREBLOB"
     ],
 )
 def test_backend(env: dict[str, str], message: str | None) -> None:
-    assert validate.spec(a_cluster(env), ON) == message
+    assert cluster_rules.spec(a_cluster(env), ON) == message
 
 
 def test_a_value_from_elsewhere_counts() -> None:
@@ -143,4 +143,4 @@ def test_a_value_from_elsewhere_counts() -> None:
         {"name": "S3_REGION", "valueFrom": {"secretKeyRef": {"key": "k"}}},
     ]
     cluster = a_ray_cluster(history_server_options={"collectorOptions": {"image": "i", "env": env}})
-    assert validate.spec(cluster, ON) is None
+    assert cluster_rules.spec(cluster, ON) is None

@@ -58,8 +58,9 @@ e2e: setup ## the whole thing on a real one-node Kubernetes with real Ray (minut
 demo: setup ## a real upgrade under load on a real local cluster
 	$(RUN)/raybus demo
 
-bench: setup ## clusters per second and requests per cluster, on a real control plane
-	$(PY) -m bench
+bench: setup ## N RayClusters to ready against a bare script, on a real control plane (N=100)
+	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
+	cd tests && ../$(PY) -m bench.clusters -n $(or $(N),100)
 
 golden: setup ## rewrite golden files from what the code does now
 	$(RUN)/pytest -q tests/unit tests/scenario --update-golden

@@ -62,8 +62,8 @@ bench: setup ## N RayClusters to ready against a bare script, on a real control 
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
 	cd tests && ../$(PY) -m bench.clusters -n $(or $(N),100)
 
-golden: setup ## rewrite golden files from what the code does now
-	$(RUN)/pytest -q tests/unit tests/scenario --update-golden
+golden: setup ## rewrite golden files, and docs/acceptance-*.md, from what the code does now
+	$(RUN)/pytest -q tests/unit tests/scenario tests/architecture --update-golden
 
 clean: ## remove what setup and the tests made in this tree
 	rm -rf $(VENV) .ruff_cache .pytest_cache .hypothesis .pyright.out

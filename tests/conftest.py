@@ -6,8 +6,8 @@ import pytest
 
 from support.golden import Golden
 
-pytest_plugins = ["support.servers.control_plane"]
-"""Fixtures that several rings use."""
+pytest_plugins = ["support.acceptance", "support.servers.control_plane"]
+"""Which acceptance cases tests prove, and fixtures that several rings use."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

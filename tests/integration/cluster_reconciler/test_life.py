@@ -29,6 +29,7 @@ def has_workers(count: int) -> Callable[[RayCluster, list[Body]], bool]:
     return holds
 
 
+@pytest.mark.acceptance("raycluster", 19, 27, 43, 51, 54, 73, 74, 111)
 async def test_a_cluster_becomes_ready_scales_heals_suspends_and_goes(live: Live) -> None:
     await live.apply(a_ray_cluster())
     await live.until(lambda c, p: is_ready(c, p) and len(p) == 4, "four pods run")
@@ -70,6 +71,7 @@ async def test_a_ready_cluster_is_not_written_again(live: Live) -> None:
     assert (await live.cluster()).metadata.resource_version == ready.metadata.resource_version
 
 
+@pytest.mark.acceptance("raycluster", 63)
 async def test_a_quota_shows_in_status_and_events_and_heals_when_lifted(live: Live) -> None:
     await live.kube.create(QUOTA, live.namespace, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "2"}}})
     await live.apply(a_ray_cluster())
@@ -82,6 +84,7 @@ async def test_a_quota_shows_in_status_and_events_and_heals_when_lifted(live: Li
     assert "ReplicaFailure" not in conditions(healed)
 
 
+@pytest.mark.acceptance("raycluster", 20, 55, 67)
 async def test_an_autoscaled_multi_host_cluster_has_its_identity_and_its_groups(live: Live) -> None:
     await live.apply(
         a_ray_cluster(enable_in_tree_autoscaling=True, groups=[a_group(replicas=2, num_of_hosts=2), a_group("h")])
@@ -100,12 +103,14 @@ async def test_an_autoscaled_multi_host_cluster_has_its_identity_and_its_groups(
     await live.until(lambda c, p: len(p) == 7 and named not in names(p), "the named worker is gone")
 
 
+@pytest.mark.acceptance("raycluster", 7)
 async def test_an_invalid_cluster_is_told_once(live: Live) -> None:
     await live.apply(a_ray_cluster(groups=[a_group(min_replicas=5, max_replicas=1)]))
     await live.eventually(lambda: live.has_told("InvalidRayClusterSpec"), "the event is written")
     assert await live.pods() == []
 
 
+@pytest.mark.acceptance("raycluster", 29, 31, 32)
 async def test_redis_is_cleaned_before_a_fault_tolerant_cluster_goes(live: Live) -> None:
     await live.apply(a_ray_cluster(gcs_fault_tolerance_options={"redisAddress": "redis:6379"}))
     await live.until(lambda c, p: is_ready(c, p) and len(p) == 4, "ready")

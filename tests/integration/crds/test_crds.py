@@ -42,12 +42,14 @@ def test_the_schemas_are_structural(kubectl: Kubectl, crd: str) -> None:
     assert {each["type"]: each["status"] for each in conditions} == {"NamesAccepted": "True", "Established": "True"}
 
 
+@pytest.mark.acceptance("raycluster", 1)
 def test_an_unknown_manager_is_rejected(kubectl: Kubectl) -> None:
     done = kubectl.run("create", "-f", "-", obj=a_cluster("managed", managedBy="example.com/x"))
     assert done.returncode != 0
     assert MANAGED_BY in done.stderr
 
 
+@pytest.mark.acceptance("raycluster", 3)
 def test_the_manager_cannot_be_changed(kubectl: Kubectl) -> None:
     kubectl.ok("apply", "-f", "-", obj=a_cluster("fixed", managedBy="ray.io/kuberay-operator"))
     done = kubectl.run("apply", "-f", "-", obj=a_cluster("fixed", managedBy="kueue.x-k8s.io/multikueue"))
@@ -55,6 +57,7 @@ def test_the_manager_cannot_be_changed(kubectl: Kubectl) -> None:
     assert "the managedBy field is immutable" in done.stderr
 
 
+@pytest.mark.acceptance("raycluster", 4)
 def test_a_group_gets_its_defaults(kubectl: Kubectl) -> None:
     kubectl.ok("apply", "-f", "-", obj=a_cluster("plain", group={"groupName": "g", "template": a_template()}))
     group = kubectl.stored("raycluster", "plain")["spec"]["workerGroupSpecs"][0]
@@ -117,6 +120,7 @@ def test_a_negative_deletion_delay_is_rejected(kubectl: Kubectl) -> None:
         pytest.param(["rayservices"], ["NAME", "SERVICE STATUS", "NUM SERVE ENDPOINTS"], id="services"),
     ],
 )
+@pytest.mark.acceptance("rayservice", 91)
 def test_kubectl_get_shows_kuberays_columns(kubectl: Kubectl, arguments: list[str], columns: list[str]) -> None:
     kubectl.ok("apply", "-f", "-", obj=a_cluster("shown"))
     kubectl.ok("apply", "-f", "-", obj=a_service("shown"))

@@ -16,6 +16,7 @@ from support.builders.ray_cluster import a_group, a_head, a_ray_cluster
 from support.fakes.kube import FakeKube, Request
 
 
+@pytest.mark.acceptance("raycluster", 19)
 async def test_a_new_cluster_gets_its_service_then_its_head_then_its_workers() -> None:
     world = World()
     world.apply(a_ray_cluster())
@@ -25,6 +26,7 @@ async def test_a_new_cluster_gets_its_service_then_its_head_then_its_workers() -
     assert world.reasons() == ["CreatedService", "CreatedHeadPod", "CreatedWorkerPod"]
 
 
+@pytest.mark.acceptance("raycluster", 111)
 async def test_a_cluster_whose_pods_run_is_ready() -> None:
     world = await a_running_world()
     status = world.cluster().status
@@ -38,6 +40,7 @@ async def test_a_cluster_whose_pods_run_is_ready() -> None:
     }
 
 
+@pytest.mark.acceptance("raycluster", 25, 28)
 async def test_a_steady_cluster_is_looked_at_after_300_seconds_and_nothing_is_written() -> None:
     world = await a_running_world()
     await world.pass_time(299)
@@ -56,6 +59,7 @@ async def test_a_look_without_change_writes_nothing() -> None:
 
 
 @pytest.mark.parametrize(("replicas", "pods"), [(5, 5), (1, 1), (0, 0), (20, 10)])
+@pytest.mark.acceptance("raycluster", 51, 52, 54)
 async def test_workers_follow_replicas_within_their_limits(replicas: int, pods: int) -> None:
     world = await a_running_world()
     world.apply(a_ray_cluster(groups=[a_group(replicas=replicas)]))
@@ -64,6 +68,7 @@ async def test_workers_follow_replicas_within_their_limits(replicas: int, pods: 
     assert world.cluster().status.desired_worker_replicas == pods
 
 
+@pytest.mark.acceptance("raycluster", 51)
 async def test_new_workers_take_the_smallest_free_indexes() -> None:
     world = await a_running_world()
     second = next(p for p in world.pods("worker") if p["metadata"]["labels"][labels.REPLICA_INDEX] == "1")
@@ -72,6 +77,7 @@ async def test_new_workers_take_the_smallest_free_indexes() -> None:
     assert sorted(p["metadata"]["labels"][labels.REPLICA_INDEX] for p in world.pods("worker")) == ["0", "1", "2"]
 
 
+@pytest.mark.acceptance("raycluster", 43)
 async def test_a_failed_head_is_replaced_and_workers_stay() -> None:
     world = await a_running_world()
     old, workers = world.names("head"), world.names("worker")
@@ -83,6 +89,7 @@ async def test_a_failed_head_is_replaced_and_workers_stay() -> None:
     assert world.reasons() == ["DeletedHeadPod", "CreatedHeadPod"]
 
 
+@pytest.mark.acceptance("raycluster", 46)
 async def test_no_new_head_while_the_old_one_is_terminating() -> None:
     world = await a_running_world()
     world.kube.graceful_pods = True
@@ -96,6 +103,7 @@ async def test_no_new_head_while_the_old_one_is_terminating() -> None:
     assert world.names("head") != old
 
 
+@pytest.mark.acceptance("raycluster", 59, 60)
 async def test_failed_workers_are_deleted_once_and_replaced_when_they_are_gone() -> None:
     world = await a_running_world()
     world.kube.graceful_pods = True
@@ -111,6 +119,7 @@ async def test_failed_workers_are_deleted_once_and_replaced_when_they_are_gone()
     assert {first, second}.isdisjoint(world.names("worker"))
 
 
+@pytest.mark.acceptance("raycluster", 55)
 async def test_the_autoscaler_names_the_worker_that_goes() -> None:
     cluster = a_ray_cluster(enable_in_tree_autoscaling=True)
     world = await a_running_world(cluster)
@@ -127,6 +136,7 @@ async def test_the_autoscaler_names_the_worker_that_goes() -> None:
     assert world.cluster().raw_spec["workerGroupSpecs"][0]["scaleStrategy"] == {"workersToDelete": [named]}
 
 
+@pytest.mark.acceptance("raycluster", 54)
 async def test_with_the_autoscaler_surplus_workers_stay_until_they_are_named() -> None:
     world = await a_running_world(a_ray_cluster(enable_in_tree_autoscaling=True))
     world.apply(a_ray_cluster(enable_in_tree_autoscaling=True, groups=[a_group(replicas=1)]))
@@ -134,6 +144,7 @@ async def test_with_the_autoscaler_surplus_workers_stay_until_they_are_named() -
     assert len(world.names("worker")) == 3
 
 
+@pytest.mark.acceptance("raycluster", 56, 57)
 async def test_a_named_worker_is_replaced_in_the_same_pass_when_replicas_stay() -> None:
     world = await a_running_world()
     named = world.names("worker")[0]
@@ -145,6 +156,7 @@ async def test_a_named_worker_is_replaced_in_the_same_pass_when_replicas_stay() 
     assert [text.split("-")[0] for text in world.kube.writes() if "Pod" in text] == ["delete Pod c", "create Pod c"]
 
 
+@pytest.mark.acceptance("raycluster", 73)
 async def test_suspend_sets_the_condition_then_deletes_then_reports() -> None:
     world = await a_running_world()
     world.kube.graceful_pods = True
@@ -162,6 +174,7 @@ async def test_suspend_sets_the_condition_then_deletes_then_reports() -> None:
     assert world.cluster().status.state == "suspended"
 
 
+@pytest.mark.acceptance("raycluster", 74, 75)
 async def test_a_suspended_cluster_resumes_only_on_an_explicit_false() -> None:
     world = await a_running_world()
     world.apply(a_ray_cluster(suspend=True))
@@ -178,6 +191,7 @@ async def test_a_suspended_cluster_resumes_only_on_an_explicit_false() -> None:
     assert world.cluster().status.state == "ready"
 
 
+@pytest.mark.acceptance("raycluster", 76)
 async def test_unsuspending_in_between_still_deletes_all_then_resumes() -> None:
     world = await a_running_world()
     world.kube.graceful_pods = True
@@ -192,6 +206,7 @@ async def test_unsuspending_in_between_still_deletes_all_then_resumes() -> None:
     assert set(before).isdisjoint(world.names())
 
 
+@pytest.mark.acceptance("raycluster", 80)
 async def test_recreate_deletes_all_and_starts_anew() -> None:
     world = await a_running_world(a_ray_cluster(upgrade_strategy={"type": "Recreate"}))
     before = world.names()
@@ -202,6 +217,7 @@ async def test_recreate_deletes_all_and_starts_anew() -> None:
     assert world.reasons()[0] == "DeletedPod"
 
 
+@pytest.mark.acceptance("raycluster", 83)
 async def test_without_a_strategy_a_changed_spec_leaves_pods_alone() -> None:
     world = await a_running_world()
     before = world.names()
@@ -242,6 +258,7 @@ async def test_no_pod_without_the_head_service() -> None:
     assert world.reasons() == ["FailedToCreateService"]
 
 
+@pytest.mark.acceptance("raycluster", 64)
 async def test_an_old_state_does_not_make_a_second_set_of_pods() -> None:
     world = World()
     world.apply(a_ray_cluster())
@@ -282,6 +299,7 @@ class LosesAnAnswer(FakeKube):
         return answer
 
 
+@pytest.mark.acceptance("raycluster", 64)
 async def test_a_pod_whose_answer_was_lost_is_not_made_twice() -> None:
     world = World(kube=LosesAnAnswer())
     world.apply(a_ray_cluster())
@@ -291,6 +309,7 @@ async def test_a_pod_whose_answer_was_lost_is_not_made_twice() -> None:
     assert len(world.names("worker")) == 3
 
 
+@pytest.mark.acceptance("raycluster", 27)
 async def test_a_deleted_cluster_is_left_to_the_garbage_collector() -> None:
     world = await a_running_world()
     await world.app.ports.kube.delete(RAY_CLUSTER, "ns", "c")
@@ -299,6 +318,7 @@ async def test_a_deleted_cluster_is_left_to_the_garbage_collector() -> None:
     assert world.names() == []
 
 
+@pytest.mark.acceptance("raycluster", 47)
 async def test_two_heads_are_an_error_that_names_them() -> None:
     world = await a_running_world()
     head = world.pods("head")[0]
@@ -310,6 +330,7 @@ async def test_two_heads_are_an_error_that_names_them() -> None:
     assert any("2 head pods found [" in str(problem) for problem in world.errors)
 
 
+@pytest.mark.acceptance("raycluster", 48)
 async def test_a_head_that_was_provisioned_stays_dead_when_told_so() -> None:
     annotations = {labels.DISABLE_PROVISIONED_HEAD_RESTART: "true"}
     world = await a_running_world(a_ray_cluster(annotations=annotations))
@@ -321,6 +342,7 @@ async def test_a_head_that_was_provisioned_stays_dead_when_told_so() -> None:
     assert world.conditions()["HeadPodReady"] == ("False", "HeadPodNotFound")
 
 
+@pytest.mark.acceptance("raycluster", 20, 28)
 async def test_rbac_comes_before_any_pod_and_is_looked_up_only_now_and_then() -> None:
     world = World()
     world.apply(a_ray_cluster(enable_in_tree_autoscaling=True))
@@ -358,6 +380,7 @@ async def test_a_service_account_that_the_user_forgot_holds_everything_back() ->
         pytest.param(a_ray_cluster(suspend="perhaps"), "InvalidRayClusterSpec", id="a field of the wrong type"),
     ],
 )
+@pytest.mark.acceptance("raycluster", 5, 7)
 async def test_an_invalid_cluster_gets_an_event_and_nothing_else(cluster: RayCluster, reason: str) -> None:
     world = World()
     world.apply(cluster)
@@ -368,6 +391,7 @@ async def test_an_invalid_cluster_gets_an_event_and_nothing_else(cluster: RayClu
         assert world.errors == []
 
 
+@pytest.mark.acceptance("raycluster", 2)
 async def test_another_controllers_cluster_is_left_alone() -> None:
     world = World()
     world.apply(a_ray_cluster(managed_by="kueue.x-k8s.io/multikueue"))
@@ -375,6 +399,7 @@ async def test_another_controllers_cluster_is_left_alone() -> None:
     assert world.kube.requests == []
 
 
+@pytest.mark.acceptance("raycluster", 67, 68, 69, 71)
 async def test_multi_host_replicas_live_and_die_together() -> None:
     groups = [a_group(replicas=2, num_of_hosts=4)]
     world = await a_running_world(a_ray_cluster(groups=groups))
@@ -398,6 +423,7 @@ async def test_multi_host_replicas_live_and_die_together() -> None:
     assert len({p["metadata"]["labels"][labels.REPLICA_NAME] for p in world.pods("worker")}) == 1
 
 
+@pytest.mark.acceptance("raycluster", 25)
 async def test_the_requeue_time_can_be_configured() -> None:
     world = await a_running_world(config=Config(requeue_seconds=10))
     assert [when - world.clock.now() for when in world.promised.values()] == [timedelta(seconds=10)]

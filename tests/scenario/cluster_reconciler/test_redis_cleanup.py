@@ -31,6 +31,7 @@ def is_there(world: World) -> bool:
     return ("RayCluster", "ns", "c") in world.kube.objects
 
 
+@pytest.mark.acceptance("raycluster", 29)
 async def test_the_finalizer_comes_before_anything_else() -> None:
     world = World()
     world.apply(a_tolerant_cluster())
@@ -41,6 +42,7 @@ async def test_the_finalizer_comes_before_anything_else() -> None:
     assert len(world.names()) == 4
 
 
+@pytest.mark.acceptance("raycluster", 34)
 async def test_without_cleanup_there_is_no_finalizer() -> None:
     world = World(Config(cleans_up_redis=False))
     world.apply(a_tolerant_cluster())
@@ -48,6 +50,7 @@ async def test_without_cleanup_there_is_no_finalizer() -> None:
     assert world.cluster().metadata.finalizers == []
 
 
+@pytest.mark.acceptance("raycluster", 30)
 async def test_pods_go_first_and_no_job_comes_while_the_head_is_there() -> None:
     world = await a_dying_world()
     assert [text for text in world.kube.writes() if text.startswith("deletecollection")] == [
@@ -59,6 +62,7 @@ async def test_pods_go_first_and_no_job_comes_while_the_head_is_there() -> None:
 
 
 @pytest.mark.parametrize("condition", ["Complete", "Failed", "FailureTarget"])
+@pytest.mark.acceptance("raycluster", 31, 32)
 async def test_the_cluster_goes_when_the_job_has_ended_in_any_way(condition: str) -> None:
     world = await a_dying_world()
     world.finish_deletions()
@@ -71,6 +75,7 @@ async def test_the_cluster_goes_when_the_job_has_ended_in_any_way(condition: str
 
 
 @pytest.mark.parametrize(("annotation", "seconds"), [("5", 5), ("0", 300), ("x", 300), (None, 300)])
+@pytest.mark.acceptance("raycluster", 33)
 async def test_a_job_that_never_ends_does_not_hold_the_cluster_for_ever(annotation: str | None, seconds: int) -> None:
     annotations = {labels.GCS_FT_DELETION_TIMEOUT: annotation} if annotation else {}
     world = await a_dying_world(annotations=annotations)

@@ -1,5 +1,6 @@
 from datetime import timedelta
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from cluster_reconciler.metrics import ClusterMetrics
@@ -20,6 +21,7 @@ CREATED = {"creationTimestamp": NOW.isoformat()}
 SERIES = {"name": "c", "namespace": "ns", "uid": "uid-of-c"}
 
 
+@pytest.mark.acceptance("raycluster", 115)
 def test_series_follow_the_state_and_end_with_their_cluster() -> None:
     cache, registry = Cache(), CollectorRegistry()
     ClusterMetrics(cache, registry)
@@ -38,6 +40,7 @@ def test_series_follow_the_state_and_end_with_their_cluster() -> None:
     assert registry.get_sample_value("kuberay_cluster_info", SERIES | {"owner_kind": "RayService"}) is None
 
 
+@pytest.mark.acceptance("raycluster", 27, 115)
 def test_the_time_to_provision_is_kept_until_the_cluster_is_gone() -> None:
     registry = CollectorRegistry()
     metrics = ClusterMetrics(Cache(), registry)

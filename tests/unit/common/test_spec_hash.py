@@ -34,6 +34,8 @@ def a_spec(**group: Any) -> Json:
     }
 
 
+@pytest.mark.acceptance("raycluster", 84)
+@pytest.mark.acceptance("rayservice", 17)
 @pytest.mark.parametrize("vector", [pytest.param(vector, id=vector.name) for vector in _vectors("named.json")])
 def test_a_known_spec_has_the_text_and_hash_that_kuberay_gives_it(vector: Vector) -> None:
     spec = {field: value for field, value in vector.spec.items() if field != "suspend"}

@@ -23,6 +23,7 @@ from support.builders.pods import a_pod
         ),
     ],
 )
+@pytest.mark.acceptance("raycluster", 43, 44, 60, 61)
 def test_only_a_pod_that_cannot_recover_is_due(pod: Pod, due: bool) -> None:
     assert deletion.is_due(pod) is due
 

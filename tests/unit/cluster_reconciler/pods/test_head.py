@@ -46,10 +46,12 @@ STAYS_DEAD = {labels.DISABLE_PROVISIONED_HEAD_RESTART: "true"}
         pytest.param(an_observation(cluster=a_ray_cluster(status=PROVISIONED)), HeadMove.CREATE, id="not told so"),
     ],
 )
+@pytest.mark.acceptance("raycluster", 43, 46, 47, 48)
 def test_what_is_done_about_the_head(observed: Observed, move: HeadMove) -> None:
     assert head.decide(observed).move is move
 
 
+@pytest.mark.acceptance("raycluster", 47)
 def test_two_heads_are_named() -> None:
     note = head.decide(an_observation(a_head_pod("a"), a_head_pod("b"))).note
     assert note == "2 head pods found [a b]. Please delete extra head pods"

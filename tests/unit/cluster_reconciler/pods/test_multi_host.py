@@ -1,5 +1,7 @@
 from typing import Any
 
+import pytest
+
 from cluster_reconciler.pods import multi_host
 from cluster_reconciler.pods.groups import GroupDecision
 from common.api.core import Pod
@@ -24,28 +26,33 @@ def created(decision: GroupDecision) -> list[tuple[int | None, int]]:
     return [(place.index, place.host) for place in decision.creations]
 
 
+@pytest.mark.acceptance("raycluster", 67)
 def test_a_new_group_gets_whole_replicas() -> None:
     assert created(decide(replicas=2)) == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
+@pytest.mark.acceptance("raycluster", 68)
 def test_an_incomplete_replica_goes_and_nothing_is_created_yet() -> None:
     decision = decide(*a_replica("a", 0), *a_replica("b", 1, hosts=1), replicas=2)
     assert (gone(decision), created(decision)) == (["b-0"], [])
     assert decision.unfinished == "cleaned up incomplete replica group b, requeueing"
 
 
+@pytest.mark.acceptance("raycluster", 69)
 def test_a_host_that_fails_takes_its_replica_along_which_is_replaced_at_once() -> None:
     failed = [a_pod("a-0", replica="a", index=0, phase="Failed"), a_pod("a-1", replica="a", index=0)]
     decision = decide(*failed, *a_replica("b", 1), replicas=2)
     assert (gone(decision), created(decision)) == (["a-0", "a-1"], [(0, 0), (0, 1)])
 
 
+@pytest.mark.acceptance("raycluster", 70)
 def test_naming_one_host_deletes_its_replica() -> None:
     decision = decide(*a_replica("a", 0), *a_replica("b", 1), replicas=1, scale_strategy={"workersToDelete": ["b-1"]})
     assert (gone(decision), created(decision)) == (["b-0", "b-1"], [])
     assert decision.unfinished == "deleted 2 worker Pods based on ScaleStrategy, requeueing"
 
 
+@pytest.mark.acceptance("raycluster", 71)
 def test_surplus_replicas_go_whole_and_by_name() -> None:
     pods = [*a_replica("b", 1), *a_replica("a", 0)]
     assert gone(decide(*pods, replicas=1)) == ["a-0", "a-1"]

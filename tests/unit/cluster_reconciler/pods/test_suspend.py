@@ -29,6 +29,7 @@ SUSPENDING, SUSPENDED = "RayClusterSuspending", "RayClusterSuspended"
         pytest.param(False, SUSPENDED, SuspendMove.WAIT, id="resuming: the condition is written first"),
     ],
 )
+@pytest.mark.acceptance("raycluster", 73, 74, 75, 76)
 def test_suspension_is_atomic(wants: bool | None, state: str | None, move: SuspendMove) -> None:
     cluster = a_ray_cluster(suspend=wants, status=with_condition(state))
     assert suspend.decide(an_observation(*some_workers(1), cluster=cluster), has_conditions=True) is move
@@ -40,6 +41,7 @@ def test_pods_are_asked_to_go_once() -> None:
     assert suspend.decide(going, has_conditions=True) is SuspendMove.WAIT
 
 
+@pytest.mark.acceptance("raycluster", 79)
 def test_without_conditions_pods_go_at_once() -> None:
     cluster = a_ray_cluster(suspend=True)
     observed = an_observation(*some_workers(1), cluster=cluster)

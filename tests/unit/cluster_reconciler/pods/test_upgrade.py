@@ -25,6 +25,7 @@ CHANGED = a_ray_cluster(upgrade_strategy={"type": "Recreate"}, ray_version="2.53
         ),
     ],
 )
+@pytest.mark.acceptance("raycluster", 80, 81, 82, 83)
 def test_what_a_changed_spec_asks_for(cluster: RayCluster, made_by: str, move: UpgradeMove) -> None:
     head = a_head_pod(annotations=upgrade.marks(OLD, made_by))
     assert upgrade.decide(an_observation(head, cluster=cluster), "v1") is move

@@ -39,6 +39,7 @@ def created(decision: GroupDecision) -> list[int | None]:
         pytest.param({"replicas": 3, "suspend": True}, 0, id="suspended"),
     ],
 )
+@pytest.mark.acceptance("raycluster", 52, 53, 62)
 def test_target(group: dict[str, Any], target: int) -> None:
     assert groups.target(first_group(a_ray_cluster(groups=[a_group(**group)]))) == target
 
@@ -47,6 +48,7 @@ def test_a_new_group_gets_all_its_pods() -> None:
     assert created(decide(replicas=3)) == [0, 1, 2]
 
 
+@pytest.mark.acceptance("raycluster", 51)
 def test_a_missing_index_is_filled_first() -> None:
     assert created(decide(a_pod("w0", index=0), a_pod("w2", index=2), replicas=4)) == [1, 3]
 
@@ -57,6 +59,7 @@ def test_a_label_that_is_no_number_is_passed_over() -> None:
     assert created(decide(odd, replicas=2)) == [0]
 
 
+@pytest.mark.acceptance("raycluster", 72)
 def test_without_the_gate_places_are_not_counted() -> None:
     assert created(decide(replicas=2, has_indexes=False)) == [None, None]
 
@@ -70,6 +73,7 @@ def test_a_surplus_pod_that_is_going_already_counts_first() -> None:
     assert gone(decide(*pods, replicas=2)) == []
 
 
+@pytest.mark.acceptance("raycluster", 54)
 def test_surplus_pods_stay_when_the_autoscaler_chooses() -> None:
     assert decide(*some_workers(4), replicas=2, may_shrink=False).deletions == ()
 
@@ -78,20 +82,24 @@ def test_terminating_pods_count_until_they_are_gone() -> None:
     assert created(decide(a_pod("w0", index=0, terminating=True), replicas=1)) == []
 
 
+@pytest.mark.acceptance("raycluster", 56)
 def test_named_pods_go_although_replicas_match_and_are_replaced() -> None:
     decision = decide(*some_workers(3), replicas=3, scale_strategy={"workersToDelete": ["w1"]})
     assert (gone(decision), created(decision)) == (["w1"], [1])
 
 
+@pytest.mark.acceptance("raycluster", 57)
 def test_a_name_that_nobody_has_is_ignored() -> None:
     decision = decide(*some_workers(3), replicas=3, scale_strategy={"workersToDelete": ["other"]})
     assert (gone(decision), created(decision)) == ([], [])
 
 
+@pytest.mark.acceptance("raycluster", 58)
 def test_the_head_cannot_be_named() -> None:
     assert gone(decide(a_head_pod(), scale_strategy={"workersToDelete": ["c-head-x"]})) == []
 
 
+@pytest.mark.acceptance("raycluster", 59)
 def test_unhealthy_pods_go_and_are_replaced_only_later() -> None:
     pods = (a_pod("w0", phase="Failed"), a_pod("w1", phase="Succeeded"), a_pod("w2"))
     decision = decide(*pods, replicas=3)
@@ -99,11 +107,13 @@ def test_unhealthy_pods_go_and_are_replaced_only_later() -> None:
     assert decision.unfinished == "delete 2 unhealthy worker Pods"
 
 
+@pytest.mark.acceptance("raycluster", 65)
 def test_nothing_happens_while_a_pod_that_we_deleted_is_still_there() -> None:
     decision = decide(a_pod("w0", terminating=True), replicas=5, awaited=("w0",))
     assert (decision.deletions, decision.creations) == ((), ())
 
 
+@pytest.mark.acceptance("raycluster", 62)
 def test_a_suspended_group_is_deleted_in_one_request_and_only_once() -> None:
     assert decide(*some_workers(2), suspend=True).deletes_all
     assert not decide(*some_workers(2, terminating=True), suspend=True).deletes_all

@@ -56,10 +56,12 @@ def test_a_new_cluster_has_four_conditions_in_kuberays_order() -> None:
         ),
     ],
 )
+@pytest.mark.acceptance("raycluster", 66, 111)
 def test_state(pods: Any, outcome: Outcome, state: str) -> None:
     assert status_of(an_observation(*pods), outcome).state == state
 
 
+@pytest.mark.acceptance("raycluster", 111)
 def test_ready_is_kept_when_the_head_is_lost() -> None:
     lost = status_of(after(status_of(an_observation(*RUNNING)), *some_workers(3)))
     assert lost.state == "ready"
@@ -67,6 +69,7 @@ def test_ready_is_kept_when_the_head_is_lost() -> None:
     assert facts(lost)["RayClusterProvisioned"][0] == "True"
 
 
+@pytest.mark.acceptance("raycluster", 112)
 def test_provisioned_needs_only_the_pods_that_exist() -> None:
     status = status_of(an_observation(a_head_pod()))
     assert (status.state, facts(status)["RayClusterProvisioned"][0]) == ("", "True")
@@ -81,6 +84,7 @@ def test_a_failure_stays_until_a_clean_look() -> None:
     assert "ReplicaFailure" not in facts(status_of(after(failed), CLEAN))
 
 
+@pytest.mark.acceptance("raycluster", 73, 74, 78)
 def test_suspension_goes_through_all_its_states() -> None:
     wanted = status_of(an_observation(*RUNNING, cluster=a_ray_cluster(suspend=True)))
     assert facts(wanted)["RayClusterSuspending"][0] == "True"
@@ -122,10 +126,12 @@ def test_suspension_goes_through_all_its_states() -> None:
         ),
     ],
 )
+@pytest.mark.acceptance("raycluster", 113)
 def test_head_ready(pods: Any, fact: Fact) -> None:
     assert head_ready.compute(an_observation(*pods)) == fact
 
 
+@pytest.mark.acceptance("raycluster", 52)
 def test_counters_count_pods_and_clamp_while_resources_do_not() -> None:
     head = a_head(template=a_template(a_container("h", resources={"requests": {"cpu": "1"}})))
     worker = a_template(a_container("w", resources={"limits": {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": 1}}))
@@ -199,6 +205,7 @@ def test_what_makes_a_status_impossible(observed: Observed, starts: str) -> None
     assert (head_info.violation(observed) or "").startswith(starts)
 
 
+@pytest.mark.acceptance("raycluster", 114)
 def test_a_status_is_written_only_for_what_counts() -> None:
     status = status_of(an_observation(*RUNNING))
     later = msgspec.structs.replace(

@@ -1,0 +1,122 @@
+"""Which acceptance case of the specifications is proven by which test, on which ring: `docs/acceptance-*.md`.
+
+A test says so by its name (`test_case_85_…`, or `case 85` in the id of a row) or by a mark,
+`@pytest.mark.acceptance("raycluster", 85, 86)`. A name counts for the specification of the service that the test is about.
+The pages are made from what pytest collects; `tests/architecture/test_acceptance.py` keeps them up to date.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+
+SPECIFICATIONS: Final = {"raycluster": 25, "rayservice": 22}
+"""The specifications and the section that holds their cases."""
+RINGS: Final = ("unit", "scenario", "contract", "integration", "e2e")
+_CASE: Final = re.compile(r"case[ _](\d+)")
+_OF_RAY_SERVICE: Final = ("service_reconciler", "traffic_manager")
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One acceptance case, in our own few words."""
+
+    number: int
+    title: str
+    excuse: str = ""
+    """Why nothing proves it yet."""
+
+
+class Proof(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """A test, and the case that it proves."""
+
+    specification: str
+    number: int
+    test: str
+    """The path below tests/ and the name of the function."""
+
+    @property
+    def ring(self) -> str:
+        """Return the folder of tests/ that holds the test."""
+        return self.test.split("/", 1)[0]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let what was collected be written down."""
+    parser.addoption("--acceptance", metavar="FILE", help="write to FILE which acceptance cases the tests prove")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the mark known."""
+    config.addinivalue_line("markers", 'acceptance(specification, *numbers): cases proven, as in ("raycluster", 85)')
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Write the proofs down when asked to."""
+    target = session.config.getoption("--acceptance")
+    if target:
+        found = sorted({proof for item in session.items for proof in proofs_of(item)})
+        Path(str(target)).write_bytes(msgspec.json.encode(found))
+
+
+def proofs_of(item: pytest.Item) -> Iterator[Proof]:
+    """Return what one test proves, by its marks and by its name."""
+    test = item.nodeid.partition("[")[0].removeprefix("tests/")
+    for mark in item.iter_markers("acceptance"):
+        specification, *numbers = mark.args
+        for number in numbers:
+            yield Proof(specification=specification, number=number, test=test)
+    named = "rayservice" if any(service in test for service in _OF_RAY_SERVICE) else "raycluster"
+    for match in _CASE.finditer(item.name):
+        yield Proof(specification=named, number=int(match[1]), test=test)
+
+
+def cases(specification: str) -> tuple[Case, ...]:
+    """Read the list of a specification's cases."""
+    text = (Path(__file__).parent / f"{specification}.txt").read_text()
+    return tuple(_case(line) for line in text.splitlines() if not line.startswith("#"))
+
+
+def page(specification: str, proofs: Iterable[Proof]) -> str:
+    """Write the page of a specification."""
+    known = cases(specification)
+    by_number: dict[int, list[Proof]] = {case.number: [] for case in known}
+    for proof in proofs:
+        if proof.specification == specification:
+            by_number.setdefault(proof.number, []).append(proof)
+    if unknown := sorted(by_number.keys() - {case.number for case in known}):
+        raise AssertionError(f"{specification} has no case {unknown[0]}: {by_number[unknown[0]][0].test} names it")
+    return "\n".join([*_head(specification, known, by_number), *(_row(case, by_number) for case in known)]) + "\n"
+
+
+def _head(specification: str, known: tuple[Case, ...], by_number: Mapping[int, list[Proof]]) -> list[str]:
+    proven = sum(bool(by_number[case.number]) for case in known)
+    left_out = sum(bool(case.excuse) and not by_number[case.number] for case in known)
+    section = SPECIFICATIONS[specification]
+    return [
+        f"# Acceptance cases: {specification}",
+        "",
+        f"Made by `make golden` from the tests that pytest collects; the cases are those of section {section} of the",
+        "behaviour specification. A case is proven on the lowest ring that can prove it; `make check` fails when this page is stale.",
+        "",
+        f"{proven} of {len(known)} cases have a test; {left_out} are left out on purpose; {len(known) - proven - left_out} have none yet.",
+        "",
+        "| case | what | rings | tests |",
+        "|---|---|---|---|",
+    ]
+
+
+def _row(case: Case, by_number: Mapping[int, list[Proof]]) -> str:
+    found = by_number[case.number]
+    rings = [ring for ring in RINGS if any(proof.ring == ring for proof in found)]
+    tests = "<br>".join(f"`{test}`" for test in sorted({proof.test for proof in found}))
+    nothing = f"left out: {case.excuse}" if case.excuse else "**none yet**"
+    return f"| {case.number} | {case.title} | {', '.join(rings)} | {tests or nothing} |"
+
+
+def _case(line: str) -> Case:
+    number, _, rest = line.partition(" ")
+    title, _, excuse = rest.partition(" -- ")
+    return Case(number=int(number), title=title, excuse=excuse)

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from common.api.opaque import Json
+from common.feature_gates import Gate
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SERVICE
 from common.runtime.controller import Key
 from scenario.service_reconciler.world import World
+from service_reconciler.config import Config
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service
 
 HEAD: Json = a_cluster_config()["headGroupSpec"]
@@ -173,6 +175,22 @@ async def test_the_rules_of_clusters_are_those_of_services(fields: dict[str, Any
     assert world.condition("Ready") == ("False", "ValidationFailed")
     assert world.message("Ready") == f"The RayService spec is invalid: {message}"
     assert world.reasons() == ["InvalidRayServiceSpec"]
+    assert world.clusters == []
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        (a_cluster_config(tlsOptions={"enabled": True}), "tlsOptions.enabled"),
+        (a_cluster_config(networkPolicy={"mode": "DenyAll"}), "networkPolicy"),
+    ],
+)
+async def test_protection_that_is_not_built_yet_is_refused_before_there_is_a_cluster(config: Json, field: str) -> None:
+    world = World(config=Config(gates=frozenset(Gate)))
+    world.apply(config=config)
+    await world.run(1)
+    assert world.condition("Ready") == ("False", "ValidationFailed")
+    assert f"{field} is not supported yet; remove" in world.message("Ready")
     assert world.clusters == []
 
 

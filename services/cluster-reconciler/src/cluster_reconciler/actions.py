@@ -129,6 +129,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Why the pods are not yet what they should be, though nothing failed."""
     fault: str = ""
     """What nobody but a user, or time, can resolve: the look ends in an error and is repeated with back-off."""
+    refusal: str = ""
+    """Why no pod may be made until the spec changes; the condition ReplicaFailure tells it."""
     looks_again: bool = True
     """Whether the periodic look applies."""
     look_again_at: datetime | None = None

@@ -27,6 +27,7 @@ from cluster_reconciler.actions import (
 from cluster_reconciler.observe import memory_of, refresh_pods
 from cluster_reconciler.observed import Child
 from cluster_reconciler.ports import Ports
+from cluster_reconciler.reasons import ReplicaFailure
 from cluster_reconciler.status.compute import Outcome
 from cluster_reconciler.status.replica_failure import Failure
 from common import errors
@@ -95,6 +96,8 @@ async def apply(plan: Plan, cluster: RayCluster, io: Ports) -> tuple[Problem, ..
 
 def outcome(plan: Plan, problems: tuple[Problem, ...]) -> Outcome:
     """Return what the status tells of how a plan went."""
+    if plan.refusal:
+        return Outcome(failure=Failure(ReplicaFailure.UNSUPPORTED, plan.refusal), is_clean=False)
     failure = next(
         (
             Failure(problem.action.told.failure, str(problem.error))

@@ -1,7 +1,7 @@
 """What to do now for one RayCluster: a pure function of what was observed.
 
-Order (spec raycluster §6, §9.1): refuse what is not ours or not valid; create the children that pods need; suspend or
-recreate; then head; then worker groups. A step that fails ends the plan, so that no pod is made without its Service.
+Order (spec raycluster §6, §9.1): refuse what is not ours or not valid; create the children that pods need; suspend;
+make no pod without the protection that it should have; recreate; then head; then worker groups. A step that fails ends the plan, so that no pod is made without its Service.
 """
 
 from datetime import datetime
@@ -54,8 +54,11 @@ def _warnings(cluster: RayCluster, config: Config) -> tuple[Step, ...]:
     told: list[Action] = []
     if problem := cluster_rules.autoscaler_v1_warning(cluster):
         told.append(Tell(event=announcements.warning(cluster, problem)))
-    if problem := cluster_rules.unsupported(cluster, config.gates):
-        told.append(Tell(event=announcements.unsupported(cluster, problem)))
+    missing = (
+        cluster_rules.missing_protection(cluster, config.gates),
+        cluster_rules.missing_insight(cluster, config.gates),
+    )
+    told += [Tell(event=announcements.unsupported(cluster, problem)) for problem in missing if problem]
     return (Step(actions=tuple(told), is_needed=False),) if told else ()
 
 
@@ -69,6 +72,8 @@ def _with_pods(before: tuple[Step, ...], observed: Observed, config: Config) -> 
             return Plan(steps=(*before, Step(actions=(action,))), notes=("suspending: all pods go",))
         case SuspendMove.GO_ON:
             pass
+    if problem := cluster_rules.missing_protection(cluster, config.gates):
+        return Plan(steps=before, refusal=problem, looks_again=False, notes=(f"pods are left alone: {problem}",))
     match upgrade.decide(observed, config.version):
         case UpgradeMove.RECREATE:
             action = DeletePods(selector=_all_pods(cluster), told=announcements.recreated(cluster))

@@ -24,13 +24,14 @@ class ConditionReason(StrEnum):
 
 
 class ReplicaFailure(StrEnum):
-    """What could not be done to a pod: the reasons of the condition `ReplicaFailure`."""
+    """What could not be done to a pod: the reasons of the condition `ReplicaFailure`. The last one is ours."""
 
     DELETE_ALL_PODS = "FailedDeleteAllPods"
     DELETE_HEAD_POD = "FailedDeleteHeadPod"
     CREATE_HEAD_POD = "FailedCreateHeadPod"
     DELETE_WORKER_POD = "FailedDeleteWorkerPod"
     CREATE_WORKER_POD = "FailedCreateWorkerPod"
+    UNSUPPORTED = "UnsupportedRayClusterSpec"
 
 
 class EventReason(StrEnum):

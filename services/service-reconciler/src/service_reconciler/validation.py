@@ -1,7 +1,7 @@
 """Whether a RayService may be reconciled at all; the first rule that it breaks, in KubeRay's words.
 
 Rules M1-M3 and S1-S6 of spec rayservice §3.2, §3.3; S2 stands for the rules of RayClusters, which the cluster spec inside and
-the annotations obey (§3.4).
+the annotations obey (§3.4). Protection that we cannot give yet is refused too, before there is a cluster without it.
 """
 
 import re
@@ -92,7 +92,11 @@ def _cluster_problem(service: RayService, gates: Gates) -> str | None:
         ),
         spec_json=msgspec.Raw(msgspec.json.encode(service.raw_cluster_config)),
     )
-    return cluster_rules.spec(cluster, gates) or life_cycle.upgrade_type_on_a_child(cluster)
+    return (
+        cluster_rules.spec(cluster, gates)
+        or life_cycle.upgrade_type_on_a_child(cluster)
+        or cluster_rules.missing_protection(cluster, gates)
+    )
 
 
 def _strategy_problem(spec: RayServiceSpec, gates: Gates) -> str | None:

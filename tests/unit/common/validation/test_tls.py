@@ -93,27 +93,31 @@ def test_conflicts_do_not_matter_without_tls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
+    ("spec", "protection", "insight"),
     [
-        pytest.param({}, None, id="a plain cluster"),
-        pytest.param({"tls_options": {"enabled": False}}, None, id="TLS switched off"),
+        pytest.param({}, None, None, id="a plain cluster"),
+        pytest.param({"tls_options": {"enabled": False}}, None, None, id="TLS switched off"),
         pytest.param(
             {"tls_options": {"enabled": True}},
-            "spec.tlsOptions.enabled is not supported yet; remove spec.tlsOptions",
+            "tlsOptions.enabled is not supported yet; remove tlsOptions",
+            None,
             id="TLS",
         ),
         pytest.param(
             {"history_server_options": {}},
-            "spec.historyServerOptions is not supported yet; remove it",
+            None,
+            "historyServerOptions is not supported yet; remove it",
             id="history collector",
         ),
         pytest.param(
             {"network_policy": {}},
-            "spec.networkPolicy is not supported yet; remove it and write NetworkPolicies for the cluster's pods "
-            "yourself",
+            "networkPolicy is not supported yet; remove it and write NetworkPolicies for the cluster's pods yourself",
+            None,
             id="network policies",
         ),
     ],
 )
-def test_unsupported(spec: Json, message: str | None) -> None:
-    assert cluster_rules.unsupported(a_ray_cluster(**spec), ON) == message
+def test_wishes_that_are_not_fulfilled_yet(spec: Json, protection: str | None, insight: str | None) -> None:
+    cluster = a_ray_cluster(**spec)
+    assert cluster_rules.missing_protection(cluster, ON) == protection
+    assert cluster_rules.missing_insight(cluster, ON) == insight

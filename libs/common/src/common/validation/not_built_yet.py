@@ -1,4 +1,8 @@
-"""Valid wishes that we do not fulfil yet. Saying so beats running a cluster without the protection it asked for."""
+"""Valid wishes that we do not fulfil yet.
+
+Two of them protect the cluster: without them it must not run at all. Without the third it runs as well, and less is seen.
+The fields are named from the cluster's spec, wherever that stands.
+"""
 
 from typing import Final
 
@@ -10,25 +14,26 @@ from common.validation.rules import Rule
 
 def mutual_tls(cluster: RayCluster, _: Gates) -> str | None:
     """Name the field that asks for certificates (spec raycluster §11.15, §20)."""
-    return _not_yet("spec.tlsOptions.enabled", "remove spec.tlsOptions") if tls.is_enabled(cluster) else None
+    return _not_yet("tlsOptions.enabled", "remove tlsOptions") if tls.is_enabled(cluster) else None
 
 
 def history_collector(cluster: RayCluster, _: Gates) -> str | None:
     """Name the field that asks for a collector container (spec raycluster §11.16)."""
     if cluster.spec.history_server_options is None:
         return None
-    return _not_yet("spec.historyServerOptions", "remove it")
+    return _not_yet("historyServerOptions", "remove it")
 
 
 def network_policies(cluster: RayCluster, _: Gates) -> str | None:
     """Name the field that asks for policies around the cluster's pods (spec raycluster §21)."""
     if cluster.spec.network_policy is None:
         return None
-    return _not_yet("spec.networkPolicy", "remove it and write NetworkPolicies for the cluster's pods yourself")
+    return _not_yet("networkPolicy", "remove it and write NetworkPolicies for the cluster's pods yourself")
 
 
 def _not_yet(field: str, remedy: str) -> str:
     return f"{field} is not supported yet; {remedy}"
 
 
-RULES: Final[tuple[Rule, ...]] = (mutual_tls, history_collector, network_policies)
+PROTECTION: Final[tuple[Rule, ...]] = (mutual_tls, network_policies)
+INSIGHT: Final[tuple[Rule, ...]] = (history_collector,)

@@ -59,6 +59,11 @@ def autoscaler_v1_warning(cluster: RayCluster) -> str | None:
     return autoscaling.v1_with_restarting_workers(cluster)
 
 
-def unsupported(cluster: RayCluster, gates: Gates) -> str | None:
-    """Return which valid wish of the spec we cannot fulfil."""
-    return first(not_built_yet.RULES, cluster, gates)
+def missing_protection(cluster: RayCluster, gates: Gates) -> str | None:
+    """Return which protection the spec asks for that we cannot give: no pod may be made without it."""
+    return first(not_built_yet.PROTECTION, cluster, gates)
+
+
+def missing_insight(cluster: RayCluster, gates: Gates) -> str | None:
+    """Return which other valid wish of the spec we cannot fulfil, though we go on."""
+    return first(not_built_yet.INSIGHT, cluster, gates)

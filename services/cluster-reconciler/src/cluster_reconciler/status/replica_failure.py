@@ -1,6 +1,6 @@
 """The condition ReplicaFailure: the last attempt to create or delete a pod failed (spec raycluster §13.1 step 1).
 
-It is True or absent, never False.
+True as well when no attempt is made, since the spec asks for protection that we cannot give. True or absent, never False.
 """
 
 import msgspec
@@ -10,7 +10,7 @@ from cluster_reconciler.status.conditions import Fact
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """The first failure of a look that concerns pods."""
+    """The first failure of a look that concerns pods, or why there are none."""
 
     reason: ReplicaFailure
     problem: str

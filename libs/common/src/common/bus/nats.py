@@ -30,6 +30,7 @@ REQUEST_SECONDS: Final = 2.0
 CONNECT_SECONDS: Final = 10.0
 FIRST_RETRY: Final = 0.1
 LONGEST_RETRY: Final = 2.0
+CLOSED_CHECK_SECONDS: Final = 0.5
 PING_SECONDS: Final = 3
 """A server that hangs without closing is given up after three of these."""
 
@@ -210,7 +211,7 @@ class Bus:
             try:
                 _stop_if_cancelled()
                 self._began(session)
-                await closed.wait()
+                await _end_of(session.client, closed)
                 self._note(self._last_error or "the connection was lost")
             finally:
                 self._ended(session)
@@ -345,6 +346,18 @@ async def connect(settings: Settings) -> AsyncGenerator[Bus]:
             running.cancel()
     if problem is not None:
         raise problem
+
+
+async def _end_of(client: Client, closed: asyncio.Event) -> None:
+    """Wait until a connection is closed.
+
+    The library calls back last of all when it closes, and not at all when a step before that fails, as flushing to a server
+    that has just died does. So its own word is asked as well.
+    """
+    while not closed.is_set() and not client.is_closed:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSED_CHECK_SECONDS):
+                await closed.wait()
 
 
 def _stop_if_cancelled() -> None:

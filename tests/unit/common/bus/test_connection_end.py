@@ -1,0 +1,35 @@
+"""A connection that the library closed without a word is noticed all the same."""
+
+import asyncio
+from typing import cast
+
+import pytest
+from nats.aio.client import Client
+
+from common.bus import nats
+
+pytestmark = pytest.mark.looptime
+
+
+class SilentClient:
+    """Closes when told, and calls nobody back: what nats-py does when its last flush meets a dead server."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+
+async def test_a_client_that_closes_without_calling_back_ends_the_connection() -> None:
+    client, closed = SilentClient(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.call_later(10, setattr, client, "is_closed", True)
+    async with asyncio.timeout(12):
+        await nats._end_of(cast("Client", client), closed)  # pyright: ignore[reportPrivateUsage]  (what Bus.run waits for)
+    assert 10 <= loop.time() < 12
+
+
+async def test_a_call_back_ends_the_connection_at_once() -> None:
+    client, closed = SilentClient(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.call_later(0.1, closed.set)
+    await nats._end_of(cast("Client", client), closed)  # pyright: ignore[reportPrivateUsage]  (what Bus.run waits for)
+    assert loop.time() < 0.5

@@ -15,7 +15,7 @@ from raybus_cli.demo.kubectl import Kubectl
 from raybus_cli.demo.receipt import Phase, Receipt
 from raybus_cli.demo.tally import Window
 from raybus_cli.demo.view import Frame, View
-from raybus_cli.demo.watching import LOAD_POD, NAMESPACE, RAYBUS_NAMESPACE, SERVICE, Watcher
+from raybus_cli.demo.watching import LOAD_POD, NAMESPACE, SERVICE, Watcher
 from raybus_cli.demo.world import World
 
 SHARE_OVER = 3.0
@@ -57,9 +57,9 @@ class Story:
     async def serve(self) -> None:
         """Start version 1, without anything of an earlier run."""
         with self._stepping("remove an earlier run"):
-            await self._kubectl.run(
-                "delete", "rayservice,pod", "-n", NAMESPACE, SERVICE, LOAD_POD, "--ignore-not-found", "--wait=false"
-            ) if await self._has_namespace() else None
+            if await self._has_namespace():
+                what = ("rayservice,pod", "-n", NAMESPACE, SERVICE, LOAD_POD)
+                await self._kubectl.run("delete", *what, "--ignore-not-found", "--wait=false")
             await self._watch.wait("an earlier run going away", _is_empty, patience=self._plan.patience)
         with self._stepping("version 1 gets ready"):
             await self._kubectl.run("apply", "-k", str(self._plan.manifests / "demo/v1"))
@@ -166,6 +166,3 @@ def _has_moved(world: World, old: str) -> bool:
 
 def _is_gone(world: World, old: str) -> bool:
     return old not in world.clusters and not any(pod.metadata.labels.get("ray.io/cluster") == old for pod in world.pods)
-
-
-__all__ = ["RAYBUS_NAMESPACE", "Plan", "Story"]

@@ -4,6 +4,7 @@ import asyncio
 
 import msgspec
 import pytest
+import pytest_asyncio
 
 from common.api.opaque import Json
 from raybus_cli.demo.watching import NAMESPACE, SERVICE, look
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 WITHIN = 15.0
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def serving(rig: Rig) -> Rig:
     """A cluster on which version 1 serves."""
     async with asyncio.timeout(300):

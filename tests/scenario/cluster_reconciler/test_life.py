@@ -10,7 +10,7 @@ from common import errors, labels
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import POD, RAY_CLUSTER, ROLE, SERVICE, Resource
-from common.runtime.controller import Key
+from common.runtime.key import Key
 from scenario.cluster_reconciler.world import World, a_running_world
 from support.builders.ray_cluster import a_group, a_head, a_ray_cluster
 from support.fakes.kube import FakeKube, Request

@@ -20,7 +20,7 @@ from common.api import ray_cluster
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import POD, RAY_CLUSTER
-from common.runtime.controller import Key
+from common.runtime.key import Key
 from support.builders.ray_cluster import a_ray_cluster
 from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube

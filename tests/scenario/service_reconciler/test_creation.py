@@ -8,7 +8,7 @@ import pytest
 from common.api.opaque import Json
 from common.feature_gates import Gate
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SERVICE
-from common.runtime.controller import Key
+from common.runtime.key import Key
 from scenario.service_reconciler.world import World
 from service_reconciler.config import Config
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service

@@ -12,7 +12,7 @@ import msgspec
 from common import errors, labels
 from common.api.opaque import Body, Json
 from common.kube.resources import ENDPOINT_SLICE, POD, RAY_CLUSTER, RAY_SERVICE, SERVICE
-from common.runtime.controller import Key
+from common.runtime.key import Key
 from service_reconciler.config import Config
 from service_reconciler.wiring import KINDS, App, assemble
 from support.builders.ray_service import NAME, NAMESPACE, a_ray_service

@@ -7,7 +7,7 @@ import pytest
 
 from common.api.ray_service import RayService
 from common.kube.resources import RAY_SERVICE
-from common.runtime.controller import Key
+from common.runtime.key import Key
 from support.builders.ray_service import a_ray_service
 from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube

@@ -3,7 +3,7 @@ import pytest
 
 from cluster_reconciler.keys import keys_of
 from common.api.meta import OwnerReference
-from common.runtime.controller import Key
+from common.runtime.key import Key
 from support.builders.pods import a_pod
 from support.builders.ray_cluster import a_ray_cluster
 

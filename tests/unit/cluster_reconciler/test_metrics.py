@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 from cluster_reconciler.metrics import ClusterMetrics
 from common import labels
 from common.bus.cache import Cache
-from common.runtime.controller import Key
+from common.runtime.key import Key
 from support.builders.pods import NOW
 from support.builders.ray_cluster import a_ray_cluster
 

@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 
 from cluster_reconciler.reasons import ReplicaFailure
+from common.api.event import Event
 from common.api.opaque import Body
-from common.kube.events import Event
 from common.kube.resources import Resource
 
 

@@ -6,8 +6,8 @@ from cluster_reconciler.actions import Told
 from cluster_reconciler.reasons import EventReason, ReplicaFailure
 from common import labels
 from common.api.core import Pod
+from common.api.event import Event
 from common.api.ray_cluster import RayCluster
-from common.kube.events import Event
 
 
 def invalid(cluster: RayCluster, what: str, problem: str, reason: EventReason) -> Event:

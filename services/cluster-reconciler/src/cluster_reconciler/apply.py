@@ -33,11 +33,11 @@ from cluster_reconciler.status.replica_failure import Failure
 from common import errors
 from common.api import ray_cluster
 from common.api.core import Job, Pod, Service
+from common.api.event import Event
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.bus.cache import version_of
 from common.kube.client import Patch
-from common.kube.events import Event
 from common.kube.resources import JOB, POD, RAY_CLUSTER, SERVICE, Resource
 
 Result = bool | errors.RaybusError

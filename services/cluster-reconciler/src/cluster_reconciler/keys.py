@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from common.api import ray_cluster
 from common.api.ray_cluster import RayCluster
 from common.bus.cache import Object
-from common.runtime.controller import Key
+from common.runtime.key import Key
 
 
 def keys_of(obj: Object) -> Iterator[Key]:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from cluster_reconciler.observed import Child
-from common.runtime.controller import Key
+from common.runtime.key import Key
 
 TRUSTED_FOR: Final = timedelta(seconds=300)
 """How long a child outside the state stream is taken to be there after we saw it (spec raycluster §5.1)."""

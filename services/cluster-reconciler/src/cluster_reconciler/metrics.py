@@ -17,7 +17,7 @@ from cluster_reconciler.status import conditions
 from common import labels
 from common.api.ray_cluster import RayCluster
 from common.bus.cache import Cache
-from common.runtime.controller import Key
+from common.runtime.key import Key
 
 _NAMES = ("name", "namespace", "uid")
 

@@ -19,7 +19,7 @@ from common.api.core import Job, Pod, Service
 from common.api.ray_cluster import RayCluster
 from common.bus.cache import version_of
 from common.kube.resources import POD
-from common.runtime.controller import Key
+from common.runtime.key import Key
 
 _RAY_NODES = frozenset({labels.HEAD, labels.WORKER, labels.REDIS_CLEANUP})
 _CLEANUP = {labels.NODE_TYPE: labels.REDIS_CLEANUP}

@@ -11,7 +11,7 @@ from cluster_reconciler.observed import Observed
 from cluster_reconciler.ports import Ports
 from cluster_reconciler.report import report
 from common import errors
-from common.runtime.controller import Key
+from common.runtime.key import Key
 
 log = structlog.get_logger()
 

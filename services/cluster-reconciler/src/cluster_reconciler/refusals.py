@@ -10,8 +10,8 @@ from cluster_reconciler import announcements
 from cluster_reconciler.config import Config
 from cluster_reconciler.reasons import EventReason
 from common import labels
+from common.api.event import Event
 from common.api.ray_cluster import RayCluster
-from common.kube.events import Event
 from common.validation import ray_cluster as cluster_rules
 
 

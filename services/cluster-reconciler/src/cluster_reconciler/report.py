@@ -15,7 +15,7 @@ from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.feature_gates import Gate
 from common.kube.resources import RAY_CLUSTER
-from common.runtime.controller import Key
+from common.runtime.key import Key
 
 
 async def report(key: Key, outcome: Outcome, io: Ports, *, now: datetime) -> bool:

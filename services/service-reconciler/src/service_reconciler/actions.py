@@ -7,10 +7,10 @@ from typing import Final
 
 import msgspec
 
+from common.api.event import Event
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
-from common.kube.events import Event
 from common.kube.resources import Resource
 from common.ray.revision import Given
 

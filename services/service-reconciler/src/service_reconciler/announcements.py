@@ -1,6 +1,6 @@
 """The Events of this service, in KubeRay's words where it has some (spec rayservice §13.4)."""
 
-from common.kube.events import NORMAL, WARNING, Event
+from common.api.event import NORMAL, WARNING, Event
 from service_reconciler.actions import Told
 from service_reconciler.reasons import EventReason
 

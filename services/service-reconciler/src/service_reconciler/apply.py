@@ -12,12 +12,13 @@ import structlog
 from common import errors
 from common.api import ray_service
 from common.api.core import Pod, Service
+from common.api.event import Event
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus import cache as caches
 from common.bus.cache import Cache
 from common.kube.client import Kube, Patch
-from common.kube.events import Event, EventRecorder
+from common.kube.events import EventRecorder
 from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE, SERVICE, Resource
 from service_reconciler.actions import (
     Action,

@@ -18,7 +18,7 @@ from common.kube.client import Kube
 from common.kube.resources import RAY_SERVICE
 from common.ray import endpoints, owner
 from common.ray.view import head_is_ready
-from common.runtime.controller import Key
+from common.runtime.key import Key
 from service_reconciler import observed as seen
 from service_reconciler import validation
 from service_reconciler.config import Config

@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 import msgspec
 
 from common import labels
+from common.api.event import Event
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
 from common.feature_gates import Gate
-from common.kube.events import Event
 from common.kube.resources import POD, RAY_CLUSTER, SERVICE
 from common.ray import submit
 from common.ray.revision import Given

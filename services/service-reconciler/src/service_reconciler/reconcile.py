@@ -4,7 +4,7 @@ from datetime import datetime
 
 import structlog
 
-from common.runtime.controller import Key
+from common.runtime.key import Key
 from service_reconciler.apply import Applier
 from service_reconciler.observe import Observer
 from service_reconciler.plan import make_plan

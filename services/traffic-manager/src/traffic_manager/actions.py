@@ -2,7 +2,7 @@
 
 import msgspec
 
-from common.kube.events import Event
+from common.api.event import Event
 
 
 class Tell(msgspec.Struct, frozen=True, kw_only=True):

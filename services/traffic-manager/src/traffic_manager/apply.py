@@ -2,7 +2,7 @@
 
 from common.kube.events import EventRecorder
 from common.kube.resources import RAY_SERVICE
-from common.runtime.controller import Key
+from common.runtime.key import Key
 from traffic_manager import metrics
 from traffic_manager.actions import Action
 from traffic_manager.observe import Told

@@ -2,7 +2,7 @@
 
 from common.api.ray_service import RayService
 from common.bus.cache import Cache
-from common.runtime.controller import Key
+from common.runtime.key import Key
 from traffic_manager.observed import Observed
 
 

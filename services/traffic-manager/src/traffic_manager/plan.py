@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 
 from common import labels
+from common.api.event import WARNING, Event
 from common.api.opaque import Json
-from common.kube.events import WARNING, Event
 from traffic_manager.actions import Action, Tell
 from traffic_manager.observed import Observed
 from traffic_manager.reasons import EventReason

@@ -6,7 +6,7 @@ import structlog
 
 from common.bus.cache import Cache
 from common.kube.events import EventRecorder
-from common.runtime.controller import Key
+from common.runtime.key import Key
 from traffic_manager.apply import apply
 from traffic_manager.observe import Told, observe
 from traffic_manager.plan import make_plan

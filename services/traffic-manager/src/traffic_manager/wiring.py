@@ -16,7 +16,8 @@ from common.kube.client import Kube, KubeClient
 from common.kube.events import EventRecorder
 from common.observability import health
 from common.runtime.clock import Clock, SystemClock
-from common.runtime.controller import Controller, Key
+from common.runtime.controller import Controller
+from common.runtime.key import Key
 from common.runtime.settings import Settings
 from traffic_manager.reconcile import Reconciler
 

@@ -1,8 +1,9 @@
 """Events: what is written, what is not repeated, what may be lost."""
 
 from common import errors
+from common.api.event import Event
 from common.api.meta import ObjectMeta
-from common.kube.events import Event, EventRecorder
+from common.kube.events import EventRecorder
 from common.kube.resources import RAY_CLUSTER
 from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube

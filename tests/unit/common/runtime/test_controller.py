@@ -11,7 +11,8 @@ from common import errors
 from common.api.core import Pod
 from common.bus.cache import Cache, Object
 from common.runtime.clock import SystemClock
-from common.runtime.controller import Controller, Key
+from common.runtime.controller import Controller
+from common.runtime.key import Key
 
 pytestmark = pytest.mark.looptime
 

@@ -1,6 +1,6 @@
 """Kubernetes metadata and conditions, as far as we read them."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -60,3 +60,8 @@ Conditions: TypeAlias = Annotated[list[Annotated[Condition, Api(go="meta/v1.Cond
 def whole_seconds(moment: datetime) -> datetime:
     """Drop the fraction of a second, as Kubernetes writes times."""
     return moment.replace(microsecond=0)
+
+
+def rfc3339(moment: datetime) -> str:
+    """Return Kubernetes' text form of a time: whole seconds, UTC."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

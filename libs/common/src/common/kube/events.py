@@ -6,12 +6,12 @@ that cannot be written is logged and forgotten: events tell, they decide nothing
 
 from collections import OrderedDict
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final
 
-import msgspec
 import structlog
 
 from common import errors
+from common.api.event import Event
 from common.api.meta import ObjectMeta
 from common.api.opaque import Body
 from common.kube.client import Kube
@@ -25,18 +25,6 @@ NOTE_LIMIT: Final = 1024
 QUIET_SECONDS: Final = 360.0
 """KubeRay's client library folds repeats into a series that ends after six minutes of silence."""
 REMEMBERED: Final = 4096
-
-NORMAL: Final = "Normal"
-WARNING: Final = "Warning"
-
-
-class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to tell about an object."""
-
-    type: Literal["Normal", "Warning"]
-    reason: str
-    action: str
-    note: str
 
 
 class EventRecorder:

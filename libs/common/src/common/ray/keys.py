@@ -13,7 +13,7 @@ from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache, Object
-from common.runtime.controller import Key, KeysOf
+from common.runtime.key import Key, KeysOf
 
 
 def keys_of(cache: Cache) -> KeysOf:

@@ -25,8 +25,3 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-def rfc3339(moment: datetime) -> str:
-    """Return Kubernetes' text form of a time: whole seconds, UTC."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -6,7 +6,7 @@ alone decides what happens after an error (`common.errors`).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Mapping
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from common.bus import cache as caches
 from common.bus.cache import Cache, Object
 from common.observability import metrics
 from common.runtime.clock import Clock
+from common.runtime.key import Key, KeysOf
 from common.runtime.work_queue import WorkQueue
 
 log = structlog.get_logger()
@@ -26,24 +27,10 @@ SLOW_RETRY = 5.0
 """Seconds between looks at what only a user, or an administrator, can mend."""
 
 
-class Key(msgspec.Struct, frozen=True, order=True):
-    """The object that a reconcile is about."""
-
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-
 class Reconcile(Protocol):
     """Bring one object a step nearer to its goal; return when to look again, if no change does it earlier."""
 
     def __call__(self, key: Key, *, now: datetime) -> Awaitable[datetime | None]: ...
-
-
-KeysOf = Callable[[Object], Iterable[Key]]
-"""Which keys want a look when an object changed; pure."""
 
 
 class Controller:

@@ -9,10 +9,9 @@ from typing import Final
 
 import msgspec
 
-from common.api.meta import whole_seconds
+from common.api.meta import rfc3339, whole_seconds
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.runtime.clock import rfc3339
 from service_reconciler.config import DEFAULT_DELETION_DELAY, DELETION_SLACK
 from service_reconciler.observed import Observed
 from service_reconciler.resources.ray_cluster import DELETE_AFTER

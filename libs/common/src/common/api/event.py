@@ -1,0 +1,17 @@
+"""What a decision has to tell a user about an object; `common.kube.events` writes it down."""
+
+from typing import Final, Literal
+
+import msgspec
+
+NORMAL: Final = "Normal"
+WARNING: Final = "Warning"
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing to tell about an object."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    action: str
+    note: str

@@ -110,9 +110,7 @@ class Story:
     async def _start_load(self) -> None:
         with self._stepping("start the load"):
             await self._kubectl.run("apply", "-k", str(self._plan.manifests / "demo/load"))
-            await self._kubectl.run(
-                "wait", "-n", NAMESPACE, "--for=condition=Ready", f"pod/{LOAD_POD}", "--timeout=120s"
-            )
+            await self._watch.wait("the load starting", _load_runs, patience=120)
 
     async def _stop_load(self) -> None:
         await self._kubectl.run("delete", "pod", "-n", NAMESPACE, LOAD_POD, "--wait=false", "--ignore-not-found")
@@ -158,6 +156,10 @@ def _serves(world: World) -> bool:
     return (
         world.service is not None and world.service.is_ready and not world.service.is_upgrading and bool(world.active)
     )
+
+
+def _load_runs(world: World) -> bool:
+    return world.load is not None and world.load.is_running_and_ready
 
 
 def _has_moved(world: World, old: str) -> bool:

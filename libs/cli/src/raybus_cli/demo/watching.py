@@ -39,6 +39,7 @@ async def look(kube: KubeClient) -> World:
         clusters=tuple(cluster.metadata.name for cluster in clusters),
         pods=tuple(pod for pod in pods if "ray.io/cluster" in pod.metadata.labels),
         raybus=tuple(raybus),
+        load=next((pod for pod in pods if pod.metadata.name == LOAD_POD), None),
     )
 
 

@@ -83,6 +83,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     clusters: tuple[str, ...] = ()
     pods: tuple[Pod, ...] = ()
     raybus: tuple[Pod, ...] = ()
+    load: Pod | None = None
 
     @property
     def active(self) -> str:

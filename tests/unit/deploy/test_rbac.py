@@ -34,6 +34,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster /serviceaccounts": {"get", "create"},
         "cluster /persistentvolumeclaims": {"get", "create"},
         "cluster /secrets": {"get", "create"},
+        "cluster /configmaps": {"get", "create"},
         "cluster rbac.authorization.k8s.io/roles": {"get", "create"},
         "cluster rbac.authorization.k8s.io/rolebindings": {"get", "create"},
         "cluster networking.k8s.io/ingresses": {"get", "create"},

@@ -40,6 +40,12 @@ SPEC_HASH: Final = "ray.io/hash-without-replicas-and-workers-to-delete"
 NUM_WORKER_GROUPS: Final = "ray.io/num-worker-groups"
 INITIALIZING_TIMEOUT: Final = "ray.io/initializing-timeout"
 INGRESS_CLASS: Final = "kubernetes.io/ingress.class"
+GRACEFUL_DRAIN: Final = "raybus.io/graceful-drain"
+"""Asked for on a RayService or RayCluster; on a pod it says that its proxy can be told to drain."""
+DRAINING: Final = "raybus.io/draining"
+"""On a pod: its proxy is to close kept-alive connections between requests."""
+DRAINING_SINCE: Final = "raybus.io/draining-since"
+DRAIN_TIMEOUT: Final = "raybus.io/drain-timeout"
 
 # --- finalizers --------------------------------------------------------------------------------------------------------
 RAYSERVICE_FINALIZER: Final = "ray.io/rayservice-finalizer"

@@ -34,6 +34,17 @@ def unsupported(cluster: RayCluster, problem: str) -> Event:
     return Event(type="Warning", reason=EventReason.UNSUPPORTED, action="Validate", note=note)
 
 
+def graceful_drain_unavailable(cluster: RayCluster, problem: str) -> Event:
+    """Tell that old connections of this cluster will not be closed before it goes."""
+    note = f"The RayCluster {_where(cluster)} cannot drain gracefully: {problem}"
+    return Event(type="Warning", reason=EventReason.GRACEFUL_DRAIN_UNAVAILABLE, action="Validate", note=note)
+
+
+def drain_module_failed(cluster: RayCluster) -> Told:
+    """Tell that the ConfigMap that pods mount for a graceful drain cannot be made."""
+    return Told(failed=graceful_drain_unavailable(cluster, "its ConfigMap cannot be created"))
+
+
 def service_account_missing(cluster: RayCluster, name: str) -> Event:
     """Tell that the user named a ServiceAccount that does not exist."""
     note = (

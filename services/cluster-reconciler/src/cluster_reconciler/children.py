@@ -13,6 +13,7 @@ from cluster_reconciler.resources import (
     auth_secret,
     autoscaler_rbac,
     gcs_storage_pvc,
+    graceful_drain,
     head_service,
     headless_service,
     ingress,
@@ -22,6 +23,7 @@ from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import (
+    CONFIG_MAP,
     INGRESS,
     PERSISTENT_VOLUME_CLAIM,
     ROLE,
@@ -44,7 +46,7 @@ _WORDS = {
 }
 
 
-def looked_up(cluster: RayCluster) -> tuple[Child, ...]:
+def looked_up(cluster: RayCluster, config: Config) -> tuple[Child, ...]:
     """Return the children that have to be looked up at the API server."""
     found: list[Child] = []
     if traits.is_autoscaling(cluster):
@@ -55,6 +57,8 @@ def looked_up(cluster: RayCluster) -> tuple[Child, ...]:
         ]
     if cluster.spec.head_group_spec.enable_ingress:
         found.append(Child(INGRESS, ingress.name(cluster)))
+    if graceful_drain.is_on(cluster, config):
+        found.append(Child(CONFIG_MAP, graceful_drain.config_map_name(cluster)))
     if auth_secret.is_needed(cluster):
         found.append(Child(SECRET, auth_secret.name(cluster)))
     if traits.is_fault_tolerant(cluster) and traits.has_embedded_storage(cluster):
@@ -88,6 +92,9 @@ def _lacking(cluster: RayCluster, absent: dict[Resource, Child], *, token: str) 
     found: list[Action] = []
     if INGRESS in absent:
         found.append(_create(cluster, INGRESS, ingress.build(cluster)))
+    if CONFIG_MAP in absent:
+        body, told = graceful_drain.config_map(cluster), announcements.drain_module_failed(cluster)
+        found.append(CreateChild(resource=CONFIG_MAP, body=body, told=told, may_exist=False))
     if SECRET in absent:
         found.append(CreateChild(resource=SECRET, body=auth_secret.build(cluster, token=token)))
     if PERSISTENT_VOLUME_CLAIM in absent:

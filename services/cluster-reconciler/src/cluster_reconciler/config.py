@@ -21,6 +21,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     injects_init_container: bool = True
     injects_probes: bool = True
+    drains_gracefully: bool = False
+    """What a RayService without the annotation `raybus.io/graceful-drain` means; ours, and it changes pods."""
     cleans_up_redis: bool = True
     deletes_random_pods: bool = False
     head_service_has_cluster_ip: bool = False
@@ -48,6 +50,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             gates=gates,
             injects_init_container=_unless_false(environ, "ENABLE_INIT_CONTAINER_INJECTION"),
             injects_probes=_unless_false(environ, "ENABLE_PROBES_INJECTION"),
+            drains_gracefully=_if_true(environ, "RAYBUS_GRACEFUL_DRAIN"),
             cleans_up_redis=_unless_false(environ, "ENABLE_GCS_FT_REDIS_CLEANUP"),
             deletes_random_pods=_if_true(environ, "ENABLE_RANDOM_POD_DELETE"),
             head_service_has_cluster_ip=_if_true(environ, "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE"),

@@ -95,7 +95,7 @@ async def _look_up(cluster: RayCluster, io: Ports, *, now: datetime) -> frozense
     """Ask for the children that the state stream does not carry and that were not seen lately."""
     memory = memory_of(cluster, io)
     absent: set[Child] = set()
-    for child in children.looked_up(cluster):
+    for child in children.looked_up(cluster, io.config):
         if memory.trusts(child, now=now):
             continue
         try:

@@ -17,7 +17,7 @@ from cluster_reconciler.pods.naming import Namer
 from cluster_reconciler.pods.suspend import SuspendMove
 from cluster_reconciler.pods.upgrade import UpgradeMove
 from cluster_reconciler.refusals import Refusal
-from cluster_reconciler.resources import head_pod, worker_pod
+from cluster_reconciler.resources import graceful_drain, head_pod, worker_pod
 from cluster_reconciler.resources.replica import ReplicaIndex
 from common import labels
 from common import ray_cluster_traits as traits
@@ -59,6 +59,8 @@ def _warnings(cluster: RayCluster, config: Config) -> tuple[Step, ...]:
         cluster_rules.missing_insight(cluster, config.gates),
     )
     told += [Tell(event=announcements.unsupported(cluster, problem)) for problem in missing if problem]
+    if graceful_drain.is_asked_for(cluster, config) and (problem := graceful_drain.obstacle(cluster)):
+        told.append(Tell(event=announcements.graceful_drain_unavailable(cluster, problem)))
     return (Step(actions=tuple(told), is_needed=False),) if told else ()
 
 

@@ -41,6 +41,7 @@ class EventReason(StrEnum):
     INVALID_SPEC = "InvalidRayClusterSpec"
     INVALID_STATUS = "InvalidRayClusterStatus"
     UNSUPPORTED = "UnsupportedRayClusterSpec"
+    GRACEFUL_DRAIN_UNAVAILABLE = "GracefulDrainUnavailable"
     SERVICE_ACCOUNT_NOT_FOUND = "AutoscalerServiceAccountNotFound"
     CREATED_SERVICE_ACCOUNT = "CreatedServiceAccount"
     FAILED_TO_CREATE_SERVICE_ACCOUNT = "FailedToCreateServiceAccount"

@@ -31,6 +31,7 @@ RAY_CLUSTER: Final = Resource(group="ray.io", kind="RayCluster", plural="rayclus
 RAY_SERVICE: Final = Resource(group="ray.io", kind="RayService", plural="rayservices")
 POD: Final = Resource(kind="Pod", plural="pods")
 SERVICE: Final = Resource(kind="Service", plural="services")
+CONFIG_MAP: Final = Resource(kind="ConfigMap", plural="configmaps")
 SECRET: Final = Resource(kind="Secret", plural="secrets")
 SERVICE_ACCOUNT: Final = Resource(kind="ServiceAccount", plural="serviceaccounts")
 PERSISTENT_VOLUME_CLAIM: Final = Resource(kind="PersistentVolumeClaim", plural="persistentvolumeclaims")

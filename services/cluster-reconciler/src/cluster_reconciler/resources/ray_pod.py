@@ -6,7 +6,7 @@ Behaviour: spec raycluster §11.1.
 import copy
 from collections.abc import Mapping
 
-from cluster_reconciler.resources import env, owner, probes, ray_start
+from cluster_reconciler.resources import env, graceful_drain, owner, probes, ray_start
 from cluster_reconciler.resources.node import Node
 from common import labels, pod_json, ports
 from common.api.opaque import Body
@@ -39,7 +39,8 @@ def finish(pod: Body, node: Node, params: Mapping[str, str]) -> None:
     """Set command, environment, probes and owner, once all containers and volumes stand."""
     pod_json.add_missing(pod["metadata"]["annotations"], node.config.default_pod_annotations.items())
     text = ray_start.command(params, pod_json.ray_container(pod), is_head=node.is_head)
-    ray_start.set_container_command(pod, text, node.config)
+    exports = graceful_drain.configure_pod(pod, node)
+    ray_start.set_container_command(pod, text, node.config, exports=exports)
     env.complete_init_containers(pod, node)
     env.complete_ray_container(pod, node, ray_start=text)
     probes.complete(pod, node, params)

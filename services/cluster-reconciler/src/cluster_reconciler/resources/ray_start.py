@@ -65,14 +65,23 @@ def shell(config: Config) -> list[str]:
     return ["/bin/bash", "-cl" if config.uses_login_shell else "-c", "--"]
 
 
-def set_container_command(pod: Body, ray_start: str, config: Config) -> None:
-    """Make the Ray container run `ray start` after the user's own command, unless the user runs it."""
-    container = pod_json.ray_container(pod)
+def is_users_own(template: Body) -> bool:
+    """Tell whether the user runs `ray start` in a pod or a template, and we do not."""
+    annotations = pod_json.mapping(pod_json.body(template, "metadata"), "annotations")
+    return annotations.get(labels.OVERWRITE_CONTAINER_CMD, "").lower() == "true" or "ray start" in _own(template)
+
+
+def _own(template: Body) -> str:
+    container = pod_json.ray_container(template)
     words = [*pod_json.strings(container, "command"), *pod_json.strings(container, "args")]
-    own = "".join(f" {word} " for word in words)
-    annotations = pod_json.mapping(pod["metadata"], "annotations")
-    if annotations.get(labels.OVERWRITE_CONTAINER_CMD, "").lower() == "true" or "ray start" in own:
+    return "".join(f" {word} " for word in words)
+
+
+def set_container_command(pod: Body, ray_start: str, config: Config, *, exports: str = "") -> None:
+    """Make the Ray container run `ray start` after the user's own command, unless the user runs it."""
+    if is_users_own(pod):
         return
-    generated = f"{_RAISE_OPEN_FILES}; {ray_start}"
+    container, own = pod_json.ray_container(pod), _own(pod)
+    generated = f"{exports}{_RAISE_OPEN_FILES}; {ray_start}"
     container["command"] = shell(config)
     container["args"] = [f"{own} && {generated}" if own else generated]

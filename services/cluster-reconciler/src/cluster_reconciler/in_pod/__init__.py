@@ -1,0 +1,1 @@
+"""What runs inside Ray pods; this service only hands out its text."""

@@ -1,0 +1,84 @@
+"""What lets a Ray Serve proxy close kept-alive connections before its cluster goes: a module of ours in a ConfigMap.
+
+A Service's selector moves new connections only, so clients that keep theirs stay with the old cluster until it dies. Off
+unless a RayService, or the operator's configuration, asks for it. Nothing of the user's is overridden: the shell that runs
+`ray start` appends to whatever PYTHONPATH there is, the image's too, and sets a callback only where there is none.
+"""
+
+from importlib import resources
+from typing import Final
+
+from cluster_reconciler.config import Config
+from cluster_reconciler.resources import owner, ray_start
+from cluster_reconciler.resources.node import Node
+from common import labels, pod_json
+from common import ray_cluster_traits as traits
+from common.api.opaque import Body, Json
+from common.api.ray_cluster import RayCluster
+
+CALLBACK: Final = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
+MODULE: Final = "raybus_drain"
+FILE: Final = f"{MODULE}.py"
+CODE_VOLUME: Final = "raybus-drain"
+CODE_PATH: Final = "/etc/raybus/drain"
+POD_VOLUME: Final = "raybus-pod"
+POD_PATH: Final = "/etc/raybus/pod"
+TEXT: Final = resources.files("cluster_reconciler.in_pod").joinpath(FILE).read_text(encoding="utf-8")
+
+_EXPORTS: Final = (
+    f'export PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}{CODE_PATH}"; '
+    f'export {CALLBACK}="${{{CALLBACK}:-{MODULE}.middlewares}}"; '
+)
+
+
+def is_asked_for(cluster: RayCluster, config: Config) -> bool:
+    """Tell whether a cluster that serves requests is to drain gracefully."""
+    asked = cluster.metadata.annotations.get(labels.GRACEFUL_DRAIN, "").lower()
+    return traits.is_for_a_service(cluster) and (asked == "true" or (config.drains_gracefully and asked != "false"))
+
+
+def is_on(cluster: RayCluster, config: Config) -> bool:
+    """Tell whether the cluster's pods get the module."""
+    return is_asked_for(cluster, config) and obstacle(cluster) is None
+
+
+def obstacle(cluster: RayCluster) -> str | None:
+    """Return what of the user's own stands in the way; the feature is off for the whole cluster then."""
+    groups = {"the head group": cluster.spec.head_group_spec.template} | {
+        f"worker group {group.group_name}": group.template for group in traits.worker_groups(cluster)
+    }
+    is_overwritten = cluster.metadata.annotations.get(labels.OVERWRITE_CONTAINER_CMD, "").lower() == "true"
+    for where, template in groups.items():
+        if pod_json.has_env(pod_json.ray_container(template), CALLBACK):
+            return f"{where} sets {CALLBACK} itself; remove it, or set {labels.GRACEFUL_DRAIN} to false"
+        if is_overwritten or ray_start.is_users_own(template):
+            return f"{where} runs ray start itself; let the operator run it, or set {labels.GRACEFUL_DRAIN} to false"
+    return None
+
+
+def config_map_name(cluster: RayCluster) -> str:
+    """Return the name of the ConfigMap that holds the module."""
+    return f"{cluster.metadata.name}-drain"
+
+
+def config_map(cluster: RayCluster) -> Body:
+    """Build that ConfigMap."""
+    metadata = owner.metadata(cluster, name=config_map_name(cluster), labels={labels.CLUSTER: cluster.metadata.name})
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {FILE: TEXT}}
+
+
+def configure_pod(pod: Body, node: Node) -> str:
+    """Mount the module and the pod's annotations; return what the shell exports before `ray start`, empty when off."""
+    if not is_on(node.cluster, node.config):
+        return ""
+    pod["metadata"]["annotations"][labels.GRACEFUL_DRAIN] = "true"
+    annotations: Json = {"path": "annotations", "fieldRef": {"fieldPath": "metadata.annotations"}}
+    code: Json = {"name": CODE_VOLUME, "configMap": {"name": config_map_name(node.cluster)}}
+    mounts = pod_json.ensure_list(pod_json.ray_container(pod), "volumeMounts")
+    for volume, path in (
+        (code, CODE_PATH),
+        ({"name": POD_VOLUME, "downwardAPI": {"items": [annotations]}}, POD_PATH),
+    ):
+        pod_json.add_missing_volume(pod, volume)
+        mounts.append({"name": volume["name"], "mountPath": path, "readOnly": True})
+    return _EXPORTS

@@ -1,0 +1,31 @@
+"""A RayService's cluster that is to drain gracefully: its ConfigMap comes before its pods."""
+
+from common import labels
+from common.kube.resources import CONFIG_MAP
+from scenario.cluster_reconciler.world import World
+from support.builders.ray_cluster import a_container, a_head, a_ray_cluster, a_template
+
+FOR_A_SERVICE = {labels.ORIGIN_KIND: "RayService", labels.ORIGIN_NAME: "demo"}
+ON = {labels.GRACEFUL_DRAIN: "true"}
+
+
+async def test_the_config_map_stands_before_any_pod() -> None:
+    world = World()
+    world.apply(a_ray_cluster(labels=FOR_A_SERVICE, annotations=ON))
+    await world.settle()
+    kinds = [each.kind for each in world.kube.requests if each.verb == "create"]
+    assert kinds.index("ConfigMap") < kinds.index("Pod")
+    (found,) = world.kube.all(CONFIG_MAP, "ns")
+    assert (found["metadata"]["name"], list(found["data"])) == ("c-drain", ["raybus_drain.py"])
+    assert found["metadata"]["ownerReferences"][0]["name"] == "c"
+
+
+async def test_a_users_own_callback_wins_and_is_told() -> None:
+    callback = {"name": "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "value": "theirs.callback"}
+    head = a_head(template=a_template(a_container("ray-head", env=[callback])))
+    world = World()
+    world.apply(a_ray_cluster(head=head, labels=FOR_A_SERVICE, annotations=ON))
+    await world.settle()
+    assert world.kube.all(CONFIG_MAP, "ns") == []
+    assert len(world.pods()) > 1
+    assert "GracefulDrainUnavailable" in [reason for _, reason, _ in world.kube.events()]

@@ -285,10 +285,14 @@ async def test_38_none_creates_a_cluster_when_there_is_none() -> None:
     await world.until(lambda: world.is_settled() and world.active != gone)
 
 
-async def test_56_the_incremental_type_falls_back_to_one_switch_and_says_so() -> None:
+async def test_56_without_its_gate_the_incremental_type_falls_back_to_one_switch_and_says_so() -> None:
     options = {"maxSurgePercent": 20, "stepSizePercent": 5, "intervalSeconds": 10, "gatewayClassName": "eg"}
     strategy = {"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": options}
-    world = await a_running_world(config=a_cluster_config(enableInTreeAutoscaling=True), upgradeStrategy=strategy)
+    world = await a_running_world(
+        switches=Config(gates=frozenset()),
+        config=a_cluster_config(enableInTreeAutoscaling=True),
+        upgradeStrategy=strategy,
+    )
     blue = world.active
     world.apply(
         config=a_cluster_config(image="rayproject/ray:2.53.0", enableInTreeAutoscaling=True), upgradeStrategy=strategy

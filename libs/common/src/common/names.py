@@ -40,6 +40,16 @@ def serve_service(owner: str) -> str:
     return f"{owner}-serve-svc"
 
 
+def gateway(service: str) -> str:
+    """Return the name of a RayService's Gateway."""
+    return f"{service}-gateway"
+
+
+def http_route(service: str) -> str:
+    """Return the name of a RayService's HTTPRoute."""
+    return f"{service}-httproute"
+
+
 def headless_service(cluster: str) -> str:
     """Return the name of the headless Service of multi-host workers."""
     return f"{cluster}-headless"

@@ -8,9 +8,10 @@ import asyncio
 import random
 from datetime import datetime, timedelta
 
-from common import errors, labels, names
+from common import errors, labels, names, serve_writer
 from common.api import ray_service
 from common.api.core import EndpointSlice, Pod, Service
+from common.api.gateway import Gateway, HttpRoute
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache
@@ -70,7 +71,9 @@ class Observer:
             services=tuple(self._cache.list(Service, key.namespace, owner.marks(key.name))),
             head_service=head,
             serve_service=serve,
-            endpoints=self._endpoints(key.namespace, serve_service.name(service)),
+            gateway=self._cache.get(Gateway, key.namespace, names.gateway(key.name)),
+            route=self._cache.get(HttpRoute, key.namespace, names.http_route(key.name)),
+            endpoints=self._endpoints(service, clusters_names),
         )
 
     async def _service(self, key: Key) -> RayService | None:
@@ -101,7 +104,8 @@ class Observer:
     def _clusters(self, service: RayService, serve: Service | None) -> tuple[tuple[RayCluster, ...], Names]:
         meta = service.metadata
         clusters = tuple(self._cache.list(RayCluster, meta.namespace, owner.marks(meta.name)))
-        return clusters, seen.names_of(service, clusters, serve_service.selected(serve))
+        head = self._cache.get(Service, meta.namespace, head_service.name(meta.name))
+        return clusters, seen.names_of(service, clusters, serve_service.selected(serve or head))
 
     async def _views(
         self, key: Key, clusters: Names, *, now: datetime
@@ -142,8 +146,19 @@ class Observer:
         name = cluster.status.head.service_name or names.head_service(cluster.metadata.name)
         return self._cache.get(Service, cluster.metadata.namespace, name)
 
-    def _endpoints(self, namespace: str, service: str) -> int:
-        return endpoints.count(self._cache.list(EndpointSlice, namespace, {labels.SERVICE_NAME: service}))
+    def _endpoints(self, service: RayService, clusters: Names) -> int:
+        """Count the pods that requests may reach; those of a first cluster count once it serves."""
+        backends = [serve_service.name(service)]
+        if serve_writer.is_incremental(service, self._config.gates):
+            held = (clusters.active, clusters.pending) if clusters.active else ()
+            backends = [names.serve_service(each) for each in held if each]
+        namespace = service.metadata.namespace
+        slices = [
+            each
+            for backend in backends
+            for each in self._cache.list(EndpointSlice, namespace, {labels.SERVICE_NAME: backend})
+        ]
+        return endpoints.count(slices)
 
 
 def _is_due(clusters: tuple[RayCluster, ...], wanted: Names, *, now: datetime) -> bool:

@@ -4,11 +4,13 @@ from datetime import datetime
 
 import msgspec
 
-from common import labels
+from common import labels, serve_writer, traffic_record
 from common.api.core import Pod, Service
+from common.api.gateway import Gateway, HttpRoute
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.ray.view import Reading, Refusal
+from common.traffic_record import Record
 from service_reconciler.config import Config
 from service_reconciler.resources import serve_service
 from service_reconciler.validation import Violation
@@ -68,12 +70,25 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """All Services that carry the RayService's labels."""
     head_service: Service | None = None
     serve_service: Service | None = None
+    gateway: Gateway | None = None
+    route: HttpRoute | None = None
     endpoints: int = 0
 
     @property
+    def is_incremental(self) -> bool:
+        """Tell whether traffic-manager moves the traffic in steps, and writes to the dashboards."""
+        return serve_writer.is_incremental(self.service, self.config.gates)
+
+    @property
+    def record(self) -> Record:
+        """Return what traffic-manager gave to each cluster; what the status says where the route says nothing."""
+        held, mirror = traffic_record.of_route(self.route), traffic_record.of_status(self.service)
+        return Record(clusters={**mirror.clusters, **held.clusters})
+
+    @property
     def serving(self) -> str:
-        """Return the cluster that the Serve Service selects."""
-        return serve_service.selected(self.serve_service)
+        """Return the cluster that the Serve Service selects; where traffic moves in steps no such Service decides."""
+        return "" if self.is_incremental else serve_service.selected(self.serve_service)
 
     @property
     def unneeded(self) -> tuple[RayCluster, ...]:

@@ -14,7 +14,6 @@ from common import labels
 from common.api.event import Event
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
-from common.feature_gates import Gate
 from common.kube.resources import POD, RAY_CLUSTER, SERVICE
 from common.ray import submit
 from common.ray.revision import Given
@@ -37,7 +36,7 @@ from service_reconciler.promotion.pending import Decision, Step
 from service_reconciler.reasons import ConditionType, EventReason, Reason
 from service_reconciler.resources import ray_cluster
 from service_reconciler.resources.ray_cluster import DELETE_AFTER, Match
-from service_reconciler.serve import head_label, initializing, problems
+from service_reconciler.serve import gateway_problems, head_label, initializing, problems
 from service_reconciler.serve.problems import Problem
 from service_reconciler.status import compute, conditions, ready, suspend
 from service_reconciler.status.compute import Result
@@ -122,8 +121,10 @@ def _running(observed: Observed, *, now: datetime) -> Plan:
     sent = _submissions(observed, decision, now=now)
     switch, names, note = _traffic(observed, decision)
     problem = switch.problem or problems.find(observed, _next_view(observed, decision), now=now)
+    problem = problem or gateway_problems.find(observed, now=now)
     limit = initializing.limit(observed.service.metadata.annotations)
-    result = Result(names=names, cause=problem.text if problem is not None else None, limit=limit)
+    cause = problem.text if problem is not None else None
+    result = Result(names=names, cause=cause, limit=limit, rollback=decision.rollback)
     status = compute.compute(observed, result, now=now)
     gave_up = ready.is_timed_out(status.conditions)
     actions: list[Action] = [*_growth(observed, decision), *sent, *switch.actions, *_written(observed, status, now=now)]
@@ -141,7 +142,7 @@ def _traffic(observed: Observed, decision: Decision) -> tuple[serving.Switch, Na
     """Return the writes that move the Services, and the names once they are done."""
     if decision.step is not Step.KEEP:
         return serving.Switch(), decision.names, decision.note
-    target, note = promote.target(observed)
+    target, note = promote.target(observed) if not observed.is_incremental else promote.target_in_steps(observed)
     view = next(
         (each for each in (observed.active, observed.pending) if each is not None and each.name == target), None
     )
@@ -156,6 +157,8 @@ def _traffic(observed: Observed, decision: Decision) -> tuple[serving.Switch, Na
 
 def _submissions(observed: Observed, decision: Decision, *, now: datetime) -> list[Action]:
     """Return what is sent to dashboards; the active cluster keeps its config while another is on its way."""
+    if observed.is_incremental:
+        return []
     goal = observed.service.spec.serve_config_v2
     actions: list[Action] = []
     frozen = bool(decision.names.pending)
@@ -177,7 +180,7 @@ def _submissions(observed: Observed, decision: Decision, *, now: datetime) -> li
 
 def _growth(observed: Observed, decision: Decision) -> list[Action]:
     """Return changes to existing clusters: appended worker groups, and renewed annotations."""
-    if decision.step is not Step.KEEP:
+    if decision.step is not Step.KEEP or decision.rollback is not None:
         return []
     version = observed.config.version
     role, view = ("pending", observed.pending) if decision.names.pending else ("active", observed.active)
@@ -198,7 +201,10 @@ def _creation(observed: Observed, names: Names) -> list[Action]:
     """Return the creation of a cluster whose name is durable by now."""
     if not names.pending or (observed.pending is not None and observed.pending.name == names.pending):
         return []
-    body = ray_cluster.build(observed.service, names.pending, version=observed.config.version)
+    starts_small = observed.is_incremental and observed.active is not None
+    body = ray_cluster.build(
+        observed.service, names.pending, version=observed.config.version, starts_small=starts_small
+    )
     where = f"{observed.service.metadata.namespace}/{names.pending}"
     return [Create(resource=RAY_CLUSTER, body=body, told=announcements.cluster_created(where))]
 
@@ -229,19 +235,43 @@ def _news(
     meta = observed.service.metadata
     if decision.step is Step.NEW:
         if pending.falls_back(observed):
-            actions.append(Tell(event=_fallback(observed)))
+            actions.append(Tell(event=_fallback()))
         if before.active:
             note = f"Preparing RayCluster {meta.namespace}/{names.pending}: {decision.note}"
             actions.append(Tell(event=announcements.normal(EventReason.UPGRADE_STARTED, "Upgrade", note)))
     if decision.step is Step.DROP:
         note = f"RayCluster {meta.namespace}/{before.pending} is given up: {decision.note}"
         actions.append(Tell(event=announcements.normal(EventReason.UPGRADE_CANCELLED, "Upgrade", note)))
+    actions += _rollback_news(observed, decision)
+    if observed.is_incremental and before.active and observed.active is None:
+        note = (
+            f"RayCluster {meta.namespace}/{before.active} does not exist any more, so there is nothing to roll back to"
+        )
+        actions.append(Tell(event=announcements.warning(EventReason.ROLLBACK_IMPOSSIBLE, "Upgrade", note)))
     if names.active != before.active and before.active:
         note = f"RayCluster {meta.namespace}/{names.active} serves in place of {before.active}"
         actions.append(Tell(event=announcements.normal(EventReason.UPGRADE_PROMOTED, "Upgrade", note)))
     if problem is not None and not problem.is_told and _is_new(problem, observed.service.status, status):
         actions.append(Tell(event=announcements.warning(problem.reason, "Reconcile", problem.text)))
     return actions
+
+
+def _rollback_news(observed: Observed, decision: Decision) -> list[Action]:
+    was_on = conditions.is_true(observed.service.status.conditions, ConditionType.ROLLBACK_IN_PROGRESS)
+    is_on = decision.rollback is not None
+    if was_on == is_on:
+        return []
+    meta, held = observed.service.metadata, observed.names
+    if is_on:
+        reason, note = EventReason.ROLLBACK_STARTED, f"Traffic goes back to {held.active}: {decision.rollback}"
+    elif decision.step in {Step.DROP, Step.NEW}:
+        reason, note = (
+            EventReason.ROLLBACK_COMPLETED,
+            f"All traffic is back on RayCluster {meta.namespace}/{held.active}",
+        )
+    else:
+        reason, note = EventReason.ROLLBACK_CANCELLED, f"Traffic goes on to RayCluster {meta.namespace}/{held.pending}"
+    return [Tell(event=announcements.normal(reason, "Upgrade", note))]
 
 
 def _is_new(problem: Problem, old: RayServiceStatus, new: RayServiceStatus) -> bool:
@@ -251,12 +281,8 @@ def _is_new(problem: Problem, old: RayServiceStatus, new: RayServiceStatus) -> b
     return told(new) and not told(old)
 
 
-def _fallback(observed: Observed) -> Event:
-    why = (
-        "weighted routes are not supported yet"
-        if Gate.INCREMENTAL_UPGRADE in observed.config.gates
-        else "the feature gate RayServiceIncrementalUpgrade is off"
-    )
+def _fallback() -> Event:
+    why = "the feature gate RayServiceIncrementalUpgrade is off"
     note = f"The upgrade runs as NewCluster, with one switch of all traffic: {why}"
     return announcements.warning(EventReason.INCREMENTAL_UPGRADE_DISABLED, "Upgrade", note)
 

@@ -29,19 +29,26 @@ def point_at(observed: Observed, view: ClusterView) -> Switch:
     """Return what makes both Services select a cluster."""
     config = view.cluster.raw_spec
     try:
-        serve = serve_service.build(observed.service, view.name, config=config)
+        serve = _serve_service(observed, view)
     except InvalidSpec as problem:
         return Switch(problem=Problem(reason=EventReason.NO_SERVE_PORT, text=str(problem)))
     head = head_service.build(
         observed.service, view.name, config=config, has_cluster_ip=observed.config.head_service_has_cluster_ip
     )
-    pairs = ((observed.head_service, head), (observed.serve_service, serve))
+    pairs = [(observed.head_service, head), *([(observed.serve_service, serve)] if serve is not None else [])]
     for have, _ in pairs:
         if have is not None and (other := _other_owner(have, observed)) is not None:
             text = f"Service {have.metadata.name} belongs to {other}; choose another name or delete it"
             return Switch(problem=Problem(reason=EventReason.SERVICE_NOT_OWNED, text=text))
     writes = (_write(have, want, view.name) for have, want in pairs)
     return Switch(actions=tuple(write for write in writes if write is not None))
+
+
+def _serve_service(observed: Observed, view: ClusterView) -> Body | None:
+    """Return the Serve Service; where a Gateway takes the requests, one of an earlier strategy is kept, none is made."""
+    if observed.is_incremental and observed.serve_service is None:
+        return None
+    return serve_service.build(observed.service, view.name, config=view.cluster.raw_spec)
 
 
 def _write(have: Service | None, want: Body, cluster: str) -> Action | None:

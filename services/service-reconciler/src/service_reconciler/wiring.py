@@ -9,6 +9,7 @@ import msgspec
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from common.api.core import EndpointSlice, Pod, Service
+from common.api.gateway import Gateway, HttpRoute
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache, Object
@@ -41,6 +42,8 @@ KINDS: Final[dict[str, type[Object]]] = {
     "Pod": Pod,
     "Service": Service,
     "ControllerRevision": Revision,
+    "Gateway": Gateway,
+    "HTTPRoute": HttpRoute,
     "EndpointSlice": EndpointSlice,
 }
 ALL_PARTITIONS: Final = frozenset(range(PARTITIONS))

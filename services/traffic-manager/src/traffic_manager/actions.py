@@ -1,14 +1,94 @@
-"""What a plan may ask for; `apply.py` carries it out."""
+"""What a plan may ask for; `apply.py` carries it out, in order.
+
+An action brings the Events that tell of it: `done` after success, `failed` after a failure, with the error's text added.
+"""
+
+from typing import Final
 
 import msgspec
 
 from common.api.event import Event
+from common.api.opaque import Json
+from common.api.ray_cluster import RayCluster
+from common.kube.resources import Resource
+from common.ray.revision import Given
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What users hear of an action."""
+
+    done: Event | None = None
+    failed: Event | None = None
+
+
+SILENT: Final = Told()
+
+
+class Create(msgspec.Struct, frozen=True, kw_only=True):
+    """Create an object; one that exists already is taken as it is."""
+
+    resource: Resource
+    body: Json
+    told: Told = SILENT
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """Change some fields of an object; the patch carries the resourceVersion that was observed."""
+
+    resource: Resource
+    name: str
+    patch: Json
+    told: Told = SILENT
+
+
+class Delete(msgspec.Struct, frozen=True, kw_only=True):
+    """Delete one object, and no other that got its name."""
+
+    resource: Resource
+    name: str
+    uid: str
+    told: Told = SILENT
+
+
+class Submit(msgspec.Struct, frozen=True, kw_only=True):
+    """Send a Serve config with a capacity to a cluster and, once it is accepted, record what was given."""
+
+    cluster: RayCluster
+    given: Given
+    capacity: int
+    told: Told = SILENT
+
+
+class MoveCapacity(msgspec.Struct, frozen=True, kw_only=True):
+    """Tell clusters their capacities and, once all of them accepted, write the record."""
+
+    submits: tuple[Submit, ...]
+    record: Change
 
 
 class Tell(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell an Event about the RayService."""
+    """Tell an Event that belongs to no write."""
 
     event: Event
 
 
-Action = Tell
+Action = Create | Change | Delete | Submit | MoveCapacity | Tell
+
+
+def describe(action: Action) -> str:
+    """Return an action in a few words, for the log."""
+    match action:
+        case Create(resource=resource, body=body):
+            text = f"create {resource.kind} {body['metadata']['name']}"
+        case Change(resource=resource, name=name):
+            text = f"change {resource.kind} {name}"
+        case Delete(resource=resource, name=name):
+            text = f"delete {resource.kind} {name}"
+        case Submit(cluster=cluster, capacity=capacity):
+            text = f"send the Serve config to {cluster.metadata.name} with capacity {capacity}"
+        case MoveCapacity(submits=submits):
+            sent = ", ".join(f"{each.cluster.metadata.name} {each.capacity}" for each in submits)
+            text = f"move capacity: {sent or 'only recorded'}"
+        case Tell(event=event):
+            text = f"tell {event.reason}"
+    return text

@@ -4,6 +4,6 @@ from typing import Final
 
 from prometheus_client import Counter
 
-NOT_SUPPORTED: Final = Counter(
-    "raybus_weighted_routes_not_supported_total", "Times that users were told that weighted routes are not supported"
+CONFIGS_SENT: Final = Counter(
+    "raybus_serve_configs_sent_total", "Serve configs and capacities that dashboards accepted"
 )

@@ -1,54 +1,308 @@
-"""What one look at a RayService leads to.
+"""What one look at a RayService leads to: its Gateway, its backends, its route, and the next step of an upgrade.
 
-Weighted routes are not built in this release: service-reconciler gives the incremental type one switch of all traffic. Users
-of that type are told so, once for each generation of their object, and nothing else is touched.
+service-reconciler says which clusters there are and in which direction traffic goes, in the status; this service moves it.
+Each pass changes one thing that users can see: weights, or capacities. Spec rayservice §8, §9; acceptance 39-68.
 """
 
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
 
-from common import labels
-from common.api.event import WARNING, Event
-from common.api.opaque import Json
-from traffic_manager.actions import Action, Tell
-from traffic_manager.observed import Observed
+from common import names
+from common import traffic_record as records
+from common.api.event import Event
+from common.api.gateway import gateway_problem, route_problem
+from common.errors import InvalidSpec, Invariant
+from common.kube.resources import GATEWAY, HTTP_ROUTE, SERVICE
+from common.ray import serve_status
+from common.ray.view import head_is_ready
+from common.traffic_record import WHOLE, Record, Share
+from traffic_manager import announcements, options, serving
+from traffic_manager.actions import Action, Change, Create, Delete, MoveCapacity, Submit, Tell
+from traffic_manager.migration import step
+from traffic_manager.migration.state import Direction, Migration, Split
+from traffic_manager.observed import ClusterView, Observed
 from traffic_manager.reasons import EventReason
+from traffic_manager.resources import cluster_serve_service, gateway, http_route
+from traffic_manager.resources.http_route import Backend
+from traffic_manager.status import proof, traffic_record
 
-INCREMENTAL: Final = "NewClusterWithIncrementalUpgrade"
-NOTE: Final = (
-    "upgradeStrategy.type NewClusterWithIncrementalUpgrade: this release has no weighted routes; "
-    "no Gateway or route is made, and upgrades run as NewCluster (generation {generation})"
-)
+FAST: Final = timedelta(seconds=0.25)
+STARTING: Final = timedelta(seconds=1)
+REST: Final = timedelta(seconds=5)
+NEW: Final = Share(capacity=0, weight=0)
+ALL: Final = Share(capacity=WHOLE, weight=WHOLE)
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do, and why."""
+    """What to do, in order, when to look again, and why."""
 
     actions: tuple[Action, ...] = ()
+    look_again_at: datetime | None = None
     note: str = ""
 
 
-def make_plan(observed: Observed) -> Plan:
-    """Decide what one observation leads to; the same observation gives the same plan."""
-    service = observed.service
-    if not wants_weighted_routes(observed):
+def make_plan(observed: Observed, *, now: datetime) -> Plan:
+    """Decide what one observation leads to; the same observation at the same time gives the same plan."""
+    if observed.service.metadata.deletion_timestamp is not None:
+        return Plan(note="the RayService is going, and all that it owns with it")
+    if observed.says("Suspending") or observed.says("Suspended"):
+        return Plan(actions=_removal(observed), note="the service is suspended")
+    if not observed.is_incremental and observed.route is None:
         return Plan(note="its traffic needs no weighted route")
-    if observed.told_generation == service.metadata.generation:
-        return Plan(note="its users were told that weighted routes are not supported")
-    event = Event(
-        type=WARNING,
-        reason=EventReason.WEIGHTED_ROUTES_NOT_SUPPORTED.value,
-        action="Reconcile",
-        note=NOTE.format(generation=service.metadata.generation),
+    if not observed.is_vetted:
+        return Plan(note="service-reconciler has not taken in the spec as it is now")
+    if not observed.is_incremental:
+        return _left_behind(observed, now=now)
+    before = (*_gateway(observed), *_backends(observed))
+    active, pending = observed.active, observed.pending
+    if active is not None and pending is not None:
+        plan = _upgrading(observed, active, pending, now=now)
+    elif (sole := active or pending) is not None:
+        plan = _alone(observed, sole, now=now)
+    else:
+        plan = Plan(note="there is no cluster yet")
+    look = plan.look_again_at if not before else now
+    return Plan(actions=(*before, *plan.actions), look_again_at=look, note=plan.note)
+
+
+def _removal(observed: Observed) -> tuple[Action, ...]:
+    actions: list[Action] = []
+    pairs = (
+        (GATEWAY, observed.gateway, announcements.gateway_deleted),
+        (HTTP_ROUTE, observed.route, announcements.route_deleted),
     )
-    return Plan(actions=(Tell(event=event),), note="weighted routes are not supported")
+    for resource, have, told in pairs:
+        if have is not None and have.metadata.deletion_timestamp is None:
+            meta = have.metadata
+            where = f"{meta.namespace}/{meta.name}"
+            actions.append(Delete(resource=resource, name=meta.name, uid=meta.uid, told=told(where)))
+    return tuple(actions)
 
 
-def wants_weighted_routes(observed: Observed) -> bool:
-    """Tell whether this RayService is ours and asks for traffic in steps."""
-    spec = observed.service.raw_spec
-    if spec.get("managedBy", labels.MANAGED_BY_US) != labels.MANAGED_BY_US:
-        return False
-    strategy: Json = spec.get("upgradeStrategy") or {}
-    return strategy.get("type") == INCREMENTAL
+def _left_behind(observed: Observed, *, now: datetime) -> Plan:
+    """Keep a route from the time of weighted traffic at the active cluster, for requests may still come that way (§9.5)."""
+    active = observed.active
+    if active is None:
+        return Plan(note="a route is left, and there is no cluster for it")
+    return Plan(
+        actions=(*_backends(observed), *_routed(observed, {active.name: ALL}, (active,), now=now)),
+        note="the route of an earlier strategy follows the active cluster",
+    )
+
+
+def _gateway(observed: Observed) -> tuple[Action, ...]:
+    name = options.gateway_class(observed)
+    if not name or observed.gateway_api_is_missing:
+        return ()
+    meta = observed.service.metadata
+    have = observed.gateway
+    where = f"{meta.namespace}/{names.gateway(meta.name)}"
+    if have is None:
+        body = gateway.build(meta, gateway_class=name)
+        return (Create(resource=GATEWAY, body=body, told=announcements.gateway_created(where)),)
+    if have.metadata.deletion_timestamp is not None or gateway.drift(have, gateway_class=name) is None:
+        return ()
+    patch = gateway.patch(have, gateway_class=name)
+    told = announcements.gateway_updated(where)
+    return (Change(resource=GATEWAY, name=have.metadata.name, patch=patch, told=told),)
+
+
+def _backends(observed: Observed) -> tuple[Action, ...]:
+    actions: list[Action] = []
+    for view in (observed.active, observed.pending):
+        if view is None or view.serve_service is not None:
+            continue
+        try:
+            actions.append(Create(resource=SERVICE, body=cluster_serve_service.build(view.cluster)))
+        except InvalidSpec:  # service-reconciler tells the user
+            continue
+    return tuple(actions)
+
+
+def _alone(observed: Observed, view: ClusterView, *, now: datetime) -> Plan:
+    """Give one cluster everything: the first one, the only one, or the one that is left."""
+    share = traffic_record.share(observed.record, view.name, ALL)
+    is_frozen = view is observed.active and bool(observed.pending_name)
+    sent = serving.submissions(observed, [(view, share.capacity, is_frozen)], now=now)
+    is_first = not observed.active_name
+    is_left = not is_first and observed.active is None
+    side = proof.side(view, share)
+    if is_first or (is_left and side.proof == 0):
+        wanted = share
+        routed: tuple[Action, ...] = ()
+    else:
+        wanted = traffic_record.weighed(share, WHOLE, now=now)
+        routed = _routed(observed, {view.name: wanted}, (view,), now=now)
+    moved: tuple[Action, ...] = ()
+    if not routed and not sent and share.capacity != WHOLE and observed.route is not None:
+        clusters = {**observed.record.clusters, view.name: msgspec.structs.replace(wanted, capacity=WHOLE)}
+        moved = _moved(observed, [(view, WHOLE)], clusters, now=now)
+    acts = (*routed, *sent, *moved)
+    look = now if acts else now + _interval(view)
+    return Plan(actions=acts, look_again_at=look, note="one cluster gets everything")
+
+
+def _upgrading(observed: Observed, active: ClusterView, pending: ClusterView, *, now: datetime) -> Plan:
+    direction = Direction.BACK if observed.says("RollbackInProgress") else Direction.FORWARD
+    is_back = direction is Direction.BACK
+    record = observed.record
+    new = traffic_record.share(record, pending.name, NEW)
+    new = traffic_record.weighed(new, new.weight, now=now)
+    rest = Share(capacity=WHOLE, weight=WHOLE - new.weight)
+    old = traffic_record.weighed(traffic_record.share(record, active.name, rest), WHOLE - new.weight, now=now)
+    shares = {active.name: old, pending.name: new}
+    routed = _routed(observed, shares, (active, pending), now=now)
+    sent = serving.submissions(observed, [(pending, new.capacity, is_back), (active, old.capacity, True)], now=now)
+    if routed or sent:
+        note = "the route and the Serve configs come first"
+        return Plan(actions=(*routed, *sent), look_again_at=now + FAST, note=note)
+    goal = None if is_back else observed.service.spec.serve_config_v2
+    migration = Migration(
+        direction=direction,
+        active=proof.side(active, old),
+        pending=proof.side(pending, new, goal=goal),
+        gateway_problem=_gateway_problem(observed),
+        route_problem=_route_problem(observed),
+        changed_at=record.changed_at,
+        is_mirrored=_is_mirrored(observed, shares),
+    )
+    policy = options.policy(observed)
+    next_step = step.decide(migration, policy, now=now)
+    actions = _stepped(observed, (active, pending), shares, next_step, now=now)
+    if not actions and direction is Direction.FORWARD and not (policy.step and policy.surge):
+        actions = (Tell(event=_cannot_progress()),)
+    moments = [now + FAST, *([next_step.look_again_at] if next_step.look_again_at is not None else [])]
+    return Plan(actions=actions, look_again_at=min(moments), note=next_step.note)
+
+
+def _stepped(
+    observed: Observed,
+    views: tuple[ClusterView, ClusterView],
+    shares: dict[str, Share],
+    next_step: step.Step,
+    *,
+    now: datetime,
+) -> tuple[Action, ...]:
+    active, pending = views
+    if (split := next_step.weights) is not None:
+        moved = {
+            active.name: traffic_record.weighed(shares[active.name], split.active, now=now),
+            pending.name: traffic_record.weighed(shares[pending.name], split.pending, now=now),
+        }
+        return (*_routed(observed, moved, views, now=now), Tell(event=_shifted(observed, split)))
+    if (split := next_step.capacities) is not None:
+        replace = msgspec.structs.replace
+        clusters = {
+            active.name: replace(shares[active.name], capacity=split.active),
+            pending.name: replace(shares[pending.name], capacity=split.pending),
+        }
+        changed = [
+            (view, clusters[view.name].capacity)
+            for view in (pending, active)
+            if clusters[view.name].capacity != shares[view.name].capacity
+        ]
+        return _moved(observed, changed, clusters, now=now)
+    return ()
+
+
+def _routed(
+    observed: Observed, shares: dict[str, Share], views: tuple[ClusterView, ...], *, now: datetime
+) -> tuple[Action, ...]:
+    """Return the write that makes the route give these shares, none when it does."""
+    meta = observed.service.metadata
+    backends = [
+        Backend(cluster=view.name, port=http_route.serve_port(view.cluster.raw_spec), weight=shares[view.name].weight)
+        for view in views
+    ]
+    held = observed.record
+    record = traffic_record.of(held, shares, now=now)
+    where = f"{meta.namespace}/{names.http_route(meta.name)}"
+    have = observed.route
+    if have is None:
+        if observed.gateway_api_is_missing:
+            return ()
+        body = http_route.build(meta, backends, record)
+        return (Create(resource=HTTP_ROUTE, body=body, told=announcements.route_created(where)),)
+    if have.metadata.deletion_timestamp is not None:
+        return ()
+    if http_route.drift(have, meta, backends) is not None:
+        patch = http_route.patch(have, meta, backends, record)
+        return (
+            Change(resource=HTTP_ROUTE, name=have.metadata.name, patch=patch, told=announcements.route_updated(where)),
+        )
+    if record.clusters != records.of_route(have).clusters:
+        return (_recorded(observed, record),)
+    return ()
+
+
+def _moved(
+    observed: Observed, changed: list[tuple[ClusterView, int]], clusters: dict[str, Share], *, now: datetime
+) -> tuple[Action, ...]:
+    """Return what gives clusters new capacities, none when a cluster would have to grow that nobody ever gave a config.
+
+    A cluster that shrinks and is dead, or has no config, is only recorded: nobody would answer.
+    """
+    submits: list[Submit] = []
+    for view, capacity in changed:
+        put = serving.with_capacity(observed, view, capacity)
+        shrinks = capacity < traffic_record.share(observed.record, view.name, ALL).capacity
+        if shrinks and (put is None or not proof.is_alive(view)):
+            continue
+        if put is None:
+            return ()
+        submits.append(put)
+    record = traffic_record.of(observed.record, clusters, now=now)
+    return (MoveCapacity(submits=tuple(submits), record=_recorded(observed, record)),)
+
+
+def _recorded(observed: Observed, record: Record) -> Change:
+    route = observed.route
+    if route is None:
+        raise Invariant("a record needs a route to stand on")
+    return Change(resource=HTTP_ROUTE, name=route.metadata.name, patch=http_route.record_patch(route, record))
+
+
+def _gateway_problem(observed: Observed) -> str | None:
+    problem = gateway_problem(observed.gateway)
+    meta = observed.service.metadata
+    return None if problem is None else f"Gateway {meta.namespace}/{names.gateway(meta.name)} {problem}"
+
+
+def _route_problem(observed: Observed) -> str | None:
+    route, meta = observed.route, observed.service.metadata
+    where = f"HTTPRoute {meta.namespace}/{names.http_route(meta.name)}"
+    if route is None:
+        return f"{where} does not exist"
+    problem = route_problem(route.metadata, route.status, names.gateway(meta.name))
+    return None if problem is None else f"{where} {problem}"
+
+
+def _is_mirrored(observed: Observed, shares: dict[str, Share]) -> bool:
+    mirror = records.of_status(observed.service).clusters
+    return all(
+        name in mirror and (mirror[name].capacity, mirror[name].weight) == (share.capacity, share.weight)
+        for name, share in shares.items()
+    )
+
+
+def _shifted(observed: Observed, split: Split) -> Event:
+    note = (
+        f"{observed.active_name} gets {split.active} and {observed.pending_name} {split.pending} percent: {split.note}"
+    )
+    return announcements.normal(EventReason.TRAFFIC_SHIFTED, "Upgrade", note)
+
+
+def _cannot_progress() -> Event:
+    note = "The upgrade cannot progress: maxSurgePercent and stepSizePercent must both be greater than 0"
+    return announcements.warning(EventReason.UPGRADE_CANNOT_PROGRESS, "Upgrade", note)
+
+
+def _interval(view: ClusterView) -> timedelta:
+    if not head_is_ready(view.cluster):
+        return STARTING
+    details = view.serve.details
+    if details is None:
+        return STARTING
+    return REST if serve_status.is_running(details) else FAST

@@ -1,9 +1,28 @@
-"""Every word that this service uses as the reason of an Event."""
+"""Every word that this service uses as the reason of an Event (spec rayservice §13.4)."""
 
 from enum import StrEnum
 
 
 class EventReason(StrEnum):
-    """Reasons of Events."""
+    """Reasons of Events; those after the blank line are ours, the others KubeRay's."""
 
-    WEIGHTED_ROUTES_NOT_SUPPORTED = "WeightedRoutesNotSupported"
+    CREATED_GATEWAY = "CreatedGateway"
+    FAILED_TO_CREATE_GATEWAY = "FailedToCreateGateway"
+    UPDATED_GATEWAY = "UpdatedGateway"
+    FAILED_TO_UPDATE_GATEWAY = "FailedToUpdateGateway"
+    DELETED_GATEWAY = "DeletedGateway"
+    FAILED_TO_DELETE_GATEWAY = "FailedToDeleteGateway"
+    CREATED_ROUTE = "CreatedHTTPRoute"
+    FAILED_TO_CREATE_ROUTE = "FailedToCreateHTTPRoute"
+    UPDATED_ROUTE = "UpdatedHTTPRoute"
+    FAILED_TO_UPDATE_ROUTE = "FailedToUpdateHTTPRoute"
+    DELETED_ROUTE = "DeletedHTTPRoute"
+    FAILED_TO_DELETE_ROUTE = "FailedToDeleteHTTPRoute"
+    UPDATED_APPLICATIONS = "UpdatedServeApplications"
+    FAILED_TO_UPDATE_APPLICATIONS = "FailedToUpdateServeApplications"
+    UPDATED_CAPACITY = "UpdatedServeTargetCapacity"
+    FAILED_TO_UPDATE_CAPACITY = "FailedToUpdateTargetCapacity"
+
+    GATEWAY_API_MISSING = "GatewayAPIMissing"
+    TRAFFIC_SHIFTED = "TrafficShifted"
+    UPGRADE_CANNOT_PROGRESS = "UpgradeCannotProgress"

@@ -78,6 +78,22 @@ def is_running(details: ServeDetails) -> bool:
     return bool(apps) and all(each.status == AppState.RUNNING for each in apps)
 
 
+def running_percent(details: ServeDetails) -> int:
+    """Return how much of what its target capacity asks for runs: the percentage of the deployment that has least."""
+    shares = [
+        len(each.running) * 100 // each.target_num_replicas
+        for app in details.applications.values()
+        for each in app.deployments.values()
+        if each.replicas is not None and each.target_num_replicas
+    ]
+    return min([100, *shares])
+
+
+def capacity(details: ServeDetails) -> float:
+    """Return the target capacity that Serve runs with; one that was never told runs with all of it."""
+    return 100.0 if details.target_capacity is None else details.target_capacity
+
+
 def serving_nodes(details: ServeDetails) -> frozenset[str]:
     """Return the addresses of the nodes that hold a running replica, as far as Ray tells."""
     return frozenset(
@@ -99,7 +115,7 @@ def not_serving(details: ServeDetails) -> str | None:
         for deployment_name, deployment in sorted(app.deployments.items()):
             if (few := _too_few(deployment)) is not None:
                 return f"deployment {deployment_name} of application {name} has {few}"
-    return _unproxied(details)
+    return unproxied(details)
 
 
 def _too_few(deployment: Deployment) -> str | None:
@@ -111,7 +127,8 @@ def _too_few(deployment: Deployment) -> str | None:
     return f"{running} of {deployment.target_num_replicas} replicas running"
 
 
-def _unproxied(details: ServeDetails) -> str | None:
+def unproxied(details: ServeDetails) -> str | None:
+    """Return which node holds replicas and has no healthy proxy."""
     if details.proxies is None or details.proxy_location == "Disabled":
         return None
     healthy = {each.node_ip for each in details.proxies.values() if each.status == "HEALTHY"}

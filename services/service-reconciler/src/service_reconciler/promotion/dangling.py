@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from common import names, traffic_record
 from common.api.meta import rfc3339, whole_seconds
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
@@ -16,6 +17,7 @@ from service_reconciler.config import DEFAULT_DELETION_DELAY, DELETION_SLACK
 from service_reconciler.observed import Observed
 from service_reconciler.resources.ray_cluster import DELETE_AFTER
 
+RECHECK: Final = timedelta(seconds=1)
 ROUNDED_UP: Final = timedelta(microseconds=999_999)
 """Times are written in whole seconds, and the slack must not be lost to that."""
 
@@ -43,11 +45,18 @@ def decide(observed: Observed, *, now: datetime) -> Cleanup:
             due = whole_seconds(now + delay + ROUNDED_UP)
             mark.append((cluster, rfc3339(due)))
             later.append(due)
+        elif due <= now and _gets_requests(observed, cluster):
+            later.append(now + RECHECK)
         elif due <= now:
             delete.append(cluster)
         else:
             later.append(due)
     return Cleanup(mark=tuple(mark), delete=tuple(delete), look_again_at=min(later, default=None))
+
+
+def _gets_requests(observed: Observed, cluster: RayCluster) -> bool:
+    """Tell whether a route still sends requests to a cluster; traffic-manager will take it out."""
+    return traffic_record.weight_of(observed.route, names.serve_service(cluster.metadata.name)) > 0
 
 
 def delay_of(service: RayService) -> timedelta:

@@ -7,11 +7,13 @@ from enum import StrEnum
 
 import msgspec
 
+from common import serve_writer
 from common.api.ray_service import ServiceUpgradeStrategy
 from service_reconciler.config import Config
 from service_reconciler.observed import ClusterView, Names, Observed
+from service_reconciler.promotion import rollback
+from service_reconciler.promotion.rollback import Course
 from service_reconciler.resources.ray_cluster import Match, match
-from service_reconciler.validation import INCREMENTAL
 
 
 class Step(StrEnum):
@@ -20,6 +22,8 @@ class Step(StrEnum):
     KEEP = "keep"
     NEW = "new"
     DROP = "drop"
+    PROMOTE = "promote"
+    """The pending cluster becomes the active one."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,22 +32,17 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     step: Step
     names: Names
     note: str
+    rollback: str | None = None
+    """What the condition RollbackInProgress says; None while nothing is rolled back."""
 
 
 def decide(observed: Observed) -> Decision:
     """Say whether a new cluster is prepared, the pending one is given up, or all stays."""
-    names = observed.names
     if observed.pending is None:
         return _without_pending(observed)
-    if observed.serving == names.pending:
-        return _keep(observed, "the pending cluster serves already")
-    if _match(observed, observed.pending) is not Match.DIFFERENT:
-        return _keep(observed, "the pending cluster is what the spec asks for")
-    if observed.active is not None and _match(observed, observed.active) is Match.FULL:
-        return _drop(observed, "the spec is the active cluster's again")
-    if not replaces_clusters(observed):
-        return _keep(observed, "the upgrade strategy allows no further cluster")
-    return _new(observed, "the spec changed again before the pending cluster served")
+    if observed.is_incremental and observed.active is not None:
+        return _in_steps(observed, observed.active, observed.pending)
+    return _at_once(observed, observed.pending)
 
 
 def replaces_clusters(observed: Observed) -> bool:
@@ -52,9 +51,34 @@ def replaces_clusters(observed: Observed) -> bool:
 
 
 def falls_back(observed: Observed) -> bool:
-    """Tell whether the RayService asks for weighted traffic, which is not built: it gets a NewCluster upgrade."""
-    strategy = observed.service.spec.upgrade_strategy
-    return strategy is not None and strategy.type == INCREMENTAL
+    """Tell whether the RayService asks for traffic in steps and the gate is off: it gets a NewCluster upgrade."""
+    return serve_writer.asks_for_steps(observed.service) and not observed.is_incremental
+
+
+def _at_once(observed: Observed, held: ClusterView) -> Decision:
+    if observed.serving == observed.names.pending:
+        return _keep(observed, "the pending cluster serves already")
+    if _match(observed, held) is not Match.DIFFERENT:
+        return _keep(observed, "the pending cluster is what the spec asks for")
+    if observed.active is not None and _match(observed, observed.active) is Match.FULL:
+        return _drop(observed, "the spec is the active cluster's again")
+    if not replaces_clusters(observed):
+        return _keep(observed, "the upgrade strategy allows no further cluster")
+    return _new(observed, "the spec changed again before the pending cluster served")
+
+
+def _in_steps(observed: Observed, active: ClusterView, held: ClusterView) -> Decision:
+    verdict = rollback.decide(observed, active, held)
+    match verdict.course:
+        case Course.FORWARD:
+            return _keep(observed, verdict.note)
+        case Course.BACK:
+            return Decision(step=Step.KEEP, names=observed.names, note=verdict.note, rollback=verdict.note)
+        case Course.PROMOTED:
+            return Decision(step=Step.PROMOTE, names=Names(active=held.name), note=verdict.note)
+        case Course.DROPPED:
+            is_new = _match(observed, active) is Match.DIFFERENT and replaces_clusters(observed)
+            return _new(observed, verdict.note) if is_new else _drop(observed, verdict.note)
 
 
 def _without_pending(observed: Observed) -> Decision:
@@ -82,7 +106,7 @@ def _with_active_alone(observed: Observed, found: Match) -> Decision:
 
 def _is_enabled(strategy: ServiceUpgradeStrategy | None, config: Config) -> bool:
     kind = strategy.type if strategy is not None else None
-    return config.zero_downtime if kind is None else kind in {"NewCluster", INCREMENTAL}
+    return config.zero_downtime if kind is None else kind in {"NewCluster", serve_writer.INCREMENTAL}
 
 
 def _match(observed: Observed, view: ClusterView) -> Match:

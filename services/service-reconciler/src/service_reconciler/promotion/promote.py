@@ -11,6 +11,7 @@ from common.api.core import Pod
 from common.ray import serve_status
 from common.ray.serve_status import ServeDetails
 from common.ray.view import head_is_ready
+from common.traffic_record import WHOLE
 from service_reconciler.observed import ClusterView, Observed
 
 
@@ -25,6 +26,22 @@ def target(observed: Observed) -> tuple[str, str]:
             return pending.name, "the pending cluster is ready"
         return (active.name if active is not None else ""), f"the pending cluster waits: {why}"
     return (active.name, "the active cluster serves") if active is not None else ("", "there is no cluster")
+
+
+def target_in_steps(observed: Observed) -> tuple[str, str]:
+    """Return the cluster that the head Service should select where a route moves the traffic, and why."""
+    if observed.active is not None:
+        return observed.active.name, "the active cluster is first until all has moved"
+    if observed.pending is None:
+        return "", "there is no cluster"
+    why = not_ready(observed, observed.pending) or _not_whole(observed.pending)
+    return ("", f"the pending cluster waits: {why}") if why else (observed.pending.name, "the first cluster is ready")
+
+
+def _not_whole(view: ClusterView) -> str | None:
+    details = view.serve.details
+    is_whole = details is not None and serve_status.capacity(details) >= WHOLE
+    return None if is_whole else "it does not run with its whole capacity yet"
 
 
 def not_ready(observed: Observed, pending: ClusterView) -> str | None:

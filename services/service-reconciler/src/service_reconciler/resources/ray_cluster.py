@@ -31,8 +31,9 @@ class Match(StrEnum):
     DIFFERENT = "different"
 
 
-def build(service: RayService, name: str, *, version: str) -> Body:
-    """Return the cluster that the RayService asks for."""
+def build(service: RayService, name: str, *, version: str, starts_small: bool = False) -> Body:
+    """Return the cluster that the RayService asks for; one that starts small grows from `minReplicas` as Serve asks for it."""
+    config = service.raw_cluster_config
     meta = service.metadata
     return {
         "apiVersion": ray_cluster.API_VERSION,
@@ -44,8 +45,13 @@ def build(service: RayService, name: str, *, version: str) -> Body:
             "annotations": {**meta.annotations, **stamps(service, version=version)},
             "ownerReferences": owner.reference(meta),
         },
-        "spec": service.raw_cluster_config,
+        "spec": _at_least(config) if starts_small else config,
     }
+
+
+def _at_least(config: Json) -> Json:
+    groups = [{key: value for key, value in group.items() if key != "replicas"} for group in _groups(config)]
+    return {**config, "workerGroupSpecs": groups}
 
 
 def stamps(service: RayService, *, version: str) -> dict[str, str]:

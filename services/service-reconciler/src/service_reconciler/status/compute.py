@@ -11,7 +11,7 @@ from common.ray.serve_status import ServeDetails
 from common.ray.view import head_is_ready
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.reasons import ConditionType, Reason
-from service_reconciler.status import conditions, ready, upgrade_in_progress
+from service_reconciler.status import conditions, ready, rollback_in_progress, traffic, upgrade_in_progress
 from service_reconciler.status.conditions import News
 
 
@@ -22,6 +22,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     cause: str | None = None
     """Why the service, or its upgrade, does not get on."""
     limit: timedelta | None = None
+    rollback: str | None = None
+    """What the condition RollbackInProgress says."""
 
 
 def compute(observed: Observed, result: Result, *, now: datetime) -> RayServiceStatus:
@@ -34,8 +36,8 @@ def compute(observed: Observed, result: Result, *, now: datetime) -> RayServiceS
         conditions=news,
         last_update_time=old.last_update_time,
         service_status="Running" if conditions.is_true(news, ConditionType.READY) else "",
-        active_service_status=_cluster(observed, names.active),
-        pending_service_status=_cluster(observed, names.pending),
+        active_service_status=traffic.mirrored(observed, _cluster(observed, names.active), names),
+        pending_service_status=traffic.mirrored(observed, _cluster(observed, names.pending), names),
         num_serve_endpoints=observed.endpoints,
         observed_generation=observed.service.metadata.generation,
     )
@@ -75,7 +77,8 @@ def _conditions(observed: Observed, result: Result, *, now: datetime) -> list[Co
     if now_ready.reason is Reason.INITIALIZING_TIMEOUT:
         return news
     upgrade = upgrade_in_progress.compute(before, result.names, cause=result.cause if is_upgrading else None)
-    return news if upgrade is None else conditions.put(news, upgrade, generation=generation, now=now)
+    news = news if upgrade is None else conditions.put(news, upgrade, generation=generation, now=now)
+    return rollback_in_progress.put(news, result.rollback, generation=generation, now=now)
 
 
 def _cluster(observed: Observed, name: str) -> ClusterServiceStatus:

@@ -1,0 +1,69 @@
+"""The traffic record: what was given to each cluster of a RayService and when that last changed (ADR 1).
+
+It is an annotation on the HTTPRoute, written in the same request as the weights. traffic-manager writes it,
+service-reconciler mirrors it into the status, which is its second copy should somebody delete the route.
+"""
+
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from common.api.gateway import HttpRoute
+from common.api.ray_service import RayService
+
+ANNOTATION: Final = "raybus.io/traffic-record"
+WHOLE: Final = 100
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One cluster's part."""
+
+    capacity: int
+    """`target_capacity` that Serve has accepted, in percent."""
+    weight: int
+    """Percent of the requests."""
+    moved_at: datetime | None = None
+    """When the weight last changed."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """All clusters of a RayService by name."""
+
+    version: int = 1
+    clusters: dict[str, Share] = {}
+    changed_at: datetime | None = None
+    """When anything last changed."""
+
+
+def of_route(route: HttpRoute | None) -> Record:
+    """Return the record on a route; an empty one when there is none that can be read."""
+    text = route.metadata.annotations.get(ANNOTATION) if route is not None else None
+    try:
+        return msgspec.json.decode(text, type=Record) if text else Record()
+    except msgspec.DecodeError:
+        return Record()
+
+
+def of_status(service: RayService) -> Record:
+    """Return the mirror of the record in a status."""
+    held = ((service.status.active_service_status, WHOLE), (service.status.pending_service_status, 0))
+    return Record(
+        clusters={
+            each.ray_cluster_name: Share(
+                capacity=each.target_capacity,
+                weight=unset if each.traffic_routed_percent is None else each.traffic_routed_percent,
+                moved_at=each.last_traffic_migrated_time,
+            )
+            for each, unset in held
+            if each.ray_cluster_name and each.target_capacity is not None
+        }
+    )
+
+
+def weight_of(route: HttpRoute | None, service: str) -> int:
+    """Return the weight that a route gives to a Service, 0 when it has none."""
+    if route is None:
+        return 0
+    found = [ref.weight for rule in route.spec.rules for ref in rule.backend_refs if ref.name == service]
+    return sum(1 if each is None else each for each in found)

@@ -1,0 +1,46 @@
+"""The traffic weights: how much of the traffic each cluster gets (spec rayservice §8.4, §8.10 G1-G4, G6).
+
+The growing side gets `stepSizePercent` more each `intervalSeconds`, never more than its capacity, never more than it was seen to
+be able to carry. Forward, the Gateway must follow the last weights before the next ones; back, nothing waits for a Gateway.
+"""
+
+from datetime import datetime
+
+from traffic_manager.migration.state import Direction, Migration, Policy, Side, Split, is_hurried
+
+
+def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
+    """Return the weights that should hold from now on."""
+    growing = m.pending if m.direction is Direction.FORWARD else m.active
+    limit = min(growing.capacity, growing.proof)
+    if (obstacle := _obstacle(m, growing, limit)) is not None:
+        return _hold(m, obstacle)
+    if is_hurried(m, policy):
+        return _grown(m, limit, "the active cluster takes at once all that it can carry")
+    if policy.step == 0:
+        return _hold(m, "stepSizePercent is 0, so no traffic moves")
+    if growing.moved_at is not None and now < (due := growing.moved_at + policy.interval):
+        return _hold(m, f"the next step is due at {due:%H:%M:%S}", look_again_at=due)
+    weight = min(growing.weight + policy.step, limit)
+    return _grown(m, weight, f"{weight - growing.weight} percent of the traffic move; {limit} can be carried")
+
+
+def _obstacle(m: Migration, growing: Side, limit: int) -> str | None:
+    name = "pending" if m.direction is Direction.FORWARD else "active"
+    if growing.weight >= growing.capacity:
+        return f"the {name} cluster carries all that its capacity allows"
+    if m.direction is Direction.FORWARD and (problem := m.gateway_problem or m.route_problem) is not None:
+        return problem
+    if limit <= growing.weight:
+        return f"the {name} cluster cannot carry more yet: {growing.doubt or 'nothing proves that it can'}"
+    return None
+
+
+def _grown(m: Migration, weight: int, note: str) -> Split:
+    if m.direction is Direction.FORWARD:
+        return Split(active=100 - weight, pending=weight, note=note)
+    return Split(active=weight, pending=100 - weight, note=note)
+
+
+def _hold(m: Migration, note: str, *, look_again_at: datetime | None = None) -> Split:
+    return Split(active=m.active.weight, pending=m.pending.weight, note=note, look_again_at=look_again_at)

@@ -1,0 +1,1 @@
+"""The objects that this service owns, one module each; all pure."""

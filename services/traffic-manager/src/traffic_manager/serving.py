@@ -1,0 +1,68 @@
+"""What is sent to dashboards: Serve configs, each with the capacity that its cluster has (spec rayservice §12, §8.10 G8).
+
+While two clusters exist the active one keeps the config that it was given; in a rollback both do. So a third spec's config never
+meets the first spec's image.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from common import labels
+from common.api.opaque import Json
+from common.ray import serve_status, submit
+from common.ray.revision import Given
+from traffic_manager import announcements
+from traffic_manager.actions import Submit, Told
+from traffic_manager.observed import ClusterView, Observed
+
+
+def submissions(
+    observed: Observed, parts: Iterable[tuple[ClusterView, int, bool]], *, now: datetime
+) -> tuple[Submit, ...]:
+    """Return the configs to send now; a part is a cluster, its capacity, and whether its config is frozen."""
+    found = (_submission(observed, view, capacity, is_frozen=is_frozen, now=now) for view, capacity, is_frozen in parts)
+    return tuple(each for each in found if each is not None)
+
+
+def with_capacity(observed: Observed, view: ClusterView, capacity: int) -> Submit | None:
+    """Return the PUT that changes a cluster's capacity and nothing else; None for one that was never given a config."""
+    if view.given is None:
+        return None
+    return _submit(observed, view, view.given, capacity, announcements.capacity_sent(_where(view)))
+
+
+def _submission(
+    observed: Observed, view: ClusterView, capacity: int, *, is_frozen: bool, now: datetime
+) -> Submit | None:
+    goal = observed.service.spec.serve_config_v2
+    config = submit.decide(view, goal, frozen=is_frozen, now=now).config
+    if config is None and _has_drifted(view, capacity, now=now):
+        config = view.given
+    if config is None:
+        return None
+    return _submit(observed, view, config, capacity, announcements.config_sent(_where(view)))
+
+
+def _has_drifted(view: ClusterView, capacity: int, *, now: datetime) -> bool:
+    """Tell whether Serve runs with another capacity than the recorded one, for longer than a PUT takes to show."""
+    details = view.serve.details
+    if view.given is None or details is None or not details.applications:
+        return False
+    if view.refused is not None and now < view.refused.retry_at:
+        return False
+    is_settled = view.put_at is None or now >= view.put_at + submit.SETTLING
+    return is_settled and serve_status.capacity(details) != capacity
+
+
+def _submit(observed: Observed, view: ClusterView, config: str, capacity: int, told: Told) -> Submit:
+    strategy: Json = observed.service.raw_spec.get("upgradeStrategy") or {}
+    given = Given(
+        serve_config=config,
+        spec_hash=view.cluster.metadata.annotations.get(labels.SPEC_HASH, ""),
+        upgrade_strategy=view.strategy or strategy,
+    )
+    return Submit(cluster=view.cluster, given=given, capacity=capacity, told=told)
+
+
+def _where(view: ClusterView) -> str:
+    return f"{view.cluster.metadata.namespace}/{view.name}"

@@ -1,0 +1,1 @@
+"""What the clusters, the Gateway and the route were seen to be."""

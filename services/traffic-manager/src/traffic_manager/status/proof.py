@@ -1,0 +1,70 @@
+"""How much of the traffic a cluster was seen to be able to carry (design rule 8; spec rayservice §8.10 G1, G2).
+
+Serve must run with the very capacity that was asked for, on a read made after the last PUT; applications, replicas and proxies
+must be there, and the backend must have a ready endpoint.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from common.ray import serve_status
+from common.ray.serve_status import AppState, ServeDetails
+from common.ray.view import head_is_ready
+from common.traffic_record import Share
+from traffic_manager.migration.state import Side
+from traffic_manager.observed import ClusterView
+
+SILENT_AFTER: Final = 3
+"""Looks in a row without an answer after which a dashboard counts as dead."""
+_SICK: Final = {AppState.DEPLOY_FAILED, AppState.UNHEALTHY}
+
+
+def side(view: ClusterView | None, share: Share, *, goal: str | None = None) -> Side:
+    """Return a cluster as the state machine sees it; with a goal it must have that Serve config."""
+    doubt = "it does not exist" if view is None else next(_doubts(view, share, goal), None)
+    details = view.serve.details if view is not None else None
+    proof = 0
+    if doubt is None and details is not None:
+        proof = share.capacity * serve_status.running_percent(details) // 100
+        doubt = serve_status.not_serving(details)
+    return Side(
+        capacity=share.capacity,
+        weight=share.weight,
+        moved_at=share.moved_at,
+        proof=proof,
+        doubt=doubt or "",
+        reported=None if details is None else serve_status.capacity(details),
+        is_alive=is_alive(view),
+    )
+
+
+def is_alive(view: ClusterView | None) -> bool:
+    """Tell whether a cluster can be hoped to serve what it has been given."""
+    if view is None or not head_is_ready(view.cluster) or view.serve.failures >= SILENT_AFTER:
+        return False
+    details = view.serve.details
+    return details is None or not any(each.status in _SICK for each in details.applications.values())
+
+
+def _doubts(view: ClusterView, share: Share, goal: str | None) -> Iterator[str]:
+    """Yield what speaks against sending a cluster any more requests."""
+    if not head_is_ready(view.cluster):
+        yield "its head pod is not ready"
+    if view.given is None or goal not in {None, view.given}:
+        yield "it does not have the Serve config yet"
+    details = view.serve.details
+    if details is None:
+        yield view.serve.problem or "its dashboard was not asked yet"
+        return
+    yield from _doubts_about(details, share)
+    if view.endpoints == 0:
+        yield "none of its pods is ready to be sent requests"
+
+
+def _doubts_about(details: ServeDetails, share: Share) -> Iterator[str]:
+    if serve_status.capacity(details) != share.capacity:
+        yield f"Serve runs with target capacity {serve_status.capacity(details):g} instead of {share.capacity}"
+    if not serve_status.is_running(details):
+        yield serve_status.not_serving(details) or "its applications do not run"
+    if (unproxied := serve_status.unproxied(details)) is not None:
+        yield unproxied

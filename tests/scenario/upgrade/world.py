@@ -1,0 +1,210 @@
+"""service-reconciler and traffic-manager together, around one RayService whose traffic moves in steps.
+
+Each is its own process: it has its own cache, hears of changes, and remembers nothing after a restart. What users can see is
+noted at every change, with the rules that must hold at every moment.
+"""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from common import errors
+from common.api.opaque import Body, Json
+from common.feature_gates import BETA, Gates
+from common.kube.resources import GATEWAY, HTTP_ROUTE
+from scenario.service_reconciler.world import TICK, Killed, World
+from service_reconciler.config import Config
+from support.builders.ray_service import NAME, NAMESPACE, a_cluster_config, a_group
+from support.fakes.gateway import FakeGatewayController
+from support.fakes.kube import Request
+from traffic_manager import wiring as traffic
+from traffic_manager.wiring import App
+
+
+def a_strategy(*, surge: int | None = 20, step: int = 5, interval: int = 10) -> Json:
+    """Return an upgrade strategy with traffic in steps."""
+    options: Json = {"stepSizePercent": step, "intervalSeconds": interval, "gatewayClassName": "fast"}
+    if surge is not None:
+        options["maxSurgePercent"] = surge
+    return {"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": options}
+
+
+def a_config(image: str = "rayproject/ray:2.52.0", *groups: Json) -> Json:
+    """Return a cluster that Ray's autoscaler looks after."""
+    return a_cluster_config(
+        *(groups or (a_group(replicas=3, minReplicas=0),)), image=image, enableInTreeAutoscaling=True
+    )
+
+
+BLUE = a_config()
+GREEN = a_config("rayproject/ray:2.53.0")
+RED = a_config("rayproject/ray:2.54.0")
+
+
+class View(msgspec.Struct, frozen=True):
+    """Capacities and weights, of the active and of the pending cluster, as the status shows them."""
+
+    capacities: tuple[int | None, int | None]
+    weights: tuple[int | None, int | None]
+
+    def __str__(self) -> str:
+        return f"TC {_pair(self.capacities)}  TR {_pair(self.weights)}"
+
+
+class Pair(World):
+    """Both services."""
+
+    def __init__(self, *, gates: Gates = BETA) -> None:
+        self.traffic: App
+        self._traffic_next: datetime | None = None
+        self.gates = gates
+        self.is_traffic_down = False
+        self.trace: list[tuple[float, View]] = []
+        self.serves_gateways = True
+        """Whether the API server knows the kinds of the Gateway API."""
+        super().__init__(config=Config(gates=gates))
+        self.gateway = FakeGatewayController(self.kube, self.clock)
+        self.kube.faults.append(self._refuse_gateways)
+
+    # --- the processes -------------------------------------------------------------------------------------------------
+
+    def restart(self) -> None:
+        super().restart()
+        self.restart_traffic()
+
+    def restart_traffic(self) -> None:
+        """Begin a new traffic-manager."""
+        self.traffic = traffic.assemble(self.kube, self.serve, self.gates, clock=self.clock, instance="test")
+        for (kind, _, _), body in self.kube.objects.items():
+            self._give(kind, body)
+        self._traffic_next = self.clock.now()
+
+    async def look(self) -> None:
+        """Let both look until nothing is due now."""
+        for _ in range(80):
+            await super().look()
+            self._note()
+            if self.is_traffic_down or self._traffic_next is None or self._traffic_next > self.clock.now():
+                return
+            await self._look_at_traffic()
+            self._note()
+        msg = f"the services do not come to rest: {self.kube.writes()[-8:]}"
+        raise AssertionError(msg)
+
+    async def _look_at_traffic(self) -> None:
+        self._traffic_next = None
+        now = self.clock.now()
+        self._is_looking = True
+        try:
+            again = await self.traffic.reconciler(self.key, now=now)
+        except Killed:
+            self.restart()
+            again = now
+        except (errors.Conflict, errors.NotFound):
+            again = now
+        except errors.RaybusError:
+            again = now + timedelta(seconds=1)
+        finally:
+            self._is_looking = False
+        if again is not None:
+            self._traffic_next = again if self._traffic_next is None else min(again, self._traffic_next)
+
+    async def run(self, seconds: float) -> None:
+        for _ in range(round(seconds / TICK)):
+            self.gateway.move_on()
+            await super().run(TICK)
+
+    # --- what users see ------------------------------------------------------------------------------------------------
+
+    def apply(self, **fields: Any) -> None:
+        fields.setdefault("config", BLUE)
+        fields.setdefault("upgradeStrategy", a_strategy())
+        super().apply(**fields)
+
+    @property
+    def route(self) -> Body | None:
+        return self.kube.objects.get((HTTP_ROUTE.kind, NAMESPACE, f"{NAME}-httproute"))
+
+    @property
+    def gateways(self) -> list[Body]:
+        return self.kube.all(GATEWAY)
+
+    @property
+    def weights(self) -> dict[str, int]:
+        """Return backend to weight, as the route has them."""
+        route = self.route
+        refs: list[Json] = route["spec"]["rules"][0]["backendRefs"] if route is not None else []
+        return {each["name"].removesuffix("-serve-svc"): each["weight"] for each in refs}
+
+    @property
+    def view(self) -> View:
+        held = [self.status.get(f"{role}ServiceStatus", {}) for role in ("active", "pending")]
+        return View(
+            (held[0].get("targetCapacity"), held[1].get("targetCapacity")),
+            (held[0].get("trafficRoutedPercent"), held[1].get("trafficRoutedPercent")),
+        )
+
+    def puts(self, cluster: str) -> list[Json]:
+        """Return the configs that a cluster got."""
+        return self.serve.head(f"{cluster}-head-svc").puts
+
+    def capacities(self, cluster: str) -> list[int]:
+        """Return the capacities that a cluster was told."""
+        return [each["target_capacity"] for each in self.puts(cluster)]
+
+    def is_rolling_back(self) -> bool:
+        return self.condition("RollbackInProgress")[0] == "True"
+
+    def _note(self) -> None:
+        view = self.view
+        if not self.trace or self.trace[-1][1] != view:
+            self.trace.append((self.clock.monotonic(), view))
+        self._check()
+
+    def _check(self) -> None:
+        """Hold what users see against the rules that hold at every moment."""
+        weights = self.weights
+        assert not weights or sum(weights.values()) == 100, weights
+        for name, weight in weights.items():
+            assert weight == 0 or name in self.clusters, f"{name} is gone and gets {weight} percent"
+
+    def _refuse_gateways(self, request: Request) -> errors.RaybusError | None:
+        is_gateway = request.kind in {GATEWAY.kind, HTTP_ROUTE.kind}
+        return errors.NotFound("page not found") if is_gateway and not self.serves_gateways else None
+
+    # --- inside ----------------------------------------------------------------------------------------------------------
+
+    def _changed(self, kind: str, body: Body, is_gone: bool) -> None:
+        if kind in traffic.KINDS:
+            meta = body["metadata"]
+            if is_gone:
+                version = int(meta["resourceVersion"])
+                self.traffic.cache.remove(traffic.KINDS[kind], meta["namespace"], meta["name"], version=version)
+            else:
+                self._give(kind, body)
+            self._traffic_next = self.clock.now()
+        super()._changed(kind, body, is_gone)
+
+    def _give(self, kind: str, body: Body) -> None:
+        if kind in traffic.KINDS:
+            self.traffic.cache.put(msgspec.json.decode(msgspec.json.encode(body), type=traffic.KINDS[kind]))
+
+
+def _pair(numbers: tuple[int | None, int | None]) -> str:
+    return "/".join("-" if each is None else str(each) for each in numbers)
+
+
+async def a_running_pair(**fields: Any) -> Pair:
+    """Return a service that serves through its route."""
+    world = Pair()
+    world.apply(**fields)
+    await world.until(lambda: world.is_settled() and bool(world.weights))
+    await world.run(2)
+    world.trace.clear()
+    return world
+
+
+def story_of(world: Pair, *, since: float) -> str:
+    """Return what users saw and when."""
+    return "".join(f"t+{at - since:6.2f}  {view}\n" for at, view in world.trace)

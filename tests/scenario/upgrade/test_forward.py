@@ -23,6 +23,7 @@ async def upgraded(world: Pair, *, seconds: float = 500, **fields: object) -> tu
     return blue, green
 
 
+@pytest.mark.acceptance("rayservice", 39)
 async def test_39_a_new_service_has_a_gateway_a_route_and_no_serve_service_of_its_own() -> None:
     world = Pair()
     world.apply()
@@ -34,6 +35,7 @@ async def test_39_a_new_service_has_a_gateway_a_route_and_no_serve_service_of_it
     assert world.capacities(world.active) == [100]
 
 
+@pytest.mark.acceptance("rayservice", 40)
 async def test_40_the_pending_cluster_starts_at_its_least_and_without_capacity() -> None:
     world = await a_running_pair()
     world.apply(config=GREEN)
@@ -43,6 +45,7 @@ async def test_40_the_pending_cluster_starts_at_its_least_and_without_capacity()
     assert world.capacities(world.pending)[0] == 0
 
 
+@pytest.mark.acceptance("rayservice", 41, 42, 43, 44)
 @pytest.mark.parametrize(
     ("surge", "step", "interval"),
     [
@@ -61,6 +64,7 @@ async def test_41_to_44_the_story_of_an_upgrade(surge: int, step: int, interval:
     golden.check(f"traffic_manager/forward-{surge}-{step}-{interval}.txt", story_of(world, since=start))
 
 
+@pytest.mark.acceptance("rayservice", 41)
 async def test_41_each_capacity_is_sent_once() -> None:
     world = await a_running_pair()
     blue, green = await upgraded(world)
@@ -68,6 +72,7 @@ async def test_41_each_capacity_is_sent_once() -> None:
     assert world.capacities(blue) == [100, 80, 60, 40, 20, 0]
 
 
+@pytest.mark.acceptance("rayservice", 45)
 @pytest.mark.parametrize(("surge", "step"), [(0, 0), (20, 0)])
 async def test_45_what_cannot_progress_says_so_and_repeats_nothing(surge: int, step: int) -> None:
     strategy = a_strategy(surge=surge, step=step, interval=1)
@@ -79,6 +84,7 @@ async def test_45_what_cannot_progress_says_so_and_repeats_nothing(surge: int, s
     assert world.reasons().count("UpgradeCannotProgress") == 1
 
 
+@pytest.mark.acceptance("rayservice", 46, 47)
 async def test_46_and_47_traffic_waits_for_applications_that_deploy() -> None:
     world = await a_running_pair()
     world.apply(config=GREEN)
@@ -89,6 +95,7 @@ async def test_46_and_47_traffic_waits_for_applications_that_deploy() -> None:
     await world.until(lambda: world.weights[world.pending] == 5, seconds=15)
 
 
+@pytest.mark.acceptance("rayservice", 48)
 async def test_48_traffic_waits_for_an_endpoint() -> None:
     world = await a_running_pair()
     world.freezes_endpoints = True
@@ -99,6 +106,7 @@ async def test_48_traffic_waits_for_an_endpoint() -> None:
     await world.until(lambda: world.weights[world.pending] == 5, seconds=5)
 
 
+@pytest.mark.acceptance("rayservice", 49)
 async def test_49_a_gateway_that_is_not_programmed_holds_the_upgrade_and_is_named() -> None:
     world = Pair()
     world.gateway.is_programmed = False
@@ -116,6 +124,7 @@ async def test_49_a_gateway_that_is_not_programmed_holds_the_upgrade_and_is_name
     await world.until(lambda: world.weights[world.pending] == 5, seconds=30)
 
 
+@pytest.mark.acceptance("rayservice", 50)
 async def test_50_an_acceptance_of_an_older_generation_does_not_count() -> None:
     world = await a_running_pair()
     world.gateway.is_asleep = True
@@ -124,6 +133,7 @@ async def test_50_an_acceptance_of_an_older_generation_does_not_count() -> None:
     assert (world.view.capacities, world.view.weights) == ((100, 0), (100, 0))
 
 
+@pytest.mark.acceptance("rayservice", 51)
 async def test_51_after_promotion_everything_follows_the_new_cluster() -> None:
     world = await a_running_pair()
     blue, green = await upgraded(world)
@@ -134,6 +144,7 @@ async def test_51_after_promotion_everything_follows_the_new_cluster() -> None:
     assert (SERVICE.kind, "default", f"{blue}-serve-svc") not in world.kube.objects
 
 
+@pytest.mark.acceptance("rayservice", 52)
 async def test_52_a_new_serve_config_goes_to_the_pending_cluster_alone() -> None:
     world = await a_running_pair()
     world.apply(config=GREEN)
@@ -148,6 +159,7 @@ async def test_52_a_new_serve_config_goes_to_the_pending_cluster_alone() -> None
     assert {message_of(each) for each in world.puts(blue)} == {"v1"}
 
 
+@pytest.mark.acceptance("rayservice", 54)
 async def test_54_at_rest_nothing_is_written() -> None:
     world = await a_running_pair()
     before = len(world.kube.writes())
@@ -156,6 +168,7 @@ async def test_54_at_rest_nothing_is_written() -> None:
     assert len(world.puts(world.active)) == 1
 
 
+@pytest.mark.acceptance("rayservice", 55)
 async def test_55_what_users_added_to_the_route_stays() -> None:
     world = await a_running_pair()
     route = world.kube.objects[(HTTP_ROUTE.kind, "default", "demo-httproute")]
@@ -171,6 +184,7 @@ async def test_55_what_users_added_to_the_route_stays() -> None:
     assert held["metadata"]["annotations"]["mine"] == "1"
 
 
+@pytest.mark.acceptance("rayservice", 56)
 async def test_56_without_the_gate_nothing_is_made() -> None:
     world = Pair(gates=BETA - {Gate.INCREMENTAL_UPGRADE})
     world.apply()
@@ -179,6 +193,7 @@ async def test_56_without_the_gate_nothing_is_made() -> None:
     assert (world.gateways, world.route) == ([], None)
 
 
+@pytest.mark.acceptance("rayservice", 57)
 async def test_57_a_service_may_change_to_steps_together_with_its_spec() -> None:
     world = Pair()
     world.apply(**BEFORE)
@@ -191,6 +206,7 @@ async def test_57_a_service_may_change_to_steps_together_with_its_spec() -> None
     assert world.selected("demo-serve-svc") == green
 
 
+@pytest.mark.acceptance("rayservice", 58)
 async def test_58_a_service_that_leaves_the_steps_in_mid_upgrade_finishes_as_it_began() -> None:
     world = await a_running_pair()
     world.apply(config=GREEN)

@@ -1,5 +1,8 @@
 """Rollback and third specs; spec rayservice §8.8, §8.10, acceptance 59-68."""
 
+import pytest
+
+from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from scenario.upgrade.world import BLUE, GREEN, RED, Pair, a_running_pair, a_strategy, story_of
 from support.builders.ray_service import a_serve_config
 from support.golden import Golden
@@ -16,6 +19,7 @@ async def at_weight(weight: int, **fields: object) -> Pair:
     return world
 
 
+@pytest.mark.acceptance("rayservice", 59)
 async def test_59_a_reverted_spec_takes_everything_back(golden: Golden) -> None:
     world = await at_weight(30, upgradeStrategy=a_strategy())
     blue, green = world.active, world.pending
@@ -35,6 +39,7 @@ async def test_59_a_reverted_spec_takes_everything_back(golden: Golden) -> None:
     assert green not in world.clusters
 
 
+@pytest.mark.acceptance("rayservice", 60)
 async def test_60_a_rollback_is_cancelled_by_the_pending_spec() -> None:
     world = await at_weight(30)
     green = world.pending
@@ -46,6 +51,7 @@ async def test_60_a_rollback_is_cancelled_by_the_pending_spec() -> None:
     await world.until(lambda: world.is_settled() and world.active == green, seconds=400)
 
 
+@pytest.mark.acceptance("rayservice", 61)
 async def test_61_a_third_spec_goes_back_first_and_its_config_never_meets_the_first_cluster() -> None:
     world = await at_weight(50)
     blue, green = world.active, world.pending
@@ -63,6 +69,7 @@ async def test_61_a_third_spec_goes_back_first_and_its_config_never_meets_the_fi
     assert messages == {blue: {"v1"}, green: {"v2"}, red: {"v3"}}
 
 
+@pytest.mark.acceptance("rayservice", 63)
 async def test_63_a_sick_pending_cluster_keeps_nothing() -> None:
     world = await at_weight(30)
     world.serve.head(f"{world.pending}-head-svc").behaviour = "silent"
@@ -72,6 +79,7 @@ async def test_63_a_sick_pending_cluster_keeps_nothing() -> None:
     assert (world.active, world.weights) == (blue, {blue: 100})
 
 
+@pytest.mark.acceptance("rayservice", 64)
 async def test_64_a_rollback_needs_no_gateway() -> None:
     world = await at_weight(30)
     blue = world.active
@@ -81,3 +89,96 @@ async def test_64_a_rollback_needs_no_gateway() -> None:
     world.apply(config=BLUE)
     await world.until(world.is_settled, seconds=400)
     assert world.active == blue
+
+
+@pytest.mark.acceptance("rayservice", 62)
+async def test_62_capacity_stays_above_traffic_on_the_way_back() -> None:
+    strategy = a_strategy(surge=30, step=7)
+    world = await at_weight(97, upgradeStrategy=strategy)
+    world.trace.clear()
+    world.apply(config=BLUE, upgradeStrategy=strategy)
+    await world.until(world.is_settled, seconds=400)
+    seen = [view for _, view in world.trace if view.capacities[1] is not None]
+    assert all((view.capacities[1] or 0) >= (view.weights[1] or 0) for view in seen)
+    assert all(sum(each or 0 for each in view.capacities) <= 130 for view in seen)
+
+
+@pytest.mark.acceptance("rayservice", 65)
+async def test_65_a_name_that_is_reverted_before_its_cluster_exists_leaves_none() -> None:
+    world = await a_running_pair()
+    blue = world.active
+    world.kill_after = world.writes + 1
+    world.apply(config=GREEN)
+    world.apply(config=BLUE)
+    await world.run(5)
+    assert (world.clusters, world.active, world.pending) == ([blue], blue, "")
+
+
+@pytest.mark.acceptance("rayservice", 66)
+async def test_66_a_spec_that_is_reverted_in_the_last_moment_is_not_promoted() -> None:
+    strategy = a_strategy(surge=50, step=25, interval=2)
+    world = await a_running_pair(upgradeStrategy=strategy)
+    blue = world.active
+    world.apply(config=GREEN, upgradeStrategy=strategy)
+    await world.until(lambda: world.view.weights[1] == 100, seconds=60)
+    world.is_service_down = True
+    await world.until(lambda: world.capacities(blue)[-1] == 0, seconds=10)
+    world.is_service_down = False
+    world.apply(config=BLUE, upgradeStrategy=strategy)
+    await world.run(0.25)
+    assert (world.active, world.is_rolling_back()) == (blue, True)
+    await world.until(world.is_settled, seconds=100)
+    assert (world.active, world.weights) == (blue, {blue: 100})
+
+
+@pytest.mark.acceptance("rayservice", 67)
+async def test_67_a_third_spec_replaces_a_pending_cluster_that_never_was_ready() -> None:
+    world = await a_running_pair()
+    world.holds_pods = True
+    world.apply(config=GREEN)
+    await world.run(10)
+    blue, green = world.active, world.pending
+    world.apply(config=RED)
+    await world.run(1)
+    assert (world.active, world.weights[blue]) == (blue, 100)
+    assert world.pending not in {"", green}
+
+
+@pytest.mark.acceptance("rayservice", 68)
+async def test_68_a_lost_active_cluster_is_replaced_by_the_pending_one() -> None:
+    world = await at_weight(10)
+    blue, green = world.active, world.pending
+    await world.kube.delete(RAY_CLUSTER, "default", blue)
+    await world.until(lambda: world.is_settled() and world.active == green, seconds=30)
+    assert "RollbackImpossible" in world.reasons()
+    await world.run(1)
+    assert (world.weights, world.capacities(green)[-1]) == ({green: 100}, 100)
+
+
+async def test_a_lost_pending_cluster_costs_its_share_and_nothing_else() -> None:
+    world = await at_weight(30)
+    blue, green = world.active, world.pending
+    world.holds_pods = True
+    await world.kube.delete(RAY_CLUSTER, "default", green)
+    await world.run(2)
+    assert world.weights[blue] == 100
+
+
+@pytest.mark.acceptance("rayservice", 82)
+async def test_82_suspend_takes_all_away_and_resume_starts_anew() -> None:
+    world = await at_weight(30)
+    world.apply(config=GREEN, suspend=True)
+    await world.run(10)
+    assert (world.condition("Suspended")[0], world.clusters, world.gateways, world.route) == ("True", [], [], None)
+    assert {"DeletedGateway", "DeletedHTTPRoute"} <= set(world.reasons())
+    world.apply(config=GREEN)
+    await world.until(lambda: world.is_settled() and bool(world.weights), seconds=30)
+    assert (world.view.capacities, world.view.weights) == ((100, None), (100, None))
+
+
+@pytest.mark.acceptance("rayservice", 85)
+async def test_85_a_service_that_goes_in_mid_upgrade_takes_all_with_it() -> None:
+    world = await at_weight(30)
+    await world.kube.delete(RAY_SERVICE, "default", "demo")
+    await world.run(10)
+    assert (world.clusters, world.gateways, world.route) == ([], [], None)

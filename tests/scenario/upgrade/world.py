@@ -12,7 +12,7 @@ import msgspec
 from common import errors
 from common.api.opaque import Body, Json
 from common.feature_gates import BETA, Gates
-from common.kube.resources import GATEWAY, HTTP_ROUTE
+from common.kube.resources import GATEWAY, HTTP_ROUTE, RAY_SERVICE
 from scenario.service_reconciler.world import TICK, Killed, World
 from service_reconciler.config import Config
 from support.builders.ray_service import NAME, NAMESPACE, a_cluster_config, a_group
@@ -60,7 +60,10 @@ class Pair(World):
         self._traffic_next: datetime | None = None
         self.gates = gates
         self.is_traffic_down = False
+        self.is_service_down = False
         self.trace: list[tuple[float, View]] = []
+        self._gone: dict[str, float] = {}
+        """Since when clusters with a backend are gone."""
         self.serves_gateways = True
         """Whether the API server knows the kinds of the Gateway API."""
         super().__init__(config=Config(gates=gates))
@@ -83,7 +86,8 @@ class Pair(World):
     async def look(self) -> None:
         """Let both look until nothing is due now."""
         for _ in range(80):
-            await super().look()
+            if not self.is_service_down:
+                await super().look()
             self._note()
             if self.is_traffic_down or self._traffic_next is None or self._traffic_next > self.clock.now():
                 return
@@ -157,6 +161,8 @@ class Pair(World):
         return self.condition("RollbackInProgress")[0] == "True"
 
     def _note(self) -> None:
+        if (RAY_SERVICE.kind, NAMESPACE, NAME) not in self.kube.objects:
+            return
         view = self.view
         if not self.trace or self.trace[-1][1] != view:
             self.trace.append((self.clock.monotonic(), view))
@@ -166,8 +172,10 @@ class Pair(World):
         """Hold what users see against the rules that hold at every moment."""
         weights = self.weights
         assert not weights or sum(weights.values()) == 100, weights
-        for name, weight in weights.items():
-            assert weight == 0 or name in self.clusters, f"{name} is gone and gets {weight} percent"
+        now = self.clock.monotonic()
+        self._gone = {name: self._gone.get(name, now) for name in weights if name not in self.clusters}
+        for name, since in self._gone.items():
+            assert weights[name] == 0 or now - since <= 1, f"{name} is gone and gets {weights[name]} percent"
 
     def _refuse_gateways(self, request: Request) -> errors.RaybusError | None:
         is_gateway = request.kind in {GATEWAY.kind, HTTP_ROUTE.kind}

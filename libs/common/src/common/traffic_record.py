@@ -19,6 +19,8 @@ WHOLE: Final = 100
 class Share(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One cluster's part."""
 
+    uid: str = ""
+    """The cluster's, so that one which is made again under its name is known to have nothing yet; empty if unknown."""
     capacity: int
     """`target_capacity` that Serve has accepted, in percent."""
     weight: int

@@ -123,7 +123,7 @@ def _backends(observed: Observed) -> tuple[Action, ...]:
 
 def _alone(observed: Observed, view: ClusterView, *, now: datetime) -> Plan:
     """Give one cluster everything: the first one, the only one, or the one that is left."""
-    share = traffic_record.share(observed.record, view.name, ALL)
+    share = traffic_record.share(observed.record, view.cluster.metadata, ALL)
     is_frozen = view is observed.active and bool(observed.pending_name)
     sent = serving.submissions(observed, [(view, share.capacity, is_frozen)], now=now)
     is_first = not observed.active_name
@@ -148,10 +148,12 @@ def _upgrading(observed: Observed, active: ClusterView, pending: ClusterView, *,
     direction = Direction.BACK if observed.says("RollbackInProgress") else Direction.FORWARD
     is_back = direction is Direction.BACK
     record = observed.record
-    new = traffic_record.share(record, pending.name, NEW)
+    new = traffic_record.share(record, pending.cluster.metadata, NEW)
     new = traffic_record.weighed(new, new.weight, now=now)
     rest = Share(capacity=WHOLE, weight=WHOLE - new.weight)
-    old = traffic_record.weighed(traffic_record.share(record, active.name, rest), WHOLE - new.weight, now=now)
+    old = traffic_record.weighed(
+        traffic_record.share(record, active.cluster.metadata, rest), WHOLE - new.weight, now=now
+    )
     shares = {active.name: old, pending.name: new}
     routed = _routed(observed, shares, (active, pending), now=now)
     sent = serving.submissions(observed, [(pending, new.capacity, is_back), (active, old.capacity, True)], now=now)
@@ -247,7 +249,7 @@ def _moved(
     submits: list[Submit] = []
     for view, capacity in changed:
         put = serving.with_capacity(observed, view, capacity)
-        shrinks = capacity < traffic_record.share(observed.record, view.name, ALL).capacity
+        shrinks = capacity < traffic_record.share(observed.record, view.cluster.metadata, ALL).capacity
         if shrinks and (put is None or not proof.is_alive(view)):
             continue
         if put is None:

@@ -61,6 +61,8 @@ def _is_over(observed: Observed, active: ClusterView, pending: ClusterView) -> b
     """Tell whether the route itself gives the pending cluster everything, and the active one has no capacity left."""
     held = traffic_record.of_route(observed.route).clusters
     old, new = held.get(active.name, _ACTIVE), held.get(pending.name, _PENDING)
+    if new.uid not in {"", pending.cluster.metadata.uid}:  # it was made again under its name, and has nothing yet
+        return False
     weight = traffic_record.weight_of(observed.route, names.serve_service(pending.name))
     return (old.capacity, new.weight, weight) == (0, WHOLE, WHOLE)
 

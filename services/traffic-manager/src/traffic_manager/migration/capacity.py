@@ -27,6 +27,8 @@ def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
 
 def _forward(m: Migration, policy: Policy) -> Split:
     active, pending = m.active, m.pending
+    if active.capacity < active.weight:
+        return _split(m, active=active.weight, note="active gets the capacity that its traffic needs")
     if (obstacle := _obstacle(m, policy)) is not None:
         return _hold(m, obstacle)
     if pending.weight > pending.capacity:

@@ -4,12 +4,15 @@ from datetime import datetime
 
 import msgspec
 
+from common.api.meta import ObjectMeta
 from common.traffic_record import Record, Share
 
 
-def share(record: Record, cluster: str, default: Share) -> Share:
-    """Return a cluster's part as recorded."""
-    return record.clusters.get(cluster, default)
+def share(record: Record, cluster: ObjectMeta, default: Share) -> Share:
+    """Return a cluster's part as recorded; one that was made again under its name has nothing of what it had."""
+    found = record.clusters.get(cluster.name, default)
+    part = found if found.uid in {"", cluster.uid} else default
+    return msgspec.structs.replace(part, uid=cluster.uid)
 
 
 def weighed(old: Share, weight: int, *, now: datetime) -> Share:

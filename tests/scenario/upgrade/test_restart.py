@@ -1,0 +1,59 @@
+"""Both services may die before and after each write; spec rayservice §21, acceptance 53."""
+
+import pytest
+
+from scenario.upgrade.world import GREEN, Pair, a_running_pair, a_strategy
+from support.builders.ray_service import a_serve_config
+
+FAST = a_strategy(surge=50, step=50, interval=1)
+WRITES = 45
+"""More than an upgrade of two steps takes."""
+
+
+async def an_upgrade(*, before: int | None = None, after: int | None = None) -> Pair:
+    """Run an upgrade in which both processes die around one write; return its end."""
+    world = await a_running_pair(upgradeStrategy=FAST, rayClusterDeletionDelaySeconds=0)
+    blue = world.active
+    world.kill_before = None if before is None else world.writes + before
+    world.kill_after = None if after is None else world.writes + after
+    world.apply(
+        config=GREEN, serve=a_serve_config(message="v2"), upgradeStrategy=FAST, rayClusterDeletionDelaySeconds=0
+    )
+    await world.until(lambda: world.is_settled() and world.active != blue, seconds=90)
+    await world.run(6)
+    return world
+
+
+def messages(world: Pair, cluster: str) -> set[str]:
+    return {each["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"] for each in world.puts(cluster)}
+
+
+@pytest.mark.acceptance("rayservice", 53)
+@pytest.mark.parametrize("write", range(1, WRITES, 2))
+@pytest.mark.parametrize("side", ["before", "after"])
+async def test_53_a_death_around_any_write_changes_nothing_but_the_time(side: str, write: int) -> None:
+    world = await an_upgrade(**{side: write})
+    green = world.active
+    assert (world.clusters, world.weights, world.selected("demo-head-svc")) == ([green], {green: 100}, green)
+    created = [each for each in world.kube.writes() if each.startswith("create RayCluster")]
+    assert len(set(created)) == 2
+    old = next(name for name in (each.removeprefix("create RayCluster ") for each in created) if name != green)
+    assert (messages(world, old), messages(world, green)) == ({"v1"}, {"v2"})
+    assert world.capacities(green)[-1] == 100
+
+
+@pytest.mark.acceptance("rayservice", 53)
+@pytest.mark.parametrize("seconds", [1.5, 3, 4.25, 5, 6.5, 8])
+async def test_53_a_silence_of_either_service_only_delays(seconds: float) -> None:
+    world = await a_running_pair(upgradeStrategy=FAST)
+    blue = world.active
+    world.apply(config=GREEN, upgradeStrategy=FAST)
+    await world.run(seconds)
+    for down in ("is_service_down", "is_traffic_down"):
+        setattr(world, down, True)
+        await world.run(5)
+        setattr(world, down, False)
+        world.restart()
+    await world.until(lambda: world.is_settled() and world.active != blue, seconds=90)
+    await world.run(1)
+    assert world.weights == {world.active: 100}

@@ -1,0 +1,92 @@
+"""How much capacity either cluster has; spec rayservice §8.3, §8.10."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from traffic_manager.migration import capacity
+from traffic_manager.migration.state import Direction, Migration, Policy, Side
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def a_side(amount: int, weight: int, **fields: Any) -> Side:
+    side = Side(capacity=amount, weight=weight, proof=amount, reported=amount)
+    return msgspec.structs.replace(side, **fields)
+
+
+def forward(active: Side, pending: Side, **fields: Any) -> Migration:
+    return Migration(direction=Direction.FORWARD, active=active, pending=pending, **fields)
+
+
+def back(active: Side, pending: Side, **fields: Any) -> Migration:
+    return Migration(direction=Direction.BACK, active=active, pending=pending, **fields)
+
+
+def a_policy(surge: int) -> Policy:
+    return Policy(surge=surge, step=min(5, surge), interval=timedelta(seconds=10))
+
+
+@pytest.mark.parametrize(
+    ("migration", "surge", "expected"),
+    [
+        pytest.param(forward(a_side(100, 100), a_side(0, 0)), 20, (100, 20), id="the new cluster surges"),
+        pytest.param(forward(a_side(100, 95), a_side(20, 5)), 20, (100, 20), id="traffic is still moving"),
+        pytest.param(forward(a_side(100, 80), a_side(20, 20)), 20, (80, 20), id="the old one makes room"),
+        pytest.param(forward(a_side(80, 80), a_side(20, 20)), 20, (80, 40), id="the new one takes it"),
+        pytest.param(forward(a_side(70, 20), a_side(80, 80)), 30, (40, 80), id="down by the surge (70 and 30 give 40)"),
+        pytest.param(forward(a_side(10, 10), a_side(90, 90)), 30, (10, 100), id="never more than 100"),
+        pytest.param(forward(a_side(10, 0), a_side(100, 100)), 30, (0, 100), id="never less than 0"),
+        pytest.param(forward(a_side(100, 95), a_side(5, 5)), 20, (95, 5), id="never below the weight"),
+        pytest.param(forward(a_side(80, 100), a_side(0, 0)), 20, (100, 0), id="what lost its partner gets it back"),
+        pytest.param(forward(a_side(95, 95), a_side(5, 5)), 20, (95, 25), id="from an odd start, up to the bound"),
+        pytest.param(forward(a_side(100, 100), a_side(0, 0)), 0, (100, 0), id="no surge, no move"),
+        pytest.param(
+            forward(a_side(100, 100), a_side(0, 0), gateway_problem="is not Programmed"), 20, (100, 0), id="no Gateway"
+        ),
+        pytest.param(
+            forward(a_side(100, 80), a_side(20, 20), route_problem="is not accepted yet"),
+            20,
+            (100, 20),
+            id="the last weights are not in force",
+        ),
+        pytest.param(
+            forward(a_side(100, 80), a_side(20, 20, proof=0)), 20, (100, 20), id="the new one does not carry its share"
+        ),
+        pytest.param(
+            forward(a_side(80, 80), a_side(20, 20, reported=0)), 20, (80, 20), id="the last capacity is not in force"
+        ),
+        pytest.param(back(a_side(80, 80), a_side(40, 20)), 20, (100, 20), id="back: down and up in one step"),
+        pytest.param(back(a_side(80, 70), a_side(40, 30)), 20, (80, 40), id="back: traffic is still moving"),
+        pytest.param(back(a_side(100, 100), a_side(20, 0)), 20, (100, 0), id="back: the end"),
+        pytest.param(back(a_side(10, 3), a_side(100, 97)), 30, (30, 100), id="back: the old one grows first"),
+        pytest.param(back(a_side(30, 30), a_side(100, 70)), 30, (60, 70), id="back: never below the weight"),
+        pytest.param(
+            back(a_side(80, 80), a_side(40, 20, is_alive=False)),
+            20,
+            (100, 40),
+            id="back: a dead cluster has no capacity",
+        ),
+        pytest.param(back(a_side(40, 40), a_side(60, 60)), 0, (100, 60), id="back: without surge, all at once"),
+    ],
+)
+def test_the_capacities_that_should_hold(migration: Migration, surge: int, expected: tuple[int, int]) -> None:
+    split = capacity.decide(migration, a_policy(surge), now=NOW)
+    assert (split.active, split.pending) == expected
+    assert split.note
+
+
+def test_two_visible_changes_are_a_moment_apart() -> None:
+    migration = forward(a_side(80, 80), a_side(20, 20), changed_at=NOW - timedelta(seconds=0.25))
+    split = capacity.decide(migration, a_policy(20), now=NOW)
+    assert (split.active, split.pending, split.look_again_at) == (80, 20, NOW + timedelta(seconds=0.75))
+
+
+@pytest.mark.parametrize(("waited", "expected"), [(9, (100, 20)), (10, (100, 0))])
+def test_a_rollback_waits_for_a_gateway_and_not_for_ever(waited: int, expected: tuple[int, int]) -> None:
+    changed_at = NOW - timedelta(seconds=waited)
+    migration = back(a_side(100, 100), a_side(20, 0), route_problem="is not accepted yet", changed_at=changed_at)
+    split = capacity.decide(migration, a_policy(20), now=NOW)
+    assert (split.active, split.pending) == expected

@@ -1,0 +1,202 @@
+"""The state machine against a model of Ray, of the Gateway and of the status, with what must hold at every turn.
+
+Everybody is slow in a seeded random order: capacities take their time to run, the Gateway to follow, the status to show the last
+change. The user may revert the spec at any moment, and may change their mind again.
+"""
+
+import random
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from traffic_manager.migration import step
+from traffic_manager.migration.state import Direction, Migration, Policy, Side, is_hurried
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+TURN = timedelta(seconds=0.5)
+NEW = Side(capacity=0, weight=0, moved_at=START, reported=0)
+OLD = Side(capacity=100, weight=100, moved_at=START, proof=100, reported=100)
+
+
+class Slowness(msgspec.Struct):
+    """How many turns others take, drawn anew for each of their answers."""
+
+    rng: random.Random
+    most: int = 0
+
+    def draw(self) -> int:
+        return self.rng.randint(0, self.most)
+
+
+class Rig:
+    """One upgrade and those around it."""
+
+    def __init__(self, policy: Policy, slowness: Slowness) -> None:
+        self.policy = policy
+        self.now = START
+        self.migration = Migration(direction=Direction.FORWARD, active=OLD, pending=NEW)
+        self._slowness = slowness
+        self._serve = {"active": 0, "pending": 0}
+        """Turns until a cluster runs what it was told to."""
+        self._route = 0
+        self._status = 0
+        self.is_pending_dead = False
+        self.steps = 0
+
+    def turn(self) -> None:
+        """Let everybody act once, the machine last."""
+        self.now += TURN
+        self._others()
+        decided = step.decide(self.migration, self.policy, now=self.now)
+        assert decided == step.decide(self.migration, self.policy, now=self.now), "a plan made twice is the same plan"
+        old = self.migration
+        if decided.weights is not None:
+            self._weigh(decided.weights.active, decided.weights.pending)
+        if decided.capacities is not None:
+            self._scale(decided.capacities.active, decided.capacities.pending)
+        if self.migration != old:
+            self.steps += 1
+            self._check(old)
+
+    def run(self, *, until: tuple[tuple[int, int], tuple[int, int]], turns: int = 20_000) -> None:
+        """Go on until capacities and weights are these."""
+        for _ in range(turns):
+            if (self.capacities, self.weights) == until:
+                return
+            self.turn()
+        msg = f"stuck at capacities {self.capacities}, weights {self.weights} with {self.policy}"
+        raise AssertionError(msg)
+
+    @property
+    def capacities(self) -> tuple[int, int]:
+        return self.migration.active.capacity, self.migration.pending.capacity
+
+    @property
+    def weights(self) -> tuple[int, int]:
+        return self.migration.active.weight, self.migration.pending.weight
+
+    def go(self, direction: Direction) -> None:
+        """Let the user change their mind."""
+        self.migration = msgspec.structs.replace(self.migration, direction=direction)
+
+    def _others(self) -> None:
+        self._route, self._status = max(0, self._route - 1), max(0, self._status - 1)
+        sides: dict[str, Side] = {}
+        for name, held in (("active", self.migration.active), ("pending", self.migration.pending)):
+            self._serve[name] = max(0, self._serve[name] - 1)
+            is_dead = name == "pending" and self.is_pending_dead
+            runs = self._serve[name] == 0 and not is_dead
+            sides[name] = msgspec.structs.replace(
+                held,
+                proof=held.capacity if runs else 0,
+                reported=None if is_dead else held.capacity,
+                is_alive=not is_dead,
+            )
+        self.migration = msgspec.structs.replace(
+            self.migration,
+            active=sides["active"],
+            pending=sides["pending"],
+            route_problem="is not accepted yet" if self._route else None,
+            is_mirrored=self._status == 0,
+        )
+
+    def _weigh(self, active: int, pending: int) -> None:
+        self._route, self._status = self._slowness.draw(), self._slowness.draw()
+        replace = msgspec.structs.replace
+        self.migration = replace(
+            self.migration,
+            active=replace(self.migration.active, weight=active, moved_at=self.now),
+            pending=replace(self.migration.pending, weight=pending, moved_at=self.now),
+            changed_at=self.now,
+        )
+
+    def _scale(self, active: int, pending: int) -> None:
+        self._status = self._slowness.draw()
+        replace = msgspec.structs.replace
+        sides = {"active": (self.migration.active, active), "pending": (self.migration.pending, pending)}
+        for name, (held, amount) in sides.items():
+            if held.capacity != amount:
+                self._serve[name] = 1 + self._slowness.draw()
+        self.migration = replace(
+            self.migration,
+            active=replace(self.migration.active, capacity=active),
+            pending=replace(self.migration.pending, capacity=pending),
+            changed_at=self.now,
+        )
+
+    def _check(self, old: Migration) -> None:
+        """Hold a change against the rules."""
+        m = self.migration
+        assert m.active.weight + m.pending.weight == 100
+        assert m.active.capacity >= m.active.weight or m.active.capacity >= old.active.capacity
+        assert m.pending.capacity >= m.pending.weight or m.pending.capacity >= old.pending.capacity
+        for name, new, before in (("active", m.active, old.active), ("pending", m.pending, old.pending)):
+            if new.weight > before.weight:
+                assert new.weight <= before.proof, f"{name} gets more than it was seen to carry"
+        assert m.active.capacity + m.pending.capacity > 0
+        if not is_hurried(m, self.policy):
+            assert sum(self.capacities) <= 100 + self.policy.surge, f"{self.capacities} exceed the surge"
+        if m.direction is Direction.FORWARD and m.active.capacity == 0:
+            assert m.active.weight == 0
+
+
+MOVED = ((0, 100), (0, 100))
+BACK = ((100, 0), (100, 0))
+GRID = [(surge, size) for surge in (1, 7, 20, 30, 50, 60, 100) for size in (1, 5, 7, 20, 100) if size <= surge]
+
+
+def a_policy(surge: int, size: int, seconds: int = 1) -> Policy:
+    return Policy(surge=surge, step=size, interval=timedelta(seconds=seconds))
+
+
+@pytest.mark.parametrize(("surge", "size"), GRID)
+@pytest.mark.parametrize("most", [0, 6])
+def test_an_upgrade_ends_and_so_does_a_rollback(surge: int, size: int, most: int) -> None:
+    rig = Rig(a_policy(surge, size), Slowness(random.Random(f"{surge} {size}"), most))
+    rig.run(until=MOVED)
+    rig.go(Direction.BACK)
+    rig.run(until=BACK)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    surge=st.integers(1, 100),
+    share=st.floats(0.01, 1.0),
+    seconds=st.integers(1, 5),
+    minds=st.lists(st.integers(1, 120), max_size=4),
+    seed=st.integers(0, 2**16),
+)
+def test_the_user_may_change_their_mind_at_any_moment(
+    surge: int, share: float, seconds: int, minds: list[int], seed: int
+) -> None:
+    rig = Rig(a_policy(surge, max(1, round(surge * share)), seconds), Slowness(random.Random(seed), 5))
+    directions = [Direction.BACK, Direction.FORWARD]
+    for number, turns in enumerate(minds):
+        for _ in range(turns):
+            rig.turn()
+        rig.go(directions[number % 2])
+    rig.run(until=BACK if rig.migration.direction is Direction.BACK else MOVED)
+
+
+@pytest.mark.parametrize("turns", range(0, 90, 7))
+@pytest.mark.parametrize(("surge", "size"), [(20, 5), (30, 7), (60, 60)])
+def test_a_pending_cluster_may_die_at_any_moment(surge: int, size: int, turns: int) -> None:
+    rig = Rig(a_policy(surge, size), Slowness(random.Random(turns), 3))
+    for _ in range(turns):
+        rig.turn()
+    rig.is_pending_dead = True
+    rig.go(Direction.BACK)
+    rig.run(until=BACK, turns=60)
+
+
+@pytest.mark.parametrize(("surge", "size"), [(0, 0), (20, 0)])
+def test_a_rollback_ends_with_options_that_allow_no_step(surge: int, size: int) -> None:
+    rig = Rig(a_policy(20, 5), Slowness(random.Random(1)))
+    for _ in range(40):
+        rig.turn()
+    rig.policy = a_policy(surge, size)
+    rig.go(Direction.BACK)
+    rig.run(until=BACK, turns=60)

@@ -1,0 +1,64 @@
+"""How much of the traffic each cluster gets; spec rayservice §8.4, §8.10."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from traffic_manager.migration import weights
+from traffic_manager.migration.state import Direction, Migration, Policy, Side
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+POLICY = Policy(surge=20, step=5, interval=timedelta(seconds=10))
+LONG_AGO = NOW - timedelta(minutes=1)
+ACTIVE = Side(capacity=80, weight=70, moved_at=LONG_AGO, proof=80, reported=80)
+PENDING = Side(capacity=40, weight=30, moved_at=LONG_AGO, proof=40, reported=40)
+
+
+def forward(pending: dict[str, Any] | None = None, **fields: Any) -> Migration:
+    side = msgspec.structs.replace(PENDING, **(pending or {}))
+    return msgspec.structs.replace(Migration(direction=Direction.FORWARD, active=ACTIVE, pending=side), **fields)
+
+
+def back(active: dict[str, Any] | None = None, pending: dict[str, Any] | None = None) -> Migration:
+    return Migration(
+        direction=Direction.BACK,
+        active=msgspec.structs.replace(ACTIVE, **(active or {})),
+        pending=msgspec.structs.replace(PENDING, **(pending or {})),
+    )
+
+
+@pytest.mark.parametrize(
+    ("migration", "expected"),
+    [
+        pytest.param(forward(), (65, 35), id="a step"),
+        pytest.param(forward({"weight": 38}), (60, 40), id="the capacity caps the step"),
+        pytest.param(forward({"proof": 33}), (67, 33), id="what was seen to run caps the step"),
+        pytest.param(forward({"weight": 40}), (70, 40), id="all that the capacity allows is carried"),
+        pytest.param(forward({"proof": 0}), (70, 30), id="nothing is proven"),
+        pytest.param(forward({"proof": 30}), (70, 30), id="no more than now is proven"),
+        pytest.param(forward({"moved_at": NOW - timedelta(seconds=9)}), (70, 30), id="the interval is not over"),
+        pytest.param(forward({"moved_at": NOW - timedelta(seconds=10)}), (65, 35), id="the interval is over"),
+        pytest.param(forward(gateway_problem="is not Programmed"), (70, 30), id="the Gateway takes no requests"),
+        pytest.param(forward(route_problem="is not accepted yet"), (70, 30), id="the last weights are not in force"),
+        pytest.param(back(), (75, 25), id="a step back"),
+        pytest.param(back({"weight": 78}, {"weight": 22}), (80, 20), id="the capacity caps the step back"),
+        pytest.param(back({"proof": 0}), (70, 30), id="nothing goes to an active cluster that does not run"),
+        pytest.param(back(pending={"is_alive": False}), (80, 20), id="a sick pending cluster loses it at once"),
+    ],
+)
+def test_the_weights_that_should_hold(migration: Migration, expected: tuple[int, int]) -> None:
+    split = weights.decide(migration, POLICY, now=NOW)
+    assert (split.active, split.pending) == expected
+    assert split.note
+
+
+def test_a_step_that_time_alone_allows_says_when() -> None:
+    moved = NOW - timedelta(seconds=4)
+    assert weights.decide(forward({"moved_at": moved}), POLICY, now=NOW).look_again_at == NOW + timedelta(seconds=6)
+
+
+def test_the_reason_names_what_is_missing() -> None:
+    split = weights.decide(forward({"proof": 0, "doubt": "its head pod is not ready"}), POLICY, now=NOW)
+    assert split.note == "the pending cluster cannot carry more yet: its head pod is not ready"

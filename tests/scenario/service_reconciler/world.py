@@ -203,8 +203,14 @@ class World:
         )
         for role, serve in (("head", "false"), ("worker", "true")):
             marks = {labels.CLUSTER: name, labels.NODE_TYPE: role, labels.SERVE: serve}
+            asked = meta.get("annotations", {}).get(labels.GRACEFUL_DRAIN)
             pod = {
-                "metadata": {"name": f"{name}-{role}", "labels": marks, "ownerReferences": owner},
+                "metadata": {
+                    "name": f"{name}-{role}",
+                    "labels": marks,
+                    "annotations": {labels.GRACEFUL_DRAIN: asked} if asked else {},
+                    "ownerReferences": owner,
+                },
                 "spec": {"containers": [{"name": "ray", "image": "rayproject/ray:2.52.0"}]},
             }
             self.kube.put(POD, pod)

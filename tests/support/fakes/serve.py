@@ -36,6 +36,8 @@ class FakeHead:
         self.puts: list[Json] = []
         self.gets = 0
         self.proxy_is_healthy = True
+        self.ongoing: int | None = 0
+        """Requests that each proxy of the cluster works on; with None it does not tell."""
         self._put_at = 0.0
         self._forgotten = False
 
@@ -125,6 +127,10 @@ class FakeServe:
         cluster = pod.name.rpartition("-head")[0]
         return self.head(f"{cluster}-head-svc").proxy_is_healthy
 
+    async def ongoing_requests(self, pod: ProxyPod) -> int | None:
+        cluster = pod.name.rpartition("-")[0]
+        return self.head(f"{cluster}-head-svc").ongoing
+
     def _reachable(self, service: str) -> FakeHead:
         fake = self.head(service)
         match fake.behaviour:
@@ -161,7 +167,18 @@ def http_app(serve: FakeServe, *, prefix: str = "") -> web.Application:
         healthy = all(head.proxy_is_healthy for head in serve.heads.values())
         return web.Response(status=200 if healthy else 500, text="success" if healthy else "unhealthy")
 
+    async def metrics(_request: web.Request) -> web.Response:
+        counts = [head.ongoing for head in serve.heads.values()]
+        if None in counts:
+            return web.Response(status=500, text="boom")
+        lines = [
+            f'ray_serve_num_ongoing_http_requests{{node_id="n{number}"}} {count}.0'
+            for number, count in enumerate(counts)
+        ]
+        return web.Response(text="\n".join(["# HELP ray_node_cpu_count CPUs", "ray_node_cpu_count 2.0", *lines, ""]))
+
     app = web.Application()
+    app.router.add_get(f"{prefix}/metrics", metrics)
     app.router.add_get(f"{prefix}/api/serve/applications/", get)
     app.router.add_put(f"{prefix}/api/serve/applications/", put)
     app.router.add_get(f"{prefix}/-/healthz", health)

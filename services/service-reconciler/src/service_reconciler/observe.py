@@ -23,7 +23,7 @@ from common.runtime.key import Key
 from service_reconciler import observed as seen
 from service_reconciler import validation
 from service_reconciler.config import Config
-from service_reconciler.observed import ClusterView, Names, Observed
+from service_reconciler.observed import ClusterView, Leaving, Names, Observed
 from service_reconciler.ports import Revisions, ServeApi
 from service_reconciler.promotion import dangling
 from service_reconciler.resources import head_service, serve_service
@@ -66,6 +66,7 @@ class Observer:
             fresh_name=_fresh_name(key.name, clusters),
             violation=validation.violation(service, self._config.gates),
             clusters=clusters,
+            leaving=await self._leaving(clusters, clusters_names, now=now),
             active=active,
             pending=pending,
             services=tuple(self._cache.list(Service, key.namespace, owner.marks(key.name))),
@@ -141,6 +142,23 @@ class Observer:
             proxy_answers=checks.result() if checks is not None else (),
         )
 
+    async def _leaving(self, clusters: tuple[RayCluster, ...], wanted: Names, *, now: datetime) -> tuple[Leaving, ...]:
+        found: list[Leaving] = []
+        for cluster in _unneeded(clusters, wanted):
+            meta = cluster.metadata
+            pods = tuple(
+                pod
+                for pod in self._cache.list(Pod, meta.namespace, {labels.CLUSTER: meta.name})
+                if pod.metadata.annotations.get(labels.GRACEFUL_DRAIN) == "true"
+            )
+            if not pods:
+                continue
+            due = dangling.due_at(cluster)
+            is_due = due is not None and due <= now
+            ongoing = await self._serve.ongoing_requests(pods) if is_due else None
+            found.append(Leaving(cluster=cluster, pods=pods, ongoing=ongoing))
+        return tuple(found)
+
     def dashboard_service(self, cluster: RayCluster) -> Service | None:
         """Return the Service through which a cluster's dashboard is reached."""
         name = cluster.status.head.service_name or names.head_service(cluster.metadata.name)
@@ -163,9 +181,16 @@ class Observer:
 
 def _is_due(clusters: tuple[RayCluster, ...], wanted: Names, *, now: datetime) -> bool:
     """Tell whether a cluster is about to be deleted as unneeded."""
-    unneeded = [each for each in clusters if each.metadata.name not in {wanted.active, wanted.pending}]
-    deadlines = [dangling.due_at(each) for each in unneeded if each.metadata.deletion_timestamp is None]
+    deadlines = [dangling.due_at(each) for each in _unneeded(clusters, wanted)]
     return any(due is not None and due <= now for due in deadlines)
+
+
+def _unneeded(clusters: tuple[RayCluster, ...], wanted: Names) -> list[RayCluster]:
+    return [
+        each
+        for each in clusters
+        if each.metadata.name not in {wanted.active, wanted.pending} and each.metadata.deletion_timestamp is None
+    ]
 
 
 def _fresh_name(service: str, clusters: tuple[RayCluster, ...]) -> str:

@@ -53,6 +53,16 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
         return heads[0] if len(heads) == 1 else None
 
 
+class Leaving(msgspec.Struct, frozen=True, kw_only=True):
+    """An unneeded cluster whose proxies can be told to drain."""
+
+    cluster: RayCluster
+    pods: tuple[Pod, ...]
+    """Those that have the means."""
+    ongoing: int | None = None
+    """Requests in flight; asked only when the cluster is due to go, None when unknown."""
+
+
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one look at a RayService is decided from."""
 
@@ -64,6 +74,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     violation: Violation | None = None
     clusters: tuple[RayCluster, ...] = ()
     """All clusters that carry the RayService's labels."""
+    leaving: tuple[Leaving, ...] = ()
+    """Those of them that nobody needs and that can drain."""
     active: ClusterView | None = None
     pending: ClusterView | None = None
     services: tuple[Service, ...] = ()

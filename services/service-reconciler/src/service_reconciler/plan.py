@@ -17,7 +17,7 @@ from common.api.ray_service import RayServiceStatus
 from common.kube.resources import POD, RAY_CLUSTER, SERVICE
 from common.ray import submit
 from common.ray.revision import Given
-from service_reconciler import announcements, durations, polling, serving
+from service_reconciler import announcements, draining, durations, polling, serving
 from service_reconciler.actions import (
     SILENT,
     Action,
@@ -27,6 +27,7 @@ from service_reconciler.actions import (
     SetFinalizers,
     Submit,
     Tell,
+    Told,
     WriteStatus,
 )
 from service_reconciler.observed import ClusterView, Names, Observed
@@ -35,7 +36,7 @@ from service_reconciler.promotion.dangling import Cleanup
 from service_reconciler.promotion.pending import Decision, Step
 from service_reconciler.reasons import ConditionType, EventReason, Reason
 from service_reconciler.resources import ray_cluster
-from service_reconciler.resources.ray_cluster import DELETE_AFTER, Match
+from service_reconciler.resources.ray_cluster import Match
 from service_reconciler.serve import gateway_problems, head_label, initializing, problems
 from service_reconciler.serve.problems import Problem
 from service_reconciler.status import compute, conditions, ready, suspend
@@ -58,7 +59,7 @@ def make_plan(observed: Observed, *, now: datetime) -> Plan:
     living = _living(observed, now=now)
     cleanup = dangling.decide(observed, now=now)
     return Plan(
-        actions=(*_finalizer(observed), *living.actions, *_cleaning(cleanup)),
+        actions=(*_finalizer(observed), *living.actions, *_cleaning(observed, cleanup)),
         look_again_at=earliest(living.look_again_at, cleanup.look_again_at),
         note=living.note,
     )
@@ -335,22 +336,16 @@ def _written(observed: Observed, status: RayServiceStatus, *, now: datetime) -> 
     return (WriteStatus(status=compute.stamped(status, now=now)),)
 
 
-def _cleaning(cleanup: Cleanup) -> list[Action]:
-    marks: list[Action] = [
-        Change(
-            resource=RAY_CLUSTER,
-            name=cluster.metadata.name,
-            patch={
-                "metadata": {
-                    "resourceVersion": cluster.metadata.resource_version,
-                    "annotations": {DELETE_AFTER: deadline},
-                }
-            },
-            told=SILENT,
-        )
-        for cluster, deadline in cleanup.mark
-    ]
-    return [*marks, *(_delete(each) for each in cleanup.delete)]
+def _cleaning(observed: Observed, cleanup: Cleanup) -> list[Action]:
+    actions: list[Action] = []
+    for mark in cleanup.mark:
+        meta = {"resourceVersion": mark.cluster.metadata.resource_version, "annotations": mark.annotations}
+        told = Told(done=draining.began(observed, mark.leaving, mark.due)) if mark.leaving is not None else SILENT
+        name = mark.cluster.metadata.name
+        actions.append(Change(resource=RAY_CLUSTER, name=name, patch={"metadata": meta}, told=told))
+    actions += draining.marks(observed, going=frozenset(each.metadata.uid for each in cleanup.delete))
+    actions += [_delete(each) for each in cleanup.delete]
+    return [*actions, *(Tell(event=draining.ended(each)) for each in cleanup.drained)]
 
 
 def _everything(observed: Observed) -> list[Action]:

@@ -19,6 +19,10 @@ class ServeApi(Protocol):
         """Return the last health checks of a pod's proxy, newest last."""
         ...
 
+    async def ongoing_requests(self, pods: tuple[Pod, ...]) -> int | None:
+        """Return how many requests these pods' proxies work on, None when one of them does not tell."""
+        ...
+
     async def submit(self, cluster: RayCluster, service: Service | None, config: str) -> None:
         """Send a Serve config; a failure is remembered as a refusal and raised."""
         ...

@@ -67,6 +67,8 @@ class EventReason(StrEnum):
     ROLLBACK_IMPOSSIBLE = "RollbackImpossible"
     GATEWAY_NOT_READY = "GatewayNotReady"
     ROUTE_NOT_READY = "HTTPRouteNotReady"
+    DRAIN_STARTED = "DrainStarted"
+    DRAIN_ENDED = "DrainEnded"
     INCREMENTAL_UPGRADE_DISABLED = "IncrementalUpgradeDisabled"
     EMPTY_SERVE_CONFIG = "EmptyServeConfig"
     PODS_NOT_STARTING = "PodsNotStarting"

@@ -109,3 +109,9 @@ async def test_nobody_at_the_other_end_is_unavailable() -> None:
         with pytest.raises(errors.Unavailable, match="does not answer"):
             await direct.read(HEAD)
         assert not await direct.is_proxy_healthy(POD)
+
+
+@pytest.mark.parametrize("count", [0, 7, None])
+async def test_a_pod_tells_its_ongoing_requests(dashboard: Dashboard, serve: FakeServe, count: int | None) -> None:
+    serve.head(HEAD.service).ongoing = count
+    assert await dashboard.ongoing_requests(POD) == count

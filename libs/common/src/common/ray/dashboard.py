@@ -16,6 +16,7 @@ import msgspec
 from common import errors, names
 from common.api.opaque import Json
 from common.kube.client import KubeClient
+from common.ray import ongoing
 from common.ray.serve_status import ServeDetails
 
 DIRECT_SECONDS: Final = 2.0
@@ -24,6 +25,7 @@ DEPLOY_SECONDS: Final = 10.0
 PROXIED_SECONDS: Final = 10.0
 APPLICATIONS: Final = "/api/serve/applications/"
 PROXY_HEALTH: Final = "/-/healthz"
+METRICS: Final = "/metrics"
 TOKEN_HEADER: Final = "x-ray-authorization"  # noqa: S105  (a header's name)
 OK: Final = 200
 LONGEST_REASON: Final = 500
@@ -62,6 +64,10 @@ class Dashboard(Protocol):
         """Tell whether a pod's proxy answers its health check with 200 in time."""
         ...
 
+    async def ongoing_requests(self, pod: ProxyPod) -> int | None:
+        """Return how many requests a pod's proxy works on, None when it cannot be told; `port` is that of its metrics."""
+        ...
+
 
 class DirectDashboard:
     """Implements `Dashboard` over the cluster network."""
@@ -92,6 +98,14 @@ class DirectDashboard:
         except (errors.Unavailable, httpx.HTTPError):
             return False
         return answer.status_code == OK
+
+    async def ongoing_requests(self, pod: ProxyPod) -> int | None:
+        try:
+            async with _deadline(self._seconds, pod.ip):
+                answer = await self._http.get(f"http://{_host(pod.ip)}:{pod.port}{METRICS}")
+        except (errors.Unavailable, httpx.HTTPError):
+            return None
+        return ongoing.count(answer.content) if answer.status_code == OK else None
 
     def _url(self, head: Head) -> str:
         return f"http://{names.head_fqdn(head.service, head.namespace, self._domain)}:{head.port}{APPLICATIONS}"
@@ -145,6 +159,14 @@ class ProxiedDashboard:
         except errors.RaybusError:
             return False
         return True
+
+    async def ongoing_requests(self, pod: ProxyPod) -> int | None:
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}:{pod.port}/proxy{METRICS}"
+        try:
+            async with _deadline(self._seconds, pod.name):
+                return ongoing.count(await self._kube.request("GET", path))
+        except errors.RaybusError:
+            return None
 
 
 def _unreachable(head: Head, problem: errors.RaybusError) -> errors.Unavailable:

@@ -19,7 +19,7 @@ from common.kube.client import Kube
 from common.kube.resources import SECRET
 from common.ray import serve_config
 from common.ray.dashboard import Dashboard, Head, ProxyPod
-from common.ray.view import CHECKS_KEPT, Reading, Refusal, serve_port
+from common.ray.view import CHECKS_KEPT, Reading, Refusal, metrics_port, serve_port
 from common.runtime.clock import Clock
 
 AT_ONCE: Final = 128
@@ -100,6 +100,20 @@ class ServeApi:
         checks.answers = (*checks.answers, answer)[-CHECKS_KEPT:]
         checks.checked_at = self._clock.monotonic()
         return checks.answers
+
+    async def ongoing_requests(self, pods: tuple[Pod, ...]) -> int | None:
+        """Return how many requests these pods' proxies work on, None when one of them does not tell."""
+        running = [pod for pod in pods if pod.status.pod_ip and pod.status.phase == "Running"]
+        async with asyncio.TaskGroup() as group:
+            asked = [group.create_task(self._ongoing(pod)) for pod in running]
+        counts = [each.result() for each in asked]
+        return None if None in counts else sum(each for each in counts if each is not None)
+
+    async def _ongoing(self, pod: Pod) -> int | None:
+        meta = pod.metadata
+        where = ProxyPod(namespace=meta.namespace, name=meta.name, ip=pod.status.pod_ip, port=metrics_port(pod))
+        async with self._slots:
+            return await self._dashboard.ongoing_requests(where)
 
     async def submit(
         self, cluster: RayCluster, service: Service | None, config: str, *, target_capacity: int | None = None

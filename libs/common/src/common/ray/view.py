@@ -69,6 +69,15 @@ def head_is_ready(cluster: RayCluster) -> bool:
 
 def serve_port(pod: Pod) -> int:
     """Return the port of the pod's Serve proxy."""
+    return _port(pod, "serve", ports.SERVE)
+
+
+def metrics_port(pod: Pod) -> int:
+    """Return the port of the node's metrics."""
+    return _port(pod, "metrics", ports.METRICS)
+
+
+def _port(pod: Pod, name: str, default: int) -> int:
     container = pod.spec.containers[0] if pod.spec.containers else None
     declared = container.ports if container is not None else []
-    return next((port.container_port for port in declared if port.name == "serve"), ports.SERVE)
+    return next((port.container_port for port in declared if port.name == name), default)

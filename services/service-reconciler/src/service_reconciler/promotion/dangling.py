@@ -9,12 +9,13 @@ from typing import Final
 
 import msgspec
 
-from common import names, traffic_record
+from common import labels, names, traffic_record
 from common.api.meta import rfc3339, whole_seconds
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from service_reconciler.config import DEFAULT_DELETION_DELAY, DELETION_SLACK
-from service_reconciler.observed import Observed
+from service_reconciler.observed import Leaving, Observed
+from service_reconciler.promotion import drain
 from service_reconciler.resources.ray_cluster import DELETE_AFTER
 
 RECHECK: Final = timedelta(seconds=1)
@@ -22,36 +23,80 @@ ROUNDED_UP: Final = timedelta(microseconds=999_999)
 """Times are written in whole seconds, and the slack must not be lost to that."""
 
 
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """What is written on a cluster that has become unneeded."""
+
+    cluster: RayCluster
+    due: datetime
+    annotations: dict[str, str]
+    leaving: Leaving | None = None
+    """The cluster once more, if it begins to drain."""
+
+
 class Cleanup(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be done about unneeded clusters now."""
 
-    mark: tuple[tuple[RayCluster, str], ...] = ()
+    mark: tuple[Mark, ...] = ()
     """Clusters that get a deadline."""
+    drained: tuple[Leaving, ...] = ()
+    """Those of the deleted ones that drained before."""
     delete: tuple[RayCluster, ...] = ()
     look_again_at: datetime | None = None
 
 
 def decide(observed: Observed, *, now: datetime) -> Cleanup:
-    """Give each unneeded cluster a deadline, and delete those whose deadline has passed."""
-    mark: list[tuple[RayCluster, str]] = []
+    """Give each unneeded cluster a deadline, and delete those whose deadline has passed, once they have drained."""
+    mark: list[Mark] = []
     delete: list[RayCluster] = []
+    drained: list[Leaving] = []
     later: list[datetime] = []
-    delay = delay_of(observed.service)
     for cluster in observed.unneeded:
         if cluster.metadata.deletion_timestamp is not None:
             continue
-        due = due_at(cluster)
-        if due is None:
-            due = whole_seconds(now + delay + ROUNDED_UP)
-            mark.append((cluster, rfc3339(due)))
-            later.append(due)
-        elif due <= now and _gets_requests(observed, cluster):
-            later.append(now + RECHECK)
-        elif due <= now:
-            delete.append(cluster)
-        else:
-            later.append(due)
-    return Cleanup(mark=tuple(mark), delete=tuple(delete), look_again_at=min(later, default=None))
+        leaving = next((each for each in observed.leaving if each.cluster == cluster), None)
+        written = _mark(observed, cluster, leaving, now=now)
+        if written is not None:
+            mark.append(written)
+        again = _look_again_at(observed, cluster, leaving, written, now=now)
+        if again is not None:
+            later.append(again)
+            continue
+        delete.append(cluster)
+        drained += [leaving] if leaving is not None else []
+    return Cleanup(
+        mark=tuple(mark), delete=tuple(delete), drained=tuple(drained), look_again_at=min(later, default=None)
+    )
+
+
+def _mark(observed: Observed, cluster: RayCluster, leaving: Leaving | None, *, now: datetime) -> Mark | None:
+    """Return what the cluster lacks of its deadline and of the moment that its drain began."""
+    due, annotations = due_at(cluster), dict[str, str]()
+    begins = leaving is not None and drain.since(cluster) is None
+    if due is None:
+        due = whole_seconds(now + delay_of(observed.service) + ROUNDED_UP)
+        annotations[DELETE_AFTER] = rfc3339(due)
+    if begins:
+        annotations[labels.DRAINING_SINCE] = rfc3339(now)
+    if not annotations:
+        return None
+    return Mark(cluster=cluster, due=due, annotations=annotations, leaving=leaving if begins else None)
+
+
+def _look_again_at(
+    observed: Observed, cluster: RayCluster, leaving: Leaving | None, written: Mark | None, *, now: datetime
+) -> datetime | None:
+    """Return when to look at a cluster again, None when it goes now."""
+    if written is not None:
+        return max(written.due, now)
+    due, since = due_at(cluster), drain.since(cluster)
+    if due is None or due > now:
+        return due
+    if _gets_requests(observed, cluster):
+        return now + RECHECK
+    if leaving is None or since is None:
+        return None
+    verdict = drain.decide(leaving.ongoing, since=since, cap=due + drain.timeout_of(observed.service), now=now)
+    return verdict.look_again_at
 
 
 def _gets_requests(observed: Observed, cluster: RayCluster) -> bool:

@@ -1,0 +1,58 @@
+"""What is written while an unneeded cluster drains: marks on its pods, and an Event at the beginning and at the end."""
+
+from datetime import datetime
+
+from common import labels
+from common.api.event import Event
+from common.api.meta import rfc3339
+from common.kube.resources import POD
+from service_reconciler import announcements
+from service_reconciler.actions import Action, Change
+from service_reconciler.observed import Leaving, Observed
+from service_reconciler.promotion import drain
+from service_reconciler.reasons import EventReason
+
+
+def marks(observed: Observed, *, going: frozenset[str]) -> list[Action]:
+    """Return the marks of pods that can drain and are not told to yet; clusters that go now, by uid, need none."""
+    return [
+        Change(
+            resource=POD,
+            name=pod.metadata.name,
+            patch={
+                "metadata": {
+                    "resourceVersion": pod.metadata.resource_version,
+                    "annotations": {labels.DRAINING: "true"},
+                }
+            },
+        )
+        for leaving in observed.leaving
+        if leaving.cluster.metadata.uid not in going
+        for pod in leaving.pods
+        if pod.metadata.annotations.get(labels.DRAINING) != "true" and pod.metadata.deletion_timestamp is None
+    ]
+
+
+def began(observed: Observed, leaving: Leaving, due: datetime) -> Event:
+    """Tell that a cluster drains, and what ends that."""
+    cap = due + drain.timeout_of(observed.service)
+    text = (
+        f"RayCluster {_where(leaving)} drains: its proxies close connections between requests. It is deleted after "
+        f"{rfc3339(due)} once nothing is in flight, at {rfc3339(cap)} at the latest"
+    )
+    odd = drain.odd_timeout(observed.service)
+    if odd is not None:
+        return announcements.warning(EventReason.DRAIN_STARTED, "Drain", f"{text}; {odd}, so 60 s hold")
+    return announcements.normal(EventReason.DRAIN_STARTED, "Drain", text)
+
+
+def ended(leaving: Leaving) -> Event:
+    """Tell how a drain ended."""
+    note = f"RayCluster {_where(leaving)} was deleted with {drain.in_flight(leaving.ongoing)}"
+    tell = announcements.normal if leaving.ongoing == 0 else announcements.warning
+    return tell(EventReason.DRAIN_ENDED, "Drain", note)
+
+
+def _where(leaving: Leaving) -> str:
+    meta = leaving.cluster.metadata
+    return f"{meta.namespace}/{meta.name}"

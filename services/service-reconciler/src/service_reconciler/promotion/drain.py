@@ -1,0 +1,81 @@
+"""When a cluster that was served from until now may go, if its proxies can be told to close connections.
+
+Its pods are marked as soon as it is unneeded. After the usual delay it goes once nothing is in flight, or at a cap. What
+counts stands on the cluster itself: since when it drains, and its deadline; what is in flight is read anew at each look.
+"""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from common import labels
+from common.api.ray_cluster import RayCluster
+from common.api.ray_service import RayService
+from service_reconciler import durations
+
+DEFAULT_TIMEOUT: Final = timedelta(seconds=60)
+"""How long after the usual delay requests may still be worked on."""
+SETTLING: Final = timedelta(seconds=15)
+"""Ray exports its numbers every 10 s, and a mark takes up to 2 s to be seen: before that, "nothing" may be old."""
+RECHECK: Final = timedelta(seconds=1)
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the cluster goes now, why, and if not, when to look again."""
+
+    deletes: bool
+    reason: str
+    look_again_at: datetime | None = None
+
+
+def decide(ongoing: int | None, *, since: datetime, cap: datetime, now: datetime) -> Verdict:
+    """Judge a cluster whose delay is over; `ongoing` is None when it is unknown how many requests are in flight."""
+    if ongoing == 0 and now >= since + SETTLING:
+        return Verdict(deletes=True, reason="nothing is in flight")
+    if now >= cap:
+        return Verdict(deletes=True, reason=f"the drain time-out is over with {in_flight(ongoing)}")
+    if ongoing == 0:
+        return Verdict(deletes=False, reason="the count may be old", look_again_at=min(cap, since + SETTLING))
+    return Verdict(deletes=False, reason=in_flight(ongoing), look_again_at=min(cap, now + RECHECK))
+
+
+def in_flight(ongoing: int | None) -> str:
+    """Say how many requests are in flight."""
+    match ongoing:
+        case None:
+            return "an unknown number of requests in flight"
+        case 1:
+            return "1 request in flight"
+        case _:
+            return f"{ongoing} requests in flight"
+
+
+def timeout_of(service: RayService) -> timedelta:
+    """Return how long after the delay a cluster may drain; what cannot be read counts as absent."""
+    given = _given(service)
+    return DEFAULT_TIMEOUT if given is None else given
+
+
+def odd_timeout(service: RayService) -> str | None:
+    """Return what is wrong with the time-out that the user set."""
+    text = service.metadata.annotations.get(labels.DRAIN_TIMEOUT)
+    if text is None or _given(service) is not None:
+        return None
+    return f'{labels.DRAIN_TIMEOUT} "{text}" is neither a duration such as 90s nor a number of seconds'
+
+
+def since(cluster: RayCluster) -> datetime | None:
+    """Return since when a cluster drains, None when it does not."""
+    text = cluster.metadata.annotations.get(labels.DRAINING_SINCE)
+    try:
+        moment = datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+    return moment if moment is not None and moment.tzinfo is not None else None
+
+
+def _given(service: RayService) -> timedelta | None:
+    text = service.metadata.annotations.get(labels.DRAIN_TIMEOUT, "").strip()
+    length = durations.parse(f"{text}s" if text.isascii() and text.isdigit() else text)
+    return length if length is not None and length >= timedelta(0) else None

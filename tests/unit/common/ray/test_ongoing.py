@@ -1,0 +1,30 @@
+"""Ongoing requests from what Ray 2.60 exports; what is no such text tells nothing."""
+
+import pytest
+
+from common.ray import ongoing
+
+HTTP = "ray_serve_num_ongoing_http_requests"
+OTHER = "ray_node_cpu_count 2.0\n"
+
+
+@pytest.mark.parametrize(
+    ("why", "text", "expected"),
+    [
+        ("one proxy", f'{OTHER}{HTTP}{{Version="2.60.0",node_id="a",node_ip_address="10.0.0.1"}} 3.0\n', 3),
+        ("series add up", f'{HTTP}{{node_id="a"}} 1.0\n{HTTP}{{node_id="b"}} 2.0\n', 3),
+        ("gRPC counts too", f"{HTTP} 1.0\nray_serve_num_ongoing_grpc_requests 2.0\n", 3),
+        ("a proxy that never had a request", OTHER, 0),
+        ("other names that begin alike", f"{HTTP}_total 7.0\n{OTHER}", 0),
+        ("comments", f"# HELP {HTTP} The number.\n# TYPE {HTTP} gauge\n{OTHER}", 0),
+        ("a label with a brace", f'{HTTP}{{path="/{{x}}"}} 4.0\n', 4),
+        ("a time stamp", f"{HTTP} 4.0 1700000000000\n", 4),
+        ("nothing", "", None),
+        ("a page that is not Ray's", "<html>it works</html>", None),
+        ("no number", f"{HTTP} many\n", None),
+        ("not a number", f"{HTTP} NaN\n", None),
+        ("no value", f"{HTTP}\n", None),
+    ],
+)
+def test_count(why: str, text: str, expected: int | None) -> None:
+    assert ongoing.count(text.encode()) == expected, why

@@ -1,0 +1,59 @@
+"""When a draining cluster goes: nothing in flight, by a count that is not old, or the cap."""
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from common.api import ray_service
+from service_reconciler.promotion import drain
+from support.builders.ray_service import a_ray_service
+
+SINCE = datetime.fromisoformat("2026-11-21T12:00:00+00:00")
+CAP = SINCE + timedelta(seconds=100)
+
+
+@pytest.mark.parametrize(
+    ("why", "at", "ongoing", "deletes", "reason", "again"),
+    [
+        ("nothing is in flight", 40, 0, True, "nothing is in flight", None),
+        ("requests are", 40, 3, False, "3 requests in flight", 41),
+        ("one is", 40, 1, False, "1 request in flight", 41),
+        ("nobody can tell", 40, None, False, "an unknown number of requests in flight", 41),
+        ("a count may be from before the mark", 5, 0, False, "the count may be old", 15),
+        ("the cap ends it all the same", 100, 3, True, "the drain time-out is over with 3 requests in flight", None),
+        ("also when nobody can tell", 100, None, True, "the drain time-out is over with an unknown number", None),
+        ("a look is never promised for later than the cap", 99.5, 3, False, "3 requests in flight", 100),
+    ],
+)
+def test_verdicts(why: str, at: float, ongoing: int | None, deletes: bool, reason: str, again: float | None) -> None:
+    found = drain.decide(ongoing, since=SINCE, cap=CAP, now=SINCE + timedelta(seconds=at))
+    assert found.deletes is deletes, why
+    assert found.reason.startswith(reason)
+    assert found.look_again_at == (None if again is None else SINCE + timedelta(seconds=again))
+
+
+def test_a_cap_before_the_count_can_be_trusted_holds() -> None:
+    now = SINCE + timedelta(seconds=5)
+    found = drain.decide(0, since=SINCE, cap=now, now=now)
+    assert (found.deletes, found.look_again_at) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds", "is_odd"),
+    [
+        (None, 60, False),
+        ("90", 90, False),
+        ("2m", 120, False),
+        ("0", 0, False),
+        ("1h0m0.5s", 3600.5, False),
+        ("soon", 60, True),
+        ("-5s", 60, True),
+        ("", 60, True),
+        ("٣", 60, True),
+    ],
+)
+def test_time_outs(text: str | None, seconds: float, is_odd: bool) -> None:
+    annotations = {} if text is None else {"raybus.io/drain-timeout": text}
+    service = ray_service.decode(a_ray_service(annotations=annotations))
+    assert drain.timeout_of(service) == timedelta(seconds=seconds)
+    assert (drain.odd_timeout(service) is not None) is is_odd

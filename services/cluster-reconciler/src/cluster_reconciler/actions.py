@@ -34,9 +34,37 @@ class CreateChild(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     told: Told = SILENT
     may_exist: bool = True
     """Whether an object of that name is as good as ours."""
+    wanted: str = ""
+    """As in `Child`."""
 
     def __str__(self) -> str:
         return f"create {self.resource.kind} {self.body['metadata']['name']}"
+
+
+class ReplaceChild(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Bring a child that differs from what it should be up to date, if it is unchanged since it was read."""
+
+    resource: Resource
+    body: Body
+    """The whole object as read, with what we own changed."""
+    told: Told = SILENT
+
+    def __str__(self) -> str:
+        return f"update {self.resource.kind} {self.body['metadata']['name']}"
+
+
+class DeleteChild(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Delete a child, if it is still the one that was read."""
+
+    resource: Resource
+    name: str
+    uid: str
+    released: Body | None = None
+    """The object without the finalizer that would hold it back; it is written first."""
+    told: Told = SILENT
+
+    def __str__(self) -> str:
+        return f"delete {self.resource.kind} {self.name}"
 
 
 class CreatePod(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -109,7 +137,18 @@ class Refuse(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         return f"refuse {self.event.reason}"
 
 
-Action = CreateChild | CreatePod | DeletePod | DeletePods | AnnotatePod | SetFinalizers | Tell | Refuse
+Action = (
+    CreateChild
+    | ReplaceChild
+    | DeleteChild
+    | CreatePod
+    | DeletePod
+    | DeletePods
+    | AnnotatePod
+    | SetFinalizers
+    | Tell
+    | Refuse
+)
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,6 +180,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def actions(self) -> tuple[Action, ...]:
         """Return the actions of all steps."""
         return tuple(action for step in self.steps for action in step.actions)
+
+    @property
+    def mends_children(self) -> bool:
+        """Tell whether children are changed or deleted, so that the next look has to read them again."""
+        return any(isinstance(action, ReplaceChild | DeleteChild) for action in self.actions)
 
     @property
     def touches_pods(self) -> bool:

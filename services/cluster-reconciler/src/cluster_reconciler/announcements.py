@@ -64,6 +64,49 @@ def created_child(cluster: RayCluster, what: str, name: str, reasons: tuple[Even
     )
 
 
+def updated_ingress(cluster: RayCluster, name: str) -> Told:
+    """Tell that the Ingress follows the RayCluster again."""
+    place = f"{cluster.metadata.namespace}/{name}"
+    done, failed = f"Updated ingress {place}", f"Failed updating ingress {place}"
+    return Told(
+        done=Event(type="Normal", reason=EventReason.UPDATED_INGRESS, action="Update", note=done),
+        failed=Event(type="Warning", reason=EventReason.FAILED_TO_UPDATE_INGRESS, action="Update", note=failed),
+    )
+
+
+def foreign_ingress(cluster: RayCluster, name: str) -> Event:
+    """Tell that another's Ingress has the name."""
+    note = f"Ingress {cluster.metadata.namespace}/{name} already exists and is not owned by this RayCluster; not modifying it"
+    return _not_created(EventReason.FAILED_TO_CREATE_INGRESS, note)
+
+
+def pvc_differs(cluster: RayCluster, name: str, drift: str) -> Event:
+    """Tell that a volume claim cannot follow the spec."""
+    note = (
+        f"GCS storage PVC {cluster.metadata.namespace}/{name} already exists and cannot be reconfigured in place "
+        f"({drift}); delete the PVC to recreate it with the new settings"
+    )
+    return _pvc_warning(note)
+
+
+def pvc_of_another(cluster: RayCluster, name: str, owner: str) -> Event:
+    """Tell that another object controls the volume claim."""
+    note = (
+        f"GCS storage PVC {cluster.metadata.namespace}/{name} is controlled by {owner}; "
+        "delete the PVC, or name another in gcsFaultToleranceOptions.storage.claimName"
+    )
+    return _pvc_warning(note)
+
+
+def _pvc_warning(note: str) -> Event:
+    return Event(type="Warning", reason=EventReason.FAILED_TO_CREATE_PVC, action="Update", note=note)
+
+
+def pod_group_failed(note: str) -> Told:
+    """Tell that a gang cannot be announced to the batch scheduler."""
+    return Told(failed=_not_created(EventReason.FAILED_TO_CREATE_POD_GROUP, note))
+
+
 def created_pvc(cluster: RayCluster, name: str) -> Told:
     """Tell of the volume of the embedded GCS store."""
     place = f"{cluster.metadata.namespace}/{name}"

@@ -16,10 +16,12 @@ from cluster_reconciler.actions import (
     AnnotatePod,
     CreateChild,
     CreatePod,
+    DeleteChild,
     DeletePod,
     DeletePods,
     Plan,
     Refuse,
+    ReplaceChild,
     SetFinalizers,
     Step,
     Tell,
@@ -89,6 +91,9 @@ async def apply(plan: Plan, cluster: RayCluster, io: Ports) -> tuple[Problem, ..
             break
         if failed and step.is_needed:
             break
+    refused = any(isinstance(problem.action, Refuse) for problem in problems)
+    if plan.mends_children or plan.fault or refused:
+        memory_of(cluster, io).doubt()
     for event in _folded(events):
         await io.events.record(RAY_CLUSTER, cluster.metadata, event)
     return tuple(problems)
@@ -145,8 +150,8 @@ async def _attempt(action: Action, cluster: RayCluster, io: Ports) -> Result:
 async def _carry_out(action: Action, cluster: RayCluster, io: Ports) -> bool:
     changed = True
     match action:
-        case CreateChild():
-            changed = await _create_child(action, cluster, io)
+        case CreateChild() | ReplaceChild() | DeleteChild():
+            changed = await _write_child(action, cluster, io)
         case CreatePod():
             changed = await _create_pod(action, cluster, io)
         case DeletePod():
@@ -164,6 +169,17 @@ async def _carry_out(action: Action, cluster: RayCluster, io: Ports) -> bool:
         case _:
             assert_never(action)
     return changed
+
+
+async def _write_child(action: CreateChild | ReplaceChild | DeleteChild, cluster: RayCluster, io: Ports) -> bool:
+    match action:
+        case CreateChild():
+            return await _create_child(action, cluster, io)
+        case ReplaceChild():
+            await io.kube.replace(action.resource, cluster.metadata.namespace, action.body)
+            return True
+        case DeleteChild():
+            return await _delete_child(action, cluster, io)
 
 
 async def _delete_pods(action: DeletePods, cluster: RayCluster, io: Ports) -> None:
@@ -197,8 +213,19 @@ async def _create_child(action: CreateChild, cluster: RayCluster, io: Ports) -> 
             answer, is_new = b"", False
     if action.resource in _VIEWS:
         io.cache.put(msgspec.json.decode(answer, type=_VIEWS[action.resource]))
-    memory_of(cluster, io).saw(Child(action.resource, name), now=io.clock.now())
+    memory_of(cluster, io).saw(Child(action.resource, name, action.wanted), now=io.clock.now())
     return is_new
+
+
+async def _delete_child(action: DeleteChild, cluster: RayCluster, io: Ports) -> bool:
+    namespace = cluster.metadata.namespace
+    try:
+        if action.released is not None:
+            await io.kube.replace(action.resource, namespace, action.released)
+        await io.kube.delete(action.resource, namespace, action.name, uid=action.uid)
+    except errors.NotFound:
+        return False
+    return True
 
 
 async def _create_pod(action: CreatePod, cluster: RayCluster, io: Ports) -> bool:

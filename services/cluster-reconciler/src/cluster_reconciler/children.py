@@ -1,11 +1,16 @@
 """Which children, pods apart, a RayCluster needs and lacks.
 
-Services are in the state stream. The others are looked up at the API server (`looked_up`); they are created when absent
-and, but for names that are taken, never changed (spec raycluster §8; acceptance cases 19-22, 28, 35, 41, 67).
+Services are in the state stream. The others are looked up at the API server (`looked_up`) and created when absent. Only
+the Ingress follows the RayCluster afterwards, and the owner of the GCS volume claim (spec raycluster §8; acceptance cases
+19-22, 28, 35, 39-41, 67, 110).
 """
 
+import hashlib
+
+import msgspec
+
 from cluster_reconciler import announcements
-from cluster_reconciler.actions import SILENT, Action, CreateChild, Refuse, Step, Tell
+from cluster_reconciler.actions import SILENT, Action, CreateChild, Refuse, ReplaceChild, Step, Tell
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.reasons import EventReason
@@ -17,8 +22,11 @@ from cluster_reconciler.resources import (
     head_service,
     headless_service,
     ingress,
+    owner,
+    route,
     serve_service,
 )
+from cluster_reconciler.resources.route import ROUTE
 from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
@@ -43,6 +51,7 @@ _WORDS = {
     ROLE: ("role", (EventReason.CREATED_ROLE, EventReason.FAILED_TO_CREATE_ROLE)),
     ROLE_BINDING: ("role binding", (EventReason.CREATED_ROLE_BINDING, EventReason.FAILED_TO_CREATE_ROLE_BINDING)),
     INGRESS: ("ingress", (EventReason.CREATED_INGRESS, EventReason.FAILED_TO_CREATE_INGRESS)),
+    ROUTE: ("route", (EventReason.CREATED_ROUTE, EventReason.FAILED_TO_CREATE_ROUTE)),
 }
 
 
@@ -55,22 +64,38 @@ def looked_up(cluster: RayCluster, config: Config) -> tuple[Child, ...]:
             Child(ROLE, autoscaler_rbac.role_name(cluster)),
             Child(ROLE_BINDING, autoscaler_rbac.role_name(cluster)),
         ]
-    if cluster.spec.head_group_spec.enable_ingress:
-        found.append(Child(INGRESS, ingress.name(cluster)))
+    if ingress.is_needed(cluster):
+        found.append(_way_in(cluster, config))
     if graceful_drain.is_on(cluster, config):
         found.append(Child(CONFIG_MAP, graceful_drain.config_map_name(cluster)))
     if auth_secret.is_needed(cluster):
         found.append(Child(SECRET, auth_secret.name(cluster)))
     if traits.is_fault_tolerant(cluster) and traits.has_embedded_storage(cluster):
-        found.append(Child(PERSISTENT_VOLUME_CLAIM, gcs_storage_pvc.name(cluster)))
+        found.append(Child(PERSISTENT_VOLUME_CLAIM, gcs_storage_pvc.name(cluster), _pvc_digest(cluster)))
     return tuple(found)
+
+
+def _way_in(cluster: RayCluster, config: Config) -> Child:
+    if config.uses_routes:
+        return Child(ROUTE, route.name(cluster))
+    return Child(INGRESS, ingress.name(cluster), digest(ingress.build(cluster)))
+
+
+def _pvc_digest(cluster: RayCluster) -> str:
+    return digest(gcs_storage_pvc.build(cluster))
+
+
+def digest(body: Body) -> str:
+    """Tell one wanted content from another."""
+    return hashlib.sha1(msgspec.json.encode(body, order="sorted"), usedforsecurity=False).hexdigest()
 
 
 def steps(observed: Observed, config: Config, *, token: str) -> tuple[Step, ...]:
     """Return the creation of all that is absent: first what the head's identity needs, then the rest."""
     absent = {child.resource: child for child in observed.absent}
     first = tuple(_rbac(observed.cluster, absent))
-    rest = (*_lacking(observed.cluster, absent, token=token), *_services(observed, config))
+    lacking = _lacking(observed.cluster, absent, token=token)
+    rest = (*lacking, *_drifted(observed), *_services(observed, config))
     return tuple(Step(actions=actions) for actions in (first, rest) if actions)
 
 
@@ -91,7 +116,10 @@ def _rbac(cluster: RayCluster, absent: dict[Resource, Child]) -> list[Action]:
 def _lacking(cluster: RayCluster, absent: dict[Resource, Child], *, token: str) -> list[Action]:
     found: list[Action] = []
     if INGRESS in absent:
-        found.append(_create(cluster, INGRESS, ingress.build(cluster)))
+        body = ingress.build(cluster)
+        found.append(msgspec.structs.replace(_create(cluster, INGRESS, body), wanted=digest(body)))
+    if ROUTE in absent:
+        found.append(_create(cluster, ROUTE, route.build(cluster)))
     if CONFIG_MAP in absent:
         body, told = graceful_drain.config_map(cluster), announcements.drain_module_failed(cluster)
         found.append(CreateChild(resource=CONFIG_MAP, body=body, told=told, may_exist=False))
@@ -104,8 +132,45 @@ def _lacking(cluster: RayCluster, absent: dict[Resource, Child], *, token: str) 
         else:
             body = gcs_storage_pvc.build(cluster)
             told = announcements.created_pvc(cluster, gcs_storage_pvc.name(cluster))
-            found.append(CreateChild(resource=PERSISTENT_VOLUME_CLAIM, body=body, told=told))
+            found.append(
+                CreateChild(resource=PERSISTENT_VOLUME_CLAIM, body=body, told=told, wanted=_pvc_digest(cluster))
+            )
     return found
+
+
+def _drifted(observed: Observed) -> list[Action]:
+    """Return what is done about children that are there and differ from what they should be."""
+    cluster, found = observed.cluster, list[Action]()
+    way_in, claim = observed.found.get(INGRESS), observed.found.get(PERSISTENT_VOLUME_CLAIM)
+    if way_in is not None:
+        found += _drifted_ingress(cluster, way_in)
+    if claim is not None and not gcs_storage_pvc.options(cluster).claim_name:
+        found += _drifted_claim(cluster, claim)
+    return found
+
+
+def _drifted_ingress(cluster: RayCluster, have: Body) -> list[Action]:
+    name = ingress.name(cluster)
+    if not owner.controls(cluster, have):
+        return [Tell(event=announcements.foreign_ingress(cluster, name))]
+    body = ingress.updated(cluster, have)
+    if body is None:
+        return []
+    return [ReplaceChild(resource=INGRESS, body=body, told=announcements.updated_ingress(cluster, name))]
+
+
+def _drifted_claim(cluster: RayCluster, have: Body) -> list[Action]:
+    name, found = gcs_storage_pvc.name(cluster), list[Action]()
+    if drift := gcs_storage_pvc.drift(cluster, have):
+        found.append(Tell(event=announcements.pvc_differs(cluster, name, drift)))
+    body = gcs_storage_pvc.realigned(cluster, have)
+    if body is None:
+        return found
+    other = owner.controller(have)
+    if other is not None and not owner.controls(cluster, have):
+        where = f"{other['kind']} {other['name']}"
+        return [*found, Refuse(event=announcements.pvc_of_another(cluster, name, where))]
+    return [*found, ReplaceChild(resource=PERSISTENT_VOLUME_CLAIM, body=body)]
 
 
 def _services(observed: Observed, config: Config) -> list[Action]:

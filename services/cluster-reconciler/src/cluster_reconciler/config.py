@@ -5,12 +5,23 @@ Behaviour: spec raycluster §2.5 (switches), §3 (gates), §18.1 (sidecars and d
 """
 
 from collections.abc import Mapping
+from enum import StrEnum
 
 import msgspec
 
 from common.api.opaque import Body
 from common.feature_gates import BETA, Gate, Gates
 from common.version import OPERATOR_VERSION
+
+
+class BatchSchedulerName(StrEnum):
+    """The batch schedulers that an operator can be configured for."""
+
+    NONE = ""
+    VOLCANO = "volcano"
+    YUNIKORN = "yunikorn"
+    SCHEDULER_PLUGINS = "scheduler-plugins"
+    KAI = "kai-scheduler"
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,15 +40,23 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     uses_login_shell: bool = False
     head_pod_name_is_fixed: bool = False
     uses_ingress_on_openshift: bool = False
+    is_openshift: bool = False
+    """What the API server serves, as found at the start."""
     cluster_domain: str = "cluster.local"
     requeue_seconds: int = 300
     """Seconds between looks at a steady cluster; zero or less means none."""
 
+    batch_scheduler: BatchSchedulerName = BatchSchedulerName.NONE
     head_sidecars: tuple[Body, ...] = ()
     worker_sidecars: tuple[Body, ...] = ()
     default_container_envs: tuple[Body, ...] = ()
     default_pod_annotations: dict[str, str] = {}
     default_pod_labels: dict[str, str] = {}
+
+    @property
+    def uses_routes(self) -> bool:
+        """Tell whether the dashboard is reached through an OpenShift Route, and not an Ingress."""
+        return self.is_openshift and not self.uses_ingress_on_openshift
 
     def has(self, gate: Gate) -> bool:
         """Tell whether a feature is switched on."""

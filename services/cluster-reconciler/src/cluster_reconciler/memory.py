@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from cluster_reconciler.observed import Child
+from common.kube.resources import Resource
 from common.runtime.key import Key
 
 TRUSTED_FOR: Final = timedelta(seconds=300)
@@ -24,16 +25,20 @@ class Memory:
         self.taken: set[str] = set()
         """Pod names that we wanted and that belong to others."""
         self._deleted: set[str] = set()
-        self._seen: dict[Child, datetime] = {}
+        self._seen: dict[tuple[Resource, str], tuple[str, datetime]] = {}
 
     def saw(self, child: Child, *, now: datetime) -> None:
         """Note that a child is there."""
-        self._seen[child] = now
+        self._seen[child.resource, child.name] = (child.wanted, now)
 
     def trusts(self, child: Child, *, now: datetime) -> bool:
-        """Tell whether a child was seen lately."""
-        seen = self._seen.get(child)
-        return seen is not None and now - seen < TRUSTED_FOR
+        """Tell whether a child was seen lately, when the same was wanted of it."""
+        wanted, seen = self._seen.get((child.resource, child.name), ("", None))
+        return seen is not None and wanted == child.wanted and now - seen < TRUSTED_FOR
+
+    def doubt(self) -> None:
+        """Forget which children were seen: something about them is still to be mended."""
+        self._seen.clear()
 
     def deleted(self, uid: str) -> None:
         """Note that we asked a pod to go."""

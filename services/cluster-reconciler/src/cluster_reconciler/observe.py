@@ -9,16 +9,17 @@ from datetime import datetime
 
 import msgspec
 
-from cluster_reconciler import children, refusals
+from cluster_reconciler import batch, children, refusals
 from cluster_reconciler.memory import Memory
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.ports import Ports
 from cluster_reconciler.resources import head_service
 from common import errors, labels, names
 from common.api.core import Job, Pod, Service
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.bus.cache import version_of
-from common.kube.resources import POD
+from common.kube.resources import POD, Resource
 from common.runtime.key import Key
 
 _RAY_NODES = frozenset({labels.HEAD, labels.WORKER, labels.REDIS_CLEANUP})
@@ -38,21 +39,29 @@ class PodList(msgspec.Struct, frozen=True):
     metadata: ListMeta = ListMeta()
 
 
+class LookedUp(msgspec.Struct, frozen=True, kw_only=True):
+    """What live reads of children outside the state stream have told."""
+
+    absent: frozenset[Child] = frozenset()
+    found: dict[Resource, Body] = {}
+
+
 async def observe(key: Key, io: Ports, *, now: datetime) -> Observed | None:
     """Return a cluster and what belongs to it; None when it is gone."""
     cluster = io.cache.get(RayCluster, key.namespace, key.name)
     if cluster is None:
         return None
-    absent: frozenset[Child] = frozenset()
+    looked = LookedUp()
     if cluster.metadata.deletion_timestamp is None and refusals.find(cluster, io.config) is None:
-        absent = await _look_up(cluster, io, now=now)
-    return from_state(cluster, io, absent=absent)
+        looked = await _look_up(cluster, io, now=now)
+    return from_state(cluster, io, looked)
 
 
-def from_state(cluster: RayCluster, io: Ports, *, absent: frozenset[Child] = frozenset()) -> Observed:
+def from_state(cluster: RayCluster, io: Ports, looked: "LookedUp | Observed | None" = None) -> Observed:
     """Return what the state holds about a cluster, our own writes included."""
     meta = cluster.metadata
     memory = memory_of(cluster, io)
+    looked = looked or LookedUp()
     pods = tuple(
         pod
         for pod in io.cache.list(Pod, meta.namespace, {labels.CLUSTER: meta.name})
@@ -65,7 +74,8 @@ def from_state(cluster: RayCluster, io: Ports, *, absent: frozenset[Child] = fro
         headless_service=io.cache.get(Service, meta.namespace, names.headless_service(meta.name)),
         serve_service=io.cache.get(Service, meta.namespace, names.serve_service(meta.name)),
         cleanup_jobs=tuple(io.cache.list(Job, meta.namespace, _CLEANUP | {labels.CLUSTER: meta.name})),
-        absent=absent,
+        absent=looked.absent,
+        found=looked.found,
         awaited=memory.awaited(frozenset(pod.metadata.uid for pod in pods)),
         taken=frozenset(memory.taken),
     )
@@ -91,17 +101,19 @@ async def refresh_pods(cluster: RayCluster, io: Ports) -> None:
     memory_of(cluster, io).has_listed_pods = True
 
 
-async def _look_up(cluster: RayCluster, io: Ports, *, now: datetime) -> frozenset[Child]:
+async def _look_up(cluster: RayCluster, io: Ports, *, now: datetime) -> LookedUp:
     """Ask for the children that the state stream does not carry and that were not seen lately."""
     memory = memory_of(cluster, io)
     absent: set[Child] = set()
-    for child in children.looked_up(cluster, io.config):
+    found: dict[Resource, Body] = {}
+    for child in (*children.looked_up(cluster, io.config), *batch.scheduler(io.config).looked_up(cluster)):
         if memory.trusts(child, now=now):
             continue
         try:
-            await io.kube.get(child.resource, cluster.metadata.namespace, child.name)
+            answer = await io.kube.get(child.resource, cluster.metadata.namespace, child.name)
         except errors.NotFound:
             absent.add(child)
         else:
             memory.saw(child, now=now)
-    return frozenset(absent)
+            found[child.resource] = msgspec.json.decode(answer)
+    return LookedUp(absent=frozenset(absent), found=found)

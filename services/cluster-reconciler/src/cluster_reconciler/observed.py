@@ -6,6 +6,7 @@ from cluster_reconciler.reasons import ConditionType
 from common import labels
 from common import ray_cluster_traits as traits
 from common.api.core import Job, Pod, Service
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import Resource
 
@@ -15,6 +16,8 @@ class Child(msgspec.Struct, frozen=True):
 
     resource: Resource
     name: str
+    wanted: str = ""
+    """Tells one wanted content from another, for a child that is compared with what it should be."""
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +33,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs that clean Redis up."""
     absent: frozenset[Child] = frozenset()
     """Children that a live read has just missed."""
+    found: dict[Resource, Body] = {}
+    """Children that a live read has just met; one that was seen lately is in neither."""
     awaited: frozenset[str] = frozenset()
     """Pods that we asked to go and that are still there, by uid."""
     taken: frozenset[str] = frozenset()

@@ -6,7 +6,7 @@ make no pod without the protection that it should have; recreate; then head; the
 
 from datetime import datetime
 
-from cluster_reconciler import announcements, children, redis_cleanup, refusals
+from cluster_reconciler import announcements, batch, children, redis_cleanup, refusals
 from cluster_reconciler.actions import Action, AnnotatePod, CreatePod, DeletePod, DeletePods, Plan, Refuse, Step, Tell
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Observed
@@ -76,6 +76,11 @@ def _with_pods(before: tuple[Step, ...], observed: Observed, config: Config) -> 
             pass
     if problem := cluster_rules.missing_protection(cluster, config.gates):
         return Plan(steps=before, refusal=problem, looks_again=False, notes=(f"pods are left alone: {problem}",))
+    return _upgraded(before, observed, config)
+
+
+def _upgraded(before: tuple[Step, ...], observed: Observed, config: Config) -> Plan:
+    cluster = observed.cluster
     match upgrade.decide(observed, config.version):
         case UpgradeMove.RECREATE:
             action = DeletePods(selector=_all_pods(cluster), told=announcements.recreated(cluster))
@@ -86,6 +91,16 @@ def _with_pods(before: tuple[Step, ...], observed: Observed, config: Config) -> 
             before = (*before, Step(actions=(_refresh(observed, config),), is_needed=False))
         case UpgradeMove.GO_ON:
             pass
+    return _announced(before, observed, config)
+
+
+def _announced(before: tuple[Step, ...], observed: Observed, config: Config) -> Plan:
+    """Tell the batch scheduler of the cluster before any pod is made."""
+    submission = batch.scheduler(config).submit(observed)
+    if submission.actions:
+        before = (*before, Step(actions=submission.actions))
+    if submission.waits_for:
+        return Plan(steps=before, fault=submission.waits_for, notes=(submission.waits_for,))
     return _with_head(before, observed, config)
 
 
@@ -154,6 +169,7 @@ def _create_head(observed: Observed, config: Config, namer: Namer) -> CreatePod:
         **body["metadata"].get("annotations", {}),
         **upgrade.marks(cluster, config.version),
     }
+    batch.scheduler(config).mark(cluster, labels.HEAD_GROUP, body)
     return CreatePod(body=body, told=announcements.created_head(cluster, body["metadata"]["name"]))
 
 
@@ -164,6 +180,7 @@ def _create_worker(observed: Observed, group: WorkerGroupSpec, place: Place, con
     replica_name = namer.replica(group.group_name, place.ordinal) if place.has_replica_name else None
     replica = ReplicaIndex(place.index or 0, place.host, replica_name)
     body = worker_pod.build(cluster, group, config, name=name, replica=replica)
+    batch.scheduler(config).mark(cluster, group.group_name, body)
     return CreatePod(body=body, told=announcements.created_worker(cluster, name))
 
 

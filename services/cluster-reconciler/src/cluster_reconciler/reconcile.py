@@ -48,7 +48,7 @@ async def _plan(observed: Observed, io: Ports, *, now: datetime) -> Plan:
     if not todo.touches_pods or observe.memory_of(observed.cluster, io).has_listed_pods:
         return todo
     await observe.refresh_pods(observed.cluster, io)
-    fresh = observe.from_state(observed.cluster, io, absent=observed.absent)
+    fresh = observe.from_state(observed.cluster, io, observed)
     return plan.make(fresh, io.config, now=now, token=io.draw_token())
 
 

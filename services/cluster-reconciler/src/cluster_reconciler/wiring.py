@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 from prometheus_client import REGISTRY, CollectorRegistry
 
+from cluster_reconciler import discovery
 from cluster_reconciler import settings as own_settings
 from cluster_reconciler.config import Config
 from cluster_reconciler.keys import keys_of
@@ -83,19 +84,23 @@ async def main(settings: Settings) -> None:
     user_agent = f"raybus-cluster-reconciler/{config.version}"
     kube = await KubeClient.connect(kubeconfig=settings.kubeconfig, user_agent=user_agent)
     bus = Bus(settings)
-    app = assemble(kube, config, clock=SystemClock(), instance=socket.gethostname())
+    app: App | None = None
     feed = StateFeed(bus, reader=settings.service)
 
     def ready() -> str | None:
         if bus.problem is not None:
             return bus.problem
+        if app is None:
+            return "the API server does not answer yet"
         return None if app.controller.is_synced else "the state of the cluster is still loading"
 
     try:
         async with asyncio.TaskGroup() as group:
+            group.create_task(health.serve(settings.http_port, live=lambda: None, ready=ready))
             group.create_task(bus.run())
+            config = discovery.adapt(config, await discovery.served(kube))
+            app = assemble(kube, config, clock=SystemClock(), instance=socket.gethostname())
             group.create_task(feed.follow(ALL_PARTITIONS, app.controller))
             group.create_task(app.run(workers=settings.workers))
-            group.create_task(health.serve(settings.http_port, live=lambda: None, ready=ready))
     finally:
         await kube.close()

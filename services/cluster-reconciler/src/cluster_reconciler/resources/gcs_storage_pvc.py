@@ -6,7 +6,7 @@ Behaviour: spec raycluster §8.7, §12.6; acceptance cases 35, 39-41.
 from typing import Final
 
 from cluster_reconciler.resources import owner
-from common import labels
+from common import labels, pod_json, quantity
 from common.api.opaque import Body
 from common.api.ray_cluster import GcsEmbeddedStorage, RayCluster
 
@@ -38,3 +38,33 @@ def build(cluster: RayCluster) -> Body:
     if wanted.storage_class_name is not None:
         spec["storageClassName"] = wanted.storage_class_name
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+
+
+def drift(cluster: RayCluster, have: Body) -> str:
+    """Say in what a claim as read differs from what the user asks; a claim cannot be changed."""
+    wanted, spec = options(cluster), pod_json.body(have, "spec")
+    found: list[str] = []
+    size = quantity.parse(DEFAULT_SIZE if wanted.size is None else wanted.size)
+    current = quantity.parse(pod_json.mapping(pod_json.body(spec, "resources"), "requests").get("storage", "0"))
+    if size.compare(current) != 0:
+        found.append(f"requested size {size} != current {current}")
+    has_class = pod_json.text(spec, "storageClassName") or "<default>"
+    if wanted.storage_class_name is not None and wanted.storage_class_name != has_class:
+        found.append(f"storageClassName {wanted.storage_class_name} != current {has_class}")
+    modes, has_modes = list(wanted.access_modes or DEFAULT_ACCESS_MODES), pod_json.strings(spec, "accessModes")
+    if sorted(modes) != sorted(has_modes):
+        found.append(f"accessModes [{' '.join(modes)}] != current [{' '.join(has_modes)}]")
+    return "; ".join(found)
+
+
+def realigned(cluster: RayCluster, have: Body) -> Body | None:
+    """Return a claim as read, with the owner that the deletion policy asks for; None when it has it."""
+    is_ours, outlives = owner.controls(cluster, have), options(cluster).deletion_policy == "Retain"
+    if is_ours is not outlives:
+        return None
+    references = [
+        each for each in pod_json.bodies(have["metadata"], "ownerReferences") if each.get("uid") != cluster.metadata.uid
+    ]
+    if not outlives:
+        references.append(owner.reference(cluster))
+    return {**have, "metadata": {**have["metadata"], "ownerReferences": references}}

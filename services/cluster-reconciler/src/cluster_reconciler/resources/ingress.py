@@ -6,7 +6,7 @@ Behaviour: spec raycluster §8.2, §12.4; acceptance case 110.
 import copy
 
 from cluster_reconciler.resources import head_service, owner
-from common import labels, names, ports
+from common import labels, names, pod_json, ports
 from common.api.opaque import Body
 from common.api.ray_cluster import IngressOptions, RayCluster
 
@@ -50,6 +50,24 @@ def build(cluster: RayCluster) -> Body:
     if options.tls:
         spec["tls"] = copy.deepcopy(options.tls)
     return {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": metadata, "spec": spec}
+
+
+def updated(cluster: RayCluster, have: Body) -> Body | None:
+    """Return the Ingress as read, with labels, annotations and spec as they should be; None when they are.
+
+    A class that somebody else chose stays when the cluster names none.
+    """
+    want = build(cluster)
+    chosen = pod_json.body(have, "spec").get("ingressClassName")
+    if chosen is not None:
+        want["spec"].setdefault("ingressClassName", chosen)
+    metadata = {**have["metadata"], "labels": want["metadata"]["labels"]}
+    metadata["annotations"] = want["metadata"].get("annotations", {})
+    same_annotations = pod_json.mapping(have["metadata"], "annotations") == metadata["annotations"]
+    same_labels = pod_json.mapping(have["metadata"], "labels") == metadata["labels"]
+    if same_annotations and same_labels and have.get("spec") == want["spec"]:
+        return None
+    return {**have, "metadata": metadata, "spec": want["spec"]}
 
 
 def _rule(cluster: RayCluster, options: IngressOptions) -> Body:

@@ -3,6 +3,7 @@
 Behaviour: spec raycluster §5.2.
 """
 
+from common import pod_json
 from common.api import ray_cluster
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
@@ -18,6 +19,18 @@ def reference(cluster: RayCluster) -> Body:
         "controller": True,
         "blockOwnerDeletion": True,
     }
+
+
+def controller(body: Body) -> Body | None:
+    """Return the reference to the object that controls a child as read."""
+    references = pod_json.bodies(pod_json.body(body, "metadata"), "ownerReferences")
+    return next((each for each in references if each.get("controller")), None)
+
+
+def controls(cluster: RayCluster, body: Body) -> bool:
+    """Tell whether a child as read is this very cluster's."""
+    found = controller(body)
+    return found is not None and found["uid"] == cluster.metadata.uid
 
 
 def metadata(cluster: RayCluster, *, name: str, labels: dict[str, str]) -> Body:

@@ -3,10 +3,17 @@
 Behaviour: spec raycluster §8.2, §12.5.
 """
 
+from typing import Final
+
 from cluster_reconciler.resources import head_service, ingress, owner
 from common import names
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.kube.resources import Resource
+
+ROUTE: Final = Resource(group="route.openshift.io", kind="Route", plural="routes")
+GROUPS: Final = frozenset({"route.openshift.io", "security.openshift.io", "config.openshift.io"})
+"""API groups that tell OpenShift from other Kubernetes."""
 
 
 def name(cluster: RayCluster) -> str:

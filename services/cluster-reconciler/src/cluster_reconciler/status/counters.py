@@ -5,6 +5,7 @@ import msgspec
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import groups
 from common import ray_cluster_traits as traits
+from common.api.ray_cluster import RayCluster, WorkerGroupSpec
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,9 +18,19 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     most: int
 
 
+def desired(cluster: RayCluster) -> int:
+    """Return how many worker pods there should be."""
+    return sum(groups.target(group) for group in _active(cluster))
+
+
+def least(cluster: RayCluster) -> int:
+    """Return how many worker pods there are when the autoscaler has taken all that it may."""
+    return sum((group.min_replicas or 0) * groups.hosts(group) for group in _active(cluster))
+
+
 def count(observed: Observed) -> Counters:
     """Count the worker pods."""
-    active = [group for group in traits.worker_groups(observed.cluster) if not group.suspend]
+    active = _active(observed.cluster)
     most = sum(
         (groups.UNBOUNDED if group.max_replicas is None else group.max_replicas) * groups.hosts(group)
         for group in active
@@ -27,7 +38,11 @@ def count(observed: Observed) -> Counters:
     return Counters(
         ready=sum(pod.is_running_and_ready for pod in observed.workers),
         available=sum(pod.status.phase == "Running" for pod in observed.workers),
-        desired=sum(groups.target(group) for group in active),
-        least=sum((group.min_replicas or 0) * groups.hosts(group) for group in active),
+        desired=desired(observed.cluster),
+        least=least(observed.cluster),
         most=min(most, groups.UNBOUNDED),
     )
+
+
+def _active(cluster: RayCluster) -> list[WorkerGroupSpec]:
+    return [group for group in traits.worker_groups(cluster) if not group.suspend]

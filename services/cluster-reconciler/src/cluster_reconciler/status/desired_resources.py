@@ -4,7 +4,7 @@ Replicas count as written, not clamped to their limits, and only the template's 
 (spec raycluster §13.3; acceptance cases 52, 114).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -13,7 +13,7 @@ from cluster_reconciler.resources import logical_resources
 from common import pod_json, quantity
 from common import ray_cluster_traits as traits
 from common.api.opaque import Body
-from common.api.ray_cluster import RayCluster
+from common.api.ray_cluster import RayCluster, WorkerGroupSpec
 from common.quantity import Quantity
 
 TPU: Final = "google.com/tpu"
@@ -32,16 +32,38 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
 
 def compute(cluster: RayCluster) -> Desired:
     """Add up head and worker groups."""
-    total = _of_template(cluster.spec.head_group_spec.template)
-    for group in traits.worker_groups(cluster):
-        if group.suspend:
-            continue
-        pods = max(0, group.num_of_hosts) * (group.replicas or 0)
-        _add(total, ((name, amount.times(pods)) for name, amount in _of_template(group.template).items()))
+    total = _total(cluster, _as_written)
     gpu = quantity.ZERO
     for name in sorted(total):
         gpu = gpu.add(total[name]) if logical_resources.is_gpu(name) else gpu
     return Desired(cpu=_text(total, "cpu"), memory=_text(total, "memory"), gpu=str(gpu), tpu=_text(total, TPU))
+
+
+def totals(cluster: RayCluster, replicas: Callable[[WorkerGroupSpec], int] | None = None) -> dict[str, str]:
+    """Return the sum of every resource, for replicas as written or as counted by the caller."""
+    return _as_text(_total(cluster, replicas or _as_written))
+
+
+def of_template(template: Body) -> dict[str, str]:
+    """Return what one pod of a template asks for."""
+    return _as_text(_of_template(template))
+
+
+def _as_written(group: WorkerGroupSpec) -> int:
+    return group.replicas or 0
+
+
+def _total(cluster: RayCluster, replicas: Callable[[WorkerGroupSpec], int]) -> Amounts:
+    total = _of_template(cluster.spec.head_group_spec.template)
+    for group in traits.worker_groups(cluster):
+        if not group.suspend:
+            pods = max(0, group.num_of_hosts) * replicas(group)
+            _add(total, ((name, amount.times(pods)) for name, amount in _of_template(group.template).items()))
+    return total
+
+
+def _as_text(total: Amounts) -> dict[str, str]:
+    return {name: str(total[name]) for name in sorted(total)}
 
 
 def _of_template(template: Body) -> Amounts:

@@ -1,0 +1,56 @@
+"""What a batch scheduler wants of us: its own object beside a cluster, and marks on the cluster's pods."""
+
+from typing import Protocol
+
+import msgspec
+
+from cluster_reconciler.actions import Action
+from cluster_reconciler.observed import Child, Observed
+from common.api.opaque import Body
+from common.api.ray_cluster import RayCluster
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """What is done before pods are made."""
+
+    actions: tuple[Action, ...] = ()
+    waits_for: str = ""
+    """Why no pods may be made yet; another look comes soon."""
+
+
+NOTHING = Submission()
+
+
+class BatchScheduler(Protocol):
+    """One scheduler that places the pods of a cluster together."""
+
+    def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:
+        """Return the scheduler's own objects, which are looked up at the API server."""
+        ...
+
+    def submit(self, observed: Observed) -> Submission:
+        """Announce the cluster to the scheduler."""
+        ...
+
+    def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:
+        """Put the scheduler's marks on a pod to be; `group` is `headgroup` or a worker group."""
+        ...
+
+
+class Unannounced:
+    """The part of a scheduler that wants no object of its own."""
+
+    def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:  # noqa: ARG002  (the port's parameter)
+        """Look up nothing."""
+        return ()
+
+    def submit(self, observed: Observed) -> Submission:  # noqa: ARG002  (the port's parameter)
+        """Announce nothing."""
+        return NOTHING
+
+
+class KubernetesDefault(Unannounced):
+    """The scheduler of Kubernetes itself, pod by pod."""
+
+    def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:
+        """Leave the pod as it is."""

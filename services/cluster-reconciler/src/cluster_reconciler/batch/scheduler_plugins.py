@@ -1,0 +1,53 @@
+"""The coscheduling of Kubernetes' scheduler-plugins (spec raycluster §17.3)."""
+
+from typing import Final
+
+from cluster_reconciler import announcements
+from cluster_reconciler.actions import CreateChild
+from cluster_reconciler.batch import marks
+from cluster_reconciler.batch.port import NOTHING, Submission
+from cluster_reconciler.observed import Child, Observed
+from cluster_reconciler.resources import owner
+from cluster_reconciler.status import counters, desired_resources
+from common import pod_json
+from common.api.opaque import Body
+from common.api.ray_cluster import RayCluster
+from common.kube.resources import Resource
+
+POD_GROUP: Final = Resource(group="scheduling.x-k8s.io", version="v1alpha1", kind="PodGroup", plural="podgroups")
+MEMBER: Final = "scheduling.x-k8s.io/pod-group"
+_CONTROL: Final = ("controller", "blockOwnerDeletion")
+
+
+class SchedulerPlugins:
+    """Implements `BatchScheduler`."""
+
+    def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:
+        """Return the PodGroup of a gang."""
+        return (Child(POD_GROUP, cluster.metadata.name),) if marks.GANG in cluster.metadata.labels else ()
+
+    def submit(self, observed: Observed) -> Submission:
+        """Make the PodGroup of a gang; it is never changed."""
+        if not any(child.resource == POD_GROUP for child in observed.absent):
+            return NOTHING
+        told = announcements.pod_group_failed("failed to create PodGroup")
+        return Submission(actions=(CreateChild(resource=POD_GROUP, body=build(observed.cluster), told=told),))
+
+    def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:  # noqa: ARG002  (the port's parameter)
+        """Name the scheduler, and the PodGroup of a gang."""
+        if marks.GANG in cluster.metadata.labels:
+            pod_json.ensure_body(pod["metadata"], "labels")[MEMBER] = cluster.metadata.name
+        pod["spec"]["schedulerName"] = "scheduler-plugins-scheduler"
+
+
+def build(cluster: RayCluster) -> Body:
+    """Build the PodGroup; the cluster owns it without controlling it."""
+    metadata = owner.metadata(cluster, name=cluster.metadata.name, labels={})
+    reference = owner.reference(cluster)
+    metadata["ownerReferences"] = [{key: value for key, value in reference.items() if key not in _CONTROL}]
+    return {
+        "apiVersion": POD_GROUP.api_version,
+        "kind": POD_GROUP.kind,
+        "metadata": metadata,
+        "spec": {"minMember": counters.desired(cluster) + 1, "minResources": desired_resources.totals(cluster)},
+    }

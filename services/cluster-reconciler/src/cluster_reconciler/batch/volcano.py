@@ -1,0 +1,129 @@
+"""Volcano: a PodGroup says how many pods have to find room at once (spec raycluster §17.1; acceptance case 116)."""
+
+from typing import Final
+
+from cluster_reconciler import announcements
+from cluster_reconciler.actions import CreateChild, Refuse, ReplaceChild
+from cluster_reconciler.batch import marks
+from cluster_reconciler.batch.port import NOTHING, Submission
+from cluster_reconciler.children import digest
+from cluster_reconciler.observed import Child, Observed
+from cluster_reconciler.reasons import EventReason
+from cluster_reconciler.resources import owner
+from cluster_reconciler.status import counters, desired_resources
+from common import labels, pod_json, quantity
+from common import ray_cluster_traits as traits
+from common.api.opaque import Body
+from common.api.ray_cluster import RayCluster
+from common.kube.resources import Resource
+
+POD_GROUP: Final = Resource(group="scheduling.volcano.sh", version="v1beta1", kind="PodGroup", plural="podgroups")
+QUEUE: Final = "volcano.sh/queue-name"
+PRIORITY_CLASS: Final = "ray.io/priority-class-name"
+TOPOLOGY_MODE: Final = "volcano.sh/network-topology-mode"
+TOPOLOGY_TIER: Final = "volcano.sh/network-topology-highest-tier-allowed"
+
+
+class Volcano:
+    """Implements `BatchScheduler`."""
+
+    def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:
+        """Return the PodGroup; a RayJob's clusters share that of the job, which is not ours."""
+        if traits.creator_kind(cluster) == "RayJob":
+            return ()
+        return (Child(POD_GROUP, name(cluster), _wanted(cluster)),)
+
+    def submit(self, observed: Observed) -> Submission:
+        """Make the PodGroup, or bring its two numbers up to date."""
+        cluster = observed.cluster
+        if problem := _tier_problem(cluster):
+            return Submission(
+                actions=(Refuse(event=announcements.invalid(cluster, "spec", problem, EventReason.INVALID_SPEC)),)
+            )
+        told = announcements.pod_group_failed(f"Failed creating pod group {cluster.metadata.namespace}/{name(cluster)}")
+        if any(child.resource == POD_GROUP for child in observed.absent):
+            body, wanted = build(cluster), _wanted(cluster)
+            return Submission(actions=(CreateChild(resource=POD_GROUP, body=body, told=told, wanted=wanted),))
+        have = observed.found.get(POD_GROUP)
+        changed = None if have is None else _updated(cluster, have)
+        if changed is None:
+            return NOTHING
+        return Submission(actions=(ReplaceChild(resource=POD_GROUP, body=changed, told=told),))
+
+    def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:
+        """Name PodGroup, group and scheduler."""
+        marks.copy_label(cluster, pod, QUEUE)
+        marks.copy_label(cluster, pod, PRIORITY_CLASS)
+        marks.annotate(pod, {"scheduling.k8s.io/group-name": name(cluster), "volcano.sh/task-spec": group})
+        pod["spec"]["schedulerName"] = "volcano"
+
+
+def name(cluster: RayCluster) -> str:
+    """Return the PodGroup's name: the cluster's, or that of the RayJob which made it."""
+    of = cluster.metadata.name
+    if traits.creator_kind(cluster) == "RayJob":
+        of = cluster.metadata.labels.get(labels.ORIGIN_NAME, of)
+    return f"ray-{of}-pg"
+
+
+def build(cluster: RayCluster) -> Body:
+    """Build the PodGroup."""
+    own = cluster.metadata.labels
+    spec: Body = _numbers(cluster)
+    if queue := own.get(QUEUE):
+        spec["queue"] = queue
+    if priority := own.get(PRIORITY_CLASS):
+        spec["priorityClassName"] = priority
+    if mode := own.get(TOPOLOGY_MODE):
+        topology: Body = {"mode": mode}
+        if tier := own.get(TOPOLOGY_TIER):
+            topology["highestTierAllowed"] = int(tier)
+        spec["networkTopology"] = topology
+    metadata = owner.metadata(cluster, name=name(cluster), labels={})
+    metadata["annotations"] = dict(cluster.metadata.annotations)
+    return {
+        "apiVersion": POD_GROUP.api_version,
+        "kind": POD_GROUP.kind,
+        "metadata": metadata,
+        "spec": spec,
+        "status": {"phase": "Pending"},
+    }
+
+
+def _numbers(cluster: RayCluster) -> Body:
+    """Return how many pods and how much room a start needs: all of it, or the least when the autoscaler adds the rest."""
+    if traits.is_autoscaling(cluster):
+        members = counters.least(cluster)
+        room = desired_resources.totals(cluster, lambda group: group.min_replicas or 0)
+    else:
+        members = counters.desired(cluster)
+        room = desired_resources.totals(cluster)
+    return {"minMember": members + 1, "minResources": room}
+
+
+def _wanted(cluster: RayCluster) -> str:
+    return digest(_numbers(cluster))
+
+
+def _updated(cluster: RayCluster, have: Body) -> Body | None:
+    """Return the PodGroup as read with our two numbers; None when it has them."""
+    numbers, spec = _numbers(cluster), pod_json.body(have, "spec")
+    current = pod_json.mapping(spec, "minResources")
+    is_same = current.keys() == numbers["minResources"].keys() and all(
+        quantity.parse(current[key]).compare(quantity.parse(value)) == 0
+        for key, value in numbers["minResources"].items()
+    )
+    if is_same and spec.get("minMember") == numbers["minMember"]:
+        return None
+    return {**have, "spec": {**spec, **numbers}}
+
+
+def _tier_problem(cluster: RayCluster) -> str:
+    own = cluster.metadata.labels
+    tier = own.get(TOPOLOGY_TIER, "")
+    if not own.get(TOPOLOGY_MODE) or not tier or tier.lstrip("+-").isdecimal():
+        return ""
+    return (
+        f'failed to convert {TOPOLOGY_TIER} label to int: strconv.Atoi: parsing "{tier}": invalid syntax '
+        f"for podgroup {name(cluster)} in namespace {cluster.metadata.namespace}"
+    )

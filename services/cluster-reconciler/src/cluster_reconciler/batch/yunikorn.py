@@ -1,0 +1,53 @@
+"""YuniKorn: everything it needs stands on the pods (spec raycluster §17.2; acceptance case 117)."""
+
+from typing import Final
+
+import msgspec
+
+from cluster_reconciler.batch import marks
+from cluster_reconciler.batch.port import Unannounced
+from cluster_reconciler.pods import groups
+from cluster_reconciler.status import desired_resources
+from common import labels, pod_json
+from common import ray_cluster_traits as traits
+from common.api.opaque import Body
+from common.api.ray_cluster import RayCluster
+
+APP_ID: Final = "yunikorn.apache.org/app-id"
+QUEUE: Final = "yunikorn.apache.org/queue"
+TASK_GROUP: Final = "yunikorn.apache.org/task-group-name"
+TASK_GROUPS: Final = "yunikorn.apache.org/task-groups"
+
+
+class YuniKorn(Unannounced):
+    """Implements `BatchScheduler`."""
+
+    def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:
+        """Name application, queue and scheduler, and for a gang its groups."""
+        marks.copy_label(cluster, pod, APP_ID, into="applicationId")
+        marks.copy_label(cluster, pod, QUEUE, into="queue")
+        pod["spec"]["schedulerName"] = "yunikorn"
+        if marks.GANG in cluster.metadata.labels:
+            known = cluster.metadata.annotations.get(TASK_GROUPS) or task_groups(cluster)
+            marks.annotate(pod, {TASK_GROUP: group, TASK_GROUPS: known})
+
+
+def task_groups(cluster: RayCluster) -> str:
+    """Describe the gang: the head, then every worker group with the pods that it must have at least."""
+    head = _task_group(labels.HEAD_GROUP, cluster.spec.head_group_spec.template, 1)
+    workers = [
+        _task_group(group.group_name, group.template, (group.min_replicas or 0) * groups.hosts(group))
+        for group in traits.worker_groups(cluster)
+    ]
+    return msgspec.json.encode([head, *workers]).decode()
+
+
+def _task_group(name: str, template: Body, least: int) -> Body:
+    spec = pod_json.spec(template)
+    found: Body = {"minResource": desired_resources.of_template(template)}
+    found |= {field: spec[field] for field in ("nodeSelector", "affinity") if spec.get(field)}
+    found["name"] = name
+    if spec.get("tolerations"):
+        found["tolerations"] = spec["tolerations"]
+    found["minMember"] = least
+    return found

@@ -163,7 +163,7 @@ async def test_52_a_new_serve_config_goes_to_the_pending_cluster_alone() -> None
 async def test_54_at_rest_nothing_is_written() -> None:
     world = await a_running_pair()
     before = len(world.kube.writes())
-    await world.run(600)
+    await world.run(120)
     assert len(world.kube.writes()) == before
     assert len(world.puts(world.active)) == 1
 

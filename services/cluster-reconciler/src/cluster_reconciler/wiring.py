@@ -1,6 +1,5 @@
 """Puts the service together, once, by constructors."""
 
-import asyncio
 import base64
 import os
 import secrets
@@ -22,12 +21,9 @@ from cluster_reconciler.reconcile import reconcile
 from common.api.core import Job, Pod, Service
 from common.api.ray_cluster import RayCluster
 from common.bus.cache import Cache, Object
-from common.bus.nats import Bus
-from common.bus.sharding import PARTITIONS
-from common.bus.state_feed import StateFeed
 from common.kube.client import Kube, KubeClient
 from common.kube.events import EventRecorder
-from common.observability import health
+from common.runtime import replica
 from common.runtime.clock import Clock, SystemClock
 from common.runtime.controller import Controller
 from common.runtime.settings import Settings
@@ -35,7 +31,6 @@ from common.runtime.settings import Settings
 CONTROLLER: Final = "raycluster"
 EVENT_SOURCE: Final = "raycluster-controller"
 KINDS: Final[dict[str, type[Object]]] = {"RayCluster": RayCluster, "Pod": Pod, "Service": Service, "Job": Job}
-ALL_PARTITIONS: Final = frozenset(range(PARTITIONS))
 
 
 class App(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,24 +78,12 @@ async def main(settings: Settings) -> None:
     config = own_settings.configure(settings, os.environ)
     user_agent = f"raybus-cluster-reconciler/{config.version}"
     kube = await KubeClient.connect(kubeconfig=settings.kubeconfig, user_agent=user_agent)
-    bus = Bus(settings)
-    app: App | None = None
-    feed = StateFeed(bus, reader=settings.service)
 
-    def ready() -> str | None:
-        if bus.problem is not None:
-            return bus.problem
-        if app is None:
-            return "the API server does not answer yet"
-        return None if app.controller.is_synced else "the state of the cluster is still loading"
+    async def assembled() -> App:
+        adapted = discovery.adapt(config, await discovery.served(kube))
+        return assemble(kube, adapted, clock=SystemClock(), instance=socket.gethostname())
 
     try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(health.serve(settings.http_port, live=lambda: None, ready=ready))
-            group.create_task(bus.run())
-            config = discovery.adapt(config, await discovery.served(kube))
-            app = assemble(kube, config, clock=SystemClock(), instance=socket.gethostname())
-            group.create_task(feed.follow(ALL_PARTITIONS, app.controller))
-            group.create_task(app.run(workers=settings.workers))
+        await replica.run(settings, assembled)
     finally:
         await kube.close()

@@ -1,6 +1,5 @@
 """Puts the service together, once, by constructors."""
 
-import asyncio
 import os
 import socket
 from typing import Final
@@ -13,17 +12,14 @@ from common.api.gateway import Gateway, HttpRoute
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache, Object
-from common.bus.nats import Bus
-from common.bus.sharding import PARTITIONS
-from common.bus.state_feed import StateFeed
 from common.kube.client import Kube, KubeClient
 from common.kube.events import EventRecorder
-from common.observability import health
 from common.ray.dashboard import Dashboard, DirectDashboard, ProxiedDashboard
 from common.ray.keys import keys_of
 from common.ray.revision import Revision
 from common.ray.revisions import Revisions
 from common.ray.serve_api import ServeApi
+from common.runtime import replica
 from common.runtime.clock import Clock, SystemClock
 from common.runtime.controller import Controller
 from common.runtime.settings import Settings
@@ -46,7 +42,6 @@ KINDS: Final[dict[str, type[Object]]] = {
     "HTTPRoute": HttpRoute,
     "EndpointSlice": EndpointSlice,
 }
-ALL_PARTITIONS: Final = frozenset(range(PARTITIONS))
 LEAST_WORKERS: Final = 32
 """A look may wait seconds for a dashboard that does not answer, and costs nothing meanwhile; few workers would queue."""
 
@@ -82,22 +77,14 @@ async def main(settings: Settings) -> None:
     kube = await KubeClient.connect(kubeconfig=settings.kubeconfig, user_agent=user_agent)
     direct = DirectDashboard(domain=settings.cluster_domain)
     dashboard = ProxiedDashboard(kube) if settings.use_kubernetes_proxy else direct
-    bus = Bus(settings)
-    app = assemble(kube, dashboard, config, clock=SystemClock(), instance=socket.gethostname())
-    _export(app, REGISTRY)
-    feed = StateFeed(bus, reader=settings.service)
 
-    def ready() -> str | None:
-        if bus.problem is not None:
-            return bus.problem
-        return None if app.controller.is_synced else "the state of the cluster is still loading"
+    async def assembled() -> App:
+        app = assemble(kube, dashboard, config, clock=SystemClock(), instance=socket.gethostname())
+        _export(app, REGISTRY)
+        return app
 
     try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(bus.run())
-            group.create_task(feed.follow(ALL_PARTITIONS, app.controller))
-            group.create_task(app.run(workers=settings.workers))
-            group.create_task(health.serve(settings.http_port, live=lambda: None, ready=ready))
+        await replica.run(settings, assembled)
     finally:
         await direct.close()
         await kube.close()

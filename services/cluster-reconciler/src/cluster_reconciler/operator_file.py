@@ -75,7 +75,8 @@ def parse(text: str, *, path: str) -> OperatorFile:
     try:
         return msgspec.yaml.decode(text.encode(), type=OperatorFile)
     except msgspec.DecodeError as problem:
-        raise InvalidSpec(f"failed to decode config file {path}: {problem}; correct the file") from problem
+        what = " ".join(str(problem).split())
+        raise InvalidSpec(f"failed to decode config file {path}: {what}; correct the file") from problem
 
 
 def without_effect(file: OperatorFile) -> tuple[str, ...]:

@@ -1,0 +1,111 @@
+"""What each batch scheduler finds on pods (spec raycluster §17; acceptance cases 116, 117)."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from cluster_reconciler import batch
+from cluster_reconciler.batch import volcano
+from cluster_reconciler.config import BatchSchedulerName, Config
+from common.api.opaque import Body
+from common.api.ray_cluster import RayCluster
+from common.feature_gates import BETA, Gate
+from support.builders.pods import an_observation
+from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
+
+GANG = "ray.io/gang-scheduling-enabled"
+RAY_JOB = {"ray.io/originated-from-crd": "RayJob", "ray.io/originated-from-cr-name": "job"}
+
+
+def marked(name: BatchSchedulerName, cluster: RayCluster, group: str = "g") -> Body:
+    pod: Body = {"metadata": {}, "spec": {"schedulerName": "users"}}
+    batch.scheduler(Config(batch_scheduler=name)).mark(cluster, group, pod)
+    return pod
+
+
+def a_pod(scheduler: str, **metadata: Any) -> Body:
+    return {"metadata": metadata, "spec": {"schedulerName": scheduler}}
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "pod"),
+    [
+        pytest.param(BatchSchedulerName.NONE, {GANG: "true"}, a_pod("users"), id="none: nothing"),
+        pytest.param(
+            BatchSchedulerName.YUNIKORN,
+            {"yunikorn.apache.org/app-id": "a", "yunikorn.apache.org/queue": "q"},
+            a_pod("yunikorn", labels={"applicationId": "a", "queue": "q"}),
+            id="case 117: no gang, only labels and scheduler",
+        ),
+        pytest.param(
+            BatchSchedulerName.KAI,
+            {"kai.scheduler/queue": "q"},
+            a_pod("kai-scheduler", labels={"kai.scheduler/queue": "q"}),
+            id="KAI",
+        ),
+        pytest.param(BatchSchedulerName.KAI, {}, a_pod("kai-scheduler"), id="KAI without a queue"),
+        pytest.param(
+            BatchSchedulerName.SCHEDULER_PLUGINS, {}, a_pod("scheduler-plugins-scheduler"), id="scheduler-plugins"
+        ),
+        pytest.param(
+            BatchSchedulerName.VOLCANO,
+            {"volcano.sh/queue-name": "q", "ray.io/priority-class-name": "p"},
+            a_pod(
+                "volcano",
+                labels={"volcano.sh/queue-name": "q", "ray.io/priority-class-name": "p"},
+                annotations={"scheduling.k8s.io/group-name": "ray-c-pg", "volcano.sh/task-spec": "g"},
+            ),
+            id="case 116: Volcano",
+        ),
+    ],
+)
+def test_marks(name: BatchSchedulerName, own: dict[str, str], pod: Body) -> None:
+    assert marked(name, a_ray_cluster(labels=own)) == pod
+
+
+def test_case_116_a_ray_jobs_cluster_shares_the_jobs_pod_group() -> None:
+    cluster = a_ray_cluster(labels=RAY_JOB)
+    scheduler = volcano.Volcano()
+    assert scheduler.looked_up(cluster) == ()
+    assert scheduler.submit(an_observation(cluster=cluster)).actions == ()
+    pod = marked(BatchSchedulerName.VOLCANO, cluster)
+    assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "ray-job-pg"
+
+
+def test_case_117_a_gang_of_yunikorn_describes_its_groups() -> None:
+    template = a_template(
+        a_container(resources={"limits": {"cpu": "2"}, "requests": {"memory": "1Gi"}}), node_selector={"a": "b"}
+    )
+    groups = [a_group(template=template, min_replicas=2, num_of_hosts=4)]
+    cluster = a_ray_cluster(labels={GANG: ""}, head=a_head(template=a_template()), groups=groups)
+    annotations = marked(BatchSchedulerName.YUNIKORN, cluster)["metadata"]["annotations"]
+    assert annotations["yunikorn.apache.org/task-group-name"] == "g"
+    assert annotations["yunikorn.apache.org/task-groups"] == (
+        '[{"minResource":{},"name":"headgroup","minMember":1},'
+        '{"minResource":{"cpu":"2","memory":"1Gi"},"nodeSelector":{"a":"b"},"name":"g","minMember":8}]'
+    )
+
+
+def test_the_users_own_task_groups_win() -> None:
+    cluster = a_ray_cluster(labels={GANG: ""}, annotations={"yunikorn.apache.org/task-groups": "[]"})
+    annotations = marked(BatchSchedulerName.YUNIKORN, cluster)["metadata"]["annotations"]
+    assert annotations["yunikorn.apache.org/task-groups"] == "[]"
+
+
+def test_workload_aware_scheduling_marks_only_a_gang() -> None:
+    scheduler = batch.scheduler(Config(gates=BETA | {Gate.KUBERNETES_WAS}))
+    pod: Body = {"metadata": {}, "spec": {}}
+    scheduler.mark(a_ray_cluster(labels={GANG: "true"}, enable_in_tree_autoscaling=True), "g", pod)
+    assert pod == {"metadata": {}, "spec": {}}
+    scheduler.mark(a_ray_cluster(labels={GANG: "TRUE"}), "g", pod)
+    assert pod["spec"] == {"schedulingGroup": {"podGroupName": "c-cluster"}, "schedulerName": "default-scheduler"}
+
+
+def test_a_topology_is_taken_over() -> None:
+    own = {volcano.TOPOLOGY_MODE: "hard", volcano.TOPOLOGY_TIER: "2", volcano.QUEUE: "q"}
+    body = volcano.build(a_ray_cluster(labels=own, annotations={"a": "b"}))
+    assert body["spec"]["networkTopology"] == {"mode": "hard", "highestTierAllowed": 2}
+    assert body["spec"]["queue"] == "q"
+    assert body["metadata"]["annotations"] == {"a": "b"}
+    assert msgspec.json.encode(body)

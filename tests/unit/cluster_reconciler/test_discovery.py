@@ -1,0 +1,26 @@
+"""What the API server serves decides between Ingress and Route, and whether a gate can be on (spec raycluster §17.5, §18.2)."""
+
+import pytest
+
+from cluster_reconciler import discovery
+from cluster_reconciler.config import Config
+from cluster_reconciler.discovery import Group, GroupList, Version
+from common.errors import InvalidSpec
+from common.feature_gates import BETA, Gate
+
+GATED = Config(gates=BETA | {Gate.KUBERNETES_WAS})
+
+
+@pytest.mark.parametrize(
+    ("group", "is_openshift"),
+    [("apps", False), ("route.openshift.io", True), ("security.openshift.io", True), ("config.openshift.io", True)],
+)
+def test_openshift_is_told_by_its_groups(group: str, is_openshift: bool) -> None:
+    assert discovery.adapt(Config(), GroupList(groups=[Group(name=group)])).is_openshift is is_openshift
+
+
+def test_a_gate_needs_its_api() -> None:
+    with pytest.raises(InvalidSpec, match=r"no served scheduling.k8s.io API version available"):
+        discovery.adapt(GATED, GroupList())
+    version = Version(group_version="scheduling.k8s.io/v1alpha2")
+    assert discovery.adapt(GATED, GroupList(groups=[Group(name="scheduling.k8s.io", versions=[version])])) == GATED

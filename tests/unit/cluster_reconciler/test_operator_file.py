@@ -1,0 +1,106 @@
+"""The operator's configuration file and the choice of a batch scheduler (spec raycluster §17, §18.1; case 118)."""
+
+from pathlib import Path
+
+import pytest
+
+from cluster_reconciler import operator_file, settings
+from cluster_reconciler.config import BatchSchedulerName, Config
+from common.errors import InvalidSpec
+from common.feature_gates import BETA, Gate
+from common.runtime.settings import Settings
+
+HEADER = "apiVersion: config.ray.io/v1alpha1\nkind: Configuration\n"
+SETTINGS = Settings(service="cluster-reconciler")
+FULL = """
+headSidecarContainers:
+- {name: fluentbit, image: "fluent/fluent-bit:3"}
+workerSidecarContainers:
+- {name: w, image: i}
+defaultContainerEnvs:
+- {name: A, value: "1"}
+defaultPodAnnotations: {a: b}
+defaultPodLabels: {team: x}
+batchScheduler: yunikorn
+metricsAddr: ":8080"
+aFieldOfTomorrow: 1
+"""
+
+
+def configured(tmp_path: Path, text: str, settings_: Settings = SETTINGS) -> Config:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    return settings.configure(settings_, {"RAYBUS_OPERATOR_CONFIG": str(path)})
+
+
+def test_a_file_made_for_kuberay_works(tmp_path: Path) -> None:
+    assert configured(tmp_path, HEADER + FULL) == Config(
+        head_sidecars=({"name": "fluentbit", "image": "fluent/fluent-bit:3"},),
+        worker_sidecars=({"name": "w", "image": "i"},),
+        default_container_envs=({"name": "A", "value": "1"},),
+        default_pod_annotations={"a": "b"},
+        default_pod_labels={"team": "x"},
+        batch_scheduler=BatchSchedulerName.YUNIKORN,
+    )
+
+
+def test_a_file_with_nothing_in_it_changes_nothing(tmp_path: Path) -> None:
+    assert configured(tmp_path, HEADER) == Config()
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        pytest.param("kind: Configuration\n", "missing required field `apiVersion`", id="no version"),
+        pytest.param(HEADER.replace("v1alpha1", "v1"), "Invalid enum value 'config.ray.io/v1'", id="another version"),
+        pytest.param(HEADER.replace("Configuration", "Pod"), "Invalid enum value 'Pod' - at `$.kind`", id="a Pod"),
+        pytest.param(
+            HEADER + "headSidecarContainers: {}\n", "Expected `array`, got `object` - at `$.headSidecarC", id="no list"
+        ),
+        pytest.param(HEADER + "defaultPodLabels: {a: 1}\n", "at `$.defaultPodLabels[...]`", id="a label of a number"),
+        pytest.param(HEADER + "qps: many\n", "at `$.qps`", id="a field without effect, of a wrong type"),
+        pytest.param(HEADER + "defaultContainerEnvs: [{value: x}]\n", "defaultContainerEnvs[0].name", id="no name"),
+        pytest.param("{", "failed to decode config file", id="no YAML"),
+        pytest.param(
+            HEADER + "batchScheduler: foo\n", "scheduler is not supported, name=foo", id="case 118: in a file"
+        ),
+        pytest.param(
+            HEADER + "batchScheduler: volcano\nenableBatchScheduler: true\n",
+            "Please use batch-scheduler only",
+            id="both",
+        ),
+    ],
+)
+def test_a_wrong_file_is_refused_by_name(tmp_path: Path, text: str, fault: str) -> None:
+    with pytest.raises(InvalidSpec) as told:
+        configured(tmp_path, text)
+    assert fault in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(InvalidSpec, match=r"RAYBUS_OPERATOR_CONFIG='/no/such/file'.*name a readable file or unset it"):
+        settings.configure(SETTINGS, {"RAYBUS_OPERATOR_CONFIG": "/no/such/file"})
+
+
+def test_what_has_no_effect_is_named_with_what_to_set() -> None:
+    file = operator_file.parse(HEADER + "watchNamespace: a\nqps: 5\n", path="f")
+    assert operator_file.without_effect(file) == ("watchNamespace (set RAYBUS_WATCH_NAMESPACES)", "qps")
+
+
+@pytest.mark.parametrize("name", ["foo", "default", "Volcano"])
+def test_case_118_an_unknown_scheduler_ends_the_start(name: str) -> None:
+    with pytest.raises(InvalidSpec, match=f"scheduler is not supported, name={name}"):
+        settings.configure(SETTINGS, {"RAYBUS_BATCH_SCHEDULER": name})
+
+
+def test_the_old_switch_means_volcano(tmp_path: Path) -> None:
+    config = configured(tmp_path, HEADER + "enableBatchScheduler: true\n")
+    assert config.batch_scheduler is BatchSchedulerName.VOLCANO
+
+
+def test_gate_and_scheduler_exclude_each_other() -> None:
+    gated = Settings(service="cluster-reconciler", feature_gates=BETA | {Gate.KUBERNETES_WAS})
+    with pytest.raises(InvalidSpec, match="cannot be combined with --batch-scheduler"):
+        settings.configure(gated, {"RAYBUS_BATCH_SCHEDULER": "volcano"})
+    assert settings.configure(gated, {}).batch_scheduler is BatchSchedulerName.NONE

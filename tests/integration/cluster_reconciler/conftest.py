@@ -21,6 +21,7 @@ from common.api.ray_cluster import RayCluster
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import EVENT, JOB, POD, RAY_CLUSTER, SERVICE, Resource
 from common.runtime.clock import SystemClock
+from common.runtime.replica import ALL_PARTITIONS
 from localcluster.control_plane import ControlPlane
 from support.fakes.api_feed import ApiFeed
 from support.servers.control_plane import control_plane
@@ -129,7 +130,7 @@ async def running(
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(feed.follow(wiring.ALL_PARTITIONS, app.controller)),
+                group.create_task(feed.follow(ALL_PARTITIONS, app.controller)),
                 group.create_task(app.run(workers=4)),
             ]
             yield Live(kube, app, namespace)

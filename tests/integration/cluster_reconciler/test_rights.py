@@ -3,14 +3,16 @@
 import contextlib
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
 from cluster_reconciler.config import Config
 from common import errors
 from common.api.opaque import Body
+from common.feature_gates import BETA, Gate
 from common.kube.client import KubeClient
-from common.kube.resources import SERVICE_ACCOUNT, Resource
+from common.kube.resources import PERSISTENT_VOLUME_CLAIM, SERVICE_ACCOUNT, Resource
 from integration.cluster_reconciler.conftest import Live, running
 from localcluster.control_plane import ControlPlane
 from support.builders.ray_cluster import a_ray_cluster
@@ -35,6 +37,8 @@ async def test_the_deployed_rights_are_enough_to_live(control_plane: ControlPlan
         head = {"enableIngress": True, "template": {"spec": {"containers": [{"name": "ray", "image": "ray"}]}}}
         await live.apply(a_ray_cluster(enable_in_tree_autoscaling=True, auth_options={}, head=head))
         await live.until(lambda c, p: c.status.state == "ready" and len(p) == 4, "ready")
+        await live.patch({"headGroupSpec": {"ingressOptions": {"path": "/ray"}}})
+        await live.eventually(lambda: live.has_told("UpdatedIngress"), "the Ingress follows")
         await live.patch({"suspend": True})
         await live.until(lambda c, p: c.status.state == "suspended" and not p, "suspended")
         assert not [reason for reason in await live.reasons() if reason.startswith("Failed")]
@@ -47,6 +51,29 @@ async def test_the_deployed_rights_are_enough_to_clean_redis(control_plane: Cont
         await live.delete()
         await live.eventually(lambda: ended(live), "the Job is made, or refused")
         assert await live.has_told("CreatedRedisCleanupJob")
+
+
+@pytest.mark.acceptance("raycluster", 35, 39)
+async def test_the_deployed_rights_are_enough_for_embedded_storage(
+    control_plane: ControlPlane, own_kubeconfig: Path
+) -> None:
+    config = Config(gates=BETA | {Gate.EMBEDDED_STORAGE})
+    async with running(control_plane, config, kubeconfig=own_kubeconfig) as live:
+        await live.apply(a_ray_cluster(gcs_fault_tolerance_options={"backend": "rocksdb"}))
+        await live.until(lambda c, p: len(p) == 4, "four pods")
+        assert await owners_of_claim(live) == ["c"]
+        await live.patch({"gcsFaultToleranceOptions": {"storage": {"deletionPolicy": "Retain"}}})
+        await live.eventually(lambda: has_no_owner(live), "the claim outlives its cluster")
+        assert "FailedToCreatePVC" not in await live.reasons()
+
+
+async def has_no_owner(live: Live) -> bool:
+    return not await owners_of_claim(live)
+
+
+async def owners_of_claim(live: Live) -> list[str]:
+    claim = msgspec.json.decode(await live.kube.get(PERSISTENT_VOLUME_CLAIM, live.namespace, "c-gcs-pvc"))
+    return [owner["name"] for owner in claim["metadata"].get("ownerReferences", [])]
 
 
 async def ended(live: Live) -> bool:

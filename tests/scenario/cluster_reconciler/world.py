@@ -37,7 +37,6 @@ class World:
         self.clock = FakeClock()
         self.kube = kube or FakeKube(now=self.clock.now)
         self.kube.on_change.append(self.tell)
-        self.registry = CollectorRegistry()
         self.config = config or Config()
         self.trace: list[str] = []
         self.errors: list[errors.RaybusError] = []
@@ -47,9 +46,8 @@ class World:
 
     def start(self) -> None:
         """Start a replica that knows what the API server holds."""
-        self.app = wiring.assemble(
-            self.kube, self.config, clock=self.clock, instance="test", registry=CollectorRegistry()
-        )
+        self.registry = CollectorRegistry()
+        self.app = wiring.assemble(self.kube, self.config, clock=self.clock, instance="test", registry=self.registry)
         self._woken: deque[Key] = deque()
         self.promised: dict[Key, datetime] = {}
         for (kind, _, _), body in self.kube.objects.items():

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 import yaml
 
+from cluster_reconciler import discovery
 from cluster_reconciler.config import Config
 from common import errors
 from common.api.opaque import Body
@@ -65,6 +66,16 @@ async def test_the_deployed_rights_are_enough_for_embedded_storage(
         await live.patch({"gcsFaultToleranceOptions": {"storage": {"deletionPolicy": "Retain"}}})
         await live.eventually(lambda: has_no_owner(live), "the claim outlives its cluster")
         assert "FailedToCreatePVC" not in await live.reasons()
+
+
+async def test_the_deployed_rights_are_enough_to_ask_what_is_served(own_kubeconfig: Path) -> None:
+    kube = await KubeClient.connect(kubeconfig=own_kubeconfig, user_agent="raybus-test")
+    try:
+        found = await discovery.served(kube)
+    finally:
+        await kube.close()
+    assert {"apps", "ray.io"} <= {group.name for group in found.groups}
+    assert not discovery.adapt(Config(), found).is_openshift
 
 
 async def has_no_owner(live: Live) -> bool:

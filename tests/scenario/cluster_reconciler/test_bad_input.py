@@ -3,20 +3,22 @@
 Spec raycluster §25, cases 21, 23, 26, 36, 38, 45, 50, 63, 66, 77, 78, 115.
 """
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from cluster_reconciler import apply
 from cluster_reconciler.config import Config
 from common import errors, labels
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.feature_gates import BETA, Gate
-from common.kube.resources import POD, RAY_CLUSTER, SERVICE_ACCOUNT
+from common.kube.resources import POD, RAY_CLUSTER, SERVICE_ACCOUNT, Resource
 from common.runtime.key import Key
 from scenario.cluster_reconciler.world import World, a_running_world
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
-from support.fakes.kube import Fault, Request
+from support.fakes.kube import FakeKube, Fault, Request
 
 QUOTA = errors.Forbidden('pods "x" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1')
 WEBHOOK = errors.Rejected('admission webhook "policy.example.org" denied the request: no team label')
@@ -261,6 +263,30 @@ async def test_a_spec_of_a_megabyte_makes_pods() -> None:
     await world.settle()
     assert len(world.names("worker")) == 2
     assert world.pods("worker")[0]["spec"]["containers"][0]["env"][:1000] == env
+
+
+class CountsCreates(FakeKube):
+    """Notes how many pods are being created together."""
+
+    under_way = most = 0
+
+    async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
+        self.under_way += resource == POD
+        self.most = max(self.most, self.under_way)
+        await asyncio.sleep(0)
+        try:
+            return await super().create(resource, namespace, body)
+        finally:
+            self.under_way -= resource == POD
+
+
+async def test_many_pods_are_created_together_and_not_all_at_once() -> None:
+    kube = CountsCreates()
+    world = World(kube=kube)
+    world.apply(a_ray_cluster(groups=[a_group(replicas=200, max_replicas=200)]))
+    await world.settle()
+    assert len(world.names("worker")) == 200
+    assert kube.most == apply.AT_ONCE
 
 
 @pytest.mark.parametrize(("group", "hosts"), [("g", 2), ("g" * 57, 2), ("g" * 63, 1)])

@@ -182,3 +182,14 @@ async def test_85_a_service_that_goes_in_mid_upgrade_takes_all_with_it() -> None
     await world.kube.delete(RAY_SERVICE, "default", "demo")
     await world.run(10)
     assert (world.clusters, world.gateways, world.route) == ([], [], None)
+
+
+async def test_a_pending_cluster_that_turns_silent_gives_its_share_back_and_resumes() -> None:
+    world = await at_weight(30)
+    head = world.serve.head(f"{world.pending}-head-svc")
+    head.behaviour = "silent"
+    await world.run(25)
+    assert (world.view.weights, world.view.capacities[0]) == ((100, 0), 100)
+    head.behaviour = "ok"
+    green = world.pending
+    await world.until(lambda: world.is_settled() and world.active == green, seconds=500)

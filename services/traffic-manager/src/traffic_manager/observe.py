@@ -25,10 +25,12 @@ from common.runtime.clock import Clock
 from common.runtime.key import Key
 from traffic_manager.observed import ClusterView, Observed
 from traffic_manager.ports import Revisions, ServeApi
+from traffic_manager.status import proof
 
 FRESH = 0.2
 """Seconds that an answer may be old while traffic moves."""
 STEADY = 4.5
+REMEMBERED = 8192
 ABSENT = 30.0
 """Seconds until a kind that the API server does not know is asked for again."""
 
@@ -47,6 +49,8 @@ class Observer:
         self._clock = clock
         self._met: set[Key] = set()
         self._absent_since: float | None = None
+        self._silent_since: dict[str, datetime] = {}
+        """Clusters, by uid, that cannot serve; forgotten with the process, which costs a moment of patience."""
 
     async def observe(self, key: Key, *, now: datetime) -> Observed | None:
         """Return what is known of a RayService; None when it is gone or somebody else's."""
@@ -109,7 +113,19 @@ class Observer:
         async with asyncio.TaskGroup() as group:
             first = group.create_task(self._view(namespace, active, max_age=max_age, now=now))
             second = group.create_task(self._view(namespace, pending, max_age=max_age, now=now))
-        return first.result(), second.result()
+        return self._timed(first.result(), now=now), self._timed(second.result(), now=now)
+
+    def _timed(self, view: ClusterView | None, *, now: datetime) -> ClusterView | None:
+        """Return a view that knows since when its cluster cannot serve."""
+        if view is None:
+            return None
+        uid = view.cluster.metadata.uid
+        if proof.is_alive(view) and view.endpoints > 0:
+            self._silent_since.pop(uid, None)
+            return view
+        while len(self._silent_since) > REMEMBERED:
+            del self._silent_since[next(iter(self._silent_since))]
+        return msgspec.structs.replace(view, silent_since=self._silent_since.setdefault(uid, now))
 
     async def _view(self, namespace: str, name: str, *, max_age: float, now: datetime) -> ClusterView | None:
         cluster = self._cache.get(RayCluster, namespace, name) if name else None

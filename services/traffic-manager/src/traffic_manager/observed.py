@@ -29,6 +29,8 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     put_at: datetime | None = None
     """When this process last sent a config; paces repeats, decides nothing else."""
     serve_service: Service | None = None
+    silent_since: datetime | None = None
+    """Since when this process has seen that the cluster cannot serve; None while it can."""
     endpoints: int = 0
     """Ready pods behind that Service."""
 

@@ -31,6 +31,8 @@ from traffic_manager.status import proof, traffic_record
 FAST: Final = timedelta(seconds=0.25)
 STARTING: Final = timedelta(seconds=1)
 REST: Final = timedelta(seconds=5)
+PATIENCE: Final = timedelta(seconds=10)
+"""A pending cluster that cannot serve for longer gives its share of the traffic back."""
 NEW: Final = Share(capacity=0, weight=0)
 ALL: Final = Share(capacity=WHOLE, weight=WHOLE)
 
@@ -161,16 +163,18 @@ def _upgrading(observed: Observed, active: ClusterView, pending: ClusterView, *,
         note = "the route and the Serve configs come first"
         return Plan(actions=(*routed, *sent), look_again_at=now + FAST, note=note)
     goal = None if is_back else observed.service.spec.serve_config_v2
+    policy = options.policy(observed)
+    patience = max(PATIENCE, policy.interval)
+    is_sick = pending.silent_since is not None and now - pending.silent_since > patience
     migration = Migration(
         direction=direction,
         active=proof.side(active, old),
-        pending=proof.side(pending, new, goal=goal),
+        pending=proof.side(pending, new, goal=goal, is_sick=is_sick),
         gateway_problem=_gateway_problem(observed),
         route_problem=_route_problem(observed),
         changed_at=record.changed_at,
         is_mirrored=_is_mirrored(observed, shares),
     )
-    policy = options.policy(observed)
     next_step = step.decide(migration, policy, now=now)
     actions = _stepped(observed, (active, pending), shares, next_step, now=now)
     if not actions and direction is Direction.FORWARD and not (policy.step and policy.surge):

@@ -58,6 +58,9 @@ def a_policy(surge: int) -> Policy:
         pytest.param(
             forward(a_side(80, 80), a_side(20, 20, reported=0)), 20, (80, 20), id="the last capacity is not in force"
         ),
+        pytest.param(
+            forward(a_side(80, 80), a_side(40, 20, is_sick=True)), 20, (100, 40), id="active takes over from a sick one"
+        ),
         pytest.param(back(a_side(80, 80), a_side(40, 20)), 20, (100, 20), id="back: down and up in one step"),
         pytest.param(back(a_side(80, 70), a_side(40, 30)), 20, (80, 40), id="back: traffic is still moving"),
         pytest.param(back(a_side(100, 100), a_side(20, 0)), 20, (100, 0), id="back: the end"),

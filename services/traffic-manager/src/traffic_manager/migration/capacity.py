@@ -29,6 +29,8 @@ def _forward(m: Migration, policy: Policy) -> Split:
     active, pending = m.active, m.pending
     if active.capacity < active.weight:
         return _split(m, active=active.weight, note="active gets the capacity that its traffic needs")
+    if pending.is_sick and pending.weight > 0 and active.is_alive:
+        return _split(m, active=WHOLE, note="active takes over from a sick pending cluster")
     if (obstacle := _obstacle(m, policy)) is not None:
         return _hold(m, obstacle)
     if pending.weight > pending.capacity:

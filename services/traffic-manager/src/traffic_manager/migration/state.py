@@ -43,6 +43,8 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     """The target capacity that Serve says it runs with, None when nobody answers."""
     is_alive: bool = True
     """Whether it can be hoped to serve what it has been given."""
+    is_sick: bool = False
+    """Whether it has not been alive for so long that waiting costs more than going back."""
 
 
 class Migration(msgspec.Struct, frozen=True, kw_only=True):

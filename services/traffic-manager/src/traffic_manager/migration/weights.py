@@ -1,4 +1,4 @@
-"""The traffic weights: how much of the traffic each cluster gets (spec rayservice §8.4, §8.10 G1-G4, G6).
+"""The traffic weights: how much of the traffic each cluster gets (spec rayservice §8.4, §8.10 G1-G4, G6, G7).
 
 The growing side gets `stepSizePercent` more each `intervalSeconds`, never more than its capacity, never more than it was seen to
 be able to carry. Forward, the Gateway must follow the last weights before the next ones; back, nothing waits for a Gateway.
@@ -11,6 +11,8 @@ from traffic_manager.migration.state import Direction, Migration, Policy, Side, 
 
 def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
     """Return the weights that should hold from now on."""
+    if m.direction is Direction.FORWARD and m.pending.is_sick and m.pending.weight > 0:
+        return _given_back(m)
     growing = m.pending if m.direction is Direction.FORWARD else m.active
     limit = min(growing.capacity, growing.proof)
     if (obstacle := _obstacle(m, growing, limit)) is not None:
@@ -23,6 +25,13 @@ def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
         return _hold(m, f"the next step is due at {due:%H:%M:%S}", look_again_at=due)
     weight = min(growing.weight + policy.step, limit)
     return _grown(m, weight, f"{weight - growing.weight} percent of the traffic move; {limit} can be carried")
+
+
+def _given_back(m: Migration) -> Split:
+    """Let a sick pending cluster give back what the active one can carry; no interval, no Gateway is waited for (G7)."""
+    weight = max(m.active.weight, min(m.active.capacity, m.active.proof))
+    note = "the pending cluster is sick: its share goes back as far as the active cluster can carry it"
+    return Split(active=weight, pending=100 - weight, note=note)
 
 
 def _obstacle(m: Migration, growing: Side, limit: int) -> str | None:

@@ -19,7 +19,7 @@ SILENT_AFTER: Final = 3
 _SICK: Final = {AppState.DEPLOY_FAILED, AppState.UNHEALTHY}
 
 
-def side(view: ClusterView | None, share: Share, *, goal: str | None = None) -> Side:
+def side(view: ClusterView | None, share: Share, *, goal: str | None = None, is_sick: bool = False) -> Side:
     """Return a cluster as the state machine sees it; with a goal it must have that Serve config."""
     doubt = "it does not exist" if view is None else next(_doubts(view, share, goal), None)
     details = view.serve.details if view is not None else None
@@ -35,6 +35,7 @@ def side(view: ClusterView | None, share: Share, *, goal: str | None = None) -> 
         doubt=doubt or "",
         reported=None if details is None else serve_status.capacity(details),
         is_alive=is_alive(view),
+        is_sick=is_sick,
     )
 
 

@@ -9,6 +9,7 @@ from scenario.upgrade.world import GREEN, Pair, a_running_pair, a_strategy, stor
 from support.builders.ray_service import a_serve_config
 from support.golden import Golden
 
+FAST = a_strategy(surge=50, step=25, interval=2)
 BEFORE: Json = {"upgradeStrategy": {"type": "NewCluster"}}
 
 
@@ -135,8 +136,8 @@ async def test_50_an_acceptance_of_an_older_generation_does_not_count() -> None:
 
 @pytest.mark.acceptance("rayservice", 51)
 async def test_51_after_promotion_everything_follows_the_new_cluster() -> None:
-    world = await a_running_pair()
-    blue, green = await upgraded(world)
+    world = await a_running_pair(upgradeStrategy=FAST)
+    blue, green = await upgraded(world, upgradeStrategy=FAST)
     await world.run(1)
     assert (world.weights, world.selected("demo-head-svc")) == ({green: 100}, green)
     await world.run(70)
@@ -170,14 +171,14 @@ async def test_54_at_rest_nothing_is_written() -> None:
 
 @pytest.mark.acceptance("rayservice", 55)
 async def test_55_what_users_added_to_the_route_stays() -> None:
-    world = await a_running_pair()
+    world = await a_running_pair(upgradeStrategy=FAST)
     route = world.kube.objects[(HTTP_ROUTE.kind, "default", "demo-httproute")]
     rule = {**route["spec"]["rules"][0], "timeouts": {"request": "30s"}}
     meta = {**route["metadata"], "annotations": {**route["metadata"]["annotations"], "mine": "1"}}
     world.kube.put(
         HTTP_ROUTE, {**route, "metadata": meta, "spec": {**route["spec"], "hostnames": ["a.example"], "rules": [rule]}}
     )
-    await upgraded(world)
+    await upgraded(world, upgradeStrategy=FAST)
     held = world.kube.objects[(HTTP_ROUTE.kind, "default", "demo-httproute")]
     assert held["spec"]["hostnames"] == ["a.example"]
     assert held["spec"]["rules"][0]["timeouts"] == {"request": "30s"}

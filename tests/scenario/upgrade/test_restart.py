@@ -29,7 +29,7 @@ def messages(world: Pair, cluster: str) -> set[str]:
 
 
 @pytest.mark.acceptance("rayservice", 53)
-@pytest.mark.parametrize("write", range(1, WRITES, 3))
+@pytest.mark.parametrize("write", range(1, WRITES, 4))
 @pytest.mark.parametrize("side", ["before", "after"])
 async def test_53_a_death_around_any_write_changes_nothing_but_the_time(side: str, write: int) -> None:
     world = await an_upgrade(**{side: write})

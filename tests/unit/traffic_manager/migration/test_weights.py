@@ -44,7 +44,9 @@ def back(active: dict[str, Any] | None = None, pending: dict[str, Any] | None = 
         pytest.param(forward(route_problem="is not accepted yet"), (70, 30), id="the last weights are not in force"),
         pytest.param(forward({"proof": 0, "is_sick": True}), (80, 20), id="a sick cluster gives back what fits"),
         pytest.param(
-            forward({"weight": 0, "proof": 0, "is_sick": True}), (70, 0), id="a sick cluster without traffic gives nothing"
+            forward({"weight": 0, "proof": 0, "is_sick": True}),
+            (70, 0),
+            id="a sick cluster without traffic gives nothing",
         ),
         pytest.param(back(), (75, 25), id="a step back"),
         pytest.param(back({"weight": 78}, {"weight": 22}), (80, 20), id="the capacity caps the step back"),

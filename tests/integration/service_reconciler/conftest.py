@@ -16,6 +16,7 @@ from cluster_reconciler.config import Config as ClusterConfig
 from common.api.opaque import Body, Json
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import (
+    CONTROLLER_REVISION,
     ENDPOINT_SLICE,
     EVENT,
     POD,
@@ -25,6 +26,7 @@ from common.kube.resources import (
     Resource,
 )
 from common.runtime.clock import SystemClock
+from common.runtime.replica import ALL_PARTITIONS
 from localcluster.control_plane import ControlPlane
 from service_reconciler import wiring
 from service_reconciler.config import Config
@@ -36,7 +38,7 @@ from support.servers.control_plane import control_plane
 __all__ = ["control_plane", "live"]
 
 PATIENCE = 40.0
-KINDS = {each.kind: each for each in (RAY_SERVICE, RAY_CLUSTER, POD, SERVICE, ENDPOINT_SLICE)}
+KINDS = {each.kind: each for each in (RAY_SERVICE, RAY_CLUSTER, POD, SERVICE, ENDPOINT_SLICE, CONTROLLER_REVISION)}
 CLUSTER_KINDS = {each.kind: each for each in (RAY_CLUSTER, POD, SERVICE)}
 
 
@@ -112,9 +114,9 @@ async def running(kube: KubeClient) -> AsyncGenerator[FakeServe]:
     )
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(ApiFeed(kube, KINDS).follow(wiring.ALL_PARTITIONS, app.controller)),
+            group.create_task(ApiFeed(kube, KINDS).follow(ALL_PARTITIONS, app.controller)),
             group.create_task(app.run(workers=4)),
-            group.create_task(ApiFeed(kube, CLUSTER_KINDS).follow(wiring.ALL_PARTITIONS, clusters.controller)),
+            group.create_task(ApiFeed(kube, CLUSTER_KINDS).follow(ALL_PARTITIONS, clusters.controller)),
             group.create_task(clusters.run(workers=4)),
         ]
         yield serve

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from uuid import uuid4
 
 import msgspec
@@ -11,10 +11,11 @@ from prometheus_client import CollectorRegistry
 
 import cluster_reconciler.wiring as cluster_wiring
 from cluster_reconciler.config import Config as ClusterConfig
+from common import errors
 from common.api.opaque import Body, Json
 from common.feature_gates import BETA
 from common.kube.client import KubeClient, Patch
-from common.kube.resources import CONTROLLER_REVISION, GATEWAY, HTTP_ROUTE, Resource
+from common.kube.resources import GATEWAY, HTTP_ROUTE, Resource
 from common.runtime.clock import SystemClock
 from common.runtime.replica import ALL_PARTITIONS
 from integration.service_reconciler import conftest as around
@@ -32,7 +33,7 @@ from traffic_manager import wiring
 
 __all__ = ["control_plane", "stepping"]
 
-KINDS = {**around.KINDS, **{each.kind: each for each in (CONTROLLER_REVISION, GATEWAY, HTTP_ROUTE)}}
+KINDS = {**around.KINDS, **{each.kind: each for each in (GATEWAY, HTTP_ROUTE)}}
 
 
 WANTED = {GATEWAY.kind, HTTP_ROUTE.kind}
@@ -48,17 +49,21 @@ class Controller:
     async def run(self) -> None:
         """Go on until cancelled."""
         while True:
-            for each in await self._found(GATEWAY):
-                await self._report(GATEWAY, each, {"conditions": _said(each, "Accepted", "Programmed")})
-            for each in await self._found(HTTP_ROUTE):
-                said = _said(each, "Accepted", "ResolvedRefs")
-                parent = {
-                    "parentRef": each["spec"]["parentRefs"][0],
-                    "controllerName": "example.org/gw",
-                    "conditions": said,
-                }
-                await self._report(HTTP_ROUTE, each, {"parents": [parent]})
+            with suppress(errors.RaybusError):  # the kinds were defined just now, and objects come and go
+                await self._look()
             await asyncio.sleep(0.1)
+
+    async def _look(self) -> None:
+        for each in await self._found(GATEWAY):
+            await self._report(GATEWAY, each, {"conditions": _said(each, "Accepted", "Programmed")})
+        for each in await self._found(HTTP_ROUTE):
+            said = _said(each, "Accepted", "ResolvedRefs")
+            parent = {
+                "parentRef": each["spec"]["parentRefs"][0],
+                "controllerName": "example.org/gw",
+                "conditions": said,
+            }
+            await self._report(HTTP_ROUTE, each, {"parents": [parent]})
 
     async def _found(self, resource: Resource) -> list[Body]:
         return msgspec.json.decode(await self._kube.list(resource, self._namespace))["items"]

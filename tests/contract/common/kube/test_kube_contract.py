@@ -189,8 +189,9 @@ async def test_a_collection_is_deleted_by_selector(kube: Kube) -> None:
 
 
 async def test_events_of_our_recorder_are_accepted(kube: Kube) -> None:
-    from common.api.meta import ObjectMeta  # noqa: PLC0415  (this test alone needs the recorder)
-    from common.kube.events import Event, EventRecorder  # noqa: PLC0415
+    from common.api.event import Event  # noqa: PLC0415  (this test alone needs the recorder)
+    from common.api.meta import ObjectMeta  # noqa: PLC0415
+    from common.kube.events import EventRecorder  # noqa: PLC0415
     from common.kube.resources import RAY_CLUSTER  # noqa: PLC0415
     from common.runtime.clock import SystemClock  # noqa: PLC0415
 

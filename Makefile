@@ -33,7 +33,7 @@ check: setup ## format, lint, types, import rules, stale files, unit and scenari
 	$(RUN)/lint-imports --no-cache >/tmp/raybus-imports.$$$$ || { cat /tmp/raybus-imports.$$$$; rm -f /tmp/raybus-imports.$$$$; exit 1; }; rm -f /tmp/raybus-imports.$$$$
 	$(PY) -m common.crd --check
 	$(RUN)/pyright --warnings >.pyright.out & types=$$!; \
-	  $(RUN)/pytest -q -x tests/unit tests/scenario tests/architecture; tests=$$?; \
+	  $(RUN)/pytest -q -n 2 tests/unit tests/scenario tests/architecture; tests=$$?; \
 	  wait $$types || { cat .pyright.out; rm -f .pyright.out; exit 1; }; rm -f .pyright.out; exit $$tests
 
 format: setup ## format and mend what ruff can mend
@@ -45,7 +45,7 @@ test: setup ## unit, scenario, contract and integration tests (real nats-server,
 	$(RUN)/pytest tests/unit tests/scenario tests/architecture tests/contract tests/integration -m "not node"
 
 unit: setup ## unit and scenario tests only
-	$(RUN)/pytest -q tests/unit tests/scenario tests/architecture
+	$(RUN)/pytest -q -n 2 tests/unit tests/scenario tests/architecture
 
 integration: setup ## contract and integration tests only
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null

@@ -51,7 +51,7 @@ async def bare(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kubect
 @pytest.fixture(scope="session")
 def kubectl(bare: Kubectl) -> Kubectl:
     """Apply the CRDs client-side and wait until they are served."""
-    bare.ok("apply", "-f", str(CRDS))
+    bare.ok("apply", "-k", str(CRDS))
     names: Sequence[str] = ("crd/rayclusters.ray.io", "crd/rayservices.ray.io")
     bare.ok("wait", "--for=condition=Established", "--timeout=20s", *names)
     return bare

@@ -28,11 +28,11 @@ def a_service(name: str, **spec: Any) -> Json:
 def test_client_side_apply_fits_its_annotation(kubectl: Kubectl, crd: str) -> None:
     annotations: dict[str, str] = kubectl.stored("crd", crd)["metadata"]["annotations"]
     assert len(annotations["kubectl.kubernetes.io/last-applied-configuration"]) < 262_144
-    assert kubectl.ok("apply", "-f", str(CRDS)).count("unchanged") == 2
+    assert kubectl.ok("apply", "-k", str(CRDS)).count("unchanged") == 2
 
 
 def test_server_side_apply_works_after_client_side_apply(kubectl: Kubectl) -> None:
-    applied = kubectl.ok("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
+    applied = kubectl.ok("apply", "--server-side", "--force-conflicts", "-k", str(CRDS))
     assert applied.count("serverside-applied") == 2
 
 

@@ -40,7 +40,11 @@ from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.bus.cache import version_of
 from common.kube.client import Patch
-from common.kube.resources import JOB, POD, RAY_CLUSTER, SERVICE, Resource
+from common.kube.resources import JOB, POD, RAY_CLUSTER, ROLE_BINDING, SERVICE, Resource
+
+GRANT_TRIES: Final = 3
+GRANT_PAUSE: Final = 0.1
+"""Seconds; the copy lags by milliseconds."""
 
 Result = bool | errors.RaybusError
 """Whether an action changed anything, or why it failed."""
@@ -205,7 +209,7 @@ async def _set_finalizers(action: SetFinalizers, cluster: RayCluster, io: Ports)
 async def _create_child(action: CreateChild, cluster: RayCluster, io: Ports) -> bool:
     namespace, name = cluster.metadata.namespace, action.body["metadata"]["name"]
     try:
-        answer, is_new = await io.kube.create(action.resource, namespace, action.body), True
+        answer, is_new = await _create(action, namespace, io), True
     except errors.AlreadyExists:
         if not action.may_exist:
             answer, is_new = await _own(action.resource, name, cluster, io), False
@@ -215,6 +219,19 @@ async def _create_child(action: CreateChild, cluster: RayCluster, io: Ports) -> 
         io.cache.put(msgspec.json.decode(answer, type=_VIEWS[action.resource]))
     memory_of(cluster, io).saw(Child(action.resource, name, action.wanted), now=io.clock.now())
     return is_new
+
+
+async def _create(action: CreateChild, namespace: str, io: Ports) -> bytes:
+    """Create a child; give the API server the moment that it takes to know the Role that a RoleBinding is for.
+
+    It judges whether we may grant a Role by a copy of its own, which learns of the Role that we have just made a little later.
+    """
+    for _ in range(GRANT_TRIES if action.resource is ROLE_BINDING else 0):
+        try:
+            return await io.kube.create(action.resource, namespace, action.body)
+        except (errors.Forbidden, errors.NotFound):
+            await asyncio.sleep(GRANT_PAUSE)
+    return await io.kube.create(action.resource, namespace, action.body)
 
 
 async def _delete_child(action: DeleteChild, cluster: RayCluster, io: Ports) -> bool:

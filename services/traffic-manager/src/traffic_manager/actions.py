@@ -3,51 +3,13 @@
 An action brings the Events that tell of it: `done` after success, `failed` after a failure, with the error's text added.
 """
 
-from typing import Final
-
 import msgspec
 
-from common.api.event import Event
-from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
-from common.kube.resources import Resource
+from common.kube.actions import SILENT, Change, Create, Delete, Tell, Told
 from common.ray.revision import Given
 
-
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What users hear of an action."""
-
-    done: Event | None = None
-    failed: Event | None = None
-
-
-SILENT: Final = Told()
-
-
-class Create(msgspec.Struct, frozen=True, kw_only=True):
-    """Create an object; one that exists already is taken as it is."""
-
-    resource: Resource
-    body: Json
-    told: Told = SILENT
-
-
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """Change some fields of an object; the patch carries the resourceVersion that was observed."""
-
-    resource: Resource
-    name: str
-    patch: Json
-    told: Told = SILENT
-
-
-class Delete(msgspec.Struct, frozen=True, kw_only=True):
-    """Delete one object, and no other that got its name."""
-
-    resource: Resource
-    name: str
-    uid: str
-    told: Told = SILENT
+__all__ = ["SILENT", "Action", "Change", "Create", "Delete", "MoveCapacity", "Submit", "Tell", "Told", "describe"]
 
 
 class Submit(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,12 +26,6 @@ class MoveCapacity(msgspec.Struct, frozen=True, kw_only=True):
 
     submits: tuple[Submit, ...]
     record: Change
-
-
-class Tell(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell an Event that belongs to no write."""
-
-    event: Event
 
 
 Action = Create | Change | Delete | Submit | MoveCapacity | Tell

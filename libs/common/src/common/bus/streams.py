@@ -21,59 +21,37 @@ EVENTS_MAX_AGE: Final = 30 * DAY
 
 def state(*, replicas: int = 1) -> Config:
     """Return the configuration of the state stream."""
-    return {
-        "name": subjects.STATE_STREAM,
-        "subjects": [subjects.ALL_STATE],
-        "retention": "limits",
-        "storage": "file",
-        "compression": "s2",
-        "discard": "old",
-        "max_msgs_per_subject": 1,
-        "allow_direct": True,
-        "allow_msg_ttl": True,
-        "duplicate_window": DUPLICATE_WINDOW,
-        "num_replicas": replicas,
-    }
+    last_values: Config = {"max_msgs_per_subject": 1, "allow_msg_ttl": True, "duplicate_window": DUPLICATE_WINDOW}
+    return _on_disk(subjects.STATE_STREAM, replicas) | {"subjects": [subjects.ALL_STATE]} | last_values
 
 
 def events(*, replicas: int = 1, max_bytes: int = EVENTS_MAX_BYTES) -> Config:
     """Return the configuration of the event stream."""
-    return {
-        "name": subjects.EVENTS_STREAM,
-        "subjects": [subjects.ALL_EVENTS],
-        "retention": "limits",
-        "storage": "file",
-        "compression": "s2",
-        "discard": "old",
-        "max_age": EVENTS_MAX_AGE,
-        "max_bytes": max_bytes,
-        "deny_delete": True,
-        "deny_purge": True,
-        "allow_direct": True,
-        "duplicate_window": DUPLICATE_WINDOW,
-        "num_replicas": replicas,
-    }
+    published: Config = {"subjects": [subjects.ALL_EVENTS], "duplicate_window": DUPLICATE_WINDOW}
+    return _on_disk(subjects.EVENTS_STREAM, replicas) | _history(max_bytes) | published
 
 
 def events_mirror(*, replicas: int = 1, max_bytes: int = EVENTS_MAX_BYTES) -> Config:
     """Return the configuration of the outsiders' copy of the event stream, which they may read and nothing else."""
+    origin = {"name": subjects.EVENTS_STREAM, "external": {"api": MIRROR_API, "deliver": MIRROR_DELIVER}}
+    return _on_disk(subjects.EVENTS_STREAM, replicas) | _history(max_bytes) | {"mirror": origin}
+
+
+def _on_disk(name: str, replicas: int) -> Config:
     return {
-        "name": subjects.EVENTS_STREAM,
+        "name": name,
         "retention": "limits",
         "storage": "file",
         "compression": "s2",
         "discard": "old",
-        "max_age": EVENTS_MAX_AGE,
-        "max_bytes": max_bytes,
-        "deny_delete": True,
-        "deny_purge": True,
         "allow_direct": True,
-        "mirror": {
-            "name": subjects.EVENTS_STREAM,
-            "external": {"api": MIRROR_API, "deliver": MIRROR_DELIVER},
-        },
         "num_replicas": replicas,
     }
+
+
+def _history(max_bytes: int) -> Config:
+    """Messages leave by age or size alone."""
+    return {"max_age": EVENTS_MAX_AGE, "max_bytes": max_bytes, "deny_delete": True, "deny_purge": True}
 
 
 MIRROR_API: Final = "JS.ray"

@@ -7,11 +7,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from localcluster import kubeconfig, pki, processes, record, versions
+from localcluster import pki, processes, record, versions
 from localcluster.driver import Command, Driver, DriverName, Request, need_docker
-from localcluster.drivers.kind import apply_definitions
+from localcluster.drivers import engine
 from localcluster.errors import ClusterError
-from localcluster.node import container_runtime
 from localcluster.progress import Progress
 from localcluster.record import Record
 from localcluster.settings import Layout
@@ -34,16 +33,7 @@ class K3s(Driver):
             text = _start(layout.name)
         layout.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         pki.write_private(layout.kubeconfig, text.encode())
-        await apply_definitions(layout.kubeconfig, request.crds)
-        known = Record(
-            name=layout.name,
-            driver=DriverName.K3S,
-            server=kubeconfig.check_readable(layout.kubeconfig),
-            kubeconfig=layout.kubeconfig,
-            inner_kubeconfig=layout.kubeconfig,
-        )
-        record.write(layout, known)
-        return known
+        return await engine.recorded(request, DriverName.K3S)
 
     @override
     async def down(self, layout: Layout, progress: Progress, *, purge: bool) -> None:
@@ -59,13 +49,12 @@ class K3s(Driver):
             await processes.must("copying the image", ["docker", "cp", str(archive), f"{record.name}:/image.tar"])
             argv = ["docker", "exec", record.name, "ctr", "--namespace", "k8s.io", "images", "import", "/image.tar"]
             await processes.must(f"importing {archive.name}", argv)
-        return [tag for archive in archives for tag in container_runtime.read_image_file(archive).tags]
+        return engine.tags(archives)
 
     @override
     def inside(self, record: Record, layout: Layout, argv: Sequence[str]) -> Command:
         """Enter the container's network."""
-        command = ["docker", "run", "--rm", "--interactive", f"--network=container:{record.name}", *argv]
-        return Command(argv=command, environment={"KUBECONFIG": str(record.kubeconfig)})
+        return engine.inside(record, record.name, argv)
 
 
 def _start(name: str) -> str:

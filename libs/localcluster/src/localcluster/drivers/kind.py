@@ -5,10 +5,10 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from localcluster import kubeconfig, processes, record, versions
+from localcluster import processes, versions
 from localcluster.driver import Command, Driver, DriverName, Request, need_docker
+from localcluster.drivers import engine
 from localcluster.errors import ClusterError
-from localcluster.node import container_runtime
 from localcluster.progress import Progress
 from localcluster.record import Record
 from localcluster.settings import Layout
@@ -30,18 +30,9 @@ class Kind(Driver):
             with progress.step("creating the kind cluster", estimate=90):
                 flags = ["--name", layout.name, "--image", _NODE_IMAGE, "--wait", "120s"]
                 await _kind("creating the cluster", "create", "cluster", *flags, "--kubeconfig", str(layout.kubeconfig))
-        await apply_definitions(layout.kubeconfig, request.crds)
         if request.gateway:
             progress.say("kind runs without Envoy Gateway: install a Gateway API controller if you need routes.")
-        known = Record(
-            name=layout.name,
-            driver=DriverName.KIND,
-            server=kubeconfig.check_readable(layout.kubeconfig),
-            kubeconfig=layout.kubeconfig,
-            inner_kubeconfig=layout.kubeconfig,
-        )
-        record.write(layout, known)
-        return known
+        return await engine.recorded(request, DriverName.KIND)
 
     @override
     async def down(self, layout: Layout, progress: Progress, *, purge: bool) -> None:
@@ -55,20 +46,12 @@ class Kind(Driver):
         """Load image archives into the node."""
         for archive in archives:
             await _kind(f"loading {archive.name}", "load", "image-archive", str(archive), "--name", record.name)
-        return [tag for archive in archives for tag in container_runtime.read_image_file(archive).tags]
+        return engine.tags(archives)
 
     @override
     def inside(self, record: Record, layout: Layout, argv: Sequence[str]) -> Command:
         """Enter the network of the node's container."""
-        command = ["docker", "run", "--rm", "--interactive", f"--network=container:{record.name}-control-plane", *argv]
-        return Command(argv=command, environment={"KUBECONFIG": str(record.kubeconfig)})
-
-
-async def apply_definitions(path: Path, crds: Path | None) -> None:
-    """Apply our CRDs to a cluster that others made; kubectl knows every way of authentication."""
-    if crds is not None:
-        argv = ["kubectl", "--kubeconfig", str(path), "apply", "--server-side", "--filename", str(crds)]
-        await processes.must("applying the CRDs", argv)
+        return engine.inside(record, f"{record.name}-control-plane", argv)
 
 
 async def _kind(what: str, *arguments: str) -> str:

@@ -1,23 +1,14 @@
 """Serve configs, proxies and endpoints, the bad ones above all; spec rayservice §11, §12, acceptance 69-78."""
 
-from typing import Any
-
 import pytest
 
 from common import labels
 from common.api.opaque import Body
 from common.kube.resources import ENDPOINT_SLICE, POD, RAY_CLUSTER, SECRET, SERVICE
-from scenario.service_reconciler.world import World
+from scenario.service_reconciler.world import World, a_running_world
 from support.builders.ray_service import a_cluster_config, a_serve_config
 
 GREEN = a_cluster_config(image="rayproject/ray:2.53.0")
-
-
-async def a_running_world(**fields: Any) -> World:
-    world = World()
-    world.apply(**fields)
-    await world.until(world.is_settled)
-    return world
 
 
 def puts(world: World, cluster: str) -> int:
@@ -193,7 +184,7 @@ async def test_78_a_bad_config_is_no_hot_loop_and_a_fix_ends_it(config: str, tex
 
 def a_broken_pod(world: World, cluster: str, *, reason: str) -> None:
     waiting = {"waiting": {"reason": reason, "message": "Back-off pulling image"}}
-    status = {"phase": "Pending", "containerStatuses": [{"name": "ray", "state": waiting}]}
+    status = {"phase": "Pending", "containerStatuses": [{"name": "ray-head", "state": waiting}]}
     world.kube.set_status(POD, "default", f"{cluster}-head", status)
 
 
@@ -205,7 +196,7 @@ async def test_an_image_that_cannot_be_pulled_is_told_once_whatever_kubelet_call
     for reason in ("ErrImagePull", "ImagePullBackOff", "ErrImagePull", "ImagePullBackOff"):
         a_broken_pod(world, world.pending, reason=reason)
         await world.run(2)
-    text = f"pod {world.pending}-head: the image rayproject/ray:2.52.0 cannot be pulled"
+    text = f"pod {world.pending}-head: the image rayproject/ray:2.53.0 cannot be pulled"
     assert world.message("UpgradeInProgress") == f"Both active and pending Ray clusters exist: {text}"
     assert world.reasons().count("PodsNotStarting") == 1
 

@@ -1,25 +1,16 @@
 """Suspend, time limit, deletion, metrics; spec rayservice §13.5-§16, acceptance 79-91."""
 
-from typing import Any
-
 from prometheus_client import CollectorRegistry, generate_latest
 
 from common.api.opaque import Body
 from common.kube.client import Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SERVICE
-from scenario.service_reconciler.world import World
+from scenario.service_reconciler.world import World, a_running_world
 from service_reconciler.metrics import RayServiceCollector
 from support.builders.ray_service import a_cluster_config
 
 GREEN = a_cluster_config(image="rayproject/ray:2.53.0")
 TIMEOUT = {"ray.io/initializing-timeout": "10s"}
-
-
-async def a_running_world(**fields: Any) -> World:
-    world = World()
-    world.apply(**fields)
-    await world.until(world.is_settled)
-    return world
 
 
 def own_services(world: World) -> list[str]:

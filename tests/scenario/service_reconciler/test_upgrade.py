@@ -1,26 +1,17 @@
 """Changes to a running service; spec rayservice §6, §7.2, §7.3, acceptance 18-38."""
 
-from typing import Any
-
 import pytest
 
 from common import labels
 from common.api.opaque import Json
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SERVICE
-from scenario.service_reconciler.world import World, story
+from scenario.service_reconciler.world import World, a_running_world, story
 from service_reconciler.config import Config
 from support.builders.ray_service import a_cluster_config, a_group, a_serve_config
 from support.golden import Golden
 
 GREEN = a_cluster_config(image="rayproject/ray:2.53.0")
 RED = a_cluster_config(image="rayproject/ray:2.54.0")
-
-
-async def a_running_world(*, switches: Config | None = None, **fields: Any) -> World:
-    world = World(config=switches or Config())
-    world.apply(**fields)
-    await world.until(world.is_settled)
-    return world
 
 
 def cluster(world: World, name: str) -> Json:

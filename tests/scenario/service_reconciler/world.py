@@ -54,7 +54,7 @@ class World:
         self.kill_after: int | None = None
         self._is_looking = False
         self._next: datetime | None = None
-        self._born: dict[str, datetime] = {}
+        self._born: dict[str, float] = {}
         self.kube.on_change.append(self._changed)
         self.kube.faults.append(self._count)
         self.serve.on_put.append(self._count_put)
@@ -110,6 +110,11 @@ class World:
             await self.run(TICK)
         msg = f"it does not hold after {seconds} s; status: {self.status}"
         raise AssertionError(msg)
+
+    def jump(self, seconds: float) -> None:
+        """Set the clock on the wall; timers that run go on, as those of the event loop do."""
+        self.clock.jump(seconds)
+        self._next = None if self._next is None else self._next + timedelta(seconds=seconds)
 
     # --- what a user does and sees -------------------------------------------------------------------------------------
 
@@ -175,10 +180,10 @@ class World:
     def _clusters_move_on(self) -> None:
         for cluster in self.kube.all(RAY_CLUSTER):
             name = cluster["metadata"]["name"]
-            born = self._born.setdefault(cluster["metadata"]["uid"], self.clock.now())
+            born = self._born.setdefault(cluster["metadata"]["uid"], self.clock.monotonic())
             if (POD.kind, NAMESPACE, f"{name}-head") not in self.kube.objects:
                 self._create_parts(cluster)
-            age = (self.clock.now() - born).total_seconds()
+            age = self.clock.monotonic() - born
             if age >= self.start_seconds and not self.holds_pods and not cluster.get("status", {}).get("conditions"):
                 self._become_ready(name)
 
@@ -211,7 +216,7 @@ class World:
                     "annotations": {labels.GRACEFUL_DRAIN: asked} if asked else {},
                     "ownerReferences": owner,
                 },
-                "spec": {"containers": [{"name": "ray", "image": "rayproject/ray:2.52.0"}]},
+                "spec": {"containers": _containers(cluster, role)},
             }
             self.kube.put(POD, pod)
         self.serve.head(f"{name}-head-svc").nodes = [f"ip-{name}-worker"]
@@ -301,6 +306,14 @@ class World:
             self.app.cache.put(msgspec.json.decode(msgspec.json.encode(body), type=KINDS[kind]))
 
 
+async def a_running_world(*, switches: Config = _CONFIG, **fields: Any) -> World:
+    """Return a world with a RayService that serves; keywords are those of the builder."""
+    world = World(config=switches)
+    world.apply(**fields)
+    await world.until(world.is_settled)
+    return world
+
+
 def story(world: World) -> str:
     """Return what the process wrote and when, without the parts of names that chance made."""
     text = "\n".join(f"t+{at:6.2f}  {line}" for at, line in world.told)
@@ -308,6 +321,12 @@ def story(world: World) -> str:
     for number, name in enumerate(dict.fromkeys(created), start=1):
         text = text.replace(name, f"{NAME}-{number}")
     return text + "\n"
+
+
+def _containers(cluster: Body, role: str) -> list[Json]:
+    spec = cluster["spec"]
+    group = spec["headGroupSpec"] if role == "head" else spec["workerGroupSpecs"][0]
+    return group["template"]["spec"]["containers"]
 
 
 def _told(request: Request) -> str | None:

@@ -20,3 +20,7 @@ class FakeClock:
         """Let time pass."""
         self._now += timedelta(seconds=seconds)
         self._elapsed += seconds
+
+    def jump(self, seconds: float) -> None:
+        """Set the clock on the wall, forward or back; no time passes."""
+        self._now += timedelta(seconds=seconds)

@@ -36,6 +36,8 @@ class FakeHead:
         self.puts: list[Json] = []
         self.gets = 0
         self.proxy_is_healthy = True
+        self.late: dict[str, float] = {}
+        """Applications that take longer, with their seconds."""
         self.ongoing: int | None = 0
         """Requests that each proxy of the cluster works on; with None it does not tell."""
         self._put_at = 0.0
@@ -62,14 +64,19 @@ class FakeHead:
         if not self.puts or self._forgotten:
             return {"applications": {}, "target_capacity": None, "proxies": {}}
         config = self.puts[-1]
-        done = self._clock.monotonic() - self._put_at >= self.deploy_seconds
         capacity = config.get("target_capacity")
         return {
-            "applications": {app.get("name", ""): self._app(app, done, capacity) for app in config["applications"]},
+            "applications": {
+                app.get("name", ""): self._app(app, self._is_deployed(app), capacity) for app in config["applications"]
+            },
             "target_capacity": capacity,
             "proxy_location": "EveryNode",
             "proxies": {f"node-{ip}": {"status": "HEALTHY", "node_ip": ip} for ip in self.nodes},
         }
+
+    def _is_deployed(self, app: Json) -> bool:
+        seconds = self.late.get(app.get("name", ""), self.deploy_seconds)
+        return self._clock.monotonic() - self._put_at >= seconds
 
     def _app(self, app: Json, done: bool, capacity: float | None) -> Json:
         if app["import_path"].startswith(MISSING) and done:
@@ -101,6 +108,8 @@ class FakeServe:
         """PUTs received, the refused ones included."""
         self.tokens: set[str] = set()
         """Tokens that came with a read or a config."""
+        self.checked: list[ProxyPod] = []
+        """Proxies whose health was asked for."""
         self.on_put: list[Callable[[str], None]] = []
         """Called with the head Service's name before and after each PUT."""
 
@@ -124,6 +133,7 @@ class FakeServe:
             told(f"after put {head.service}")
 
     async def is_proxy_healthy(self, pod: ProxyPod) -> bool:
+        self.checked.append(pod)
         cluster = pod.name.rpartition("-head")[0]
         return self.head(f"{cluster}-head-svc").proxy_is_healthy
 

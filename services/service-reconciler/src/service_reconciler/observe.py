@@ -27,6 +27,7 @@ from service_reconciler.observed import ClusterView, Leaving, Names, Observed
 from service_reconciler.ports import Revisions, ServeApi
 from service_reconciler.promotion import dangling
 from service_reconciler.resources import head_service, serve_service
+from service_reconciler.serve import impostor
 
 FRESH = 0.2
 """Seconds that an answer about a cluster on its way to serve may be old."""
@@ -58,7 +59,7 @@ class Observer:
                 return None
             head, serve = self._services(service)
             clusters, clusters_names = self._clusters(service, serve)
-        active, pending = await self._views(key, clusters_names, now=now)
+        active, pending = await self._views(service, clusters_names, now=now)
         return Observed(
             service=service,
             config=self._config,
@@ -109,26 +110,28 @@ class Observer:
         return clusters, seen.names_of(service, clusters, serve_service.selected(serve or head))
 
     async def _views(
-        self, key: Key, clusters: Names, *, now: datetime
+        self, service: RayService, clusters: Names, *, now: datetime
     ) -> tuple[ClusterView | None, ClusterView | None]:
         age = RECENT if clusters.pending else STEADY
         async with asyncio.TaskGroup() as group:
-            active = group.create_task(self._view(key, clusters.active, max_age=age, now=now))
-            pending = group.create_task(self._view(key, clusters.pending, max_age=FRESH, now=now))
-        return active.result(), pending.result()
+            first = group.create_task(self._view(service, clusters.active, max_age=age, now=now))
+            second = group.create_task(self._view(service, clusters.pending, max_age=FRESH, now=now))
+        active, pending = first.result(), second.result()
+        return impostor.unmasked(active, pending), impostor.unmasked(pending, active)
 
-    async def _view(self, key: Key, name: str, *, max_age: float, now: datetime) -> ClusterView | None:
-        cluster = self._cache.get(RayCluster, key.namespace, name) if name else None
+    async def _view(self, service: RayService, name: str, *, max_age: float, now: datetime) -> ClusterView | None:
+        namespace = service.metadata.namespace
+        cluster = self._cache.get(RayCluster, namespace, name) if name else None
         if cluster is None:
             return None
-        pods = tuple(self._cache.list(Pod, key.namespace, {labels.CLUSTER: name}))
+        pods = tuple(self._cache.list(Pod, namespace, {labels.CLUSTER: name}))
         view = ClusterView(cluster=cluster, pods=pods)
         if not head_is_ready(cluster):
             return view
-        service = self.dashboard_service(cluster)
-        head = view.head
+        head = view.head if not service.spec.exclude_head_pod_from_serve_svc else None
         async with asyncio.TaskGroup() as group:
-            reading = group.create_task(self._serve.look(cluster, service, max_age=max_age))
+            looked = self._serve.look(cluster, self.dashboard_service(cluster), max_age=max_age)
+            reading = group.create_task(looked)
             given = group.create_task(self._revisions.given(cluster))
             checks = group.create_task(self._serve.check_proxy(head, max_age=max(max_age, RECENT))) if head else None
         put_ago = self._serve.put_at(cluster)

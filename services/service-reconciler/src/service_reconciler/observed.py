@@ -13,6 +13,7 @@ from common.ray.view import Reading, Refusal
 from common.traffic_record import Record
 from service_reconciler.config import Config
 from service_reconciler.resources import serve_service
+from service_reconciler.resources.ray_cluster import DELETE_AFTER
 from service_reconciler.validation import Violation
 
 
@@ -110,14 +111,23 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def names_of(service: RayService, clusters: tuple[RayCluster, ...], serving: str) -> Names:
-    """Return the names in status; rebuild them when somebody wiped the status under running clusters (acceptance 93)."""
+    """Return the names in status; rebuild them when somebody wiped the status under running clusters (acceptance 93).
+
+    The Services know who serves. A cluster that nobody needs carries its deadline, so one without it was on its way.
+    """
     status = service.status
     names = Names(
         active=status.active_service_status.ray_cluster_name, pending=status.pending_service_status.ray_cluster_name
     )
-    alive = {each.metadata.name for each in clusters if each.metadata.deletion_timestamp is None}
-    if names != Names() or status.conditions or not alive:
+    if names != Names() or status.conditions:
         return names
-    if serving in alive:
-        return Names(active=serving)
-    return Names(pending=max(alive)) if len(alive) == 1 else names
+    alive = [each for each in clusters if each.metadata.deletion_timestamp is None]
+    active = next((each.metadata.name for each in alive if each.metadata.name == serving), "")
+    waiting = [each for each in alive if each.metadata.name != active and DELETE_AFTER not in each.metadata.annotations]
+    newest = max(waiting, key=_age, default=None)
+    return Names(active=active, pending=newest.metadata.name if newest is not None else "")
+
+
+def _age(cluster: RayCluster) -> tuple[float, str]:
+    created = cluster.metadata.creation_timestamp
+    return (created.timestamp() if created is not None else 0.0, cluster.metadata.name)

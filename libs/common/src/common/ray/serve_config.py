@@ -4,12 +4,14 @@ YAML 1.1 as KubeRay reads it (spec rayservice §12.4): keys become strings, whol
 that it was. A document that is not a mapping, or that grows without bound through aliases, is refused with one line.
 """
 
+from functools import lru_cache
 from typing import Any, Final, cast
 
 import yaml
 
 from common import errors
 from common.api.opaque import Json
+from common.ray.serve_status import DEFAULT_APP
 
 LARGEST: Final = 200_000
 """Values in one config; the API server's own limit on an object keeps honest ones far below."""
@@ -44,6 +46,19 @@ def to_json(text: str) -> Json:
     if not isinstance(parsed, dict):
         raise errors.InvalidSpec("spec.serveConfigV2 must be a mapping with the key 'applications'")
     return cast("Json", _Plain().convert(cast("object", parsed)))
+
+
+@lru_cache(maxsize=1024)
+def applications(text: str) -> frozenset[str]:
+    """Return the names of the applications that a config asks for; none where it cannot be read."""
+    try:
+        apps: object = to_json(text).get("applications")
+    except errors.InvalidSpec:
+        return frozenset()
+    if not isinstance(apps, list):
+        return frozenset()
+    named = [cast("Json", each) for each in cast("list[object]", apps) if isinstance(each, dict)]
+    return frozenset(str(each.get("name") or DEFAULT_APP) for each in named)
 
 
 class _Plain:

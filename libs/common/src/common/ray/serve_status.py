@@ -105,6 +105,18 @@ def serving_nodes(details: ServeDetails) -> frozenset[str]:
     )
 
 
+def nodes(details: ServeDetails) -> frozenset[str]:
+    """Return the addresses of all nodes that hold a proxy or a running replica, as far as Ray tells."""
+    proxies = (details.proxies or {}).values()
+    return serving_nodes(details) | frozenset(each.node_ip for each in proxies if each.node_ip)
+
+
+def missing(details: ServeDetails, asked: frozenset[str]) -> str | None:
+    """Return why these applications are not those that were asked for: one of them is not known at all."""
+    unknown = sorted(asked - set(details.named()))
+    return f"application {unknown[0]} is not deployed yet" if unknown else None
+
+
 def not_serving(details: ServeDetails) -> str | None:
     """Return why these applications do not serve yet, or None when all of them do."""
     if not details.applications:

@@ -6,9 +6,11 @@ node with a running replica has a healthy proxy and a ready pod, and the new sel
 Spec rayservice §7.3, §13.1; acceptance 24-28.
 """
 
+from collections.abc import Iterator
+
 from common import labels
 from common.api.core import Pod
-from common.ray import serve_status
+from common.ray import serve_config, serve_status
 from common.ray.serve_status import ServeDetails
 from common.ray.view import head_is_ready
 from common.traffic_record import WHOLE
@@ -46,18 +48,27 @@ def _not_whole(view: ClusterView) -> str | None:
 
 def not_ready(observed: Observed, pending: ClusterView) -> str | None:
     """Return why the pending cluster may not take the traffic yet."""
+    return next(_doubts(observed, pending), None)
+
+
+def _doubts(observed: Observed, pending: ClusterView) -> Iterator[str]:
     if not head_is_ready(pending.cluster):
-        return "its head pod is not ready"
-    if pending.given != observed.service.spec.serve_config_v2:
-        return "it does not have the Serve config yet"
-    if pending.serve.details is None:
-        return pending.serve.problem or "its dashboard was not asked yet"
+        yield "its head pod is not ready"
+    goal = observed.service.spec.serve_config_v2
+    if pending.given != goal:
+        yield "it does not have the Serve config yet"
     details = pending.serve.details
+    if details is None:
+        yield pending.serve.problem or "its dashboard was not asked yet"
+        return
+    if (unknown := serve_status.missing(details, serve_config.applications(goal))) is not None:
+        yield unknown
     if not serve_status.is_running(details):
-        return serve_status.not_serving(details)
+        yield serve_status.not_serving(details) or "its applications do not run"
     if observed.active is None:  # nobody is served, so there is nothing to lose
-        return None
-    return serve_status.not_serving(details) or _no_endpoints(details, pending.pods)
+        return
+    if (doubt := serve_status.not_serving(details) or _no_endpoints(details, pending.pods)) is not None:
+        yield doubt
 
 
 def _no_endpoints(details: ServeDetails, pods: tuple[Pod, ...]) -> str | None:

@@ -7,7 +7,7 @@ import pytest
 
 from common.api.opaque import Json
 from common.feature_gates import Gate
-from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SERVICE
+from common.kube.resources import RAY_SERVICE, SERVICE
 from common.runtime.key import Key
 from scenario.service_reconciler.world import World
 from service_reconciler.config import Config
@@ -27,6 +27,7 @@ def incremental(**options: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.acceptance("rayservice", 1)
 async def test_01_the_first_look_sets_the_finalizer_and_names_and_creates_the_cluster() -> None:
     world = World()
     world.apply()
@@ -34,6 +35,7 @@ async def test_01_the_first_look_sets_the_finalizer_and_names_and_creates_the_cl
     assert world.service["metadata"]["finalizers"] == ["ray.io/rayservice-finalizer"]
     assert re.fullmatch(r"demo-[bcdfghjklmnpqrstvwxz2456789]{5}", world.pending)
     assert world.condition("Ready") == world.condition("UpgradeInProgress") == ("False", "Initializing")
+    assert world.message("Ready") == world.message("UpgradeInProgress") == "RayService is initializing"
     assert world.clusters == [world.pending]
     assert world.service["metadata"]["generation"] == 1
 
@@ -57,29 +59,43 @@ async def test_the_status_has_kuberays_shape() -> None:
     assert "numServeEndpoints" not in world.status
 
 
+@pytest.mark.acceptance("rayservice", 2)
 async def test_02_names_derived_from_47_characters_fit() -> None:
     world = World()
     name = "a" * 47
     world.kube.put(RAY_SERVICE, a_ray_service(name=name))
     world.key = Key("default", name)
     await world.until(lambda: len(world.kube.all(SERVICE)) == 3)
-    names = [each["metadata"]["name"] for each in (*world.kube.all(RAY_CLUSTER), *world.kube.all(SERVICE))]
-    assert max(map(len, names)) <= 63
+    (cluster,) = world.clusters
+    services = {each["metadata"]["name"] for each in world.kube.all(SERVICE)}
+    assert services == {f"{name}-head-svc", f"{name}-serve-svc", f"{cluster}-head-svc"}
+    assert (len(cluster), max(map(len, services)) <= 63) == (53, True)
 
 
+@pytest.mark.acceptance("rayservice", 3)
 async def test_03_a_name_of_48_characters_is_refused_and_left_alone() -> None:
     world = World()
     name = "a" * 48
     world.kube.put(RAY_SERVICE, a_ray_service(name=name))
     world.key = Key("default", name)
     await world.run(5)
-    stored = world.kube.objects[("RayService", "default", name)]
-    assert stored["status"]["conditions"][0]["reason"] == "ValidationFailed"
-    assert world.reasons() == ["InvalidRayServiceMetadata"]
-    assert world.clusters == []
+    status = world.kube.objects[("RayService", "default", name)]["status"]
+    told = "The RayService metadata is invalid: RayService name should be no more than 47 characters"
+    (ready,) = status["conditions"]
+    assert [ready[key] for key in ("type", "status", "reason", "message")] == [
+        "Ready",
+        "False",
+        "ValidationFailed",
+        told,
+    ]
+    assert "observedGeneration" not in status
+    assert world.kube.events() == [("Warning", "InvalidRayServiceMetadata", f"default/{name}: {told}")]
+    assert (world.clusters, world.kube.all(SERVICE)) == ([], [])
     assert world.kube.writes().count(f"update RayService/status {name}") == 1
+    assert await world.app.reconciler(world.key, now=world.clock.now()) is None  # nobody looks again
 
 
+@pytest.mark.acceptance("rayservice", 6, 7, 8, 9, 10, 11, 12)
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -118,11 +134,13 @@ async def test_06_to_12_a_broken_rule_is_told_in_kuberays_words(fields: dict[str
     world.apply(**fields)
     await world.run(1)
     assert world.condition("Ready") == ("False", "ValidationFailed")
-    assert world.message("Ready") == f"The RayService spec is invalid: {message}"
-    assert world.reasons() == ["InvalidRayServiceSpec"]
+    told = f"The RayService spec is invalid: {message}"
+    assert world.message("Ready") == told
+    assert world.kube.events() == [("Warning", "InvalidRayServiceSpec", f"default/demo: {told}")]
     assert world.clusters == []
 
 
+@pytest.mark.acceptance("rayservice", 9)
 async def test_09_no_surge_means_all() -> None:
     world = World()
     world.apply(**incremental(maxSurgePercent=None))
@@ -195,33 +213,47 @@ async def test_protection_that_is_not_built_yet_is_refused_before_there_is_a_clu
     assert world.clusters == []
 
 
+@pytest.mark.acceptance("rayservice", 13)
 @pytest.mark.parametrize("manager", ["kueue.x-k8s.io/multikueue", ""])
 async def test_13_what_others_manage_is_not_touched(manager: str) -> None:
     world = World()
     world.apply(managedBy=manager)
-    await world.run(5)
-    assert world.kube.writes() == []
+    await world.run(600)
+    assert (world.kube.writes(), world.reasons(), world.status) == ([], [], {})
 
 
+@pytest.mark.acceptance("rayservice", 14)
 async def test_14_an_invalid_edit_leaves_a_running_service_alone_and_a_fix_is_ready_at_once() -> None:
     world = World()
     world.apply()
     await world.until(world.is_settled)
-    active = world.active
-    world.apply(upgradeStrategy={"type": "Foo"})
-    await world.run(5)
+    active, before, done = world.active, world.status, len(world.kube.writes())
+    world.apply(upgradeStrategy={"type": "Foo"}, config=a_cluster_config(image="rayproject/ray:2.53.0"))
+    await world.run(300)
     assert world.condition("Ready") == ("False", "ValidationFailed")
+    assert world.kube.writes()[done:] == ["update RayService/status demo"]
+    untouched = ("serviceStatus", "numServeEndpoints", "observedGeneration", "activeServiceStatus")
+    assert {key: world.status[key] for key in untouched} == {key: before[key] for key in untouched}
     assert (world.active, world.selected(), world.clusters) == (active, active, [active])
     world.apply()
     await world.look()
     assert world.condition("Ready") == ("True", "NonZeroServeEndpoints")
+    assert world.condition("UpgradeInProgress") == ("False", "NoPendingCluster")
 
 
-async def test_15_created_invalid_then_fixed_it_starts_as_if_new() -> None:
+@pytest.mark.acceptance("rayservice", 15)
+@pytest.mark.parametrize("starts", [True, False])
+async def test_15_created_invalid_then_fixed_it_starts_as_if_new_with_all_its_time(*, starts: bool) -> None:
     world = World()
-    world.apply(upgradeStrategy={"type": "Foo"}, annotations={"ray.io/initializing-timeout": "30s"})
+    world.holds_pods = not starts
+    limited = {"ray.io/initializing-timeout": "30s"}
+    world.apply(upgradeStrategy={"type": "Foo"}, annotations=limited)
     await world.run(40)
-    world.apply(annotations={"ray.io/initializing-timeout": "30s"})
+    world.apply(annotations=limited)
     await world.look()
     assert world.condition("Ready") == world.condition("UpgradeInProgress") == ("False", "Initializing")
-    await world.until(world.is_settled)
+    await world.run(29)
+    assert world.condition("Ready") == (("True", "NonZeroServeEndpoints") if starts else ("False", "Initializing"))
+    await world.run(2)
+    assert world.is_settled() is starts
+    assert world.condition("Ready")[1] == ("NonZeroServeEndpoints" if starts else "InitializingTimeout")

@@ -13,8 +13,9 @@ from common import errors, labels
 from common.api.opaque import Body, Json
 from common.kube.resources import ENDPOINT_SLICE, POD, RAY_CLUSTER, RAY_SERVICE, SERVICE
 from common.runtime.key import Key
+from common.runtime.replica import App
 from service_reconciler.config import Config
-from service_reconciler.wiring import KINDS, App, assemble
+from service_reconciler.wiring import KINDS, assemble
 from support.builders.ray_service import NAME, NAMESPACE, a_ray_service
 from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube, Request

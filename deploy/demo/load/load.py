@@ -2,12 +2,14 @@
 
 Connections are kept alive and pooled. A short request has 10 s, a slow one as much on top as it takes. An idempotent request
 whose kept-alive connection the server closed before answering is sent once more, on a new connection, as Go's and most other
-pools do; nothing else is retried, and a retry is counted. Requests start on schedule, answered or not.
+pools do; nothing else is retried, and a retry is counted. With `--retry none` that one is not retried either. Requests start on
+schedule, answered or not.
 """
 
 import argparse
 import asyncio
 import json
+import random
 import signal
 import sys
 import time
@@ -22,8 +24,9 @@ CLOSED = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError, httpx.Cl
 class Load:
     """One client with a pool of kept-alive connections."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, retries: bool) -> None:
         self._url = url
+        self._retries = retries
         unlimited = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=60)
         self._pool = httpx.AsyncClient(limits=unlimited, timeout=None)
         self._fresh = httpx.AsyncClient(limits=httpx.Limits(max_keepalive_connections=0), timeout=None)
@@ -68,7 +71,9 @@ class Load:
         try:
             return await self._pool.get(self._url, params=query, extensions={"trace": trace})
         except CLOSED:
-            if connected:  # it was a new connection: that is no stale one, and the failure is the server's
+            if (
+                connected or not self._retries
+            ):  # on a new connection it is no stale one, and the failure is the server's
                 raise
             result["retries"] = 1
             return await self._fresh.get(self._url, params=query)
@@ -79,7 +84,9 @@ async def main(options: argparse.Namespace) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    load = Load(options.url)
+    load = Load(options.url, retries=options.retry == "standard")
+    thinking = random.Random(1)
+    shortest, _, longest = options.think.partition("-")
     await load.wait(30.0)
     async with asyncio.TaskGroup() as group:
         begin = time.monotonic()
@@ -95,7 +102,7 @@ async def main(options: argparse.Namespace) -> None:
                 break
             group.create_task(load.ask(0.0))
             if number % int(options.rate * options.think_every) == 0:
-                group.create_task(load.ask(options.think))
+                group.create_task(load.ask(round(thinking.uniform(float(shortest), float(longest or shortest)), 1)))
     await load.close()
 
 
@@ -103,8 +110,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", required=True)
     parser.add_argument("--rate", type=float, default=40.0, help="short requests a second")
-    parser.add_argument("--think", type=float, default=8.0, help="seconds that a slow request takes")
+    parser.add_argument("--think", default="8", help="seconds that a slow request takes: 8, or from 5-20")
     parser.add_argument("--think-every", type=float, default=2.0, help="seconds between slow requests")
+    parser.add_argument("--retry", choices=["standard", "none"], default="standard", help="what is sent once more")
     parser.add_argument("--seconds", type=float, default=600.0, help="longest run")
     asyncio.run(main(parser.parse_args()))
     sys.exit(0)

@@ -15,7 +15,7 @@ from common.kube.client import KubeClient
 from raybus_cli.demo import ground, receipt
 from raybus_cli.demo.kubectl import Kubectl
 from raybus_cli.demo.receipt import Receipt
-from raybus_cli.demo.story import Plan, Story
+from raybus_cli.demo.story import Plan, Story, Strategy
 from raybus_cli.demo.view import View
 
 LOOK_AROUND = """The cluster is still up. Look around:
@@ -45,6 +45,9 @@ def demo(
     kubeconfig: Annotated[
         Path | None, typer.Option(help="An existing cluster whose node has the images; only with --driver kubeconfig.")
     ] = None,
+    strategy: Annotated[
+        Strategy, typer.Option(help="Move the traffic at once, or step by step through a Gateway (driver built).")
+    ] = Strategy.BLUE_GREEN,
     requests: Annotated[int, typer.Option(min=1, help="Fewest short requests to send.")] = 3000,
     keep: Annotated[bool, typer.Option("--keep", help="Leave everything running and say how to look around.")] = False,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print the receipt.")] = Output.TEXT,
@@ -52,7 +55,8 @@ def demo(
 ) -> None:
     """Serve a model on a real local cluster, upgrade it under load, and count what clients noticed."""
     try:
-        told = _run(driver, name, kubeconfig, requests=requests, keep=keep)
+        plan = Plan(manifests=_manifests(), least_requests=requests, strategy=strategy)
+        told = _run(driver, name, kubeconfig, plan=plan, keep=keep)
     except errors.RaybusError as problem:
         typer.echo(f"error: {problem}", err=True)
         raise typer.Exit(1) from problem
@@ -68,15 +72,15 @@ def demo(
     raise typer.Exit(0 if told.ok else 1)
 
 
-def _run(driver: str, name: str | None, kubeconfig: Path | None, *, requests: int, keep: bool) -> Receipt:
-    manifests = _manifests()
-    archives = [] if driver == "kubeconfig" else asyncio.run(ground.prepare(driver))
-    cluster = ground.raise_cluster(driver, name, kubeconfig)
+def _run(driver: str, name: str | None, kubeconfig: Path | None, *, plan: Plan, keep: bool) -> Receipt:
+    gateway = plan.strategy is Strategy.INCREMENTAL
+    archives = [] if driver == "kubeconfig" else asyncio.run(ground.prepare(driver, gateway=gateway))
+    cluster = ground.raise_cluster(driver, name, kubeconfig, gateway=gateway)
     try:
         if archives:
             ground.load_images(archives, name)
         kubectl = Kubectl(binary=_kubectl(name), kubeconfig=cluster.kubeconfig)
-        return asyncio.run(_tell(Plan(manifests=manifests, least_requests=requests), kubectl))
+        return asyncio.run(_tell(plan, kubectl))
     finally:
         if not keep and driver != "kubeconfig":
             ground.raze_cluster(name)

@@ -28,28 +28,31 @@ class Cluster(msgspec.Struct, frozen=True, rename="camel"):
     kubeconfig: Path
 
 
-def raise_cluster(driver: str, name: str | None, kubeconfig: Path | None) -> Cluster:
+def raise_cluster(driver: str, name: str | None, kubeconfig: Path | None, *, gateway: bool = False) -> Cluster:
     """Bring the cluster up, or take the one that runs."""
-    command = ["cluster", "up", "--driver", driver, "--no-gateway", *_named(name), "-o", "json"]
+    wanted = "--gateway" if gateway else "--no-gateway"
+    command = ["cluster", "up", "--driver", driver, wanted, *_named(name), "-o", "json"]
     if kubeconfig is not None:
         command += ["--kubeconfig", str(kubeconfig)]
     return msgspec.json.decode(_raybus(command), type=Cluster, dec_hook=_path)
 
 
-async def prepare(driver: str) -> list[Path]:
+async def prepare(driver: str, *, gateway: bool = False, more_images: Sequence[str] = ()) -> list[Path]:
     """Build, at the same time, the node's programs and the images that are not in the cache; return the images.
 
     Programs keep the processors busy, images mostly the network and the disk.
     """
     progress = Progress.to_stderr()
+    programs = [*binaries.NODE, *(binaries.GATEWAY if gateway else ())]
+    wanted = (*IMAGES, *more_images)
     try:
         async with asyncio.TaskGroup() as group:
             if await _builds_programs(driver):
-                group.create_task(binaries.obtain(binaries.NODE, Settings.from_environment(), progress))
-            images = group.create_task(asyncio.to_thread(builder.ensure, (*IMAGES, "pause"), progress=progress))
+                group.create_task(binaries.obtain(programs, Settings.from_environment(), progress))
+            images = group.create_task(asyncio.to_thread(builder.ensure, (*wanted, "pause"), progress=progress))
     except* ClusterError as problems:
         raise errors.Rejected(str(problems.exceptions[0])) from problems
-    return [archive.path for target, archive in images.result().items() if target in IMAGES]
+    return [archive.path for target, archive in images.result().items() if target in wanted]
 
 
 async def _builds_programs(driver: str) -> bool:

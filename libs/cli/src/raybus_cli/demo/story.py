@@ -4,14 +4,16 @@ import asyncio
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 
 import msgspec
 
 from common import errors
 from common.kube.client import KubeClient
-from raybus_cli.demo import tally
+from raybus_cli.demo import load, tally
 from raybus_cli.demo.kubectl import Kubectl
+from raybus_cli.demo.load import Load
 from raybus_cli.demo.receipt import Phase, Receipt
 from raybus_cli.demo.tally import Window
 from raybus_cli.demo.view import Frame, View
@@ -22,15 +24,34 @@ SHARE_OVER = 3.0
 """Seconds of answers that the live view's share is reckoned from."""
 
 
+class Strategy(StrEnum):
+    """How the traffic moves to the new cluster."""
+
+    BLUE_GREEN = "blue-green"
+    """At once, by the selector of the Serve service."""
+    INCREMENTAL = "incremental"
+    """Step by step, by the weights of a route."""
+
+
+FOLDERS = {
+    Strategy.BLUE_GREEN: ("demo/v1", "demo/v2"),
+    Strategy.INCREMENTAL: ("demo/incremental-v1", "demo/incremental-v2"),
+}
+"""Versions 1 and 2."""
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What a run is to show."""
 
     manifests: Path
     """The checkout's `deploy` folder."""
+    overlay: Path | None = None
+    """How raybus is installed; without it, by the overlay `local`."""
     least_requests: int = 3000
-    rate: float = 40.0
+    load: Load = Load()
     before_seconds: float = 8.0
     after_seconds: float = 5.0
+    strategy: Strategy = Strategy.BLUE_GREEN
     patience: float = 300.0
     """Seconds that a cluster may take to be ready, or an old one to go."""
 
@@ -51,7 +72,8 @@ class Story:
     async def install(self) -> None:
         """Put raybus on the cluster and wait until each of its pods is ready."""
         with self._stepping("install raybus"):
-            await self._kubectl.run("apply", "-k", str(self._plan.manifests / "overlays/local"))
+            overlay = self._plan.overlay or self._plan.manifests / "overlays/local"
+            await self._kubectl.run("apply", "-k", str(overlay))
             await self._watch.wait("raybus getting ready", _raybus_is_ready, patience=self._plan.patience)
 
     async def serve(self) -> None:
@@ -62,7 +84,7 @@ class Story:
                 await self._kubectl.run("delete", *what, "--ignore-not-found", "--wait=false")
             await self._watch.wait("an earlier run going away", _is_empty, patience=self._plan.patience)
         with self._stepping("version 1 gets ready"):
-            await self._kubectl.run("apply", "-k", str(self._plan.manifests / "demo/v1"))
+            await self._kubectl.run("apply", "-k", str(self._version(1)))
             await self._watch.wait("version 1 getting ready", _serves, patience=self._plan.patience)
 
     async def upgrade(self) -> Receipt:
@@ -97,7 +119,7 @@ class Story:
             await self._watch.rest(self._plan.before_seconds)
         with self._stepping("version 2 gets ready, traffic moves"):
             self._window = Window(began=time.time())  # noqa: TID251  (compared with the load's own wall clock)
-            await self._kubectl.run("apply", "-k", str(self._plan.manifests / "demo/v2"))
+            await self._kubectl.run("apply", "-k", str(self._version(2)))
             await self._watch.wait("version 2 taking over", lambda w: _has_moved(w, old), patience=self._plan.patience)
         with self._stepping("the old cluster goes"):
             await self._watch.wait("the old cluster going", lambda w: _is_gone(w, old), patience=self._plan.patience)
@@ -105,12 +127,25 @@ class Story:
         with self._stepping("load on version 2"):
             await self._watch.rest(self._plan.after_seconds)
             missing = self._plan.least_requests - len(self._watch.answers)
-            await self._watch.rest(max(0.0, missing / self._plan.rate))
+            await self._watch.rest(max(0.0, missing / self._plan.load.rate))
 
     async def _start_load(self) -> None:
         with self._stepping("start the load"):
-            await self._kubectl.run("apply", "-k", str(self._plan.manifests / "demo/load"))
+            text = await self._kubectl.run("kustomize", str(self._plan.manifests / "demo/load"))
+            await self._kubectl.run("apply", "-f", "-", stdin=load.manifest(text, await self._load()))
             await self._watch.wait("the load starting", _load_runs, patience=120)
+
+    async def _load(self) -> Load:
+        """Return the load; through a Gateway nothing is sent a second time."""
+        if self._plan.strategy is Strategy.BLUE_GREEN:
+            return self._plan.load
+        where = ("gateway", f"{SERVICE}-gateway", "-n", NAMESPACE)
+        await self._kubectl.run("wait", *where, "--for=condition=Programmed", "--timeout=60s")
+        address = await self._kubectl.run("get", *where, "-o", "jsonpath={.status.addresses[0].value}")
+        return msgspec.structs.replace(self._plan.load, url=f"http://{address}/", retry="none")
+
+    def _version(self, number: int) -> Path:
+        return self._plan.manifests / FOLDERS[self._plan.strategy][number - 1]
 
     async def _stop_load(self) -> None:
         await self._kubectl.run("delete", "pod", "-n", NAMESPACE, LOAD_POD, "--wait=false", "--ignore-not-found")

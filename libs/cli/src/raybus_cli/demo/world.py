@@ -7,9 +7,11 @@ from common.api.meta import ObjectMeta
 
 
 class ServeStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """One side of an upgrade."""
+    """One side of an upgrade; capacity and share of the traffic in percent, None where no route divides it."""
 
     ray_cluster_name: str = ""
+    target_capacity: int | None = None
+    traffic_routed_percent: int | None = None
 
 
 class Condition(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""A real one-node Kubernetes with raybus from the local overlay, for all tests of this ring."""
+"""A real one-node Kubernetes with a gateway and raybus on it, for all tests of this ring."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator
@@ -18,6 +18,7 @@ from raybus_cli.demo.story import Plan, Story
 from raybus_cli.demo.view import View
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
+OVERLAY = Path(__file__).parent / "overlay"
 
 
 class Rig(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +29,8 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
 
     def story(self, plan: Plan | None = None) -> Story:
         """Return the demo's story on this cluster."""
-        return Story(plan or Plan(manifests=DEPLOY, least_requests=0), self.kubectl, self.kube, View())
+        given = plan or Plan(manifests=DEPLOY, least_requests=0)
+        return Story(msgspec.structs.replace(given, overlay=OVERLAY), self.kubectl, self.kube, View())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -43,9 +45,9 @@ def kubectl() -> Generator[Kubectl]:
     """Bring a cluster of its own up with all images, and take it down, whatever happens."""
     settings = Settings.from_environment()
     name = settings.layout(None).name.replace("raybus", "e2e")
-    archives = asyncio.run(ground.prepare("auto"))
+    archives = asyncio.run(ground.prepare("auto", gateway=True, more_images=["redis"]))
     try:
-        cluster = ground.raise_cluster("auto", name, None)
+        cluster = ground.raise_cluster("auto", name, None, gateway=True)
         ground.load_images(archives, name)
         known = record.read(settings.layout(name))
         assert known is not None

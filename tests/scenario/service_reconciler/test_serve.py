@@ -19,6 +19,7 @@ def head_label(world: World) -> str:
     return world.kube.objects[(POD.kind, "default", f"{world.active}-head")]["metadata"]["labels"][labels.SERVE]
 
 
+@pytest.mark.acceptance("rayservice", 69)
 async def test_69_a_restart_at_rest_sends_nothing() -> None:
     world = await a_running_world()
     writes = len(world.kube.writes())
@@ -28,6 +29,7 @@ async def test_69_a_restart_at_rest_sends_nothing() -> None:
     assert len(world.kube.writes()) == writes
 
 
+@pytest.mark.acceptance("rayservice", 54)
 async def test_54_an_hour_at_rest_costs_no_write_and_few_reads() -> None:
     world = await a_running_world()
     head = world.serve.head(f"{world.active}-head-svc")
@@ -37,6 +39,7 @@ async def test_54_an_hour_at_rest_costs_no_write_and_few_reads() -> None:
     assert head.gets - gets <= 3600 / 4
 
 
+@pytest.mark.acceptance("rayservice", 70)
 async def test_70_a_head_that_lost_its_applications_gets_them_again() -> None:
     world = await a_running_world()
     world.serve.head(f"{world.active}-head-svc").restart()
@@ -44,12 +47,14 @@ async def test_70_a_head_that_lost_its_applications_gets_them_again() -> None:
     assert puts(world, world.active) == 2
 
 
+@pytest.mark.acceptance("rayservice", 71)
 async def test_71_an_application_without_a_name_is_shown_as_default() -> None:
     world = await a_running_world(serve="applications: [{import_path: 'app:main'}]")
     await world.run(1)
     assert list(world.status["activeServiceStatus"]["applicationStatuses"]) == ["default"]
 
 
+@pytest.mark.acceptance("rayservice", 72)
 async def test_72_a_failing_dashboard_changes_nothing_and_recovery_is_seen_within_10_s() -> None:
     world = await a_running_world()
     head = world.serve.head(f"{world.active}-head-svc")
@@ -64,6 +69,7 @@ async def test_72_a_failing_dashboard_changes_nothing_and_recovery_is_seen_withi
     assert world.message("Ready") == "Number of serve endpoints is greater than 0"
 
 
+@pytest.mark.acceptance("rayservice", 73)
 async def test_73_the_token_of_the_clusters_secret_is_sent() -> None:
     world = World()
     world.apply(config=a_cluster_config(authOptions={"mode": "token"}))
@@ -74,11 +80,13 @@ async def test_73_the_token_of_the_clusters_secret_is_sent() -> None:
     assert world.serve.tokens == {"secret"}
 
 
+@pytest.mark.acceptance("rayservice", 74)
 async def test_74_an_excluded_head_is_labelled_false_without_a_question() -> None:
     world = await a_running_world(excludeHeadPodFromServeSvc=True)
     assert head_label(world) == "false"
 
 
+@pytest.mark.acceptance("rayservice", 75)
 async def test_75_a_proxy_must_fail_twice_and_recovers_at_once() -> None:
     world = await a_running_world()
     await world.run(2)
@@ -96,6 +104,7 @@ async def test_75_a_proxy_must_fail_twice_and_recovers_at_once() -> None:
     assert head_label(world) == "true"
 
 
+@pytest.mark.acceptance("rayservice", 76)
 async def test_76_one_pod_in_two_slices_counts_once_and_the_unready_and_nameless_not_at_all() -> None:
     world = await a_running_world()
     world.freezes_endpoints = True
@@ -117,6 +126,7 @@ async def test_76_one_pod_in_two_slices_counts_once_and_the_unready_and_nameless
     assert world.status["numServeEndpoints"] == 1
 
 
+@pytest.mark.acceptance("rayservice", 77)
 async def test_77_without_endpoints_the_service_is_not_ready() -> None:
     world = await a_running_world()
     world.freezes_endpoints = True
@@ -144,6 +154,7 @@ BAD_CONFIGS = [
 ]
 
 
+@pytest.mark.acceptance("rayservice", 78)
 @pytest.mark.parametrize(("config", "text", "reason"), BAD_CONFIGS)
 async def test_78_a_bad_config_of_a_new_service_is_told_within_15_s(config: str, text: str, reason: str) -> None:
     world = World()
@@ -154,6 +165,7 @@ async def test_78_a_bad_config_of_a_new_service_is_told_within_15_s(config: str,
     assert world.reasons().count(reason) == 1
 
 
+@pytest.mark.acceptance("rayservice", 78)
 @pytest.mark.parametrize(("config", "text", "reason"), BAD_CONFIGS)
 async def test_78_a_bad_config_in_an_upgrade_is_told_within_15_s(config: str, text: str, reason: str) -> None:
     world = await a_running_world()
@@ -166,6 +178,7 @@ async def test_78_a_bad_config_in_an_upgrade_is_told_within_15_s(config: str, te
     assert world.reasons().count(reason) == 1
 
 
+@pytest.mark.acceptance("rayservice", 78)
 @pytest.mark.parametrize(("config", "text", "reason"), BAD_CONFIGS)
 async def test_78_a_bad_config_is_no_hot_loop_and_a_fix_ends_it(config: str, text: str, reason: str) -> None:
     world = await a_running_world()

@@ -1,5 +1,6 @@
 """Suspend, time limit, deletion, metrics; spec rayservice §13.5-§16, acceptance 79-91."""
 
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from common.api.opaque import Body
@@ -19,6 +20,7 @@ def own_services(world: World) -> list[str]:
     ]
 
 
+@pytest.mark.acceptance("rayservice", 79)
 async def test_79_the_request_to_suspend_is_durable_before_anything_goes() -> None:
     world = await a_running_world()
     world.apply(suspend=True)
@@ -37,6 +39,7 @@ def _suspending(body: Body) -> bool:
     return any(each["reason"] == "SuspendRequested" for each in body["status"]["conditions"])
 
 
+@pytest.mark.acceptance("rayservice", 80)
 async def test_80_suspend_is_finished_even_when_it_is_taken_back() -> None:
     world = await a_running_world()
     first = world.active
@@ -53,6 +56,7 @@ async def test_80_suspend_is_finished_even_when_it_is_taken_back() -> None:
     assert world.condition("Suspended") == ("False", "RayServiceResumed")
 
 
+@pytest.mark.acceptance("rayservice", 81)
 async def test_81_born_suspended_nothing_is_ever_created() -> None:
     world = World()
     world.apply(suspend=True)
@@ -61,6 +65,7 @@ async def test_81_born_suspended_nothing_is_ever_created() -> None:
     assert not [each for each in world.kube.writes() if each.startswith("create")]
 
 
+@pytest.mark.acceptance("rayservice", 82)
 async def test_82_suspended_in_mid_upgrade_it_resumes_on_one_fresh_cluster() -> None:
     world = await a_running_world()
     world.holds_pods = True
@@ -77,6 +82,7 @@ async def test_82_suspended_in_mid_upgrade_it_resumes_on_one_fresh_cluster() -> 
     assert world.active not in before
 
 
+@pytest.mark.acceptance("rayservice", 83)
 async def test_83_a_service_that_is_not_ready_in_time_gives_up_for_good() -> None:
     world = World()
     world.holds_pods = True
@@ -95,6 +101,7 @@ async def test_83_a_service_that_is_not_ready_in_time_gives_up_for_good() -> Non
     assert world.clusters == []
 
 
+@pytest.mark.acceptance("rayservice", 84)
 async def test_84_suspend_and_resume_start_a_timed_out_service_again() -> None:
     world = World()
     world.holds_pods = True
@@ -107,6 +114,7 @@ async def test_84_suspend_and_resume_start_a_timed_out_service_again() -> None:
     await world.until(world.is_settled, seconds=9)
 
 
+@pytest.mark.acceptance("rayservice", 85)
 async def test_85_deleted_in_mid_upgrade_both_clusters_go_at_once() -> None:
     world = await a_running_world()
     world.apply(config=GREEN)
@@ -117,6 +125,7 @@ async def test_85_deleted_in_mid_upgrade_both_clusters_go_at_once() -> None:
     assert world.kube.all(RAY_SERVICE) == []
 
 
+@pytest.mark.acceptance("rayservice", 85)
 async def test_85_the_finalizer_waits_for_the_last_cluster() -> None:
     world = await a_running_world()
     stored = world.kube.objects[(RAY_CLUSTER.kind, "default", world.active)]
@@ -128,6 +137,7 @@ async def test_85_the_finalizer_waits_for_the_last_cluster() -> None:
     assert world.reasons().count("DeletedRayCluster") == 1
 
 
+@pytest.mark.acceptance("rayservice", 86)
 async def test_86_an_invalid_service_can_be_deleted() -> None:
     world = await a_running_world()
     world.apply(upgradeStrategy={"type": "Foo"})
@@ -137,6 +147,7 @@ async def test_86_an_invalid_service_can_be_deleted() -> None:
     assert (world.clusters, world.kube.all(RAY_SERVICE)) == ([], [])
 
 
+@pytest.mark.acceptance("rayservice", 90)
 async def test_90_three_gauges_tell_of_each_service_and_vanish_with_it() -> None:
     world = await a_running_world()
     registry = CollectorRegistry()

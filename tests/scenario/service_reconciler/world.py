@@ -112,10 +112,10 @@ class World:
         msg = f"it does not hold after {seconds} s; status: {self.status}"
         raise AssertionError(msg)
 
-    def jump(self, seconds: float) -> None:
+    def jump(self, by: timedelta) -> None:
         """Set the clock on the wall; timers that run go on, as those of the event loop do."""
-        self.clock.jump(seconds)
-        self._next = None if self._next is None else self._next + timedelta(seconds=seconds)
+        self.clock.jump(by)
+        self._next = None if self._next is None else self._next + by
 
     # --- what a user does and sees -------------------------------------------------------------------------------------
 

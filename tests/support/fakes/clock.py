@@ -21,6 +21,6 @@ class FakeClock:
         self._now += timedelta(seconds=seconds)
         self._elapsed += seconds
 
-    def jump(self, seconds: float) -> None:
-        """Set the clock on the wall, forward or back; no time passes."""
-        self._now += timedelta(seconds=seconds)
+    def jump(self, by: timedelta) -> None:
+        """Set the clock on the wall; no time passes."""
+        self._now += by

@@ -14,18 +14,20 @@ _UNITS: Final = {
     "m": 60 * 10**9,
     "h": 3600 * 10**9,
 }
-_PART: Final = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
-_WHOLE: Final = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+")
+_PART: Final = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_WHOLE: Final = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+")
 
 
 def parse(text: str) -> timedelta | None:
-    """Read `5m`, `1h30m`, `0`; None when it is no Go duration."""
+    """Read `5m`, `1h30m`, `0`; None when it is no Go duration, or one that Go cannot hold (292 years)."""
     if text in {"0", "+0", "-0"}:
         return timedelta(0)
     if not _WHOLE.fullmatch(text):
         return None
     nanoseconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
-    length = timedelta(microseconds=nanoseconds / 1_000) if nanoseconds < 2**63 else timedelta.max
+    if nanoseconds >= 2**63:
+        return None
+    length = timedelta(microseconds=nanoseconds / 1_000)
     return -length if text.startswith("-") else length
 
 

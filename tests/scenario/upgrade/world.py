@@ -13,13 +13,13 @@ from common import errors
 from common.api.opaque import Body, Json
 from common.feature_gates import BETA, Gates
 from common.kube.resources import GATEWAY, HTTP_ROUTE, RAY_SERVICE
+from common.runtime.replica import App
 from scenario.service_reconciler.world import TICK, Killed, World
 from service_reconciler.config import Config
 from support.builders.ray_service import NAME, NAMESPACE, a_cluster_config, a_group
 from support.fakes.gateway import FakeGatewayController
 from support.fakes.kube import Request
 from traffic_manager import wiring as traffic
-from traffic_manager.wiring import App
 
 
 def a_strategy(*, surge: int | None = 20, step: int = 5, interval: int = 10) -> Json:

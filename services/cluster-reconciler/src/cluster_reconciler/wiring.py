@@ -4,10 +4,11 @@ import base64
 import os
 import secrets
 import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
-import msgspec
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from cluster_reconciler import discovery
@@ -33,15 +34,10 @@ EVENT_SOURCE: Final = "raycluster-controller"
 KINDS: Final[dict[str, type[Object]]] = {"RayCluster": RayCluster, "Pod": Pod, "Service": Service, "Job": Job}
 
 
-class App(msgspec.Struct, frozen=True, kw_only=True):
+class App(replica.App, frozen=True, kw_only=True):
     """The reconciler without its surroundings."""
 
-    controller: Controller
     ports: Ports
-
-    async def run(self, *, workers: int) -> None:
-        """Reconcile until cancelled."""
-        await self.controller.run(partial(reconcile, io=self.ports), workers=workers)
 
 
 def assemble(
@@ -65,7 +61,7 @@ def assemble(
         draw_token=draw_token,
     )
     controller = Controller(CONTROLLER, kinds=KINDS, keys_of=keys_of, cache=cache, clock=clock)
-    return App(controller=controller, ports=ports)
+    return App(controller=controller, reconciler=partial(reconcile, io=ports), cache=cache, ports=ports)
 
 
 def draw_token() -> str:
@@ -76,14 +72,10 @@ def draw_token() -> str:
 async def main(settings: Settings) -> None:
     """Run the service until cancelled."""
     config = own_settings.configure(settings, os.environ)
-    user_agent = f"raybus-cluster-reconciler/{config.version}"
-    kube = await KubeClient.connect(kubeconfig=settings.kubeconfig, user_agent=user_agent)
 
-    async def assembled() -> App:
+    @asynccontextmanager
+    async def assembled(kube: KubeClient) -> AsyncGenerator[App]:
         adapted = discovery.adapt(config, await discovery.served(kube))
-        return assemble(kube, adapted, clock=SystemClock(), instance=socket.gethostname())
+        yield assemble(kube, adapted, clock=SystemClock(), instance=socket.gethostname())
 
-    try:
-        await replica.run(settings, assembled)
-    finally:
-        await kube.close()
+    await replica.run(settings, assembled, version=config.version)

@@ -1,69 +1,44 @@
-"""What a plan may ask for. `apply.py` carries these out, in order, and is the only module that writes.
-
-An action brings the Events that tell of it: `done` after success, `failed` after a failure, with the error's text added.
-"""
-
-import msgspec
+"""What a plan may ask for. `apply.py` carries these out, in order, and is the only module that writes."""
 
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
-from common.kube.actions import SILENT, Change, Create, Delete, Tell, Told
+from common.kube.actions import SILENT, Change, Create, Delete, Tell, Told, Write
 from common.ray.revision import Given
 
-__all__ = [
-    "SILENT",
-    "Action",
-    "Change",
-    "Create",
-    "Delete",
-    "SetFinalizers",
-    "Submit",
-    "Tell",
-    "Told",
-    "WriteStatus",
-    "describe",
-]
+__all__ = ["SILENT", "Action", "Change", "Create", "Delete", "SetFinalizers", "Submit", "Tell", "Told", "WriteStatus"]
 
 
-class WriteStatus(msgspec.Struct, frozen=True, kw_only=True):
+class WriteStatus(Write, frozen=True, kw_only=True):
     """Replace the RayService's status; refused when the RayService changed since it was observed."""
 
     status: RayServiceStatus
 
+    def __str__(self) -> str:
+        active, pending = self.status.active_service_status, self.status.pending_service_status
+        return f"write status: active {active.ray_cluster_name or '-'}, pending {pending.ray_cluster_name or '-'}"
 
-class SetFinalizers(msgspec.Struct, frozen=True, kw_only=True):
+
+class SetFinalizers(Write, frozen=True, kw_only=True):
     """Replace the RayService's finalizers, and nothing else of it."""
 
     finalizers: tuple[str, ...]
 
+    def __str__(self) -> str:
+        return f"set finalizers: {', '.join(self.finalizers) or '-'}"
 
-class Submit(msgspec.Struct, frozen=True, kw_only=True):
-    """Send a Serve config to a cluster and, once it is accepted, record that."""
+
+class Submit(Write, frozen=True, kw_only=True):
+    """Send a Serve config to a cluster and, once it is accepted, record that; a failure is the user's to mend."""
 
     cluster: RayCluster
     given: Given
-    told: Told = SILENT
+
+    @property
+    def is_optional(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        return f"send the Serve config to {self.cluster.metadata.name}"
 
 
 Action = WriteStatus | SetFinalizers | Create | Change | Delete | Submit | Tell
-
-
-def describe(action: Action) -> str:
-    """Return an action in a few words, for the log."""
-    match action:
-        case WriteStatus(status=status):
-            active, pending = status.active_service_status, status.pending_service_status
-            text = f"write status: active {active.ray_cluster_name or '-'}, pending {pending.ray_cluster_name or '-'}"
-        case SetFinalizers(finalizers=finalizers):
-            text = f"set finalizers: {', '.join(finalizers) or '-'}"
-        case Create(resource=resource, body=body):
-            text = f"create {resource.kind} {body['metadata']['name']}"
-        case Change(resource=resource, name=name):
-            text = f"change {resource.kind} {name}"
-        case Delete(resource=resource, name=name):
-            text = f"delete {resource.kind} {name}"
-        case Submit(cluster=cluster):
-            text = f"send the Serve config to {cluster.metadata.name}"
-        case Tell(event=event):
-            text = f"tell {event.reason}"
-    return text

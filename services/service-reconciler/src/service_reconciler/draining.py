@@ -3,10 +3,9 @@
 from datetime import datetime
 
 from common import labels
-from common.api.event import Event
+from common.api.event import Event, normal, warning
 from common.api.meta import rfc3339
 from common.kube.resources import POD
-from service_reconciler import announcements
 from service_reconciler.actions import Action, Change
 from service_reconciler.observed import Leaving, Observed
 from service_reconciler.promotion import drain
@@ -42,14 +41,14 @@ def began(observed: Observed, leaving: Leaving, due: datetime) -> Event:
     )
     odd = drain.odd_timeout(observed.service)
     if odd is not None:
-        return announcements.warning(EventReason.DRAIN_STARTED, "Drain", f"{text}; {odd}, so 60 s hold")
-    return announcements.normal(EventReason.DRAIN_STARTED, "Drain", text)
+        return warning(EventReason.DRAIN_STARTED, "Drain", f"{text}; {odd}, so 60 s hold")
+    return normal(EventReason.DRAIN_STARTED, "Drain", text)
 
 
 def ended(leaving: Leaving) -> Event:
     """Tell how a drain ended."""
     note = f"RayCluster {_where(leaving)} was deleted with {drain.in_flight(leaving.ongoing)}"
-    tell = announcements.normal if leaving.ongoing == 0 else announcements.warning
+    tell = normal if leaving.ongoing == 0 else warning
     return tell(EventReason.DRAIN_ENDED, "Drain", note)
 
 

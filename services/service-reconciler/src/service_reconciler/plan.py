@@ -8,15 +8,14 @@ select the cluster.
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-import msgspec
-
 from common import labels
-from common.api.event import Event
+from common.api.event import Event, normal, warning
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
 from common.kube.resources import POD, RAY_CLUSTER, SERVICE
 from common.ray import submit
 from common.ray.revision import Given
+from common.runtime.plan import Plan
 from service_reconciler import announcements, draining, durations, polling, serving
 from service_reconciler.actions import (
     SILENT,
@@ -44,15 +43,7 @@ from service_reconciler.status.compute import Result
 from service_reconciler.status.suspend import State
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do, in order, when to look again, and why."""
-
-    actions: tuple[Action, ...] = ()
-    look_again_at: datetime | None = None
-    note: str = ""
-
-
-def make_plan(observed: Observed, *, now: datetime) -> Plan:
+def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
     """Decide what one observation leads to; the same observation at the same time gives the same plan."""
     if observed.service.metadata.deletion_timestamp is not None:
         return _deletion(observed, now=now)
@@ -70,7 +61,7 @@ def earliest(*moments: datetime | None) -> datetime | None:
     return min((each for each in moments if each is not None), default=None)
 
 
-def _deletion(observed: Observed, *, now: datetime) -> Plan:
+def _deletion(observed: Observed, *, now: datetime) -> Plan[Action]:
     meta = observed.service.metadata
     if labels.RAYSERVICE_FINALIZER not in meta.finalizers:
         return Plan(note="the RayService is going")
@@ -81,11 +72,11 @@ def _deletion(observed: Observed, *, now: datetime) -> Plan:
     return Plan(actions=gone, look_again_at=now + polling.STARTING, note="its clusters are going")
 
 
-def _living(observed: Observed, *, now: datetime) -> Plan:
+def _living(observed: Observed, *, now: datetime) -> Plan[Action]:
     if observed.violation is not None:
         text = observed.violation.text
         meta = observed.service.metadata
-        event = announcements.warning(observed.violation.reason, "Validate", f"{meta.namespace}/{meta.name}: {text}")
+        event = warning(observed.violation.reason, "Validate", f"{meta.namespace}/{meta.name}: {text}")
         status = compute.invalid(observed, text, now=now)
         told = (Tell(event=event),) if compute.differs(observed.service.status, status) else ()
         return Plan(actions=(*_written(observed, status, now=now), *told), note=text)
@@ -97,7 +88,7 @@ def _living(observed: Observed, *, now: datetime) -> Plan:
     return _running(observed, now=now)
 
 
-def _suspended(observed: Observed, state: State, *, now: datetime) -> Plan:
+def _suspended(observed: Observed, state: State, *, now: datetime) -> Plan[Action]:
     match state:
         case State.REQUESTED:
             status = suspend.requested(observed, now=now)
@@ -117,7 +108,7 @@ def _suspended(observed: Observed, state: State, *, now: datetime) -> Plan:
             return Plan(note="the service is suspended")
 
 
-def _running(observed: Observed, *, now: datetime) -> Plan:
+def _running(observed: Observed, *, now: datetime) -> Plan[Action]:
     decision = pending.decide(observed)
     sent = _submissions(observed, decision, now=now)
     switch, names, note = _traffic(observed, decision)
@@ -239,21 +230,21 @@ def _news(
             actions.append(Tell(event=_fallback()))
         if before.active:
             note = f"Preparing RayCluster {meta.namespace}/{names.pending}: {decision.note}"
-            actions.append(Tell(event=announcements.normal(EventReason.UPGRADE_STARTED, "Upgrade", note)))
+            actions.append(Tell(event=normal(EventReason.UPGRADE_STARTED, "Upgrade", note)))
     if decision.step is Step.DROP:
         note = f"RayCluster {meta.namespace}/{before.pending} is given up: {decision.note}"
-        actions.append(Tell(event=announcements.normal(EventReason.UPGRADE_CANCELLED, "Upgrade", note)))
+        actions.append(Tell(event=normal(EventReason.UPGRADE_CANCELLED, "Upgrade", note)))
     actions += _rollback_news(observed, decision)
     if observed.is_incremental and before.active and observed.active is None:
         note = (
             f"RayCluster {meta.namespace}/{before.active} does not exist any more, so there is nothing to roll back to"
         )
-        actions.append(Tell(event=announcements.warning(EventReason.ROLLBACK_IMPOSSIBLE, "Upgrade", note)))
+        actions.append(Tell(event=warning(EventReason.ROLLBACK_IMPOSSIBLE, "Upgrade", note)))
     if names.active != before.active and before.active:
         note = f"RayCluster {meta.namespace}/{names.active} serves in place of {before.active}"
-        actions.append(Tell(event=announcements.normal(EventReason.UPGRADE_PROMOTED, "Upgrade", note)))
+        actions.append(Tell(event=normal(EventReason.UPGRADE_PROMOTED, "Upgrade", note)))
     if problem is not None and not problem.is_told and _is_new(problem, observed.service.status, status):
-        actions.append(Tell(event=announcements.warning(problem.reason, "Reconcile", problem.text)))
+        actions.append(Tell(event=warning(problem.reason, "Reconcile", problem.text)))
     return actions
 
 
@@ -272,7 +263,7 @@ def _rollback_news(observed: Observed, decision: Decision) -> list[Action]:
         )
     else:
         reason, note = EventReason.ROLLBACK_CANCELLED, f"Traffic goes on to RayCluster {meta.namespace}/{held.pending}"
-    return [Tell(event=announcements.normal(reason, "Upgrade", note))]
+    return [Tell(event=normal(reason, "Upgrade", note))]
 
 
 def _is_new(problem: Problem, old: RayServiceStatus, new: RayServiceStatus) -> bool:
@@ -285,7 +276,7 @@ def _is_new(problem: Problem, old: RayServiceStatus, new: RayServiceStatus) -> b
 def _fallback() -> Event:
     why = "the feature gate RayServiceIncrementalUpgrade is off"
     note = f"The upgrade runs as NewCluster, with one switch of all traffic: {why}"
-    return announcements.warning(EventReason.INCREMENTAL_UPGRADE_DISABLED, "Upgrade", note)
+    return warning(EventReason.INCREMENTAL_UPGRADE_DISABLED, "Upgrade", note)
 
 
 def _timeout(observed: Observed, *, now: datetime) -> Event:
@@ -293,7 +284,7 @@ def _timeout(observed: Observed, *, now: datetime) -> Event:
     found = conditions.find(observed.service.status.conditions, ConditionType.READY)
     spent = now - found.last_transition_time if found is not None else limit
     note = f"exceeded after {durations.text(spent)} (configured timeout: {durations.text(limit)})"
-    return announcements.warning(EventReason.TIMED_OUT, "Reconcile", f"RayService initializing timeout {note}")
+    return warning(EventReason.TIMED_OUT, "Reconcile", f"RayService initializing timeout {note}")
 
 
 def _next_view(observed: Observed, decision: Decision) -> ClusterView | None:

@@ -1,18 +1,8 @@
 """The Events of this service, in KubeRay's words where it has some (spec rayservice §13.4)."""
 
-from common.api.event import NORMAL, WARNING, Event
+from common.api.event import normal, warning
 from traffic_manager.actions import Told
 from traffic_manager.reasons import EventReason
-
-
-def normal(reason: EventReason, action: str, note: str) -> Event:
-    """Return an Event of the type Normal."""
-    return Event(type=NORMAL, reason=reason.value, action=action, note=note)
-
-
-def warning(reason: EventReason, action: str, note: str) -> Event:
-    """Return an Event of the type Warning."""
-    return Event(type=WARNING, reason=reason.value, action=action, note=note)
 
 
 def gateway_created(where: str) -> Told:

@@ -11,12 +11,13 @@ import msgspec
 
 from common import names
 from common import traffic_record as records
-from common.api.event import Event
+from common.api.event import Event, normal, warning
 from common.api.gateway import gateway_problem, route_problem
 from common.errors import InvalidSpec, Invariant
 from common.kube.resources import GATEWAY, HTTP_ROUTE, SERVICE
 from common.ray import serve_status
 from common.ray.view import head_is_ready
+from common.runtime.plan import Plan
 from common.traffic_record import WHOLE, Record, Share
 from traffic_manager import announcements, options, serving
 from traffic_manager.actions import Action, Change, Create, Delete, MoveCapacity, Submit, Tell
@@ -37,15 +38,7 @@ NEW: Final = Share(capacity=0, weight=0)
 ALL: Final = Share(capacity=WHOLE, weight=WHOLE)
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do, in order, when to look again, and why."""
-
-    actions: tuple[Action, ...] = ()
-    look_again_at: datetime | None = None
-    note: str = ""
-
-
-def make_plan(observed: Observed, *, now: datetime) -> Plan:
+def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
     """Decide what one observation leads to; the same observation at the same time gives the same plan."""
     if observed.service.metadata.deletion_timestamp is not None:
         return Plan(note="the RayService is going, and all that it owns with it")
@@ -83,7 +76,7 @@ def _removal(observed: Observed) -> tuple[Action, ...]:
     return tuple(actions)
 
 
-def _left_behind(observed: Observed, *, now: datetime) -> Plan:
+def _left_behind(observed: Observed, *, now: datetime) -> Plan[Action]:
     """Keep a route from the time of weighted traffic at the active cluster, for requests may still come that way (§9.5)."""
     active = observed.active
     if active is None:
@@ -123,7 +116,7 @@ def _backends(observed: Observed) -> tuple[Action, ...]:
     return tuple(actions)
 
 
-def _alone(observed: Observed, view: ClusterView, *, now: datetime) -> Plan:
+def _alone(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Action]:
     """Give one cluster everything: the first one, the only one, or the one that is left."""
     share = traffic_record.share(observed.record, view.cluster.metadata, ALL)
     is_frozen = view is observed.active and bool(observed.pending_name)
@@ -146,7 +139,7 @@ def _alone(observed: Observed, view: ClusterView, *, now: datetime) -> Plan:
     return Plan(actions=acts, look_again_at=look, note="one cluster gets everything")
 
 
-def _upgrading(observed: Observed, active: ClusterView, pending: ClusterView, *, now: datetime) -> Plan:
+def _upgrading(observed: Observed, active: ClusterView, pending: ClusterView, *, now: datetime) -> Plan[Action]:
     direction = Direction.BACK if observed.says("RollbackInProgress") else Direction.FORWARD
     is_back = direction is Direction.BACK
     record = observed.record
@@ -297,12 +290,12 @@ def _shifted(observed: Observed, split: Split) -> Event:
     note = (
         f"{observed.active_name} gets {split.active} and {observed.pending_name} {split.pending} percent: {split.note}"
     )
-    return announcements.normal(EventReason.TRAFFIC_SHIFTED, "Upgrade", note)
+    return normal(EventReason.TRAFFIC_SHIFTED, "Upgrade", note)
 
 
 def _cannot_progress() -> Event:
     note = "The upgrade cannot progress: maxSurgePercent and stepSizePercent must both be greater than 0"
-    return announcements.warning(EventReason.UPGRADE_CANNOT_PROGRESS, "Upgrade", note)
+    return warning(EventReason.UPGRADE_CANNOT_PROGRESS, "Upgrade", note)
 
 
 def _interval(view: ClusterView) -> timedelta:

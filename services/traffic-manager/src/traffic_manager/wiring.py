@@ -1,9 +1,9 @@
 """Puts the service together, once, by constructors."""
 
 import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Final
-
-import msgspec
 
 from common.api.core import EndpointSlice, Service
 from common.api.gateway import Gateway, HttpRoute
@@ -11,9 +11,12 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache, Object
 from common.feature_gates import Gates
+from common.kube.carrier import Carrier
 from common.kube.client import Kube, KubeClient
 from common.kube.events import EventRecorder
-from common.ray.dashboard import Dashboard, DirectDashboard, ProxiedDashboard
+from common.kube.resources import RAY_SERVICE
+from common.ray import dashboard as dashboards
+from common.ray.dashboard import Dashboard
 from common.ray.keys import keys_of
 from common.ray.revision import Revision
 from common.ray.revisions import Revisions
@@ -21,10 +24,13 @@ from common.ray.serve_api import ServeApi
 from common.runtime import replica
 from common.runtime.clock import Clock, SystemClock
 from common.runtime.controller import Controller
+from common.runtime.reconciler import Reconciler
+from common.runtime.replica import App
 from common.runtime.settings import Settings
+from common.version import OPERATOR_VERSION
 from traffic_manager.apply import Applier
 from traffic_manager.observe import Observer
-from traffic_manager.reconcile import Reconciler
+from traffic_manager.plan import make_plan
 
 CONTROLLER: Final = "traffic"
 EVENT_SOURCE: Final = "rayservice-controller"
@@ -42,18 +48,6 @@ LEAST_WORKERS: Final = 32
 """A look may wait seconds for a dashboard that does not answer, and costs nothing meanwhile; few workers would queue."""
 
 
-class App(msgspec.Struct, frozen=True, kw_only=True):
-    """The service without its surroundings."""
-
-    controller: Controller
-    reconciler: Reconciler
-    cache: Cache
-
-    async def run(self, *, workers: int) -> None:
-        """Reconcile until cancelled."""
-        await self.controller.run(self.reconciler, workers=max(workers, LEAST_WORKERS))
-
-
 def assemble(kube: Kube, dashboard: Dashboard, gates: Gates, *, clock: Clock, instance: str) -> App:
     """Put the service together."""
     cache = Cache()
@@ -61,22 +55,22 @@ def assemble(kube: Kube, dashboard: Dashboard, gates: Gates, *, clock: Clock, in
     revisions = Revisions(kube, cache)
     events = EventRecorder(kube, controller=EVENT_SOURCE, instance=f"traffic-manager-{instance}", clock=clock)
     observer = Observer(cache, kube, serve, revisions, gates=gates, clock=clock)
-    applier = Applier(kube, cache, serve, revisions, events=events, reads=observer)
-    controller = Controller(CONTROLLER, kinds=KINDS, keys_of=keys_of(cache), cache=cache, clock=clock)
-    return App(controller=controller, reconciler=Reconciler(observer, applier), cache=cache)
+    carrier = Carrier(kube, cache, events, views=KINDS, regarding=RAY_SERVICE)
+    applier = Applier(serve, revisions, carrier=carrier, reads=observer)
+    return App(
+        controller=Controller(CONTROLLER, kinds=KINDS, keys_of=keys_of(cache), cache=cache, clock=clock),
+        reconciler=Reconciler(observer.observe, make_plan, applier.apply),
+        cache=cache,
+        least_workers=LEAST_WORKERS,
+    )
 
 
 async def main(settings: Settings) -> None:
     """Run the service until cancelled."""
-    kube = await KubeClient.connect(kubeconfig=settings.kubeconfig, user_agent="raybus-traffic-manager")
-    direct = DirectDashboard(domain=settings.cluster_domain)
-    dashboard = ProxiedDashboard(kube) if settings.use_kubernetes_proxy else direct
 
-    async def assembled() -> App:
-        return assemble(kube, dashboard, settings.feature_gates, clock=SystemClock(), instance=socket.gethostname())
+    @asynccontextmanager
+    async def assembled(kube: KubeClient) -> AsyncGenerator[App]:
+        async with dashboards.reached(kube, settings) as dashboard:
+            yield assemble(kube, dashboard, settings.feature_gates, clock=SystemClock(), instance=socket.gethostname())
 
-    try:
-        await replica.run(settings, assembled)
-    finally:
-        await direct.close()
-        await kube.close()
+    await replica.run(settings, assembled, version=OPERATOR_VERSION)

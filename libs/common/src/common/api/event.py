@@ -15,3 +15,13 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     action: str
     note: str
+
+
+def normal(reason: str, action: str, note: str) -> Event:
+    """Return an Event of the type Normal."""
+    return Event(type=NORMAL, reason=reason, action=action, note=note)
+
+
+def warning(reason: str, action: str, note: str) -> Event:
+    """Return an Event of the type Warning."""
+    return Event(type=WARNING, reason=reason, action=action, note=note)

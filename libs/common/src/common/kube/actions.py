@@ -1,4 +1,8 @@
-"""What the plan of a service may ask of the API server, whoever carries it out; data only."""
+"""What the plan of a service may ask of the API server, whoever carries it out; data only.
+
+An action brings the Events that tell of it: `done` after success, `failed` after a failure, with the error's text added. As text
+it is a few words for the log.
+"""
 
 from typing import Final
 
@@ -19,30 +23,47 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 SILENT: Final = Told()
 
 
-class Create(msgspec.Struct, frozen=True, kw_only=True):
+class Write(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a plan wants done; the base of all actions but `Tell`."""
+
+    told: Told = SILENT
+
+    @property
+    def is_optional(self) -> bool:
+        """Tell whether the rest of the plan is carried out although this fails."""
+        return False
+
+
+class Create(Write, frozen=True, kw_only=True):
     """Create an object; one that exists already is taken as it is."""
 
     resource: Resource
     body: Body
-    told: Told = SILENT
+
+    def __str__(self) -> str:
+        return f"create {self.resource.kind} {self.body['metadata']['name']}"
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class Change(Write, frozen=True, kw_only=True):
     """Change some fields of an object; the patch carries the resourceVersion that was observed."""
 
     resource: Resource
     name: str
     patch: Body
-    told: Told = SILENT
+
+    def __str__(self) -> str:
+        return f"change {self.resource.kind} {self.name}"
 
 
-class Delete(msgspec.Struct, frozen=True, kw_only=True):
+class Delete(Write, frozen=True, kw_only=True):
     """Delete one object, and no other that got its name."""
 
     resource: Resource
     name: str
     uid: str
-    told: Told = SILENT
+
+    def __str__(self) -> str:
+        return f"delete {self.resource.kind} {self.name}"
 
 
 class Tell(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from common.api.opaque import Json
 from common.kube.client import KubeClient
 from common.ray import ongoing
 from common.ray.serve_status import ServeDetails
+from common.runtime.settings import Settings
 
 DIRECT_SECONDS: Final = 2.0
 DEPLOY_SECONDS: Final = 10.0
@@ -167,6 +168,19 @@ class ProxiedDashboard:
                 return ongoing.count(await self._kube.request("GET", path))
         except errors.RaybusError:
             return None
+
+
+@asynccontextmanager
+async def reached(kube: KubeClient, settings: Settings) -> AsyncGenerator[Dashboard]:
+    """Give the way to the dashboards that the settings ask for, for the length of a block."""
+    if settings.use_kubernetes_proxy:
+        yield ProxiedDashboard(kube)
+        return
+    direct = DirectDashboard(domain=settings.cluster_domain)
+    try:
+        yield direct
+    finally:
+        await direct.close()
 
 
 def _unreachable(head: Head, problem: errors.RaybusError) -> errors.Unavailable:

@@ -5,34 +5,55 @@ state is complete; what is away is waited for, never a reason to crash.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import Final
 
+import msgspec
+
+from common.bus.cache import Cache
 from common.bus.nats import Bus
 from common.bus.sharding import PARTITIONS
 from common.bus.state_feed import StateFeed
+from common.kube.client import KubeClient
 from common.observability import health
-from common.runtime.controller import Controller
+from common.runtime.controller import Controller, Reconcile
 from common.runtime.settings import Settings
 
 ALL_PARTITIONS: Final = frozenset(range(PARTITIONS))
 
 
-class App(Protocol):
+class App(msgspec.Struct, frozen=True, kw_only=True):
     """A reconciler without its surroundings."""
 
-    @property
-    def controller(self) -> Controller:
-        """Return the shell that is told of changes."""
-        ...
+    controller: Controller
+    """The shell that is told of changes."""
+    reconciler: Reconcile
+    cache: Cache
+    least_workers: int = 1
+    """For looks that may wait seconds for somebody who does not answer, and cost nothing meanwhile."""
 
     async def run(self, *, workers: int) -> None:
         """Reconcile until cancelled."""
-        ...
+        await self.controller.run(self.reconciler, workers=max(workers, self.least_workers))
 
 
-async def run(settings: Settings, assemble: Callable[[], Awaitable[App]]) -> None:
-    """Run a reconciler until cancelled; `assemble` may ask the API server first, and wait for it."""
+Assemble = Callable[[KubeClient], AbstractAsyncContextManager[App]]
+"""Puts a reconciler together for the length of a block; may ask the API server first, and wait for it."""
+
+
+async def run(settings: Settings, assemble: Assemble, *, version: str) -> None:
+    """Run a reconciler until cancelled."""
+    user_agent = f"raybus-{settings.service}/{version}"
+    kube = await KubeClient.connect(kubeconfig=settings.kubeconfig, user_agent=user_agent)
+    try:
+        await _run(settings, partial(assemble, kube))
+    finally:
+        await kube.close()
+
+
+async def _run(settings: Settings, assemble: Callable[[], AbstractAsyncContextManager[App]]) -> None:
     bus = Bus(settings)
     app: App | None = None
 
@@ -43,9 +64,9 @@ async def run(settings: Settings, assemble: Callable[[], Awaitable[App]]) -> Non
             return "the API server does not answer yet"
         return None if app.controller.is_synced else "the state of the cluster is still loading"
 
-    async with asyncio.TaskGroup() as group:
-        group.create_task(health.serve(settings.http_port, live=lambda: None, ready=ready))
-        group.create_task(bus.run())
-        app = await assemble()
-        group.create_task(StateFeed(bus, reader=settings.service).follow(ALL_PARTITIONS, app.controller))
-        group.create_task(app.run(workers=settings.workers))
+    async with asyncio.TaskGroup() as outer:
+        outer.create_task(health.serve(settings.http_port, live=lambda: None, ready=ready))
+        outer.create_task(bus.run())
+        async with assemble() as app, asyncio.TaskGroup() as group:
+            group.create_task(StateFeed(bus, reader=settings.service).follow(ALL_PARTITIONS, app.controller))
+            group.create_task(app.run(workers=settings.workers))

@@ -11,15 +11,15 @@ import msgspec
 
 from common import errors, labels
 from common.api.opaque import Body, Json
-from common.kube.resources import ENDPOINT_SLICE, POD, RAY_CLUSTER, RAY_SERVICE, SERVICE
+from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SERVICE
 from common.runtime.key import Key
 from common.runtime.replica import App
+from scenario.service_reconciler.surroundings import Surroundings
 from service_reconciler.config import Config
 from service_reconciler.wiring import KINDS, assemble
 from support.builders.ray_service import NAME, NAMESPACE, a_ray_service
 from support.fakes.clock import FakeClock
-from support.fakes.kube import FakeKube, Request
-from support.fakes.serve import FakeServe
+from support.fakes.kube import Request
 
 KEY = Key(NAMESPACE, NAME)
 TICK = 0.25
@@ -30,22 +30,17 @@ class Killed(BaseException):
     """The process ends here, at once."""
 
 
-class World:
+class World(Surroundings):
     """One RayService and all around it."""
 
     def __init__(self, *, config: Config = _CONFIG) -> None:
         self.clock = FakeClock()
-        self.kube = FakeKube(now=self.clock.now)
-        self.serve = FakeServe(self.clock)
+        super().__init__(self.clock)
         self.config = config
-        self.start_seconds = 1.0
-        """How long a cluster takes until its head is ready."""
-        self.holds_pods = False
-        """With it no new cluster gets a ready head."""
         self.key = KEY
+        self.neighbours: list[Key] = []
+        """Other RayServices that the process looks after."""
         self.app: App
-        self.freezes_endpoints = False
-        """With it the test alone writes EndpointSlices."""
         self.told: list[tuple[float, str]] = []
         """What processes wrote, with the seconds since the beginning."""
         self.writes = 0
@@ -55,7 +50,6 @@ class World:
         self.kill_after: int | None = None
         self._is_looking = False
         self._next: datetime | None = None
-        self._born: dict[str, float] = {}
         self.kube.on_change.append(self._changed)
         self.kube.faults.append(self._count)
         self.serve.on_put.append(self._count_put)
@@ -76,30 +70,34 @@ class World:
             if self._next is None or self._next > self.clock.now():
                 return
             self._next = None
-            now = self.clock.now()
-            self._is_looking = True
-            try:
-                again = await self.app.reconciler(self.key, now=now)
-            except Killed:
-                self.restart()
-                again = now
-            except (errors.Conflict, errors.NotFound):
-                again = now
-            except errors.RaybusError:
-                again = now + timedelta(seconds=1)
-            finally:
-                self._is_looking = False
-            if again is not None:
-                self._next = again if self._next is None else min(again, self._next)
+            for key in (self.key, *self.neighbours):
+                again = await self._look_at(key)
+                if again is not None:
+                    self._next = again if self._next is None else min(again, self._next)
         msg = f"the reconciler does not come to rest: {self.kube.writes()[-8:]}"
         raise AssertionError(msg)
+
+    async def _look_at(self, key: Key) -> datetime | None:
+        now = self.clock.now()
+        self._is_looking = True
+        try:
+            return await self.app.reconciler(key, now=now)
+        except Killed:
+            self.restart()
+            return now
+        except (errors.Conflict, errors.NotFound):
+            return now
+        except errors.RaybusError:
+            return now + timedelta(seconds=1)
+        finally:
+            self._is_looking = False
 
     async def run(self, seconds: float) -> None:
         """Let time pass."""
         for _ in range(round(seconds / TICK)):
-            self._clusters_move_on()
+            self.clusters_move_on()
             await self.look()
-            self._endpoints_follow()
+            self.endpoints_follow()
             await self.look()
             self.clock.advance(TICK)
 
@@ -122,7 +120,10 @@ class World:
     def apply(self, **fields: Any) -> None:
         """Apply a RayService; keywords are those of the builder."""
         body = a_ray_service(**fields)
-        old = self.kube.objects.get((RAY_SERVICE.kind, NAMESPACE, NAME))
+        name = body["metadata"]["name"]
+        if (key := Key(NAMESPACE, name)) not in {self.key, *self.neighbours}:
+            self.neighbours.append(key)
+        old = self.kube.objects.get((RAY_SERVICE.kind, NAMESPACE, name))
         if old is not None:
             body = {
                 **old,
@@ -175,90 +176,6 @@ class World:
     def reasons(self) -> list[str]:
         """Return the reasons of all events, in order."""
         return [reason for _, reason, _ in self.kube.events()]
-
-    # --- the others ------------------------------------------------------------------------------------------------------
-
-    def _clusters_move_on(self) -> None:
-        for cluster in self.kube.all(RAY_CLUSTER):
-            name = cluster["metadata"]["name"]
-            born = self._born.setdefault(cluster["metadata"]["uid"], self.clock.monotonic())
-            if (POD.kind, NAMESPACE, f"{name}-head") not in self.kube.objects:
-                self._create_parts(cluster)
-            age = self.clock.monotonic() - born
-            if age >= self.start_seconds and not self.holds_pods and not cluster.get("status", {}).get("conditions"):
-                self._become_ready(name)
-
-    def _create_parts(self, cluster: Body) -> None:
-        meta = cluster["metadata"]
-        owner = [
-            {
-                "apiVersion": "ray.io/v1",
-                "kind": "RayCluster",
-                "name": meta["name"],
-                "uid": meta["uid"],
-                "controller": True,
-            }
-        ]
-        name = meta["name"]
-        self.kube.put(
-            SERVICE,
-            {
-                "metadata": {"name": f"{name}-head-svc", "labels": {labels.CLUSTER: name}, "ownerReferences": owner},
-                "spec": {"selector": {labels.CLUSTER: name}, "ports": [{"name": "dashboard", "port": 8265}]},
-            },
-        )
-        for role, serve in (("head", "false"), ("worker", "true")):
-            marks = {labels.CLUSTER: name, labels.NODE_TYPE: role, labels.SERVE: serve}
-            asked = meta.get("annotations", {}).get(labels.GRACEFUL_DRAIN)
-            pod = {
-                "metadata": {
-                    "name": f"{name}-{role}",
-                    "labels": marks,
-                    "annotations": {labels.GRACEFUL_DRAIN: asked} if asked else {},
-                    "ownerReferences": owner,
-                },
-                "spec": {"containers": _containers(cluster, role)},
-            }
-            self.kube.put(POD, pod)
-        self.serve.head(f"{name}-head-svc").nodes = [f"ip-{name}-worker"]
-
-    def _become_ready(self, name: str) -> None:
-        now = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        for role in ("head", "worker"):
-            status = {
-                "phase": "Running",
-                "podIP": f"ip-{name}-{role}",
-                "conditions": [{"type": "Ready", "status": "True"}],
-            }
-            self.kube.set_status(POD, NAMESPACE, f"{name}-{role}", status)
-        ready = {
-            "type": "HeadPodReady",
-            "status": "True",
-            "reason": "HeadPodRunningAndReady",
-            "message": "",
-            "lastTransitionTime": now,
-        }
-        self.kube.set_status(RAY_CLUSTER, NAMESPACE, name, {"state": "ready", "conditions": [ready]})
-
-    def _endpoints_follow(self) -> None:
-        if self.freezes_endpoints:
-            return
-        for service in self.kube.all(SERVICE):
-            selector = service["spec"]["selector"]
-            if labels.SERVE not in selector:
-                continue
-            name = service["metadata"]["name"]
-            endpoints = [
-                {"conditions": {"ready": True}, "targetRef": {"kind": "Pod", "uid": pod["metadata"]["uid"]}}
-                for pod in self.kube.all(POD)
-                if all(pod["metadata"]["labels"].get(key) == value for key, value in selector.items())
-                and pod.get("status", {}).get("phase") == "Running"
-            ]
-            body = {
-                "metadata": {"name": f"{name}-1", "labels": {labels.SERVICE_NAME: name}},
-                "endpoints": endpoints,
-            }
-            self.kube.put(ENDPOINT_SLICE, body)
 
     # --- death ---------------------------------------------------------------------------------------------------------
 
@@ -322,12 +239,6 @@ def story(world: World) -> str:
     for number, name in enumerate(dict.fromkeys(created), start=1):
         text = text.replace(name, f"{NAME}-{number}")
     return text + "\n"
-
-
-def _containers(cluster: Body, role: str) -> list[Json]:
-    spec = cluster["spec"]
-    group = spec["headGroupSpec"] if role == "head" else spec["workerGroupSpecs"][0]
-    return group["template"]["spec"]["containers"]
 
 
 def _told(request: Request) -> str | None:

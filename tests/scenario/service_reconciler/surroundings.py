@@ -1,0 +1,115 @@
+"""What is around RayServices besides their controllers: an API server, RayClusters that come up, Serve, endpoints."""
+
+from common import labels
+from common.api.opaque import Body, Json
+from common.kube.resources import ENDPOINT_SLICE, POD, RAY_CLUSTER, SERVICE
+from common.runtime.clock import Clock
+from support.builders.ray_service import NAMESPACE
+from support.fakes.kube import FakeKube
+from support.fakes.serve import FakeServe
+
+
+class Surroundings:
+    """A namespace of RayServices; the methods let it move on, a moment at a time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.kube = FakeKube(now=clock.now)
+        self.serve = FakeServe(clock)
+        self.start_seconds = 1.0
+        """How long a cluster takes until its head is ready."""
+        self.holds_pods = False
+        """With it no new cluster gets a ready head."""
+        self.freezes_endpoints = False
+        """With it the test alone writes EndpointSlices."""
+        self._born: dict[str, float] = {}
+
+    def clusters_move_on(self) -> None:
+        """Give each cluster its pods, and in its time a ready head."""
+        for cluster in self.kube.all(RAY_CLUSTER):
+            name = cluster["metadata"]["name"]
+            born = self._born.setdefault(cluster["metadata"]["uid"], self._clock.monotonic())
+            if (POD.kind, NAMESPACE, f"{name}-head") not in self.kube.objects:
+                self._create_parts(cluster)
+            age = self._clock.monotonic() - born
+            if age >= self.start_seconds and not self.holds_pods and not cluster.get("status", {}).get("conditions"):
+                self._become_ready(name)
+
+    def _create_parts(self, cluster: Body) -> None:
+        meta = cluster["metadata"]
+        owner = [
+            {
+                "apiVersion": "ray.io/v1",
+                "kind": "RayCluster",
+                "name": meta["name"],
+                "uid": meta["uid"],
+                "controller": True,
+            }
+        ]
+        name = meta["name"]
+        self.kube.put(
+            SERVICE,
+            {
+                "metadata": {"name": f"{name}-head-svc", "labels": {labels.CLUSTER: name}, "ownerReferences": owner},
+                "spec": {"selector": {labels.CLUSTER: name}, "ports": [{"name": "dashboard", "port": 8265}]},
+            },
+        )
+        for role, serve in (("head", "false"), ("worker", "true")):
+            marks = {labels.CLUSTER: name, labels.NODE_TYPE: role, labels.SERVE: serve}
+            asked = meta.get("annotations", {}).get(labels.GRACEFUL_DRAIN)
+            pod = {
+                "metadata": {
+                    "name": f"{name}-{role}",
+                    "labels": marks,
+                    "annotations": {labels.GRACEFUL_DRAIN: asked} if asked else {},
+                    "ownerReferences": owner,
+                },
+                "spec": {"containers": _containers(cluster, role)},
+            }
+            self.kube.put(POD, pod)
+        self.serve.head(f"{name}-head-svc").nodes = [f"ip-{name}-worker"]
+
+    def _become_ready(self, name: str) -> None:
+        now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        for role in ("head", "worker"):
+            status = {
+                "phase": "Running",
+                "podIP": f"ip-{name}-{role}",
+                "conditions": [{"type": "Ready", "status": "True"}],
+            }
+            self.kube.set_status(POD, NAMESPACE, f"{name}-{role}", status)
+        ready = {
+            "type": "HeadPodReady",
+            "status": "True",
+            "reason": "HeadPodRunningAndReady",
+            "message": "",
+            "lastTransitionTime": now,
+        }
+        self.kube.set_status(RAY_CLUSTER, NAMESPACE, name, {"state": "ready", "conditions": [ready]})
+
+    def endpoints_follow(self) -> None:
+        """Let each Serve Service have the ready pods that it selects."""
+        if self.freezes_endpoints:
+            return
+        for service in self.kube.all(SERVICE):
+            selector = service["spec"]["selector"]
+            if labels.SERVE not in selector:
+                continue
+            name = service["metadata"]["name"]
+            endpoints = [
+                {"conditions": {"ready": True}, "targetRef": {"kind": "Pod", "uid": pod["metadata"]["uid"]}}
+                for pod in self.kube.all(POD)
+                if all(pod["metadata"]["labels"].get(key) == value for key, value in selector.items())
+                and pod.get("status", {}).get("phase") == "Running"
+            ]
+            body = {
+                "metadata": {"name": f"{name}-1", "labels": {labels.SERVICE_NAME: name}},
+                "endpoints": endpoints,
+            }
+            self.kube.put(ENDPOINT_SLICE, body)
+
+
+def _containers(cluster: Body, role: str) -> list[Json]:
+    spec = cluster["spec"]
+    group = spec["headGroupSpec"] if role == "head" else spec["workerGroupSpecs"][0]
+    return group["template"]["spec"]["containers"]

@@ -20,7 +20,7 @@ from common.kube.client import APPLY_PATCH, MERGE_PATCH, Patch
 from common.kube.resources import Resource
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
-_WITH_STATUS = {"RayCluster", "RayService", "Pod", "Service", "Job", "Gateway", "HTTPRoute"}
+_WITH_STATUS = {"RayCluster", "RayService", "Pod", "Service", "Job", "Gateway", "HTTPRoute", "GRPCRoute"}
 
 Bodies = list[Body]
 Texts = list[str]

@@ -58,6 +58,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster /pods": {"get", "patch"},
         "cluster /secrets": {"get"},
         "cluster apps/controllerrevisions": {"get", "list", "create", "patch", "delete"},
+        f"{GATEWAY}/gateways": {"get"},
         "cluster events.k8s.io/events": {"create"},
     },
     "traffic-manager": {
@@ -66,6 +67,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster ray.io/rayclusters/finalizers": {"update"},
         f"{GATEWAY}/gateways": {"get", "create", "patch", "delete"},
         f"{GATEWAY}/httproutes": {"get", "create", "patch", "delete"},
+        f"{GATEWAY}/grpcroutes": {"get", "create", "patch", "delete"},
         "cluster /services": {"get", "create"},
         "cluster /services/proxy": {"get", "update"},
         "cluster /secrets": {"get"},

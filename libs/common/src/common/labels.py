@@ -46,6 +46,10 @@ DRAINING: Final = "raybus.io/draining"
 """On a pod: its proxy is to close kept-alive connections between requests."""
 DRAINING_SINCE: Final = "raybus.io/draining-since"
 DRAIN_TIMEOUT: Final = "raybus.io/drain-timeout"
+HTTP_ROUTE: Final = "raybus.io/http-route"
+"""On a RayService: the HTTPRoute of its user that carries its traffic."""
+MAX_UNAVAILABLE: Final = "raybus.io/max-unavailable-percent"
+UPGRADE_RECEIPT: Final = "raybus.io/upgrade-receipt"
 
 # --- finalizers --------------------------------------------------------------------------------------------------------
 RAYSERVICE_FINALIZER: Final = "ray.io/rayservice-finalizer"

@@ -50,6 +50,11 @@ def http_route(service: str) -> str:
     return f"{service}-httproute"
 
 
+def grpc_route(service: str) -> str:
+    """Return the name of a RayService's GRPCRoute."""
+    return f"{service}-grpcroute"
+
+
 def headless_service(cluster: str) -> str:
     """Return the name of the headless Service of multi-host workers."""
     return f"{cluster}-headless"

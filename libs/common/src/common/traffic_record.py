@@ -4,12 +4,14 @@ It is an annotation on the HTTPRoute, written in the same request as the weights
 service-reconciler mirrors it into the status, which is its second copy should somebody delete the route.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from common.api.gateway import HttpRoute
+from common.api.gateway import Route, RouteRule
 from common.api.ray_service import RayService
 
 ANNOTATION: Final = "raybus.io/traffic-record"
@@ -29,6 +31,21 @@ class Share(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """When the weight last changed."""
 
 
+class Upgrade(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the last upgrade in steps came to so far; stays until the next one begins."""
+
+    old: str
+    """The cluster that was active when it began."""
+    new: str
+    began_at: datetime
+    """When the first of both got its part."""
+    moved_at: datetime | None = None
+    """When the first requests moved."""
+    most: int
+    """The most capacity, in percent, that both had together."""
+    least: int
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """All clusters of a RayService by name."""
 
@@ -36,9 +53,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     clusters: dict[str, Share] = {}
     changed_at: datetime | None = None
     """When anything last changed."""
+    upgrade: Upgrade | UnsetType = UNSET
 
 
-def of_route(route: HttpRoute | None) -> Record:
+def of_route(route: Route | None) -> Record:
     """Return the record on a route; an empty one when there is none that can be read."""
     text = route.metadata.annotations.get(ANNOTATION) if route is not None else None
     try:
@@ -63,9 +81,22 @@ def of_status(service: RayService) -> Record:
     )
 
 
-def weight_of(route: HttpRoute | None, service: str) -> int:
-    """Return the weight that a route gives to a Service, 0 when it has none."""
+def known(service: RayService, routes: Iterable[Route | None]) -> Record:
+    """Return what is known of a RayService: the first record on these routes, else the mirror.
+
+    They are never mixed: a cluster that the record does not name any more has nothing, whatever the mirror says still.
+    """
+    held = (each for route in routes if (each := of_route(route)).clusters)
+    return next(held, None) or of_status(service)
+
+
+def weight_of(route: Route | None, service: str) -> int:
+    """Return the weight that a route gives to a Service, 0 when it has none; of several rules the one that gives most."""
     if route is None:
         return 0
-    found = [ref.weight for rule in route.spec.rules for ref in rule.backend_refs if ref.name == service]
+    return max((_weight_in(rule, service) for rule in route.spec.rules), default=0)
+
+
+def _weight_in(rule: RouteRule, service: str) -> int:
+    found = [ref.weight for ref in rule.backend_refs if ref.name == service]
     return sum(1 if each is None else each for each in found)

@@ -8,15 +8,16 @@ import asyncio
 import random
 from datetime import datetime, timedelta
 
-from common import errors, labels, names, serve_writer
+from common import errors, labels, names, serve_writer, weighted_route
 from common.api import ray_service
 from common.api.core import EndpointSlice, Pod, Service
-from common.api.gateway import Gateway, HttpRoute
+from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache
 from common.kube.client import Kube
-from common.kube.resources import RAY_SERVICE
+from common.kube.lookup import Lookup
+from common.kube.resources import GATEWAY, RAY_SERVICE
 from common.ray import endpoints, owner
 from common.ray.view import head_is_ready
 from common.runtime.key import Key
@@ -33,14 +34,19 @@ FRESH = 0.2
 """Seconds that an answer about a cluster on its way to serve may be old."""
 RECENT = 0.9
 STEADY = 4.5
+FOREIGN, FOREIGN_AT_REST = 2.0, 30.0
+"""Seconds that a Gateway may be old that the bus brings to somebody else."""
 
 
 class Observer:
     """Reads what a plan may know."""
 
-    def __init__(self, cache: Cache, kube: Kube, serve: ServeApi, revisions: Revisions, *, config: Config) -> None:
+    def __init__(
+        self, cache: Cache, kube: Kube, serve: ServeApi, revisions: Revisions, *, config: Config, lookup: Lookup
+    ) -> None:
         self._cache = cache
         self._kube = kube
+        self._lookup = lookup
         self._serve = serve
         self._revisions = revisions
         self._config = config
@@ -60,6 +66,7 @@ class Observer:
             head, serve = self._services(service)
             clusters, clusters_names = self._clusters(service, serve)
         active, pending = await self._views(service, clusters_names, now=now)
+        route = self._cache.get(HttpRoute, key.namespace, weighted_route.name_of(service))
         return Observed(
             service=service,
             config=self._config,
@@ -73,8 +80,11 @@ class Observer:
             services=tuple(self._cache.list(Service, key.namespace, owner.marks(key.name))),
             head_service=head,
             serve_service=serve,
-            gateway=self._cache.get(Gateway, key.namespace, names.gateway(key.name)),
-            route=self._cache.get(HttpRoute, key.namespace, names.http_route(key.name)),
+            gateways=await self._gateways(service, route, is_moving=pending is not None),
+            route=route,
+            our_route=self._cache.get(HttpRoute, key.namespace, names.http_route(key.name)),
+            users_routes=tuple(self._cache.list(HttpRoute, key.namespace, owner.marks(key.name))),
+            grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
             endpoints=self._endpoints(service, clusters_names),
         )
 
@@ -97,6 +107,16 @@ class Observer:
             return None
         self._cache.put(service)
         return service
+
+    async def _gateways(
+        self, service: RayService, route: HttpRoute | None, *, is_moving: bool
+    ) -> dict[weighted_route.Place, Gateway | None]:
+        max_age = FOREIGN if is_moving else FOREIGN_AT_REST
+        is_users = weighted_route.is_users(service) and serve_writer.is_incremental(service, self._config.gates)
+        places = weighted_route.parents_of(service, route) if is_users else ()
+        found = {place: await self._lookup.find(GATEWAY, Gateway, place, max_age=max_age) for place in places}
+        ours = (service.metadata.namespace, names.gateway(service.metadata.name))
+        return {**found, ours: self._cache.get(Gateway, *ours)}
 
     def _services(self, service: RayService) -> tuple[Service | None, Service | None]:
         namespace = service.metadata.namespace

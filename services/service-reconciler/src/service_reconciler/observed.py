@@ -1,12 +1,14 @@
 """What a plan may know: one RayService and all that belongs to it, read once."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
 
-from common import labels, serve_writer, traffic_record
+from common import labels, serve_writer, traffic_record, weighted_route
+from common import names as naming
 from common.api.core import Pod, Service
-from common.api.gateway import Gateway, HttpRoute
+from common.api.gateway import Gateway, GrpcRoute, HttpRoute, Route
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.ray.view import Reading, Refusal
@@ -83,8 +85,14 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """All Services that carry the RayService's labels."""
     head_service: Service | None = None
     serve_service: Service | None = None
-    gateway: Gateway | None = None
+    gateways: Mapping[weighted_route.Place, Gateway | None] = {}
+    """Our Gateway, and those that the user's route hangs on."""
     route: HttpRoute | None = None
+    """The route that carries the traffic: ours, or the one that the user named."""
+    our_route: HttpRoute | None = None
+    users_routes: tuple[HttpRoute, ...] = ()
+    """Routes of users that hold something of ours."""
+    grpc_route: GrpcRoute | None = None
     endpoints: int = 0
 
     @property
@@ -94,9 +102,20 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def record(self) -> Record:
-        """Return what traffic-manager gave to each cluster; what the status says where the route says nothing."""
-        held, mirror = traffic_record.of_route(self.route), traffic_record.of_status(self.service)
-        return Record(clusters={**mirror.clusters, **held.clusters})
+        """Return what traffic-manager gave to each cluster; what the status says where no route says anything."""
+        return traffic_record.known(self.service, (self.route, self.our_route, *self.users_routes))
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """Return all routes that may send requests to the clusters."""
+        single = (self.route, self.our_route, self.grpc_route)
+        return (*(each for each in single if each is not None), *self.users_routes)
+
+    @property
+    def gateway(self) -> Gateway | None:
+        """Return our Gateway."""
+        meta = self.service.metadata
+        return self.gateways.get((meta.namespace, naming.gateway(meta.name)))
 
     @property
     def serving(self) -> str:

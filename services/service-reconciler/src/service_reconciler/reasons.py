@@ -67,6 +67,7 @@ class EventReason(StrEnum):
     ROLLBACK_IMPOSSIBLE = "RollbackImpossible"
     GATEWAY_NOT_READY = "GatewayNotReady"
     ROUTE_NOT_READY = "HTTPRouteNotReady"
+    GRPC_ROUTE_NOT_READY = "GRPCRouteNotReady"
     DRAIN_STARTED = "DrainStarted"
     DRAIN_ENDED = "DrainEnded"
     INCREMENTAL_UPGRADE_DISABLED = "IncrementalUpgradeDisabled"

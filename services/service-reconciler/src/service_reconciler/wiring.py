@@ -9,13 +9,14 @@ from typing import Final
 from prometheus_client import REGISTRY
 
 from common.api.core import EndpointSlice, Pod, Service
-from common.api.gateway import Gateway, HttpRoute
+from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache, Object
 from common.kube.carrier import Carrier
 from common.kube.client import Kube, KubeClient
 from common.kube.events import EventRecorder
+from common.kube.lookup import Lookup
 from common.kube.resources import RAY_SERVICE
 from common.ray import dashboard as dashboards
 from common.ray.dashboard import Dashboard
@@ -46,6 +47,7 @@ KINDS: Final[dict[str, type[Object]]] = {
     "ControllerRevision": Revision,
     "Gateway": Gateway,
     "HTTPRoute": HttpRoute,
+    "GRPCRoute": GrpcRoute,
     "EndpointSlice": EndpointSlice,
 }
 LEAST_WORKERS: Final = 32
@@ -58,7 +60,8 @@ def assemble(kube: Kube, dashboard: Dashboard, config: Config, *, clock: Clock, 
     serve = ServeApi(dashboard, kube, clock)
     revisions = Revisions(kube, cache)
     events = EventRecorder(kube, controller=EVENT_SOURCE, instance=f"{EVENT_SOURCE}-{instance}", clock=clock)
-    observer = Observer(cache, kube, serve, revisions, config=config)
+    lookup = Lookup(kube, cache, clock)
+    observer = Observer(cache, kube, serve, revisions, config=config, lookup=lookup)
     carrier = Carrier(kube, cache, events, views=KINDS, regarding=RAY_SERVICE)
     applier = Applier(kube, cache, serve, revisions, carrier=carrier, reads=observer)
     return App(

@@ -1,61 +1,37 @@
 """The Events of this service, in KubeRay's words where it has some (spec rayservice §13.4)."""
 
 from common.api.event import normal, warning
+from common.kube.resources import GATEWAY
 from traffic_manager.actions import Told
 from traffic_manager.reasons import EventReason
 
 
-def gateway_created(where: str) -> Told:
-    """Tell of a new Gateway; `where` is `<namespace>/<name>`."""
+def created(kind: str, where: str) -> Told:
+    """Tell of a new Gateway or route; `where` is `<namespace>/<name>`."""
+    which = kind if kind == GATEWAY.kind else f"the {kind}"
     return Told(
-        done=normal(EventReason.CREATED_GATEWAY, "Create", f"Created Gateway for RayService {where}"),
+        done=normal(EventReason(f"Created{kind}"), "Create", f"Created {kind} for RayService {where}"),
         failed=warning(
-            EventReason.FAILED_TO_CREATE_GATEWAY, "Create", f"Failed to create Gateway for RayService {where}: "
+            EventReason(f"FailedToCreate{kind}"), "Create", f"Failed to create {which} for RayService {where}: "
         ),
     )
 
 
-def gateway_updated(where: str) -> Told:
-    """Tell of a changed Gateway."""
+def updated(kind: str, where: str) -> Told:
+    """Tell of a changed Gateway or route."""
+    text = f"the {kind} {where}"
     return Told(
-        done=normal(EventReason.UPDATED_GATEWAY, "Update", f"Updated the Gateway {where}"),
-        failed=warning(EventReason.FAILED_TO_UPDATE_GATEWAY, "Update", f"Failed to update the Gateway {where}: "),
+        done=normal(EventReason(f"Updated{kind}"), "Update", f"Updated {text}"),
+        failed=warning(EventReason(f"FailedToUpdate{kind}"), "Update", f"Failed to update {text}: "),
     )
 
 
-def gateway_deleted(where: str) -> Told:
-    """Tell of a Gateway that goes with a suspend."""
-    text = f"the Gateway {where} during suspend"
+def deleted(kind: str, where: str, *, suspending: bool = True) -> Told:
+    """Tell of a Gateway or route that goes, with a suspend or by itself."""
+    text = f"the {kind} {where}{' during suspend' if suspending else ''}"
     return Told(
-        done=normal(EventReason.DELETED_GATEWAY, "Delete", f"Deleted {text}"),
-        failed=warning(EventReason.FAILED_TO_DELETE_GATEWAY, "Delete", f"Failed to delete {text}: "),
-    )
-
-
-def route_created(where: str) -> Told:
-    """Tell of a new route."""
-    return Told(
-        done=normal(EventReason.CREATED_ROUTE, "Create", f"Created HTTPRoute for RayService {where}"),
-        failed=warning(
-            EventReason.FAILED_TO_CREATE_ROUTE, "Create", f"Failed to create the HTTPRoute for RayService {where}: "
-        ),
-    )
-
-
-def route_updated(where: str) -> Told:
-    """Tell of a changed route."""
-    return Told(
-        done=normal(EventReason.UPDATED_ROUTE, "Update", f"Updated the HTTPRoute {where}"),
-        failed=warning(EventReason.FAILED_TO_UPDATE_ROUTE, "Update", f"Failed to update the HTTPRoute {where}: "),
-    )
-
-
-def route_deleted(where: str) -> Told:
-    """Tell of a route that goes with a suspend."""
-    text = f"the HTTPRoute {where} during suspend"
-    return Told(
-        done=normal(EventReason.DELETED_ROUTE, "Delete", f"Deleted {text}"),
-        failed=warning(EventReason.FAILED_TO_DELETE_ROUTE, "Delete", f"Failed to delete {text}: "),
+        done=normal(EventReason(f"Deleted{kind}"), "Delete", f"Deleted {text}"),
+        failed=warning(EventReason(f"FailedToDelete{kind}"), "Delete", f"Failed to delete {text}: "),
     )
 
 

@@ -9,7 +9,7 @@ from common import errors
 from common.api.event import warning
 from common.api.meta import ObjectMeta
 from common.kube.carrier import Carrier
-from common.kube.resources import SERVICE
+from common.kube.resources import GRPC_ROUTE, SERVICE
 from traffic_manager import metrics
 from traffic_manager.actions import Action, Change, Create, Delete, MoveCapacity, Submit
 from traffic_manager.observe import Observer
@@ -21,6 +21,11 @@ MISSING = (
     "The Gateway API (gateway.networking.k8s.io/v1) is not installed, so traffic cannot move in steps: "
     "install its CRDs and a gateway controller, or choose upgradeStrategy.type NewCluster"
 )
+NO_GRPC = (
+    "The API server knows no GRPCRoute (gateway.networking.k8s.io/v1), so gRPC calls are not routed; HTTP requests are: "
+    "install its CRD to route them too"
+)
+UNKNOWN = {GRPC_ROUTE.kind: (EventReason.GRPC_ROUTE_UNSUPPORTED, NO_GRPC)}
 
 
 class Applier:
@@ -61,8 +66,10 @@ class Applier:
         except errors.NotFound:
             if action.resource is SERVICE:
                 raise
-            self._reads.note_absence()
-            await self._carrier.tell(service, warning(EventReason.GATEWAY_API_MISSING, "Reconcile", MISSING))
+            kind = action.resource.kind
+            self._reads.note_absence(kind)
+            reason, text = UNKNOWN.get(kind, (EventReason.GATEWAY_API_MISSING, MISSING))
+            await self._carrier.tell(service, warning(reason, "Reconcile", text))
             return False
         return True
 

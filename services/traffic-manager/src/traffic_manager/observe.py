@@ -9,17 +9,18 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from common import errors, labels, names
+from common import errors, labels, names, weighted_route
 from common.api import ray_service
 from common.api.core import EndpointSlice, Service
-from common.api.gateway import Gateway, HttpRoute
+from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache
 from common.feature_gates import Gates
 from common.kube.client import Kube
-from common.kube.resources import HTTP_ROUTE, RAY_SERVICE
-from common.ray import endpoints
+from common.kube.lookup import Lookup
+from common.kube.resources import GATEWAY, HTTP_ROUTE, RAY_SERVICE
+from common.ray import endpoints, owner
 from common.ray.view import head_is_ready
 from common.runtime.clock import Clock
 from common.runtime.key import Key
@@ -30,6 +31,10 @@ from traffic_manager.status import proof
 FRESH = 0.2
 """Seconds that an answer may be old while traffic moves."""
 STEADY = 4.5
+UNMARKED = 0.5
+"""Seconds that a user's route may be old before it says whose it is, so that the bus brings it."""
+FOREIGN, FOREIGN_AT_REST = 2.0, 30.0
+"""Seconds that a Gateway may be old that the bus brings to somebody else."""
 REMEMBERED = 8192
 ABSENT = 30.0
 """Seconds until a kind that the API server does not know is asked for again."""
@@ -47,8 +52,10 @@ class Observer:
         self._revisions = revisions
         self._gates = gates
         self._clock = clock
+        self._lookup = Lookup(kube, cache, clock)
         self._met: set[Key] = set()
-        self._absent_since: float | None = None
+        self._absent_since: dict[str, float] = {}
+        """Kinds that the API server does not know."""
         self._silent_since: dict[str, datetime] = {}
         """Clusters, by uid, that cannot serve; forgotten with the process, which costs a moment of patience."""
 
@@ -58,28 +65,50 @@ class Observer:
         if service is None or service.raw_spec.get("managedBy", labels.MANAGED_BY_US) != labels.MANAGED_BY_US:
             return None
         active, pending = await self._views(service, now=now)
+        our_route = self._cache.get(HttpRoute, key.namespace, names.http_route(key.name))
+        route = await self._users_route(service) if weighted_route.is_users(service) else our_route
+        marked = self._cache.list(HttpRoute, key.namespace, owner.marks(key.name))
         return Observed(
             service=service,
             gates=self._gates,
             active=active,
             pending=pending,
-            gateway=self._cache.get(Gateway, key.namespace, names.gateway(key.name)),
-            route=self._cache.get(HttpRoute, key.namespace, names.http_route(key.name)),
-            gateway_api_is_missing=self._is_absent(),
+            gateways=await self._gateways(service, route, is_moving=pending is not None),
+            route=route,
+            our_route=our_route,
+            users_routes=tuple(marked),
+            grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
+            unknown_kinds=self._unknown_kinds(),
         )
 
-    def note_absence(self) -> None:
-        """Remember that the API server knows no Gateways."""
-        self._absent_since = self._clock.monotonic()
+    def note_absence(self, kind: str) -> None:
+        """Remember that the API server does not know a kind."""
+        self._absent_since[kind] = self._clock.monotonic()
 
     def dashboard_service(self, cluster: RayCluster) -> Service | None:
         """Return the Service through which a cluster's dashboard is reached."""
         name = cluster.status.head.service_name or names.head_service(cluster.metadata.name)
         return self._cache.get(Service, cluster.metadata.namespace, name)
 
-    def _is_absent(self) -> bool:
-        since = self._absent_since
-        return since is not None and self._clock.monotonic() - since < ABSENT
+    def _unknown_kinds(self) -> frozenset[str]:
+        now = self._clock.monotonic()
+        return frozenset(kind for kind, since in self._absent_since.items() if now - since < ABSENT)
+
+    async def _users_route(self, service: RayService) -> HttpRoute | None:
+        place = (service.metadata.namespace, weighted_route.name_of(service))
+        return await self._lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=UNMARKED)
+
+    async def _gateways(
+        self, service: RayService, route: HttpRoute | None, *, is_moving: bool
+    ) -> dict[weighted_route.Place, Gateway | None]:
+        meta = service.metadata
+        ours = (meta.namespace, names.gateway(meta.name))
+        found = {ours: self._cache.get(Gateway, *ours)}
+        if weighted_route.is_users(service):
+            max_age = FOREIGN if is_moving else FOREIGN_AT_REST
+            for place in weighted_route.parents_of(service, route):
+                found[place] = await self._lookup.find(GATEWAY, Gateway, place, max_age=max_age)
+        return found
 
     async def _service(self, key: Key) -> RayService | None:
         service = self._cache.get(RayService, key.namespace, key.name)
@@ -93,16 +122,19 @@ class Observer:
         except errors.NotFound:
             return None
         self._cache.put(service)
-        await self._meet_route(key)
+        await self._meet_route(key, weighted_route.name_of(service))
         self._met.add(key)
         return service
 
-    async def _meet_route(self, key: Key) -> None:
+    async def _meet_route(self, key: Key, name: str) -> None:
+        """Take the route in as it is now; one that nobody marked yet would not be kept up to date."""
         try:
-            body = await self._kube.get(HTTP_ROUTE, key.namespace, names.http_route(key.name))
+            body = await self._kube.get(HTTP_ROUTE, key.namespace, name)
         except errors.NotFound:
             return
-        self._cache.put(msgspec.json.decode(body, type=HttpRoute))
+        route = msgspec.json.decode(body, type=HttpRoute)
+        if name == names.http_route(key.name) or route.metadata.labels.get(labels.ORIGIN_NAME) == key.name:
+            self._cache.put(route)
 
     async def _views(self, service: RayService, *, now: datetime) -> tuple[ClusterView | None, ClusterView | None]:
         status = service.status

@@ -1,12 +1,13 @@
 """What a plan may know: one RayService, its two clusters, its Gateway and its route, read once."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
 
-from common import serve_writer, traffic_record
+from common import names, serve_writer, traffic_record, weighted_route
 from common.api.core import Service
-from common.api.gateway import Gateway, HttpRoute
+from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.meta import Condition
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
@@ -47,10 +48,16 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     gates: Gates
     active: ClusterView | None = None
     pending: ClusterView | None = None
-    gateway: Gateway | None = None
+    gateways: Mapping[weighted_route.Place, Gateway | None] = {}
+    """Our Gateway, and those that the user's route hangs on."""
     route: HttpRoute | None = None
-    gateway_api_is_missing: bool = False
-    """Whether the API server said lately that it knows no Gateways."""
+    """The route that carries the traffic: ours, or the one that the user named."""
+    our_route: HttpRoute | None = None
+    users_routes: tuple[HttpRoute, ...] = ()
+    """Routes of users that hold something of ours, or are to."""
+    grpc_route: GrpcRoute | None = None
+    unknown_kinds: frozenset[str] = frozenset()
+    """Kinds of the Gateway API that the API server lately said it does not know."""
 
     @property
     def is_incremental(self) -> bool:
@@ -74,9 +81,21 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def record(self) -> Record:
-        """Return the record on the route; the mirror in the status fills in what it lacks."""
-        held, mirror = traffic_record.of_route(self.route), traffic_record.of_status(self.service)
-        return msgspec.structs.replace(held, clusters={**mirror.clusters, **held.clusters})
+        """Return the record on the route; an earlier route and the mirror in the status fill in what it lacks."""
+        return traffic_record.known(self.service, (self.route, *self.former_routes))
+
+    @property
+    def gateway(self) -> Gateway | None:
+        """Return our Gateway."""
+        meta = self.service.metadata
+        return self.gateways.get((meta.namespace, names.gateway(meta.name)))
+
+    @property
+    def former_routes(self) -> tuple[HttpRoute, ...]:
+        """Return the routes that carried the traffic before this one."""
+        carrier = weighted_route.name_of(self.service)
+        ours = () if self.our_route is None else (self.our_route,)
+        return tuple(each for each in (*ours, *self.users_routes) if each.metadata.name != carrier)
 
     def says(self, kind: str) -> bool:
         """Tell whether a condition of the RayService is True."""

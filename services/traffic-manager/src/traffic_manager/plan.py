@@ -1,4 +1,4 @@
-"""What one look at a RayService leads to: its Gateway, its backends, its route, and the next step of an upgrade.
+"""What one look at a RayService leads to: its Gateway, its backends, its routes, and the next step of an upgrade.
 
 service-reconciler says which clusters there are and in which direction traffic goes, in the status; this service moves it.
 Each pass changes one thing that users can see: weights, or capacities. Spec rayservice §8, §9; acceptance 39-68.
@@ -9,24 +9,21 @@ from typing import Final
 
 import msgspec
 
-from common import names
 from common import traffic_record as records
 from common.api.event import Event, normal, warning
-from common.api.gateway import gateway_problem, route_problem
-from common.errors import InvalidSpec, Invariant
-from common.kube.resources import GATEWAY, HTTP_ROUTE, SERVICE
+from common.errors import InvalidSpec
+from common.kube.resources import SERVICE
 from common.ray import serve_status
 from common.ray.view import head_is_ready
 from common.runtime.plan import Plan
-from common.traffic_record import WHOLE, Record, Share
-from traffic_manager import announcements, options, serving
-from traffic_manager.actions import Action, Change, Create, Delete, MoveCapacity, Submit, Tell
+from common.traffic_record import WHOLE, Share
+from traffic_manager import options, routing, serving
+from traffic_manager.actions import Action, Create, MoveCapacity, Submit, Tell
 from traffic_manager.migration import step
 from traffic_manager.migration.state import Direction, Migration, Split
 from traffic_manager.observed import ClusterView, Observed
 from traffic_manager.reasons import EventReason
-from traffic_manager.resources import cluster_serve_service, gateway, http_route
-from traffic_manager.resources.http_route import Backend
+from traffic_manager.resources import cluster_serve_service
 from traffic_manager.status import proof, traffic_record
 
 FAST: Final = timedelta(seconds=0.25)
@@ -41,16 +38,16 @@ ALL: Final = Share(capacity=WHOLE, weight=WHOLE)
 def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
     """Decide what one observation leads to; the same observation at the same time gives the same plan."""
     if observed.service.metadata.deletion_timestamp is not None:
-        return Plan(note="the RayService is going, and all that it owns with it")
+        return Plan(actions=routing.released(observed), note="the RayService is going, and all that it owns with it")
     if observed.says("Suspending") or observed.says("Suspended"):
-        return Plan(actions=_removal(observed), note="the service is suspended")
-    if not observed.is_incremental and observed.route is None:
-        return Plan(note="its traffic needs no weighted route")
+        return Plan(actions=routing.removal(observed), note="the service is suspended")
+    if not observed.is_incremental and not routing.is_left_behind(observed):
+        return Plan(actions=routing.released(observed), note="its traffic needs no weighted route")
     if not observed.is_vetted:
         return Plan(note="service-reconciler has not taken in the spec as it is now")
     if not observed.is_incremental:
         return _left_behind(observed, now=now)
-    before = (*_gateway(observed), *_backends(observed))
+    before = (*routing.gateway_writes(observed), *_backends(observed))
     active, pending = observed.active, observed.pending
     if active is not None and pending is not None:
         plan = _upgrading(observed, active, pending, now=now)
@@ -59,21 +56,7 @@ def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
     else:
         plan = Plan(note="there is no cluster yet")
     look = plan.look_again_at if not before else now
-    return Plan(actions=(*before, *plan.actions), look_again_at=look, note=plan.note)
-
-
-def _removal(observed: Observed) -> tuple[Action, ...]:
-    actions: list[Action] = []
-    pairs = (
-        (GATEWAY, observed.gateway, announcements.gateway_deleted),
-        (HTTP_ROUTE, observed.route, announcements.route_deleted),
-    )
-    for resource, have, told in pairs:
-        if have is not None and have.metadata.deletion_timestamp is None:
-            meta = have.metadata
-            where = f"{meta.namespace}/{meta.name}"
-            actions.append(Delete(resource=resource, name=meta.name, uid=meta.uid, told=told(where)))
-    return tuple(actions)
+    return Plan(actions=(*before, *plan.actions, *routing.news(observed)), look_again_at=look, note=plan.note)
 
 
 def _left_behind(observed: Observed, *, now: datetime) -> Plan[Action]:
@@ -82,26 +65,9 @@ def _left_behind(observed: Observed, *, now: datetime) -> Plan[Action]:
     if active is None:
         return Plan(note="a route is left, and there is no cluster for it")
     return Plan(
-        actions=(*_backends(observed), *_routed(observed, {active.name: ALL}, (active,), now=now)),
+        actions=(*_backends(observed), *routing.writes(observed, {active.name: ALL}, (active,), now=now)),
         note="the route of an earlier strategy follows the active cluster",
     )
-
-
-def _gateway(observed: Observed) -> tuple[Action, ...]:
-    name = options.gateway_class(observed)
-    if not name or observed.gateway_api_is_missing:
-        return ()
-    meta = observed.service.metadata
-    have = observed.gateway
-    where = f"{meta.namespace}/{names.gateway(meta.name)}"
-    if have is None:
-        body = gateway.build(meta, gateway_class=name)
-        return (Create(resource=GATEWAY, body=body, told=announcements.gateway_created(where)),)
-    if have.metadata.deletion_timestamp is not None or gateway.drift(have, gateway_class=name) is None:
-        return ()
-    patch = gateway.patch(have, gateway_class=name)
-    told = announcements.gateway_updated(where)
-    return (Change(resource=GATEWAY, name=have.metadata.name, patch=patch, told=told),)
 
 
 def _backends(observed: Observed) -> tuple[Action, ...]:
@@ -129,7 +95,7 @@ def _alone(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Acti
         routed: tuple[Action, ...] = ()
     else:
         wanted = traffic_record.weighed(share, WHOLE, now=now)
-        routed = _routed(observed, {view.name: wanted}, (view,), now=now)
+        routed = routing.writes(observed, {view.name: wanted}, (view,), now=now)
     moved: tuple[Action, ...] = ()
     if not routed and not sent and share.capacity != WHOLE and observed.route is not None:
         clusters = {**observed.record.clusters, view.name: msgspec.structs.replace(wanted, capacity=WHOLE)}
@@ -142,7 +108,7 @@ def _alone(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Acti
 def _upgrading(observed: Observed, active: ClusterView, pending: ClusterView, *, now: datetime) -> Plan[Action]:
     direction = Direction.BACK if observed.says("RollbackInProgress") else Direction.FORWARD
     is_back = direction is Direction.BACK
-    record = observed.record
+    record = traffic_record.believed(observed.record, now=now)
     new = traffic_record.share(record, pending.cluster.metadata, NEW)
     new = traffic_record.weighed(new, new.weight, now=now)
     rest = Share(capacity=WHOLE, weight=WHOLE - new.weight)
@@ -150,7 +116,7 @@ def _upgrading(observed: Observed, active: ClusterView, pending: ClusterView, *,
         traffic_record.share(record, active.cluster.metadata, rest), WHOLE - new.weight, now=now
     )
     shares = {active.name: old, pending.name: new}
-    routed = _routed(observed, shares, (active, pending), now=now)
+    routed = routing.writes(observed, shares, (active, pending), now=now)
     sent = serving.submissions(observed, [(pending, new.capacity, is_back), (active, old.capacity, True)], now=now)
     if routed or sent:
         note = "the route and the Serve configs come first"
@@ -163,14 +129,14 @@ def _upgrading(observed: Observed, active: ClusterView, pending: ClusterView, *,
         direction=direction,
         active=proof.side(active, old),
         pending=proof.side(pending, new, goal=goal, is_sick=is_sick),
-        gateway_problem=_gateway_problem(observed),
-        route_problem=_route_problem(observed),
+        gateway_problem=routing.gateway_problem(observed),
+        route_problem=routing.problem(observed),
         changed_at=record.changed_at,
         is_mirrored=_is_mirrored(observed, shares),
     )
     next_step = step.decide(migration, policy, now=now)
     actions = _stepped(observed, (active, pending), shares, next_step, now=now)
-    if not actions and direction is Direction.FORWARD and not (policy.step and policy.surge):
+    if not actions and direction is Direction.FORWARD and not policy.may_progress:
         actions = (Tell(event=_cannot_progress()),)
     moments = [now + FAST, *([next_step.look_again_at] if next_step.look_again_at is not None else [])]
     return Plan(actions=actions, look_again_at=min(moments), note=next_step.note)
@@ -190,7 +156,7 @@ def _stepped(
             active.name: traffic_record.weighed(shares[active.name], split.active, now=now),
             pending.name: traffic_record.weighed(shares[pending.name], split.pending, now=now),
         }
-        return (*_routed(observed, moved, views, now=now), Tell(event=_shifted(observed, split)))
+        return (*routing.writes(observed, moved, views, now=now), Tell(event=_shifted(observed, split)))
     if (split := next_step.capacities) is not None:
         replace = msgspec.structs.replace
         clusters = {
@@ -206,43 +172,15 @@ def _stepped(
     return ()
 
 
-def _routed(
-    observed: Observed, shares: dict[str, Share], views: tuple[ClusterView, ...], *, now: datetime
-) -> tuple[Action, ...]:
-    """Return the write that makes the route give these shares, none when it does."""
-    meta = observed.service.metadata
-    backends = [
-        Backend(cluster=view.name, port=http_route.serve_port(view.cluster.raw_spec), weight=shares[view.name].weight)
-        for view in views
-    ]
-    held = observed.record
-    record = traffic_record.of(held, shares, now=now)
-    where = f"{meta.namespace}/{names.http_route(meta.name)}"
-    have = observed.route
-    if have is None:
-        if observed.gateway_api_is_missing:
-            return ()
-        body = http_route.build(meta, backends, record)
-        return (Create(resource=HTTP_ROUTE, body=body, told=announcements.route_created(where)),)
-    if have.metadata.deletion_timestamp is not None:
-        return ()
-    if http_route.drift(have, meta, backends) is not None:
-        patch = http_route.patch(have, meta, backends, record)
-        return (
-            Change(resource=HTTP_ROUTE, name=have.metadata.name, patch=patch, told=announcements.route_updated(where)),
-        )
-    if record.clusters != records.of_route(have).clusters:
-        return (_recorded(observed, record),)
-    return ()
-
-
 def _moved(
     observed: Observed, changed: list[tuple[ClusterView, int]], clusters: dict[str, Share], *, now: datetime
 ) -> tuple[Action, ...]:
     """Return what gives clusters new capacities, none when a cluster would have to grow that nobody ever gave a config.
 
-    A cluster that shrinks and is dead, or has no config, is only recorded: nobody would answer.
+    There must be a route for the record. A cluster that shrinks and is dead, or has no config, is only recorded: nobody would answer.
     """
+    if observed.route is None:
+        return ()
     submits: list[Submit] = []
     for view, capacity in changed:
         put = serving.with_capacity(observed, view, capacity)
@@ -252,30 +190,9 @@ def _moved(
         if put is None:
             return ()
         submits.append(put)
-    record = traffic_record.of(observed.record, clusters, now=now)
-    return (MoveCapacity(submits=tuple(submits), record=_recorded(observed, record)),)
-
-
-def _recorded(observed: Observed, record: Record) -> Change:
-    route = observed.route
-    if route is None:
-        raise Invariant("a record needs a route to stand on")
-    return Change(resource=HTTP_ROUTE, name=route.metadata.name, patch=http_route.record_patch(route, record))
-
-
-def _gateway_problem(observed: Observed) -> str | None:
-    problem = gateway_problem(observed.gateway)
-    meta = observed.service.metadata
-    return None if problem is None else f"Gateway {meta.namespace}/{names.gateway(meta.name)} {problem}"
-
-
-def _route_problem(observed: Observed) -> str | None:
-    route, meta = observed.route, observed.service.metadata
-    where = f"HTTPRoute {meta.namespace}/{names.http_route(meta.name)}"
-    if route is None:
-        return f"{where} does not exist"
-    problem = route_problem(route.metadata, route.status, names.gateway(meta.name))
-    return None if problem is None else f"{where} {problem}"
+    pair = (observed.active_name, observed.pending_name) if len(clusters) > 1 else None
+    record = traffic_record.of(observed.record, clusters, now=now, pair=pair)
+    return (MoveCapacity(submits=tuple(submits), record=routing.recorded(observed, record)),)
 
 
 def _is_mirrored(observed: Observed, shares: dict[str, Share]) -> bool:

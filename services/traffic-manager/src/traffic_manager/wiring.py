@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from common.api.core import EndpointSlice, Service
-from common.api.gateway import Gateway, HttpRoute
+from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache, Object
@@ -43,6 +43,7 @@ KINDS: Final[dict[str, type[Object]]] = {
     "ControllerRevision": Revision,
     "Gateway": Gateway,
     "HTTPRoute": HttpRoute,
+    "GRPCRoute": GrpcRoute,
 }
 LEAST_WORKERS: Final = 32
 """A look may wait seconds for a dashboard that does not answer, and costs nothing meanwhile; few workers would queue."""

@@ -93,3 +93,29 @@ def test_a_rollback_waits_for_a_gateway_and_not_for_ever(waited: int, expected: 
     migration = back(a_side(100, 100), a_side(20, 0), route_problem="is not accepted yet", changed_at=changed_at)
     split = capacity.decide(migration, a_policy(20), now=NOW)
     assert (split.active, split.pending) == expected
+
+
+@pytest.mark.parametrize(
+    ("migration", "surge", "expected"),
+    [
+        pytest.param(forward(a_side(100, 100), a_side(0, 0)), 0, (80, 0), id="the old one makes room first"),
+        pytest.param(forward(a_side(80, 100), a_side(0, 0)), 0, (80, 20), id="the new one takes it"),
+        pytest.param(forward(a_side(80, 100), a_side(20, 0, proof=0)), 0, (80, 20), id="never below the floor"),
+        pytest.param(forward(a_side(80, 80), a_side(20, 20)), 0, (60, 20), id="and so on"),
+        pytest.param(forward(a_side(20, 20), a_side(80, 80)), 0, (20, 80), id="the last of the traffic goes first"),
+        pytest.param(forward(a_side(20, 0), a_side(80, 100)), 0, (0, 80), id="then the old one goes"),
+        pytest.param(forward(a_side(0, 0), a_side(80, 100)), 0, (0, 100), id="and the new one is whole"),
+        pytest.param(forward(a_side(100, 80), a_side(20, 20)), 20, (60, 20), id="with a surge, both"),
+        pytest.param(
+            forward(a_side(100, 100), a_side(20, 0, proof=0)), 20, (80, 20), id="a surge that finds no room takes some"
+        ),
+        pytest.param(back(a_side(80, 80), a_side(20, 20)), 0, (80, 20), id="back: the last of the traffic goes first"),
+        pytest.param(back(a_side(60, 60), a_side(40, 40)), 0, (80, 20), id="back: down and up in one step"),
+    ],
+)
+def test_capacity_may_be_missing_where_the_user_allows_it(
+    migration: Migration, surge: int, expected: tuple[int, int]
+) -> None:
+    policy = msgspec.structs.replace(a_policy(surge), step=5, unavailable=20)
+    split = capacity.decide(migration, policy, now=NOW)
+    assert (split.active, split.pending) == expected

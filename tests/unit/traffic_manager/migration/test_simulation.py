@@ -34,8 +34,12 @@ class Slowness(msgspec.Struct):
 class Rig:
     """One upgrade and those around it."""
 
-    def __init__(self, policy: Policy, slowness: Slowness) -> None:
+    def __init__(self, policy: Policy, slowness: Slowness, *, room: int = 1000) -> None:
         self.policy = policy
+        self.room = room
+        """The percent of capacity that the nodes hold, of both clusters together."""
+        self._placed = {"active": 100, "pending": 0}
+        """What of each cluster runs on them."""
         self.now = START
         self.migration = Migration(direction=Direction.FORWARD, active=OLD, pending=NEW)
         self._slowness = slowness
@@ -91,9 +95,12 @@ class Rig:
             self._serve[name] = max(0, self._serve[name] - 1)
             is_dead = name == "pending" and self.is_pending_dead
             runs = self._serve[name] == 0 and not is_dead
+            if self._serve[name] == 0:
+                other = self._placed["pending" if name == "active" else "active"]
+                self._placed[name] = min(held.capacity, max(self.room - other, 0))
             sides[name] = msgspec.structs.replace(
                 held,
-                proof=held.capacity if runs else 0,
+                proof=min(held.capacity, self._placed[name]) if runs else 0,
                 reported=None if is_dead else held.capacity,
                 is_alive=not is_dead,
                 is_sick=is_dead,
@@ -134,11 +141,15 @@ class Rig:
         """Hold a change against the rules."""
         m = self.migration
         assert m.active.weight + m.pending.weight == 100
-        assert m.active.capacity >= m.active.weight or m.active.capacity >= old.active.capacity
-        assert m.pending.capacity >= m.pending.weight or m.pending.capacity >= old.pending.capacity
+        missing = self.policy.unavailable
+        assert m.active.capacity >= m.active.weight - missing or m.active.capacity >= old.active.capacity
+        assert m.pending.capacity >= m.pending.weight - missing or m.pending.capacity >= old.pending.capacity
+        if not is_hurried(m, self.policy):
+            assert sum(self.capacities) >= min(100 - missing, sum((old.active.capacity, old.pending.capacity)))
         for name, new, before in (("active", m.active, old.active), ("pending", m.pending, old.pending)):
             if new.weight > before.weight:
-                assert new.weight <= before.proof, f"{name} gets more than it was seen to carry"
+                most = 100 if missing and before.proof >= 100 - missing else before.proof
+                assert new.weight <= most, f"{name} gets more than it was seen to carry"
         assert m.active.capacity + m.pending.capacity > 0
         if self.is_bounded and not self.is_pending_dead and not is_hurried(m, self.policy):
             assert sum(self.capacities) <= 100 + self.policy.surge, f"{self.capacities} exceed the surge"
@@ -222,3 +233,26 @@ def test_a_rollback_ends_with_options_that_allow_no_step(surge: int, size: int) 
     rig.policy = a_policy(surge, size)
     rig.go(Direction.BACK)
     rig.run(until=BACK, turns=60)
+
+
+@pytest.mark.parametrize(("surge", "size", "missing"), [(0, 20, 20), (0, 5, 50), (0, 1, 1), (20, 5, 20), (5, 5, 30)])
+@pytest.mark.parametrize("most", [0, 6])
+def test_on_a_full_cluster_an_upgrade_ends_where_some_capacity_may_be_missing(
+    surge: int, size: int, missing: int, most: int
+) -> None:
+    policy = msgspec.structs.replace(a_policy(surge, size), unavailable=missing)
+    rig = Rig(policy, Slowness(random.Random(f"{surge} {size}"), most), room=100)
+    rig.run(until=MOVED)
+    rig.go(Direction.BACK)
+    rig.run(until=BACK)
+
+
+@pytest.mark.parametrize("turns", range(0, 150, 6))
+@pytest.mark.parametrize(("surge", "missing"), [(0, 20), (0, 50), (20, 20)])
+def test_on_a_full_cluster_the_user_may_change_their_mind(turns: int, surge: int, missing: int) -> None:
+    policy = msgspec.structs.replace(a_policy(surge, 5), unavailable=missing)
+    rig = Rig(policy, Slowness(random.Random(turns), 3), room=100)
+    for _ in range(turns):
+        rig.turn()
+    rig.go(Direction.BACK)
+    rig.run(until=BACK)

@@ -68,3 +68,20 @@ def test_a_step_that_time_alone_allows_says_when() -> None:
 def test_the_reason_names_what_is_missing() -> None:
     split = weights.decide(forward({"proof": 0, "doubt": "its head pod is not ready"}), POLICY, now=NOW)
     assert split.note == "the pending cluster cannot carry more yet: its head pod is not ready"
+
+
+@pytest.mark.parametrize(
+    ("pending", "expected"),
+    [
+        pytest.param({"capacity": 80, "weight": 80, "proof": 80}, (15, 85), id="the floor carries the rest"),
+        pytest.param({"capacity": 80, "weight": 70, "proof": 80}, (25, 75), id="first what is proven"),
+        pytest.param({"capacity": 79, "weight": 79, "proof": 79}, (21, 79), id="less than the floor does not"),
+    ],
+)
+def test_the_floor_may_carry_everything_where_capacity_may_be_missing(
+    pending: dict[str, Any], expected: tuple[int, int]
+) -> None:
+    policy = Policy(surge=0, step=5, interval=timedelta(seconds=10), unavailable=20)
+    active = msgspec.structs.replace(ACTIVE, weight=100 - pending["weight"])
+    split = weights.decide(forward(pending, active=active), policy, now=NOW)
+    assert (split.active, split.pending) == expected

@@ -1,4 +1,4 @@
-"""Gateways and HTTPRoutes as far as a decision looks at them, and whether their controller has taken them.
+"""Gateways and routes as far as a decision looks at them, and whether their controller has taken them.
 
 "Ready" is what KubeRay asks for (spec rayservice §9.1, §9.2), and more for a route: the controller must have seen this very
 generation of it, because an old acceptance proves nothing about new weights (§8.10 G3).
@@ -46,10 +46,13 @@ class Gateway(View, frozen=True, kw_only=True):
 
 
 class ParentRef(View, frozen=True, kw_only=True):
-    """The Gateway that a route hangs on."""
+    """The Gateway that a route hangs on, or one listener of it."""
 
     name: str = ""
     namespace: str | None = None
+    kind: str | None = None
+    section_name: str | None = None
+    port: int | None = None
 
 
 class BackendRef(View, frozen=True, kw_only=True):
@@ -78,6 +81,7 @@ class RouteRule(View, frozen=True, kw_only=True):
     """Where requests go."""
 
     matches: tuple[Json, ...] = ()
+    filters: tuple[Json, ...] = ()
     backend_refs: tuple[BackendRef, ...] = ()
 
 
@@ -88,8 +92,8 @@ class RouteSpec(View, frozen=True, kw_only=True):
     rules: tuple[RouteRule, ...] = ()
 
 
-class HttpRoute(View, frozen=True, kw_only=True, dict=True):
-    """An HTTPRoute; `spec_json` keeps what users added to it."""
+class Route(View, frozen=True, kw_only=True, dict=True):
+    """A route of any kind; `spec_json` keeps what users added to it."""
 
     metadata: ObjectMeta
     spec_json: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"{}"), name="spec")
@@ -101,6 +105,14 @@ class HttpRoute(View, frozen=True, kw_only=True, dict=True):
         return msgspec.json.decode(self.spec_json, type=RouteSpec, strict=False)
 
 
+class HttpRoute(Route, frozen=True, kw_only=True, dict=True):
+    """An HTTPRoute."""
+
+
+class GrpcRoute(Route, frozen=True, kw_only=True, dict=True):
+    """A GRPCRoute."""
+
+
 def gateway_problem(gateway: Gateway | None) -> str | None:
     """Return why a Gateway does not take requests, None when it does."""
     if gateway is None:
@@ -108,13 +120,23 @@ def gateway_problem(gateway: Gateway | None) -> str | None:
     return _problem(gateway.status.conditions, GATEWAY_CONDITIONS, generation=0)
 
 
-def route_problem(meta: ObjectMeta, status: RouteStatus, gateway: str) -> str | None:
-    """Return why a Gateway does not follow a route as it is now, None when it does."""
-    for parent in status.parents:
-        where = parent.parent_ref
-        if where.name == gateway and where.namespace in {None, meta.namespace}:
-            return _problem(parent.conditions, ROUTE_CONDITIONS, generation=meta.generation)
-    return "is not accepted yet"
+def route_problem(route: Route) -> str | None:
+    """Return why a Gateway does not follow a route as it is now, None when each of its parents does."""
+    if not route.spec.parent_refs:
+        return "names no Gateway in spec.parentRefs"
+    return next((why for each in route.spec.parent_refs if (why := _parent_problem(route, each)) is not None), None)
+
+
+def _parent_problem(route: Route, parent: ParentRef) -> str | None:
+    """Return what one parent has against a route; several controllers may speak of the same parent."""
+    meta = route.metadata
+    said = [each for each in route.status.parents if _identity(each.parent_ref, meta) == _identity(parent, meta)]
+    problems = (_problem(each.conditions, ROUTE_CONDITIONS, generation=meta.generation) for each in said)
+    return next((why for why in problems if why is not None), None if said else "is not accepted yet")
+
+
+def _identity(parent: ParentRef, meta: ObjectMeta) -> tuple[str, str, str | None, int | None]:
+    return parent.namespace or meta.namespace, parent.name, parent.section_name, parent.port
 
 
 def _problem(conditions: tuple[Condition, ...], wanted: tuple[str, ...], *, generation: int) -> str | None:

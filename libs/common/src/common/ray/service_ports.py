@@ -1,9 +1,12 @@
 """The ports that a head's first container offers, as Services name them (spec rayservice §10.1, §10.2)."""
 
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from common import ports
 from common.api.opaque import Body, Json
+
+GRPC: Final = "serve-grpc"
+"""The name of the port through which Serve takes gRPC calls."""
 
 
 def of_head(config: Json) -> dict[str, int]:
@@ -21,6 +24,11 @@ def of_serve(config: Json) -> list[Body]:
     found = of_head(config)
     names = sorted(name for name in found if name == "serve" or name.startswith("serve-"))
     return [{"name": name, "port": found[name]} for name in names]
+
+
+def of_grpc(config: Json) -> int | None:
+    """Return the port through which Serve takes gRPC calls, None without one (spec rayservice §9.6)."""
+    return of_head(config).get(GRPC)
 
 
 def head_group(config: Json) -> Json:

@@ -21,6 +21,8 @@ from service_reconciler.resources.ray_cluster import DELETE_AFTER
 RECHECK: Final = timedelta(seconds=1)
 ROUNDED_UP: Final = timedelta(microseconds=999_999)
 """Times are written in whole seconds, and the slack must not be lost to that."""
+SKEW: Final = timedelta(seconds=5)
+"""A deadline that is later than the delay by more was set by a clock that has been set back since, or the delay is shorter now."""
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,8 +74,9 @@ def _mark(observed: Observed, cluster: RayCluster, leaving: Leaving | None, *, n
     """Return what the cluster lacks of its deadline and of the moment that its drain began."""
     due, annotations = due_at(cluster), dict[str, str]()
     begins = leaving is not None and drain.since(cluster) is None
-    if due is None:
-        due = whole_seconds(now + delay_of(observed.service) + ROUNDED_UP)
+    latest = whole_seconds(now + delay_of(observed.service) + ROUNDED_UP)
+    if due is None or due > latest + SKEW:
+        due = latest
         annotations[DELETE_AFTER] = rfc3339(due)
     if begins:
         annotations[labels.DRAINING_SINCE] = rfc3339(now)
@@ -101,7 +104,8 @@ def _look_again_at(
 
 def _gets_requests(observed: Observed, cluster: RayCluster) -> bool:
     """Tell whether a route still sends requests to a cluster; traffic-manager will take it out."""
-    return traffic_record.weight_of(observed.route, names.serve_service(cluster.metadata.name)) > 0
+    backend = names.serve_service(cluster.metadata.name)
+    return any(traffic_record.weight_of(each, backend) > 0 for each in observed.routes)
 
 
 def delay_of(service: RayService) -> timedelta:

@@ -3,8 +3,8 @@
 from datetime import datetime, timedelta
 from typing import Final
 
-from common import names
-from common.api.gateway import gateway_problem, route_problem
+from common import labels, weighted_route
+from common.api.gateway import route_problem
 from service_reconciler.observed import Observed
 from service_reconciler.reasons import ConditionType, EventReason
 from service_reconciler.serve.problems import Problem
@@ -12,26 +12,35 @@ from service_reconciler.status import conditions
 
 PATIENCE: Final = timedelta(seconds=5)
 """Objects that were asked for just now need a moment."""
+MOMENTARY: Final = ("yet", "as it is now")
+"""How the problems end that a controller mends by itself."""
 
 
 def find(observed: Observed, *, now: datetime) -> Problem | None:
     """Return what is wrong with the Gateway or the route of a service whose traffic moves in steps."""
     if not observed.is_incremental or not _is_late(observed, now=now):
         return None
-    meta, gateway, route = observed.service.metadata, observed.gateway, observed.route
-    name = names.gateway(meta.name)
-    if gateway is None:
-        text = f"waiting: Gateway {meta.namespace}/{name} does not exist (is the Gateway API installed?)"
-        return Problem(reason=EventReason.GATEWAY_NOT_READY, text=text)
-    if (problem := gateway_problem(gateway)) is not None:
-        text = f"waiting: Gateway {meta.namespace}/{name} {problem}"
-        return Problem(reason=EventReason.GATEWAY_NOT_READY, text=text)
-    if route is None or (problem := route_problem(route.metadata, route.status, name)) is None:
+    service, route = observed.service, observed.route
+    if weighted_route.is_users(service) and route is None:
+        trouble = weighted_route.route_trouble(service, route)
+        text = f"waiting: {trouble}; the annotation {labels.HTTP_ROUTE} names it"
+        return Problem(reason=EventReason.ROUTE_NOT_READY, text=text)
+    if (problem := weighted_route.gateway_trouble(service, route, observed.gateways)) is not None:
+        hint = " (is the Gateway API installed?)" if problem.endswith("does not exist") else ""
+        return Problem(reason=EventReason.GATEWAY_NOT_READY, text=f"waiting: {problem}{hint}")
+    if route is None or (problem := weighted_route.route_trouble(service, route)) is None:
+        return _grpc_problem(observed)
+    if problem.endswith(MOMENTARY):
         return None
-    if problem.endswith(("yet", "as it is now")):
+    return Problem(reason=EventReason.ROUTE_NOT_READY, text=f"waiting: {problem}")
+
+
+def _grpc_problem(observed: Observed) -> Problem | None:
+    route = observed.grpc_route
+    if route is None or (problem := route_problem(route)) is None or problem.endswith(MOMENTARY):
         return None
-    text = f"waiting: HTTPRoute {meta.namespace}/{route.metadata.name} {problem}"
-    return Problem(reason=EventReason.ROUTE_NOT_READY, text=text)
+    text = f"waiting: GRPCRoute {route.metadata.namespace}/{route.metadata.name} {problem}"
+    return Problem(reason=EventReason.GRPC_ROUTE_NOT_READY, text=text)
 
 
 def _is_late(observed: Observed, *, now: datetime) -> bool:

@@ -39,7 +39,8 @@ def state(observed: Observed) -> State:
     held = observed.service.status.conditions
     wanted = observed.service.spec.suspend
     if conditions.is_true(held, ConditionType.SUSPENDING):
-        exists = bool(observed.clusters or observed.services or observed.gateway or observed.route)
+        objects = (observed.gateway, observed.our_route, observed.grpc_route)
+        exists = bool(observed.clusters or observed.services or any(objects))
         return State.SUSPENDING if exists else State.COMPLETE
     if conditions.is_true(held, ConditionType.SUSPENDED):
         return State.SUSPENDED if wanted else State.RESUMED

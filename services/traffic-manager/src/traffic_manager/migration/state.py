@@ -2,8 +2,12 @@
 
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Final
 
 import msgspec
+
+LATE: Final = timedelta(seconds=10)
+"""How long a rollback waits for a Gateway to follow, and an upgrade for room, before it goes another way."""
 
 
 class Direction(StrEnum):
@@ -24,6 +28,18 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Percent of the traffic that moves at once."""
     interval: timedelta = timedelta(seconds=1)
     """The shortest time between two moves of traffic."""
+    unavailable: int = 0
+    """Percent of capacity that may be missing below 100 while both clusters share what room there is."""
+
+    @property
+    def may_progress(self) -> bool:
+        """Tell whether these options let an upgrade go on at all."""
+        return self.step > 0 and (self.surge > 0 or self.unavailable > 0)
+
+    @property
+    def floor(self) -> int:
+        """Return the least capacity, in percent, that both have together."""
+        return 100 - self.unavailable
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,4 +91,9 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_hurried(m: Migration, policy: Policy) -> bool:
     """Tell whether a rollback skips interval and surge bound: the other cluster is sick, or the options allow no step."""
-    return m.direction is Direction.BACK and (not m.pending.is_alive or policy.step == 0 or policy.surge == 0)
+    return m.direction is Direction.BACK and (not m.pending.is_alive or not policy.may_progress)
+
+
+def is_late(m: Migration, *, now: datetime) -> bool:
+    """Tell whether nothing has changed for so long that what was hoped for will not come."""
+    return m.changed_at is None or now >= m.changed_at + LATE

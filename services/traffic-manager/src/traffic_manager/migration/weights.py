@@ -2,11 +2,14 @@
 
 The growing side gets `stepSizePercent` more each `intervalSeconds`, never more than its capacity, never more than it was seen to
 be able to carry. Forward, the Gateway must follow the last weights before the next ones; back, nothing waits for a Gateway.
+
+Where the user allows capacity to be missing (`raybus.io/max-unavailable-percent`), the last room for the growing side is what the
+other one still holds. So a side that was seen to carry the floor gets the rest of the traffic on that, once nothing else helps.
 """
 
 from datetime import datetime
 
-from traffic_manager.migration.state import Direction, Migration, Policy, Side, Split, is_hurried
+from traffic_manager.migration.state import Direction, Migration, Policy, Side, Split, is_hurried, is_late
 
 
 def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
@@ -14,7 +17,7 @@ def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
     if m.direction is Direction.FORWARD and m.pending.is_sick and m.pending.weight > 0:
         return _given_back(m)
     growing = m.pending if m.direction is Direction.FORWARD else m.active
-    limit = min(growing.capacity, growing.proof)
+    limit = _limit(m, growing, policy, now=now)
     if (obstacle := _obstacle(m, growing, limit)) is not None:
         return _hold(m, obstacle)
     if is_hurried(m, policy):
@@ -34,9 +37,16 @@ def _given_back(m: Migration) -> Split:
     return Split(active=weight, pending=100 - weight, note=note)
 
 
+def _limit(m: Migration, growing: Side, policy: Policy, *, now: datetime) -> int:
+    """Return the most that the growing side may get."""
+    limit = min(growing.capacity, growing.proof)
+    carries_floor = policy.unavailable > 0 and growing.proof >= policy.floor and growing.weight >= limit
+    return 100 if carries_floor and (policy.surge == 0 or is_late(m, now=now)) else limit
+
+
 def _obstacle(m: Migration, growing: Side, limit: int) -> str | None:
     name = "pending" if m.direction is Direction.FORWARD else "active"
-    if growing.weight >= growing.capacity:
+    if growing.weight >= max(growing.capacity, limit):
         return f"the {name} cluster carries all that its capacity allows"
     if m.direction is Direction.FORWARD and (problem := m.gateway_problem or m.route_problem) is not None:
         return problem

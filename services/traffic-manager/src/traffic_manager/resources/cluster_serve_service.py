@@ -1,4 +1,4 @@
-"""`<RayCluster>-serve-svc`: the backend that a route sends one cluster's share to (spec rayservice §10.2, §10.4)."""
+"""`<RayCluster>-serve-svc`: the backend that a route sends one cluster's share to (spec rayservice §9.6, §10.2, §10.4)."""
 
 from typing import Final
 
@@ -9,6 +9,7 @@ from common.api.ray_cluster import RayCluster
 from common.errors import InvalidSpec
 from common.ray import owner, service_ports
 
+H2C: Final = "kubernetes.io/h2c"
 NO_PORT: Final = (
     "Please specify a port named 'serve' (or with the prefix 'serve-', e.g. 'serve-grpc') in the Ray head container; "
     "otherwise, the Kubernetes service for Ray Serve will not be created."
@@ -21,7 +22,10 @@ def build(cluster: RayCluster) -> Json:
     ports = service_ports.of_serve(cluster.raw_spec)
     if not ports:
         raise InvalidSpec(NO_PORT)
-    spec: Json = {"selector": {labels.CLUSTER: meta.name, labels.SERVE: "true"}, "ports": ports}
+    spec: Json = {
+        "selector": {labels.CLUSTER: meta.name, labels.SERVE: "true"},
+        "ports": [{**each, **_protocol(each["name"])} for each in ports],
+    }
     kind = service_ports.head_group(cluster.raw_spec).get("serviceType")
     return {
         "apiVersion": "v1",
@@ -38,3 +42,8 @@ def build(cluster: RayCluster) -> Json:
         },
         "spec": {**spec, "type": kind} if kind else spec,
     }
+
+
+def _protocol(port: str) -> dict[str, str]:
+    """Return the word that tells a gateway to speak HTTP/2 to the port of gRPC calls (§9.6); others are as KubeRay has them."""
+    return {"appProtocol": H2C} if port == service_ports.GRPC else {}

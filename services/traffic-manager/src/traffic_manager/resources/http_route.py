@@ -16,16 +16,10 @@ from common.api.opaque import Json
 from common.kube.resources import HTTP_ROUTE
 from common.ray import owner, service_ports
 from common.traffic_record import ANNOTATION, Record
+from traffic_manager.resources import backend
+from traffic_manager.resources.backend import Backend
 
 MATCH: Final[Json] = {"path": {"type": "PathPrefix", "value": "/"}}
-
-
-class Backend(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster and its share."""
-
-    cluster: str
-    port: int
-    weight: int
 
 
 def serve_port(config: Json) -> int:
@@ -55,9 +49,7 @@ def drift(have: HttpRoute, service: ObjectMeta, backends: Sequence[Backend]) -> 
         return "its parent differs"
     if len(spec.rules) != 1 or [each.get("path") for each in spec.rules[0].matches] != [MATCH["path"]]:
         return "its rule differs"
-    held = [(each.name, each.namespace, each.port, each.weight) for each in spec.rules[0].backend_refs]
-    wanted = [(names.serve_service(each.cluster), service.namespace, each.port, each.weight) for each in backends]
-    return None if held == wanted else "its backends differ"
+    return None if backend.is_held(spec.rules[0], service.namespace, backends) else "its backends differ"
 
 
 def patch(have: HttpRoute, service: ObjectMeta, backends: Sequence[Backend], record: Record) -> Json:
@@ -74,18 +66,10 @@ def record_patch(have: HttpRoute, record: Record) -> Json:
 
 def _spec(service: ObjectMeta, backends: Sequence[Backend], held: Json) -> Json:
     rules = cast("list[Json]", held.get("rules") or [{}])
-    rule = {**rules[0], "matches": [dict(MATCH)], "backendRefs": [_reference(service, each) for each in backends]}
+    references = backend.references(service.namespace, backends)
+    rule = {**rules[0], "matches": [dict(MATCH)], "backendRefs": references}
     parent = {"name": names.gateway(service.name), "namespace": service.namespace}
     return {"parentRefs": [parent], "rules": [rule]}
-
-
-def _reference(service: ObjectMeta, backend: Backend) -> Json:
-    return {
-        "name": names.serve_service(backend.cluster),
-        "namespace": service.namespace,
-        "port": backend.port,
-        "weight": backend.weight,
-    }
 
 
 def _text(record: Record) -> str:

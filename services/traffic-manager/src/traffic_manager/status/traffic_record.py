@@ -1,11 +1,27 @@
 """The record as it should be: what each cluster has, and when that last changed (ADR 1)."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
+from msgspec import UnsetType
 
 from common.api.meta import ObjectMeta
-from common.traffic_record import Record, Share
+from common.traffic_record import Record, Share, Upgrade
+
+SKEW: Final = timedelta(seconds=5)
+"""By how much the clocks of two machines may differ."""
+
+
+def believed(record: Record, *, now: datetime) -> Record:
+    """Return the record without moments of the future: a clock that was set back since must not hold an upgrade."""
+    latest = now + SKEW
+    clusters = {
+        name: msgspec.structs.replace(each, moved_at=None) if each.moved_at and each.moved_at > latest else each
+        for name, each in record.clusters.items()
+    }
+    changed_at = None if record.changed_at and record.changed_at > latest else record.changed_at
+    return msgspec.structs.replace(record, clusters=clusters, changed_at=changed_at)
 
 
 def share(record: Record, cluster: ObjectMeta, default: Share) -> Share:
@@ -22,9 +38,27 @@ def weighed(old: Share, weight: int, *, now: datetime) -> Share:
     return msgspec.structs.replace(old, weight=weight, moved_at=now)
 
 
-def of(old: Record, clusters: dict[str, Share], *, now: datetime) -> Record:
-    """Return the record of these clusters and no others."""
+def of(old: Record, clusters: dict[str, Share], *, now: datetime, pair: tuple[str, str] | None = None) -> Record:
+    """Return the record of these clusters and no others; `pair` names the old and the new one of an upgrade."""
     numbers = {name: (each.capacity, each.weight) for name, each in clusters.items()}
     before = {name: (each.capacity, each.weight) for name, each in old.clusters.items()}
     changed_at = old.changed_at if numbers == before else now
-    return Record(clusters=clusters, changed_at=changed_at)
+    upgrade = old.upgrade if pair is None else _followed(old.upgrade, pair, clusters, now=now)
+    return Record(clusters=clusters, changed_at=changed_at, upgrade=upgrade)
+
+
+def _followed(
+    held: Upgrade | UnsetType, pair: tuple[str, str], clusters: dict[str, Share], *, now: datetime
+) -> Upgrade:
+    """Return what an upgrade came to, this change included."""
+    old, new = pair
+    total = sum(each.capacity for each in clusters.values())
+    has_moved = new in clusters and clusters[new].weight > 0
+    if isinstance(held, UnsetType) or (held.old, held.new) != pair:
+        held = Upgrade(old=old, new=new, began_at=now, most=total, least=total)
+    return msgspec.structs.replace(
+        held,
+        most=max(held.most, total),
+        least=min(held.least, total),
+        moved_at=held.moved_at or (now if has_moved else None),
+    )

@@ -1,0 +1,49 @@
+"""Objects that the bus brings to somebody else: a user's route before it says whose it is, a Gateway that many share.
+
+They are read from the API server, no more often than is asked for. What the cache has is taken as it is.
+"""
+
+from collections import OrderedDict
+from typing import Final, TypeVar
+
+import msgspec
+
+from common import errors
+from common.bus.cache import Cache, Object
+from common.kube.client import Kube
+from common.kube.resources import Resource
+from common.runtime.clock import Clock
+
+T = TypeVar("T", bound=Object)
+REMEMBERED: Final = 8192
+
+
+class Lookup:
+    """Finds single objects, in the cache or at the API server."""
+
+    def __init__(self, kube: Kube, cache: Cache, clock: Clock) -> None:
+        self._kube = kube
+        self._cache = cache
+        self._clock = clock
+        self._read: OrderedDict[tuple[str, str, str], tuple[float, bytes | None]] = OrderedDict()
+        """When each object was read, and what the answer was; None stands for nothing there."""
+
+    async def find(self, resource: Resource, view: type[T], place: tuple[str, str], *, max_age: float) -> T | None:
+        """Return an object by namespace and name, from at most so many seconds ago; None when there is none to be seen."""
+        cached = self._cache.get(view, *place)
+        if cached is not None:
+            return cached
+        key, now = (resource.kind, *place), self._clock.monotonic()
+        read_at, body = self._read.pop(key, (now - max_age, None))
+        if now - read_at >= max_age:
+            read_at, body = now, await self._get(resource, place)
+        self._read[key] = (read_at, body)
+        if len(self._read) > REMEMBERED:
+            self._read.popitem(last=False)
+        return None if body is None else msgspec.json.decode(body, type=view)
+
+    async def _get(self, resource: Resource, place: tuple[str, str]) -> bytes | None:
+        try:
+            return await self._kube.get(resource, *place)
+        except (errors.NotFound, errors.Forbidden):
+            return None

@@ -1,0 +1,231 @@
+"""What makes the Gateway and the routes of a service be what they should: the writes, and what is wrong with them.
+
+One HTTPRoute carries the weights and their record: ours, or the user's own (`common.weighted_route`). Others follow it with the
+same weights: the GRPCRoute where the application takes gRPC calls, and routes that carried the traffic before the user named
+another one, until that one is taken. Spec rayservice §9; acceptance 39, 51, 55, 87, 88.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from common import names, weighted_route
+from common import traffic_record as records
+from common.api.event import warning
+from common.api.gateway import HttpRoute, Route, route_problem
+from common.api.opaque import Json
+from common.errors import Invariant
+from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, Resource
+from common.ray import service_ports
+from common.traffic_record import Record, Share
+from traffic_manager import announcements, options
+from traffic_manager.actions import Action, Change, Create, Delete, Tell
+from traffic_manager.observed import ClusterView, Observed
+from traffic_manager.reasons import EventReason
+from traffic_manager.resources import gateway, grpc_route, http_route, users_route
+from traffic_manager.resources.backend import Backend
+from traffic_manager.status import traffic_record
+
+
+def gateway_writes(observed: Observed) -> tuple[Action, ...]:
+    """Return what the Gateway lacks; where the user brought a route, its Gateway is theirs."""
+    name = options.gateway_class(observed)
+    if not name or weighted_route.is_users(observed.service) or GATEWAY.kind in observed.unknown_kinds:
+        return ()
+    meta = observed.service.metadata
+    have = observed.gateway
+    where = f"{meta.namespace}/{names.gateway(meta.name)}"
+    port = _grpc_listener(observed)
+    if have is None:
+        body = gateway.build(meta, gateway_class=name, grpc_port=port)
+        return (Create(resource=GATEWAY, body=body, told=announcements.created(GATEWAY.kind, where)),)
+    is_going = have.metadata.deletion_timestamp is not None
+    if is_going or gateway.drift(have, gateway_class=name, grpc_port=port) is None:
+        return ()
+    patch = gateway.patch(have, gateway_class=name, grpc_port=port)
+    return (
+        Change(resource=GATEWAY, name=have.metadata.name, patch=patch, told=announcements.updated(GATEWAY.kind, where)),
+    )
+
+
+def writes(
+    observed: Observed,
+    shares: Mapping[str, Share],
+    views: Sequence[ClusterView],
+    *,
+    now: datetime,
+) -> tuple[Action, ...]:
+    """Return what makes all routes give these shares, nothing when they do."""
+    pair = (views[0].name, views[1].name) if len(views) > 1 else None
+    record = traffic_record.of(observed.record, dict(shares), now=now, pair=pair)
+    backends = [
+        Backend(cluster=view.name, port=http_route.serve_port(view.cluster.raw_spec), weight=shares[view.name].weight)
+        for view in views
+    ]
+    return (
+        *_carrier(observed, backends, record),
+        *_followers(observed, backends),
+        *_grpc(observed, shares, views),
+    )
+
+
+def is_left_behind(observed: Observed) -> bool:
+    """Tell whether a route is there from the time when the traffic moved in steps."""
+    route = observed.route
+    return route is not None and (not weighted_route.is_users(observed.service) or users_route.is_held(route))
+
+
+def recorded(observed: Observed, record: Record) -> Change:
+    """Return the write of a record alone."""
+    route = observed.route
+    if route is None:
+        raise Invariant("a record needs a route to stand on")
+    return Change(resource=HTTP_ROUTE, name=route.metadata.name, patch=http_route.record_patch(route, record))
+
+
+def removal(observed: Observed) -> tuple[Action, ...]:
+    """Return what takes our Gateway and routes away, and everything of ours out of the user's."""
+    pairs = ((GATEWAY, observed.gateway), (HTTP_ROUTE, observed.our_route), (GRPC_ROUTE, observed.grpc_route))
+    gone: list[Action] = []
+    for resource, have in pairs:
+        if have is not None and have.metadata.deletion_timestamp is None:
+            meta = have.metadata
+            told = announcements.deleted(resource.kind, f"{meta.namespace}/{meta.name}")
+            gone.append(Delete(resource=resource, name=meta.name, uid=meta.uid, told=told))
+    return (*gone, *released(observed))
+
+
+def released(observed: Observed) -> tuple[Action, ...]:
+    """Return what takes everything of ours out of the routes that users brought."""
+    return tuple(_release(observed, each) for each in observed.users_routes if users_route.is_held(each))
+
+
+def gateway_problem(observed: Observed) -> str | None:
+    """Return why a Gateway takes no requests."""
+    return weighted_route.gateway_trouble(observed.service, observed.route, observed.gateways)
+
+
+def problem(observed: Observed) -> str | None:
+    """Return why the traffic does not follow the routes as they are now."""
+    trouble = weighted_route.route_trouble(observed.service, observed.route)
+    if trouble is not None or not _wants_grpc(observed):
+        return trouble
+    meta, route = observed.service.metadata, observed.grpc_route
+    where = f"GRPCRoute {meta.namespace}/{names.grpc_route(meta.name)}"
+    if route is None:
+        return f"{where} does not exist"
+    why = route_problem(route)
+    return None if why is None else f"{where} {why}"
+
+
+def news(observed: Observed) -> Iterable[Action]:
+    """Return what users should hear of what they asked for and do not get."""
+    odd = (
+        (weighted_route.odd_name(observed.service), EventReason.INVALID_ANNOTATION),
+        (options.odd_unavailable(observed), EventReason.INVALID_ANNOTATION),
+        (_grpc_without_listener(observed), EventReason.GRPC_ROUTE_UNSUPPORTED),
+    )
+    return [Tell(event=warning(reason, "Reconcile", text)) for text, reason in odd if text is not None]
+
+
+def _carrier(observed: Observed, backends: Sequence[Backend], record: Record) -> tuple[Action, ...]:
+    """Return the write of the route that carries weights and record."""
+    meta, have = observed.service.metadata, observed.route
+    where = f"{meta.namespace}/{weighted_route.name_of(observed.service)}"
+    is_users = weighted_route.is_users(observed.service)
+    if have is None:
+        if is_users or HTTP_ROUTE.kind in observed.unknown_kinds:
+            return ()
+        body = http_route.build(meta, backends, record)
+        return (Create(resource=HTTP_ROUTE, body=body, told=announcements.created(HTTP_ROUTE.kind, where)),)
+    if have.metadata.deletion_timestamp is not None:
+        return ()
+    if is_users and not weighted_route.rules_of(have, meta.name):
+        return ()
+    form = users_route if is_users else http_route
+    if form.drift(have, meta, backends) is not None:
+        return (_changed(HTTP_ROUTE, have, form.patch(have, meta, backends, record)),)
+    return (recorded(observed, record),) if record.clusters != records.of_route(have).clusters else ()
+
+
+def _followers(observed: Observed, backends: Sequence[Backend]) -> tuple[Action, ...]:
+    """Return the writes of routes that carried the traffic before.
+
+    Requests may come through them until the present one is taken. Then a user's route is given back, and ours stays until its
+    user deletes it: only they know when nobody uses it any more.
+    """
+    meta = observed.service.metadata
+    is_taken = problem(observed) is None and gateway_problem(observed) is None
+    actions: list[Action] = []
+    for have in observed.former_routes:
+        if have.metadata.deletion_timestamp is not None:
+            continue
+        is_ours = have is observed.our_route
+        if is_taken and not is_ours:
+            actions.append(_release(observed, have))
+            continue
+        form = http_route if is_ours else users_route
+        if form.drift(have, meta, backends) is not None:
+            patch = form.patch(have, meta, backends, records.of_route(have))
+            actions.append(_changed(HTTP_ROUTE, have, patch))
+    return tuple(actions)
+
+
+def _grpc(observed: Observed, shares: Mapping[str, Share], views: Sequence[ClusterView]) -> tuple[Action, ...]:
+    """Return the write of the GRPCRoute; without a cluster that takes gRPC calls there is none."""
+    meta, have = observed.service.metadata, observed.grpc_route
+    where = f"{meta.namespace}/{names.grpc_route(meta.name)}"
+    ports = [(view, service_ports.of_grpc(view.cluster.raw_spec)) for view in views]
+    backends = [
+        Backend(cluster=view.name, port=port, weight=shares[view.name].weight)
+        for view, port in ports
+        if port is not None
+    ]
+    if not _wants_grpc(observed):
+        if have is None or have.metadata.deletion_timestamp is not None or backends:
+            return ()
+        told = announcements.deleted(GRPC_ROUTE.kind, where, suspending=False)
+        return (Delete(resource=GRPC_ROUTE, name=have.metadata.name, uid=have.metadata.uid, told=told),)
+    if have is None:
+        body = grpc_route.build(meta, backends)
+        return (Create(resource=GRPC_ROUTE, body=body, told=announcements.created(GRPC_ROUTE.kind, where)),)
+    if have.metadata.deletion_timestamp is not None or grpc_route.drift(have, meta, backends) is None:
+        return ()
+    return (_changed(GRPC_ROUTE, have, grpc_route.patch(have, meta, backends)),)
+
+
+def _wants_grpc(observed: Observed) -> bool:
+    """Tell whether gRPC calls are routed: an application takes them, and the API server knows their route."""
+    is_ours = not weighted_route.is_users(observed.service)
+    return is_ours and _grpc_port(observed) is not None and GRPC_ROUTE.kind not in observed.unknown_kinds
+
+
+def _grpc_listener(observed: Observed) -> int | None:
+    """Return the port of the listener of gRPC calls; before the route of such calls is there, nobody knows its kind."""
+    is_known = observed.grpc_route is not None or gateway.takes_grpc(observed.gateway)
+    return _grpc_port(observed) if is_known and _wants_grpc(observed) else None
+
+
+def _grpc_port(observed: Observed) -> int | None:
+    """Return the port through which the active cluster takes gRPC calls, or the pending one when only that does."""
+    views = (each for each in (observed.active, observed.pending) if each is not None)
+    return next((port for each in views if (port := service_ports.of_grpc(each.cluster.raw_spec)) is not None), None)
+
+
+def _grpc_without_listener(observed: Observed) -> str | None:
+    if not weighted_route.is_users(observed.service) or _grpc_port(observed) is None:
+        return None
+    route = weighted_route.name_of(observed.service)
+    return (
+        f"gRPC calls are not routed: HTTPRoute {route} is yours, and so is its Gateway, which raybus gives no listener. "
+        "To have them routed, remove the annotation"
+    )
+
+
+def _release(observed: Observed, have: HttpRoute) -> Change:
+    return _changed(HTTP_ROUTE, have, users_route.release(have, observed.service.metadata))
+
+
+def _changed(resource: Resource, have: Route, patch: Json) -> Change:
+    meta = have.metadata
+    told = announcements.updated(resource.kind, f"{meta.namespace}/{meta.name}")
+    return Change(resource=resource, name=meta.name, patch=patch, told=told)

@@ -35,6 +35,10 @@ class FakeHead:
         """Where replicas run."""
         self.puts: list[Json] = []
         self.gets = 0
+        self.waiting = 0
+        """Callers over HTTP that a silent head lets wait."""
+        self.kept_waiting = 0
+        """All that ever waited."""
         self.proxy_is_healthy = True
         self.late: dict[str, float] = {}
         """Applications that take longer, with their seconds."""
@@ -173,7 +177,10 @@ def http_app(serve: FakeServe, *, prefix: str = "") -> web.Application:
             return web.Response(status=400, text=str(problem))
         return web.json_response({})
 
-    async def health(_request: web.Request) -> web.Response:
+    async def health(request: web.Request) -> web.Response:
+        cluster = request.host.partition(":")[0].removeprefix("ip-").removesuffix("-head")
+        if f"{cluster}-head-svc" in serve.heads:  # where addresses are told apart
+            await _answering(serve.head(f"{cluster}-head-svc"))
         healthy = all(head.proxy_is_healthy for head in serve.heads.values())
         return web.Response(status=200 if healthy else 500, text="success" if healthy else "unhealthy")
 
@@ -201,9 +208,20 @@ async def _awake(serve: FakeServe, request: web.Request) -> FakeHead:
     if token := request.headers.get(TOKEN_HEADER, "").removeprefix("Bearer "):
         serve.tokens.add(token)
     head = serve.head(target.partition(":")[0].partition(".")[0])
-    if head.behaviour == "silent":
-        await asyncio.Event().wait()
+    await _answering(head)
     return head
+
+
+async def _answering(head: FakeHead) -> None:
+    """Return when a head answers: at once, or never."""
+    if head.behaviour != "silent":
+        return
+    head.waiting += 1
+    head.kept_waiting += 1
+    try:
+        await asyncio.Event().wait()
+    finally:
+        head.waiting -= 1
 
 
 def _failed() -> web.Response:

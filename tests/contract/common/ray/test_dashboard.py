@@ -2,12 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 
 import httpx
 import msgspec
 import pytest
-from aiohttp import web
 from kubernetes_asyncio.client import Configuration
 
 from common import errors
@@ -15,36 +13,12 @@ from common.kube.client import KubeClient
 from common.ray.dashboard import Dashboard, DirectDashboard, Head, ProxiedDashboard, ProxyPod
 from support.fakes.clock import FakeClock
 from support.fakes.serve import API_SERVER_PROXY, FakeServe, http_app
+from support.servers.loopback import ToLoopback, served
 
 HEAD = Head(namespace="ns", service="demo-head-svc", port=8265)
 POD = ProxyPod(namespace="ns", name="demo-head", ip="127.0.0.1", port=8000)
 CONFIG = {"applications": [{"name": "app", "import_path": "app:main"}]}
 SECONDS = 0.3
-
-
-class ToLoopback(httpx.AsyncHTTPTransport):
-    """Sends every request to one port of this machine; the Host header stays what was asked for."""
-
-    def __init__(self, port: int) -> None:
-        super().__init__()
-        self._port = port
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        request.url = request.url.copy_with(host="127.0.0.1", port=self._port)
-        return await super().handle_async_request(request)
-
-
-@asynccontextmanager
-async def served(app: web.Application) -> AsyncGenerator[int]:
-    """Serve an application on a free port of loopback."""
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
 
 
 @pytest.fixture

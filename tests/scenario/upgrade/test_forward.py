@@ -5,7 +5,7 @@ import pytest
 from common.api.opaque import Json
 from common.feature_gates import BETA, Gate
 from common.kube.resources import GATEWAY, HTTP_ROUTE, RAY_CLUSTER, SERVICE
-from scenario.upgrade.world import GREEN, Pair, a_running_pair, a_strategy, story_of
+from scenario.upgrade.world import GATEWAY_API, GREEN, Pair, a_running_pair, a_strategy, story_of
 from support.builders.ray_service import a_serve_config
 from support.golden import Golden
 
@@ -220,7 +220,7 @@ async def test_58_a_service_that_leaves_the_steps_in_mid_upgrade_finishes_as_it_
 
 async def test_without_the_gateway_api_the_service_serves_and_says_what_is_missing() -> None:
     world = Pair()
-    world.serves_gateways = False
+    world.unknown_kinds |= GATEWAY_API
     world.apply()
     await world.until(world.is_settled, seconds=20)
     await world.run(60)
@@ -229,7 +229,7 @@ async def test_without_the_gateway_api_the_service_serves_and_says_what_is_missi
     await world.run(60)
     assert world.message("UpgradeInProgress").endswith("does not exist (is the Gateway API installed?)")
     assert world.capacities(world.active) == [100]
-    world.serves_gateways = True
+    world.unknown_kinds.clear()
     await world.until(lambda: world.weights.get(world.pending) == 5, seconds=60)
     assert world.kube.all(GATEWAY)
 

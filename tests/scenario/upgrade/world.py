@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from common import errors
+from common import errors, labels
 from common.api.opaque import Body, Json
 from common.feature_gates import BETA, Gates
-from common.kube.resources import GATEWAY, HTTP_ROUTE, RAY_SERVICE
+from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_SERVICE
 from common.runtime.replica import App
 from scenario.service_reconciler.world import TICK, Killed, World
 from service_reconciler.config import Config
@@ -20,6 +20,8 @@ from support.builders.ray_service import NAME, NAMESPACE, a_cluster_config, a_gr
 from support.fakes.gateway import FakeGatewayController
 from support.fakes.kube import Request
 from traffic_manager import wiring as traffic
+
+GATEWAY_API = frozenset({GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind})
 
 
 def a_strategy(*, surge: int | None = 20, step: int = 5, interval: int = 10) -> Json:
@@ -64,8 +66,10 @@ class Pair(World):
         self.trace: list[tuple[float, View]] = []
         self._gone: dict[str, float] = {}
         """Since when clusters with a backend are gone."""
-        self.serves_gateways = True
-        """Whether the API server knows the kinds of the Gateway API."""
+        self.unknown_kinds: set[str] = set()
+        """Kinds of the Gateway API that the API server does not know."""
+        self.is_sharded = False
+        """With it the bus brings only what says that it belongs to the service."""
         super().__init__(config=Config(gates=gates))
         self.gateway = FakeGatewayController(self.kube, self.clock)
         self.kube.faults.append(self._refuse_gateways)
@@ -138,8 +142,11 @@ class Pair(World):
     def weights(self) -> dict[str, int]:
         """Return backend to weight, as the route has them."""
         route = self.route
-        refs: list[Json] = route["spec"]["rules"][0]["backendRefs"] if route is not None else []
-        return {each["name"].removesuffix("-serve-svc"): each["weight"] for each in refs}
+        return weights_of(route) if route is not None else {}
+
+    @property
+    def grpc_route(self) -> Body | None:
+        return self.kube.objects.get((GRPC_ROUTE.kind, NAMESPACE, f"{NAME}-grpcroute"))
 
     @property
     def view(self) -> View:
@@ -178,8 +185,7 @@ class Pair(World):
             assert weights[name] == 0 or now - since <= 1, f"{name} is gone and gets {weights[name]} percent"
 
     def _refuse_gateways(self, request: Request) -> errors.RaybusError | None:
-        is_gateway = request.kind in {GATEWAY.kind, HTTP_ROUTE.kind}
-        return errors.NotFound("page not found") if is_gateway and not self.serves_gateways else None
+        return errors.NotFound("page not found") if request.kind in self.unknown_kinds else None
 
     # --- inside ----------------------------------------------------------------------------------------------------------
 
@@ -194,9 +200,24 @@ class Pair(World):
             self._traffic_next = self.clock.now()
         super()._changed(kind, body, is_gone)
 
+    def _put(self, kind: str, body: Body) -> None:
+        if not self._is_withheld(kind, body):
+            super()._put(kind, body)
+
+    def _is_withheld(self, kind: str, body: Body) -> bool:
+        meta = body["metadata"]
+        is_ours = bool(meta.get("ownerReferences")) or labels.ORIGIN_NAME in meta.get("labels", {})
+        return self.is_sharded and kind in GATEWAY_API and not is_ours
+
     def _give(self, kind: str, body: Body) -> None:
-        if kind in traffic.KINDS:
+        if kind in traffic.KINDS and not self._is_withheld(kind, body):
             self.traffic.cache.put(msgspec.json.decode(msgspec.json.encode(body), type=traffic.KINDS[kind]))
+
+
+def weights_of(route: Body, *, rule: int = 0) -> dict[str, int]:
+    """Return backend to weight, as one rule has them."""
+    refs: list[Json] = route["spec"]["rules"][rule].get("backendRefs", [])
+    return {each["name"].removesuffix("-serve-svc"): each["weight"] for each in refs}
 
 
 def _pair(numbers: tuple[int | None, int | None]) -> str:

@@ -3,13 +3,15 @@
 from typing import cast
 
 from common.api.opaque import Body, Json
-from common.kube.resources import GATEWAY, HTTP_ROUTE
+from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, Resource
 from common.runtime.clock import Clock
 from support.fakes.kube import FakeKube
 
+RESOURCES = {each.kind: each for each in (GATEWAY, HTTP_ROUTE, GRPC_ROUTE)}
+
 
 class FakeGatewayController:
-    """Sets the status of all Gateways and HTTPRoutes."""
+    """Sets the status of all Gateways and routes."""
 
     def __init__(self, kube: FakeKube, clock: Clock, *, seconds: float = 0.5) -> None:
         self._kube = kube
@@ -18,6 +20,8 @@ class FakeGatewayController:
         """How long a new generation takes."""
         self.is_programmed = True
         self.accepts_routes = True
+        self.refused_kinds: set[str] = set()
+        """Kinds of routes that are not accepted."""
         self.is_asleep = False
         """With it nothing changes any more."""
         self._seen: dict[tuple[str, str, int], float] = {}
@@ -30,40 +34,35 @@ class FakeGatewayController:
         """Bring every status up to date that is due."""
         if self.is_asleep:
             return
-        for body in self._kube.all(GATEWAY):
-            if self._is_due(body):
-                self._set(GATEWAY.kind, body)
-        for body in self._kube.all(HTTP_ROUTE):
-            if self._is_due(body):
-                self._set(HTTP_ROUTE.kind, body)
+        for body in list(self._kube.objects.values()):
+            if body.get("kind") in RESOURCES and self._is_due(body):
+                self._set(RESOURCES[body["kind"]], body)
 
     def _is_due(self, body: Body) -> bool:
         meta = body["metadata"]
-        key = (body["kind"], meta["name"], meta["generation"])
+        key = (body["kind"], meta["uid"], meta["generation"])
         first = self._seen.setdefault(key, self._clock.monotonic())
         return self._clock.monotonic() - first >= self.seconds
 
-    def _set(self, kind: str, body: Body) -> None:
-        if kind == GATEWAY.kind:
+    def _set(self, resource: Resource, body: Body) -> None:
+        if resource is GATEWAY:
             why = "Programmed" if self.is_programmed else "AddressNotAssigned"
-            status: Json = {
-                "conditions": self._conditions(
-                    body, Accepted=("True", "Accepted"), Programmed=(_word(self.is_programmed), why)
-                )
-            }
-            self._put(GATEWAY, body, status)
+            held = self._conditions(body, Accepted=("True", "Accepted"), Programmed=(_word(self.is_programmed), why))
+            self._put(resource, body, {"conditions": held})
             return
-        parent = body["spec"]["parentRefs"][0]
-        why = "Accepted" if self.accepts_routes else "NoMatchingListenerHostname"
-        held = self._conditions(body, Accepted=(_word(self.accepts_routes), why), ResolvedRefs=("True", "ResolvedRefs"))
-        status = {"parents": [{"parentRef": dict(parent), "controllerName": "example.org/gw", "conditions": held}]}
-        self._put(HTTP_ROUTE, body, status)
+        is_refused = resource.kind in self.refused_kinds or not self.accepts_routes
+        why = "NoMatchingListenerHostname" if is_refused else "Accepted"
+        held = self._conditions(body, Accepted=(_word(not is_refused), why), ResolvedRefs=("True", "ResolvedRefs"))
+        parents = [
+            {"parentRef": dict(parent), "controllerName": "example.org/gw", "conditions": held}
+            for parent in body["spec"].get("parentRefs", [])
+        ]
+        self._put(resource, body, {"parents": parents})
 
-    def _put(self, resource: object, body: Body, status: Json) -> None:
-        kind = GATEWAY if resource is GATEWAY else HTTP_ROUTE
+    def _put(self, resource: Resource, body: Body, status: Json) -> None:
         if _essence(body.get("status", {})) != _essence(status):
             meta = body["metadata"]
-            self._kube.set_status(kind, meta["namespace"], meta["name"], status)
+            self._kube.set_status(resource, meta["namespace"], meta["name"], status)
 
     def _conditions(self, body: Body, **words: tuple[str, str]) -> list[Json]:
         now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")

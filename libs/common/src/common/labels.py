@@ -49,6 +49,12 @@ DRAIN_TIMEOUT: Final = "raybus.io/drain-timeout"
 HTTP_ROUTE: Final = "raybus.io/http-route"
 """On a RayService: the HTTPRoute of its user that carries its traffic."""
 MAX_UNAVAILABLE: Final = "raybus.io/max-unavailable-percent"
+PAUSE: Final = "raybus.io/pause"
+"""On a RayService, as those that follow: what its user wants of an upgrade (`common.upgrade_controls`)."""
+ABORT: Final = "raybus.io/abort"
+PROMOTE: Final = "raybus.io/promote"
+PROGRESS_DEADLINE: Final = "raybus.io/progress-deadline"
+ON_DEADLINE: Final = "raybus.io/on-deadline"
 UPGRADE_RECEIPT: Final = "raybus.io/upgrade-receipt"
 
 # --- finalizers --------------------------------------------------------------------------------------------------------

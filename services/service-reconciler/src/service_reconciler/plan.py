@@ -8,7 +8,7 @@ select the cluster.
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from common import labels
+from common import durations, labels
 from common.api.event import Event, normal, warning
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
@@ -16,7 +16,7 @@ from common.kube.resources import POD, RAY_CLUSTER, SERVICE
 from common.ray import submit
 from common.ray.revision import Given
 from common.runtime.plan import Plan
-from service_reconciler import announcements, draining, durations, polling, serving
+from service_reconciler import announcements, draining, polling, serving
 from service_reconciler.actions import (
     SILENT,
     Action,

@@ -9,10 +9,9 @@ from typing import Final
 
 import msgspec
 
-from common import labels
+from common import durations, labels
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from service_reconciler import durations
 
 DEFAULT_TIMEOUT: Final = timedelta(seconds=60)
 """How long after the usual delay requests may still be worked on."""
@@ -76,6 +75,5 @@ def since(cluster: RayCluster) -> datetime | None:
 
 
 def _given(service: RayService) -> timedelta | None:
-    text = service.metadata.annotations.get(labels.DRAIN_TIMEOUT, "").strip()
-    length = durations.parse(f"{text}s" if text.isascii() and text.isdigit() else text)
+    length = durations.parse_or_seconds(service.metadata.annotations.get(labels.DRAIN_TIMEOUT, ""))
     return length if length is not None and length >= timedelta(0) else None

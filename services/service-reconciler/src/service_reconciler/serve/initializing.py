@@ -7,9 +7,8 @@ import re
 from datetime import timedelta
 from typing import Final
 
-from common import labels
+from common import durations, labels
 from common.errors import InvalidSpec
-from service_reconciler import durations
 
 LONGEST: Final = 10**9
 """Seconds that a clock can count on from now; more is for ever."""

@@ -4,8 +4,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from common import durations
 from common.api.meta import Condition
-from service_reconciler import durations
 from service_reconciler.reasons import RAY_SERVICE_INITIALIZING, ConditionType, Reason
 from service_reconciler.status import conditions
 from service_reconciler.status.conditions import News

@@ -31,6 +31,12 @@ def parse(text: str) -> timedelta | None:
     return -length if text.startswith("-") else length
 
 
+def parse_or_seconds(text: str) -> timedelta | None:
+    """Read a duration or a whole number of seconds; None when it is neither."""
+    text = text.strip()
+    return parse(f"{text}s" if text.isascii() and text.isdigit() else text)
+
+
 def text(length: timedelta) -> str:
     """Print a length as Go does: `6s`, `1m0.5s`, `1h0m0s`."""
     microseconds = length // timedelta(microseconds=1)

@@ -1,33 +1,11 @@
-"""Go's durations, read and printed; spec rayservice §3.2, §15."""
+"""The time limit for the first start; spec rayservice §3.2 (M3), §15."""
 
 from datetime import timedelta
 
 import pytest
 
 from common.errors import InvalidSpec
-from service_reconciler import durations
 from service_reconciler.serve import initializing
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("5m", 300), ("1h30m", 5400), ("1.5s", 1.5), ("0", 0), ("-2s", -2), ("100ms", 0.1), (".5s", 0.5), ("+1s", 1)],
-)
-def test_read_as_go_reads(text: str, seconds: float) -> None:
-    assert durations.parse(text) == timedelta(seconds=seconds)
-
-
-@pytest.mark.parametrize("text", ["", "5", "5x", "m", "1h 2m", "--1s", "s5"])
-def test_no_duration(text: str) -> None:
-    assert durations.parse(text) is None
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(6, "6s"), (6.190972, "6.190972s"), (60, "1m0s"), (3600, "1h0m0s"), (90.5, "1m30.5s"), (0, "0s"), (0.25, "250ms")],
-)
-def test_printed_as_go_prints(seconds: float, text: str) -> None:
-    assert durations.text(timedelta(seconds=seconds)) == text
 
 
 @pytest.mark.parametrize(

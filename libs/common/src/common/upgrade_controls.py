@@ -1,0 +1,93 @@
+"""What the user of a RayService wants of its upgrades: annotations `raybus.io/…`, read once for both services.
+
+Absent means as KubeRay does, but for the deadline, which is only told. A value that cannot be meant counts as absent, and is
+named together with what is legal. Changing an annotation changes no generation, so each takes effect at once.
+"""
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from common import durations, labels
+from common.api.ray_service import RayService
+
+DEFAULT_DEADLINE: Final = timedelta(minutes=10)
+
+
+class OnDeadline(StrEnum):
+    """What happens to an upgrade that has not progressed for too long, besides that it is told."""
+
+    ROLLBACK = "Rollback"
+    PAUSE = "Pause"
+    WAIT = "Wait"
+
+
+class Controls(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for the spec as it is now."""
+
+    pauses: bool = False
+    """The way forward is closed."""
+    aborts: bool = False
+    """The service stays on its active cluster, or goes back to it."""
+    promotes: bool = False
+    """The upgrade takes no heed of steps and pauses, only of proof."""
+    deadline: timedelta = DEFAULT_DEADLINE
+    """How long an upgrade may stay as it is."""
+    on_deadline: OnDeadline = OnDeadline.WAIT
+    problems: tuple[str, ...] = ()
+    """What is wrong with the values that cannot be meant."""
+
+
+def of(service: RayService) -> Controls:
+    """Return what the annotations of a RayService ask for."""
+    read = _Reader(service)
+    return Controls(
+        pauses=read.switch(labels.PAUSE),
+        aborts=read.switch(labels.ABORT, or_generation=True),
+        promotes=read.switch(labels.PROMOTE, or_generation=True),
+        deadline=read.length(labels.PROGRESS_DEADLINE, DEFAULT_DEADLINE),
+        on_deadline=read.policy(labels.ON_DEADLINE, OnDeadline.WAIT),
+        problems=tuple(read.problems),
+    )
+
+
+class _Reader:
+    """Typed reads of annotations; what cannot be meant is noted."""
+
+    def __init__(self, service: RayService) -> None:
+        self._held = service.metadata.annotations
+        self._generation = service.metadata.generation
+        self.problems: list[str] = []
+
+    def switch(self, name: str, *, or_generation: bool = False) -> bool:
+        text = self._held.get(name, "").strip()
+        if text in {"", "false"}:
+            return False
+        if text == "true":
+            return True
+        if or_generation and text.isascii() and text.isdigit():
+            return text.lstrip("0") == str(self._generation)
+        legal = '"true", "false" or a metadata.generation' if or_generation else '"true" or "false"'
+        self._note(name, legal, "it counts as absent")
+        return False
+
+    def length(self, name: str, default: timedelta) -> timedelta:
+        if name not in self._held:
+            return default
+        length = durations.parse_or_seconds(self._held[name])
+        if length is not None and length > timedelta(0):
+            return length
+        self._note(name, "a positive duration such as 10m or a number of seconds", f"{durations.text(default)} holds")
+        return default
+
+    def policy(self, name: str, default: OnDeadline) -> OnDeadline:
+        text = self._held.get(name, default).strip()
+        if text in {each.value for each in OnDeadline}:
+            return OnDeadline(text)
+        self._note(name, "one of " + ", ".join(OnDeadline), f"{default} holds")
+        return default
+
+    def _note(self, name: str, legal: str, instead: str) -> None:
+        self.problems.append(f'{name} "{self._held[name]}" is not {legal}; {instead}')

@@ -1,0 +1,94 @@
+"""Annotations that control an upgrade: what is legal, what holds instead of what is not."""
+
+from datetime import timedelta
+
+import pytest
+
+from common import upgrade_controls
+from common.api import ray_service
+from common.upgrade_controls import Controls, OnDeadline
+from support.builders.ray_service import a_ray_service
+
+GENERATION = 7
+
+
+def controls(**annotations: str) -> Controls:
+    held = {f"raybus.io/{name.replace('_', '-')}": value for name, value in annotations.items()}
+    body = a_ray_service(annotations=held)
+    body["metadata"]["generation"] = GENERATION
+    return upgrade_controls.of(ray_service.decode(body))
+
+
+def test_without_annotations_a_deadline_of_ten_minutes_is_only_told() -> None:
+    assert controls() == Controls(deadline=timedelta(minutes=10), on_deadline=OnDeadline.WAIT)
+
+
+@pytest.mark.parametrize(
+    ("value", "holds"),
+    [
+        pytest.param("true", True, id="always"),
+        pytest.param(" true ", True, id="blanks do not matter"),
+        pytest.param("7", True, id="this generation"),
+        pytest.param("007", True, id="this generation with zeros before it"),
+        pytest.param("6", False, id="a spec edit made it void"),
+        pytest.param("8", False, id="a generation to come"),
+        pytest.param("false", False, id="not at all"),
+        pytest.param("", False, id="empty"),
+    ],
+)
+@pytest.mark.parametrize("name", ["abort", "promote"])
+def test_abort_and_promote_are_for_ever_or_for_one_generation(name: str, value: str, *, holds: bool) -> None:
+    expected = Controls(aborts=holds) if name == "abort" else Controls(promotes=holds)
+    assert controls(**{name: value}) == expected
+
+
+@pytest.mark.parametrize(("value", "holds"), [("true", True), ("false", False), ("", False)])
+def test_pause_is_on_or_off(value: str, *, holds: bool) -> None:
+    assert controls(pause=value) == Controls(pauses=holds)
+
+
+@pytest.mark.parametrize(("value", "seconds"), [("90", 90), ("1m30s", 90), ("1h", 3600), (" 5m ", 300)])
+def test_a_deadline_is_a_duration_or_seconds(value: str, seconds: int) -> None:
+    assert controls(progress_deadline=value) == Controls(deadline=timedelta(seconds=seconds))
+
+
+@pytest.mark.parametrize("policy", list(OnDeadline))
+def test_the_policies(policy: OnDeadline) -> None:
+    assert controls(on_deadline=policy.value) == Controls(on_deadline=policy)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("pause", "yes", 'raybus.io/pause "yes" is not "true" or "false"; it counts as absent'),
+        ("pause", "7", 'raybus.io/pause "7" is not "true" or "false"; it counts as absent'),
+        (
+            "abort",
+            "-1",
+            'raybus.io/abort "-1" is not "true", "false" or a metadata.generation; it counts as absent',
+        ),
+        (
+            "promote",
+            "TRUE",
+            'raybus.io/promote "TRUE" is not "true", "false" or a metadata.generation; it counts as absent',
+        ),
+        (
+            "progress_deadline",
+            "soon",
+            'raybus.io/progress-deadline "soon" is not a positive duration such as 10m or a number of seconds; '
+            "10m0s holds",
+        ),
+        (
+            "progress_deadline",
+            "0",
+            'raybus.io/progress-deadline "0" is not a positive duration such as 10m or a number of seconds; 10m0s holds',
+        ),
+        (
+            "on_deadline",
+            "rollback",
+            'raybus.io/on-deadline "rollback" is not one of Rollback, Pause, Wait; Wait holds',
+        ),
+    ],
+)
+def test_a_value_that_cannot_be_meant_is_named_and_the_default_holds(name: str, value: str, problem: str) -> None:
+    assert controls(**{name: value}) == Controls(problems=(problem,))

@@ -2,9 +2,10 @@ import pytest
 
 from cluster_reconciler.pods import upgrade
 from cluster_reconciler.pods.upgrade import UpgradeMove
+from common import labels
 from common.api.ray_cluster import RayCluster
 from support.builders.pods import a_head_pod, an_observation, some_workers
-from support.builders.ray_cluster import a_group, a_ray_cluster
+from support.builders.ray_cluster import a_group, a_head, a_ray_cluster, a_template
 
 OLD = a_ray_cluster(upgrade_strategy={"type": "Recreate"})
 CHANGED = a_ray_cluster(upgrade_strategy={"type": "Recreate"}, ray_version="2.53.0")
@@ -16,6 +17,16 @@ CHANGED = a_ray_cluster(upgrade_strategy={"type": "Recreate"}, ray_version="2.53
         pytest.param(OLD, "v1", UpgradeMove.GO_ON, id="nothing changed"),
         pytest.param(CHANGED, "v1", UpgradeMove.RECREATE, id="the spec changed"),
         pytest.param(a_ray_cluster(ray_version="2.53.0"), "v1", UpgradeMove.GO_ON, id="no strategy"),
+        pytest.param(
+            a_ray_cluster(
+                upgrade_strategy={"type": "Recreate"},
+                head=a_head(ray_start_params={}),
+                groups=[a_group(ray_start_params={})],
+            ),
+            "v1",
+            UpgradeMove.GO_ON,
+            id="empty parameters were written down",
+        ),
         pytest.param(CHANGED, "v0", UpgradeMove.REFRESH, id="another version wrote the hash"),
         pytest.param(
             a_ray_cluster(upgrade_strategy={"type": "Recreate"}, groups=[a_group(replicas=9, max_replicas=99)]),
@@ -39,3 +50,10 @@ def test_old_pods_are_waited_for() -> None:
 
 def test_a_head_without_hash_is_left_alone() -> None:
     assert upgrade.decide(an_observation(a_head_pod(), cluster=CHANGED), "v1") is UpgradeMove.GO_ON
+
+
+def test_the_hash_is_kuberays_where_no_parameters_are_given() -> None:
+    """As KubeRay wrote it on the head pod of `tests/golden/kuberay/plain/small.yaml`."""
+    nodes = [a_template({"name": name, "image": "rayproject/ray:2.52.0"}) for name in ("ray-head", "ray-worker")]
+    spec = a_ray_cluster(head=a_head(template=nodes[0]), groups=[a_group(template=nodes[1], priority=0)])
+    assert upgrade.marks(spec, "v1")[labels.RECREATE_HASH] == "6A3128FC7E80P4TUCJI6U3QKRS8I05KN"

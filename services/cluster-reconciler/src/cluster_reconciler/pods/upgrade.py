@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from cluster_reconciler.observed import Observed, is_terminating
 from common import labels, spec_hash
+from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 
 
@@ -23,9 +24,21 @@ class UpgradeMove(StrEnum):
 def marks(cluster: RayCluster, version: str) -> dict[str, str]:
     """Return the annotations of a head pod that tell which spec it was made from, and by whom."""
     return {
-        labels.RECREATE_HASH: spec_hash.cluster_spec_hash(cluster.raw_spec),
+        labels.RECREATE_HASH: spec_hash.cluster_spec_hash(_with_params(cluster.raw_spec)),
         labels.KUBERAY_VERSION: version,
     }
+
+
+def _with_params(spec: Json) -> Json:
+    """Return a spec as KubeRay hashes it: a node without `rayStartParams` has empty ones."""
+    completed = {**spec, "headGroupSpec": _param_defaults(spec.get("headGroupSpec") or {})}
+    if groups := spec.get("workerGroupSpecs"):
+        completed["workerGroupSpecs"] = [_param_defaults(group) for group in groups]
+    return completed
+
+
+def _param_defaults(group: Json) -> Json:
+    return {**group, "rayStartParams": group.get("rayStartParams") or {}}
 
 
 def decide(observed: Observed, version: str) -> UpgradeMove:

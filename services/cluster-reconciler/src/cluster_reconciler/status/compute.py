@@ -43,7 +43,7 @@ def compute(observed: Observed, outcome: Outcome, *, now: datetime, has_conditio
     if observed.cluster.spec.suspend and not observed.pods:
         state = State.SUSPENDED
     return RayClusterStatus(
-        state=state,
+        state=state.value,  # text: only that is left out of the status while it is empty
         reason="" if is_ready else old.reason,
         desired_cpu=desired.cpu,
         desired_memory=desired.memory,

@@ -128,8 +128,8 @@ async def test_a_grpc_route_that_somebody_deletes_or_changes_comes_back() -> Non
     await world.run(0.5)
     assert world.grpc_route is not None
     assert listeners(world) == [("http", 80), ("grpc", 9000)]
-    broken = {**world.grpc_route, "spec": {**world.grpc_route["spec"], "rules": [{"matches": [{"method": {}}]}]}}
-    world.kube.put(GRPC_ROUTE, broken)
+    spec: Json = {**world.grpc_route["spec"], "rules": [{"matches": [{"method": {"service": "a.B"}}]}]}
+    world.kube.put(GRPC_ROUTE, {**world.grpc_route, "spec": spec})
     await world.run(0.5)
     assert weights_of(world.grpc_route) == {world.active: 100}
 

@@ -92,3 +92,15 @@ def test_the_policies(policy: OnDeadline) -> None:
 )
 def test_a_value_that_cannot_be_meant_is_named_and_the_default_holds(name: str, value: str, problem: str) -> None:
     assert controls(**{name: value}) == Controls(problems=(problem,))
+
+
+@pytest.mark.parametrize(("value", "percent"), [("0", 0), ("20", 20), (" 99 ", 99)])
+def test_capacity_may_be_missing(value: str, percent: int) -> None:
+    assert controls(max_unavailable_percent=value) == Controls(unavailable=percent)
+
+
+@pytest.mark.parametrize("value", ["100", "-1", "20%", "2.5", "", "٣"])
+def test_what_is_no_percentage_is_named(value: str) -> None:
+    found = controls(max_unavailable_percent=value)
+    problem = f'raybus.io/max-unavailable-percent "{value}" is not a whole number from 0 to 99; 0 holds'
+    assert (found.unavailable, found.problems) == (0, (problem,))

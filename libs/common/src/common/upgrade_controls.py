@@ -14,6 +14,7 @@ from common import durations, labels
 from common.api.ray_service import RayService
 
 DEFAULT_DEADLINE: Final = timedelta(minutes=10)
+MOST_UNAVAILABLE: Final = 99
 
 
 class OnDeadline(StrEnum):
@@ -36,6 +37,8 @@ class Controls(msgspec.Struct, frozen=True, kw_only=True):
     deadline: timedelta = DEFAULT_DEADLINE
     """How long an upgrade may stay as it is."""
     on_deadline: OnDeadline = OnDeadline.WAIT
+    unavailable: int = 0
+    """Percent of capacity that may be missing while traffic moves in steps."""
     problems: tuple[str, ...] = ()
     """What is wrong with the values that cannot be meant."""
 
@@ -49,6 +52,7 @@ def of(service: RayService) -> Controls:
         promotes=read.switch(labels.PROMOTE, or_generation=True),
         deadline=read.length(labels.PROGRESS_DEADLINE, DEFAULT_DEADLINE),
         on_deadline=read.policy(labels.ON_DEADLINE, OnDeadline.WAIT),
+        unavailable=read.percent(labels.MAX_UNAVAILABLE),
         problems=tuple(read.problems),
     )
 
@@ -81,6 +85,13 @@ class _Reader:
             return length
         self._note(name, "a positive duration such as 10m or a number of seconds", f"{durations.text(default)} holds")
         return default
+
+    def percent(self, name: str) -> int:
+        text = self._held.get(name, "0").strip()
+        if text.isascii() and text.isdigit() and len(text) <= len(str(MOST_UNAVAILABLE)):
+            return int(text)
+        self._note(name, f"a whole number from 0 to {MOST_UNAVAILABLE}", "0 holds")
+        return 0
 
     def policy(self, name: str, default: OnDeadline) -> OnDeadline:
         text = self._held.get(name, default).strip()

@@ -7,8 +7,9 @@ select the cluster.
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import Final
 
-from common import durations, labels
+from common import durations, labels, traffic_record
 from common.api.event import Event, normal, warning
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
@@ -42,6 +43,9 @@ from service_reconciler.status import compute, conditions, ready, suspend
 from service_reconciler.status.compute import Result
 from service_reconciler.status.suspend import State
 
+RELEASE: Final = timedelta(seconds=30)
+"""How long a RayService that goes waits for its part in a user's route to be taken out."""
+
 
 def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
     """Decide what one observation leads to; the same observation at the same time gives the same plan."""
@@ -65,11 +69,20 @@ def _deletion(observed: Observed, *, now: datetime) -> Plan[Action]:
     meta = observed.service.metadata
     if labels.RAYSERVICE_FINALIZER not in meta.finalizers:
         return Plan(note="the RayService is going")
+    if not observed.clusters and _is_route_held(observed, now=now):
+        return Plan(look_again_at=now + polling.STARTING, note="traffic-manager takes our part out of the user's route")
     if not observed.clusters:
         kept = tuple(each for each in meta.finalizers if each != labels.RAYSERVICE_FINALIZER)
         return Plan(actions=(SetFinalizers(finalizers=kept),), note="all its clusters are gone")
     gone = tuple(_delete(each) for each in _alive(observed.clusters))
     return Plan(actions=gone, look_again_at=now + polling.STARTING, note="its clusters are going")
+
+
+def _is_route_held(observed: Observed, *, now: datetime) -> bool:
+    """Tell whether a user's route still holds something of ours; nobody waits for that for ever."""
+    since = observed.service.metadata.deletion_timestamp
+    is_held = any(traffic_record.ANNOTATION in each.metadata.annotations for each in observed.users_routes)
+    return is_held and since is not None and now - since < RELEASE
 
 
 def _living(observed: Observed, *, now: datetime) -> Plan[Action]:

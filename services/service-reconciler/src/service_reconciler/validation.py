@@ -9,10 +9,11 @@ from typing import Final
 
 import msgspec
 
+from common import upgrade_controls
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
-from common.api.ray_service import ClusterUpgradeOptions, RayService, RayServiceSpec
+from common.api.ray_service import ClusterUpgradeOptions, RayService
 from common.errors import InvalidSpec
 from common.feature_gates import Gate, Gates
 from common.ray import owner
@@ -80,7 +81,7 @@ def _spec_problem(service: RayService, gates: Gates) -> str | None:
     meta: Json = head_service.get("metadata") or {}
     if meta.get("name"):
         return "spec.rayClusterConfig.headGroupSpec.headService.metadata.name should not be set"
-    return _strategy_problem(spec, gates)
+    return _strategy_problem(service, gates)
 
 
 def _cluster_problem(service: RayService, gates: Gates) -> str | None:
@@ -99,7 +100,8 @@ def _cluster_problem(service: RayService, gates: Gates) -> str | None:
     )
 
 
-def _strategy_problem(spec: RayServiceSpec, gates: Gates) -> str | None:
+def _strategy_problem(service: RayService, gates: Gates) -> str | None:
+    spec = service.spec
     strategy = spec.upgrade_strategy.type if spec.upgrade_strategy is not None else None
     if strategy is not None and strategy not in STRATEGIES:
         return (
@@ -116,17 +118,18 @@ def _strategy_problem(spec: RayServiceSpec, gates: Gates) -> str | None:
     options = spec.upgrade_strategy.cluster_upgrade_options
     if options is None:
         return "ClusterUpgradeOptions are required for NewClusterWithIncrementalUpgrade"
-    return _options_problem(options)
+    return _options_problem(options, unavailable=upgrade_controls.of(service).unavailable)
 
 
-def _options_problem(options: ClusterUpgradeOptions) -> str | None:
+def _options_problem(options: ClusterUpgradeOptions, *, unavailable: int) -> str | None:
+    """Return which option is wrong; a step may be as great as what is allowed to be missing, where that is more."""
     surge = 100 if options.max_surge_percent is None else options.max_surge_percent
     step = options.step_size_percent
     if not 0 <= surge <= 100:
         return "maxSurgePercent must be between 0 and 100"
     if step is None or not 0 <= step <= 100:
         return "stepSizePercent must be between 0 and 100"
-    if step > surge:
+    if step > max(surge, unavailable):
         return "stepSizePercent must be less than or equal to maxSurgePercent"
     if options.interval_seconds is None or options.interval_seconds <= 0:
         return "intervalSeconds must be greater than 0"

@@ -5,19 +5,19 @@ Ours beside them: the annotation `raybus.io/max-unavailable-percent`.
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Final
 
-from common import labels, serve_writer
+import msgspec
+
+from common import labels, serve_writer, upgrade_controls
 from common.api.opaque import Json
-from traffic_manager.migration.state import Policy
+from common.upgrade_controls import Controls, OnDeadline
+from traffic_manager.migration.state import Direction, Policy
 from traffic_manager.observed import Observed
-
-MOST_UNAVAILABLE: Final = 99
 
 
 def policy(observed: Observed) -> Policy:
     """Return how fast traffic moves; without any options an upgrade is finished in one step."""
-    unavailable = _unavailable(observed) or 0
+    unavailable = upgrade_controls.of(observed.service).unavailable
     for options in _given(observed):
         surge, step = options.get("maxSurgePercent"), options.get("stepSizePercent")
         seconds = options.get("intervalSeconds")
@@ -32,24 +32,31 @@ def policy(observed: Observed) -> Policy:
     return Policy(unavailable=unavailable)
 
 
-def odd_unavailable(observed: Observed) -> str | None:
-    """Return what is wrong with the user's `raybus.io/max-unavailable-percent`."""
-    text = observed.service.metadata.annotations.get(labels.MAX_UNAVAILABLE)
-    if text is None or _unavailable(observed) is not None:
+def hastened(policy: Policy, observed: Observed, controls: Controls, direction: Direction) -> Policy:
+    """Return how fast traffic moves where the user wants the end of it: as fast as proof allows.
+
+    A promoted upgrade needs no heed of the surge either; one that is aborted keeps to it, for its cluster lacks no capacity.
+    """
+    at_once = msgspec.structs.replace(policy, step=100, interval=timedelta(0))
+    if direction is Direction.BACK:
+        return at_once if observed.is_aborted and policy.may_progress else policy
+    return msgspec.structs.replace(at_once, surge=100) if controls.promotes else policy
+
+
+def pause(observed: Observed, controls: Controls) -> str | None:
+    """Return why the way forward is closed."""
+    if controls.promotes:
         return None
-    return f'{labels.MAX_UNAVAILABLE} "{text}" is not a whole number from 0 to {MOST_UNAVAILABLE}; 0 is used'
+    if controls.pauses:
+        return f"paused by {labels.PAUSE}"
+    if controls.on_deadline is OnDeadline.PAUSE and observed.says("UpgradeStalled"):
+        return f"paused, for nothing had progressed until the deadline ({labels.ON_DEADLINE}: {OnDeadline.PAUSE})"
+    return None
 
 
 def gateway_class(observed: Observed) -> str:
     """Return the class of the Gateway, empty when no options name one."""
     return next((name for each in _given(observed) if (name := each.get("gatewayClassName"))), "")
-
-
-def _unavailable(observed: Observed) -> int | None:
-    text = observed.service.metadata.annotations.get(labels.MAX_UNAVAILABLE, "").strip()
-    if not (text.isascii() and text.isdigit() and len(text) <= len(str(MOST_UNAVAILABLE))):
-        return None
-    return int(text)
 
 
 def _given(observed: Observed) -> Iterable[Json]:

@@ -121,7 +121,6 @@ def news(observed: Observed) -> Iterable[Action]:
     """Return what users should hear of what they asked for and do not get."""
     odd = (
         (weighted_route.odd_name(observed.service), EventReason.INVALID_ANNOTATION),
-        (options.odd_unavailable(observed), EventReason.INVALID_ANNOTATION),
         (_grpc_without_listener(observed), EventReason.GRPC_ROUTE_UNSUPPORTED),
     )
     return [Tell(event=warning(reason, "Reconcile", text)) for text, reason in odd if text is not None]

@@ -70,6 +70,11 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
         return self.service.status.observed_generation == self.service.metadata.generation
 
     @property
+    def is_aborted(self) -> bool:
+        """Tell whether the service stays on its active cluster, or goes back to it, whatever its spec asks for."""
+        return self.says("UpgradeAborted")
+
+    @property
     def active_name(self) -> str:
         """Return the name of the active cluster, empty when there is none."""
         return self.service.status.active_service_status.ray_cluster_name

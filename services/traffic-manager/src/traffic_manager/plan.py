@@ -10,10 +10,11 @@ from typing import Final
 import msgspec
 
 from common import traffic_record as records
+from common import upgrade_controls
 from common.api.event import Event, normal, warning
 from common.errors import InvalidSpec
 from common.kube.resources import SERVICE
-from common.ray import serve_status
+from common.ray import pace, serve_status
 from common.ray.view import head_is_ready
 from common.runtime.plan import Plan
 from common.traffic_record import WHOLE, Share
@@ -85,7 +86,7 @@ def _backends(observed: Observed) -> tuple[Action, ...]:
 def _alone(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Action]:
     """Give one cluster everything: the first one, the only one, or the one that is left."""
     share = traffic_record.share(observed.record, view.cluster.metadata, ALL)
-    is_frozen = view is observed.active and bool(observed.pending_name)
+    is_frozen = view is observed.active and (bool(observed.pending_name) or observed.is_aborted)
     sent = serving.submissions(observed, [(view, share.capacity, is_frozen)], now=now)
     is_first = not observed.active_name
     is_left = not is_first and observed.active is None
@@ -101,7 +102,7 @@ def _alone(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Acti
         clusters = {**observed.record.clusters, view.name: msgspec.structs.replace(wanted, capacity=WHOLE)}
         moved = _moved(observed, [(view, WHOLE)], clusters, now=now)
     acts = (*routed, *sent, *moved)
-    look = now if acts else now + _interval(view)
+    look = now if acts else now + _interval(view, now=now)
     return Plan(actions=acts, look_again_at=look, note="one cluster gets everything")
 
 
@@ -122,13 +123,15 @@ def _upgrading(observed: Observed, active: ClusterView, pending: ClusterView, *,
         note = "the route and the Serve configs come first"
         return Plan(actions=(*routed, *sent), look_again_at=now + FAST, note=note)
     goal = None if is_back else observed.service.spec.serve_config_v2
-    policy = options.policy(observed)
+    controls = upgrade_controls.of(observed.service)
+    policy = options.hastened(options.policy(observed), observed, controls, direction)
     patience = max(PATIENCE, policy.interval)
     is_sick = pending.silent_since is not None and now - pending.silent_since > patience
     migration = Migration(
         direction=direction,
         active=proof.side(active, old),
         pending=proof.side(pending, new, goal=goal, is_sick=is_sick),
+        pause=options.pause(observed, controls),
         gateway_problem=routing.gateway_problem(observed),
         route_problem=routing.problem(observed),
         changed_at=record.changed_at,
@@ -138,7 +141,9 @@ def _upgrading(observed: Observed, active: ClusterView, pending: ClusterView, *,
     actions = _stepped(observed, (active, pending), shares, next_step, now=now)
     if not actions and direction is Direction.FORWARD and not policy.may_progress:
         actions = (Tell(event=_cannot_progress()),)
-    moments = [now + FAST, *([next_step.look_again_at] if next_step.look_again_at is not None else [])]
+    changed = (record.changed_at,) if record.changed_at is not None else ()
+    poll = now + pace.interval(now - max(_stirred(active), _stirred(pending), *changed))
+    moments = [poll, *([next_step.look_again_at] if next_step.look_again_at is not None else [])]
     return Plan(actions=actions, look_again_at=min(moments), note=next_step.note)
 
 
@@ -215,10 +220,15 @@ def _cannot_progress() -> Event:
     return warning(EventReason.UPGRADE_CANNOT_PROGRESS, "Upgrade", note)
 
 
-def _interval(view: ClusterView) -> timedelta:
-    if not head_is_ready(view.cluster):
-        return STARTING
+def _interval(view: ClusterView, *, now: datetime) -> timedelta:
+    quiet = pace.interval(now - _stirred(view))
     details = view.serve.details
-    if details is None:
-        return STARTING
-    return REST if serve_status.is_running(details) else FAST
+    if not head_is_ready(view.cluster) or details is None:
+        return max(STARTING, quiet)
+    return REST if serve_status.is_running(details) else quiet
+
+
+def _stirred(view: ClusterView) -> datetime:
+    """Return when a cluster last changed, or was told to."""
+    told = (view.put_at,) if view.put_at is not None else ()
+    return max((pace.stirred(view.cluster), *told))

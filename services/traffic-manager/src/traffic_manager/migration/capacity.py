@@ -66,6 +66,7 @@ def _obstacle(m: Migration, policy: Policy, *, shrinks: bool, starves: bool) -> 
     carried = pending.weight - policy.unavailable
     reasons = (
         ((active.capacity, pending.capacity) == (0, WHOLE), "all capacity has moved"),
+        (m.pause is not None, m.pause),
         (m.gateway_problem is not None, m.gateway_problem),
         (m.route_problem is not None, m.route_problem),
         (pending.weight < pending.capacity and not starves, "traffic is still moving"),

@@ -69,6 +69,8 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
     direction: Direction
     active: Side
     pending: Side
+    pause: str | None = None
+    """Why the way forward is closed; guards and the way back stay open."""
     gateway_problem: str | None = None
     """Why the Gateway takes no requests."""
     route_problem: str | None = None

@@ -45,10 +45,11 @@ def _limit(m: Migration, growing: Side, policy: Policy, *, now: datetime) -> int
 
 
 def _obstacle(m: Migration, growing: Side, limit: int) -> str | None:
-    name = "pending" if m.direction is Direction.FORWARD else "active"
+    is_forward = m.direction is Direction.FORWARD
+    name = "pending" if is_forward else "active"
     if growing.weight >= max(growing.capacity, limit):
         return f"the {name} cluster carries all that its capacity allows"
-    if m.direction is Direction.FORWARD and (problem := m.gateway_problem or m.route_problem) is not None:
+    if is_forward and (problem := m.pause or m.gateway_problem or m.route_problem) is not None:
         return problem
     if limit <= growing.weight:
         return f"the {name} cluster cannot carry more yet: {growing.doubt or 'nothing proves that it can'}"

@@ -1,0 +1,28 @@
+"""How often to ask what sends no message: quickly while something is on its way, ever slower the longer nothing changes.
+
+What is waited for is seen late by a fortieth of the wait at most.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from common.api.ray_cluster import RayCluster
+
+FASTEST: Final = timedelta(seconds=0.25)
+SLOWEST: Final = timedelta(seconds=5)
+PATIENCE: Final = 40
+"""How many times an interval passes before it grows."""
+_NEVER: Final = datetime(1, 1, 1, tzinfo=UTC)
+
+
+def interval(quiet: timedelta) -> timedelta:
+    """Return when to ask again, after such a time without a change."""
+    return min(SLOWEST, max(FASTEST, quiet / PATIENCE))
+
+
+def stirred(cluster: RayCluster) -> datetime:
+    """Return when a cluster was last seen to change."""
+    meta, status = cluster.metadata, cluster.status
+    transitions = (each.last_transition_time for each in status.conditions)
+    moments = (meta.creation_timestamp, status.last_update_time, *transitions)
+    return max((each for each in moments if each is not None), default=_NEVER)

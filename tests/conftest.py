@@ -11,8 +11,11 @@ pytest_plugins = ["support.acceptance", "support.servers.control_plane"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let goldens be rewritten."""
+    """Let goldens be rewritten, and the simulation run for longer."""
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden from what the code does now")
+    parser.addoption(
+        "--sim-seeds", type=int, default=0, help="simulate every fault at every point, with so many seeds each"
+    )
 
 
 @pytest.fixture

@@ -1,0 +1,141 @@
+"""Heads whose replicas follow `target_capacity` one by one, as nodes come: a model of Serve and of Ray's autoscaler.
+
+Replicas that run go on running through a change of capacity; new ones need a node first, and only so many nodes may come. What
+a head answered is remembered, so that a weight can be held against what somebody could have seen (design rule 8).
+"""
+
+import math
+import random
+from typing import Any
+
+from common.api.opaque import Json
+from common.runtime.clock import Clock
+from support.fakes.serve import FakeHead, FakeServe
+
+REPLICAS = 20
+"""Of the one deployment, at a capacity of 100."""
+LOOKED_BACK = 0.75
+"""Seconds for which an answer may still be acted on."""
+
+
+class Slowness:
+    """Draws how long others take; with no `most` everything is as quick as it can be."""
+
+    def __init__(self, seed: int, *, most: float) -> None:
+        self.rng = random.Random(seed)
+        self.most = most
+
+    def draw(self, *, least: float = 0.0) -> float:
+        """Return some seconds."""
+        return least + self.rng.uniform(0.0, self.most) if self.most else least
+
+
+class ModelHead(FakeHead):
+    """One cluster's Serve controller."""
+
+    def __init__(self, clock: Clock, slowness: Slowness) -> None:
+        super().__init__(clock, deploy_seconds=slowness.draw(least=0.5))
+        self._clock_of_model = clock
+        self._slowness = slowness
+        self._runs_from: list[float] = []
+        """When each replica runs."""
+        self.most_replicas = REPLICAS
+        """How many the nodes have room for."""
+        self.app_state: str | None = None
+        """A word of Serve that the application is stuck with."""
+        self.answers: list[tuple[float, int]] = []
+        """When it answered which ready capacity."""
+
+    @property
+    def now(self) -> float:
+        return self._clock_of_model.monotonic()
+
+    @property
+    def is_sick(self) -> bool:
+        """Tell whether somebody made it so that it cannot serve."""
+        return self.behaviour != "ok" or self.app_state is not None
+
+    @property
+    def seen_ready(self) -> int:
+        """Return the most that it said to be ready for, lately."""
+        return max((percent for at, percent in self.answers[-8:] if self.now - at <= LOOKED_BACK), default=0)
+
+    def restart(self) -> None:
+        super().restart()
+        self._runs_from = []
+
+    def lose(self, count: int) -> None:
+        """Let replicas die; the controller starts others."""
+        lost = min(count, len(self._runs_from))
+        self._runs_from = sorted(self._runs_from)[lost:]
+        self._start(lost)
+
+    def deploy(self, config: Json) -> None:
+        super().deploy(config)
+        wanted = _replicas(config.get("target_capacity"))
+        self._runs_from = sorted(self._runs_from)[:wanted]
+        self._start(wanted - len(self._runs_from))
+
+    def details(self) -> Json:
+        answer = super().details()
+        for app in answer["applications"].values():
+            if self.app_state is not None:
+                app["status"] = self.app_state
+        self.answers.append((self.now, self._ready(answer)))
+        return answer
+
+    def _start(self, count: int) -> None:
+        self._runs_from += [self.now + self._slowness.draw(least=0.25) for _ in range(count)]
+
+    def _running(self) -> int:
+        return min(self.most_replicas, sum(at <= self.now for at in self._runs_from))
+
+    def _app(self, app: Json, done: bool, capacity: float | None) -> Json:
+        answer = super()._app(app, done, capacity)
+        if answer["status"] == "DEPLOY_FAILED":
+            return answer
+        wanted, running = _replicas(capacity), self._running()
+        replicas: list[Any] = [
+            {"state": "RUNNING", "node_id": f"node-{ip}", "node_ip": ip}
+            for ip in (self.nodes[index % len(self.nodes)] for index in range(running))
+        ]
+        # With more than one replica running Serve calls an application RUNNING that is far from its target.
+        status = "RUNNING" if done else "DEPLOYING"
+        deployment = {"status": "HEALTHY", "message": "", "target_num_replicas": wanted, "replicas": replicas}
+        return {"status": status, "message": "", "deployments": {"Model": deployment}}
+
+    def _ready(self, answer: Json) -> int:
+        apps: list[Json] = list(answer["applications"].values())
+        if not apps or any(app["status"] != "RUNNING" for app in apps):
+            return 0
+        capacity = answer["target_capacity"]
+        told = 100 if capacity is None else int(capacity)
+        wanted = _replicas(capacity)
+        return told * min(self._running(), wanted) // wanted if wanted else 0
+
+
+class ModelServe(FakeServe):
+    """The heads of all clusters."""
+
+    def __init__(self, clock: Clock, slowness: Slowness) -> None:
+        super().__init__(clock)
+        self._clock_of_model = clock
+        self._slowness = slowness
+        self.models: dict[str, ModelHead] = {}
+
+    def head(self, service: str) -> ModelHead:
+        if service not in self.models:
+            self.models[service] = self.heads[service] = ModelHead(self._clock_of_model, self._slowness)
+        return self.models[service]
+
+    def forget(self, service: str) -> None:
+        """Let a head go; one that comes under its name is another one."""
+        self.models.pop(service, None)
+        self.heads.pop(service, None)
+
+
+def _replicas(capacity: float | None) -> int:
+    """Return how many replicas Serve wants at a target capacity; any but 0 has one."""
+    if capacity is None:
+        return REPLICAS
+    return 0 if capacity == 0 else max(1, math.floor(REPLICAS * capacity / 100 + 0.5))

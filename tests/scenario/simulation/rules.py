@@ -1,0 +1,173 @@
+"""What must hold at every turn of an upgrade: pure rules over what the world was before a change and is after it.
+
+Weights and capacities are percent. A rule names its legal exceptions where it stands; whatever else breaks it is a defect
+(design rules 4, 6, 7, 8; spec rayservice §8.10, §21).
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+WHOLE: Final = 100
+GRACE: Final = 3.0
+"""Seconds in which a cluster that somebody deleted may keep its share: others must hear of it first."""
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """The world between two changes, as it truly is."""
+
+    at: float
+    active: str = ""
+    pending: str = ""
+    clusters: frozenset[str] = frozenset()
+    """RayClusters that exist and are not going."""
+    weights: dict[str, int] | None = None
+    """What the route says; None without a route."""
+    effective: dict[str, int] = {}
+    """What the Gateway does: the weights of the last generation that it took in."""
+    capacities: dict[str, int] = {}
+    """What each cluster's Serve accepted last."""
+    configs: dict[str, str] = {}
+    """The same for the Serve config, without the capacity."""
+    seen_ready: dict[str, int] = {}
+    """The most capacity that its head said to be ready, lately."""
+    sick: frozenset[str] = frozenset()
+    """Clusters that cannot serve now, or could not a moment ago."""
+    surge: int = WHOLE
+    is_back: bool = False
+    may_hurry: bool = False
+    """Whether the options allow no step, so that a rollback takes none."""
+    follows: bool = True
+    """Whether the Gateway follows the route."""
+    selected: str = ""
+    """The cluster that the Serve Service selects."""
+    is_going: bool = False
+    """Whether the RayService is deleted or suspended."""
+    gone_for: dict[str, float] = {}
+    """For how many seconds clusters do not exist any more, while both services ran and heard of it."""
+
+
+def violations(before: Moment, after: Moment) -> Iterator[str]:
+    """Yield what a change broke."""
+    if after.is_going:
+        return
+    yield from _sums(after)
+    yield from _growth(before, after)
+    yield from _surge(before, after)
+    yield from _starvation(before, after)
+    yield from _gone(after)
+    yield from _frozen(before, after)
+    yield from _created(before, after)
+    yield from _promoted(before, after)
+    yield from _deleted(before, after)
+    yield from _switched(before, after)
+
+
+def _sums(after: Moment) -> Iterator[str]:
+    if after.weights is not None and after.weights and sum(after.weights.values()) != WHOLE:
+        yield f"the weights {after.weights} do not sum to 100"
+
+
+def _growth(before: Moment, after: Moment) -> Iterator[str]:
+    """A growing weight is at most what the cluster was seen ready for.
+
+    Exception: no other cluster is left that has a capacity, so all goes to the one that has.
+    """
+    if after.weights is None or before.weights is None:
+        return
+    for name, weight in after.weights.items():
+        grows = weight > before.weights.get(name, 0)
+        others = [each for each in (after.active, after.pending) if each != name and after.capacities.get(each, 0) > 0]
+        if grows and others and weight > after.seen_ready.get(name, 0):
+            yield f"{name} gets {weight} percent and was seen ready for {after.seen_ready.get(name, 0)}"
+
+
+def _surge(before: Moment, after: Moment) -> Iterator[str]:
+    """A capacity that grows leaves the sum of both at or below 100 + maxSurgePercent.
+
+    Exceptions: the other cluster is sick or does not exist, so that its capacity serves nobody; a rollback under options that
+    allow no step. Without a route nothing is shared: the Service moves all at once.
+    """
+    if after.weights is None:
+        return
+    pair = [name for name in (after.active, after.pending) if name in after.clusters]
+    total = sum(after.capacities.get(name, 0) for name in pair)
+    for name in pair:
+        grows = after.capacities.get(name, 0) > before.capacities.get(name, 0)
+        other_is_sick = any(each in after.sick for each in pair if each != name)
+        is_excused = other_is_sick or (after.is_back and after.may_hurry)
+        if grows and len(pair) == 2 and total > WHOLE + after.surge and not is_excused:
+            yield f"{name} grows to {after.capacities[name]}: {total} percent exceed a surge of {after.surge}"
+
+
+def _starvation(before: Moment, after: Moment) -> Iterator[str]:
+    """A capacity that shrinks stays at or above the share that the Gateway still sends.
+
+    Exceptions: the cluster is sick; in a rollback a Gateway that does not follow is not waited for.
+    """
+    for name in {after.active, after.pending} & after.clusters:
+        capacity, share = after.capacities.get(name, 0), after.effective.get(name, 0)
+        shrinks = capacity < before.capacities.get(name, 0)
+        is_excused = name in after.sick or (after.is_back and not after.follows)
+        if shrinks and capacity < share and not is_excused:
+            yield f"{name} shrinks to {capacity} percent while the Gateway sends it {share}"
+
+
+def _gone(after: Moment) -> Iterator[str]:
+    """No cluster that is gone keeps a weight for longer than it takes to hear of it."""
+    for name, seconds in after.gone_for.items():
+        if after.weights is not None and after.weights.get(name, 0) > 0 and seconds > GRACE:
+            yield f"{name} is gone for {seconds:g} s and gets {after.weights[name]} percent"
+
+
+def _frozen(before: Moment, after: Moment) -> Iterator[str]:
+    """The active cluster's Serve config never changes while another cluster is on its way."""
+    active = after.active
+    if not after.pending or not before.pending or before.active != active:
+        return
+    if active in before.configs and after.configs.get(active) != before.configs[active]:
+        yield f"the Serve config of the active cluster {active} changed in an upgrade"
+
+
+def _created(before: Moment, after: Moment) -> Iterator[str]:
+    """A cluster is created only under a name that the status holds already."""
+    for name in after.clusters - before.clusters:
+        if name != after.pending:
+            yield f"cluster {name} was created while the pending one is {after.pending or 'none'}"
+
+
+def _promoted(before: Moment, after: Moment) -> Iterator[str]:
+    """With a weighted route, a cluster becomes active when all traffic has moved and the old one has no capacity.
+
+    Exception: the old one does not exist any more, or is sick.
+    """
+    if before.active in {"", after.active} or not after.active or after.weights is None:
+        return
+    if before.active not in after.clusters or before.active in after.sick:
+        return
+    has_all = after.weights.get(after.active) == WHOLE and before.capacities.get(before.active, 0) == 0
+    if not has_all:
+        held = f"weights {after.weights}, capacities {before.capacities}"
+        yield f"{after.active} was promoted too early: {held}"
+
+
+def _deleted(before: Moment, after: Moment) -> Iterator[str]:
+    """No cluster is deleted that the Gateway or the Serve Service sends requests to; see `by_hand` of the simulator."""
+    for name in before.clusters - after.clusters:
+        if before.effective.get(name, 0) > 0 and before.follows and before.weights is not None:
+            yield f"{name} was deleted while the Gateway sends it {before.effective[name]} percent"
+        if before.selected == name and before.weights is None:
+            yield f"{name} was deleted while the Serve Service selects it"
+
+
+def _switched(before: Moment, after: Moment) -> Iterator[str]:
+    """The Serve Service moves only to a cluster that was seen ready for everything.
+
+    Exception: the cluster that it selected does not exist any more.
+    """
+    if before.selected in {"", after.selected} or not after.selected or after.weights is not None:
+        return
+    if before.selected in after.clusters and after.seen_ready.get(after.selected, 0) < WHOLE:
+        seen = after.seen_ready.get(after.selected, 0)
+        yield f"the Serve Service moves to {after.selected}, which was seen ready for {seen} percent"

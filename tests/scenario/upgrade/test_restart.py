@@ -20,7 +20,8 @@ async def an_upgrade(*, before: int | None = None, after: int | None = None) -> 
         config=GREEN, serve=a_serve_config(message="v2"), upgradeStrategy=FAST, rayClusterDeletionDelaySeconds=0
     )
     await world.until(lambda: world.is_settled() and world.active != blue, seconds=90)
-    await world.run(6)
+    await world.until(lambda: len(world.clusters) == 1, seconds=20)
+    await world.run(1)
     return world
 
 

@@ -8,18 +8,20 @@ import asyncio
 import random
 from datetime import datetime, timedelta
 
-from common import errors, labels, names, serve_writer, weighted_route
-from common.api import ray_service
+import msgspec
+
+from common import labels, names, serve_writer, traffic_record, weighted_route
 from common.api.core import EndpointSlice, Pod, Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
+from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache
-from common.kube.client import Kube
 from common.kube.lookup import Lookup
 from common.kube.resources import GATEWAY, RAY_SERVICE
 from common.ray import endpoints, owner
 from common.ray.view import head_is_ready
+from common.runtime.clock import ClockWatch
 from common.runtime.key import Key
 from service_reconciler import observed as seen
 from service_reconciler import validation
@@ -42,11 +44,18 @@ class Observer:
     """Reads what a plan may know."""
 
     def __init__(
-        self, cache: Cache, kube: Kube, serve: ServeApi, revisions: Revisions, *, config: Config, lookup: Lookup
+        self,
+        cache: Cache,
+        serve: ServeApi,
+        revisions: Revisions,
+        *,
+        config: Config,
+        lookup: Lookup,
+        watch: ClockWatch,
     ) -> None:
         self._cache = cache
-        self._kube = kube
         self._lookup = lookup
+        self._watch = watch
         self._serve = serve
         self._revisions = revisions
         self._config = config
@@ -74,7 +83,7 @@ class Observer:
             fresh_name=_fresh_name(key.name, clusters),
             violation=validation.violation(service, self._config.gates),
             clusters=clusters,
-            leaving=await self._leaving(clusters, clusters_names, now=now),
+            leaving=await self._leaving(service, clusters_names, now=now),
             active=active,
             pending=pending,
             services=tuple(self._cache.list(Service, key.namespace, owner.marks(key.name))),
@@ -86,6 +95,7 @@ class Observer:
             users_routes=tuple(self._cache.list(HttpRoute, key.namespace, owner.marks(key.name))),
             grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
             endpoints=self._endpoints(service, clusters_names),
+            clock_set_at=self._watch.set_at(),
         )
 
     async def _service(self, key: Key) -> RayService | None:
@@ -101,12 +111,7 @@ class Observer:
         return service
 
     async def _read_live(self, key: Key) -> RayService | None:
-        try:
-            service = ray_service.decode(await self._kube.get(RAY_SERVICE, key.namespace, key.name))
-        except errors.NotFound:
-            return None
-        self._cache.put(service)
-        return service
+        return await self._lookup.read(RAY_SERVICE, RayService, (key.namespace, key.name))
 
     async def _gateways(
         self, service: RayService, route: HttpRoute | None, *, is_moving: bool
@@ -125,9 +130,12 @@ class Observer:
 
     def _clusters(self, service: RayService, serve: Service | None) -> tuple[tuple[RayCluster, ...], Names]:
         meta = service.metadata
-        clusters = tuple(self._cache.list(RayCluster, meta.namespace, owner.marks(meta.name)))
+        clusters = self._all_clusters(meta)
         head = self._cache.get(Service, meta.namespace, head_service.name(meta.name))
         return clusters, seen.names_of(service, clusters, serve_service.selected(serve or head))
+
+    def _all_clusters(self, service: ObjectMeta) -> tuple[RayCluster, ...]:
+        return tuple(self._cache.list(RayCluster, service.namespace, owner.marks(service.name)))
 
     async def _views(
         self, service: RayService, clusters: Names, *, now: datetime
@@ -165,22 +173,31 @@ class Observer:
             proxy_answers=checks.result() if checks is not None else (),
         )
 
-    async def _leaving(self, clusters: tuple[RayCluster, ...], wanted: Names, *, now: datetime) -> tuple[Leaving, ...]:
+    async def _leaving(self, service: RayService, wanted: Names, *, now: datetime) -> tuple[Leaving, ...]:
+        """Return the clusters that drain: behind a weighted route all do, elsewhere those that can be told to."""
+        meta = service.metadata
+        route = self._cache.get(HttpRoute, meta.namespace, weighted_route.name_of(service))
+        is_weighted = route is not None and traffic_record.ANNOTATION in route.metadata.annotations
         found: list[Leaving] = []
-        for cluster in _unneeded(clusters, wanted):
-            meta = cluster.metadata
-            pods = tuple(
-                pod
-                for pod in self._cache.list(Pod, meta.namespace, {labels.CLUSTER: meta.name})
-                if pod.metadata.annotations.get(labels.GRACEFUL_DRAIN) == "true"
-            )
-            if not pods:
-                continue
-            due = dangling.due_at(cluster)
-            is_due = due is not None and due <= now
-            ongoing = await self._serve.ongoing_requests(pods) if is_due else None
-            found.append(Leaving(cluster=cluster, pods=pods, ongoing=ongoing))
+        for cluster in _unneeded(self._all_clusters(meta), wanted):
+            pods = self._cache.list(Pod, meta.namespace, {labels.CLUSTER: cluster.metadata.name})
+            draining = tuple(pod for pod in pods if is_weighted or seen.drains(pod))
+            if draining:
+                found.append(await self._left(Leaving(cluster=cluster, pods=draining), now=now))
         return tuple(found)
+
+    async def _left(self, leaving: Leaving, *, now: datetime) -> Leaving:
+        """Return a cluster that drains with what its pods say, if it is due to go."""
+        due = dangling.due_at(leaving.cluster)
+        if due is None or due > now:
+            return leaving
+        running = [pod for pod in leaving.pods if pod.status.phase == "Running"]
+        async with asyncio.TaskGroup() as group:
+            asked = [group.create_task(self._serve.ongoing_requests((pod,))) for pod in running]
+        counts = [each.result() for each in asked]
+        told = [each for each in counts if each is not None]
+        ongoing = sum(told) if len(told) == len(counts) else None
+        return msgspec.structs.replace(leaving, ongoing=ongoing, is_silent=bool(counts) and not told)
 
     def dashboard_service(self, cluster: RayCluster) -> Service | None:
         """Return the Service through which a cluster's dashboard is reached."""

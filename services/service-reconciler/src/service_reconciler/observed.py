@@ -57,13 +57,25 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Leaving(msgspec.Struct, frozen=True, kw_only=True):
-    """An unneeded cluster whose proxies can be told to drain."""
+    """An unneeded cluster whose requests in flight are waited for."""
 
     cluster: RayCluster
     pods: tuple[Pod, ...]
-    """Those that have the means."""
+    """Those whose proxies may work on requests."""
     ongoing: int | None = None
     """Requests in flight; asked only when the cluster is due to go, None when unknown."""
+    is_silent: bool = False
+    """Whether no pod at all tells how many."""
+
+    @property
+    def is_told(self) -> bool:
+        """Tell whether its pods can be told to drain, because the user asked for that."""
+        return any(drains(pod) for pod in self.pods)
+
+
+def drains(pod: Pod) -> bool:
+    """Tell whether a pod has the means to be told that it drains."""
+    return pod.metadata.annotations.get(labels.GRACEFUL_DRAIN) == "true"
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +90,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     clusters: tuple[RayCluster, ...] = ()
     """All clusters that carry the RayService's labels."""
     leaving: tuple[Leaving, ...] = ()
-    """Those of them that nobody needs and that can drain."""
+    """Those of them that nobody needs and that drain."""
     active: ClusterView | None = None
     pending: ClusterView | None = None
     services: tuple[Service, ...] = ()
@@ -94,6 +106,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Routes of users that hold something of ours."""
     grpc_route: GrpcRoute | None = None
     endpoints: int = 0
+    clock_set_at: datetime | None = None
+    """When the clock on the wall was set; what looks long ago may not be."""
 
     @property
     def is_incremental(self) -> bool:

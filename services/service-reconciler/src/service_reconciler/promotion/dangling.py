@@ -98,7 +98,10 @@ def _look_again_at(
         return now + RECHECK
     if leaving is None or since is None:
         return None
-    verdict = drain.decide(leaving.ongoing, since=since, cap=due + drain.timeout_of(observed.service), now=now)
+    cap = due + drain.timeout_of(observed.service)
+    if leaving.is_silent and not leaving.is_told:  # the user asked for no drain, and nothing can be observed
+        cap = min(cap, due + drain.SETTLING)
+    verdict = drain.decide(leaving.ongoing, since=since, cap=cap, now=now)
     return verdict.look_again_at
 
 

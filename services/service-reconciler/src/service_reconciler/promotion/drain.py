@@ -1,7 +1,8 @@
-"""When a cluster that was served from until now may go, if its proxies can be told to close connections.
+"""When a cluster that was served from until now may go: behind a weighted route, or if its proxies can be told to drain.
 
-Its pods are marked as soon as it is unneeded. After the usual delay it goes once nothing is in flight, or at a cap. What
-counts stands on the cluster itself: since when it drains, and its deadline; what is in flight is read anew at each look.
+Where there is no route its pods are marked as soon as it is unneeded, so that their proxies close connections. After the usual
+delay it goes once nothing is in flight, or at a cap. What counts stands on the cluster itself: since when it drains, and its
+deadline; what is in flight is read anew at each look.
 """
 
 from datetime import datetime, timedelta

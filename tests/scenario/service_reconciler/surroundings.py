@@ -91,6 +91,7 @@ class Surroundings:
         """Let each Serve Service have the ready pods that it selects."""
         if self.freezes_endpoints:
             return
+        pods = self.kube.all(POD)
         for service in self.kube.all(SERVICE):
             selector = service["spec"]["selector"]
             if labels.SERVE not in selector:
@@ -98,7 +99,7 @@ class Surroundings:
             name = service["metadata"]["name"]
             endpoints = [
                 {"conditions": {"ready": True}, "targetRef": {"kind": "Pod", "uid": pod["metadata"]["uid"]}}
-                for pod in self.kube.all(POD)
+                for pod in pods
                 if all(pod["metadata"]["labels"].get(key) == value for key, value in selector.items())
                 and pod.get("status", {}).get("phase") == "Running"
             ]

@@ -180,7 +180,7 @@ def http_app(serve: FakeServe, *, prefix: str = "") -> web.Application:
     async def health(request: web.Request) -> web.Response:
         cluster = request.host.partition(":")[0].removeprefix("ip-").removesuffix("-head")
         if f"{cluster}-head-svc" in serve.heads:  # where addresses are told apart
-            await _answering(serve.head(f"{cluster}-head-svc"))
+            await answering(serve.head(f"{cluster}-head-svc"))
         healthy = all(head.proxy_is_healthy for head in serve.heads.values())
         return web.Response(status=200 if healthy else 500, text="success" if healthy else "unhealthy")
 
@@ -208,11 +208,11 @@ async def _awake(serve: FakeServe, request: web.Request) -> FakeHead:
     if token := request.headers.get(TOKEN_HEADER, "").removeprefix("Bearer "):
         serve.tokens.add(token)
     head = serve.head(target.partition(":")[0].partition(".")[0])
-    await _answering(head)
+    await answering(head)
     return head
 
 
-async def _answering(head: FakeHead) -> None:
+async def answering(head: FakeHead) -> None:
     """Return when a head answers: at once, or never."""
     if head.behaviour != "silent":
         return

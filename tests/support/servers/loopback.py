@@ -11,7 +11,7 @@ class ToLoopback(httpx.AsyncHTTPTransport):
     """Sends every request to one port of this machine; the Host header stays what was asked for."""
 
     def __init__(self, port: int) -> None:
-        super().__init__()
+        super().__init__(limits=httpx.Limits(max_connections=None))
         self._port = port
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -22,7 +22,7 @@ class ToLoopback(httpx.AsyncHTTPTransport):
 @asynccontextmanager
 async def served(app: web.Application) -> AsyncGenerator[int]:
     """Serve an application on a free port of loopback."""
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

@@ -15,15 +15,17 @@ FAST: Final = timedelta(seconds=0.25)
 STARTING: Final = timedelta(seconds=1)
 """While a cluster has no ready head; its pods send messages."""
 REST: Final = timedelta(seconds=5)
+SILENT: Final = timedelta(seconds=2.5)
+"""While a dashboard does not answer; recovery is seen within 10 s."""
 
 
 def interval(view: ClusterView, *, is_pending: bool) -> timedelta:
     """Return how soon a cluster wants to be asked again."""
     if not head_is_ready(view.cluster):
         return STARTING
-    if is_pending:
-        return FAST
     details = view.serve.details
     if details is None:
-        return STARTING
+        return min(SILENT, FAST * 2.0 ** min(view.serve.failures, 8))
+    if is_pending:
+        return FAST
     return REST if serve_status.is_running(details) else FAST * 2

@@ -1,7 +1,7 @@
 """Dashboards and proxies over HTTP, asked no more often than is useful; the `ServeApi` of both services that may write to them.
 
 What is remembered only paces questions: after a restart everything is asked anew. A host that does not answer is asked ever
-less often. Those that let us wait share a few calls among them: whoever finds none free goes on with the last answer, so that
+less often. Hosts that let us wait share a few calls among them: whoever finds none free goes on with the last answer, so that
 however many of them there are, they cost the others nothing (spec rayservice W20; acceptance 89).
 """
 
@@ -27,10 +27,10 @@ from common.runtime.clock import Clock
 
 AT_ONCE: Final = 128
 """Calls under way at the same time, over all clusters."""
-HANGING_AT_ONCE: Final = 16
-"""Those of them that may wait for hosts that hung the last time; half of the workers that a service has at least."""
-HUNG: Final = 0.5
-"""Seconds after which a failed call is one that hung; a refusal costs nobody anything."""
+SLOW_AT_ONCE: Final = 16
+"""Those of them that may wait for hosts that were slow the last time; half of the workers that a service has at least."""
+SLOW: Final = 1.0
+"""Seconds after which a call was slow, whatever came of it; a refusal costs nobody anything."""
 REMEMBERED: Final = 8192
 LONGEST_PAUSE: Final = 5.0
 """Seconds between looks at a host that does not answer; recovery is seen within 10 s of its own."""
@@ -47,10 +47,10 @@ class Memory(msgspec.Struct):
     refusal: Refusal | None = None
     put_at: float | None = None
     token: str | None = None
-    hung: bool = False
-    """Whether the last look failed, and took its time."""
-    put_hung: bool = False
-    """Whether a config was sent in vain, and that took its time."""
+    is_slow: bool = False
+    """Whether the last look took its time."""
+    takes_slowly: bool = False
+    """Whether the last config did."""
 
 
 class Checks(msgspec.Struct):
@@ -58,8 +58,8 @@ class Checks(msgspec.Struct):
 
     answers: tuple[bool, ...] = ()
     checked_at: float | None = None
-    hung: bool = False
-    """Whether the last check failed, and took its time."""
+    is_slow: bool = False
+    """Whether the last check took its time."""
 
 
 class _Secret(msgspec.Struct, frozen=True):
@@ -76,8 +76,8 @@ class ServeApi:
         self._clusters: OrderedDict[str, Memory] = OrderedDict()
         self._pods: OrderedDict[str, Checks] = OrderedDict()
         self._slots = asyncio.Semaphore(AT_ONCE)
-        self._hanging = 0
-        """Calls under way to hosts that hung the last time."""
+        self._slow = 0
+        """Calls under way to hosts that were slow the last time."""
 
     async def look(self, cluster: RayCluster, service: Service | None, *, max_age: float) -> Reading:
         memory = self._memory(cluster)
@@ -85,18 +85,18 @@ class ServeApi:
         pause = (
             max(max_age, min(LONGEST_PAUSE, 0.25 * 2.0**memory.reading.failures)) if memory.reading.problem else max_age
         )
-        if (memory.read_at is not None and now - memory.read_at < pause) or self._is_full(hung=memory.hung):
+        if (memory.read_at is not None and now - memory.read_at < pause) or self._is_full(slow=memory.is_slow):
             return memory.reading
         try:
             head = await self._head(cluster, service, memory)
-            async with self._slot(hung=memory.hung):
+            async with self._slot(slow=memory.is_slow):
                 details = await self._dashboard.read(head)
             memory.reading = Reading(details=details)
         except errors.RaybusError as problem:
             memory.token = None
             memory.reading = Reading(problem=str(problem), failures=min(memory.reading.failures + 1, 30))
         memory.read_at = self._clock.monotonic()
-        memory.hung = bool(memory.reading.problem) and memory.read_at - now > HUNG
+        memory.is_slow = memory.read_at - now > SLOW
         return memory.reading
 
     async def check_proxy(self, pod: Pod, *, max_age: float) -> tuple[bool, ...]:
@@ -105,18 +105,18 @@ class ServeApi:
         if len(self._pods) > REMEMBERED:
             self._pods.popitem(last=False)
         now = self._clock.monotonic()
-        pause = max(max_age, LONGEST_PAUSE) if checks.hung else max_age
-        if (checks.checked_at is not None and now - checks.checked_at < pause) or self._is_full(hung=checks.hung):
+        pause = max(max_age, LONGEST_PAUSE) if checks.is_slow else max_age
+        if (checks.checked_at is not None and now - checks.checked_at < pause) or self._is_full(slow=checks.is_slow):
             return checks.answers
         answer = False
         if pod.status.pod_ip and pod.status.phase == "Running":
             meta = pod.metadata
             where = ProxyPod(namespace=meta.namespace, name=meta.name, ip=pod.status.pod_ip, port=serve_port(pod))
-            async with self._slot(hung=checks.hung):
+            async with self._slot(slow=checks.is_slow):
                 answer = await self._dashboard.is_proxy_healthy(where)
         checks.answers = (*checks.answers, answer)[-CHECKS_KEPT:]
         checks.checked_at = self._clock.monotonic()
-        checks.hung = not answer and checks.checked_at - now > HUNG
+        checks.is_slow = checks.checked_at - now > SLOW
         return checks.answers
 
     async def ongoing_requests(self, pods: tuple[Pod, ...]) -> int | None:
@@ -138,23 +138,24 @@ class ServeApi:
     ) -> None:
         memory = self._memory(cluster)
         memory.read_at = None
-        began = self._clock.monotonic()
+        began, is_full = self._clock.monotonic(), self._is_full(slow=memory.takes_slowly)
         try:
-            if memory.refusal is not None and self._is_full(hung=memory.put_hung):
+            if memory.refusal is not None and is_full:
                 raise errors.Unavailable(memory.refusal.text)
             body = serve_config.to_json(config)
             if target_capacity is not None:
                 body = {**body, "target_capacity": target_capacity}
             head = await self._head(cluster, service, memory)
-            async with self._slot(hung=memory.put_hung):
+            async with self._slot(slow=memory.takes_slowly):
                 await self._dashboard.deploy(head, body)
         except errors.RaybusError as problem:
             is_answer = isinstance(problem, errors.Terminal)
-            memory.put_hung = memory.put_hung or self._clock.monotonic() - began > HUNG
             retry_at = self._clock.now() + (RETRY_REFUSED if is_answer else RETRY_UNANSWERED)
             memory.refusal = Refusal(config=config, text=str(problem), retry_at=retry_at, is_answer=is_answer)
             raise
-        memory.refusal, memory.put_hung = None, False
+        finally:
+            memory.takes_slowly = is_full or self._clock.monotonic() - began > SLOW
+        memory.refusal = None
         memory.put_at = self._clock.monotonic()
 
     def refused(self, cluster: RayCluster) -> Refusal | None:
@@ -164,19 +165,19 @@ class ServeApi:
         at = self._memory(cluster).put_at
         return None if at is None else self._clock.monotonic() - at
 
-    def _is_full(self, *, hung: bool) -> bool:
-        """Tell whether a host that hung the last time would have to wait for its turn."""
-        return hung and self._hanging >= HANGING_AT_ONCE
+    def _is_full(self, *, slow: bool) -> bool:
+        """Tell whether a host that was slow the last time would have to wait for its turn."""
+        return slow and self._slow >= SLOW_AT_ONCE
 
     @asynccontextmanager
-    async def _slot(self, *, hung: bool) -> AsyncGenerator[None]:
+    async def _slot(self, *, slow: bool) -> AsyncGenerator[None]:
         """Hold one of the calls that may be under way."""
-        self._hanging += hung
+        self._slow += slow
         try:
             async with self._slots:
                 yield
         finally:
-            self._hanging -= hung
+            self._slow -= slow
 
     def _memory(self, cluster: RayCluster) -> Memory:
         memory = self._clusters.setdefault(cluster.metadata.uid, Memory())

@@ -1,0 +1,53 @@
+"""One RayService's trouble is its own; spec rayservice §17.13, §18 W20, acceptance 89."""
+
+from typing import Final
+
+import pytest
+
+from common.api.opaque import Json
+from common.ray.serve_api import SLOW_AT_ONCE
+from scenario.service_reconciler.street import DEAD, Street, in_memory, on_loopback
+from scenario.upgrade.world import a_config, a_strategy
+from support.fakes import virtual_time
+from support.fakes.virtual_time import VirtualClock
+from support.waiting import eventually
+
+AT_ONCE: Final[Json] = {"type": "NewCluster"}
+IN_STEPS: Final[Json] = a_strategy(surge=100, step=25, interval=1)
+GREEN, RED = a_config("rayproject/ray:2.53.0"), a_config("rayproject/ray:2.54.0")
+MOST: Final = 70
+"""Dead heads: more than twice as many as each controller has workers."""
+
+
+async def disturbed(street: Street, strategy: Json, *, dead: int) -> tuple[float, float]:
+    """Return how many seconds an upgrade takes before and after other services' heads stopped answering."""
+    street.apply("busy", config=a_config(), upgradeStrategy=strategy)
+    await eventually(lambda: street.active("busy"), what="the service serves")
+    before = await street.upgrade("busy", config=GREEN, upgradeStrategy=strategy)
+    for number in range(dead):
+        street.apply(f"{DEAD}-{number}", config=a_config(), upgradeStrategy=strategy)
+    await eventually(lambda: street.silenced == dead, within=60, what="each dead head let somebody wait")
+    return before, await street.upgrade("busy", config=RED, upgradeStrategy=strategy)
+
+
+@pytest.mark.acceptance("rayservice", 89)
+@pytest.mark.parametrize(
+    "strategy", [pytest.param(AT_ONCE, id="upgraded at once"), pytest.param(IN_STEPS, id="upgraded in steps")]
+)
+def test_89_any_number_of_dead_dashboards_slows_no_other_services_upgrade(strategy: Json) -> None:
+    async def story() -> None:
+        async with in_memory(VirtualClock()) as street:
+            before, after = await disturbed(street, strategy, dead=MOST)
+            assert after <= before + 0.5
+            # How many calls wait for dead heads is bounded over all services together, proxies included.
+            assert 0 < street.waiting <= len(street.apps) * SLOW_AT_ONCE
+
+    virtual_time.run(story())
+
+
+@pytest.mark.acceptance("rayservice", 89)
+async def test_89_black_holes_on_the_network_hold_few_connections_and_no_other_service() -> None:
+    async with on_loopback() as street:
+        _, after = await disturbed(street, AT_ONCE, dead=40)
+        assert after < 20  # on a machine that has other things to do; the test above measures
+        await eventually(lambda: 0 < street.waiting <= len(street.apps) * SLOW_AT_ONCE, what="few wait for dead heads")

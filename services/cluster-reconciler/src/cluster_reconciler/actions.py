@@ -187,6 +187,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return any(isinstance(action, ReplaceChild | DeleteChild) for action in self.actions)
 
     @property
+    def new_pods(self) -> frozenset[str]:
+        """Return the names of the pods that are created."""
+        return frozenset(action.body["metadata"]["name"] for action in self.actions if isinstance(action, CreatePod))
+
+    @property
     def touches_pods(self) -> bool:
         """Tell whether pods are created or deleted, which needs a fresh list once."""
         return any(isinstance(action, CreatePod | DeletePod | DeletePods) for action in self.actions)

@@ -86,6 +86,13 @@ def memory_of(cluster: RayCluster, io: Ports) -> Memory:
     return io.memories.of(Key(cluster.metadata.namespace, cluster.metadata.name), cluster.metadata.uid)
 
 
+def deleted_pods(cluster: RayCluster, io: Ports) -> frozenset[str]:
+    """Return the names of pods that are gone and could have been this cluster's."""
+    return io.cache.deleted(
+        Pod, cluster.metadata.namespace, prefix=names.pod_prefix(cluster.metadata.name, "").rstrip("-")
+    )
+
+
 async def refresh_pods(cluster: RayCluster, io: Ports) -> None:
     """List a cluster's pods at the API server and put the state right."""
     meta = cluster.metadata

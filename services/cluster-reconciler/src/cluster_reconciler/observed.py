@@ -38,7 +38,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     awaited: frozenset[str] = frozenset()
     """Pods that we asked to go and that are still there, by uid."""
     taken: frozenset[str] = frozenset()
-    """Pod names that another owner's pod holds."""
+    """Pod names that another owner's pod holds, or that belonged to a pod that is gone."""
 
     @property
     def heads(self) -> tuple[Pod, ...]:
@@ -57,6 +57,11 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     def is_waiting_for(self, pods: tuple[Pod, ...]) -> bool:
         """Tell whether one of these pods was asked to go by us and is still there (spec raycluster §10)."""
         return any(pod.metadata.uid in self.awaited for pod in pods)
+
+    def controls(self, pod: Pod) -> bool:
+        """Tell whether a pod was made for this very cluster, and does not merely bear its label."""
+        uid = self.cluster.metadata.uid
+        return any(owner.controller and owner.uid == uid for owner in pod.metadata.owner_references)
 
     def holds(self, kind: ConditionType) -> bool:
         """Tell whether a condition of the status is True."""

@@ -40,7 +40,7 @@ def make(observed: Observed, config: Config, *, now: datetime, token: str = "") 
     if cluster.metadata.deletion_timestamp is not None:
         return NOTHING
     before = (*_warnings(cluster, config), *children.steps(observed, config, token=token))
-    return _with_pods(before, observed, config)
+    return _with_pods(before, observed, config, Namer(observed, now=now))
 
 
 def _refused(refusal: Refusal) -> Plan:
@@ -64,7 +64,7 @@ def _warnings(cluster: RayCluster, config: Config) -> tuple[Step, ...]:
     return (Step(actions=tuple(told), is_needed=False),) if told else ()
 
 
-def _with_pods(before: tuple[Step, ...], observed: Observed, config: Config) -> Plan:
+def _with_pods(before: tuple[Step, ...], observed: Observed, config: Config, namer: Namer) -> Plan:
     cluster = observed.cluster
     match suspend.decide(observed, has_conditions=config.has(Gate.STATUS_CONDITIONS)):
         case SuspendMove.WAIT:
@@ -76,10 +76,10 @@ def _with_pods(before: tuple[Step, ...], observed: Observed, config: Config) -> 
             pass
     if problem := cluster_rules.missing_protection(cluster, config.gates):
         return Plan(steps=before, refusal=problem, looks_again=False, notes=(f"pods are left alone: {problem}",))
-    return _upgraded(before, observed, config)
+    return _upgraded(before, observed, config, namer)
 
 
-def _upgraded(before: tuple[Step, ...], observed: Observed, config: Config) -> Plan:
+def _upgraded(before: tuple[Step, ...], observed: Observed, config: Config, namer: Namer) -> Plan:
     cluster = observed.cluster
     match upgrade.decide(observed, config.version):
         case UpgradeMove.RECREATE:
@@ -91,22 +91,21 @@ def _upgraded(before: tuple[Step, ...], observed: Observed, config: Config) -> P
             before = (*before, Step(actions=(_refresh(observed, config),), is_needed=False))
         case UpgradeMove.GO_ON:
             pass
-    return _announced(before, observed, config)
+    return _announced(before, observed, config, namer)
 
 
-def _announced(before: tuple[Step, ...], observed: Observed, config: Config) -> Plan:
+def _announced(before: tuple[Step, ...], observed: Observed, config: Config, namer: Namer) -> Plan:
     """Tell the batch scheduler of the cluster before any pod is made."""
     submission = batch.scheduler(config).submit(observed)
     if submission.actions:
         before = (*before, Step(actions=submission.actions))
     if submission.waits_for:
         return Plan(steps=before, fault=submission.waits_for, notes=(submission.waits_for,))
-    return _with_head(before, observed, config)
+    return _with_head(before, observed, config, namer)
 
 
-def _with_head(before: tuple[Step, ...], observed: Observed, config: Config) -> Plan:
+def _with_head(before: tuple[Step, ...], observed: Observed, config: Config, namer: Namer) -> Plan:
     decision = head.decide(observed)
-    namer = Namer(observed)
     notes = (f"head: {decision.note}",)
     match decision.move:
         case HeadMove.FAIL:
@@ -163,7 +162,7 @@ def _group_actions(observed: Observed, group: WorkerGroupSpec, decision: GroupDe
 
 def _create_head(observed: Observed, config: Config, namer: Namer) -> CreatePod:
     cluster = observed.cluster
-    name = namer.pod(head_pod.name_prefix(cluster), labels.HEAD_GROUP, "0")
+    name = namer.pod(head_pod.name_prefix(cluster), labels.HEAD_GROUP)
     body = head_pod.build(cluster, config, name=name)
     body["metadata"]["annotations"] = {
         **body["metadata"].get("annotations", {}),
@@ -176,9 +175,13 @@ def _create_head(observed: Observed, config: Config, namer: Namer) -> CreatePod:
 def _create_worker(observed: Observed, group: WorkerGroupSpec, place: Place, config: Config, namer: Namer) -> CreatePod:
     cluster = observed.cluster
     prefix = worker_pod.name_prefix(cluster, group)
-    name = namer.pod(prefix, group.group_name, f"{place.ordinal}/{place.host}")
-    replica_name = namer.replica(group.group_name, place.ordinal) if place.has_replica_name else None
-    replica = ReplicaIndex(place.index or 0, place.host, replica_name)
+    replica_name: str | None = None
+    index = place.index or 0
+    if place.is_part:
+        name, replica_name = namer.host(prefix, group.group_name, index, place.host, groups.hosts(group))
+    else:
+        name = namer.pod(prefix, group.group_name, str(index))
+    replica = ReplicaIndex(index, place.host, replica_name)
     body = worker_pod.build(cluster, group, config, name=name, replica=replica)
     batch.scheduler(config).mark(cluster, group.group_name, body)
     return CreatePod(body=body, told=announcements.created_worker(cluster, name))

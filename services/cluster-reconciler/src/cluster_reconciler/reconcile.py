@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+import msgspec
 import structlog
 
 from cluster_reconciler import observe, plan
@@ -43,13 +44,20 @@ def _next_look(todo: Plan, io: Ports, *, now: datetime) -> datetime | None:
 
 
 async def _plan(observed: Observed, io: Ports, *, now: datetime) -> Plan:
-    """Plan from the state; before the first change to pods, make sure that the state is not old."""
+    """Plan from the state; before the first change to pods, make sure that the state is not old.
+
+    A new pod whose name belonged to one that is gone gets another: only now is it known which names to ask about.
+    """
     todo = plan.make(observed, io.config, now=now, token=io.draw_token())
-    if not todo.touches_pods or observe.memory_of(observed.cluster, io).has_listed_pods:
+    if todo.touches_pods and not observe.memory_of(observed.cluster, io).has_listed_pods:
+        await observe.refresh_pods(observed.cluster, io)
+        observed = observe.from_state(observed.cluster, io, observed)
+        todo = plan.make(observed, io.config, now=now, token=io.draw_token())
+    deleted = observe.deleted_pods(observed.cluster, io) if todo.new_pods else frozenset[str]()
+    if deleted.isdisjoint(todo.new_pods):
         return todo
-    await observe.refresh_pods(observed.cluster, io)
-    fresh = observe.from_state(observed.cluster, io, observed)
-    return plan.make(fresh, io.config, now=now, token=io.draw_token())
+    wiser = msgspec.structs.replace(observed, taken=observed.taken | deleted)
+    return plan.make(wiser, io.config, now=now, token=io.draw_token())
 
 
 async def _report(

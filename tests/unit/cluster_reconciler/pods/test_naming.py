@@ -1,48 +1,67 @@
+from datetime import timedelta
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods.naming import Namer
 from common.names import SAFE_ALPHABET
-from support.builders.pods import a_pod, an_observation, some_workers
-from support.builders.ray_cluster import a_ray_cluster
+from support.builders.pods import NOW, a_pod, an_observation, some_workers
+from support.builders.ray_cluster import a_group, a_ray_cluster
+
+PREFIX = "c-g-worker-"
 
 
-def draw(*pods: str, version: str = "1", place: str = "0/0") -> str:
-    observed = an_observation(
-        *(a_pod(name) for name in pods), cluster=a_ray_cluster(metadata={"resourceVersion": version})
-    )
-    return Namer(observed).pod("c-g-worker-", "g", place)
-
-
-def test_the_same_observation_gives_the_same_name() -> None:
-    assert draw("a", "b") == draw("b", "a")
+def draw(observed: Observed, place: str = "0", *, hours: int = 0) -> str:
+    return Namer(observed, now=NOW + timedelta(hours=hours)).pod(PREFIX, "g", place)
 
 
 def test_a_name_has_a_suffix_of_five_safe_characters() -> None:
-    prefix, suffix = draw()[:-5], draw()[-5:]
-    assert prefix == "c-g-worker-"
-    assert set(suffix) <= set(SAFE_ALPHABET)
+    name = draw(an_observation())
+    assert name[:-5] == PREFIX
+    assert set(name[-5:]) <= set(SAFE_ALPHABET)
 
 
-def test_place_pods_and_version_of_the_cluster_all_change_the_name() -> None:
-    assert len({draw(), draw(place="1/0"), draw("a"), draw(version="2")}) == 4
+def test_owners_who_know_more_or_less_draw_the_same_name() -> None:
+    version = a_ray_cluster(metadata={"resourceVersion": "2", "generation": 2})
+    others = [an_observation(a_pod("a")), an_observation(*some_workers(3)), an_observation(cluster=version)]
+    assert {draw(each, "7") for each in others} == {draw(an_observation(), "7")}
 
 
-def test_a_name_does_not_come_back_when_the_autoscaler_has_named_its_pod() -> None:
-    """Naming a pod in workersToDelete changes the RayCluster, so the same group of pods draws another name afterwards."""
-    assert draw("a", "b", version="1") != draw("a", "b", version="2")
+def test_place_cluster_and_hour_change_the_name() -> None:
+    other = an_observation(cluster=a_ray_cluster(metadata={"uid": "another"}))
+    first = an_observation()
+    assert len({draw(first), draw(first, "1"), draw(other), draw(first, hours=1)}) == 4
 
 
-def test_a_taken_name_is_passed_over() -> None:
-    first = draw()
-    observed = an_observation(taken=frozenset({first}))
-    assert Namer(observed).pod("c-g-worker-", "g", "0/0") != first
+def test_what_is_there_what_is_gone_and_what_the_autoscaler_names_is_passed_over() -> None:
+    first = draw(an_observation())
+    named = a_ray_cluster(groups=[a_group(scale_strategy={"workersToDelete": [first]})])
+    for observed in (
+        an_observation(a_pod(first)),
+        an_observation(taken=frozenset({first})),
+        an_observation(cluster=named),
+    ):
+        assert draw(observed) != first
+
+
+def test_the_hosts_of_a_replica_share_its_name_and_move_on_together() -> None:
+    first = Namer(an_observation(), now=NOW)
+    hosts = [first.host(PREFIX, "g", 0, number, 3) for number in range(3)]
+    assert len({name for name, _ in hosts}) == 3
+    assert len({replica for _, replica in hosts}) == 1
+    second = Namer(an_observation(taken=frozenset({hosts[1][0]})), now=NOW)
+    assert set(hosts).isdisjoint(second.host(PREFIX, "g", 0, number, 3) for number in range(3))
+
+
+def test_the_name_of_a_replica_of_a_long_group_fits_a_label() -> None:
+    _, replica = Namer(an_observation(), now=NOW).host(PREFIX, "g" * 63, 0, 0, 2)
+    assert len(replica) == 63
 
 
 @settings(deadline=None)
 @given(st.integers(1, 30))
 def test_one_plan_never_draws_a_name_twice(count: int) -> None:
-    observed = an_observation(*some_workers(3))
-    namer = Namer(observed)
-    drawn = [namer.pod("p-", "g", f"{number % 3}/0") for number in range(count)]
+    namer = Namer(an_observation(*some_workers(3)), now=NOW)
+    drawn = [namer.pod("p-", "g", str(number % 3)) for number in range(count)]
     assert len(set(drawn)) == count

@@ -95,6 +95,12 @@ class Cache:
         self._unindex(key)
         return self._objects.pop(key, None) is not None
 
+    def deleted(self, kind: type[Object], namespace: str, *, prefix: str) -> frozenset[str]:
+        """Return the names that begin with a prefix and belonged to objects that are gone, as far as we remember."""
+        return frozenset(
+            name for view, where, name in self._gone if view is kind and where == namespace and name.startswith(prefix)
+        )
+
     def keep_only(self, seen: Set[Key], *, listed_at: int) -> Objects:
         """Forget what a reload did not bring and the watcher's list at `listed_at` would have held; return it.
 

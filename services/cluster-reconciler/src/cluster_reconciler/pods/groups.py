@@ -15,14 +15,13 @@ UNBOUNDED: Final = 2**31 - 1
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A new pod's place in its group: the replica's index, the host's, and the number of the replica's name."""
+    """A new pod's place in its group: the replica's index, and the host's."""
 
     index: int | None
     """None when places are not counted (the gate RayMultiHostIndexing is off)."""
-    ordinal: int
-    """Tells the new pods of one decision apart."""
     host: int = 0
-    has_replica_name: bool = False
+    is_part: bool = False
+    """Whether the replica has several hosts, so that it has a name of its own."""
 
 
 class Deletion(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,8 @@
 
 Order: wait for what we deleted, drop one incomplete replica, drop replicas that the autoscaler names, drop replicas with a
 pod that cannot recover (and replace them at once), then meet the target (spec raycluster §9.7; acceptance cases 67-71).
-Pods without a replica name are not looked at. Surplus replicas go in the order of their names.
+Pods without a replica name are not looked at. Surplus replicas go in the order of their names,
+those that are going already first.
 """
 
 from collections.abc import Iterable
@@ -48,14 +49,14 @@ def _meet_target(replicas: Replicas, group: WorkerGroupSpec, *, may_shrink: bool
             del valid[name]
     missing = groups.target(group) // groups.hosts(group) - len(valid)
     if missing < 0 and may_shrink:
-        surplus = sorted(valid)[:-missing]
+        surplus = sorted(valid, key=lambda name: (not all(map(is_terminating, valid[name])), name))[:-missing]
         gone += _drop((pod for name in surplus for pod in valid[name]), group, "scaling down")
     used = {index for members in valid.values() if (index := workers.replica_index(members[0])) is not None}
     return GroupDecision(
         note=f"target {groups.target(group) // groups.hosts(group)} replicas, have {len(valid)}",
         deletions=tuple(gone),
         creations=tuple(
-            Place(index, index, host, has_replica_name=True)
+            Place(index, host, is_part=True)
             for index in workers.free_indexes(used, missing)
             for host in range(groups.hosts(group))
         ),

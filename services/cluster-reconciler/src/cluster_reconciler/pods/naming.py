@@ -1,52 +1,67 @@
 """The names of new pods.
 
-A name is computed from what was observed, so that a create that is repeated, by us or by another owner of the key, meets
-AlreadyExists instead of making a second pod. And a name does not come back: the autoscaler names pods in `workersToDelete`
-and does not clear the list at once, but writing it gives the RayCluster a new resourceVersion, which is part of the seed
-(design rule 5; spec raycluster §2.7, §22).
+A name is computed from a pod's place and not from what else was observed, so that a create that is repeated, by us or by
+another owner of the key who knows more or less than we do, meets AlreadyExists instead of making a second pod.
+
+And a name does not come back while anybody may remember it: what is there, what was deleted as far as the state tells, and
+what the autoscaler names in `workersToDelete` is passed over. The state remembers a deletion for an hour, so the hour is part
+of the seed (design rule 5; spec raycluster §2.7, §22).
 """
 
 import hashlib
+from collections.abc import Callable
+from datetime import datetime
 from itertools import count
+from typing import Final
 
 import msgspec
 
 from cluster_reconciler.observed import Observed
 from common import names
+from common import ray_cluster_traits as traits
+
+SEASON_SECONDS: Final = 3600
+"""No longer than tombstones stay in the state stream."""
 
 
 class Namer:
     """Draws the names of one plan, each once."""
 
-    def __init__(self, observed: Observed) -> None:
-        self._observed = observed
-        self._taken = {pod.metadata.name for pod in observed.pods} | observed.taken
-        self._seeds: dict[str, str] = {}
+    def __init__(self, observed: Observed, *, now: datetime) -> None:
+        named = (group.scale_strategy.workers_to_delete or () for group in traits.worker_groups(observed.cluster))
+        self._taken = (
+            {pod.metadata.name for pod in observed.pods} | observed.taken | {each for few in named for each in few}
+        )
+        self._seed = (observed.cluster.metadata.uid, str(int(now.timestamp()) // SEASON_SECONDS))
+        self._attempts: dict[tuple[str, str], int] = {}
 
-    def pod(self, prefix: str, group: str, place: str) -> str:
-        """Return a pod's name: `prefix` and a suffix that depends on its place and on the pods seen in its group."""
-        drawn = (prefix + _suffix(self._seed(group), place, str(attempt)) for attempt in count())
-        name = next(each for each in drawn if each not in self._taken)
-        self._taken.add(name)
-        return name
+    def pod(self, prefix: str, group: str, place: str = "") -> str:
+        """Return the name of a pod that is a replica of its own: `prefix` and a suffix that depends on its place."""
+        attempt = self._draw(lambda attempt: [self._name(prefix, group, place, "0", attempt)])
+        return self._name(prefix, group, place, "0", attempt)
 
-    def replica(self, group: str, index: int) -> str:
-        """Return the name of a multi-host replica."""
-        return f"{group}-{_suffix(self._seed(group), 'replica', str(index))}"
+    def host(self, prefix: str, group: str, index: int, host: int, hosts: int) -> tuple[str, str]:
+        """Return the name of one host's pod, and of the replica that it is a part of; they are drawn together."""
+        place = str(index)
+        if (group, place) not in self._attempts:
+            self._attempts[group, place] = self._draw(
+                lambda attempt: [self._name(prefix, group, place, str(each), attempt) for each in range(hosts)]
+            )
+        attempt = self._attempts[group, place]
+        replica = f"{group[:57]}-{_suffix(*self._seed, group, 'replica', place, str(attempt))}"
+        return self._name(prefix, group, place, str(host), attempt), replica
 
-    def _seed(self, group: str) -> str:
-        """Return what all names of a group depend on: the cluster at this version, and the group's pods."""
-        if group not in self._seeds:
-            meta = self._observed.cluster.metadata
-            uids = sorted(pod.metadata.uid for pod in self._observed.group(group))
-            self._seeds[group] = _digest(meta.uid, meta.resource_version, group, *uids).hex()
-        return self._seeds[group]
+    def _draw(self, drawn: Callable[[int], list[str]]) -> int:
+        """Return the first attempt whose names are all free, and take them."""
+        attempt = next(each for each in count() if self._taken.isdisjoint(drawn(each)))
+        self._taken.update(drawn(attempt))
+        return attempt
+
+    def _name(self, prefix: str, group: str, place: str, host: str, attempt: int) -> str:
+        return prefix + _suffix(*self._seed, group, place, host, str(attempt))
 
 
 def _suffix(*parts: str) -> str:
     """Return five characters that depend on the parts and on nothing else."""
-    return names.suffix(int.from_bytes(_digest(*parts)[:8], "big"))
-
-
-def _digest(*parts: str) -> bytes:
-    return hashlib.sha256(msgspec.json.encode(parts)).digest()
+    digest = hashlib.sha256(msgspec.json.encode(parts)).digest()
+    return names.suffix(int.from_bytes(digest[:8], "big"))

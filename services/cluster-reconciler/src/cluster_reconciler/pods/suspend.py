@@ -1,7 +1,7 @@
 """Whether all pods go, or nothing happens to them, because the cluster is to be suspended.
 
 Suspending is atomic: first the condition is written, then all pods go, then the cluster counts as suspended
-(spec raycluster §9.2; acceptance cases 73-79).
+(spec raycluster §9.2; acceptance cases 73-79). Pods of ours that come afterwards, from an owner that was late, go too.
 """
 
 from enum import StrEnum
@@ -25,9 +25,9 @@ def decide(observed: Observed, *, has_conditions: bool) -> SuspendMove:
         return _delete_all(observed) if wants else SuspendMove.GO_ON
     if observed.holds(ConditionType.SUSPENDING):
         return _delete_all(observed)
-    if wants or observed.holds(ConditionType.SUSPENDED):
-        return SuspendMove.WAIT
-    return SuspendMove.GO_ON
+    if observed.holds(ConditionType.SUSPENDED):
+        return _delete_all(observed) if any(map(observed.controls, observed.pods)) else SuspendMove.WAIT
+    return SuspendMove.WAIT if wants else SuspendMove.GO_ON
 
 
 def _delete_all(observed: Observed) -> SuspendMove:

@@ -68,9 +68,9 @@ def _named(observed: Observed, group: WorkerGroupSpec) -> list[Pod]:
 
 def _places(running: list[Pod], missing: int, *, has_indexes: bool) -> tuple[Place, ...]:
     if not has_indexes:
-        return tuple(Place(None, ordinal) for ordinal in range(missing))
+        return (Place(None),) * missing
     free = free_indexes({index for pod in running if (index := replica_index(pod)) is not None}, missing)
-    return tuple(Place(index, index) for index in free)
+    return tuple(Place(index) for index in free)
 
 
 def replica_index(pod: Pod) -> int | None:

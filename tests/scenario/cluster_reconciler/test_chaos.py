@@ -1,0 +1,178 @@
+"""Random interleavings of what users, nodes, the bus, the API server and other owners do to one RayCluster.
+
+Whatever happens, the laws hold at every write, and once it stops, the cluster comes to what its spec asks for, and nothing
+more is written. HYPOTHESIS_PROFILE=long searches for minutes; without it the same few hundred steps are taken each time.
+"""
+
+import asyncio
+import os
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from common import labels
+from common.api.opaque import Body
+from scenario.cluster_reconciler.chaos import Chaos, Fault
+from support.builders.ray_cluster import a_group, a_ray_cluster
+
+HOSTS: Final = {"g": 1, "h": 2, "i": 1}
+IN_TIME: Final = settings(
+    deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+QUICK: Final = settings(IN_TIME, max_examples=50, stateful_step_count=30, derandomize=True)
+LONG: Final = settings(IN_TIME, max_examples=3000, stateful_step_count=60)
+
+FAULTS: Final = st.dictionaries(st.integers(0, 12), st.sampled_from(Fault), max_size=3)
+PICK: Final = st.integers(0, 1 << 16)
+
+
+class OneCluster(RuleBasedStateMachine):
+    """A RayCluster with two owners, of which mostly one is at work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.new_event_loop()
+        self._chaos = Chaos()
+        self._groups: dict[str, Body] = {}
+        self._fields: dict[str, Any] = {}
+
+    def teardown(self) -> None:
+        try:
+            if self._groups:
+                self._run(self._chaos.come_to_rest())
+        finally:
+            self._loop.close()
+
+    def _run(self, what: Coroutine[Any, Any, None]) -> None:
+        self._loop.run_until_complete(what)
+
+    def _apply(self) -> None:
+        cluster = a_ray_cluster(groups=list(self._groups.values()), **self._fields)
+        self._chaos.apply(cluster.raw_spec)
+
+    def _pod(self, pick: int) -> Body:
+        pods = self._chaos.pods()
+        return pods[pick % len(pods)]
+
+    # --- users and the autoscaler --------------------------------------------------------------------------------------
+
+    @initialize(autoscaler=st.booleans(), recreates=st.booleans(), replicas=st.integers(0, 3))
+    def create(self, *, autoscaler: bool, recreates: bool, replicas: int) -> None:
+        self._fields["enable_in_tree_autoscaling"] = autoscaler
+        if recreates:
+            self._fields["upgrade_strategy"] = {"type": "Recreate"}
+        self._groups["g"] = a_group("g", replicas=replicas)
+        self._apply()
+
+    @rule(
+        name=st.sampled_from(sorted(HOSTS)), low=st.integers(0, 2), replicas=st.integers(0, 4), high=st.integers(2, 4)
+    )
+    def scale(self, name: str, low: int, replicas: int, high: int) -> None:
+        """Add a group, or change its numbers."""
+        fields: dict[str, Any] = {"min_replicas": low, "max_replicas": high, "replicas": replicas}
+        self._groups[name] = a_group(name, num_of_hosts=HOSTS[name], **fields)
+        self._apply()
+
+    @precondition(lambda self: len(self._groups) > 1)
+    @rule(pick=PICK)
+    def drop_group(self, pick: int) -> None:
+        del self._groups[sorted(self._groups)[pick % len(self._groups)]]
+        self._apply()
+
+    @rule(suspend=st.sampled_from([True, False, None]))
+    def suspend(self, suspend: bool | None) -> None:
+        self._fields.pop("suspend", None)
+        if suspend is not None:
+            self._fields["suspend"] = suspend
+        self._apply()
+
+    @rule(is_on=st.booleans())
+    def switch_autoscaler(self, *, is_on: bool) -> None:
+        self._fields["enable_in_tree_autoscaling"] = is_on
+        self._apply()
+
+    @rule(version=st.sampled_from(["2.52.0", "2.53.0"]))
+    def change_version(self, version: str) -> None:
+        self._fields["ray_version"] = version
+        self._apply()
+
+    @precondition(lambda self: self._chaos.pods())
+    @rule(pick=PICK, shrinks=st.booleans())
+    def name_a_worker(self, pick: int, *, shrinks: bool) -> None:
+        """Do what the autoscaler does: name a worker, and lower replicas with it, or not."""
+        pod = self._pod(pick)
+        group = self._groups.get(pod["metadata"]["labels"][labels.GROUP])
+        if group is not None:
+            group["scaleStrategy"] = {"workersToDelete": [pod["metadata"]["name"]]}
+            group["replicas"] = max(0, group["replicas"] - shrinks)
+            self._apply()
+
+    @rule()
+    def clear_names(self) -> None:
+        for group in self._groups.values():
+            group.pop("scaleStrategy", None)
+        self._apply()
+
+    # --- nodes ---------------------------------------------------------------------------------------------------------
+
+    @rule()
+    def kubelet_works(self) -> None:
+        self._chaos.kubelet()
+
+    @precondition(lambda self: self._chaos.pods())
+    @rule(pick=PICK, phase=st.sampled_from(["Failed", "Succeeded", "Pending", "Running", "Unknown"]))
+    def pod_changes(self, pick: int, phase: str) -> None:
+        unready: Body = {"type": "Ready", "status": "False", "reason": "ContainersNotReady"}
+        self._chaos.set_pod(self._pod(pick)["metadata"]["name"], {"phase": phase, "conditions": [unready]})
+
+    @precondition(lambda self: self._chaos.pods())
+    @rule(pick=PICK, at_once=st.booleans())
+    def somebody_deletes_a_pod(self, pick: int, *, at_once: bool) -> None:
+        self._run(self._chaos.evict(self._pod(pick)["metadata"]["name"], at_once=at_once))
+
+    # --- owners and their messages -------------------------------------------------------------------------------------
+
+    @rule(owner=st.integers(0, 1), picks=st.lists(PICK, max_size=6), repeats=st.booleans())
+    def messages_arrive(self, owner: int, picks: list[int], *, repeats: bool) -> None:
+        for pick in picks:
+            self._chaos.owners[owner].deliver(pick, repeat=repeats)
+
+    @rule(owner=st.integers(0, 1))
+    def all_messages_arrive(self, owner: int) -> None:
+        self._chaos.owners[owner].deliver_all()
+
+    @rule(faults=FAULTS)
+    def owner_looks(self, faults: dict[int, Fault]) -> None:
+        self._run(self._chaos.owners[0].look(faults))
+
+    @rule()
+    def owner_looks_well(self) -> None:
+        self._run(self._chaos.owners[0].look())
+
+    @rule(seed=PICK)
+    def both_owners_look(self, seed: int) -> None:
+        self._run(self._chaos.race(seed))
+
+    @rule(is_late=st.booleans())
+    def ownership_moves(self, *, is_late: bool) -> None:
+        """The other owner takes over, with what the stream holds, or, when it is late, with what it has heard."""
+        self._chaos.owners.reverse()
+        if is_late:
+            self._chaos.laws.two_at_once = True
+        else:
+            self._chaos.owners[0].restart()
+
+    @rule()
+    def peace(self) -> None:
+        self._run(self._chaos.come_to_rest())
+
+    @invariant()
+    def never_too_many(self) -> None:
+        self._chaos.laws.judge_numbers(self._chaos.kube.objects)
+
+
+TestOneCluster = OneCluster.TestCase
+TestOneCluster.settings = LONG if os.environ.get("HYPOTHESIS_PROFILE") == "long" else QUICK

@@ -1,0 +1,156 @@
+"""The machine of `test_chaos` can fail: an operator with a fault in it breaks a law, and so does a world that is wrong."""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from cluster_reconciler import plan
+from cluster_reconciler.actions import Plan
+from cluster_reconciler.pods import groups, head, suspend
+from cluster_reconciler.pods.head import HeadDecision, HeadMove
+from cluster_reconciler.pods.naming import Namer
+from cluster_reconciler.pods.suspend import SuspendMove
+from cluster_reconciler.status import gate
+from common import labels
+from common.api.opaque import Body
+from common.bus.cache import Cache
+from scenario.cluster_reconciler.chaos import Chaos
+from scenario.cluster_reconciler.laws import Violation
+from support.builders.ray_cluster import a_group, a_ray_cluster
+
+GROUPS = (a_group("g", replicas=2), a_group("h", replicas=1, num_of_hosts=2))
+
+
+def a_spec(groups: Sequence[Body] = GROUPS, **fields: Any) -> Body:
+    return a_ray_cluster(groups=groups, **fields).raw_spec
+
+
+def always(answer: object) -> Callable[..., object]:
+    def function(*_: object, **__: object) -> object:
+        return answer
+
+    return function
+
+
+async def a_chaos(**fields: Any) -> Chaos:
+    chaos = Chaos()
+    chaos.apply(a_spec(**fields))
+    await chaos.come_to_rest()
+    return chaos
+
+
+def worker(chaos: Chaos, group: str = "g") -> str:
+    return next(pod["metadata"]["name"] for pod in chaos.pods() if pod["metadata"]["labels"][labels.GROUP] == group)
+
+
+async def test_a_cluster_left_in_peace_keeps_the_laws() -> None:
+    chaos = await a_chaos()
+    assert len(chaos.pods()) == 5
+
+
+async def test_a_name_that_comes_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cache, "deleted", always(frozenset[str]()))
+    chaos = await a_chaos()
+    await chaos.evict(worker(chaos), at_once=True)
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await chaos.come_to_rest()
+    assert "comes back" in str(caught.value.exceptions[0])
+
+
+async def test_a_deletion_that_nobody_asked_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "may_shrink", always(True))
+    chaos = await a_chaos(enable_in_tree_autoscaling=True)
+    chaos.apply(a_spec(enable_in_tree_autoscaling=True, groups=[a_group("g", replicas=0)]))
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await chaos.come_to_rest()
+    assert "nobody named" in str(caught.value.exceptions[0])
+
+
+async def test_an_end_of_all_pods_that_nobody_asked_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    chaos = await a_chaos()
+    monkeypatch.setattr(suspend, "decide", always(SuspendMove.DELETE_ALL))
+    chaos.owners[0].restart()
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await chaos.owners[0].look()
+    assert "nobody asked for it" in str(caught.value.exceptions[0])
+
+
+async def test_a_cluster_that_stays_without_a_head_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep = HeadDecision(move=HeadMove.KEEP, note="mutated")
+    monkeypatch.setattr(head, "decide", always(keep))
+    with pytest.raises(Violation, match="0 heads"):
+        await a_chaos()
+
+
+async def test_a_write_without_need_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    chaos = await a_chaos()
+    monkeypatch.setattr(gate, "has_changed", always(True))
+    with pytest.raises(Violation, match="written without need"):
+        await chaos.come_to_rest()
+
+
+async def test_work_without_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    chaos = await a_chaos()
+    monkeypatch.setattr(plan, "make", always(Plan(fault="mutated")))
+    chaos.owners[0].restart()
+    with pytest.raises(AssertionError, match="no rest after"):
+        await chaos.come_to_rest()
+
+
+async def test_names_that_two_owners_draw_apart_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = Namer.pod
+
+    def pod(self: Namer, prefix: str, group: str, place: str = "") -> str:
+        return drawn(self, prefix, group, f"{place}{id(self)}")
+
+    monkeypatch.setattr(Namer, "pod", pod)
+    chaos = Chaos()
+    chaos.apply(a_spec())
+    for owner in chaos.owners:
+        owner.deliver_all()
+    await chaos.race(0)
+    with pytest.raises(Violation, match="where at most"):
+        chaos.laws.judge_numbers(chaos.kube.objects)
+
+
+async def test_two_owners_at_once_make_each_pod_once() -> None:
+    chaos = Chaos()
+    chaos.apply(a_spec())
+    for owner in chaos.owners:
+        owner.deliver_all()
+    await chaos.race(0)
+    chaos.laws.judge_numbers(chaos.kube.objects)
+    await chaos.come_to_rest()
+
+
+async def test_pods_that_a_late_owner_makes_of_a_suspended_cluster_go() -> None:
+    chaos = Chaos(owners=1)
+    chaos.apply(a_spec())
+    late = chaos.an_owner()
+    await chaos.come_to_rest()
+    chaos.apply(a_spec(suspend=True))
+    await chaos.come_to_rest()
+    chaos.laws.two_at_once = True
+    await late.look()
+    assert chaos.pods()
+    await chaos.come_to_rest()
+    assert not chaos.pods()
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        pytest.param({labels.REPLICA_INDEX: "1"}, "more than once", id="an index twice"),
+        pytest.param(
+            {labels.GROUP: "h", labels.REPLICA_NAME: "h-x", labels.HOST_INDEX: "7"}, "pods of group", id="place"
+        ),
+    ],
+)
+async def test_a_world_that_is_wrong_is_found(change: dict[str, str], text: str) -> None:
+    chaos = await a_chaos()
+    objects = copy.deepcopy(chaos.kube.objects)
+    objects["Pod", "ns", worker(chaos)]["metadata"]["labels"] |= change
+    with pytest.raises(Violation, match=text):
+        chaos.laws.at_rest(objects)

@@ -3,7 +3,7 @@
 import pytest
 
 from common import labels
-from common.api.opaque import Body
+from common.api.opaque import Body, Json
 from common.kube.resources import ENDPOINT_SLICE, POD, RAY_CLUSTER, SECRET, SERVICE
 from scenario.service_reconciler.world import World, a_running_world
 from support.builders.ray_service import a_cluster_config, a_serve_config
@@ -13,6 +13,20 @@ GREEN = a_cluster_config(image="rayproject/ray:2.53.0")
 
 def puts(world: World, cluster: str) -> int:
     return len(world.serve.head(f"{cluster}-head-svc").puts)
+
+
+def set_endpoints(world: World, ready: list[str], *others: Json, number: int = 1) -> None:
+    """Write an EndpointSlice of the Serve Service in place of the world, with these pods ready."""
+    world.freezes_endpoints = True
+    body: Body = {
+        "metadata": {"name": f"demo-serve-svc-{number}", "labels": {labels.SERVICE_NAME: "demo-serve-svc"}},
+        "endpoints": [
+            *({"conditions": {"ready": True}, "targetRef": {"kind": "Pod", "uid": uid}} for uid in ready),
+            *others,
+        ]
+        or None,  # as the API server writes it
+    }
+    world.kube.put(ENDPOINT_SLICE, body)
 
 
 def head_label(world: World) -> str:
@@ -55,15 +69,26 @@ async def test_71_an_application_without_a_name_is_shown_as_default() -> None:
 
 
 @pytest.mark.acceptance("rayservice", 72)
-async def test_72_a_failing_dashboard_changes_nothing_and_recovery_is_seen_within_10_s() -> None:
+@pytest.mark.parametrize("behaviour", ["500", "silent"])
+async def test_72_a_failing_dashboard_changes_nothing_and_recovery_is_seen_within_10_s(behaviour: str) -> None:
     world = await a_running_world()
     head = world.serve.head(f"{world.active}-head-svc")
     shown = world.status["activeServiceStatus"]["applicationStatuses"]
-    head.behaviour = "500"
+    head.behaviour = behaviour
+    services, done = world.kube.all(SERVICE), len(world.kube.writes())
     await world.run(60)
+    assert world.kube.all(SERVICE) == services
+    assert world.kube.writes()[done:] == ["update RayService/status demo"]  # the message alone
     assert world.is_ready()
     assert world.status["activeServiceStatus"]["applicationStatuses"] == shown
     assert world.reasons().count("RayDashboardUnreachable") == 1
+    for gone, condition in (
+        (True, ("False", "ZeroServeEndpoints")),
+        (False, ("True", "NonZeroServeEndpoints")),
+    ):
+        set_endpoints(world, [] if gone else ["one"])
+        await world.look()
+        assert world.condition("Ready") == condition
     head.behaviour = "ok"
     await world.run(10)
     assert world.message("Ready") == "Number of serve endpoints is greater than 0"
@@ -83,7 +108,18 @@ async def test_73_the_token_of_the_clusters_secret_is_sent() -> None:
 @pytest.mark.acceptance("rayservice", 74)
 async def test_74_an_excluded_head_is_labelled_false_without_a_question() -> None:
     world = await a_running_world(excludeHeadPodFromServeSvc=True)
-    assert head_label(world) == "false"
+    await world.run(30)
+    assert (head_label(world), world.serve.checked, world.status["numServeEndpoints"]) == ("false", [], 1)
+
+
+async def test_excluding_the_head_of_a_running_service_takes_its_label_and_allowing_it_gives_it_back() -> None:
+    world = await a_running_world()
+    await world.run(6)
+    assert head_label(world) == "true"
+    for is_excluded, label in ((True, "false"), (False, "true")):
+        world.apply(excludeHeadPodFromServeSvc=is_excluded)
+        await world.run(6)
+        assert (head_label(world), world.pending) == (label, "")
 
 
 @pytest.mark.acceptance("rayservice", 75)
@@ -107,37 +143,27 @@ async def test_75_a_proxy_must_fail_twice_and_recovers_at_once() -> None:
 @pytest.mark.acceptance("rayservice", 76)
 async def test_76_one_pod_in_two_slices_counts_once_and_the_unready_and_nameless_not_at_all() -> None:
     world = await a_running_world()
-    world.freezes_endpoints = True
-    ready = {"conditions": {"ready": True}, "targetRef": {"kind": "Pod", "uid": "one"}}
-    for number in range(2):
-        marks = {labels.SERVICE_NAME: "demo-serve-svc"}
-        world.kube.put(
-            ENDPOINT_SLICE,
-            {
-                "metadata": {"name": f"demo-serve-svc-{number}", "labels": marks},
-                "endpoints": [
-                    ready,
-                    {"conditions": {"ready": True}},
-                    {"conditions": {}, "targetRef": {"kind": "Pod", "uid": "two"}},
-                ],
-            },
-        )
+    nameless = {"conditions": {"ready": True}}
+    unknown = {"conditions": {}, "targetRef": {"kind": "Pod", "uid": "two"}}
+    unready = {"conditions": {"ready": False}, "targetRef": {"kind": "Pod", "uid": "three"}}
+    for number in (1, 2):  # IPv4 and IPv6
+        set_endpoints(world, ["one"], nameless, unknown, unready, number=number)
     await world.look()
     assert world.status["numServeEndpoints"] == 1
 
 
 @pytest.mark.acceptance("rayservice", 77)
-async def test_77_without_endpoints_the_service_is_not_ready() -> None:
+@pytest.mark.parametrize("slices", ["empty", "gone"])
+async def test_77_without_endpoints_the_service_is_not_ready(slices: str) -> None:
     world = await a_running_world()
-    world.freezes_endpoints = True
-    gone: Body = {  # as the API server writes it
-        "metadata": {"name": "demo-serve-svc-1", "labels": {labels.SERVICE_NAME: "demo-serve-svc"}},
-        "endpoints": None,
-    }
-    world.kube.put(ENDPOINT_SLICE, gone)
+    set_endpoints(world, [])
+    if slices == "gone":
+        await world.kube.delete(ENDPOINT_SLICE, "default", "demo-serve-svc-1")
     await world.look()
     assert world.condition("Ready") == ("False", "ZeroServeEndpoints")
+    assert world.message("Ready") == "Number of serve endpoints dropped to 0"
     assert "serviceStatus" not in world.status
+    assert "numServeEndpoints" not in world.status
 
 
 BAD_CONFIGS = [
@@ -167,15 +193,21 @@ async def test_78_a_bad_config_of_a_new_service_is_told_within_15_s(config: str,
 
 @pytest.mark.acceptance("rayservice", 78)
 @pytest.mark.parametrize(("config", "text", "reason"), BAD_CONFIGS)
-async def test_78_a_bad_config_in_an_upgrade_is_told_within_15_s(config: str, text: str, reason: str) -> None:
+async def test_78_a_bad_config_in_an_upgrade_is_told_and_hurts_nobody_else(config: str, text: str, reason: str) -> None:
     world = await a_running_world()
     active = world.active
+    world.apply(name="other")
+    await world.until(lambda: world.status_of("other").get("serviceStatus") == "Running")
+    other = world.status_of("other")["activeServiceStatus"]["rayClusterName"]
+    world.apply(name="other", config=GREEN)
     world.apply(config=GREEN, serve=config)
     await world.run(15)
     assert text in world.message("UpgradeInProgress")
     assert world.condition("UpgradeInProgress") == ("True", "BothActivePendingClustersExist")
     assert (world.selected(), world.is_ready(), puts(world, active)) == (active, True, 1)
     assert world.reasons().count(reason) == 1
+    assert world.status_of("other")["serviceStatus"] == "Running"
+    assert world.status_of("other")["activeServiceStatus"]["rayClusterName"] != other
 
 
 @pytest.mark.acceptance("rayservice", 78)

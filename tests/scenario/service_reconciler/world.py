@@ -140,6 +140,10 @@ class World(Surroundings):
     def status(self) -> Json:
         return self.service.get("status", {})
 
+    def status_of(self, name: str) -> Json:
+        """Return the status of a RayService."""
+        return self.kube.objects[(RAY_SERVICE.kind, NAMESPACE, name)].get("status", {})
+
     @property
     def active(self) -> str:
         return self.status.get("activeServiceStatus", {}).get("rayClusterName", "")

@@ -1,9 +1,10 @@
 """Suspend, time limit, deletion, metrics; spec rayservice §13.5-§16, acceptance 79-91."""
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from common.api.opaque import Body
+from common.api.ray_service import RayService
 from common.kube.client import Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SERVICE
 from scenario.service_reconciler.world import World, a_running_world
@@ -20,23 +21,55 @@ def own_services(world: World) -> list[str]:
     ]
 
 
+SUSPEND = "Spec.Suspend is true; will delete all Kubernetes resources owned by this RayService."
+WAITING = "Waiting for all Kubernetes resources owned by this RayService to be deleted."
+
+
 @pytest.mark.acceptance("rayservice", 79)
 async def test_79_the_request_to_suspend_is_durable_before_anything_goes() -> None:
     world = await a_running_world()
+    (cluster,) = world.clusters
+    done, told = len(world.kube.requests), len(world.kube.events())
     world.apply(suspend=True)
-    done = len(world.kube.writes())
     await world.until(lambda: world.condition("Suspended")[0] == "True")
-    writes = world.kube.writes()[done:]
-    assert writes[0] == "update RayService/status demo"
-    first = next(each for each in world.kube.requests[-40:] if each.subresource == "status" and _suspending(each.body))
-    assert "rayClusterName" not in first.body["status"]["activeServiceStatus"]
+    requests = [
+        each for each in world.kube.requests[done:] if each.verb not in {"get", "list"} and each.kind != "Event"
+    ]
+    assert str(requests[0]) == "update RayService/status demo"
+    first = requests[0].body["status"]
+    assert {each["type"]: (each["status"], each["reason"], each["message"]) for each in first["conditions"]} == {
+        "Suspending": ("True", "SuspendRequested", SUSPEND),
+        "Ready": ("False", "SuspendInProgress", "RayService is suspending."),
+        "UpgradeInProgress": ("False", "SuspendInProgress", "No upgrade in progress."),
+        "RollbackInProgress": ("False", "SuspendInProgress", "No rollback in progress."),
+    }
+    assert "rayClusterName" not in first["activeServiceStatus"]
+    assert not {"serviceStatus", "numServeEndpoints"} & set(first)
+    assert {str(each) for each in requests if each.verb == "delete"} == {
+        f"delete RayCluster {cluster}",
+        "delete Service demo-head-svc",
+        "delete Service demo-serve-svc",
+    }
+    assert f"Deleted the RayCluster default/{cluster} during suspend" in [
+        note for _, _, note in world.kube.events()[told:]
+    ]
     assert (world.clusters, own_services(world)) == ([], [])
+
+
+@pytest.mark.acceptance("rayservice", 79)
+async def test_79_suspended_says_so_in_every_condition_and_does_nothing_more() -> None:
+    world = await a_running_world()
+    world.apply(suspend=True)
+    await world.until(lambda: world.condition("Suspended")[0] == "True")
+    assert world.condition("Suspended") == ("True", "SuspendComplete")
+    assert world.message("Suspended") == world.message("Suspending") == "All owned resources have been deleted."
+    assert world.message("Ready") == "RayService is suspended."
     for kind in ("Suspending", "Ready", "UpgradeInProgress", "RollbackInProgress"):
         assert world.condition(kind) == ("False", "SuspendComplete")
-
-
-def _suspending(body: Body) -> bool:
-    return any(each["reason"] == "SuspendRequested" for each in body["status"]["conditions"])
+    done = len(world.kube.requests)
+    await world.run(60)
+    assert len(world.kube.requests) == done
+    assert await world.app.reconciler(world.key, now=world.clock.now()) is None
 
 
 @pytest.mark.acceptance("rayservice", 80)
@@ -50,10 +83,12 @@ async def test_80_suspend_is_finished_even_when_it_is_taken_back() -> None:
         world.apply(suspend=suspend)
         await world.run(2)
     assert world.condition("Suspending") == ("True", "SuspendInProgress")
+    assert world.message("Suspending") == WAITING
     await world.kube.patch(RAY_CLUSTER, "default", first, Patch(body={"metadata": {"finalizers": None}}))
     await world.until(world.is_settled)
     assert world.active != first
     assert world.condition("Suspended") == ("False", "RayServiceResumed")
+    assert world.message("Suspended") == "Spec.Suspend is false; RayService has resumed."
 
 
 @pytest.mark.acceptance("rayservice", 81)
@@ -63,6 +98,7 @@ async def test_81_born_suspended_nothing_is_ever_created() -> None:
     await world.run(60)
     assert world.condition("Suspended") == ("True", "SuspendComplete")
     assert not [each for each in world.kube.writes() if each.startswith("create")]
+    assert world.service["metadata"]["finalizers"] == ["ray.io/rayservice-finalizer"]
 
 
 @pytest.mark.acceptance("rayservice", 82)
@@ -92,13 +128,17 @@ async def test_83_a_service_that_is_not_ready_in_time_gives_up_for_good() -> Non
     text = "RayService failed to become ready within the configured timeout of 10s. Time spent initializing: 10s"
     assert world.message("Ready") == text
     assert (world.active, world.pending) == ("", "")
+    exceeded = "RayService initializing timeout exceeded after 10s (configured timeout: 10s)"
+    assert ("Warning", "RayServiceInitializingTimeout", exceeded) in world.kube.events()
     assert world.reasons().count("RayServiceInitializingTimeout") == 1
+    assert len(world.clusters) == 1  # until its delay is over
     await world.run(10)
     assert world.clusters == []
     world.holds_pods = False
-    world.apply(config=GREEN, rayClusterDeletionDelaySeconds=5)
-    await world.run(20)
+    world.apply(config=GREEN, rayClusterDeletionDelaySeconds=5)  # without the annotation, too
+    await world.run(60)
     assert world.clusters == []
+    assert world.condition("Ready") == ("False", "InitializingTimeout")
 
 
 @pytest.mark.acceptance("rayservice", 84)
@@ -154,6 +194,14 @@ async def test_90_three_gauges_tell_of_each_service_and_vanish_with_it() -> None
     registry.register(RayServiceCollector(world.app.cache))
     uid = world.service["metadata"]["uid"]
     who = f'name="demo",namespace="default",uid="{uid}"'
+    families = {each.name: each.documentation for each in registry.collect()}
+    assert families == {
+        "kuberay_service_info": "Metadata information about RayService custom resources",
+        "kuberay_service_condition_ready": "Describes whether the RayService is ready. Ready means users can send "
+        "requests to the underlying cluster and the number of serve endpoints is greater than 0.",
+        "kuberay_service_condition_upgrade_in_progress": "Describes whether the RayService is performing a "
+        "zero-downtime upgrade.",
+    }
     samples = [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
     assert sorted(samples) == [
         f'kuberay_service_condition_ready{{condition="true",{who}}} 1.0',
@@ -164,3 +212,22 @@ async def test_90_three_gauges_tell_of_each_service_and_vanish_with_it() -> None
     await world.run(3)
     left = [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
     assert left == []
+
+
+@pytest.mark.acceptance("rayservice", 90)
+async def test_90_each_gauge_has_one_series_with_the_value_that_holds_now() -> None:
+    world = await a_running_world()
+    registry = CollectorRegistry()
+    registry.register(RayServiceCollector(world.app.cache))
+
+    def values(family: str) -> list[str]:
+        found = next(each for each in registry.collect() if each.name == family)
+        return [sample.labels["condition"] for sample in found.samples]
+
+    world.holds_pods = True
+    world.apply(config=GREEN)
+    await world.look()
+    assert values("kuberay_service_condition_upgrade_in_progress") == ["true"]
+    world.kube.set_status(RAY_SERVICE, "default", "demo", {})
+    world.app.cache.put(msgspec.json.decode(msgspec.json.encode(world.service), type=RayService))
+    assert values("kuberay_service_condition_ready") == ["false"]

@@ -10,7 +10,7 @@ UPGRADE = {
     "serve": a_serve_config(message="v2"),
     "rayClusterDeletionDelaySeconds": 3,
 }
-WRITES = 36
+WRITES = 40
 """More than an undisturbed life has: the test below says so."""
 
 

@@ -5,7 +5,19 @@ from common.api.ray_service import RayServiceStatus
 from common.kube.actions import SILENT, Change, Create, Delete, Tell, Told, Write
 from common.ray.revision import Given
 
-__all__ = ["SILENT", "Action", "Change", "Create", "Delete", "SetFinalizers", "Submit", "Tell", "Told", "WriteStatus"]
+__all__ = [
+    "SILENT",
+    "Action",
+    "Annotate",
+    "Change",
+    "Create",
+    "Delete",
+    "SetFinalizers",
+    "Submit",
+    "Tell",
+    "Told",
+    "WriteStatus",
+]
 
 
 class WriteStatus(Write, frozen=True, kw_only=True):
@@ -27,6 +39,16 @@ class SetFinalizers(Write, frozen=True, kw_only=True):
         return f"set finalizers: {', '.join(self.finalizers) or '-'}"
 
 
+class Annotate(Write, frozen=True, kw_only=True):
+    """Set an annotation of the RayService, and nothing else of it."""
+
+    name: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"annotate with {self.name}"
+
+
 class Submit(Write, frozen=True, kw_only=True):
     """Send a Serve config to a cluster and, once it is accepted, record that; a failure is the user's to mend."""
 
@@ -41,4 +63,4 @@ class Submit(Write, frozen=True, kw_only=True):
         return f"send the Serve config to {self.cluster.metadata.name}"
 
 
-Action = WriteStatus | SetFinalizers | Create | Change | Delete | Submit | Tell
+Action = WriteStatus | SetFinalizers | Annotate | Create | Change | Delete | Submit | Tell

@@ -8,12 +8,14 @@ from typing import assert_never
 import msgspec
 
 from common.api import ray_service
+from common.api.meta import ObjectMeta
+from common.api.opaque import Json
 from common.api.ray_service import RayService
 from common.bus.cache import Cache
 from common.kube.carrier import Carrier
 from common.kube.client import Kube, Patch
 from common.kube.resources import RAY_SERVICE
-from service_reconciler.actions import Action, Change, Create, Delete, SetFinalizers, Submit, WriteStatus
+from service_reconciler.actions import Action, Annotate, Change, Create, Delete, SetFinalizers, Submit, WriteStatus
 from service_reconciler.observe import Observer
 from service_reconciler.observed import Observed
 from service_reconciler.ports import Revisions, ServeApi
@@ -37,10 +39,10 @@ class Applier:
         service = observed.service
         version = service.metadata.resource_version
 
-        async def do(action: WriteStatus | SetFinalizers | Create | Change | Delete | Submit) -> bool:
+        async def do(action: WriteStatus | SetFinalizers | Annotate | Create | Change | Delete | Submit) -> bool:
             nonlocal version
             match action:
-                case WriteStatus() | SetFinalizers():
+                case WriteStatus() | SetFinalizers() | Annotate():
                     version = await self._change_service(service, action, version)
                 case Create() | Change() | Delete():
                     await self._carrier.write(service.metadata.namespace, action)
@@ -53,20 +55,27 @@ class Applier:
 
         await self._carrier.carry_out(service.metadata, actions, do)
 
-    async def _change_service(self, service: RayService, action: WriteStatus | SetFinalizers, version: str) -> str:
+    async def _change_service(
+        self, service: RayService, action: WriteStatus | SetFinalizers | Annotate, version: str
+    ) -> str:
         """Change what is ours of the RayService at a version; return the version that this made."""
         meta = service.metadata
-        if isinstance(action, SetFinalizers):
-            patch = {"metadata": {"resourceVersion": version, "finalizers": list(action.finalizers)}}
-            answer = await self._kube.patch(RAY_SERVICE, meta.namespace, meta.name, Patch(body=patch))
-        else:
-            body = {
-                "apiVersion": ray_service.API_VERSION,
-                "kind": ray_service.KIND,
-                "metadata": {"name": meta.name, "namespace": meta.namespace, "resourceVersion": version},
-                "status": msgspec.to_builtins(action.status),
-            }
-            answer = await self._kube.replace(RAY_SERVICE, meta.namespace, body, subresource="status")
+        match action:
+            case WriteStatus(status=status):
+                body = {
+                    "apiVersion": ray_service.API_VERSION,
+                    "kind": ray_service.KIND,
+                    "metadata": {"name": meta.name, "namespace": meta.namespace, "resourceVersion": version},
+                    "status": msgspec.to_builtins(status),
+                }
+                answer = await self._kube.replace(RAY_SERVICE, meta.namespace, body, subresource="status")
+            case SetFinalizers(finalizers=finalizers):
+                answer = await self._patch(meta, {"resourceVersion": version, "finalizers": list(finalizers)})
+            case Annotate(name=name, value=value):
+                answer = await self._patch(meta, {"resourceVersion": version, "annotations": {name: value}})
         new = ray_service.decode(answer)
         self._cache.put(new)
         return new.metadata.resource_version
+
+    async def _patch(self, meta: ObjectMeta, changed: Json) -> bytes:
+        return await self._kube.patch(RAY_SERVICE, meta.namespace, meta.name, Patch(body={"metadata": changed}))

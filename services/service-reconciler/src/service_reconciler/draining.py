@@ -1,15 +1,44 @@
-"""What is written while an unneeded cluster drains: marks on its pods, and an Event at the beginning and at the end."""
+"""What is written about unneeded clusters: deadlines, marks on pods that drain, the upgrade's receipt, and Events that tell."""
 
 from datetime import datetime
+
+import msgspec
 
 from common import labels
 from common.api.event import Event, normal, warning
 from common.api.meta import rfc3339
-from common.kube.resources import POD
-from service_reconciler.actions import Action, Change
+from common.api.ray_cluster import RayCluster
+from common.kube.resources import POD, RAY_CLUSTER
+from service_reconciler import announcements
+from service_reconciler.actions import SILENT, Action, Annotate, Change, Delete, Tell, Told
 from service_reconciler.observed import Leaving, Observed, drains
 from service_reconciler.promotion import drain
+from service_reconciler.promotion.dangling import Cleanup
 from service_reconciler.reasons import EventReason
+
+
+def writes(observed: Observed, cleanup: Cleanup) -> list[Action]:
+    """Return the writes of a clean-up; a receipt comes before its cluster goes, for a restart in between must not lose it."""
+    actions: list[Action] = []
+    for mark in cleanup.mark:
+        meta = {"resourceVersion": mark.cluster.metadata.resource_version, "annotations": mark.annotations}
+        told = Told(done=began(observed, mark.leaving, mark.due)) if mark.leaving is not None else SILENT
+        name = mark.cluster.metadata.name
+        actions.append(Change(resource=RAY_CLUSTER, name=name, patch={"metadata": meta}, told=told))
+    actions += marks(observed, going=frozenset(each.metadata.uid for each in cleanup.delete))
+    for receipt in cleanup.receipts:
+        told = Told(done=normal(EventReason.UPGRADE_RECEIPT, "Upgrade", str(receipt)))
+        value = msgspec.json.encode(receipt).decode()
+        actions.append(Annotate(name=labels.UPGRADE_RECEIPT, value=value, told=told))
+    actions += [deletion(each) for each in cleanup.delete]
+    return [*actions, *(Tell(event=ended(each)) for each in cleanup.drained)]
+
+
+def deletion(cluster: RayCluster, *, suspending: bool = False) -> Delete:
+    """Return the deletion of a cluster."""
+    meta = cluster.metadata
+    told = announcements.cluster_deleted(f"{meta.namespace}/{meta.name}", suspending=suspending)
+    return Delete(resource=RAY_CLUSTER, name=meta.name, uid=meta.uid, told=told)
 
 
 def marks(observed: Observed, *, going: frozenset[str]) -> list[Action]:

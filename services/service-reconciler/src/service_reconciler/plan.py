@@ -19,7 +19,6 @@ from common.ray.revision import Given
 from common.runtime.plan import Plan
 from service_reconciler import announcements, draining, polling, serving
 from service_reconciler.actions import (
-    SILENT,
     Action,
     Change,
     Create,
@@ -27,12 +26,10 @@ from service_reconciler.actions import (
     SetFinalizers,
     Submit,
     Tell,
-    Told,
     WriteStatus,
 )
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.promotion import dangling, pending, promote
-from service_reconciler.promotion.dangling import Cleanup
 from service_reconciler.promotion.pending import Decision, Step
 from service_reconciler.reasons import ConditionType, EventReason, Reason
 from service_reconciler.resources import ray_cluster
@@ -54,7 +51,7 @@ def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
     living = _living(observed, now=now)
     cleanup = dangling.decide(observed, now=now)
     return Plan(
-        actions=(*_finalizer(observed), *living.actions, *_cleaning(observed, cleanup)),
+        actions=(*_finalizer(observed), *living.actions, *draining.writes(observed, cleanup)),
         look_again_at=earliest(living.look_again_at, cleanup.look_again_at),
         note=living.note,
     )
@@ -74,7 +71,7 @@ def _deletion(observed: Observed, *, now: datetime) -> Plan[Action]:
     if not observed.clusters:
         kept = tuple(each for each in meta.finalizers if each != labels.RAYSERVICE_FINALIZER)
         return Plan(actions=(SetFinalizers(finalizers=kept),), note="all its clusters are gone")
-    gone = tuple(_delete(each) for each in _alive(observed.clusters))
+    gone = tuple(draining.deletion(each) for each in _alive(observed.clusters))
     return Plan(actions=gone, look_again_at=now + polling.STARTING, note="its clusters are going")
 
 
@@ -340,20 +337,8 @@ def _written(observed: Observed, status: RayServiceStatus, *, now: datetime) -> 
     return (WriteStatus(status=compute.stamped(status, now=now)),)
 
 
-def _cleaning(observed: Observed, cleanup: Cleanup) -> list[Action]:
-    actions: list[Action] = []
-    for mark in cleanup.mark:
-        meta = {"resourceVersion": mark.cluster.metadata.resource_version, "annotations": mark.annotations}
-        told = Told(done=draining.began(observed, mark.leaving, mark.due)) if mark.leaving is not None else SILENT
-        name = mark.cluster.metadata.name
-        actions.append(Change(resource=RAY_CLUSTER, name=name, patch={"metadata": meta}, told=told))
-    actions += draining.marks(observed, going=frozenset(each.metadata.uid for each in cleanup.delete))
-    actions += [_delete(each) for each in cleanup.delete]
-    return [*actions, *(Tell(event=draining.ended(each)) for each in cleanup.drained)]
-
-
 def _everything(observed: Observed) -> list[Action]:
-    clusters: list[Action] = [_delete(each, suspending=True) for each in _alive(observed.clusters)]
+    clusters: list[Action] = [draining.deletion(each, suspending=True) for each in _alive(observed.clusters)]
     services: list[Action] = [
         Delete(
             resource=SERVICE,
@@ -369,12 +354,6 @@ def _everything(observed: Observed) -> list[Action]:
 
 def _alive(clusters: Iterable[RayCluster]) -> list[RayCluster]:
     return [each for each in clusters if each.metadata.deletion_timestamp is None]
-
-
-def _delete(cluster: RayCluster, *, suspending: bool = False) -> Action:
-    meta = cluster.metadata
-    told = announcements.cluster_deleted(_where(cluster), suspending=suspending)
-    return Delete(resource=RAY_CLUSTER, name=meta.name, uid=meta.uid, told=told)
 
 
 def _where(cluster: RayCluster) -> str:

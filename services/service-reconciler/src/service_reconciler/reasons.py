@@ -70,6 +70,7 @@ class EventReason(StrEnum):
     GRPC_ROUTE_NOT_READY = "GRPCRouteNotReady"
     DRAIN_STARTED = "DrainStarted"
     DRAIN_ENDED = "DrainEnded"
+    UPGRADE_RECEIPT = "UpgradeReceipt"
     INCREMENTAL_UPGRADE_DISABLED = "IncrementalUpgradeDisabled"
     EMPTY_SERVE_CONFIG = "EmptyServeConfig"
     PODS_NOT_STARTING = "PodsNotStarting"

@@ -15,7 +15,8 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from service_reconciler.config import DEFAULT_DELETION_DELAY, DELETION_SLACK
 from service_reconciler.observed import Leaving, Observed
-from service_reconciler.promotion import drain
+from service_reconciler.promotion import drain, receipt
+from service_reconciler.promotion.receipt import Receipt
 from service_reconciler.resources.ray_cluster import DELETE_AFTER
 
 RECHECK: Final = timedelta(seconds=1)
@@ -43,6 +44,8 @@ class Cleanup(msgspec.Struct, frozen=True, kw_only=True):
     drained: tuple[Leaving, ...] = ()
     """Those of the deleted ones that drained before."""
     delete: tuple[RayCluster, ...] = ()
+    receipts: tuple[Receipt, ...] = ()
+    """What the upgrades came to that left the deleted ones behind, if nobody knows yet."""
     look_again_at: datetime | None = None
 
 
@@ -51,6 +54,7 @@ def decide(observed: Observed, *, now: datetime) -> Cleanup:
     mark: list[Mark] = []
     delete: list[RayCluster] = []
     drained: list[Leaving] = []
+    receipts: list[Receipt] = []
     later: list[datetime] = []
     for cluster in observed.unneeded:
         if cluster.metadata.deletion_timestamp is not None:
@@ -65,8 +69,14 @@ def decide(observed: Observed, *, now: datetime) -> Cleanup:
             continue
         delete.append(cluster)
         drained += [leaving] if leaving is not None else []
+        found = receipt.finished(cluster, leaving, now=now)
+        receipts += [found] if found is not None and not receipt.is_written(observed, found) else []
     return Cleanup(
-        mark=tuple(mark), delete=tuple(delete), drained=tuple(drained), look_again_at=min(later, default=None)
+        mark=tuple(mark),
+        delete=tuple(delete),
+        drained=tuple(drained),
+        receipts=tuple(receipts),
+        look_again_at=min(later, default=None),
     )
 
 
@@ -78,6 +88,8 @@ def _mark(observed: Observed, cluster: RayCluster, leaving: Leaving | None, *, n
     if due is None or due > latest + SKEW:
         due = latest
         annotations[DELETE_AFTER] = rfc3339(due)
+        story = receipt.so_far(observed, cluster, now=now)
+        annotations |= {receipt.SO_FAR: story} if story is not None else {}
     if begins:
         annotations[labels.DRAINING_SINCE] = rfc3339(now)
     if not annotations:

@@ -42,7 +42,7 @@ def build(service: RayService, name: str, *, version: str, starts_small: bool = 
             "name": name,
             "namespace": meta.namespace,
             "labels": {**meta.labels, **owner.marks(meta.name)},
-            "annotations": {**meta.annotations, **stamps(service, version=version)},
+            "annotations": {**_inherited(meta), **stamps(service, version=version)},
             "ownerReferences": owner.reference(meta),
         },
         "spec": _at_least(config) if starts_small else config,
@@ -118,9 +118,14 @@ def _stamp_patch(cluster: RayCluster, service: RayService, *, version: str) -> B
         "metadata": {
             "resourceVersion": cluster.metadata.resource_version,
             "labels": {**meta.labels, **owner.marks(meta.name)},
-            "annotations": {**meta.annotations, **stamps(service, version=version)},
+            "annotations": {**_inherited(meta), **stamps(service, version=version)},
         }
     }
+
+
+def _inherited(service: ObjectMeta) -> dict[str, str]:
+    """Return the annotations that a cluster has from its RayService: the user's, not what we noted of the last upgrade."""
+    return {name: value for name, value in service.annotations.items() if name != labels.UPGRADE_RECEIPT}
 
 
 def _with_scale(group: Json, held: Json | None) -> Json:

@@ -1,0 +1,98 @@
+"""Who is measured: raybus as `raybus up` runs it, and any other operator by its command line."""
+
+import os
+import signal
+import subprocess
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from bench import crowd, programs
+from bench.programs import Pids
+from bench.rig import ALONE, Rig
+from support.servers import raybus_up
+
+PROBE: Final = "probe"
+
+
+class Operator(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator that has brought its first cluster up."""
+
+    name: str
+    pids: Pids
+
+
+class Contender(Protocol):
+    """Starts an operator on a rig."""
+
+    @property
+    def name(self) -> str:
+        """Say who it is."""
+        ...
+
+    @property
+    def crds(self) -> Path | None:
+        """Name the definitions that it needs, when they are not those of raybus."""
+        ...
+
+    def on(self, rig: Rig) -> AbstractAsyncContextManager[Operator]:
+        """Run it for the length of a `with` block; it is ready when that begins."""
+        ...
+
+
+class Raybus(msgspec.Struct, frozen=True):
+    """NATS and the four services, with the settings that a user gets."""
+
+    name: str = "raybus"
+    crds: Path | None = None
+
+    @asynccontextmanager
+    async def on(self, rig: Rig) -> AsyncGenerator[Operator]:
+        """Run it; its processes are NATS and the services, not the launcher, which no deployment has."""
+        with raybus_up.started(rig.work / "up", "--kubeconfig", str(rig.kubeconfig)) as running:
+            pids = list((await running.ready(within=120)).pids.values())
+            await _probe(rig)
+            yield Operator(name=self.name, pids=lambda: pids)
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """Another operator: a shell command that reads KUBECONFIG."""
+
+    command: str
+    crds: Path | None = None
+    name: str = "peer"
+
+    @asynccontextmanager
+    async def on(self, rig: Rig) -> AsyncGenerator[Operator]:
+        """Run it; all processes below the command are its own."""
+        environment = os.environ | {"KUBECONFIG": str(rig.kubeconfig)}
+        log = rig.work / "peer.log"
+        process = _start(self.command, environment, log)
+        try:
+            try:
+                await _probe(rig)
+            except TimeoutError:
+                words = log.read_text(errors="replace").splitlines()[-1:] or ["it said nothing"]
+                raise SystemExit(
+                    f"--peer {self.command!r}: no RayCluster gets ready; its last words: {words[0]}"
+                ) from None
+            yield Operator(name=self.name, pids=lambda: programs.tree(process.pid))
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _start(command: str, environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as output:
+        argv = ["/bin/sh", "-c", f"exec {command}"]
+        return subprocess.Popen(argv, stdout=output, stderr=output, env=environment, start_new_session=True)
+
+
+async def _probe(rig: Rig) -> None:
+    """Wait until a first cluster is ready, so that no contender pays for its start."""
+    async with crowd.watching(rig, crowd.CLUSTERS, crowd.is_ready) as ready:
+        await crowd.create_cluster(rig, ALONE, PROBE, workers=1)
+        await ready.count(1)

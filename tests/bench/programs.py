@@ -1,0 +1,84 @@
+"""What a contender's processes use, by the kernel's own account: processor time, and memory as PSS.
+
+PSS counts a page that several processes share once among them, so the sum over processes is what they cost together.
+"""
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+_PSS: Final = re.compile(r"^Pss:\s+(\d+) kB", re.MULTILINE)
+_SAMPLE_SECONDS: Final = 0.5
+
+Pids = Callable[[], Sequence[int]]
+"""Names the processes as they are now."""
+
+
+def tree(root: int) -> list[int]:
+    """Return a process and all below it."""
+    found, waiting = [root], [root]
+    while waiting:
+        try:
+            tasks = list(Path(f"/proc/{waiting.pop()}/task").iterdir())
+            children = [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+        except OSError:
+            continue
+        found += children
+        waiting += children
+    return found
+
+
+def cpu_seconds(pids: Sequence[int]) -> float:
+    """Return the processor time that processes have used so far."""
+    return sum(_cpu_seconds(pid) for pid in pids)
+
+
+def pss_mib(pids: Sequence[int]) -> float:
+    """Return the memory that processes hold together, in MiB."""
+    return sum(_pss_kib(pid) for pid in pids) / 1024
+
+
+class Peak:
+    """The most memory that was seen."""
+
+    def __init__(self) -> None:
+        self.pss_mib = 0.0
+
+
+@asynccontextmanager
+async def watched(pids: Pids) -> AsyncGenerator[Peak]:
+    """Sample the memory of processes as long as the block lasts."""
+    peak = Peak()
+
+    async def sample() -> None:
+        while True:
+            peak.pss_mib = max(peak.pss_mib, pss_mib(pids()))
+            await asyncio.sleep(_SAMPLE_SECONDS)
+
+    async with asyncio.TaskGroup() as group:
+        sampling = group.create_task(sample())
+        try:
+            yield peak
+        finally:
+            sampling.cancel()
+    peak.pss_mib = max(peak.pss_mib, pss_mib(pids()))
+
+
+def _cpu_seconds(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _pss_kib(pid: int) -> int:
+    try:
+        found = _PSS.search(Path(f"/proc/{pid}/smaps_rollup").read_text())
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0

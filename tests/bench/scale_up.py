@@ -1,0 +1,129 @@
+"""Measurement: N RayClusters at once, from the first request until all are ready; then, if wanted, some idle minutes."""
+
+import asyncio
+import time
+from typing import Final
+
+import msgspec
+
+from bench import crowd, programs
+from bench.audit import Asked, AuditLog
+from bench.contenders import Contender, Operator
+from bench.rig import CROWD, Rig, fresh
+
+SETTLED_SECONDS: Final = 3.0
+"""An operator that asks nothing for so long has done all it wanted to."""
+
+
+class Idle(msgspec.Struct, frozen=True, kw_only=True):
+    """What went on while there was nothing to do."""
+
+    minutes: float
+    writes: dict[str, int]
+    cpu_seconds: float
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """How one contender did; times in seconds, memory in MiB."""
+
+    name: str
+    clusters: int
+    wall: float
+    ready_at: list[float]
+    """When each cluster was ready, since the first request; in order."""
+    latency_p50: float = 0.0
+    latency_p99: float = 0.0
+    requests_per_cluster: float = 0.0
+    status_writes_per_cluster: float = 0.0
+    requests: dict[str, int] = {}
+    cpu_seconds: float = 0.0
+    peak_pss: float = 0.0
+    kib_per_pod: float = 0.0
+    """How much all processes grew for each pod."""
+    idle: Idle | None = None
+
+
+async def floor(count: int) -> Figures:
+    """Post what an operator would post, without one, and wait until all pods run."""
+
+    async with fresh() as rig, crowd.watching(rig, crowd.PODS, crowd.is_running) as running:
+
+        async def one(index: int) -> None:
+            await crowd.create_bare(rig, CROWD, f"c{index:05d}")
+
+        began = time.monotonic()
+        await crowd.each(count, one)
+        await running.count(count * (crowd.WORKERS + 1))
+        wall = time.monotonic() - began
+        moments = sorted(running.at.values())[crowd.WORKERS :: crowd.WORKERS + 1]
+        first = max(moments) - wall
+        return Figures(name="floor", clusters=count, wall=wall, ready_at=[moment - first for moment in moments])
+
+
+async def measure(contender: Contender, count: int, *, idle_minutes: float) -> Figures:
+    """Measure one contender on a control plane of its own."""
+    async with fresh(contender.crds) as rig, contender.on(rig) as operator:
+        await _settled(rig.audit)
+        figures = await _scale_up(rig, operator, count)
+        if not idle_minutes:
+            return figures
+        return msgspec.structs.replace(figures, idle=await _idle(rig, operator, idle_minutes))
+
+
+async def _scale_up(rig: Rig, operator: Operator, count: int) -> Figures:
+    asked: dict[str, float] = {}
+
+    async def one(index: int) -> None:
+        name = f"c{index:05d}"
+        asked[name] = await crowd.create_cluster(rig, CROWD, name)
+
+    async with crowd.watching(rig, crowd.CLUSTERS, crowd.is_ready) as ready:
+        known = len(ready.at)
+        mark, cpu, memory = rig.audit.here(), programs.cpu_seconds(operator.pids()), programs.pss_mib(operator.pids())
+        async with programs.watched(operator.pids) as peak:
+            began = asyncio.get_running_loop().time()
+            await crowd.each(count, one)
+            await ready.count(count + known)
+            wall = asyncio.get_running_loop().time() - began
+            requests = await _settled(rig.audit, since=mark)
+        cpu = programs.cpu_seconds(operator.pids()) - cpu
+        at = {name: moment for (namespace, name), moment in ready.at.items() if namespace == CROWD}
+    latencies = sorted(at[name] - moment for name, moment in asked.items())
+    return Figures(
+        name=operator.name,
+        clusters=count,
+        wall=wall,
+        ready_at=sorted(moment - began for moment in at.values()),
+        latency_p50=percentile(latencies, 50),
+        latency_p99=percentile(latencies, 99),
+        requests_per_cluster=requests.requests / count,
+        status_writes_per_cluster=requests.status_writes / count,
+        requests=requests.by_kind,
+        cpu_seconds=cpu,
+        peak_pss=peak.pss_mib,
+        kib_per_pod=(programs.pss_mib(operator.pids()) - memory) * 1024 / (count * (crowd.WORKERS + 1)),
+    )
+
+
+async def _settled(audit: AuditLog, *, since: int | None = None) -> Asked:
+    """Wait until the contender has stopped asking; return what it has asked since a mark."""
+    mark = audit.here() if since is None else since
+    last = audit.since(mark)
+    while True:
+        await asyncio.sleep(SETTLED_SECONDS)
+        now = audit.since(mark)
+        if now.requests == last.requests:
+            return now
+        last = now
+
+
+async def _idle(rig: Rig, operator: Operator, minutes: float) -> Idle:
+    mark, cpu = rig.audit.here(), programs.cpu_seconds(operator.pids())
+    await asyncio.sleep(minutes * 60)
+    asked = rig.audit.since(mark)
+    return Idle(minutes=minutes, writes=asked.changes, cpu_seconds=programs.cpu_seconds(operator.pids()) - cpu)
+
+
+def percentile(ordered: list[float], percent: int) -> float:
+    """Return the value that so many percent do not exceed."""
+    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)] if ordered else 0.0

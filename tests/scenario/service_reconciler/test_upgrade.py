@@ -399,6 +399,24 @@ async def test_92_a_service_of_another_owner_is_refused() -> None:
     assert not [each for each in world.kube.writes() if "demo-serve-svc" in each]
 
 
+@pytest.mark.acceptance("rayservice", 92)
+async def test_92_of_two_that_name_one_serve_service_the_second_is_refused_until_it_is_free() -> None:
+    shared: Json = {"metadata": {"name": "shared"}}
+    world = await a_running_world(serveService=shared)
+    world.apply(name="second", serveService=shared)
+    writes = [each for each in world.kube.writes() if each.endswith("Service shared")]
+    await world.run(60)
+    assert [each for each in world.kube.writes() if each.endswith("Service shared")] == writes
+    assert (world.selected("shared"), world.is_ready()) == (world.active, True)
+    text = "Service shared belongs to RayService demo; choose another name or delete it"
+    refused = world.status_of("second")
+    (ready,) = [each for each in refused["conditions"] if each["type"] == "Ready"]
+    assert (ready["status"], ready["message"]) == ("False", f"RayService is initializing: {text}")
+    assert world.kube.events().count(("Warning", "ServiceNotOwned", text)) == 1
+    await world.kube.delete(RAY_SERVICE, "default", "demo")
+    await world.until(lambda: world.status_of("second").get("serviceStatus") == "Running")
+
+
 @pytest.mark.acceptance("rayservice", 93)
 async def test_93_a_wiped_status_is_rebuilt_without_an_outage() -> None:
     world = await a_running_world()
@@ -406,3 +424,24 @@ async def test_93_a_wiped_status_is_rebuilt_without_an_outage() -> None:
     world.kube.set_status(RAY_SERVICE, "default", "demo", {})
     await world.run(5)
     assert (world.active, world.pending, world.selected(), world.clusters) == (active, "", active, [active])
+    assert world.is_settled()
+
+
+@pytest.mark.acceptance("rayservice", 93)
+async def test_93_wiped_in_mid_upgrade_both_clusters_are_found_again() -> None:
+    world = await a_running_world(rayClusterDeletionDelaySeconds=600)
+    oldest = world.active
+    world.apply(config=GREEN, rayClusterDeletionDelaySeconds=600)
+    await world.until(lambda: world.is_settled() and world.active != oldest)  # one is left, waiting for its end
+    active = world.active
+    world.holds_pods = True
+    world.apply(config=RED, rayClusterDeletionDelaySeconds=600)
+    await world.run(2)
+    pending = world.pending
+    world.kube.set_status(RAY_SERVICE, "default", "demo", {})
+    world.restart()
+    await world.run(2)
+    assert (world.active, world.pending, world.selected()) == (active, pending, active)
+    world.holds_pods = False
+    await world.until(lambda: world.is_settled() and world.active == pending)
+    assert sorted(world.clusters) == sorted([oldest, active, pending])

@@ -205,8 +205,10 @@ class Observer:
         return self._cache.get(Service, cluster.metadata.namespace, name)
 
     def _endpoints(self, service: RayService, clusters: Names) -> int:
-        """Count the pods that requests may reach; those of a first cluster count once it serves."""
-        backends = [serve_service.name(service)]
+        """Count the pods that requests may reach; those of a first cluster count once it serves, another's Service never."""
+        have = self._cache.get(Service, service.metadata.namespace, serve_service.name(service))
+        is_ours = have is not None and owner.other(have.metadata, service.metadata) is None
+        backends = [serve_service.name(service)] if is_ours else []
         if serve_writer.is_incremental(service, self._config.gates):
             held = (clusters.active, clusters.pending) if clusters.active else ()
             backends = [names.serve_service(each) for each in held if each]

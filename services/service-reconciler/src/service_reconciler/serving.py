@@ -10,6 +10,7 @@ from common.api.core import Service
 from common.api.opaque import Body
 from common.errors import InvalidSpec
 from common.kube.resources import SERVICE
+from common.ray import owner
 from service_reconciler import announcements
 from service_reconciler.actions import Action, Change, Create
 from service_reconciler.observed import ClusterView, Observed
@@ -37,7 +38,7 @@ def point_at(observed: Observed, view: ClusterView) -> Switch:
     )
     pairs = [(observed.head_service, head), *([(observed.serve_service, serve)] if serve is not None else [])]
     for have, _ in pairs:
-        if have is not None and (other := _other_owner(have, observed)) is not None:
+        if have is not None and (other := owner.other(have.metadata, observed.service.metadata)) is not None:
             text = f"Service {have.metadata.name} belongs to {other}; choose another name or delete it"
             return Switch(problem=Problem(reason=EventReason.SERVICE_NOT_OWNED, text=text))
     writes = (_write(have, want, view.name) for have, want in pairs)
@@ -69,9 +70,3 @@ def _patch(have: Service, want: Body) -> Body:
         "metadata": {"resourceVersion": have.metadata.resource_version},
         "spec": {**spec, "selector": {**foreign, **want["spec"]["selector"]}},
     }
-
-
-def _other_owner(have: Service, observed: Observed) -> str | None:
-    uid = observed.service.metadata.uid
-    owners = [each for each in have.metadata.owner_references if each.controller]
-    return next((f"{each.kind} {each.name}" for each in owners if each.uid != uid), None)

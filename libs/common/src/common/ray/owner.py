@@ -20,6 +20,12 @@ def cluster_reference(cluster: ObjectMeta) -> list[Body]:
     return [_reference(ray_cluster.API_VERSION, ray_cluster.KIND, cluster)]
 
 
+def other(have: ObjectMeta, service: ObjectMeta) -> str | None:
+    """Return who else controls an object, as `<kind> <name>`; None when nobody does, or this RayService."""
+    owners = (each for each in have.owner_references if each.controller)
+    return next((f"{each.kind} {each.name}" for each in owners if each.uid != service.uid), None)
+
+
 def marks(service: str) -> dict[str, str]:
     """Return the labels by which a RayService finds what is its own; owner references are not consulted."""
     return {labels.ORIGIN_NAME: service, labels.ORIGIN_KIND: KIND}

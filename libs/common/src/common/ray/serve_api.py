@@ -22,7 +22,7 @@ from common.kube.client import Kube
 from common.kube.resources import SECRET
 from common.ray import serve_config
 from common.ray.dashboard import Dashboard, Head, ProxyPod
-from common.ray.view import CHECKS_KEPT, Reading, Refusal, metrics_port, serve_port
+from common.ray.view import CHECKS_KEPT, LONGEST_RETRY, Reading, Refusal, metrics_port, serve_port
 from common.runtime.clock import Clock
 
 AT_ONCE: Final = 128
@@ -34,7 +34,6 @@ SLOW: Final = 1.0
 REMEMBERED: Final = 8192
 LONGEST_PAUSE: Final = 5.0
 """Seconds between looks at a host that does not answer; recovery is seen within 10 s of its own."""
-RETRY_REFUSED: Final = timedelta(seconds=10)
 RETRY_UNANSWERED: Final = timedelta(seconds=2)
 TOKEN_KEY: Final = "auth_token"  # noqa: S105  (a Secret's key)
 
@@ -150,7 +149,7 @@ class ServeApi:
                 await self._dashboard.deploy(head, body)
         except errors.RaybusError as problem:
             is_answer = isinstance(problem, errors.Terminal)
-            retry_at = self._clock.now() + (RETRY_REFUSED if is_answer else RETRY_UNANSWERED)
+            retry_at = self._clock.now() + (LONGEST_RETRY if is_answer else RETRY_UNANSWERED)
             memory.refusal = Refusal(config=config, text=str(problem), retry_at=retry_at, is_answer=is_answer)
             raise
         finally:

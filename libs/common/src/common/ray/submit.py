@@ -57,7 +57,7 @@ def _obstacle(view: ServeView, wanted: str, *, now: datetime) -> str | None:
         return "the head pod is not ready"
     if view.serve.details is None:
         return view.serve.problem or "the dashboard was not asked yet"
-    if view.refused is not None and view.refused.config == wanted and now < view.refused.retry_at:
+    if view.refused is not None and view.refused.config == wanted and not view.refused.is_due(now):
         return f"the config was refused: {view.refused.text}"
     return problem(wanted)
 

@@ -1,6 +1,6 @@
 """What is seen of Serve on one cluster; both services that may write to a dashboard look at it through this."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 import msgspec
@@ -10,6 +10,8 @@ from common.api.core import Pod
 from common.api.ray_cluster import RayCluster
 from common.ray.serve_status import ServeDetails
 
+LONGEST_RETRY: Final = timedelta(seconds=10)
+"""Until a Serve config that was refused is sent again."""
 CHECKS_KEPT: Final = 3
 """Health checks of a proxy that are remembered."""
 
@@ -31,6 +33,10 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     retry_at: datetime
     is_answer: bool = True
     """Whether Ray said so; else nobody answered."""
+
+    def is_due(self, now: datetime) -> bool:
+        """Tell whether to try again; a clock that was set back does not put it off."""
+        return not timedelta(0) < self.retry_at - now <= LONGEST_RETRY
 
 
 class ServeView(Protocol):

@@ -29,7 +29,9 @@ from service_reconciler.actions import (
     WriteStatus,
 )
 from service_reconciler.observed import ClusterView, Names, Observed
+from service_reconciler.promotion import control as upgrade
 from service_reconciler.promotion import dangling, pending, promote
+from service_reconciler.promotion.control import Control
 from service_reconciler.promotion.pending import Decision, Step
 from service_reconciler.reasons import ConditionType, EventReason, Reason
 from service_reconciler.resources import ray_cluster
@@ -119,32 +121,49 @@ def _suspended(observed: Observed, state: State, *, now: datetime) -> Plan[Actio
 
 
 def _running(observed: Observed, *, now: datetime) -> Plan[Action]:
-    decision = pending.decide(observed)
-    sent = _submissions(observed, decision, now=now)
-    switch, names, note = _traffic(observed, decision)
+    control = upgrade.decide(observed, now=now)
+    decision = pending.decide(observed, control)
+    sent = _submissions(observed, decision, control, now=now)
+    switch, names, note = _traffic(observed, decision, control)
     problem = switch.problem or problems.find(observed, _next_view(observed, decision), now=now)
     problem = problem or gateway_problems.find(observed, now=now)
     limit = initializing.limit(observed.service.metadata.annotations)
-    cause = problem.text if problem is not None else None
-    result = Result(names=names, cause=cause, limit=limit, rollback=decision.rollback)
+    result = Result(names=names, cause=_why(control, problem), limit=limit, rollback=decision.rollback, control=control)
     status = compute.compute(observed, result, now=now)
     gave_up = ready.is_timed_out(status.conditions)
-    actions: list[Action] = [*_growth(observed, decision), *sent, *switch.actions, *_written(observed, status, now=now)]
+    actions: list[Action] = [
+        *_growth(observed, decision, control),
+        *sent,
+        *switch.actions,
+        *_written(observed, status, now=now),
+    ]
     actions += [Tell(event=_timeout(observed, now=now))] if gave_up else _creation(observed, names)
     actions += [*_head_labels(observed), *_news(observed, decision, names=names, problem=problem, status=status)]
+    actions += [Tell(event=each) for each in announcements.of_control(control, observed.service.status, status)]
     look = (
         now
         if sent or names != observed.names
-        else _next_look(observed, status, limit_is_set=limit is not None, now=now)
+        else earliest(control.look_again_at, _next_look(observed, status, limit_is_set=limit is not None, now=now))
     )
     return Plan(actions=tuple(actions), look_again_at=look, note=f"{decision.note}; {note}")
 
 
-def _traffic(observed: Observed, decision: Decision) -> tuple[serving.Switch, Names, str]:
+def _why(control: Control, problem: Problem | None) -> str | None:
+    """Return why the service, or its upgrade, does not get on."""
+    held = (
+        control.pause.message if control.pause is not None else None,
+        problem.text if problem is not None else None,
+    )
+    return "; ".join(each for each in held if each) or None
+
+
+def _traffic(observed: Observed, decision: Decision, control: Control) -> tuple[serving.Switch, Names, str]:
     """Return the writes that move the Services, and the names once they are done."""
     if decision.step is not Step.KEEP:
         return serving.Switch(), decision.names, decision.note
-    target, note = promote.target(observed) if not observed.is_incremental else promote.target_in_steps(observed)
+    pause = control.pause.message if control.pause is not None else None
+    by_selector = not observed.is_incremental
+    target, note = promote.target(observed, pause) if by_selector else promote.target_in_steps(observed)
     view = next(
         (each for each in (observed.active, observed.pending) if each is not None and each.name == target), None
     )
@@ -157,13 +176,13 @@ def _traffic(observed: Observed, decision: Decision) -> tuple[serving.Switch, Na
     return switch, Names(active=target) if is_promoted else decision.names, note
 
 
-def _submissions(observed: Observed, decision: Decision, *, now: datetime) -> list[Action]:
+def _submissions(observed: Observed, decision: Decision, control: Control, *, now: datetime) -> list[Action]:
     """Return what is sent to dashboards; the active cluster keeps its config while another is on its way."""
     if observed.is_incremental:
         return []
     goal = observed.service.spec.serve_config_v2
     actions: list[Action] = []
-    frozen = bool(decision.names.pending)
+    frozen = bool(decision.names.pending) or control.abort is not None
     pairs = ((observed.pending if decision.step is Step.KEEP else None, False), (observed.active, frozen))
     for view, is_frozen in pairs:
         if view is None:
@@ -180,9 +199,9 @@ def _submissions(observed: Observed, decision: Decision, *, now: datetime) -> li
     return actions
 
 
-def _growth(observed: Observed, decision: Decision) -> list[Action]:
+def _growth(observed: Observed, decision: Decision, control: Control) -> list[Action]:
     """Return changes to existing clusters: appended worker groups, and renewed annotations."""
-    if decision.step is not Step.KEEP or decision.rollback is not None:
+    if decision.step is not Step.KEEP or decision.rollback is not None or control.abort is not None:
         return []
     version = observed.config.version
     role, view = ("pending", observed.pending) if decision.names.pending else ("active", observed.active)
@@ -301,7 +320,8 @@ def _next_view(observed: Observed, decision: Decision) -> ClusterView | None:
     """Return the cluster whose troubles matter: the one that is to serve next."""
     if decision.step is Step.NEW:
         return None
-    return observed.pending if decision.step is Step.KEEP and observed.pending is not None else observed.active
+    is_forward = decision.step is Step.KEEP and decision.rollback is None
+    return observed.pending if is_forward and observed.pending is not None else observed.active
 
 
 def _next_look(observed: Observed, status: RayServiceStatus, *, limit_is_set: bool, now: datetime) -> datetime | None:

@@ -8,7 +8,7 @@ RAY_SERVICE_INITIALIZING: Final = "RayService is initializing"
 
 
 class ConditionType(StrEnum):
-    """The conditions of a RayService."""
+    """The conditions of a RayService; those after the blank line are ours, and there only while they hold."""
 
     READY = "Ready"
     UPGRADE_IN_PROGRESS = "UpgradeInProgress"
@@ -16,9 +16,14 @@ class ConditionType(StrEnum):
     SUSPENDING = "Suspending"
     SUSPENDED = "Suspended"
 
+    UPGRADE_PAUSED = "UpgradePaused"
+    UPGRADE_STALLED = "UpgradeStalled"
+    UPGRADE_ABORTED = "UpgradeAborted"
+    INVALID_ANNOTATIONS = "InvalidAnnotations"
+
 
 class Reason(StrEnum):
-    """Reasons of conditions."""
+    """Reasons of conditions; those after the blank line are ours."""
 
     INITIALIZING = "Initializing"
     INITIALIZING_TIMEOUT = "InitializingTimeout"
@@ -33,6 +38,17 @@ class Reason(StrEnum):
     SUSPEND_IN_PROGRESS = "SuspendInProgress"
     SUSPEND_COMPLETE = "SuspendComplete"
     RESUMED = "RayServiceResumed"
+
+    PAUSE_REQUESTED = "PauseRequested"
+    PAUSE_OVER = "PauseOver"
+    ABORT_REQUESTED = "AbortRequested"
+    INVALID_VALUE = "InvalidValue"
+    INSUFFICIENT_CAPACITY = "InsufficientCapacity"
+    APPLICATION_NOT_READY = "ApplicationNotReady"
+    GATEWAY_NOT_READY = "GatewayNotReady"
+    IMAGE_PULL_FAILED = "ImagePullFailed"
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
 
 
 class EventReason(StrEnum):
@@ -61,6 +77,11 @@ class EventReason(StrEnum):
     UPGRADE_STARTED = "UpgradeStarted"
     UPGRADE_PROMOTED = "UpgradePromoted"
     UPGRADE_CANCELLED = "UpgradeCancelled"
+    UPGRADE_PAUSED = "UpgradePaused"
+    UPGRADE_RESUMED = "UpgradeResumed"
+    UPGRADE_STALLED = "UpgradeStalled"
+    UPGRADE_ABORTED = "UpgradeAborted"
+    INVALID_ANNOTATION = "InvalidAnnotation"
     ROLLBACK_STARTED = "RollbackStarted"
     ROLLBACK_COMPLETED = "RollbackCompleted"
     ROLLBACK_CANCELLED = "RollbackCancelled"

@@ -25,7 +25,7 @@ from common.ray.revision import Revision
 from common.ray.revisions import Revisions
 from common.ray.serve_api import ServeApi
 from common.runtime import replica
-from common.runtime.clock import Clock, SystemClock
+from common.runtime.clock import Clock, ClockWatch, SystemClock
 from common.runtime.controller import Controller
 from common.runtime.reconciler import Reconciler
 from common.runtime.replica import App
@@ -61,7 +61,7 @@ def assemble(kube: Kube, dashboard: Dashboard, config: Config, *, clock: Clock, 
     revisions = Revisions(kube, cache)
     events = EventRecorder(kube, controller=EVENT_SOURCE, instance=f"{EVENT_SOURCE}-{instance}", clock=clock)
     lookup = Lookup(kube, cache, clock)
-    observer = Observer(cache, kube, serve, revisions, config=config, lookup=lookup)
+    observer = Observer(cache, serve, revisions, config=config, lookup=lookup, watch=ClockWatch(clock))
     carrier = Carrier(kube, cache, events, views=KINDS, regarding=RAY_SERVICE)
     applier = Applier(kube, cache, serve, revisions, carrier=carrier, reads=observer)
     return App(

@@ -43,6 +43,7 @@ class PodCondition(View, frozen=True, kw_only=True):
 
     type: str
     status: str
+    last_transition_time: datetime | None = None
     reason: str = ""
     message: str = ""
 

@@ -42,6 +42,15 @@ class Lookup:
             self._read.popitem(last=False)
         return None if body is None else msgspec.json.decode(body, type=view)
 
+    async def read(self, resource: Resource, view: type[T], place: tuple[str, str]) -> T | None:
+        """Return an object as the API server has it now, and let the cache know; None when it is gone."""
+        try:
+            found = msgspec.json.decode(await self._kube.get(resource, *place), type=view)
+        except errors.NotFound:
+            return None
+        self._cache.put(found)
+        return found
+
     async def _get(self, resource: Resource, place: tuple[str, str]) -> bytes | None:
         try:
             return await self._kube.get(resource, *place)

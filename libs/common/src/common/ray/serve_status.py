@@ -28,6 +28,8 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     state: str = ""
     node_id: str | None = None
     node_ip: str | None = None
+    start_time_s: float | None = None
+    """Seconds since the epoch."""
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):

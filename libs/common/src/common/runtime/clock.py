@@ -1,8 +1,11 @@
 """The only place that asks what time it is; everything else takes `now`."""
 
 import asyncio
-from datetime import UTC, datetime
-from typing import Protocol
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol
+
+JUMP: Final = timedelta(seconds=5)
+"""More than clocks are slewed by between two looks."""
 
 
 class Clock(Protocol):
@@ -25,3 +28,21 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+class ClockWatch:
+    """Notices when the clock on the wall is set, so that nobody takes that for time that has passed."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began_at: datetime | None = None
+        self._set_at: datetime | None = None
+
+    def set_at(self) -> datetime | None:
+        """Return when the clock was set last, as it tells now; None when this process saw nothing of that."""
+        now = self._clock.now()
+        began_at = now - timedelta(seconds=self._clock.monotonic())
+        if self._began_at is not None and abs(began_at - self._began_at) > JUMP:
+            self._set_at = now
+        self._began_at = began_at
+        return self._set_at

@@ -12,6 +12,7 @@ from common.api.ray_service import ServiceUpgradeStrategy
 from service_reconciler.config import Config
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.promotion import rollback
+from service_reconciler.promotion.control import NONE, Control, is_goal
 from service_reconciler.promotion.rollback import Course
 from service_reconciler.resources.ray_cluster import Match, match
 
@@ -36,13 +37,13 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What the condition RollbackInProgress says; None while nothing is rolled back."""
 
 
-def decide(observed: Observed) -> Decision:
+def decide(observed: Observed, control: Control = NONE) -> Decision:
     """Say whether a new cluster is prepared, the pending one is given up, or all stays."""
     if observed.pending is None:
-        return _without_pending(observed)
+        return _without_pending(observed, control)
     if observed.is_incremental and observed.active is not None:
-        return _in_steps(observed, observed.active, observed.pending)
-    return _at_once(observed, observed.pending)
+        return _in_steps(observed, observed.active, observed.pending, control)
+    return _at_once(observed, observed.pending, control)
 
 
 def replaces_clusters(observed: Observed) -> bool:
@@ -55,9 +56,11 @@ def falls_back(observed: Observed) -> bool:
     return serve_writer.asks_for_steps(observed.service) and not observed.is_incremental
 
 
-def _at_once(observed: Observed, held: ClusterView) -> Decision:
+def _at_once(observed: Observed, held: ClusterView, control: Control) -> Decision:
     if observed.serving == observed.names.pending:
         return _keep(observed, "the pending cluster serves already")
+    if control.abort is not None:
+        return _drop(observed, control.abort.message)
     if _match(observed, held) is not Match.DIFFERENT:
         return _keep(observed, "the pending cluster is what the spec asks for")
     if observed.active is not None and _match(observed, observed.active) is Match.FULL:
@@ -67,8 +70,8 @@ def _at_once(observed: Observed, held: ClusterView) -> Decision:
     return _new(observed, "the spec changed again before the pending cluster served")
 
 
-def _in_steps(observed: Observed, active: ClusterView, held: ClusterView) -> Decision:
-    verdict = rollback.decide(observed, active, held)
+def _in_steps(observed: Observed, active: ClusterView, held: ClusterView, control: Control) -> Decision:
+    verdict = rollback.decide(observed, active, held, control)
     match verdict.course:
         case Course.FORWARD:
             return _keep(observed, verdict.note)
@@ -77,18 +80,21 @@ def _in_steps(observed: Observed, active: ClusterView, held: ClusterView) -> Dec
         case Course.PROMOTED:
             return Decision(step=Step.PROMOTE, names=Names(active=held.name), note=verdict.note)
         case Course.DROPPED:
-            is_new = _match(observed, active) is Match.DIFFERENT and replaces_clusters(observed)
+            is_wanted = _match(observed, active) is Match.DIFFERENT and replaces_clusters(observed)
+            is_new = is_wanted and control.abort is None
             return _new(observed, verdict.note) if is_new else _drop(observed, verdict.note)
 
 
-def _without_pending(observed: Observed) -> Decision:
+def _without_pending(observed: Observed, control: Control) -> Decision:
     names, active = observed.names, observed.active
     if names.pending:
-        if active is not None and _match(observed, active) is Match.FULL:
+        if active is not None and is_goal(observed, active, control):
             return _drop(observed, "the spec was reverted before the pending cluster was created")
         return _keep(observed, "the pending cluster is to be created")
     if active is None:
         return _new(observed, "there is no cluster" if not names.active else "the active cluster is gone")
+    if control.abort is not None:
+        return _keep(observed, control.abort.message)
     return _with_active_alone(observed, _match(observed, active))
 
 

@@ -17,13 +17,13 @@ from common.traffic_record import WHOLE
 from service_reconciler.observed import ClusterView, Observed
 
 
-def target(observed: Observed) -> tuple[str, str]:
-    """Return the cluster that the Services should select, empty for "as they are", and why."""
+def target(observed: Observed, pause: str | None = None) -> tuple[str, str]:
+    """Return the cluster that the Services should select, empty for "as they are", and why; a pause holds the first one."""
     pending, active = observed.pending, observed.active
     if pending is not None:
         if observed.serving == pending.name:
             return pending.name, "the pending cluster serves already"
-        why = not_ready(observed, pending)
+        why = (pause if active is not None else None) or not_ready(observed, pending)
         if why is None:
             return pending.name, "the pending cluster is ready"
         return (active.name if active is not None else ""), f"the pending cluster waits: {why}"

@@ -14,9 +14,11 @@ from common import names, traffic_record
 from common.ray.view import head_is_ready
 from common.traffic_record import WHOLE, Record, Share
 from service_reconciler.observed import ClusterView, Observed
+from service_reconciler.promotion.control import Control, is_goal
 from service_reconciler.resources.ray_cluster import Match, match
 
 REVERTED: Final = "Goal state reverted to original cluster, rolling back."
+ABORTED: Final = "Upgrade aborted, rolling back to original cluster."
 THIRD: Final = "Goal state changed mid-upgrade, rolling back to original cluster."
 SILENT_AFTER: Final = 3
 """Looks in a row without an answer after which nobody waits for a dashboard to take a capacity."""
@@ -40,21 +42,28 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     course: Course
     note: str
-    is_reverted: bool = False
-    """Whether the spec is the active cluster's again; else it is a third one."""
 
 
-def decide(observed: Observed, active: ClusterView, pending: ClusterView) -> Verdict:
+def decide(observed: Observed, active: ClusterView, pending: ClusterView, control: Control) -> Verdict:
     """Return where an upgrade in steps goes now."""
-    version = observed.config.version
-    is_reverted = match(active.cluster, observed.service, version=version) is Match.FULL
-    if is_reverted or match(pending.cluster, observed.service, version=version) is Match.DIFFERENT:
-        note = REVERTED if is_reverted else THIRD
+    if (why := _turned(observed, active, pending, control)) is not None:
         course = Course.DROPPED if _is_back(observed.record, active, pending) else Course.BACK
-        return Verdict(course=course, note=note, is_reverted=is_reverted)
+        return Verdict(course=course, note=why)
+    if control.pause is not None:
+        return Verdict(course=Course.FORWARD, note=control.pause.message)
     if _is_over(observed, active, pending):
         return Verdict(course=Course.PROMOTED, note="all traffic and all capacity have moved")
     return Verdict(course=Course.FORWARD, note="traffic moves to the pending cluster")
+
+
+def _turned(observed: Observed, active: ClusterView, pending: ClusterView, control: Control) -> str | None:
+    """Return why the traffic goes back to the active cluster, None when it goes forward."""
+    if control.abort is not None:
+        return ABORTED
+    if is_goal(observed, active, control):
+        return REVERTED
+    found = match(pending.cluster, observed.service, version=observed.config.version)
+    return THIRD if found is Match.DIFFERENT else None
 
 
 def _is_over(observed: Observed, active: ClusterView, pending: ClusterView) -> bool:

@@ -6,7 +6,7 @@ from typing import Final
 from common import labels, weighted_route
 from common.api.gateway import route_problem
 from service_reconciler.observed import Observed
-from service_reconciler.reasons import ConditionType, EventReason
+from service_reconciler.reasons import ConditionType, EventReason, Reason
 from service_reconciler.serve.problems import Problem
 from service_reconciler.status import conditions
 
@@ -24,15 +24,15 @@ def find(observed: Observed, *, now: datetime) -> Problem | None:
     if weighted_route.is_users(service) and route is None:
         trouble = weighted_route.route_trouble(service, route)
         text = f"waiting: {trouble}; the annotation {labels.HTTP_ROUTE} names it"
-        return Problem(reason=EventReason.ROUTE_NOT_READY, text=text)
+        return _problem(EventReason.ROUTE_NOT_READY, text)
     if (problem := weighted_route.gateway_trouble(service, route, observed.gateways)) is not None:
         hint = " (is the Gateway API installed?)" if problem.endswith("does not exist") else ""
-        return Problem(reason=EventReason.GATEWAY_NOT_READY, text=f"waiting: {problem}{hint}")
+        return _problem(EventReason.GATEWAY_NOT_READY, f"waiting: {problem}{hint}")
     if route is None or (problem := weighted_route.route_trouble(service, route)) is None:
         return _grpc_problem(observed)
     if problem.endswith(MOMENTARY):
         return None
-    return Problem(reason=EventReason.ROUTE_NOT_READY, text=f"waiting: {problem}")
+    return _problem(EventReason.ROUTE_NOT_READY, f"waiting: {problem}")
 
 
 def _grpc_problem(observed: Observed) -> Problem | None:
@@ -40,7 +40,11 @@ def _grpc_problem(observed: Observed) -> Problem | None:
     if route is None or (problem := route_problem(route)) is None or problem.endswith(MOMENTARY):
         return None
     text = f"waiting: GRPCRoute {route.metadata.namespace}/{route.metadata.name} {problem}"
-    return Problem(reason=EventReason.GRPC_ROUTE_NOT_READY, text=text)
+    return _problem(EventReason.GRPC_ROUTE_NOT_READY, text)
+
+
+def _problem(reason: EventReason, text: str) -> Problem:
+    return Problem(reason=reason, text=text, cause=Reason.GATEWAY_NOT_READY)
 
 
 def _is_late(observed: Observed, *, now: datetime) -> bool:

@@ -14,7 +14,7 @@ from common.ray import serve_config, service_ports, submit
 from common.ray.serve_status import AppState
 from common.ray.view import head_is_ready
 from service_reconciler.observed import ClusterView, Observed
-from service_reconciler.reasons import EventReason
+from service_reconciler.reasons import EventReason, Reason
 from service_reconciler.resources.serve_service import NO_PORT
 
 LONGEST: Final = 300
@@ -38,6 +38,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     is_told: bool = False
     """Whether the write that failed told its own Event."""
+    cause: Reason = Reason.PROGRESS_DEADLINE_EXCEEDED
+    """What an upgrade is said to be stalled by, if this lasts too long."""
 
 
 def find(observed: Observed, view: ClusterView | None, *, now: datetime) -> Problem | None:
@@ -49,17 +51,21 @@ def _config_problem(observed: Observed, view: ClusterView | None, *, now: dateti
     config = observed.service.spec.serve_config_v2
     if serve_config.is_empty(config):
         return Problem(
-            reason=EventReason.EMPTY_SERVE_CONFIG, text="spec.serveConfigV2 is empty: no application to serve"
+            reason=EventReason.EMPTY_SERVE_CONFIG,
+            text="spec.serveConfigV2 is empty: no application to serve",
+            cause=Reason.APPLICATION_NOT_READY,
         )
     wrong = submit.problem(config)
     if wrong is not None:
-        return Problem(reason=EventReason.FAILED_TO_UPDATE_APPLICATIONS, text=wrong)
+        cause = Reason.APPLICATION_NOT_READY
+        return Problem(reason=EventReason.FAILED_TO_UPDATE_APPLICATIONS, text=wrong, cause=cause)
     refused = view.refused if view is not None else None
     if refused is None or refused.config != config or refused.retry_at + PATIENCE < now:
         return None
     what = "Ray refused the Serve config" if refused.is_answer else "the Serve config could not be sent"
     text = f"{what}: {_short(refused.text)}"
-    return Problem(reason=EventReason.FAILED_TO_UPDATE_APPLICATIONS, text=text, is_told=True)
+    cause = Reason.APPLICATION_NOT_READY
+    return Problem(reason=EventReason.FAILED_TO_UPDATE_APPLICATIONS, text=text, is_told=True, cause=cause)
 
 
 def _cluster_problem(observed: Observed, view: ClusterView, *, now: datetime) -> Problem | None:
@@ -75,7 +81,9 @@ def _failure_of(view: ClusterView) -> Problem | None:
     for condition in view.cluster.status.conditions:
         if condition.type == "ReplicaFailure" and condition.status == "True":
             text = f"RayCluster {view.name}: {condition.reason}: {_short(condition.message)}"
-            return Problem(reason=EventReason.CLUSTER_NOT_RUNNING, text=text)
+            is_quota = "exceeded quota" in condition.message
+            cause = Reason.QUOTA_EXCEEDED if is_quota else Reason.PROGRESS_DEADLINE_EXCEEDED
+            return Problem(reason=EventReason.CLUSTER_NOT_RUNNING, text=text, cause=cause)
     return None
 
 
@@ -83,18 +91,24 @@ def _pod_problem(view: ClusterView, *, now: datetime) -> Problem | None:
     for pod in view.pods:
         if pod.is_running_and_ready or pod.metadata.deletion_timestamp is not None:
             continue
-        text = _container_problem(pod) or _placement_problem(pod, now=now)
-        if text is not None:
-            return Problem(reason=EventReason.PODS_NOT_STARTING, text=text)
+        found = _container_problem(pod) or _placement_problem(pod, now=now)
+        if found is not None:
+            return found
     return None
 
 
-def _container_problem(pod: Pod) -> str | None:
+def _container_problem(pod: Pod) -> Problem | None:
     images = {each.name: each.image for each in pod.spec.containers}
     for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         text = _waiting_problem(container, images.get(container.name, ""))
         if text is not None:
-            return f"pod {pod.metadata.name}: {text}"
+            waiting = container.state.waiting
+            is_image = waiting is not None and waiting.reason in _PULL_TROUBLE
+            return Problem(
+                reason=EventReason.PODS_NOT_STARTING,
+                text=f"pod {pod.metadata.name}: {text}",
+                cause=Reason.IMAGE_PULL_FAILED if is_image else Reason.PROGRESS_DEADLINE_EXCEEDED,
+            )
     return None
 
 
@@ -111,25 +125,27 @@ def _waiting_problem(container: ContainerStatus, image: str) -> str | None:
     return None
 
 
-def _placement_problem(pod: Pod, *, now: datetime) -> str | None:
+def _placement_problem(pod: Pod, *, now: datetime) -> Problem | None:
     created = pod.metadata.creation_timestamp
     placed = pod.condition("PodScheduled")
     if placed is None or placed.status != "False" or created is None or now - created < PATIENCE:
         return None
-    return f"pod {pod.metadata.name} cannot be placed on a node: {_short(placed.message)}"
+    text = f"pod {pod.metadata.name} cannot be placed on a node: {_short(placed.message)}"
+    return Problem(reason=EventReason.PODS_NOT_STARTING, text=text, cause=Reason.INSUFFICIENT_CAPACITY)
 
 
 def _serve_problem(view: ClusterView) -> Problem | None:
     if not head_is_ready(view.cluster):
         return None
+    cause = Reason.APPLICATION_NOT_READY
     if view.serve.details is None:
         if view.serve.failures < UNREACHABLE_AFTER:
             return None
-        return Problem(reason=EventReason.DASHBOARD_UNREACHABLE, text=_short(view.serve.problem))
+        return Problem(reason=EventReason.DASHBOARD_UNREACHABLE, text=_short(view.serve.problem), cause=cause)
     for name, app in sorted(view.serve.details.named().items()):
         if app.status in {AppState.DEPLOY_FAILED, AppState.UNHEALTHY}:
             text = f"application {name} is {app.status}: {_short(app.message)}"
-            return Problem(reason=EventReason.APPLICATION_NOT_RUNNING, text=text)
+            return Problem(reason=EventReason.APPLICATION_NOT_RUNNING, text=text, cause=cause)
     return None
 
 

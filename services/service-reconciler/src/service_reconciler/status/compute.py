@@ -10,8 +10,9 @@ from common.api.ray_service import AppStatus, ClusterServiceStatus, RayServiceSt
 from common.ray.serve_status import ServeDetails
 from common.ray.view import head_is_ready
 from service_reconciler.observed import ClusterView, Names, Observed
+from service_reconciler.promotion.control import NONE, Control
 from service_reconciler.reasons import ConditionType, Reason
-from service_reconciler.status import conditions, ready, rollback_in_progress, traffic, upgrade_in_progress
+from service_reconciler.status import conditions, controls, ready, rollback_in_progress, traffic, upgrade_in_progress
 from service_reconciler.status.conditions import News
 
 
@@ -24,6 +25,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     limit: timedelta | None = None
     rollback: str | None = None
     """What the condition RollbackInProgress says."""
+    control: Control = NONE
 
 
 def compute(observed: Observed, result: Result, *, now: datetime) -> RayServiceStatus:
@@ -78,7 +80,8 @@ def _conditions(observed: Observed, result: Result, *, now: datetime) -> list[Co
         return news
     upgrade = upgrade_in_progress.compute(before, result.names, cause=result.cause if is_upgrading else None)
     news = news if upgrade is None else conditions.put(news, upgrade, generation=generation, now=now)
-    return rollback_in_progress.put(news, result.rollback, generation=generation, now=now)
+    news = rollback_in_progress.put(news, result.rollback, generation=generation, now=now)
+    return controls.put(news, result.control, is_upgrading=is_upgrading, generation=generation, now=now)
 
 
 def _cluster(observed: Observed, name: str) -> ClusterServiceStatus:

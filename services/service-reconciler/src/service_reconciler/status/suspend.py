@@ -13,7 +13,7 @@ from common.api.meta import Condition
 from common.api.ray_service import ClusterServiceStatus, RayServiceStatus
 from service_reconciler.observed import Observed
 from service_reconciler.reasons import RAY_SERVICE_INITIALIZING, ConditionType, Reason
-from service_reconciler.status import conditions, ready
+from service_reconciler.status import conditions, controls, ready
 from service_reconciler.status.conditions import News
 
 _DELETED = "All owned resources have been deleted."
@@ -60,8 +60,9 @@ def requested(observed: Observed, *, now: datetime) -> RayServiceStatus:
         ),
         *_down(Reason.SUSPEND_IN_PROGRESS, "RayService is suspending."),
     ]
+    kept = conditions.without(service.status.conditions, *controls.KINDS)
     return RayServiceStatus(
-        conditions=_put(service.status.conditions, news, generation=generation, now=now),
+        conditions=_put(kept, news, generation=generation, now=now),
         last_update_time=service.status.last_update_time,
         active_service_status=ClusterServiceStatus(),
         pending_service_status=ClusterServiceStatus(),

@@ -1,0 +1,95 @@
+"""How the user's controls, and the deadline, bear on an upgrade now (`common.upgrade_controls`).
+
+An abort makes the active cluster's spec the goal, whatever the RayService asks for. One that follows from a deadline is
+remembered in the condition UpgradeAborted for the generation that it was decided for; promoting goes on nevertheless.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from common import labels, upgrade_controls
+from common.upgrade_controls import Controls, OnDeadline
+from service_reconciler.observed import ClusterView, Observed
+from service_reconciler.promotion import stall
+from service_reconciler.promotion.stall import Stall
+from service_reconciler.reasons import ConditionType, Reason
+from service_reconciler.resources.ray_cluster import Match, match
+from service_reconciler.status import conditions
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that holds, why, and in words for the user."""
+
+    reason: Reason
+    message: str
+
+
+class Control(msgspec.Struct, frozen=True, kw_only=True):
+    """What bears on an upgrade now."""
+
+    abort: Order | None = None
+    """The service stays on its active cluster, or goes back to it."""
+    pause: Order | None = None
+    """The way forward is closed."""
+    stall: Stall | None = None
+    problems: tuple[str, ...] = ()
+    """What is wrong with the annotations."""
+    look_again_at: datetime | None = None
+    """When the deadline is over."""
+
+
+NONE = Control()
+
+
+def decide(observed: Observed, *, now: datetime) -> Control:
+    """Return what bears on the upgrade of a RayService now."""
+    controls = upgrade_controls.of(observed.service)
+    is_back = conditions.is_true(observed.service.status.conditions, ConditionType.ROLLBACK_IN_PROGRESS)
+    asked = _asked_pause(controls) if observed.names.pending and observed.names.active else None
+    verdict = stall.Verdict() if asked else stall.decide(observed, controls, is_back=is_back, now=now)
+    abort = _abort(observed, controls, None if is_back else verdict.stall)
+    pause = asked or (None if is_back or abort else _pause_of(verdict.stall, controls))
+    return Control(abort=abort, pause=pause, stall=verdict.stall, problems=controls.problems, look_again_at=verdict.due)
+
+
+def is_goal(observed: Observed, view: ClusterView, control: Control) -> bool:
+    """Tell whether the active cluster is all that is wanted."""
+    return (
+        control.abort is not None
+        or match(view.cluster, observed.service, version=observed.config.version) is Match.FULL
+    )
+
+
+def _asked_pause(controls: Controls) -> Order | None:
+    if not controls.pauses or controls.promotes:
+        return None
+    return Order(reason=Reason.PAUSE_REQUESTED, message=f"paused by {labels.PAUSE}")
+
+
+def _pause_of(stalled: Stall | None, controls: Controls) -> Order | None:
+    if stalled is None or controls.promotes or controls.on_deadline is not OnDeadline.PAUSE:
+        return None
+    text = f"paused at the deadline ({labels.ON_DEADLINE}: {OnDeadline.PAUSE})"
+    return Order(reason=Reason.PROGRESS_DEADLINE_EXCEEDED, message=text)
+
+
+def _abort(observed: Observed, controls: Controls, stalled: Stall | None) -> Order | None:
+    """Return why the service stays where it is; there is nothing to abort where that is what it asks for."""
+    active = observed.active
+    if active is None or is_goal(observed, active, NONE) or observed.serving in {observed.names.pending} - {""}:
+        return None
+    generation = observed.service.metadata.generation
+    where = f"RayCluster {active.name}"
+    if controls.aborts:
+        text = f"Generation {generation} is aborted by {labels.ABORT}; the service stays on {where}."
+        return Order(reason=Reason.ABORT_REQUESTED, message=text)
+    if controls.promotes:
+        return None
+    held = conditions.find(observed.service.status.conditions, ConditionType.UPGRADE_ABORTED)
+    if held is not None and held.reason == Reason.PROGRESS_DEADLINE_EXCEEDED and held.observed_generation == generation:
+        return Order(reason=Reason.PROGRESS_DEADLINE_EXCEEDED, message=held.message)
+    if stalled is None or controls.on_deadline is not OnDeadline.ROLLBACK:
+        return None
+    text = f"Generation {generation} is given up; the service stays on {where}. {stalled.message}"
+    return Order(reason=Reason.PROGRESS_DEADLINE_EXCEEDED, message=text)

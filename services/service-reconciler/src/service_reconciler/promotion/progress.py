@@ -1,0 +1,81 @@
+"""Since when an upgrade has not got on: from durable facts only, so that no restart forgets it (design rule 7).
+
+Progress is a change of a weight or of a capacity, a replica or a pod that becomes ready, and a step of the cluster that is to
+grow. What is no fault of the upgrade does not count against it: the interval between two steps, a pause, and a clock that is set.
+A pod that was restarted makes no progress by becoming ready once more.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from common.api.core import Pod
+from common.api.opaque import Json
+from common.ray.serve_status import AppState
+from service_reconciler.observed import ClusterView, Observed
+from service_reconciler.reasons import ConditionType
+from service_reconciler.status import conditions
+
+_FAILED = {AppState.DEPLOY_FAILED, AppState.UNHEALTHY}
+
+
+def since(observed: Observed, growing: ClusterView | None, *, now: datetime) -> datetime:
+    """Return when the upgrade last got on; now, where nothing says that it stands still."""
+    held = observed.service.status.conditions
+    is_upgrading = conditions.is_true(held, ConditionType.UPGRADE_IN_PROGRESS)
+    if not is_upgrading or conditions.is_true(held, ConditionType.UPGRADE_PAUSED):
+        return now
+    moments = [*_of_conditions(observed), *_of_traffic(observed), *_of_cluster(growing)]
+    return max(each for each in (*moments, observed.clock_set_at) if each is not None)
+
+
+def _of_conditions(observed: Observed) -> Iterator[datetime]:
+    """Yield when the upgrade began, went on after a pause, and turned back."""
+    kinds = (ConditionType.UPGRADE_IN_PROGRESS, ConditionType.UPGRADE_PAUSED, ConditionType.ROLLBACK_IN_PROGRESS)
+    for kind in kinds:
+        found = conditions.find(observed.service.status.conditions, kind)
+        if found is not None:
+            yield found.last_transition_time
+
+
+def _of_traffic(observed: Observed) -> Iterator[datetime]:
+    """Yield when the last step was taken, and when the next one was due."""
+    if not observed.is_incremental:
+        return
+    record = observed.record
+    if record.changed_at is not None:
+        yield record.changed_at
+    interval = _interval(observed)
+    yield from (each.moved_at + interval for each in record.clusters.values() if each.moved_at is not None)
+
+
+def _of_cluster(view: ClusterView | None) -> Iterator[datetime]:
+    if view is None:
+        return
+    if view.cluster.metadata.creation_timestamp is not None:
+        yield view.cluster.metadata.creation_timestamp
+    yield from (each.last_transition_time for each in view.cluster.status.conditions if each.status == "True")
+    yield from (moment for pod in view.pods if (moment := _ready_since(pod)) is not None)
+    yield from _of_replicas(view)
+
+
+def _ready_since(pod: Pod) -> datetime | None:
+    if any(each.restart_count for each in pod.status.container_statuses):
+        return None
+    ready = pod.condition("Ready")
+    return ready.last_transition_time if ready is not None and ready.status == "True" else None
+
+
+def _of_replicas(view: ClusterView) -> Iterator[datetime]:
+    """Yield when replicas started, of applications that do not fail."""
+    details = view.serve.details
+    for app in details.applications.values() if details is not None else ():
+        if app.status not in _FAILED:
+            started = (each.start_time_s for deployment in app.deployments.values() for each in deployment.running)
+            yield from (datetime.fromtimestamp(each, UTC) for each in started if each is not None)
+
+
+def _interval(observed: Observed) -> timedelta:
+    strategy: Json = observed.service.raw_spec.get("upgradeStrategy") or {}
+    options: Json = strategy.get("clusterUpgradeOptions") or {}
+    seconds = options.get("intervalSeconds")
+    return timedelta(seconds=seconds) if isinstance(seconds, int) else timedelta(0)

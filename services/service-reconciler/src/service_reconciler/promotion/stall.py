@@ -1,0 +1,100 @@
+"""Whether an upgrade has stood still for too long, and by what: annotation `raybus.io/progress-deadline`.
+
+The cause is named from what is observed now, and stays as it was named first unless a better one is found: a user who reads it
+should not see it flicker.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from common import durations, labels, weighted_route
+from common.api.opaque import Json
+from common.ray.view import head_is_ready
+from common.upgrade_controls import Controls, OnDeadline
+from service_reconciler.observed import ClusterView, Observed
+from service_reconciler.promotion import progress, promote
+from service_reconciler.reasons import ConditionType, Reason
+from service_reconciler.serve import gateway_problems, problems
+from service_reconciler.status import conditions
+
+
+class Stall(msgspec.Struct, frozen=True, kw_only=True):
+    """An upgrade that has not progressed before its deadline."""
+
+    reason: Reason
+    message: str
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether an upgrade is stalled, and when it would be."""
+
+    stall: Stall | None = None
+    due: datetime | None = None
+
+
+def decide(observed: Observed, controls: Controls, *, is_back: bool, now: datetime) -> Verdict:
+    """Judge the upgrade that is on, if there is one; `is_back` tells that it is being rolled back."""
+    if not _can_stall(observed, is_back=is_back):
+        return Verdict()
+    growing = observed.active if is_back else observed.pending
+    is_kept = controls.on_deadline is OnDeadline.PAUSE and not controls.promotes and not is_back
+    held = _held(observed)
+    if held is not None and is_kept:
+        return Verdict(stall=held)
+    due = progress.since(observed, growing, now=now) + controls.deadline
+    if now < due:
+        return Verdict(due=due)
+    found = _found(observed, growing, controls, now=now)
+    is_better = held is None or found.reason not in {held.reason, Reason.PROGRESS_DEADLINE_EXCEEDED}
+    return Verdict(stall=found if is_better else held)
+
+
+def _can_stall(observed: Observed, *, is_back: bool) -> bool:
+    """Tell whether something is on its way; a pending cluster that may take over now is about to."""
+    pending, active = observed.pending, observed.active
+    if not observed.names.pending or active is None or observed.serving == observed.names.pending:
+        return False
+    if observed.is_incremental or is_back or pending is None:
+        return True
+    return promote.not_ready(observed, pending) is not None
+
+
+def _held(observed: Observed) -> Stall | None:
+    """Return what the status says already of this very goal."""
+    found = conditions.find(observed.service.status.conditions, ConditionType.UPGRADE_STALLED)
+    if found is None or found.observed_generation != observed.service.metadata.generation:
+        return None
+    return Stall(reason=Reason(found.reason), message=found.message)
+
+
+def _found(observed: Observed, growing: ClusterView | None, controls: Controls, *, now: datetime) -> Stall:
+    reason, why = _cause(observed, growing, now=now)
+    length = durations.text(controls.deadline)
+    return Stall(reason=reason, message=f"No progress for {length} ({labels.PROGRESS_DEADLINE}): {why}")
+
+
+def _cause(observed: Observed, growing: ClusterView | None, *, now: datetime) -> tuple[Reason, str]:
+    problem = problems.find(observed, growing, now=now) or gateway_problems.find(observed, now=now)
+    if problem is not None:
+        return problem.cause, problem.text
+    if growing is None:
+        return Reason.PROGRESS_DEADLINE_EXCEEDED, f"RayCluster {observed.names.pending} is not there yet"
+    if not head_is_ready(growing.cluster):
+        return Reason.PROGRESS_DEADLINE_EXCEEDED, f"the head pod of RayCluster {growing.name} is not ready"
+    if (why := promote.not_ready(observed, growing)) is not None:
+        return Reason.APPLICATION_NOT_READY, f"RayCluster {growing.name}: {why}"
+    if observed.is_incremental:
+        return _traffic_cause(observed)
+    return Reason.PROGRESS_DEADLINE_EXCEEDED, "nothing changes"
+
+
+def _traffic_cause(observed: Observed) -> tuple[Reason, str]:
+    trouble = weighted_route.route_trouble(observed.service, observed.route)
+    if trouble is not None:
+        return Reason.GATEWAY_NOT_READY, trouble
+    strategy: Json = observed.service.raw_spec.get("upgradeStrategy") or {}
+    options: Json = strategy.get("clusterUpgradeOptions") or {}
+    if 0 in {options.get("maxSurgePercent"), options.get("stepSizePercent")}:
+        return Reason.PROGRESS_DEADLINE_EXCEEDED, "maxSurgePercent and stepSizePercent must both be greater than 0"
+    return Reason.PROGRESS_DEADLINE_EXCEEDED, "the traffic does not move"

@@ -62,7 +62,6 @@ async def test_a_head_that_is_refused_is_told_until_it_is_let_in(problem: errors
         ("ServiceAccount", "FailedToCreateServiceAccount", {"enable_in_tree_autoscaling": True}),
         ("Role", "FailedToCreateRole", {"enable_in_tree_autoscaling": True}),
         ("RoleBinding", "FailedToCreateRoleBinding", {"enable_in_tree_autoscaling": True}),
-        ("Ingress", "FailedToCreateIngress", {"head": a_head(enable_ingress=True)}),
         ("Secret", "", {"auth_options": {}}),
     ],
 )
@@ -76,9 +75,64 @@ async def test_a_child_that_is_refused_holds_pods_back_until_it_is_let_in(
     assert world.names() == []
     assert reason in {*world.reasons(), ""}
     assert str(WEBHOOK) in str(world.errors[0])
+    assert world.conditions()["ReplicaFailure"] == ("True", f"FailedCreate{kind}")
     world.kube.faults.clear()
     await world.look()
     assert len(world.names()) == 4
+    assert "ReplicaFailure" not in world.conditions()
+
+
+@pytest.mark.parametrize("problem", [QUOTA, WEBHOOK, DENIED, errors.Conflict("old")])
+async def test_an_ingress_that_is_refused_is_told_and_the_rest_goes_on(problem: errors.RaybusError) -> None:
+    world = World()
+    world.kube.faults.append(refusing("create", "Ingress", problem))
+    world.apply(a_ray_cluster(head=a_head(enable_ingress=True)))
+    await world.settle()
+    assert len(world.names()) == 4
+    assert "FailedToCreateIngress" in world.reasons()
+    assert world.conditions()["ReplicaFailure"] == ("True", "FailedCreateIngress")
+    await world.look()
+    assert [text for text in world.kube.writes() if "status" in text] == ["update RayCluster/status c"]
+    world.kube.faults.clear()
+    await world.look()
+    assert ("Ingress", "ns", "c-head-ingress") in world.kube.objects
+    assert "ReplicaFailure" not in world.conditions()
+
+
+async def test_a_refusal_that_lasts_is_written_once() -> None:
+    """The API server's text names the pod: were it another pod each time, each look would write a status and an Event."""
+    world = World()
+    world.kube.faults.append(naming_refusal)
+    world.apply(a_ray_cluster())
+    await world.settle()
+    for _ in range(20):
+        await world.look()
+    assert [text for text in world.kube.writes() if "status" in text] == ["update RayCluster/status c"]
+    assert world.reasons().count("FailedToCreateHeadPod") == 1
+
+
+def naming_refusal(request: Request) -> errors.RaybusError | None:
+    if (request.verb, request.kind) != ("create", "Pod"):
+        return None
+    return errors.Forbidden(f'pods "{request.name}" is forbidden: exceeded quota: q')
+
+
+async def test_a_head_that_never_gets_ready_is_told_and_costs_nothing() -> None:
+    world = World()
+    world.apply(a_ray_cluster())
+    await world.settle()
+    unready: Body = {"type": "Ready", "status": "False", "reason": "ContainersNotReady", "message": "not ready: [ray]"}
+    waiting: Body = {"name": "ray-head", "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}}
+    status: Body = {"phase": "Running", "conditions": [unready], "containerStatuses": [waiting]}
+    world.kube.set_status(POD, "ns", world.names("head")[0], status)
+    await world.settle()
+    assert world.conditions()["HeadPodReady"] == ("False", "CrashLoopBackOff")
+    assert world.conditions()["RayClusterProvisioned"][0] == "False"
+    before = world.names()
+    world.kube.requests.clear()
+    for _ in range(12):
+        await world.pass_time(300)
+    assert (world.names(), world.kube.requests) == (before, [])
 
 
 @pytest.mark.acceptance("raycluster", 63)
@@ -289,7 +343,7 @@ async def test_many_pods_are_created_together_and_not_all_at_once() -> None:
     assert kube.most == apply.AT_ONCE
 
 
-@pytest.mark.parametrize(("group", "hosts"), [("g", 2), ("g" * 57, 2), ("g" * 63, 1)])
+@pytest.mark.parametrize(("group", "hosts"), [("g", 2), ("g" * 57, 2), ("g" * 58, 2), ("g" * 63, 4), ("g" * 63, 1)])
 async def test_names_at_their_limits_make_valid_objects(group: str, hosts: int) -> None:
     name = "c" * 53
     world = World()

@@ -20,6 +20,22 @@ async def test_the_config_map_stands_before_any_pod() -> None:
     assert found["metadata"]["ownerReferences"][0]["name"] == "c"
 
 
+async def test_a_config_map_of_another_is_not_taken_for_ours() -> None:
+    world = World()
+    theirs = world.kube.put(CONFIG_MAP, {"metadata": {"name": "c-drain", "namespace": "ns"}, "data": {"a": "b"}})
+    world.apply(a_ray_cluster(labels=FOR_A_SERVICE, annotations=ON))
+    await world.settle()
+    assert world.names() == []
+    assert world.conditions()["ReplicaFailure"] == ("True", "GracefulDrainUnavailable")
+    (note,) = [note for _, reason, note in world.kube.events() if reason == "GracefulDrainUnavailable"]
+    assert "ConfigMap ns/c-drain already exists and is not owned by this RayCluster; rename it, or set" in note
+    assert world.kube.all(CONFIG_MAP, "ns") == [theirs]
+    world.apply(a_ray_cluster(labels=FOR_A_SERVICE, annotations={labels.GRACEFUL_DRAIN: "false"}))
+    await world.settle()
+    assert len(world.names()) == 4
+    assert "ReplicaFailure" not in world.conditions()
+
+
 async def test_a_users_own_callback_wins_and_is_told() -> None:
     callback = {"name": "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "value": "theirs.callback"}
     head = a_head(template=a_template(a_container("ray-head", env=[callback])))

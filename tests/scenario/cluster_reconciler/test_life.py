@@ -365,8 +365,9 @@ async def test_a_service_account_that_the_user_forgot_holds_everything_back() ->
     world = World()
     world.apply(a_ray_cluster(enable_in_tree_autoscaling=True, head=head))
     await world.settle()
-    assert world.kube.writes() == []
+    assert world.kube.writes() == ["update RayCluster/status c"]
     assert world.reasons() == ["AutoscalerServiceAccountNotFound"]
+    assert world.conditions()["ReplicaFailure"] == ("True", "AutoscalerServiceAccountNotFound")
 
 
 @pytest.mark.parametrize(

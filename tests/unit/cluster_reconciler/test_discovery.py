@@ -19,6 +19,12 @@ def test_openshift_is_told_by_its_groups(group: str, is_openshift: bool) -> None
     assert discovery.adapt(Config(), GroupList(groups=[Group(name=group)])).is_openshift is is_openshift
 
 
+@pytest.mark.parametrize(("version", "is_there"), [("cert-manager.io/v1", True), ("cert-manager.io/v1alpha2", False)])
+def test_cert_manager_is_told_by_its_version(version: str, is_there: bool) -> None:
+    group = Group(name="cert-manager.io", versions=[Version(group_version=version)])
+    assert discovery.adapt(Config(), GroupList(groups=[group])).has_cert_manager is is_there
+
+
 def test_a_gate_needs_its_api() -> None:
     with pytest.raises(InvalidSpec, match=r"no served scheduling.k8s.io API version available"):
         discovery.adapt(GATED, GroupList())

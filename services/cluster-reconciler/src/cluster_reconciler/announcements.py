@@ -45,6 +45,15 @@ def drain_module_failed(cluster: RayCluster) -> Told:
     return Told(failed=graceful_drain_unavailable(cluster, "its ConfigMap cannot be created"))
 
 
+def drain_module_of_another(cluster: RayCluster, name: str) -> Event:
+    """Tell that another's ConfigMap has the name of the one that pods would mount."""
+    problem = (
+        f"ConfigMap {cluster.metadata.namespace}/{name} already exists and is not owned by this RayCluster; "
+        f"rename it, or set {labels.GRACEFUL_DRAIN} to false"
+    )
+    return graceful_drain_unavailable(cluster, problem)
+
+
 def service_account_missing(cluster: RayCluster, name: str) -> Event:
     """Tell that the user named a ServiceAccount that does not exist."""
     note = (
@@ -150,11 +159,11 @@ def force_deleted(cluster: RayCluster, waited: timedelta) -> Told:
 
 
 def created_head(cluster: RayCluster, name: str) -> Told:
-    """Tell of a new head pod."""
-    place = f"{cluster.metadata.namespace}/{name}"
+    """Tell of a new head pod; one that is not made has no name in KubeRay's text."""
+    namespace = cluster.metadata.namespace
     return Told(
-        done=_created(EventReason.CREATED_HEAD_POD, f"Created head Pod {place}"),
-        failed=_not_created(EventReason.FAILED_TO_CREATE_HEAD_POD, f"Failed to create head Pod {place}"),
+        done=_created(EventReason.CREATED_HEAD_POD, f"Created head Pod {namespace}/{name}"),
+        failed=_not_created(EventReason.FAILED_TO_CREATE_HEAD_POD, f"Failed to create head Pod {namespace}/"),
         failure=ReplicaFailure.CREATE_HEAD_POD,
     )
 

@@ -107,15 +107,32 @@ def outcome(plan: Plan, problems: tuple[Problem, ...]) -> Outcome:
     """Return what the status tells of how a plan went."""
     if plan.refusal:
         return Outcome(failure=Failure(ReplicaFailure.UNSUPPORTED, plan.refusal), is_clean=False)
-    failure = next(
-        (
-            Failure(problem.action.told.failure, str(problem.error))
-            for problem in problems
-            if isinstance(problem.action, CreatePod | DeletePod | DeletePods) and problem.action.told.failure
-        ),
-        None,
-    )
+    failures = [
+        (not isinstance(problem.action, CreatePod | DeletePod | DeletePods), Failure(reason, str(problem.error)))
+        for problem in problems
+        if (reason := _failure_of(problem.action))
+    ]
+    failure = min(failures, key=lambda each: each[0])[1] if failures else None
     return Outcome(failure=failure, is_clean=not (problems or plan.unfinished or plan.fault))
+
+
+def _failure_of(action: Action) -> str:
+    """Return the reason that the condition ReplicaFailure gives when an action fails; for children we name it as KubeRay does for pods."""
+    match action:
+        case CreatePod(told=told) | DeletePod(told=told) | DeletePods(told=told):
+            return told.failure or ""
+        case CreateChild(resource=resource):
+            return f"FailedCreate{resource.kind}"
+        case ReplaceChild(resource=resource):
+            return f"FailedUpdate{resource.kind}"
+        case DeleteChild(resource=resource):
+            return f"FailedDelete{resource.kind}"
+        case Refuse(event=event):
+            return event.reason
+        case AnnotatePod() | SetFinalizers() | Tell():
+            return ""
+        case _:
+            assert_never(action)
 
 
 async def _run(step: Step, cluster: RayCluster, io: Ports) -> tuple[list[Problem], list[Event]]:

@@ -94,9 +94,15 @@ def steps(observed: Observed, config: Config, *, token: str) -> tuple[Step, ...]
     """Return the creation of all that is absent: first what the head's identity needs, then the rest."""
     absent = {child.resource: child for child in observed.absent}
     first = tuple(_rbac(observed.cluster, absent))
-    lacking = _lacking(observed.cluster, absent, token=token)
-    rest = (*lacking, *_drifted(observed), *_services(observed, config))
-    return tuple(Step(actions=actions) for actions in (first, rest) if actions)
+    rest = (
+        *_lacking(observed.cluster, absent, token=token),
+        *_foreign_drain_module(observed),
+        *_drifted_claim(observed),
+        *_services(observed, config),
+    )
+    way_in = tuple(_way_in_steps(observed, absent))
+    needed = tuple(Step(actions=actions) for actions in (first, rest) if actions)
+    return (*needed, Step(actions=way_in, is_needed=False)) if way_in else needed
 
 
 def _rbac(cluster: RayCluster, absent: dict[Resource, Child]) -> list[Action]:
@@ -115,11 +121,6 @@ def _rbac(cluster: RayCluster, absent: dict[Resource, Child]) -> list[Action]:
 
 def _lacking(cluster: RayCluster, absent: dict[Resource, Child], *, token: str) -> list[Action]:
     found: list[Action] = []
-    if INGRESS in absent:
-        body = ingress.build(cluster)
-        found.append(msgspec.structs.replace(_create(cluster, INGRESS, body), wanted=digest(body)))
-    if ROUTE in absent:
-        found.append(_create(cluster, ROUTE, route.build(cluster)))
     if CONFIG_MAP in absent:
         body, told = graceful_drain.config_map(cluster), announcements.drain_module_failed(cluster)
         found.append(CreateChild(resource=CONFIG_MAP, body=body, told=told, may_exist=False))
@@ -138,15 +139,16 @@ def _lacking(cluster: RayCluster, absent: dict[Resource, Child], *, token: str) 
     return found
 
 
-def _drifted(observed: Observed) -> list[Action]:
-    """Return what is done about children that are there and differ from what they should be."""
+def _way_in_steps(observed: Observed, absent: dict[Resource, Child]) -> list[Action]:
+    """Return what users need to reach the dashboard from outside, and no pod needs."""
     cluster, found = observed.cluster, list[Action]()
-    way_in, claim = observed.found.get(INGRESS), observed.found.get(PERSISTENT_VOLUME_CLAIM)
-    if way_in is not None:
-        found += _drifted_ingress(cluster, way_in)
-    if claim is not None and not gcs_storage_pvc.options(cluster).claim_name:
-        found += _drifted_claim(cluster, claim)
-    return found
+    if INGRESS in absent:
+        body = ingress.build(cluster)
+        found.append(msgspec.structs.replace(_create(cluster, INGRESS, body), wanted=digest(body)))
+    if ROUTE in absent:
+        found.append(_create(cluster, ROUTE, route.build(cluster)))
+    have = observed.found.get(INGRESS)
+    return found if have is None else [*found, *_drifted_ingress(cluster, have)]
 
 
 def _drifted_ingress(cluster: RayCluster, have: Body) -> list[Action]:
@@ -159,7 +161,19 @@ def _drifted_ingress(cluster: RayCluster, have: Body) -> list[Action]:
     return [ReplaceChild(resource=INGRESS, body=body, told=announcements.updated_ingress(cluster, name))]
 
 
-def _drifted_claim(cluster: RayCluster, have: Body) -> list[Action]:
+def _foreign_drain_module(observed: Observed) -> list[Action]:
+    """Return the refusal of a ConfigMap that bears our name and is not ours: pods would run what it holds."""
+    cluster, have = observed.cluster, observed.found.get(CONFIG_MAP)
+    if have is None or owner.controls(cluster, have):
+        return []
+    return [Refuse(event=announcements.drain_module_of_another(cluster, graceful_drain.config_map_name(cluster)))]
+
+
+def _drifted_claim(observed: Observed) -> list[Action]:
+    """Return what is done about our volume claim when it differs from what it should be."""
+    cluster, have = observed.cluster, observed.found.get(PERSISTENT_VOLUME_CLAIM)
+    if have is None or gcs_storage_pvc.options(cluster).claim_name:
+        return []
     name, found = gcs_storage_pvc.name(cluster), list[Action]()
     if drift := gcs_storage_pvc.drift(cluster, have):
         found.append(Tell(event=announcements.pvc_differs(cluster, name, drift)))

@@ -41,6 +41,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     head_pod_name_is_fixed: bool = False
     uses_ingress_on_openshift: bool = False
     is_openshift: bool = False
+    has_cert_manager: bool = False
     """What the API server serves, as found at the start."""
     cluster_domain: str = "cluster.local"
     requeue_seconds: int = 300

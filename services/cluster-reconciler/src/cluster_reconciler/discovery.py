@@ -15,6 +15,7 @@ from common.kube.client import KubeClient
 
 log = structlog.get_logger()
 
+CERT_MANAGER: Final = "cert-manager.io/v1"
 PAUSE: Final = 2.0
 """Seconds between attempts while the API server does not answer."""
 
@@ -59,5 +60,8 @@ def adapt(config: Config, found: GroupList) -> Config:
             "no served scheduling.k8s.io API version available for kubernetes-was-v1alpha2: "
             f"{workload_aware.GROUP_VERSION} is not served; switch the KubernetesWAS feature gate off"
         )
-    is_openshift = any(group.name in route.GROUPS for group in found.groups)
-    return msgspec.structs.replace(config, is_openshift=is_openshift)
+    return msgspec.structs.replace(
+        config,
+        is_openshift=any(group.name in route.GROUPS for group in found.groups),
+        has_cert_manager=CERT_MANAGER in versions,
+    )

@@ -19,6 +19,7 @@ from cluster_reconciler.pods.upgrade import UpgradeMove
 from cluster_reconciler.refusals import Refusal
 from cluster_reconciler.resources import graceful_drain, head_pod, worker_pod
 from cluster_reconciler.resources.replica import ReplicaIndex
+from cluster_reconciler.status import unsupported
 from common import labels
 from common import ray_cluster_traits as traits
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
@@ -33,7 +34,7 @@ def make(observed: Observed, config: Config, *, now: datetime, token: str = "") 
     cluster = observed.cluster
     refusal = refusals.find(cluster, config)
     if refusal is not None:
-        return _refused(refusal)
+        return _refused(refusal, cluster)
     cleanup = redis_cleanup.plan(observed, config, now=now)
     if cleanup is not None:
         return cleanup
@@ -43,22 +44,31 @@ def make(observed: Observed, config: Config, *, now: datetime, token: str = "") 
     return _with_pods(before, observed, config, Namer(observed, now=now))
 
 
-def _refused(refusal: Refusal) -> Plan:
-    if refusal.event is None:
+def _refused(refusal: Refusal, cluster: RayCluster) -> Plan:
+    if refusal.event is None or (refusal.unsupported and cluster.metadata.deletion_timestamp is not None):
         return NOTHING
     action: Action = Refuse(event=refusal.event) if refusal.is_retried else Tell(event=refusal.event)
-    return Plan(steps=(Step(actions=(action,)),), writes_status=False, looks_again=False)
+    told = (action, *_unsupported(cluster, refusal.unsupported))
+    return Plan(
+        steps=(Step(actions=told),),
+        refusal=refusal.unsupported,
+        writes_status=bool(refusal.unsupported),
+        looks_again=False,
+    )
+
+
+def _unsupported(cluster: RayCluster, problem: str) -> tuple[Tell, ...]:
+    """Tell what is not supported, once: until the condition says the same."""
+    if not problem or unsupported.is_told(cluster.status, problem):
+        return ()
+    return (Tell(event=announcements.unsupported(cluster, problem)),)
 
 
 def _warnings(cluster: RayCluster, config: Config) -> tuple[Step, ...]:
     told: list[Action] = []
     if problem := cluster_rules.autoscaler_v1_warning(cluster):
         told.append(Tell(event=announcements.warning(cluster, problem)))
-    missing = (
-        cluster_rules.missing_protection(cluster, config.gates),
-        cluster_rules.missing_insight(cluster, config.gates),
-    )
-    told += [Tell(event=announcements.unsupported(cluster, problem)) for problem in missing if problem]
+    told += _unsupported(cluster, cluster_rules.unsupported(cluster, config.gates))
     if graceful_drain.is_asked_for(cluster, config) and (problem := graceful_drain.obstacle(cluster)):
         told.append(Tell(event=announcements.graceful_drain_unavailable(cluster, problem)))
     return (Step(actions=tuple(told), is_needed=False),) if told else ()

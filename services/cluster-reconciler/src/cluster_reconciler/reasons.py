@@ -11,6 +11,8 @@ class ConditionType(StrEnum):
     SUSPENDING = "RayClusterSuspending"
     SUSPENDED = "RayClusterSuspended"
     REPLICA_FAILURE = "ReplicaFailure"
+    UNSUPPORTED = "UnsupportedFeatures"
+    """Ours: the spec asks for what we do not do yet."""
 
 
 class ConditionReason(StrEnum):
@@ -24,7 +26,10 @@ class ConditionReason(StrEnum):
 
 
 class ReplicaFailure(StrEnum):
-    """What could not be done to a pod: the reasons of the condition `ReplicaFailure`. The last one is ours."""
+    """What could not be done to a pod: reasons of the condition `ReplicaFailure`.
+
+    The last one is ours, and so are those for other children, such as FailedCreateIngress.
+    """
 
     DELETE_ALL_PODS = "FailedDeleteAllPods"
     DELETE_HEAD_POD = "FailedDeleteHeadPod"

@@ -16,10 +16,11 @@ from common.validation import ray_cluster as cluster_rules
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """What is told, if anything, and whether another look may help without a change."""
+    """What is told, if anything, whether another look may help without a change, and what the status says of it."""
 
     event: Event | None
     is_retried: bool = False
+    unsupported: str = ""
 
 
 def find(cluster: RayCluster, config: Config) -> Refusal | None:
@@ -29,13 +30,24 @@ def find(cluster: RayCluster, config: Config) -> Refusal | None:
         return Refusal(None)
     if problem := cluster_rules.metadata(cluster):
         return Refusal(announcements.invalid(cluster, "metadata", problem, EventReason.INVALID_METADATA))
-    if problem := _spec_violation(cluster, config):
-        return Refusal(announcements.invalid(cluster, "spec", problem, EventReason.INVALID_SPEC))
+    if refusal := _of_spec(cluster, config):
+        return refusal
     if problem := cluster_rules.upgrade_options(cluster):
         return Refusal(announcements.invalid(cluster, "UpgradeStrategy", problem, EventReason.INVALID_SPEC))
     if problem := cluster_rules.status(cluster):
         return Refusal(announcements.invalid_status(cluster, problem), is_retried=True)
     return None
+
+
+def _of_spec(cluster: RayCluster, config: Config) -> Refusal | None:
+    problem, unsupported = _spec_violation(cluster, config), ""
+    if problem is None and not config.has_cert_manager:
+        problem = cluster_rules.certificates_without_maker(cluster)
+        unsupported = cluster_rules.unsupported(cluster, config.gates)
+    if problem is None:
+        return None
+    event = announcements.invalid(cluster, "spec", problem, EventReason.INVALID_SPEC)
+    return Refusal(event, unsupported=unsupported)
 
 
 def _managed_by(cluster: RayCluster) -> str:

@@ -16,6 +16,7 @@ from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.feature_gates import Gate
 from common.kube.resources import RAY_CLUSTER
 from common.runtime.key import Key
+from common.validation import ray_cluster as cluster_rules
 
 
 async def report(key: Key, outcome: Outcome, io: Ports, *, now: datetime) -> bool:
@@ -24,9 +25,10 @@ async def report(key: Key, outcome: Outcome, io: Ports, *, now: datetime) -> boo
     if cluster is None:
         return False
     observed = observe.from_state(cluster, io)
-    violation = head_info.violation(observed)
+    violation = head_info.violation(observed, has_failed=outcome.failure is not None)
     if violation is not None:
         raise errors.Retryable(violation)
+    outcome = msgspec.structs.replace(outcome, unsupported=cluster_rules.unsupported(cluster, io.config.gates))
     status = compute.compute(observed, outcome, now=now, has_conditions=io.config.has(Gate.STATUS_CONDITIONS))
     if not gate.has_changed(cluster.status, status):
         return False

@@ -11,7 +11,7 @@ from cluster_reconciler.status.compute import Outcome
 from cluster_reconciler.status.conditions import Fact
 from cluster_reconciler.status.replica_failure import Failure
 from common.api.core import ServicePort
-from common.api.ray_cluster import RayClusterStatus
+from common.api.ray_cluster import HeadInfo, RayClusterStatus
 from support.builders.pods import NOW, a_head_pod, a_head_service, a_pod, an_observation, some_workers
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 
@@ -203,7 +203,13 @@ def test_endpoints_prefer_node_ports_and_are_never_removed() -> None:
     ],
 )
 def test_what_makes_a_status_impossible(observed: Observed, starts: str) -> None:
-    assert (head_info.violation(observed) or "").startswith(starts)
+    assert (head_info.violation(observed, has_failed=False) or "").startswith(starts)
+
+
+def test_a_status_without_a_service_tells_why_there_is_none() -> None:
+    observed = an_observation(head_services=())
+    assert head_info.violation(observed, has_failed=True) is None
+    assert head_info.compute(observed) == HeadInfo()
 
 
 @pytest.mark.acceptance("raycluster", 114)

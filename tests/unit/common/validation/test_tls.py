@@ -92,32 +92,24 @@ def test_conflicts_do_not_matter_without_tls() -> None:
     assert cluster_rules.spec(cluster, ON) is None
 
 
+TLS = "tlsOptions.enabled is not supported yet; remove tlsOptions"
+POLICIES = "networkPolicy is not supported yet; remove it and write NetworkPolicies for the cluster's pods yourself"
+HISTORY = "historyServerOptions is not supported yet; remove it"
+ALL_THREE: Json = {"tls_options": {"enabled": True}, "network_policy": {}, "history_server_options": {}}
+
+
 @pytest.mark.parametrize(
-    ("spec", "protection", "insight"),
+    ("spec", "holding", "told"),
     [
-        pytest.param({}, None, None, id="a plain cluster"),
-        pytest.param({"tls_options": {"enabled": False}}, None, None, id="TLS switched off"),
-        pytest.param(
-            {"tls_options": {"enabled": True}},
-            "tlsOptions.enabled is not supported yet; remove tlsOptions",
-            None,
-            id="TLS",
-        ),
-        pytest.param(
-            {"history_server_options": {}},
-            None,
-            "historyServerOptions is not supported yet; remove it",
-            id="history collector",
-        ),
-        pytest.param(
-            {"network_policy": {}},
-            "networkPolicy is not supported yet; remove it and write NetworkPolicies for the cluster's pods yourself",
-            None,
-            id="network policies",
-        ),
+        pytest.param({}, None, "", id="a plain cluster"),
+        pytest.param({"tls_options": {"enabled": False}}, None, "", id="TLS switched off"),
+        pytest.param({"tls_options": {"enabled": True}}, TLS, TLS, id="TLS"),
+        pytest.param({"history_server_options": {}}, None, HISTORY, id="history collector"),
+        pytest.param({"network_policy": {}}, None, POLICIES, id="network policies"),
+        pytest.param(ALL_THREE, TLS, f"{TLS}; {POLICIES}; {HISTORY}", id="all of them"),
     ],
 )
-def test_wishes_that_are_not_fulfilled_yet(spec: Json, protection: str | None, insight: str | None) -> None:
+def test_wishes_that_are_not_fulfilled_yet(spec: Json, holding: str | None, told: str) -> None:
     cluster = a_ray_cluster(**spec)
-    assert cluster_rules.missing_protection(cluster, ON) == protection
-    assert cluster_rules.missing_insight(cluster, ON) == insight
+    assert cluster_rules.missing_protection(cluster, ON) == holding
+    assert cluster_rules.unsupported(cluster, ON) == told

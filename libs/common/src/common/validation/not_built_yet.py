@@ -1,6 +1,7 @@
-"""Valid wishes that we do not fulfil yet.
+"""Valid wishes that we do not fulfil yet; each is told by a condition and a Warning Event.
 
-Two of them protect the cluster: without them it must not run at all. Without the third it runs as well, and less is seen.
+Without certificates no pod is made, as KubeRay makes none before they are there. Without policies and without a collector the
+cluster runs, as KubeRay's does when its own policies cannot be made.
 The fields are named from the cluster's spec, wherever that stands.
 """
 
@@ -35,5 +36,6 @@ def _not_yet(field: str, remedy: str) -> str:
     return f"{field} is not supported yet; {remedy}"
 
 
-PROTECTION: Final[tuple[Rule, ...]] = (mutual_tls, network_policies)
-INSIGHT: Final[tuple[Rule, ...]] = (history_collector,)
+HOLDING: Final[tuple[Rule, ...]] = (mutual_tls,)
+"""Wishes without which no pod is made."""
+ALL: Final[tuple[Rule, ...]] = (*HOLDING, network_policies, history_collector)

@@ -59,11 +59,18 @@ def autoscaler_v1_warning(cluster: RayCluster) -> str | None:
     return autoscaling.v1_with_restarting_workers(cluster)
 
 
+def certificates_without_maker(cluster: RayCluster) -> str | None:
+    """Return why certificates cannot be made where cert-manager is not installed (§4.4)."""
+    if not tls.is_enabled(cluster):
+        return None
+    return "tlsOptions requires cert-manager, but cert-manager is not installed"
+
+
+def unsupported(cluster: RayCluster, gates: Gates) -> str:
+    """Return all that the spec asks for and that we do not fulfil yet, empty when there is nothing."""
+    return "; ".join(broken for rule in not_built_yet.ALL if (broken := rule(cluster, gates)) is not None)
+
+
 def missing_protection(cluster: RayCluster, gates: Gates) -> str | None:
-    """Return which protection the spec asks for that we cannot give: no pod may be made without it."""
-    return first(not_built_yet.PROTECTION, cluster, gates)
-
-
-def missing_insight(cluster: RayCluster, gates: Gates) -> str | None:
-    """Return which other valid wish of the spec we cannot fulfil, though we go on."""
-    return first(not_built_yet.INSIGHT, cluster, gates)
+    """Return which of it holds back all pods."""
+    return first(not_built_yet.HOLDING, cluster, gates)

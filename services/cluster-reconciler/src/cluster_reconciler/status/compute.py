@@ -17,6 +17,7 @@ from cluster_reconciler.status import (
     provisioned,
     replica_failure,
     suspended,
+    unsupported,
 )
 from cluster_reconciler.status.conditions import Conditions
 from cluster_reconciler.status.replica_failure import Failure
@@ -28,9 +29,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """How the plan went, as far as the status tells it."""
 
     failure: Failure | None = None
-    """The first failure that concerns pods."""
+    """The first failure, one that concerns pods before others."""
     is_clean: bool = True
     """Whether nothing failed and nothing is left to finish."""
+    unsupported: str = ""
+    """What the spec asks for and we do not do yet."""
 
 
 def compute(observed: Observed, outcome: Outcome, *, now: datetime, has_conditions: bool) -> RayClusterStatus:
@@ -73,7 +76,10 @@ def _conditions(observed: Observed, outcome: Outcome, now: datetime) -> Conditio
     known = conditions.put(known, ConditionType.HEAD_POD_READY, head_ready.compute(observed), now=now)
     if _awaits_provisioning(observed, known):
         known = conditions.put(known, ConditionType.PROVISIONED, provisioned.compute(observed), now=now)
-    return suspended.compute(known, observed, now=now)
+    known = suspended.compute(known, observed, now=now)
+    if not outcome.unsupported:
+        return conditions.drop(known, ConditionType.UNSUPPORTED)
+    return conditions.put(known, ConditionType.UNSUPPORTED, unsupported.compute(outcome.unsupported), now=now)
 
 
 def _awaits_provisioning(observed: Observed, known: Conditions) -> bool:

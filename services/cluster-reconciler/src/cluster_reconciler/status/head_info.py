@@ -6,13 +6,18 @@ from common.api.ray_cluster import HeadInfo
 _HEADLESS = "None"
 
 
-def violation(observed: Observed) -> str | None:
-    """Return why the head cannot be told, which means that no status can be written; None when it can."""
+def violation(observed: Observed, *, has_failed: bool) -> str | None:
+    """Return why the head cannot be told, which means that no status can be written; None when it can.
+
+    Where something `has_failed`, its Service may be missing for that very reason, which the status tells.
+    """
     cluster = observed.cluster.metadata
     if len(observed.heads) > 1:
         found = " ".join(pod.metadata.name for pod in observed.heads)
         return f"found multiple heads. cluster name {cluster.name}, pods [{found}]"
     match observed.head_services:
+        case () if has_failed:
+            return None
         case ():
             return f"unable to find head service. cluster name {cluster.name}"
         case (service,):
@@ -25,11 +30,13 @@ def violation(observed: Observed) -> str | None:
 def compute(observed: Observed) -> HeadInfo:
     """Return where the head is; the caller has checked `violation`."""
     head = observed.heads[0] if observed.heads else None
+    pod_ip, pod_name = (head.status.pod_ip, head.metadata.name) if head else ("", "")
+    if not observed.head_services:
+        return HeadInfo(pod_ip=pod_ip, pod_name=pod_name)
     service = observed.head_services[0]
-    pod_ip = head.status.pod_ip if head else ""
     return HeadInfo(
         pod_ip=pod_ip,
-        pod_name=head.metadata.name if head else "",
+        pod_name=pod_name,
         service_ip=pod_ip if service.spec.cluster_ip == _HEADLESS else service.spec.cluster_ip,
         service_name=service.metadata.name,
     )

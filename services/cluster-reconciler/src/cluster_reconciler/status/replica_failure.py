@@ -1,18 +1,18 @@
 """The condition ReplicaFailure: the last attempt to create or delete a pod failed (spec raycluster §13.1 step 1).
 
-True as well when no attempt is made, since the spec asks for protection that we cannot give. True or absent, never False.
+True as well when another child is refused, and when no attempt is made, since the spec asks for protection that we cannot
+give. True or absent, never False.
 """
 
 import msgspec
 
-from cluster_reconciler.reasons import ReplicaFailure
 from cluster_reconciler.status.conditions import Fact
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """The first failure of a look that concerns pods, or why there are none."""
+    """The first failure of a look, one that concerns pods before others, or why there are no pods."""
 
-    reason: ReplicaFailure
+    reason: str
     problem: str
 
 

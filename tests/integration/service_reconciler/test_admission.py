@@ -1,0 +1,91 @@
+"""The optional admission policy says what KubeRay's webhook says; spec rayservice §3.5, acceptance 4, 13."""
+
+from collections.abc import AsyncGenerator
+from typing import Final
+
+import pytest
+
+from common import errors
+from common.kube.client import Patch
+from common.kube.resources import RAY_SERVICE, Resource
+from integration.service_reconciler.conftest import Live
+from support import manifests
+from support.builders.ray_service import a_ray_service
+from support.manifests import DEPLOY
+from support.waiting import eventually_true
+
+pytestmark = [pytest.mark.integration]
+
+GROUP: Final = "admissionregistration.k8s.io"
+KINDS: Final = {
+    kind: Resource(group=GROUP, version="v1", kind=kind, plural=plural)
+    for kind, plural in (
+        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+        ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
+    )
+}
+TIMEOUT: Final = "ray.io/initializing-timeout"
+REFUSED: Final = "The RayService metadata is invalid: RayService annotations is invalid: annotation " + TIMEOUT
+
+
+async def refusal(live: Live, name: str, **annotations: str) -> str:
+    """Try to create a RayService; return what the API server says, empty when it does not mind."""
+    body = a_ray_service(name=name, annotations=dict(annotations), suspend=True)
+    del body["metadata"]["namespace"]
+    try:
+        await live.kube.create(RAY_SERVICE, live.namespace, body)
+    except errors.RaybusError as problem:
+        return str(problem)
+    await live.kube.delete(RAY_SERVICE, live.namespace, name)
+    return ""
+
+
+@pytest.fixture
+async def guarded(live: Live) -> AsyncGenerator[Live]:
+    """Put the policy in force for the length of a test."""
+    bodies = manifests.read(DEPLOY / "admission")
+    for body in bodies:
+        await live.kube.create(KINDS[body["kind"]], None, body)
+
+    async def is_in_force() -> bool:
+        return bool(await refusal(live, "1abc"))
+
+    try:
+        await eventually_true(is_in_force, what="the policy is in force")
+        yield live
+    finally:
+        for body in bodies:
+            await live.kube.delete(KINDS[body["kind"]], None, body["metadata"]["name"])
+
+
+@pytest.mark.acceptance("rayservice", 4)
+async def test_4_the_webhooks_words_come_from_a_policy(guarded: Live) -> None:
+    said = await refusal(guarded, "1abc")
+    assert 'RayService.ray.io "1abc" is invalid: metadata.name: Invalid value: "1abc": ' in said
+    assert "The RayService metadata is invalid: RayService name should be a valid DNS1035 label: [a DNS-1035" in said
+    assert "RayService name should be no more than 47 characters" in await refusal(guarded, "a" * 48)
+    for value, text in (
+        ("0", " must be a positive duration, got: 0"),
+        ("-100", " must be a positive integer (seconds), got: -100"),
+        ("5x", " has invalid format: 5x. Expected Go duration format (e.g., '5m', '1h') or positive integer seconds"),
+    ):
+        said = await refusal(guarded, "good", **{TIMEOUT: value})
+        assert 'RayService.ray.io "good" is invalid: metadata.name: Invalid value: "good": ' in said
+        assert REFUSED + text in said
+    assert [await refusal(guarded, "a" * 47), await refusal(guarded, "good", **{TIMEOUT: "1h30m"})] == ["", ""]
+
+
+@pytest.mark.acceptance("rayservice", 13)
+async def test_13_another_managers_service_is_left_alone_and_its_manager_cannot_change(live: Live) -> None:
+    await live.apply(managedBy="kueue.x-k8s.io/multikueue")
+    with pytest.raises(errors.RaybusError, match="the managedBy field is immutable"):
+        await live.patch(managedBy="ray.io/kuberay-operator")
+    await live.kube.patch(RAY_SERVICE, live.namespace, "demo", Patch(body={"metadata": {"labels": {"a": "b"}}}))
+    await live.apply(name="ours", suspend=True)
+
+    async def ours_is_seen() -> bool:
+        return b"status" in await live.kube.get(RAY_SERVICE, live.namespace, "ours")
+
+    await eventually_true(ours_is_seen, what="a later one, which is ours, has been looked at")
+    stored = await live.service()
+    assert ("status" in stored, "finalizers" in stored["metadata"]) == (False, False)

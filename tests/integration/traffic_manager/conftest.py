@@ -15,7 +15,7 @@ from common import errors
 from common.api.opaque import Body, Json
 from common.feature_gates import BETA
 from common.kube.client import KubeClient, Patch
-from common.kube.resources import GATEWAY, HTTP_ROUTE, Resource
+from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, Resource
 from common.runtime.clock import SystemClock
 from common.runtime.replica import ALL_PARTITIONS
 from integration.service_reconciler import conftest as around
@@ -33,10 +33,10 @@ from traffic_manager import wiring
 
 __all__ = ["control_plane", "stepping"]
 
-KINDS = {**around.KINDS, **{each.kind: each for each in (GATEWAY, HTTP_ROUTE)}}
+KINDS = {**around.KINDS, **{each.kind: each for each in (GATEWAY, HTTP_ROUTE, GRPC_ROUTE)}}
 
 
-WANTED = {GATEWAY.kind, HTTP_ROUTE.kind}
+WANTED = {GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind}
 
 
 class Controller:
@@ -56,14 +56,14 @@ class Controller:
     async def _look(self) -> None:
         for each in await self._found(GATEWAY):
             await self._report(GATEWAY, each, {"conditions": _said(each, "Accepted", "Programmed")})
-        for each in await self._found(HTTP_ROUTE):
-            said = _said(each, "Accepted", "ResolvedRefs")
-            parent = {
-                "parentRef": each["spec"]["parentRefs"][0],
-                "controllerName": "example.org/gw",
-                "conditions": said,
-            }
-            await self._report(HTTP_ROUTE, each, {"parents": [parent]})
+        for resource in (HTTP_ROUTE, GRPC_ROUTE):
+            for each in await self._found(resource):
+                said = _said(each, "Accepted", "ResolvedRefs")
+                parents = [
+                    {"parentRef": parent, "controllerName": "example.org/gw", "conditions": said}
+                    for parent in each["spec"]["parentRefs"]
+                ]
+                await self._report(resource, each, {"parents": parents})
 
     async def _found(self, resource: Resource) -> list[Body]:
         return msgspec.json.decode(await self._kube.list(resource, self._namespace))["items"]

@@ -1,0 +1,149 @@
+"""gRPC and a user's route on a real API server with the real Gateway API: its defaults must not make us write again and again."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from common import labels
+from common.api.opaque import Body, Json
+from common.kube.client import Patch
+from common.kube.resources import EVENT, GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
+from common.traffic_record import ANNOTATION
+from integration.service_reconciler.conftest import PATIENCE, Live
+from integration.service_reconciler.test_life import active, is_settled
+from integration.traffic_manager.test_steps import STEPS
+from support.builders.ray_service import a_cluster_config, a_group, a_serve_config
+
+pytestmark = [pytest.mark.integration]
+
+OTHER: Json = {"name": "other", "port": 80, "weight": 7}
+FILTER: Json = {"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": [{"name": "x", "value": "1"}]}}
+MINE: Json = {
+    "metadata": {"name": "mine", "labels": {"team": "a"}},
+    "spec": {
+        "parentRefs": [{"name": "shared"}],
+        "hostnames": ["a.example"],
+        "rules": [
+            {"matches": [{"path": {"type": "PathPrefix", "value": "/docs"}}], "backendRefs": [OTHER]},
+            {"filters": [FILTER], "timeouts": {"request": "30s"}},
+        ],
+    },
+}
+
+
+def config(image: str, **container: Any) -> Json:
+    found = a_cluster_config(a_group(minReplicas=1, replicas=1), image=image, enableInTreeAutoscaling=True)
+    found["headGroupSpec"]["template"]["spec"]["containers"][0] |= container
+    return found
+
+
+PORTS = [
+    {"name": name, "containerPort": number}
+    for name, number in (("dashboard", 8265), ("gcs-server", 6379), ("serve", 8000), ("serve-grpc", 9000))
+]
+RULE = "the rule with our backends"
+
+
+async def until(live: Live, what: str, holds: Callable[[dict[str, Body]], bool]) -> dict[str, Body]:
+    """Wait until something holds of all routes and Gateways, by kind; return them."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        found = {kind.kind: each for kind in (GATEWAY, HTTP_ROUTE, GRPC_ROUTE) for each in await live.found(kind)}
+        if holds(found):
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {PATIENCE:g} s: {what}; {found}")
+        await asyncio.sleep(0.05)
+
+
+def refs(route: Body, *, rule: int = 0) -> list[tuple[str, int, int]]:
+    return [
+        (each["name"], each["port"], each["weight"]) for each in route["spec"]["rules"][rule].get("backendRefs", [])
+    ]
+
+
+@pytest.mark.acceptance("rayservice", 87)
+async def test_grpc_calls_follow_the_requests(stepping: Live) -> None:
+    live = stepping
+    blue_config = config("rayproject/ray:2.52.0", ports=PORTS)
+    await live.apply(config=blue_config, upgradeStrategy=STEPS, rayClusterDeletionDelaySeconds=0)
+    blue = active(await live.until(is_settled, "it serves"))
+    found = await until(
+        live, "both routes and both listeners", lambda f: len(f) == 3 and _listeners(f) == ["http", "grpc"]
+    )
+    assert refs(found[GRPC_ROUTE.kind]) == [(f"{blue}-serve-svc", 9000, 100)]
+    assert refs(found[HTTP_ROUTE.kind]) == [(f"{blue}-serve-svc", 8000, 100)]
+    await live.until(lambda s: s["activeServiceStatus"].get("trafficRoutedPercent") == 100, "its share is told")
+    generations = [each["metadata"]["generation"] for each in found.values()]
+    assert max(generations) <= 2, "what the API server adds is taken for a difference"
+
+    green_config = config("rayproject/ray:2.53.0", ports=PORTS)
+    await live.patch(rayClusterConfig=green_config, serveConfigV2=a_serve_config(message="v2"))
+    green = active(await live.until(lambda s: is_settled(s) and active(s) != blue, "the new cluster serves"))
+    wanted = [(f"{green}-serve-svc", 9000, 100)]
+    await until(live, "all calls go to the new cluster", lambda f: refs(f[GRPC_ROUTE.kind]) == wanted)
+    await live.eventually(RAY_CLUSTER, [green])
+
+
+async def test_a_users_route_keeps_what_is_the_users(stepping: Live) -> None:
+    live = stepping
+    gateway: Json = {"gatewayClassName": "fast", "listeners": [{"name": "web", "protocol": "HTTP", "port": 80}]}
+    api = {"apiVersion": GATEWAY.api_version}
+    await live.kube.create(
+        GATEWAY, live.namespace, {**api, "kind": GATEWAY.kind, "metadata": {"name": "shared"}, "spec": gateway}
+    )
+    await live.kube.create(HTTP_ROUTE, live.namespace, {**api, "kind": HTTP_ROUTE.kind, **MINE})
+    annotations = {labels.HTTP_ROUTE: "mine"}
+    await live.apply(
+        config=config("rayproject/ray:2.52.0"),
+        upgradeStrategy=STEPS,
+        rayClusterDeletionDelaySeconds=0,
+        annotations=annotations,
+    )
+    blue = active(await live.until(is_settled, "it serves"))
+    await until(live, RULE, lambda f: refs(f[HTTP_ROUTE.kind], rule=1) == [(f"{blue}-serve-svc", 8000, 100)])
+    await live.until(lambda s: s["activeServiceStatus"].get("trafficRoutedPercent") == 100, "its share is told")
+
+    await live.patch(rayClusterConfig=config("rayproject/ray:2.53.0"), serveConfigV2=a_serve_config(message="v2"))
+    green = active(await live.until(lambda s: is_settled(s) and active(s) != blue, "the new cluster serves"))
+    wanted = [(f"{green}-serve-svc", 8000, 100)]
+    found = await until(live, RULE, lambda f: refs(f[HTTP_ROUTE.kind], rule=1) == wanted)
+    mine = found[HTTP_ROUTE.kind]
+    assert await live.names(GATEWAY) == ["shared"]
+    assert await live.names(HTTP_ROUTE) == ["mine"]
+    assert refs(mine) == [("other", 80, 7)]
+    assert (mine["spec"]["hostnames"], mine["spec"]["rules"][1]["filters"]) == (["a.example"], [FILTER])
+    assert mine["spec"]["rules"][1]["timeouts"] == {"request": "30s"}
+
+    await live.kube.delete(RAY_SERVICE, live.namespace, "demo")
+    await live.eventually(RAY_SERVICE, [])
+    left = (await live.found(HTTP_ROUTE))[0]
+    assert (refs(left), refs(left, rule=1)) == ([("other", 80, 7)], [])
+    assert left["metadata"]["labels"] == {"team": "a"}
+    assert ANNOTATION not in left["metadata"].get("annotations", {})
+
+
+async def test_a_missing_route_is_told_and_used_once_it_is_there(stepping: Live) -> None:
+    live = stepping
+    await live.apply(
+        config=config("rayproject/ray:2.52.0"), upgradeStrategy=STEPS, annotations={labels.HTTP_ROUTE: "mine"}
+    )
+    text = "HTTPRoute t-"
+    await live.until(lambda s: any(text in each["message"] for each in s.get("conditions", [])), "it is named")
+    told = [each["reason"] for each in await live.found(EVENT)]
+    assert told.count("HTTPRouteNotReady") == 1
+    api = {"apiVersion": HTTP_ROUTE.api_version, "kind": HTTP_ROUTE.kind}
+    await live.kube.create(HTTP_ROUTE, live.namespace, {**api, **MINE})
+    blue = active(await live.until(is_settled, "it serves"))
+    await until(live, RULE, lambda f: refs(f[HTTP_ROUTE.kind], rule=1) == [(f"{blue}-serve-svc", 8000, 100)])
+    await live.kube.patch(
+        RAY_SERVICE, live.namespace, "demo", Patch(body={"metadata": {"annotations": {labels.HTTP_ROUTE: None}}})
+    )
+    await until(live, "its own route", lambda f: len(f) == 2 and GATEWAY.kind in f)
+
+
+def _listeners(found: dict[str, Body]) -> list[str]:
+    return [each["name"] for each in found[GATEWAY.kind]["spec"]["listeners"]]

@@ -1,8 +1,8 @@
 """All reads of a look, into one frozen value.
 
 The state that the bus told is enough for most of it. Two things are read at the API server itself: children that the state
-stream does not carry, now and then; and the list of pods, once before this replica first creates or deletes one, because
-the state may be old just after a start (design rules 3 and 5).
+stream does not carry, now and then; and the list of pods, once before this replica first creates or deletes one of a cluster
+that is not brand-new, because the state may be old just after a start (design rules 3 and 5).
 """
 
 from datetime import datetime
@@ -91,6 +91,17 @@ def deleted_pods(cluster: RayCluster, io: Ports) -> frozenset[str]:
     return io.cache.deleted(
         Pod, cluster.metadata.namespace, prefix=names.pod_prefix(cluster.metadata.name, "").rstrip("-")
     )
+
+
+def has_current_pods(observed: Observed, io: Ports) -> bool:
+    """Tell whether the pods are known well enough to create and delete some.
+
+    They are when they were listed; and when there are none of a cluster of which nobody has told a status yet: should an
+    owner before us have made pods and died before it told, we want the very names that it took.
+    """
+    if memory_of(observed.cluster, io).has_listed_pods:
+        return True
+    return not observed.pods and observed.cluster.status.last_update_time is None
 
 
 async def refresh_pods(cluster: RayCluster, io: Ports) -> None:

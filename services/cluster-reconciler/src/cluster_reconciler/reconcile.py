@@ -49,7 +49,7 @@ async def _plan(observed: Observed, io: Ports, *, now: datetime) -> Plan:
     A new pod whose name belonged to one that is gone gets another: only now is it known which names to ask about.
     """
     todo = plan.make(observed, io.config, now=now, token=io.draw_token())
-    if todo.touches_pods and not observe.memory_of(observed.cluster, io).has_listed_pods:
+    if todo.touches_pods and not observe.has_current_pods(observed, io):
         await observe.refresh_pods(observed.cluster, io)
         observed = observe.from_state(observed.cluster, io, observed)
         todo = plan.make(observed, io.config, now=now, token=io.draw_token())

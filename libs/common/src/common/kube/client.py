@@ -8,7 +8,9 @@ import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, Protocol, cast
+from typing import Final, Protocol, Self, cast
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
@@ -28,6 +30,8 @@ JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
+READ_BUFFER: Final = 2**20
+"""Bytes of an answer that may wait to be read; a page of a list is larger than the usual 64 KiB."""
 
 
 class Kube(Protocol):
@@ -86,11 +90,19 @@ class KubeClient:
     def __init__(self, configuration: Configuration, *, user_agent: str, request_timeout: float = 15.0) -> None:
         self._configuration = configuration
         self._api = ApiClient(configuration)
+        # The library's session reads .netrc and the proxy's variables, in a thread, for each request.
+        self._session = aiohttp.ClientSession(
+            connector=self._api.rest_client.pool_manager.connector,
+            connector_owner=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=READ_BUFFER,
+        )
+        self._proxy = _proxy(configuration)
         self._timeout = aiohttp.ClientTimeout(total=request_timeout, connect=5.0)
         self._user_agent = user_agent
 
     @classmethod
-    async def connect(cls, *, kubeconfig: Path | None, user_agent: str) -> "KubeClient":
+    async def connect(cls, *, kubeconfig: Path | None, user_agent: str) -> Self:
         """Read a kubeconfig file, or the pod's own ServiceAccount when there is none."""
         configuration = Configuration()
         try:
@@ -114,6 +126,7 @@ class KubeClient:
 
     async def close(self) -> None:
         """Close all connections."""
+        await self._session.close()
         await self._api.close()
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> bytes:
@@ -188,15 +201,15 @@ class KubeClient:
         await self._api.update_params_for_auth(  # pyright: ignore[reportUnknownMemberType]  (untyped library)
             sent, [], ["BearerToken"]
         )
-        session = self._api.rest_client.pool_manager
         try:
-            async with session.request(
+            async with self._session.request(
                 method,
                 self.server + path,
                 params=dict(query or {}),
                 data=data,
                 headers=sent,
                 timeout=timeout or self._timeout,
+                proxy=self._proxy,
             ) as answer:
                 if answer.status >= 400:
                     after = answer.headers.get("Retry-After", "")
@@ -209,3 +222,13 @@ class KubeClient:
         except (aiohttp.ClientError, ssl.SSLError, OSError, TimeoutError) as problem:
             text = str(problem) or type(problem).__name__
             raise errors.Unavailable(f"the API server at {self.server} does not answer: {text}") from problem
+
+
+def _proxy(configuration: Configuration) -> str | None:
+    """Return the proxy between us and the API server: the kubeconfig's, or the one that the environment names."""
+    if configuration.proxy:
+        return str(configuration.proxy)
+    server = urlsplit(str(configuration.host))
+    if server.hostname is None or proxy_bypass(server.netloc):
+        return None
+    return getproxies().get(server.scheme)

@@ -247,7 +247,8 @@ def story(world: World) -> str:
 
 def _told(request: Request) -> str | None:
     """Return a write in words."""
-    if request.verb in {"get", "list"}:
+    is_repeated_event = request.kind == "Event" and request.verb != "create"
+    if request.verb in {"get", "list"} or is_repeated_event:
         return None
     if request.kind == "Event":
         return f"event {request.body['reason']}: {request.body['note']}"

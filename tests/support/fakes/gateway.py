@@ -20,11 +20,13 @@ class FakeGatewayController:
         """How long a new generation takes."""
         self.is_programmed = True
         self.accepts_routes = True
+        self.classes = {"fast"}
+        """The classes that it serves."""
         self.refused_kinds: set[str] = set()
         """Kinds of routes that are not accepted."""
         self.is_asleep = False
         """With it nothing changes any more."""
-        self._seen: dict[tuple[str, str, int], float] = {}
+        self._seen: dict[tuple[str, int], float] = {}
 
     def forget(self) -> None:
         """Look at everything anew."""
@@ -34,13 +36,16 @@ class FakeGatewayController:
         """Bring every status up to date that is due."""
         if self.is_asleep:
             return
-        for body in list(self._kube.objects.values()):
-            if body.get("kind") in RESOURCES and self._is_due(body):
-                self._set(RESOURCES[body["kind"]], body)
+        for (kind, _, _), body in list(self._kube.objects.items()):
+            if kind in RESOURCES and self._is_served(body) and self._is_due(body):
+                self._set(RESOURCES[kind], body)
+
+    def _is_served(self, body: Body) -> bool:
+        return body["spec"].get("gatewayClassName", "fast") in self.classes
 
     def _is_due(self, body: Body) -> bool:
         meta = body["metadata"]
-        key = (body["kind"], meta["uid"], meta["generation"])
+        key = (meta["uid"], meta["generation"])
         first = self._seen.setdefault(key, self._clock.monotonic())
         return self._clock.monotonic() - first >= self.seconds
 

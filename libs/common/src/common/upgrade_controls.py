@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from common import durations, labels
+from common import durations, labels, weighted_route
 from common.api.ray_service import RayService
 
 DEFAULT_DEADLINE: Final = timedelta(minutes=10)
@@ -53,7 +53,7 @@ def of(service: RayService) -> Controls:
         deadline=read.length(labels.PROGRESS_DEADLINE, DEFAULT_DEADLINE),
         on_deadline=read.policy(labels.ON_DEADLINE, OnDeadline.WAIT),
         unavailable=read.percent(labels.MAX_UNAVAILABLE),
-        problems=tuple(read.problems),
+        problems=(*read.problems, *([odd] if (odd := weighted_route.odd_name(service)) is not None else [])),
     )
 
 

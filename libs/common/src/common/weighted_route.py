@@ -63,9 +63,10 @@ def gateway_trouble(
 ) -> str | None:
     """Return why a Gateway takes no requests, with its name."""
     for namespace, name in parents_of(service, route):
-        problem = gateway_problem(gateways.get((namespace, name)))
+        gateway = gateways.get((namespace, name))
+        problem = gateway_problem(gateway)
         if problem is not None:
-            return f"Gateway {namespace}/{name} {problem}"
+            return f"Gateway {namespace}/{name} {problem}{_class_of(gateway, problem)}"
     return None
 
 
@@ -98,6 +99,13 @@ def is_ours(backend: str, service: str) -> bool:
         return False
     rest = backend[len(service) : -len(suffix)]
     return not rest or re.fullmatch(r"(-raycluster)?-[a-z0-9]{5}", rest) is not None
+
+
+def _class_of(gateway: Gateway | None, problem: str) -> str:
+    """Return the class where it may be what is wrong: nobody takes a Gateway of a class that no controller serves."""
+    if gateway is None or not problem.startswith("is not Accepted"):
+        return ""
+    return f" (gatewayClassName {gateway.spec.gateway_class_name}: does a controller serve it?)"
 
 
 def _is_bare(rule: RouteRule) -> bool:

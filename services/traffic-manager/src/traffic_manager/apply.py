@@ -67,10 +67,11 @@ class Applier:
             if action.resource is SERVICE:
                 raise
             kind = action.resource.kind
-            self._reads.note_absence(kind)
-            reason, text = UNKNOWN.get(kind, (EventReason.GATEWAY_API_MISSING, MISSING))
-            await self._carrier.tell(service, warning(reason, "Reconcile", text))
+            if self._reads.note_absence(service, kind):
+                reason, text = UNKNOWN.get(kind, (EventReason.GATEWAY_API_MISSING, MISSING))
+                await self._carrier.tell(service, warning(reason, "Reconcile", text))
             return False
+        self._reads.note_presence(service, action.resource.kind)
         return True
 
     async def _submit(self, action: Submit) -> None:

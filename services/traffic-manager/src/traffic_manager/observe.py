@@ -5,6 +5,7 @@ meets them for the first time: a capacity, unlike a weight, is not fenced by a r
 """
 
 import asyncio
+from collections import OrderedDict
 from datetime import datetime, timedelta
 
 import msgspec
@@ -13,13 +14,14 @@ from common import errors, labels, names, weighted_route
 from common.api import ray_service
 from common.api.core import EndpointSlice, Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
+from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache
 from common.feature_gates import Gates
 from common.kube.client import Kube
 from common.kube.lookup import Lookup
-from common.kube.resources import GATEWAY, HTTP_ROUTE, RAY_SERVICE
+from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_SERVICE
 from common.ray import endpoints, owner
 from common.ray.view import head_is_ready
 from common.runtime.clock import Clock
@@ -54,8 +56,8 @@ class Observer:
         self._clock = clock
         self._lookup = Lookup(kube, cache, clock)
         self._met: set[Key] = set()
-        self._absent_since: dict[str, float] = {}
-        """Kinds that the API server does not know."""
+        self._absent_since: OrderedDict[tuple[str, str], float] = OrderedDict()
+        """Services by uid, with kinds that the API server did not know when they were asked for."""
         self._silent_since: dict[str, datetime] = {}
         """Clusters, by uid, that cannot serve; forgotten with the process, which costs a moment of patience."""
 
@@ -78,21 +80,31 @@ class Observer:
             our_route=our_route,
             users_routes=tuple(marked),
             grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
-            unknown_kinds=self._unknown_kinds(),
+            unknown_kinds=self._unknown_kinds(service.metadata.uid),
         )
 
-    def note_absence(self, kind: str) -> None:
-        """Remember that the API server does not know a kind."""
-        self._absent_since[kind] = self._clock.monotonic()
+    def note_absence(self, service: ObjectMeta, kind: str) -> bool:
+        """Remember that the API server does not know a kind that a service needs; tell whether that is news."""
+        key = (service.uid, kind)
+        is_news = key not in self._absent_since
+        self._absent_since[key] = self._clock.monotonic()
+        if len(self._absent_since) > REMEMBERED:
+            self._absent_since.popitem(last=False)
+        return is_news
+
+    def note_presence(self, service: ObjectMeta, kind: str) -> None:
+        """Remember that the API server knows a kind."""
+        self._absent_since.pop((service.uid, kind), None)
 
     def dashboard_service(self, cluster: RayCluster) -> Service | None:
         """Return the Service through which a cluster's dashboard is reached."""
         name = cluster.status.head.service_name or names.head_service(cluster.metadata.name)
         return self._cache.get(Service, cluster.metadata.namespace, name)
 
-    def _unknown_kinds(self) -> frozenset[str]:
+    def _unknown_kinds(self, uid: str) -> frozenset[str]:
         now = self._clock.monotonic()
-        return frozenset(kind for kind, since in self._absent_since.items() if now - since < ABSENT)
+        kinds = (GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind)
+        return frozenset(kind for kind in kinds if now - self._absent_since.get((uid, kind), now - ABSENT) < ABSENT)
 
     async def _users_route(self, service: RayService) -> HttpRoute | None:
         place = (service.metadata.namespace, weighted_route.name_of(service))

@@ -57,7 +57,7 @@ def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
     else:
         plan = Plan(note="there is no cluster yet")
     look = plan.look_again_at if not before else now
-    return Plan(actions=(*before, *plan.actions, *routing.news(observed)), look_again_at=look, note=plan.note)
+    return Plan(actions=(*before, *plan.actions), look_again_at=look, note=plan.note)
 
 
 def _left_behind(observed: Observed, *, now: datetime) -> Plan[Action]:

@@ -31,6 +31,5 @@ class EventReason(StrEnum):
 
     GATEWAY_API_MISSING = "GatewayAPIMissing"
     GRPC_ROUTE_UNSUPPORTED = "GRPCRouteUnsupported"
-    INVALID_ANNOTATION = "InvalidAnnotation"
     TRAFFIC_SHIFTED = "TrafficShifted"
     UPGRADE_CANNOT_PROGRESS = "UpgradeCannotProgress"

@@ -5,7 +5,7 @@ same weights: the GRPCRoute where the application takes gRPC calls, and routes t
 another one, until that one is taken. Spec rayservice §9; acceptance 39, 51, 55, 87, 88.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from common import names, weighted_route
@@ -61,8 +61,10 @@ def writes(
         Backend(cluster=view.name, port=http_route.serve_port(view.cluster.raw_spec), weight=shares[view.name].weight)
         for view in views
     ]
+    carried = _carrier(observed, backends, record)
     return (
-        *_carrier(observed, backends, record),
+        *carried,
+        *(_news(observed) if carried else ()),
         *_followers(observed, backends),
         *_grpc(observed, shares, views),
     )
@@ -115,15 +117,6 @@ def problem(observed: Observed) -> str | None:
         return f"{where} does not exist"
     why = route_problem(route)
     return None if why is None else f"{where} {why}"
-
-
-def news(observed: Observed) -> Iterable[Action]:
-    """Return what users should hear of what they asked for and do not get."""
-    odd = (
-        (weighted_route.odd_name(observed.service), EventReason.INVALID_ANNOTATION),
-        (_grpc_without_listener(observed), EventReason.GRPC_ROUTE_UNSUPPORTED),
-    )
-    return [Tell(event=warning(reason, "Reconcile", text)) for text, reason in odd if text is not None]
 
 
 def _carrier(observed: Observed, backends: Sequence[Backend], record: Record) -> tuple[Action, ...]:
@@ -210,14 +203,15 @@ def _grpc_port(observed: Observed) -> int | None:
     return next((port for each in views if (port := service_ports.of_grpc(each.cluster.raw_spec)) is not None), None)
 
 
-def _grpc_without_listener(observed: Observed) -> str | None:
+def _news(observed: Observed) -> tuple[Tell, ...]:
+    """Return what a user should hear whose route carries the requests of an application that takes gRPC calls too."""
     if not weighted_route.is_users(observed.service) or _grpc_port(observed) is None:
-        return None
-    route = weighted_route.name_of(observed.service)
-    return (
-        f"gRPC calls are not routed: HTTPRoute {route} is yours, and so is its Gateway, which raybus gives no listener. "
-        "To have them routed, remove the annotation"
+        return ()
+    text = (
+        f"gRPC calls are not routed: HTTPRoute {weighted_route.name_of(observed.service)} is yours, and so is its Gateway, "
+        "which raybus gives no listener. To have them routed, remove the annotation"
     )
+    return (Tell(event=warning(EventReason.GRPC_ROUTE_UNSUPPORTED, "Reconcile", text)),)
 
 
 def _release(observed: Observed, have: HttpRoute) -> Change:

@@ -157,3 +157,14 @@ async def test_a_key_is_never_reconciled_twice_at_once() -> None:
 
     await shell.run_for(30, script)
     assert overlaps == []
+
+
+async def test_a_new_object_is_looked_at_before_those_that_are_known() -> None:
+    shell = Shell()
+    shell.controller.loading("start")
+    for name in ("a", "b", "c"):
+        shell.controller.changed("Pod", a_pod(name))
+    shell.controller.synced(1)
+    shell.controller.changed("Pod", a_pod("new", 2))
+    await shell.run_for(1)
+    assert [name for _, name in shell.looks] == ["new", "a", "b", "c"]

@@ -5,7 +5,7 @@ import asyncio
 import looptime
 import pytest
 
-from common.runtime.work_queue import WorkQueue
+from common.runtime.work_queue import NEW_IN_A_ROW, WorkQueue
 
 pytestmark = pytest.mark.looptime
 
@@ -78,3 +78,20 @@ async def test_a_failed_key_that_was_woken_meanwhile_is_looked_at_at_once() -> N
 
 def test_looptime_is_what_runs_these_tests() -> None:
     assert looptime is not None
+
+
+async def test_groups_take_turns() -> None:
+    queue: WorkQueue[str] = WorkQueue(group_of=lambda key: key[0])
+    for key in ("a1", "a2", "a3", "b1", "c1", "b2"):
+        queue.add(key)
+    assert [await queue.take() for _ in range(6)] == ["a1", "b1", "c1", "a2", "b2", "a3"]
+
+
+async def test_what_is_new_goes_first_but_not_for_ever() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("known")
+    news = [f"new-{number}" for number in range(NEW_IN_A_ROW + 2)]
+    for key in news:
+        queue.add(key, is_new=True)
+    taken = [await queue.take() for _ in range(len(news) + 1)]
+    assert taken == [*news[:NEW_IN_A_ROW], "known", *news[NEW_IN_A_ROW:]]

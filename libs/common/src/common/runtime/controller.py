@@ -50,7 +50,7 @@ class Controller:
         self._keys_of = keys_of
         self._cache = cache
         self._clock = clock
-        self._queue: WorkQueue[Key] = WorkQueue()
+        self._queue: WorkQueue[Key] = WorkQueue(group_of=lambda key: key.namespace)
         self._synced = asyncio.Event()
         self._loaded: set[caches.Key] | None = None
         """What a running reload has brought so far; None when no reload runs."""
@@ -74,10 +74,13 @@ class Controller:
             metrics.UNDECODABLE.labels(self.name, kind).inc()
             log.warning("a message does not decode and is skipped", kind=kind, error=str(problem))
             return
+        is_new = False
         if self._loaded is not None:
             self._loaded.add((view, obj.metadata.namespace, obj.metadata.name))
+        else:
+            is_new = self._cache.get(view, obj.metadata.namespace, obj.metadata.name) is None
         if self._cache.put(obj):
-            self._wake(obj)
+            self._wake(obj, is_new=is_new)
 
     def removed(self, kind: str, namespace: str, name: str, *, version: int) -> None:
         """Take an object out of the cache and wake the keys that it concerned."""
@@ -109,9 +112,10 @@ class Controller:
         """Ask for a look at a key, for a reason that no message brings (a poll, a timer)."""
         self._queue.add(key)
 
-    def _wake(self, obj: Object) -> None:
+    def _wake(self, obj: Object, *, is_new: bool = False) -> None:
+        own = Key(obj.metadata.namespace, obj.metadata.name)
         for key in self._keys_of(obj):
-            self._queue.add(key)
+            self._queue.add(key, is_new=is_new and key == own)
 
     # --- what the workers do -----------------------------------------------------------------------------------------
 

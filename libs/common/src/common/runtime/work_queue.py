@@ -1,29 +1,39 @@
 """Which keys are to be looked at, and when.
 
 A key is in work at most once; what arrives meanwhile collapses into one follow-up look (spec raycluster §5.3). A later
-look that was promised is kept unless an earlier one comes first. Keys that somebody woke go before keys whose timer ran.
+look that was promised is kept unless an earlier one comes first. What has just been created goes before what is looked at
+again, though not always, and groups of keys (namespaces) take turns: somebody's small cluster does not wait for a crowd.
 """
 
 import asyncio
 import heapq
-from collections import deque
+from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
 from common.runtime import backoff
+from common.runtime.turns import Turns
 
 K = TypeVar("K")
 
 EARLY: Final = 0.001
 """Seconds: an event loop may wake a sleeper a clock's tick early, which must not spin."""
+NEW_IN_A_ROW: Final = 8
+"""So many new keys are taken before one of the others has its turn."""
+
+
+def _one_group(_key: object) -> Hashable:
+    return None
 
 
 class WorkQueue(Generic[K]):
     """The keys of one service; all methods belong to one event loop."""
 
-    def __init__(self) -> None:
-        self._ready: deque[K] = deque()
+    def __init__(self, *, group_of: Callable[[K], Hashable] = _one_group) -> None:
+        self._new: Turns[K] = Turns(group_of)
+        self._known: Turns[K] = Turns(group_of)
+        self._new_in_a_row = 0
         self._waiting: set[K] = set()
-        """Keys in `_ready`."""
+        """Keys in `_new` and `_known`."""
         self._busy: set[K] = set()
         self._dirty: set[K] = set()
         """Keys that were woken while in work."""
@@ -37,13 +47,13 @@ class WorkQueue(Generic[K]):
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, key: K) -> None:
-        """Ask for a look at a key as soon as possible."""
+    def add(self, key: K, *, is_new: bool = False) -> None:
+        """Ask for a look at a key as soon as possible; `is_new` when its object has just been created."""
         if key in self._busy:
             self._dirty.add(key)
         elif key not in self._waiting:
             self._waiting.add(key)
-            self._ready.append(key)
+            (self._new if is_new else self._known).put(key)
             self._changed.set()
 
     def add_at(self, key: K, when: float) -> None:
@@ -59,8 +69,8 @@ class WorkQueue(Generic[K]):
         """Wait for a key and mark it busy; `done`, `retry` or `forget` must follow."""
         while True:
             self._fire_timers()
-            if self._ready:
-                key = self._ready.popleft()
+            if self._waiting:
+                key = self._next()
                 self._waiting.discard(key)
                 self._busy.add(key)
                 self._due.pop(key, None)
@@ -91,6 +101,13 @@ class WorkQueue(Generic[K]):
     def failures(self, key: K) -> int:
         """Return how often in a row a key has failed."""
         return self._failures.get(key, 0)
+
+    def _next(self) -> K:
+        if self._new and (self._new_in_a_row < NEW_IN_A_ROW or not self._known):
+            self._new_in_a_row += 1
+            return self._new.take()
+        self._new_in_a_row = 0
+        return self._known.take()
 
     def _release(self, key: K) -> None:
         self._busy.discard(key)

@@ -111,6 +111,7 @@ def _ray() -> list[Fault]:
                 begin=_head(role, most_replicas=REPLICAS // 5),
                 end=_head(role, most_replicas=REPLICAS),
                 seconds=20.0,
+                stalls="UpgradeStalled",
             ),
         ]
     return found
@@ -160,6 +161,7 @@ def _networks() -> list[Fault]:
             end=_gateway(is_asleep=False),
             seconds=15.0,
             needs_steps=True,
+            stalls="GatewayNotReady",
         ),
         Fault(name="route deleted by hand", begin=_delete("route"), needs_steps=True),
         Fault(name="gateway deleted by hand", begin=_delete("gateway"), needs_steps=True),
@@ -298,7 +300,7 @@ def _users() -> list[Fault]:
             begin=_change_options(0, 0),
             end=_change_options(50, 50),
             needs_steps=True,
-            stalls="UpgradeCannotProgress",
+            stalls="must both be greater than 0",
         ),
         Fault(name="strategy becomes NewCluster", begin=_change_strategy("NewCluster"), needs_steps=True),
         Fault(name="strategy becomes None", begin=_change_strategy("None")),

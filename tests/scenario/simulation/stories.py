@@ -88,16 +88,17 @@ async def end_of(sim: Sim, *, patience: float = PATIENCE) -> End:
 
 def stall(sim: Sim) -> str:
     """Return what the status says of a service that does not get on; empty when it says nothing."""
-    stalled = sim.condition("UpgradeStalled")
-    if stalled[0] == "True":
-        return stalled[1]
+    said: list[str] = []
+    if sim.condition("UpgradeStalled")[0] == "True":
+        said.append(f"{sim.condition('UpgradeStalled')[1]}: {sim.message('UpgradeStalled')}")
     if sim.condition("Ready")[0] != "True":
-        return sim.message("Ready")
+        said.append(sim.message("Ready"))
     text = sim.message("UpgradeInProgress")
     if text.startswith(BOTH) and text not in {BOTH, BOTH + "."}:
-        return text
+        said.append(text)
     warnings = [f"{reason}: {note}" for kind, reason, note in sim.kube.events() if kind == "Warning"]
-    return warnings[-1] if warnings and sim.pending else ""
+    said += warnings[-1:] if sim.pending else []
+    return "; ".join(said)
 
 
 def _end(sim: Sim) -> End | None:

@@ -1,0 +1,298 @@
+"""What do N RayServices at rest cost, and how soon does a changed one get what it asks for?
+
+    make bench-services [N=500] [IDLE=2]
+
+A real API server, etcd, scheduler, controller-manager and NATS; simulated pods (kwok); the services as `raybus up` runs them,
+with the settings that a user gets. One process plays all heads, in a network of its own where every pod address is this machine.
+Goals: no write at rest (Leases aside), under a tenth of one core, a reaction within a second.
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from bench import crowd, heads, pod_network, programs, rig
+from bench.heads import Heads
+from bench.rig import CROWD, Rig
+from common.api.opaque import Body
+from common.kube.client import Patch
+from common.kube.resources import RAY_SERVICE
+from common.kube.watch import Key, Target
+from localcluster.errors import ClusterError
+from support.builders.ray_service import a_cluster_config, a_ray_service, a_serve_config
+from support.servers import raybus_up
+
+SERVICES: Final = Target(resource=RAY_SERVICE)
+SETTLING: Final = 15.0
+"""Seconds without a write of ours after which all are at rest."""
+TRIED: Final = 20
+"""Changes of each kind; each waits for its own reaction."""
+LARGEST_SHARE: Final = 10.0
+LONGEST: Final = 1.0
+
+
+class Reaction(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds from a change to what comes of it."""
+
+    change: str
+    p50: float
+    worst: float
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run showed."""
+
+    services: int
+    ready_seconds: float
+    """From the first RayService to the last that is ready."""
+    idle_minutes: float
+    writes: dict[str, int]
+    """Writes of ours to the API server in that time, Leases aside."""
+    reads: dict[str, int]
+    percent_of_a_core: dict[str, float]
+    """By process, in that time."""
+    asked_per_second: dict[str, float]
+    """Requests to heads."""
+    resident_mib: dict[str, float]
+    reactions: list[Reaction]
+
+    @property
+    def total_percent(self) -> float:
+        """Return what all processes used together."""
+        return sum(self.percent_of_a_core.values())
+
+    @property
+    def missed(self) -> list[str]:
+        """Name the goals that were not reached."""
+        late = [each.change for each in self.reactions if each.worst > LONGEST]
+        return [
+            *(["no write at rest"] if self.writes else []),
+            *([f"under {LARGEST_SHARE:g} % of a core"] if self.total_percent >= LARGEST_SHARE else []),
+            *(f"{each} within {LONGEST:g} s" for each in late),
+        ]
+
+
+async def measure(count: int, idle_minutes: float) -> Figures:
+    """Bring N services up, let them rest, change some."""
+    async with rig.fresh() as found, heads.played() as played:
+        with raybus_up.started(found.work / "up", "--kubeconfig", str(found.kubeconfig)) as running:
+            pids = (await running.ready(within=120)).pids
+            began = time.monotonic()
+            await _brought_up(found, count)
+            ready_seconds = time.monotonic() - began
+            say(f"{count} services are ready after {ready_seconds:.1f} s; waiting until all are at rest")
+            await _settled(found)
+            say(f"{idle_minutes:g} minutes at rest")
+            idle = await _idle(found, played, pids, idle_minutes)
+            say("changing some")
+            reactions = await _changed(found, played, count)
+            return msgspec.structs.replace(idle, services=count, ready_seconds=ready_seconds, reactions=reactions)
+
+
+async def _brought_up(found: Rig, count: int) -> None:
+    async with crowd.watching(found, SERVICES, _is_ready_service) as ready:
+        await crowd.each(count, lambda index: _create(found, name_of(index)))
+        await ready.count(count)
+
+
+async def _create(found: Rig, name: str) -> None:
+    await found.kube.create(RAY_SERVICE, CROWD, a_service(name))
+
+
+async def _settled(found: Rig) -> None:
+    """Wait until nothing was written for a while."""
+    while True:
+        mark = found.audit.here()
+        await asyncio.sleep(SETTLING)
+        if not found.audit.since(mark).changes:
+            return
+
+
+async def _idle(found: Rig, played: Heads, pids: Mapping[str, int], minutes: float) -> Figures:
+    mark, asked, began = found.audit.here(), played.asked.copy(), time.monotonic()
+    before = {name: programs.cpu_seconds([pid]) for name, pid in pids.items()}
+    await asyncio.sleep(minutes * 60)
+    seconds = time.monotonic() - began
+    used = {name: programs.cpu_seconds([pid]) - before[name] for name, pid in pids.items()}
+    told = found.audit.since(mark)
+    # A read of a dashboard goes through the API server, so it stands in the audit log too.
+    reads = {kind: number for kind, number in told.by_kind.items() if kind not in told.changes}
+    return Figures(
+        services=0,
+        ready_seconds=0.0,
+        idle_minutes=minutes,
+        writes=told.changes,
+        reads=reads,
+        percent_of_a_core={name: round(100 * each / seconds, 2) for name, each in used.items()},
+        asked_per_second={what: round(number / seconds, 1) for what, number in (played.asked - asked).items()},
+        resident_mib={name: round(programs.pss_mib([pid]), 1) for name, pid in pids.items()},
+        reactions=[],
+    )
+
+
+async def _changed(found: Rig, played: Heads, count: int) -> list[Reaction]:
+    """Change services one after another; each waits for what comes of it."""
+    clusters = await _clusters_of(found)
+    tried = min(2 * TRIED, count)
+    chosen = [name_of(index * count // tried) for index in range(tried)]
+
+    async def config(name: str) -> None:
+        sent = len(played.serve.head(f"{clusters[name]}-head-svc").puts)
+        await _patch(found, name, {"serveConfigV2": a_serve_config(message="changed")})
+        await played.configured(clusters[name], sent + 1)
+
+    async def spec(name: str) -> None:
+        async with crowd.watching(found, crowd.CLUSTERS, _is_second(name, clusters[name])) as second:
+            await _patch(found, name, {"rayClusterConfig": a_config("rayproject/ray:2.53.0")})
+            await second.count(1)
+
+    return [
+        await _reaction("a Serve config reaches Ray", chosen[::2], config),
+        await _reaction("a cluster spec gets its new cluster", chosen[1::2], spec),
+    ]
+
+
+async def _reaction(change: str, names: list[str], do: Callable[[str], Awaitable[None]]) -> Reaction:
+    taken: list[float] = []
+    for name in names:
+        began = time.monotonic()
+        async with asyncio.timeout(60):
+            await do(name)
+        taken.append(time.monotonic() - began)
+    taken.sort()
+    return Reaction(change=change, p50=round(taken[len(taken) // 2], 3), worst=round(taken[-1], 3))
+
+
+async def _patch(found: Rig, name: str, spec: Body) -> None:
+    await found.kube.patch(RAY_SERVICE, CROWD, name, Patch(body={"spec": spec}))
+
+
+class _Active(msgspec.Struct, frozen=True, rename="camel"):
+    ray_cluster_name: str = ""
+
+
+class _Condition(msgspec.Struct, frozen=True):
+    type: str
+    status: str
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    active_service_status: _Active = _Active()
+    conditions: list[_Condition] = []
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _Service(msgspec.Struct, frozen=True):
+    metadata: _Meta
+    status: _Status = _Status()
+
+
+class _List(msgspec.Struct, frozen=True):
+    items: list[_Service]
+
+
+async def _clusters_of(found: Rig) -> dict[str, str]:
+    """Return the active cluster of each service."""
+    listed = msgspec.json.decode(await found.kube.list(RAY_SERVICE, CROWD), type=_List)
+    return {each.metadata.name: each.status.active_service_status.ray_cluster_name for each in listed.items}
+
+
+def _is_ready_service(service: crowd.Object) -> Key | None:
+    return (CROWD, service.metadata.name) if service.status.service_status == "Running" else None
+
+
+def _is_second(service: str, first: str) -> crowd.Seen:
+    """See another cluster of a service than its first."""
+
+    def seen(cluster: crowd.Object) -> Key | None:
+        name = cluster.metadata.name
+        is_second = name.startswith(f"{service}-") and name != first
+        return (CROWD, name) if is_second else None
+
+    return seen
+
+
+def name_of(index: int) -> str:
+    """Return the name of a service."""
+    return f"s{index:04d}"
+
+
+def a_service(name: str) -> Body:
+    """Return a RayService of a head alone, which serves too."""
+    body = a_ray_service(name=name, config=a_config("rayproject/ray:2.52.0"))
+    return {**body, "metadata": {"name": name}}
+
+
+def a_config(image: str) -> Body:
+    """Return its cluster."""
+    return {**a_cluster_config(image=image), "workerGroupSpecs": []}
+
+
+def table(found: Figures) -> Table:
+    """Return the figures as people read them."""
+    title = f"{found.services} RayServices, {found.idle_minutes:g} minutes at rest"
+    shown = Table("figure", "value", title=title, title_justify="left")
+    shown.add_row("from the first to the last one ready", f"{found.ready_seconds:.1f} s")
+    writes = ", ".join(f"{kind} {number}" for kind, number in found.writes.items())
+    shown.add_row("writes to the API server (goal: none)", writes or "none")
+    shown.add_row(f"CPU of all (goal: under {LARGEST_SHARE:g} % of a core)", f"{found.total_percent:.1f} % of a core")
+    for name, percent in found.percent_of_a_core.items():
+        shown.add_row(f"  {name}", f"{percent:.1f} %, {found.resident_mib[name]:.0f} MiB")
+    for what, number in found.asked_per_second.items():
+        shown.add_row(f"requests to heads: {what}", f"{number:.1f} per second")
+    for each in found.reactions:
+        shown.add_row(f"{each.change} (goal: {LONGEST:g} s)", f"p50 {each.p50:.2f} s, worst {each.worst:.2f} s")
+    return shown
+
+
+def say(line: str) -> None:
+    """Tell the user what goes on."""
+    sys.stderr.write(f"bench: {line}\n")
+    sys.stderr.flush()
+
+
+def asked(arguments: list[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-n", type=int, default=500, help="RayServices (500)")
+    parser.add_argument("--idle", metavar="MINUTES", type=float, default=2.0, help="how long they rest (2)")
+    parser.add_argument("-o", choices=["text", "json"], default="text", help="how to print the figures")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    found = parser.parse_args(arguments)
+    if found.n < 1 or found.idle <= 0:
+        parser.error("-n and --idle must be greater than 0")
+    return found
+
+
+def main() -> int:
+    """Measure and print; 1 when a goal was missed."""
+    arguments = sys.argv[1:]
+    options = asked(arguments)
+    if not options.inside:
+        pod_network.enter("bench.services", arguments)
+    pod_network.prepare()
+    try:
+        found = asyncio.run(measure(options.n, options.idle))
+    except ClusterError as problem:
+        raise SystemExit(f"bench: {problem}") from None
+    if options.o == "json":
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found)).decode() + "\n")
+    else:
+        Console(width=120).print(table(found))
+    for goal in found.missed:
+        say(f"missed: {goal}")
+    return 1 if found.missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

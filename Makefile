@@ -7,7 +7,7 @@ RUN := $(VENV)/bin
 PACKAGES := libs/common libs/localcluster libs/cli services/watcher services/cluster-reconciler services/service-reconciler services/traffic-manager
 $(if $(VERBOSE),,.SILENT:)
 
-.PHONY: help setup lock check format test unit integration e2e demo bench golden clean
+.PHONY: help setup lock check format test unit integration e2e soak demo bench golden clean
 
 help: ## show this list
 	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -51,9 +51,13 @@ integration: setup ## contract and integration tests only
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
 	$(RUN)/pytest tests/contract tests/integration -m "not node"
 
-e2e: setup ## the whole thing on a real one-node Kubernetes with real Ray (minutes)
-	$(RUN)/raybus cluster prepare --no-gateway >/dev/null
-	$(RUN)/pytest -v -s tests/integration/localcluster tests/e2e -m "node or e2e"
+e2e: setup ## the whole thing on a real one-node Kubernetes with real Ray and a real gateway (minutes)
+	$(RUN)/raybus cluster prepare >/dev/null
+	$(RUN)/pytest -v -s tests/integration/localcluster tests/e2e -m "(node or e2e) and not soak"
+
+soak: setup ## SOAK=20 upgrades while parts of raybus are killed (SEED=1), and every rollback (an hour)
+	$(RUN)/raybus cluster prepare >/dev/null
+	SOAK=$(or $(SOAK),20) SEED=$(or $(SEED),1) $(RUN)/pytest -v -s tests/e2e -m soak
 
 demo: setup ## a real upgrade under load on a real local cluster
 	$(RUN)/raybus demo

@@ -1,0 +1,343 @@
+"""The demo's RayService on the rig, in any version and with any options; all that its status ever said; and load on it.
+
+Load is open loop: 50 short requests a second and one of 5 to 20 s every 2 s, over connections that are kept alive, none ever
+sent a second time unless a test says so.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+import yaml
+
+from common.api.opaque import Json
+from common.kube.resources import RAY_SERVICE
+from raybus_cli.demo import load as loads
+from raybus_cli.demo import tally
+from raybus_cli.demo.load import Load
+from raybus_cli.demo.tally import Answer, Figures, Window
+from raybus_cli.demo.watching import LOAD_POD, NAMESPACE, SERVICE, look
+from raybus_cli.demo.world import Service, World
+from support.waiting import eventually, eventually_true
+
+from .conftest import DEPLOY, Rig
+from .story import Moment
+
+GATEWAY = f"{SERVICE}-gateway"
+ROUTE = f"{SERVICE}-httproute"
+GRPC_PORT = 9000
+GRPC_OPTIONS = f"""\
+grpc_options:
+  port: {GRPC_PORT}
+  grpc_servicer_functions: [ray.serve.generated.serve_pb2_grpc.add_UserDefinedServiceServicer_to_server]
+"""
+STREAMS_POD = "streams"
+LOAD = Load(url="", rate=50.0, think="5-20", retry="none")
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How an upgrade goes step by step."""
+
+    step: int = 25
+    interval: int = 2
+    surge: int = 50
+    replicas: int = 2
+    """Serve's replicas at full capacity."""
+    takes_grpc: bool = False
+
+
+class BlueGreen(msgspec.Struct, frozen=True, kw_only=True):
+    """How the traffic moves at once."""
+
+    drains: bool
+    """Whether the old cluster's proxies close kept-alive connections between requests."""
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One line of a watch."""
+
+    type: str
+    object: Service
+
+
+class Greeter:
+    """The RayService of one test."""
+
+    def __init__(self, rig: Rig, options: Options | BlueGreen) -> None:
+        self._rig = rig
+        self._options = options
+        self._base: Json = {}
+        self._version = 1
+        self._last = 1
+        self.history: list[Moment] = []
+
+    async def start(self) -> None:
+        """Bring version 1 up where nothing of it is left."""
+        await self._clear()
+        folder = "demo/incremental-v1" if isinstance(self._options, Options) else "demo/v1"
+        text = await self._rig.kubectl.run("kustomize", str(DEPLOY / folder))
+        documents: list[Json] = [each for each in yaml.safe_load_all(text) if each]
+        self._base = next(each for each in documents if each["kind"] == "RayService")
+        for document in documents:
+            if document["kind"] != "RayService":
+                await self._apply(document)
+        await self._ask_for(1)
+        await self.wait("version 1 serving", _is_serving, within=240)
+
+    async def stop(self) -> None:
+        """Take it away."""
+        await self._rig.kubectl.run("delete", "rayservice", SERVICE, "-n", NAMESPACE, "--ignore-not-found")
+
+    async def upgrade(self, options: Options | BlueGreen | None = None) -> str:
+        """Apply a version that never was, which changes cluster and Serve config; return the cluster that serves now.
+
+        Options given here hold from now on.
+        """
+        self._options = options or self._options
+        self._last += 1
+        active = (await self.world()).active
+        await self._ask_for(self._last)
+        return active
+
+    async def revert(self, options: Options) -> None:
+        """Apply the version again that serves, with other options."""
+        self._options = options
+        await self._ask_for(self._version)
+
+    async def append_group(self, name: str) -> None:
+        """Give the version that serves one worker group more."""
+        groups = self._base["spec"]["rayClusterConfig"]["workerGroupSpecs"]
+        groups.append({**groups[0], "groupName": name})
+        await self._ask_for(self._version)
+
+    async def drop_group(self) -> None:
+        """Let later versions do without the last worker group."""
+        self._base["spec"]["rayClusterConfig"]["workerGroupSpecs"].pop()
+
+    async def _ask_for(self, version: int) -> None:
+        body: Json = msgspec.json.decode(msgspec.json.encode(self._base))
+        spec = body["spec"]
+        deployment = {"name": "Greeter", "max_ongoing_requests": 200 + version}
+        match self._options:
+            case Options() as options:
+                spec["upgradeStrategy"]["clusterUpgradeOptions"].update(
+                    stepSizePercent=options.step, intervalSeconds=options.interval, maxSurgePercent=options.surge
+                )
+                deployment["num_replicas"] = options.replicas
+            case BlueGreen(drains=drains):
+                body["metadata"]["annotations"] = {"raybus.io/graceful-drain": str(drains).lower()}
+        spec["serveConfigV2"] += f"    deployments: [{msgspec.json.encode(deployment).decode()}]\n"
+        config = spec["rayClusterConfig"]
+        for group in (config["headGroupSpec"], *config["workerGroupSpecs"]):
+            container = group["template"]["spec"]["containers"][0]
+            container["env"][0]["value"] = str(version)
+            if isinstance(self._options, Options) and self._options.takes_grpc:
+                container["ports"].append({"name": "serve-grpc", "containerPort": GRPC_PORT})
+        if isinstance(self._options, Options) and self._options.takes_grpc:
+            spec["serveConfigV2"] += GRPC_OPTIONS
+        await self._apply(body)
+
+    async def allow_long_requests(self) -> None:
+        """Write a time-out of the user's own on the route."""
+        change = [{"op": "add", "path": "/spec/rules/0/timeouts", "value": {"request": "0s"}}]
+        words = ("--type=json", "-p", msgspec.json.encode(change).decode())
+        await self._rig.kubectl.run("patch", "httproute", ROUTE, "-n", NAMESPACE, *words)
+
+    async def request_timeout(self) -> str:
+        """Return that time-out as it stands on the route."""
+        path = "jsonpath={.spec.rules[0].timeouts.request}"
+        return await self._rig.kubectl.run("get", "httproute", ROUTE, "-n", NAMESPACE, "-o", path)
+
+    async def annotate(self, **annotations: str) -> None:
+        """Set annotations `raybus.io/…` (an underscore stands for a dash); an empty value removes one."""
+        words = [
+            f"raybus.io/{name.replace('_', '-')}" + (f"={value}" if value else "-")
+            for name, value in annotations.items()
+        ]
+        await self._rig.kubectl.run("annotate", "rayservice", SERVICE, "-n", NAMESPACE, "--overwrite", *words)
+
+    async def generation(self) -> int:
+        """Return the generation of the spec."""
+        return int(
+            await self._rig.kubectl.run(
+                "get", "rayservice", SERVICE, "-n", NAMESPACE, "-o", "jsonpath={.metadata.generation}"
+            )
+        )
+
+    async def world(self) -> World:
+        """Look once."""
+        return await look(self._rig.kube)
+
+    async def wait(self, what: str, holds: Callable[[World], bool], *, within: float = 180) -> World:
+        """Wait until a look is as wanted, and return it."""
+        world = World()
+
+        async def is_so() -> bool:
+            nonlocal world
+            world = await self.world()
+            return holds(world)
+
+        try:
+            await eventually_true(is_so, within=within, every=0.2, what=what)
+        except AssertionError as failure:
+            raise AssertionError(f"{failure}: {_story(world)}; {self.history[-1:]}") from failure
+        return world
+
+    async def wait_for_share(self, percent: int, *, within: float = 180) -> None:
+        """Wait until the pending cluster gets at least so many percent of the traffic."""
+        await self.wait(f"a share of {percent} percent", lambda world: _share(world) >= percent, within=within)
+
+    async def wait_for_promotion(self, old: str, *, within: float = 240) -> str:
+        """Wait until another cluster serves and the old one and its pods are gone; return the new one's name."""
+        await self.wait("another cluster serving", lambda world: _has_moved(world, old), within=within)
+        await self.wait("the old cluster going", lambda world: _is_gone(world, old), within=within)
+        self._version = self._last
+        return (await self.world()).active
+
+    async def wait_for_return(self, old: str, *, within: float = 240) -> None:
+        """Wait until only the old cluster is there, and serves."""
+        await self.wait("the upgrade being given up", lambda world: _is_alone(world, old), within=within)
+
+    @asynccontextmanager
+    async def followed(self) -> AsyncGenerator[list[Moment]]:
+        """Note what the status says for the length of a `with` block."""
+        self.history = []
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(self._follow())
+            try:
+                yield self.history
+            finally:
+                following.cancel()
+
+    async def _follow(self) -> None:
+        query = {"watch": "true", "fieldSelector": f"metadata.name={SERVICE}"}
+        while True:
+            async with self._rig.kube.stream(RAY_SERVICE.path(NAMESPACE), query=query) as lines:
+                async for line in lines:
+                    event = msgspec.json.decode(line, type=Event)
+                    if event.type in {"ADDED", "MODIFIED"}:
+                        self._note(event.object, at=time.time())  # noqa: TID251  (compared with the load's own wall clock)
+
+    @asynccontextmanager
+    async def under_load(self, **changes: str) -> AsyncGenerator[list[Answer]]:
+        """Send requests for the length of a `with` block; the list fills up, and is whole at the end of the block."""
+        load = msgspec.structs.replace(LOAD, url=await self._url(), **changes)
+        text = await self._rig.kubectl.run("kustomize", str(DEPLOY / "demo/load"))
+        async with self._loaded(LOAD_POD, loads.manifest(text, load)) as answers:
+            yield answers
+
+    @asynccontextmanager
+    async def under_streams(self) -> AsyncGenerator[list[Answer]]:
+        """Hold gRPC streams open for the length of a `with` block."""
+        text = await self._rig.kubectl.run("kustomize", str(DEPLOY / "demo/streams"))
+        address = f"{await self._address()}:{GRPC_PORT}"
+        async with self._loaded(STREAMS_POD, text.replace(f"{GATEWAY}:{GRPC_PORT}", address)) as answers:
+            yield answers
+
+    @asynccontextmanager
+    async def _loaded(self, pod: str, manifest: str) -> AsyncGenerator[list[Answer]]:
+        answers: list[Answer] = []
+        await self._rig.kubectl.run("apply", "-f", "-", stdin=manifest)
+        await self._rig.kubectl.run("wait", "-n", NAMESPACE, f"pod/{pod}", "--for=condition=Ready", "--timeout=60s")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._read(pod, answers))
+            await eventually(lambda: answers, within=60, what="a first answer")
+            try:
+                yield answers
+            finally:
+                await self._rig.kubectl.run("delete", "pod", "-n", NAMESPACE, pod, "--wait=false")
+
+    async def _read(self, pod: str, answers: list[Answer]) -> None:
+        async with self._rig.kubectl.follow("logs", "-n", NAMESPACE, "-f", f"pod/{pod}") as lines:
+            async for line in lines:
+                answers += tally.read([line])
+
+    async def _url(self) -> str:
+        if isinstance(self._options, BlueGreen):
+            return f"http://{SERVICE}-serve-svc:8000/"
+        return f"http://{await self._address()}/"
+
+    async def _address(self) -> str:
+        where = ("gateway", GATEWAY, "-n", NAMESPACE)
+        await self._rig.kubectl.run("wait", *where, "--for=condition=Programmed", "--timeout=60s")
+        return await self._rig.kubectl.run("get", *where, "-o", "jsonpath={.status.addresses[0].value}")
+
+    async def _apply(self, body: Json) -> None:
+        await self._rig.kubectl.run("apply", "-f", "-", stdin=msgspec.json.encode(body).decode())
+
+    async def _clear(self) -> None:
+        known = await self._rig.kubectl.run("get", "namespace", NAMESPACE, "--ignore-not-found", "-o", "name")
+        if known:
+            what = ("rayservice,pod", "-n", NAMESPACE, SERVICE, LOAD_POD, STREAMS_POD)
+            await self._rig.kubectl.run("delete", *what, "--ignore-not-found", "--wait=false")
+        await self.wait(
+            "an earlier service going", lambda world: not world.clusters and not world.pods and not world.load
+        )
+
+    def _note(self, service: Service, *, at: float) -> None:
+        status = service.status
+        sides = (status.active_service_status, status.pending_service_status)
+        moment = Moment(
+            at=round(at, 2),
+            active=sides[0].ray_cluster_name,
+            pending=sides[1].ray_cluster_name,
+            capacities=(sides[0].target_capacity, sides[1].target_capacity),
+            weights=(sides[0].traffic_routed_percent, sides[1].traffic_routed_percent),
+            conditions=tuple(sorted(each.type for each in status.conditions if each.status == "True")),
+        )
+        if not self.history or msgspec.structs.replace(self.history[-1], at=at) != moment:
+            self.history.append(moment)
+
+
+def expect_no_failure(greeter: Greeter, answers: list[Answer], *, at_least: int) -> Figures:
+    """Expect that every request was answered with 200."""
+    figures = tally.count(answers, Window())
+    worst = [f"{each}" for each in answers if each.failed]
+    assert not worst, "\n".join([f"{len(worst)} of {len(answers)} failed", *worst[:40], *map(str, greeter.history)])
+    assert figures.requests >= at_least, f"only {figures.requests} requests were sent"
+    return figures
+
+
+def tell(*lines: object) -> None:
+    """Show lines while the run goes on."""
+    sys.stdout.write("\n    ".join(map(str, lines)) + "\n")
+    sys.stdout.flush()
+
+
+async def settle(answers: list[Answer], *, more: int = 150) -> None:
+    """Let some more requests be answered."""
+    wanted = len(answers) + more
+    await eventually(lambda: len(answers) >= wanted, within=60, what=f"{more} more answers")
+
+
+def _is_serving(world: World) -> bool:
+    service = world.service
+    return service is not None and service.is_ready and bool(world.active) and not service.is_upgrading
+
+
+def _share(world: World) -> int:
+    return 0 if world.service is None else world.service.status.pending_service_status.traffic_routed_percent or 0
+
+
+def _has_moved(world: World, old: str) -> bool:
+    return bool(world.active) and world.active != old and not world.pending
+
+
+def _is_gone(world: World, old: str) -> bool:
+    return old not in world.clusters and not any(pod.metadata.labels.get("ray.io/cluster") == old for pod in world.pods)
+
+
+def _is_alone(world: World, cluster: str) -> bool:
+    """Tell whether a cluster serves alone, without a pod of any other."""
+    homes = {pod.metadata.labels["ray.io/cluster"] for pod in world.pods}
+    return world.active == cluster and not world.pending and world.clusters == (cluster,) and homes == {cluster}
+
+
+def _story(world: World) -> str:
+    if world.service is None:
+        return "there is no RayService"
+    told = [f"{each.type}={each.status} {each.reason} {each.message}" for each in world.service.status.conditions]
+    return f"clusters {world.clusters}; " + "; ".join(told)

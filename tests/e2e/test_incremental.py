@@ -1,0 +1,132 @@
+"""Upgrades in steps through a real Envoy Gateway, under load, forward and back: no request fails, and no time is lost.
+
+One service lives through all of them. A share of requests takes up to 20 s, which is longer than the gateway's own limit, so a
+user's time-out stands on the route: it has to survive every one of our writes.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+
+import pytest
+import pytest_asyncio
+
+from . import story
+from .conftest import Rig
+from .greeter import Greeter, Options, expect_no_failure, settle, tell
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+OPTIONS = Options()
+SLOW = Options(interval=8)
+"""Leaves a user the time to act between two steps."""
+ABORT_SECONDS = 5 + 2
+"""All traffic is back on the old cluster in this time, the last part of it for the gateway."""
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def service(rig: Rig) -> AsyncGenerator[Greeter]:
+    """A service whose upgrades go step by step."""
+    greeter = Greeter(rig, OPTIONS)
+    async with asyncio.timeout(300):
+        await greeter.start()
+        await greeter.allow_long_requests()
+    yield greeter
+    await greeter.stop()
+
+
+async def test_forward(service: Greeter) -> None:
+    async with service.followed() as history, service.under_load() as answers:
+        await settle(answers)
+        old = await service.upgrade(OPTIONS)
+        new = await service.wait_for_promotion(old)
+        await settle(answers)
+    expect_no_failure(service, answers, at_least=1000)
+    story.expect_sound(history, surge=OPTIONS.surge)
+    assert story.shares_of(history, new) == [0, 25, 50, 75, 100]
+    tell("", story.times(history, new), *history)
+    assert await service.request_timeout() == "0s"
+
+
+@pytest.mark.parametrize(
+    "percent",
+    [
+        pytest.param(25, marks=pytest.mark.soak),
+        pytest.param(50, marks=pytest.mark.soak),
+        75,
+    ],
+)
+async def test_a_reverted_spec_takes_the_traffic_back(service: Greeter, percent: int) -> None:
+    async with service.followed() as history, service.under_load() as answers:
+        await settle(answers)
+        old = await service.upgrade(SLOW)
+        await service.wait_for_share(percent)
+        new = (await service.world()).pending
+        await service.revert(OPTIONS)
+        await service.wait_for_return(old)
+        await settle(answers)
+    expect_no_failure(service, answers, at_least=1000)
+    story.expect_sound(history, surge=OPTIONS.surge)
+    assert max(story.shares_of(history, new)) == percent
+    assert any("RollbackInProgress" in moment.conditions for moment in history)
+
+
+async def test_a_third_spec_goes_back_first_and_then_forward(service: Greeter) -> None:
+    async with service.followed() as history, service.under_load() as answers:
+        await settle(answers)
+        old = await service.upgrade(SLOW)
+        await service.wait_for_share(50)
+        second = (await service.world()).pending
+        await service.upgrade(OPTIONS)
+        await service.wait("the second spec being given up", lambda world: world.pending != second)
+        third = await service.wait_for_promotion(old)
+        await settle(answers)
+    expect_no_failure(service, answers, at_least=1000)
+    story.expect_sound(history, surge=OPTIONS.surge)
+    assert len({old, second, third}) == 3
+    assert story.shares_of(history, second)[-1] == 0
+
+
+async def test_a_pause_holds_everything_and_an_abort_takes_the_traffic_back(service: Greeter) -> None:
+    async with service.followed() as history, service.under_load() as answers:
+        await settle(answers)
+        old = await service.upgrade(SLOW)
+        await service.wait_for_share(50)
+        await service.annotate(pause="true")
+        await settle(answers)
+        held = history[-1]
+        await settle(answers, more=400)
+        assert (history[-1].weights, history[-1].capacities) == (held.weights, held.capacities)
+        began = time.time()  # noqa: TID251  (compared with the history's own wall clock)
+        await service.annotate(pause="", abort=str(await service.generation()))
+        await service.wait_for_return(old)
+        await settle(answers)
+    expect_no_failure(service, answers, at_least=1000)
+    story.expect_sound(history, surge=OPTIONS.surge)
+    back = story.first(history, lambda moment: moment.at > began and moment.weights[0] in {None, 100})
+    tell("", f"all traffic was back {back - began:.1f} s after the abort")
+    assert back - began <= ABORT_SECONDS
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("options", "demand"),
+    [
+        # Traffic moves four times: 25, 50, 75, 100.
+        pytest.param(Options(step=25, interval=2, surge=50, replicas=1), 6.0, id="25-2-50"),
+        # Twenty times.
+        pytest.param(Options(step=5, interval=1, surge=20, replicas=1), 19.0, id="5-1-20"),
+    ],
+)
+async def test_no_time_is_lost(service: Greeter, options: Options, demand: float) -> None:
+    """With one replica at every capacity there is no readiness to wait for between the first share and the last."""
+    async with service.followed() as history, service.under_load() as answers:
+        old = await service.upgrade(options)
+        new = await service.wait_for_promotion(old)
+        await settle(answers)
+    expect_no_failure(service, answers, at_least=1000)
+    story.expect_sound(history, surge=options.surge)
+    assert story.shares_of(history, new) == list(range(0, 101, options.step))
+    times = story.times(history, new)
+    tell("", times, *history)
+    assert times.moving <= 1.1 * demand

@@ -36,7 +36,9 @@ def configure(service: str, *, level: str = "INFO", stream: TextIO = sys.stderr)
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
-    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+    # They log every request, which are several a second for each service in the middle of an upgrade.
+    for library in ("aiohttp.access", "httpx"):
+        logging.getLogger(library).setLevel(logging.WARNING)
 
 
 def _stamp(service: str) -> structlog.typing.Processor:

@@ -24,6 +24,8 @@ class Memory:
         be old."""
         self.taken: set[str] = set()
         """Pod names that we wanted and that belong to others."""
+        self.progress_since: datetime | None = None
+        """Since when some pods' progress has waited to be told."""
         self._deleted: set[str] = set()
         self._seen: dict[tuple[Resource, str], tuple[str, datetime]] = {}
 

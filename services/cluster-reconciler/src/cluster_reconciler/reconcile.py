@@ -27,20 +27,18 @@ async def reconcile(key: Key, io: Ports, *, now: datetime) -> datetime | None:
     todo = await _plan(observed, io, now=now)
     problems = await apply(todo, observed.cluster, io)
     _log(todo, problems)
-    is_urgent, failure = await _report(key, todo, problems, io, now=now)
+    again, failure = await _report(key, todo, problems, io, now=now)
     error = problems[0].error if problems else errors.Retryable(todo.fault) if todo.fault else failure
     if error is not None:
         raise error
-    if is_urgent:
-        return now
-    return _next_look(todo, io, now=now)
+    return _next_look(todo, again, io, now=now)
 
 
-def _next_look(todo: Plan, io: Ports, *, now: datetime) -> datetime | None:
-    """Return the earlier of the periodic look and the one that the plan needs."""
+def _next_look(todo: Plan, again: datetime | None, io: Ports, *, now: datetime) -> datetime | None:
+    """Return the earliest of the periodic look and those that the plan and the status need."""
     seconds = io.config.requeue_seconds
     periodic = now + timedelta(seconds=seconds) if todo.looks_again and seconds > 0 else None
-    return min((moment for moment in (periodic, todo.look_again_at) if moment is not None), default=None)
+    return min((moment for moment in (periodic, todo.look_again_at, again) if moment is not None), default=None)
 
 
 async def _plan(observed: Observed, io: Ports, *, now: datetime) -> Plan:
@@ -62,14 +60,14 @@ async def _plan(observed: Observed, io: Ports, *, now: datetime) -> Plan:
 
 async def _report(
     key: Key, todo: Plan, problems: tuple[Problem, ...], io: Ports, *, now: datetime
-) -> tuple[bool, errors.RaybusError | None]:
+) -> tuple[datetime | None, errors.RaybusError | None]:
     """Write the status also after a failure, which counts for more than a status that cannot be written."""
     if not todo.writes_status:
-        return False, None
+        return None, None
     try:
         return await report(key, outcome(todo, problems), io, now=now), None
     except errors.RaybusError as failure:
-        return False, failure
+        return None, failure
 
 
 def _log(todo: Plan, problems: tuple[Problem, ...]) -> None:

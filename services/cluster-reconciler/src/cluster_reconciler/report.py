@@ -1,6 +1,11 @@
-"""Writes the status of a RayCluster, when it differs (spec raycluster §6 steps 15-16, §14)."""
+"""Writes the status of a RayCluster, when it differs (spec raycluster §6 steps 15-16, §14).
 
-from datetime import datetime
+Pods that start together get ready one after the other within moments. What they have done so far is gathered for a moment,
+so that the status of a cluster is not written for each of them; what is complete, or got worse, is told at once.
+"""
+
+from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
@@ -18,24 +23,34 @@ from common.kube.resources import RAY_CLUSTER
 from common.runtime.key import Key
 from common.validation import ray_cluster as cluster_rules
 
+GATHERED_FOR: Final = timedelta(seconds=0.25)
 
-async def report(key: Key, outcome: Outcome, io: Ports, *, now: datetime) -> bool:
-    """Bring the status up to date; return whether suspension moved on, so that the next look must not wait."""
+
+async def report(key: Key, outcome: Outcome, io: Ports, *, now: datetime) -> datetime | None:
+    """Bring the status up to date; return when to look again: at once after suspension has moved on."""
     cluster = io.cache.get(RayCluster, key.namespace, key.name)
     if cluster is None:
-        return False
+        return None
     observed = observe.from_state(cluster, io)
     violation = head_info.violation(observed, has_failed=outcome.failure is not None)
     if violation is not None:
         raise errors.Retryable(violation)
     outcome = msgspec.structs.replace(outcome, unsupported=cluster_rules.unsupported(cluster, io.config.gates))
     status = compute.compute(observed, outcome, now=now, has_conditions=io.config.has(Gate.STATUS_CONDITIONS))
+    memory = observe.memory_of(cluster, io)
     if not gate.has_changed(cluster.status, status):
-        return False
+        memory.progress_since = None
+        return None
+    if gate.is_mere_progress(cluster.status, status):
+        memory.progress_since = min(memory.progress_since or now, now)
+        if now < memory.progress_since + GATHERED_FOR:
+            return memory.progress_since + GATHERED_FOR
+    memory.progress_since = None
     await _write(cluster, status, io)
     if _became_true(cluster.status, status):
         io.metrics.provisioned(cluster, now=now)
-    return suspended.state(tuple(cluster.status.conditions)) is not suspended.state(tuple(status.conditions))
+    was, has_become = (suspended.state(tuple(each.conditions)) for each in (cluster.status, status))
+    return None if was is has_become else now
 
 
 async def _write(cluster: RayCluster, status: RayClusterStatus, io: Ports) -> None:

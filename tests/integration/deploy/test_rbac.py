@@ -137,6 +137,7 @@ TABLE: dict[str, tuple[list[str], list[str]]] = {
             "get secrets",
             "create controllerrevisions.apps",
             "list controllerrevisions.apps",
+            "get gateways.gateway.networking.k8s.io",
             "create events.events.k8s.io",
         ],
         [
@@ -158,6 +159,7 @@ TABLE: dict[str, tuple[list[str], list[str]]] = {
             "create gateways.gateway.networking.k8s.io",
             "patch httproutes.gateway.networking.k8s.io",
             "delete httproutes.gateway.networking.k8s.io",
+            "patch grpcroutes.gateway.networking.k8s.io",
             "create services",
             "update services/proxy",
             "get secrets",

@@ -1,0 +1,129 @@
+"""Which route carries the traffic, which of its rules are for us, and what keeps it from that."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from common import labels, weighted_route
+from common.api import ray_service
+from common.api.gateway import Gateway, HttpRoute
+from common.api.opaque import Json
+from common.api.ray_service import RayService
+from support.builders.ray_service import a_ray_service
+
+
+def a_service(route: str | None = None) -> RayService:
+    return ray_service.decode(a_ray_service(annotations={} if route is None else {labels.HTTP_ROUTE: route}))
+
+
+def a_route(*backends: list[str], filters: Json | None = None, **more: Any) -> HttpRoute:
+    """Return a route with one rule for each list of backends."""
+    rules: list[Json] = [{"backendRefs": [{"name": name, "port": 80} for name in names]} for names in backends]
+    if filters is not None:
+        rules[0]["filters"] = [filters]
+    body: Json = {
+        "metadata": {"name": "mine", "namespace": "default", "generation": 2},
+        "spec": {"parentRefs": [{"name": "shared", "namespace": "infra"}], "rules": rules},
+        **more,
+    }
+    return msgspec.json.decode(msgspec.json.encode(body), type=HttpRoute)
+
+
+def said(status: str, *, generation: int = 2, section: str | None = None) -> Json:
+    held = [
+        {
+            "type": kind,
+            "status": status,
+            "reason": "R",
+            "message": "",
+            "observedGeneration": generation,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        for kind in ("Accepted", "ResolvedRefs")
+    ]
+    parent: Json = {"name": "shared", "namespace": "infra"}
+    if section is not None:
+        parent["sectionName"] = section
+    return {"parentRef": parent, "conditions": held}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "name", "is_users"),
+    [
+        (None, "demo-httproute", False),
+        ("mine", "mine", True),
+        (" mine ", "mine", True),
+        ("a.b-c", "a.b-c", True),
+        ("", "demo-httproute", False),
+        ("No/Name", "demo-httproute", False),
+        ("demo-httproute", "demo-httproute", False),
+    ],
+)
+def test_the_name_of_the_route(annotation: str | None, name: str, *, is_users: bool) -> None:
+    service = a_service(annotation)
+    assert (weighted_route.name_of(service), weighted_route.is_users(service)) == (name, is_users)
+    is_odd = annotation is not None and not is_users
+    assert (weighted_route.odd_name(service) is not None) is is_odd
+
+
+@pytest.mark.parametrize(
+    ("backend", "is_ours"),
+    [
+        ("demo-serve-svc", True),
+        ("demo-7m7rj-serve-svc", True),
+        ("demo-raycluster-7m7rj-serve-svc", True),
+        ("demo-head-svc", False),
+        ("demo2-serve-svc", False),
+        ("demo-other-7m7rj-serve-svc", False),
+        ("other", False),
+    ],
+)
+def test_backends_that_are_ours(backend: str, *, is_ours: bool) -> None:
+    assert weighted_route.is_ours(backend, "demo") is is_ours
+
+
+@pytest.mark.parametrize(
+    ("route", "rules"),
+    [
+        pytest.param(a_route(["other"], ["demo-serve-svc"], []), (1,), id="a rule that names us"),
+        pytest.param(a_route(["other"], [], []), (1, 2), id="rules without backends"),
+        pytest.param(a_route(["other"]), (0,), id="the only rule"),
+        pytest.param(a_route(["other"], ["other"]), (), id="all are somebody else's"),
+        pytest.param(a_route([], filters={"type": "RequestRedirect"}), (), id="a redirect takes no backend"),
+        pytest.param(a_route(), (), id="no rule"),
+    ],
+)
+def test_rules_that_are_for_us(route: HttpRoute, rules: tuple[int, ...]) -> None:
+    assert weighted_route.rules_of(route, "demo") == rules
+
+
+@pytest.mark.parametrize(
+    ("parents", "problem"),
+    [
+        ([], "is not accepted yet"),
+        ([said("True")], None),
+        ([said("False")], "is not Accepted (R)"),
+        ([said("True", generation=1)], "is not Accepted yet as it is now"),
+        ([said("True"), said("False")], "is not Accepted (R)"),
+        ([said("True", section="other")], "is not accepted yet"),
+    ],
+)
+def test_a_route_is_followed_when_each_parent_took_it_as_it_is(parents: list[Json], problem: str | None) -> None:
+    route = a_route([], status={"parents": parents})
+    text = None if problem is None else f"HTTPRoute default/mine {problem}"
+    assert weighted_route.route_trouble(a_service("mine"), route) == text
+
+
+def test_a_gateway_that_is_missing_or_not_taken_is_named() -> None:
+    service, route, place = a_service("mine"), a_route([]), ("infra", "shared")
+    assert weighted_route.parents_of(service, route) == (place,)
+    assert weighted_route.gateway_trouble(service, route, {}) == "Gateway infra/shared does not exist"
+    gateway = msgspec.convert({"metadata": {}, "spec": {"gatewayClassName": "nope"}}, Gateway)
+    text = "Gateway infra/shared is not Accepted yet (gatewayClassName nope: does a controller serve it?)"
+    assert weighted_route.gateway_trouble(service, route, {place: gateway}) == text
+
+
+def test_a_route_that_is_ours_hangs_on_our_gateway() -> None:
+    assert weighted_route.parents_of(a_service(), None) == (("default", "demo-gateway"),)
+    assert weighted_route.parents_of(a_service("mine"), None) == ()

@@ -1,0 +1,83 @@
+"""What an upgrade came to, from what is durable; `tests/scenario/upgrade/test_receipt.py` has the whole of it."""
+
+from datetime import datetime, timedelta
+
+import msgspec
+import pytest
+
+from common.api.ray_cluster import RayCluster
+from service_reconciler.observed import Leaving
+from service_reconciler.promotion import receipt
+from service_reconciler.promotion.receipt import Outcome, Receipt, Seconds, SoFar
+
+START = datetime.fromisoformat("2026-01-01T12:00:00+00:00")
+
+
+def later(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+STORY = SoFar(
+    old="demo-a",
+    new="demo-b",
+    outcome=Outcome.PROMOTED,
+    started=START,
+    moved=later(10),
+    settled=later(30),
+    most=150,
+    least=80,
+)
+
+
+def a_cluster(text: str | None) -> RayCluster:
+    annotations = {} if text is None else {receipt.SO_FAR: text}
+    body = {"metadata": {"name": "demo-a", "namespace": "default", "annotations": annotations}, "spec": {}}
+    return msgspec.json.decode(msgspec.json.encode(body), type=RayCluster)
+
+
+def made(story: SoFar, *, ongoing: int | None = None) -> Receipt | None:
+    cluster = a_cluster(msgspec.json.encode(story).decode())
+    return receipt.finished(cluster, Leaving(cluster=cluster, pods=(), ongoing=ongoing), now=later(92.4))
+
+
+def test_the_whole_of_it() -> None:
+    found = made(STORY, ongoing=3)
+    assert found == Receipt(
+        old="demo-a",
+        new="demo-b",
+        outcome=Outcome.PROMOTED,
+        started=START,
+        finished=later(92),
+        seconds=Seconds(preparing=10, shifting=20, draining=62),
+        peak_surge_percent=50,
+        lowest_capacity_percent=80,
+        requests_cut=3,
+    )
+    assert str(found) == (
+        "Upgrade from demo-a to demo-b: Promoted after 92 s (preparing 10 s, shifting 20 s, draining 62 s), "
+        "peak surge 50 %, lowest capacity 80 %, requests cut 3"
+    )
+
+
+def test_what_nobody_knows_is_null() -> None:
+    found = made(msgspec.structs.replace(STORY, most=None, least=None))
+    assert found is not None
+    assert (found.peak_surge_percent, found.lowest_capacity_percent, found.requests_cut) == (None, None, None)
+    assert str(found).endswith("peak surge unknown, lowest capacity unknown, requests cut unknown")
+
+
+def test_where_no_request_moved_all_was_preparation() -> None:
+    found = made(msgspec.structs.replace(STORY, moved=None, outcome=Outcome.CANCELLED))
+    assert found is not None
+    assert found.seconds == Seconds(preparing=30, shifting=0, draining=62)
+
+
+def test_a_clock_that_jumped_back_makes_no_negative_time() -> None:
+    found = made(msgspec.structs.replace(STORY, settled=later(5)))
+    assert found is not None
+    assert found.seconds.shifting == 0
+
+
+@pytest.mark.parametrize("text", [None, "", "{}", "nonsense"])
+def test_a_cluster_of_no_upgrade_leaves_none(text: str | None) -> None:
+    assert receipt.finished(a_cluster(text), None, now=later(1)) is None

@@ -8,6 +8,7 @@ do. What must be true whatever happens stands in `laws`.
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
@@ -29,6 +30,8 @@ from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube
 
 KEY: Final = Key("ns", "c")
+PERIOD: Final = 10.0
+"""Seconds: who waits longer waits for nothing in particular."""
 LIMIT: Final = 200
 """Looks and moves of kubelet after which a cluster that is left in peace counts as one that never comes to rest."""
 
@@ -140,6 +143,8 @@ class Owner:
         self.inbox: list[Message] = []
         """Messages that are on their way."""
         self.is_due = True
+        self.promised: datetime | None = None
+        """When it wants to look again."""
         self._is_dead = False
         for (kind, namespace, name), version in self._laws.tombstones.items():
             if (view := wiring.KINDS.get(kind)) is not None:
@@ -170,6 +175,7 @@ class Owner:
         except (errors.RaybusError, TimeoutError):
             self.is_due = True
         else:
+            self.promised = again
             self.is_due |= again is not None and again <= self._clock.now()
         if self._is_dead:
             self.restart()
@@ -289,7 +295,7 @@ class Chaos:
             other.restart()
         for _ in range(LIMIT):
             owner.deliver_all()
-            if owner.is_due:
+            if owner.is_due or self._wait_for(owner):
                 await owner.look()
             elif not self.kubelet():
                 break
@@ -297,6 +303,13 @@ class Chaos:
             raise AssertionError(f"no rest after {LIMIT} moves: {[str(each) for each in self.kube.requests[-12:]]}")
         self.laws.at_rest(self.kube.objects)
         await self._look_without_need(owner)
+
+    def _wait_for(self, owner: Owner) -> bool:
+        """Let the time come that an owner waits for, unless that is its periodic look."""
+        wait = (owner.promised - self.clock.now()).total_seconds() if owner.promised else PERIOD
+        if wait < PERIOD:
+            self.clock.advance(wait)
+        return wait < PERIOD
 
     async def _look_without_need(self, owner: Owner) -> None:
         """A new replica looks, and both look again when children are no longer trusted: there is nothing to write."""

@@ -178,8 +178,8 @@ class World:
     def _note(self, seen: int) -> None:
         for request in self.kube.requests[seen:]:
             if request.verb not in {"get", "list"}:
-                what = f"event {request.body['reason']}" if request.kind == "Event" else str(request)
-                self.trace.append(what)
+                is_event = request.kind == "Event" and request.verb == "create"
+                self.trace.append(f"event {request.body['reason']}" if is_event else str(request))
 
 
 async def a_running_world(cluster: RayCluster | None = None, config: Config | None = None) -> World:

@@ -44,7 +44,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster scheduling.k8s.io/workloads": {"get", "create", "delete"},
         "cluster scheduling.k8s.io/podgroups": {"get", "create", "update", "delete"},
         "cluster batch/jobs": {"get", "create"},
-        "cluster events.k8s.io/events": {"create"},
+        "cluster events.k8s.io/events": {"create", "patch"},
     },
     "service-reconciler": {
         "cluster ray.io/rayservices": {"get", "patch"},
@@ -59,7 +59,8 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster /secrets": {"get"},
         "cluster apps/controllerrevisions": {"get", "list", "create", "patch", "delete"},
         f"{GATEWAY}/gateways": {"get"},
-        "cluster events.k8s.io/events": {"create"},
+        f"{GATEWAY}/httproutes": {"get"},
+        "cluster events.k8s.io/events": {"create", "patch"},
     },
     "traffic-manager": {
         "cluster ray.io/rayservices": {"get"},
@@ -72,7 +73,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster /services/proxy": {"get", "update"},
         "cluster /secrets": {"get"},
         "cluster apps/controllerrevisions": {"get", "list", "create", "patch", "delete"},
-        "cluster events.k8s.io/events": {"create"},
+        "cluster events.k8s.io/events": {"create", "patch"},
     },
     "nats": {},
     "nats-credentials": {"own /secrets": {"get", "create"}, "own /secrets=nats-server": {"update"}},

@@ -98,8 +98,8 @@ async def apply(plan: Plan, cluster: RayCluster, io: Ports) -> tuple[Problem, ..
     refused = any(isinstance(problem.action, Refuse) for problem in problems)
     if plan.mends_children or plan.fault or refused:
         memory_of(cluster, io).doubt()
-    for event in _folded(events):
-        await io.events.record(RAY_CLUSTER, cluster.metadata, event)
+    for event, count in _folded(events):
+        await io.events.record(RAY_CLUSTER, cluster.metadata, event, count=count)
     return tuple(problems)
 
 
@@ -322,10 +322,9 @@ def _told(action: Action, result: Result) -> list[Event]:
             return [action.told.done] if result and action.told.done else []
 
 
-def _folded(events: Iterable[Event]) -> Iterator[Event]:
-    """Tell of many alike in one Event that names the first, as KubeRay's client folds them into a series."""
+def _folded(events: Iterable[Event]) -> Iterable[tuple[Event, int]]:
+    """Return the first of those that are alike, and how many there are: KubeRay's client folds them into a series."""
     alike: dict[tuple[str, str, str], list[Event]] = {}
     for event in events:
         alike.setdefault((event.type, event.reason, event.action), []).append(event)
-    for first, *more in alike.values():
-        yield msgspec.structs.replace(first, note=f"{first.note} (and {len(more)} more)") if more else first
+    return [(each[0], len(each)) for each in alike.values()]

@@ -197,6 +197,10 @@ async def test_events_of_our_recorder_are_accepted(kube: Kube) -> None:
 
     recorder = EventRecorder(kube, controller="raycluster-controller", instance="contract-0", clock=SystemClock())
     meta = ObjectMeta(namespace=NAMESPACE, name=a_name(), uid=str(uuid.uuid4()), resource_version="1")
-    await recorder.record(RAY_CLUSTER, meta, Event(type="Warning", reason="Told", action="Test", note="ü" * 1000))
+    told = Event(type="Warning", reason="Told", action="Test", note="ü" * 1000)
+    await recorder.record(RAY_CLUSTER, meta, told)
+    await recorder.record(RAY_CLUSTER, meta, told)
+    await recorder.record(RAY_CLUSTER, meta, Event(type="Normal", reason="Many", action="Test", note="x"), count=3)
     items = read(await kube.list(EVENT, NAMESPACE))["items"]
-    assert [item["reason"] for item in items if item["regarding"]["name"] == meta.name] == ["Told"]
+    counts = {item["reason"]: item["series"]["count"] for item in items if item["regarding"]["name"] == meta.name}
+    assert counts == {"Told": 2, "Many": 3}

@@ -33,13 +33,32 @@ async def test_an_event_names_its_object_and_controller() -> None:
     assert body["metadata"]["name"].startswith("demo.")
 
 
-async def test_a_repeated_event_is_told_again_only_after_the_quiet_time() -> None:
+async def test_repeats_are_counted_and_seldom_written_until_there_is_silence() -> None:
     kube, clock = FakeKube(), FakeClock()
     recorder = a_recorder(kube, clock)
-    for seconds in (0, 10, 300, 400):
+    written: list[tuple[str, object]] = []
+    for seconds in (0, 10, 10, 300, 60, 361):
         clock.advance(seconds)
+        kube.requests.clear()
         await recorder.record(RAY_CLUSTER, META, CREATED)
-    assert len(kube.events()) == 2
+        written += [(each.verb, each.body.get("series", {}).get("count")) for each in kube.requests]
+    assert written == [("create", None), ("patch", 2), ("patch", 5), ("create", None)]
+
+
+async def test_many_at_once_are_one_event_with_their_number() -> None:
+    kube = FakeKube()
+    await a_recorder(kube, FakeClock()).record(RAY_CLUSTER, META, CREATED, count=3)
+    (request,) = kube.requests
+    assert request.body["series"] == {"count": 3, "lastObservedTime": request.body["eventTime"]}
+
+
+async def test_an_event_that_is_gone_by_now_is_not_missed() -> None:
+    kube, clock = FakeKube(), FakeClock()
+    recorder = a_recorder(kube, clock)
+    await recorder.record(RAY_CLUSTER, META, CREATED)
+    kube.objects.clear()
+    await recorder.record(RAY_CLUSTER, META, CREATED)
+    assert [each.verb for each in kube.requests] == ["create", "patch"]
 
 
 async def test_a_long_note_is_cut_to_what_the_api_server_takes() -> None:

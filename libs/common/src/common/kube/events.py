@@ -1,67 +1,95 @@
 """Kubernetes Events: what a user reads in `kubectl describe` (spec raycluster §15, rayservice §13.4).
 
-An event that repeats one of the last minutes is not sent again, so that a look that fails each time says so once. An event
+Repeats are counted in the Event's series, as KubeRay's client library does: the second is written at once, later ones every six
+minutes, and after six minutes of silence an Event is new again. So a look that fails each time costs next to nothing. An event
 that cannot be written is logged and forgotten: events tell, they decide nothing.
 """
 
 from collections import OrderedDict
-from datetime import datetime
 from typing import Final
 
+import msgspec
 import structlog
 
 from common import errors
 from common.api.event import Event
 from common.api.meta import ObjectMeta
 from common.api.opaque import Body
-from common.kube.client import Kube
+from common.kube.client import Kube, Patch
 from common.kube.resources import EVENT, Resource
 from common.runtime.clock import Clock
 
 log = structlog.get_logger()
 
+STAMP: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
 NOTE_LIMIT: Final = 1024
 """Bytes of a note that the API server accepts; a longer one is cut."""
 QUIET_SECONDS: Final = 360.0
-"""KubeRay's client library folds repeats into a series that ends after six minutes of silence."""
+"""A series ends after so much silence, and its count is written as seldom."""
 REMEMBERED: Final = 4096
 
 
+class Series(msgspec.Struct, kw_only=True):
+    """An Event that was written and may repeat; times are the clock's monotonic seconds."""
+
+    name: str
+    count: int
+    seen: float
+    written: float
+    is_told: bool
+    """Whether the API server knows that it repeats."""
+
+    def is_worth_a_write(self) -> bool:
+        """Tell whether the count should be written now."""
+        return not self.is_told or self.seen - self.written >= QUIET_SECONDS
+
+
 class EventRecorder:
-    """Writes events for one controller, each at most once per quiet time."""
+    """Writes events for one controller."""
 
     def __init__(self, kube: Kube, *, controller: str, instance: str, clock: Clock) -> None:
         self._kube = kube
         self._controller = controller
         self._instance = instance
         self._clock = clock
-        self._told: OrderedDict[tuple[str, Event], float] = OrderedDict()
+        self._told: OrderedDict[tuple[str, Event], Series] = OrderedDict()
 
-    async def record(self, resource: Resource, regarding: ObjectMeta, event: Event) -> None:
-        """Tell an event about an object, unless it was told within the quiet time."""
-        if self._is_repeated(regarding.uid, event):
-            return
-        now = self._clock.now()
+    async def record(self, resource: Resource, regarding: ObjectMeta, event: Event, *, count: int = 1) -> None:
+        """Tell an event about an object, which has happened `count` times just now."""
+        key, seen = (regarding.uid, event), self._clock.monotonic()
+        series = self._told.get(key)
         try:
-            await self._kube.create(EVENT, regarding.namespace, self._body(resource, regarding, event, now))
+            if series is None or seen - series.seen > QUIET_SECONDS:
+                body = self._body(resource, regarding, event, count)
+                name = body["metadata"]["name"]
+                self._remember(key, Series(name=name, count=count, seen=seen, written=seen, is_told=count > 1))
+                await self._kube.create(EVENT, regarding.namespace, body)
+                return
+            series.count, series.seen = series.count + count, seen
+            if series.is_worth_a_write():
+                series.is_told, series.written = True, seen
+                patch = Patch(body={"series": self._series(series.count)})
+                await self._kube.patch(EVENT, regarding.namespace, series.name, patch)
         except errors.RaybusError as problem:
             log.warning("an event is lost", reason=event.reason, note=event.note, error=str(problem))
 
-    def _is_repeated(self, uid: str, event: Event) -> bool:
-        key, now = (uid, event), self._clock.monotonic()
-        last = self._told.pop(key, None)
-        self._told[key] = now if last is None or now - last > QUIET_SECONDS else last
+    def _remember(self, key: tuple[str, Event], series: Series) -> None:
+        self._told.pop(key, None)
+        self._told[key] = series
         if len(self._told) > REMEMBERED:
             self._told.popitem(last=False)
-        return last is not None and now - last <= QUIET_SECONDS
 
-    def _body(self, resource: Resource, regarding: ObjectMeta, event: Event, now: datetime) -> Body:
+    def _series(self, count: int) -> Body:
+        return {"count": count, "lastObservedTime": self._clock.now().strftime(STAMP)}
+
+    def _body(self, resource: Resource, regarding: ObjectMeta, event: Event, count: int) -> Body:
+        now = self._clock.now()
         stamp = int(now.timestamp() * 1e9) ^ (hash((regarding.uid, event)) & 0xFFFF)
-        return {
+        body: Body = {
             "apiVersion": EVENT.api_version,
             "kind": EVENT.kind,
             "metadata": {"name": f"{regarding.name}.{stamp:x}", "namespace": regarding.namespace},
-            "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "eventTime": now.strftime(STAMP),
             "type": event.type,
             "reason": event.reason,
             "action": event.action,
@@ -77,3 +105,6 @@ class EventRecorder:
                 "resourceVersion": regarding.resource_version,
             },
         }
+        if count > 1:
+            body["series"] = self._series(count)
+        return body

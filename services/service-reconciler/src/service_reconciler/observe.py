@@ -18,8 +18,8 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache
 from common.kube.lookup import Lookup
-from common.kube.resources import GATEWAY, RAY_SERVICE
-from common.ray import endpoints, owner
+from common.kube.resources import GATEWAY, HTTP_ROUTE, RAY_SERVICE
+from common.ray import endpoints, owner, pace
 from common.ray.view import head_is_ready
 from common.runtime.clock import ClockWatch
 from common.runtime.key import Key
@@ -75,7 +75,7 @@ class Observer:
             head, serve = self._services(service)
             clusters, clusters_names = self._clusters(service, serve)
         active, pending = await self._views(service, clusters_names, now=now)
-        route = self._cache.get(HttpRoute, key.namespace, weighted_route.name_of(service))
+        route = await self._route(service)
         return Observed(
             service=service,
             config=self._config,
@@ -96,6 +96,7 @@ class Observer:
             grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
             endpoints=self._endpoints(service, clusters_names),
             clock_set_at=self._watch.set_at(),
+            rest=pace.at_rest(self._cache.count(RayService)),
         )
 
     async def _service(self, key: Key) -> RayService | None:
@@ -112,6 +113,12 @@ class Observer:
 
     async def _read_live(self, key: Key) -> RayService | None:
         return await self._lookup.read(RAY_SERVICE, RayService, (key.namespace, key.name))
+
+    async def _route(self, service: RayService) -> HttpRoute | None:
+        place = (service.metadata.namespace, weighted_route.name_of(service))
+        if not weighted_route.is_users(service):
+            return self._cache.get(HttpRoute, *place)
+        return await self._lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=FOREIGN)
 
     async def _gateways(
         self, service: RayService, route: HttpRoute | None, *, is_moving: bool

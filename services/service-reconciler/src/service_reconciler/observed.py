@@ -1,7 +1,7 @@
 """What a plan may know: one RayService and all that belongs to it, read once."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -11,6 +11,7 @@ from common.api.core import Pod, Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute, Route
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
+from common.ray import pace
 from common.ray.view import Reading, Refusal
 from common.traffic_record import Record
 from service_reconciler.config import Config
@@ -107,6 +108,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     grpc_route: GrpcRoute | None = None
     endpoints: int = 0
     clock_set_at: datetime | None = None
+    rest: timedelta = pace.SLOWEST
+    """How long a cluster that serves is left alone."""
     """When the clock on the wall was set; what looks long ago may not be."""
 
     @property

@@ -34,7 +34,7 @@ from service_reconciler.promotion import dangling, pending, promote
 from service_reconciler.promotion.control import Control
 from service_reconciler.promotion.pending import Decision, Step
 from service_reconciler.reasons import ConditionType, EventReason, Reason
-from service_reconciler.resources import ray_cluster
+from service_reconciler.resources import ray_cluster, zero_values
 from service_reconciler.resources.ray_cluster import Match
 from service_reconciler.serve import gateway_problems, head_label, initializing, problems
 from service_reconciler.serve.problems import Problem
@@ -326,7 +326,7 @@ def _next_view(observed: Observed, decision: Decision) -> ClusterView | None:
 
 def _next_look(observed: Observed, status: RayServiceStatus, *, limit_is_set: bool, now: datetime) -> datetime | None:
     looks = [
-        now + polling.interval(view, is_pending=is_pending)
+        now + polling.interval(view, is_pending=is_pending, rest=observed.rest, now=now)
         for view, is_pending in ((observed.active, False), (observed.pending, True))
         if view is not None
     ]
@@ -340,7 +340,7 @@ def _deadline(observed: Observed, status: RayServiceStatus, *, now: datetime) ->
     limit = initializing.limit(observed.service.metadata.annotations)
     found = conditions.find(status.conditions, ConditionType.READY)
     if limit is None or found is None or found.reason != Reason.INITIALIZING:
-        return now + polling.REST
+        return now + observed.rest
     return found.last_transition_time + limit
 
 
@@ -348,7 +348,9 @@ def _finalizer(observed: Observed) -> tuple[Action, ...]:
     finalizers = observed.service.metadata.finalizers
     if labels.RAYSERVICE_FINALIZER in finalizers:
         return ()
-    return (SetFinalizers(finalizers=(*finalizers, labels.RAYSERVICE_FINALIZER)),)
+    service = observed.service
+    config = zero_values.filled(service.raw_cluster_config) if observed.config.writes_zero_values else None
+    return (SetFinalizers(finalizers=(*finalizers, labels.RAYSERVICE_FINALIZER), cluster_config=config),)
 
 
 def _written(observed: Observed, status: RayServiceStatus, *, now: datetime) -> tuple[Action, ...]:

@@ -22,7 +22,7 @@ from common.feature_gates import Gates
 from common.kube.client import Kube
 from common.kube.lookup import Lookup
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_SERVICE
-from common.ray import endpoints, owner
+from common.ray import endpoints, owner, pace
 from common.ray.view import head_is_ready
 from common.runtime.clock import Clock
 from common.runtime.key import Key
@@ -81,6 +81,7 @@ class Observer:
             users_routes=tuple(marked),
             grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
             unknown_kinds=self._unknown_kinds(service.metadata.uid),
+            rest=pace.at_rest(self._cache.count(RayService)),
         )
 
     def note_absence(self, service: ObjectMeta, kind: str) -> bool:

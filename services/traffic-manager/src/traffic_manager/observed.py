@@ -1,7 +1,7 @@
 """What a plan may know: one RayService, its two clusters, its Gateway and its route, read once."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -13,6 +13,7 @@ from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.feature_gates import Gates
+from common.ray import pace
 from common.ray.view import Reading, Refusal
 from common.traffic_record import Record
 
@@ -58,6 +59,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     grpc_route: GrpcRoute | None = None
     unknown_kinds: frozenset[str] = frozenset()
     """Kinds of the Gateway API that the API server lately said it does not know."""
+    rest: timedelta = pace.SLOWEST
+    """How long a cluster that serves is left alone."""
 
     @property
     def is_incremental(self) -> bool:

@@ -29,7 +29,6 @@ from traffic_manager.status import proof, traffic_record
 
 FAST: Final = timedelta(seconds=0.25)
 STARTING: Final = timedelta(seconds=1)
-REST: Final = timedelta(seconds=5)
 PATIENCE: Final = timedelta(seconds=10)
 """A pending cluster that cannot serve for longer gives its share of the traffic back."""
 NEW: Final = Share(capacity=0, weight=0)
@@ -102,7 +101,7 @@ def _alone(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Acti
         clusters = {**observed.record.clusters, view.name: msgspec.structs.replace(wanted, capacity=WHOLE)}
         moved = _moved(observed, [(view, WHOLE)], clusters, now=now)
     acts = (*routed, *sent, *moved)
-    look = now if acts else now + _interval(view, now=now)
+    look = now if acts else now + _interval(view, rest=observed.rest, now=now)
     return Plan(actions=acts, look_again_at=look, note="one cluster gets everything")
 
 
@@ -220,12 +219,12 @@ def _cannot_progress() -> Event:
     return warning(EventReason.UPGRADE_CANNOT_PROGRESS, "Upgrade", note)
 
 
-def _interval(view: ClusterView, *, now: datetime) -> timedelta:
+def _interval(view: ClusterView, *, rest: timedelta, now: datetime) -> timedelta:
     quiet = pace.interval(now - _stirred(view))
     details = view.serve.details
     if not head_is_ready(view.cluster) or details is None:
         return max(STARTING, quiet)
-    return REST if serve_status.is_running(details) else quiet
+    return rest if serve_status.is_running(details) else quiet
 
 
 def _stirred(view: ClusterView) -> datetime:

@@ -88,3 +88,5 @@ def test_whatever_happens_the_newest_word_counts(steps: list[tuple[str, int, boo
     for cluster in ("x", "y"):
         alive = {name: str(version) for name, (version, gone, where) in newest.items() if not gone and where == cluster}
         assert versions(cache, cluster) == alive
+    assert cache.count(Pod) == sum(not gone for _, gone, _ in newest.values())
+    assert cache.count(Service) == 0

@@ -4,7 +4,7 @@ An answer goes in at once, so a reconcile reads its own writes; an older message
 (design rule 5). A deletion that we saw answered hides the object until the bus says the same.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Set
 from typing import Final, Protocol, TypeVar
 
@@ -41,6 +41,7 @@ class Cache:
     def __init__(self) -> None:
         self._objects: dict[Key, Object] = {}
         self._index: defaultdict[_Index, set[Key]] = defaultdict(set)
+        self._numbers: Counter[type] = Counter()
         self._gone: dict[Key, int] = {}
         """Deleted objects with the version at which they went, so that a late answer cannot bring them back; newest last."""
 
@@ -67,6 +68,10 @@ class Cache:
         """Return every object of a type."""
         return [each for each in self._objects.values() if isinstance(each, kind)]
 
+    def count(self, kind: type[Object]) -> int:
+        """Return how many objects of a type there are."""
+        return self._numbers[kind]
+
     def put(self, obj: Object) -> bool:
         """Take an object in, unless we know the same or a newer state; return whether anything changed."""
         key = (type(obj), obj.metadata.namespace, obj.metadata.name)
@@ -78,6 +83,7 @@ class Cache:
             return False
         self._gone.pop(key, None)
         self._unindex(key)
+        self._numbers[key[0]] += known is None
         self._objects[key] = obj
         for index in _indexes(key, obj):
             self._index[index].add(key)
@@ -93,6 +99,7 @@ class Cache:
         if len(self._gone) > REMEMBERED_DELETIONS:
             del self._gone[next(iter(self._gone))]
         self._unindex(key)
+        self._numbers[kind] -= known is not None
         return self._objects.pop(key, None) is not None
 
     def deleted(self, kind: type[Object], namespace: str, *, prefix: str) -> frozenset[str]:

@@ -1,6 +1,7 @@
 """How often to ask what sends no message: quickly while something is on its way, ever slower the longer nothing changes.
 
-What is waited for is seen late by a fortieth of the wait at most.
+What is waited for is seen late by a fortieth of the wait at most. Services at rest share what one replica asks per second, so
+that thousands of them cost no more than a hundred; whatever sends a message (specs, pods, endpoints) is seen at once anyway.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -12,12 +13,19 @@ FASTEST: Final = timedelta(seconds=0.25)
 SLOWEST: Final = timedelta(seconds=5)
 PATIENCE: Final = 40
 """How many times an interval passes before it grows."""
+QUESTIONS: Final = 20
+"""How many services at rest one replica asks in a second, all together."""
 _NEVER: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
 def interval(quiet: timedelta) -> timedelta:
     """Return when to ask again, after such a time without a change."""
     return min(SLOWEST, max(FASTEST, quiet / PATIENCE))
+
+
+def at_rest(services: int) -> timedelta:
+    """Return when to ask a service again that serves, where one replica looks after so many."""
+    return max(SLOWEST, timedelta(seconds=services / QUESTIONS))
 
 
 def stirred(cluster: RayCluster) -> datetime:

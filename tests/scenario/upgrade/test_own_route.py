@@ -116,8 +116,9 @@ async def test_which_rules_send_to_us(rules: list[Json], ours: list[int]) -> Non
         pytest.param([a_rule("/a", filters=[{"type": "RequestRedirect"}])], id="a redirect"),
     ],
 )
-async def test_a_route_without_a_rule_for_us_is_named_and_left_alone(rules: list[Json]) -> None:
-    world = await a_pair(a_route(*rules))
+@pytest.mark.parametrize("is_sharded", [False, True])
+async def test_a_route_without_a_rule_for_us_is_named_and_left_alone(rules: list[Json], *, is_sharded: bool) -> None:
+    world = await a_pair(a_route(*rules), is_sharded=is_sharded)
     upgrade(world)
     await world.run(20)
     assert mine(world)["spec"]["rules"] == rules
@@ -125,6 +126,19 @@ async def test_a_route_without_a_rule_for_us_is_named_and_left_alone(rules: list
     assert world.reasons().count("HTTPRouteNotReady") == 1
     world.kube.put(HTTP_ROUTE, {**mine(world), "spec": {**mine(world)["spec"], "rules": [a_rule()]}})
     await world.until(lambda: weights_of(mine(world)).get(world.pending) == 25, seconds=30)
+
+
+async def test_a_route_that_carries_another_service_is_left_to_it() -> None:
+    route = a_route()
+    route["metadata"]["labels"] |= {labels.ORIGIN_NAME: "another", labels.ORIGIN_KIND: "RayService"}
+    route["metadata"]["annotations"][ANNOTATION] = "{}"
+    world = await a_pair(copy.deepcopy(route))
+    await world.run(8)
+    assert "carries the traffic of RayService another" in world.message("Ready")
+    assert mine(world)["spec"] == route["spec"]
+    before = len(world.kube.requests)
+    await world.run(60)
+    assert len(world.kube.requests) == before
 
 
 @pytest.mark.parametrize("is_sharded", [False, True])

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from common import labels, names
+from common import labels, names, traffic_record
 from common.api.gateway import Gateway, HttpRoute, RouteRule, gateway_problem, route_problem
 from common.api.ray_service import RayService
 from common.kube.resources import GATEWAY
@@ -76,10 +76,19 @@ def route_trouble(service: RayService, route: HttpRoute | None) -> str | None:
     where = f"HTTPRoute {meta.namespace}/{name_of(service)}"
     if route is None:
         return f"{where} does not exist"
+    if (other := other_holder(service, route)) is not None:
+        return f"{where} carries the traffic of RayService {other}; a route carries that of one"
     if is_users(service) and not rules_of(route, meta.name):
         return f"{where} {NO_RULE.format(service=names.serve_service(meta.name))}"
     problem = route_problem(route)
     return None if problem is None else f"{where} {problem}"
+
+
+def other_holder(service: RayService, route: HttpRoute) -> str | None:
+    """Return the other RayService whose traffic a route carries: its record is there, and there is room for one."""
+    name = route.metadata.labels.get(labels.ORIGIN_NAME, service.metadata.name)
+    is_held = traffic_record.ANNOTATION in route.metadata.annotations
+    return name if is_held and name != service.metadata.name else None
 
 
 def rules_of(route: HttpRoute, service: str) -> tuple[int, ...]:

@@ -131,7 +131,8 @@ def _carrier(observed: Observed, backends: Sequence[Backend], record: Record) ->
         return (Create(resource=HTTP_ROUTE, body=body, told=announcements.created(HTTP_ROUTE.kind, where)),)
     if have.metadata.deletion_timestamp is not None:
         return ()
-    if is_users and not weighted_route.rules_of(have, meta.name):
+    is_anothers = weighted_route.other_holder(observed.service, have) is not None
+    if is_anothers or (is_users and not weighted_route.rules_of(have, meta.name)):
         return ()
     form = users_route if is_users else http_route
     if form.drift(have, meta, backends) is not None:

@@ -44,7 +44,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster scheduling.k8s.io/workloads": {"get", "create", "delete"},
         "cluster scheduling.k8s.io/podgroups": {"get", "create", "update", "delete"},
         "cluster batch/jobs": {"get", "create"},
-        "cluster events.k8s.io/events": {"create"},
+        "cluster events.k8s.io/events": {"create", "patch"},
     },
     "service-reconciler": {
         "cluster ray.io/rayservices": {"get", "patch"},
@@ -60,7 +60,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster apps/controllerrevisions": {"get", "list", "create", "patch", "delete"},
         f"{GATEWAY}/gateways": {"get"},
         f"{GATEWAY}/httproutes": {"get"},
-        "cluster events.k8s.io/events": {"create"},
+        "cluster events.k8s.io/events": {"create", "patch"},
     },
     "traffic-manager": {
         "cluster ray.io/rayservices": {"get"},
@@ -73,7 +73,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster /services/proxy": {"get", "update"},
         "cluster /secrets": {"get"},
         "cluster apps/controllerrevisions": {"get", "list", "create", "patch", "delete"},
-        "cluster events.k8s.io/events": {"create"},
+        "cluster events.k8s.io/events": {"create", "patch"},
     },
     "nats": {},
     "nats-credentials": {"own /secrets": {"get", "create"}, "own /secrets=nats-server": {"update"}},

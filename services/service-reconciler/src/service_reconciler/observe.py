@@ -19,7 +19,7 @@ from common.api.ray_service import RayService
 from common.bus.cache import Cache
 from common.kube.lookup import Lookup
 from common.kube.resources import GATEWAY, HTTP_ROUTE, RAY_SERVICE
-from common.ray import endpoints, owner
+from common.ray import endpoints, owner, pace
 from common.ray.view import head_is_ready
 from common.runtime.clock import ClockWatch
 from common.runtime.key import Key
@@ -96,6 +96,7 @@ class Observer:
             grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
             endpoints=self._endpoints(service, clusters_names),
             clock_set_at=self._watch.set_at(),
+            rest=pace.at_rest(self._cache.count(RayService)),
         )
 
     async def _service(self, key: Key) -> RayService | None:

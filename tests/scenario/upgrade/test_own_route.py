@@ -196,6 +196,18 @@ async def test_the_users_route_outlives_the_service_without_our_backends(what: s
     assert (after["metadata"]["labels"], after["metadata"]["annotations"]) == ({"team": "a"}, {"mine": "1"})
 
 
+@pytest.mark.parametrize("write", range(1, 24, 3))
+async def test_a_death_around_any_write_changes_nothing_but_the_time(write: int) -> None:
+    world = await a_pair(a_route(a_rule(backendRefs=[OTHER])), is_sharded=True)
+    blue = world.active
+    world.kill_after = world.writes + write
+    upgrade(world)
+    await world.until(lambda: world.is_settled() and world.active != blue, seconds=100)
+    await world.run(2)
+    assert weights_of(mine(world)) == {"other": 7, world.active: 100}
+    assert (world.route, world.gateways) == (None, [])
+
+
 async def test_a_service_that_moves_to_a_users_route_keeps_its_old_one_in_step() -> None:
     world = Pair()
     world.kube.put(GATEWAY, a_gateway())

@@ -57,6 +57,8 @@ def labelled(**labels: str) -> ObjectMeta:
         pytest.param("RayCluster", labelled(origin="job", crd="RayJob"), None, id="a RayCluster of a RayJob is a root"),
         pytest.param("Pod", labelled(cluster="svc-abcde"), CLUSTER, id="an orphaned pod by its label"),
         pytest.param("Service", labelled(origin="svc", crd="RayService"), SERVICE, id="the RayService's head Service"),
+        pytest.param("HTTPRoute", labelled(origin="svc", crd="RayService"), SERVICE, id="a user's route, once marked"),
+        pytest.param("HTTPRoute", labelled(), None, id="a user's route before that"),
         pytest.param(
             "Service",
             labelled(origin="svc-abcde", crd="RayService", owned="yes"),

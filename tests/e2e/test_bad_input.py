@@ -17,9 +17,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 WITHIN = 15.0
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def serving(rig: Rig) -> Rig:
-    """A cluster on which version 1 serves."""
+    """A cluster on which version 1 serves, through all that is asked of it here."""
     async with asyncio.timeout(300):
         await rig.story().serve()
     return rig

@@ -1,4 +1,4 @@
-"""Upgrades in steps through a real Envoy Gateway, under load, forward and back: no request fails, and no time is lost.
+"""Upgrades in steps through a real Envoy Gateway, under load, forward and back: nothing fails, and no time is lost.
 
 One service lives through all of them. A share of requests takes up to 20 s, which is longer than the gateway's own limit, so a
 user's time-out stands on the route: it has to survive every one of our writes.
@@ -17,8 +17,8 @@ from .greeter import Greeter, Options, expect_no_failure, settle, tell
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-OPTIONS = Options()
-SLOW = Options(interval=8)
+OPTIONS = Options(takes_grpc=True)
+SLOW = Options(interval=8, takes_grpc=True)
 """Leaves a user the time to act between two steps."""
 ABORT_SECONDS = 5 + 2
 """All traffic is back on the old cluster in this time, the last part of it for the gateway."""
@@ -35,26 +35,25 @@ async def service(rig: Rig) -> AsyncGenerator[Greeter]:
     await greeter.stop()
 
 
-async def test_forward(service: Greeter) -> None:
-    async with service.followed() as history, service.under_load() as answers:
-        await settle(answers)
+async def test_forward_with_requests_and_streams(service: Greeter) -> None:
+    async with service.followed() as history, service.under_load() as answers, service.under_streams() as streams:
+        await settle(streams, more=10)
         old = await service.upgrade(OPTIONS)
         new = await service.wait_for_promotion(old)
-        await settle(answers)
+        await settle(streams, more=10)
     expect_no_failure(service, answers, at_least=1000)
+    expect_no_failure(service, streams, at_least=40)
+    assert {answer.version for answer in streams} == {"1", "2"}
     story.expect_sound(history, surge=OPTIONS.surge)
     assert story.shares_of(history, new) == [0, 25, 50, 75, 100]
     tell("", story.times(history, new), *history)
     assert await service.request_timeout() == "0s"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "percent",
-    [
-        pytest.param(25, marks=pytest.mark.soak),
-        pytest.param(50, marks=pytest.mark.soak),
-        75,
-    ],
+    [25, 50, 75],
 )
 async def test_a_reverted_spec_takes_the_traffic_back(service: Greeter, percent: int) -> None:
     async with service.followed() as history, service.under_load() as answers:
@@ -113,9 +112,9 @@ async def test_a_pause_holds_everything_and_an_abort_takes_the_traffic_back(serv
     ("options", "demand"),
     [
         # Traffic moves four times: 25, 50, 75, 100.
-        pytest.param(Options(step=25, interval=2, surge=50, replicas=1), 6.0, id="25-2-50"),
+        pytest.param(Options(step=25, interval=2, surge=50, replicas=1, takes_grpc=True), 6.0, id="25-2-50"),
         # Twenty times.
-        pytest.param(Options(step=5, interval=1, surge=20, replicas=1), 19.0, id="5-1-20"),
+        pytest.param(Options(step=5, interval=1, surge=20, replicas=1, takes_grpc=True), 19.0, id="5-1-20"),
     ],
 )
 async def test_no_time_is_lost(service: Greeter, options: Options, demand: float) -> None:

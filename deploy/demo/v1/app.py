@@ -1,9 +1,11 @@
-"""A small Serve application: it says which version answered, at once or after some seconds of thought."""
+"""A small Serve application: it says which version answered, at once, after some seconds of thought, or again and again."""
 
 import asyncio
 import os
+from collections.abc import AsyncGenerator
 
 from ray import serve
+from ray.serve.generated.serve_pb2 import UserDefinedMessage, UserDefinedResponse
 from starlette.requests import Request
 
 
@@ -14,12 +16,18 @@ from starlette.requests import Request
     graceful_shutdown_timeout_s=20,
 )
 class Greeter:
-    """Answers `GET /` and `GET /?think=SECONDS`."""
+    """Answers `GET /` and `GET /?think=SECONDS`; and, where Serve has a gRPC port, streams `num` messages."""
 
     async def __call__(self, request: Request) -> dict[str, str]:
         """Return the version that this replica's pod was started with."""
         await asyncio.sleep(float(request.query_params.get("think", "0")))
         return {"version": os.environ.get("MODEL_VERSION", "unknown")}
+
+    async def Streaming(self, request: UserDefinedMessage) -> AsyncGenerator[UserDefinedResponse, None]:
+        """Send the version once each quarter of a second; the name is that of Ray's own service definition."""
+        for _ in range(request.num):
+            await asyncio.sleep(0.25)
+            yield UserDefinedResponse(greeting=os.environ.get("MODEL_VERSION", "unknown"))
 
 
 app = Greeter.bind()

@@ -35,7 +35,7 @@ class Api:
             base_url=access.server,
             headers={"authorization": f"Bearer {access.token}"},
             verify=context,
-            timeout=httpx.Timeout(10, connect=2),
+            timeout=httpx.Timeout(30, connect=2),
             trust_env=False,
         )
         self._resources: dict[str, dict[str, tuple[str, bool]]] = {}
@@ -106,14 +106,14 @@ class Api:
         response = await self._http.patch(f"{path}/status", json=patch, headers=headers)
         response.raise_for_status()
 
-    async def apply_definitions(self, definitions: Sequence[Document], *, patience: float = 30) -> None:
+    async def apply_definitions(self, definitions: Sequence[Document], *, patience: float = 60) -> None:
         """Apply CustomResourceDefinitions, all at once, and wait until the API serves them."""
         async with asyncio.TaskGroup() as group:
             for definition in definitions:
                 group.create_task(self._define(definition, patience=patience))
 
     async def _define(self, definition: Document, *, patience: float) -> None:
-        await self.apply(definition)
+        await self.apply(definition, patience=patience)
         spec = definition["spec"]
         plural = spec["names"]["plural"]
 

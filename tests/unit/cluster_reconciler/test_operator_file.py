@@ -104,3 +104,16 @@ def test_gate_and_scheduler_exclude_each_other() -> None:
     with pytest.raises(InvalidSpec, match="cannot be combined with --batch-scheduler"):
         settings.configure(gated, {"RAYBUS_BATCH_SCHEDULER": "volcano"})
     assert settings.configure(gated, {}).batch_scheduler is BatchSchedulerName.NONE
+
+
+def test_the_variable_counts_where_the_file_names_no_scheduler(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    for text, found in ((HEADER, "volcano"), (HEADER + "batchScheduler: yunikorn\n", "yunikorn")):
+        path.write_text(text)
+        environ = {"RAYBUS_OPERATOR_CONFIG": str(path), "RAYBUS_BATCH_SCHEDULER": "volcano"}
+        assert settings.configure(SETTINGS, environ).batch_scheduler == found
+
+
+def test_the_file_that_is_deployed_changes_nothing() -> None:
+    path = Path(__file__).parents[3] / "deploy/base/cluster-reconciler/operator_config.yaml"
+    assert settings.configure(SETTINGS, {"RAYBUS_OPERATOR_CONFIG": str(path)}) == Config()

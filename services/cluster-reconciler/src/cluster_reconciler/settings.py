@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from cluster_reconciler import operator_file
-from cluster_reconciler.config import Config
+from cluster_reconciler.config import BatchSchedulerName, Config
 from common.errors import InvalidSpec
 from common.runtime.settings import Settings
 
@@ -17,7 +17,7 @@ log = structlog.get_logger()
 FILE: Final = "RAYBUS_OPERATOR_CONFIG"
 """Names a configuration file as KubeRay's `--config` does."""
 BATCH_SCHEDULER: Final = "RAYBUS_BATCH_SCHEDULER"
-"""Names a batch scheduler as KubeRay's `--batch-scheduler` does; a configuration file takes its place."""
+"""Names a batch scheduler as KubeRay's `--batch-scheduler` does, where the configuration file names none."""
 
 
 def configure(settings: Settings, environ: Mapping[str, str]) -> Config:
@@ -26,7 +26,9 @@ def configure(settings: Settings, environ: Mapping[str, str]) -> Config:
     if "RAYBUS_CLUSTER_DOMAIN" in environ:
         config = msgspec.structs.replace(config, cluster_domain=settings.cluster_domain)
     if path := environ.get(FILE, "").strip():
-        return _with_file(config, Path(path))
+        config = _with_file(config, Path(path))
+    if config.batch_scheduler is not BatchSchedulerName.NONE:
+        return config
     name = operator_file.scheduler_name(environ.get(BATCH_SCHEDULER, "").strip(), gates=config.gates)
     return msgspec.structs.replace(config, batch_scheduler=name)
 

@@ -104,11 +104,11 @@ class Live:
 
 
 @asynccontextmanager
-async def running(kube: KubeClient) -> AsyncGenerator[FakeServe]:
+async def running(kube: KubeClient, config: Config) -> AsyncGenerator[FakeServe]:
     """Run both services for the length of a block."""
     clock = SystemClock()
     serve = FakeServe(clock)
-    app = wiring.assemble(kube, serve, Config(), clock=clock, instance="test")
+    app = wiring.assemble(kube, serve, config, clock=clock, instance="test")
     clusters = cluster_wiring.assemble(
         kube, ClusterConfig(), clock=clock, instance="test", registry=CollectorRegistry()
     )
@@ -125,13 +125,13 @@ async def running(kube: KubeClient) -> AsyncGenerator[FakeServe]:
 
 
 @pytest.fixture
-async def live(control_plane: ControlPlane) -> AsyncGenerator[Live]:
-    """Run both services in a namespace of its own."""
+async def live(request: pytest.FixtureRequest, control_plane: ControlPlane) -> AsyncGenerator[Live]:
+    """Run both services in a namespace of its own; the parameter, if there is one, is the service-reconciler's configuration."""
     kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="raybus-test")
     namespace = f"t-{uuid4().hex[:8]}"
     await kube.create(Resource(kind="Namespace", plural="namespaces"), None, {"metadata": {"name": namespace}})
     try:
-        async with running(kube) as serve:
+        async with running(kube, getattr(request, "param", Config())) as serve:
             yield Live(kube, serve, namespace)
     finally:
         await kube.close()

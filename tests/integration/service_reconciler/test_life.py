@@ -1,11 +1,14 @@
 """A RayService's life on a real API server: real defaults, real conflicts, real EndpointSlices, kwok's pods."""
 
+import msgspec
 import pytest
 
 from common.api.opaque import Json
-from common.kube.resources import CONTROLLER_REVISION, RAY_CLUSTER, RAY_SERVICE
-from integration.service_reconciler.conftest import Live
+from common.kube.resources import CONTROLLER_REVISION, POD, RAY_CLUSTER, RAY_SERVICE, SERVICE
+from integration.service_reconciler.conftest import PATIENCE, Live
+from service_reconciler.config import Config
 from support.builders.ray_service import a_cluster_config, a_serve_config
+from support.waiting import eventually_true
 
 pytestmark = [pytest.mark.integration]
 
@@ -57,6 +60,33 @@ async def test_created_upgraded_suspended_resumed_and_deleted(live: Live) -> Non
     await live.kube.delete(RAY_SERVICE, live.namespace, "demo")
     await live.eventually(RAY_CLUSTER, [])
     await live.eventually(RAY_SERVICE, [])
+
+
+@pytest.mark.acceptance("rayservice", 2)
+async def test_2_all_that_a_name_of_47_characters_leads_to_is_accepted(live: Live) -> None:
+    name = "a" * 47
+    await live.apply(name=name)
+
+    async def serves() -> bool:
+        body = msgspec.json.decode(await live.kube.get(RAY_SERVICE, live.namespace, name))
+        return body.get("status", {}).get("serviceStatus") == "Running"
+
+    await eventually_true(serves, within=PATIENCE, what="it serves")
+    (cluster,) = await live.names(RAY_CLUSTER)
+    services = await live.names(SERVICE)
+    assert {f"{name}-head-svc", f"{name}-serve-svc", f"{cluster}-head-svc"} <= set(services)
+    assert max(map(len, (cluster, *services, *await live.names(POD)))) <= 63
+
+
+@pytest.mark.parametrize("live", [Config(writes_zero_values=True)], indirect=True)
+async def test_with_zero_values_the_first_write_makes_a_new_generation_as_kuberays_does(live: Live) -> None:
+    created = await live.apply()
+    seen = created["metadata"]["generation"] + 1
+    status = await live.until(
+        lambda s: is_settled(s) and s["observedGeneration"] == seen, "the next generation is seen"
+    )
+    assert (await live.service())["metadata"]["generation"] == seen
+    assert await live.names(RAY_CLUSTER) == [active(status)]
 
 
 async def test_the_real_servers_defaults_do_not_look_like_a_change(live: Live) -> None:

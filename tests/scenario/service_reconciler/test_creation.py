@@ -40,6 +40,17 @@ async def test_01_the_first_look_sets_the_finalizer_and_names_and_creates_the_cl
     assert world.service["metadata"]["generation"] == 1
 
 
+async def test_with_zero_values_the_finalizer_makes_a_second_generation_and_no_second_cluster() -> None:
+    world = World(config=Config(writes_zero_values=True))
+    world.apply()
+    await world.until(world.is_settled)
+    assert (world.service["metadata"]["generation"], world.status["observedGeneration"]) == (2, 2)
+    (container,) = world.service["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"]
+    assert container == {"name": "ray-head", "image": "rayproject/ray:2.52.0", "resources": {}}
+    await world.run(30)
+    assert (world.clusters, world.service["metadata"]["generation"]) == ([world.active], 2)
+
+
 async def test_the_name_is_durable_before_its_cluster_exists() -> None:
     world = World()
     world.apply()

@@ -31,7 +31,7 @@ class FakeHead:
         self.deploy_seconds = deploy_seconds
         self.behaviour = "ok"
         """ok, 500 (every call fails), silent (no call is answered)."""
-        self.nodes = ["10.0.0.1"]
+        self.nodes = ["192.0.2.1"]
         """Where replicas run."""
         self.puts: list[Json] = []
         self.gets = 0

@@ -1,5 +1,6 @@
 """What a plan may ask for. `apply.py` carries these out, in order, and is the only module that writes."""
 
+from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
 from common.kube.actions import SILENT, Change, Create, Delete, Tell, Told, Write
@@ -31,9 +32,11 @@ class WriteStatus(Write, frozen=True, kw_only=True):
 
 
 class SetFinalizers(Write, frozen=True, kw_only=True):
-    """Replace the RayService's finalizers, and nothing else of it."""
+    """Replace the RayService's finalizers, and nothing else of it but what is given here."""
 
     finalizers: tuple[str, ...]
+    cluster_config: Json | None = None
+    """A `rayClusterConfig` that means the same as the present one."""
 
     def __str__(self) -> str:
         return f"set finalizers: {', '.join(self.finalizers) or '-'}"

@@ -69,13 +69,15 @@ class Applier:
                     "status": msgspec.to_builtins(status),
                 }
                 answer = await self._kube.replace(RAY_SERVICE, meta.namespace, body, subresource="status")
-            case SetFinalizers(finalizers=finalizers):
-                answer = await self._patch(meta, {"resourceVersion": version, "finalizers": list(finalizers)})
+            case SetFinalizers(finalizers=finalizers, cluster_config=config):
+                changed: Json = {"resourceVersion": version, "finalizers": list(finalizers)}
+                spec: Json = {} if config is None else {"spec": {"rayClusterConfig": config}}
+                answer = await self._patch(meta, changed, **spec)
             case Annotate(name=name, value=value):
                 answer = await self._patch(meta, {"resourceVersion": version, "annotations": {name: value}})
         new = ray_service.decode(answer)
         self._cache.put(new)
         return new.metadata.resource_version
 
-    async def _patch(self, meta: ObjectMeta, changed: Json) -> bytes:
-        return await self._kube.patch(RAY_SERVICE, meta.namespace, meta.name, Patch(body={"metadata": changed}))
+    async def _patch(self, meta: ObjectMeta, changed: Json, **more: Json) -> bytes:
+        return await self._kube.patch(RAY_SERVICE, meta.namespace, meta.name, Patch(body={"metadata": changed, **more}))

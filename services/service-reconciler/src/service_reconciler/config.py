@@ -21,3 +21,5 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     zero_downtime: bool = True
     """What an absent upgrade strategy means (`ENABLE_ZERO_DOWNTIME`)."""
     head_service_has_cluster_ip: bool = False
+    writes_zero_values: bool = False
+    """Whether the finalizer comes with the spec as KubeRay would write it back, which makes a new generation (§2.5)."""

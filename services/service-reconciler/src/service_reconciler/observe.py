@@ -19,7 +19,7 @@ from common.api.ray_service import RayService
 from common.bus.cache import Cache
 from common.kube.lookup import Lookup
 from common.kube.resources import GATEWAY, HTTP_ROUTE, RAY_SERVICE
-from common.ray import endpoints, owner, pace
+from common.ray import adoption, endpoints, owner, pace
 from common.ray.view import head_is_ready
 from common.runtime.clock import ClockWatch
 from common.runtime.key import Key
@@ -174,7 +174,7 @@ class Observer:
             cluster=cluster,
             pods=pods,
             serve=reading.result(),
-            given=None if (record := given.result()) is None else record.serve_config,
+            given=adoption.config_of(given.result(), reading.result().details),
             refused=self._serve.refused(cluster),
             put_at=None if put_ago is None else now - timedelta(seconds=put_ago),
             proxy_answers=checks.result() if checks is not None else (),

@@ -34,7 +34,7 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[Pod, ...] = ()
     serve: Reading = Reading()
     given: str | None = None
-    """The Serve config that Ray accepted last, from the durable record."""
+    """The Serve config that Ray accepted last, from the durable record; where there is none, what Serve tells."""
     refused: Refusal | None = None
     put_at: datetime | None = None
     """When this process last sent a config; paces repeats, decides nothing else."""

@@ -96,6 +96,7 @@ class EventReason(StrEnum):
     EMPTY_SERVE_CONFIG = "EmptyServeConfig"
     PODS_NOT_STARTING = "PodsNotStarting"
     APPLICATION_NOT_RUNNING = "ServeApplicationNotRunning"
+    SERVE_CONFIG_UNKNOWN = "ServeConfigUnknown"
     DASHBOARD_UNREACHABLE = "RayDashboardUnreachable"
     CLUSTER_NOT_RUNNING = "RayClusterNotRunning"
     NO_SERVE_PORT = "NoServePort"

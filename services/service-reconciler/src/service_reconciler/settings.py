@@ -12,4 +12,5 @@ def config_of(settings: Settings, environ: Mapping[str, str]) -> Config:
         gates=settings.feature_gates,
         zero_downtime=environ.get("ENABLE_ZERO_DOWNTIME", "").lower() != "false",
         head_service_has_cluster_ip=environ.get("ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE", "").lower() == "true",
+        writes_zero_values=environ.get("RAYBUS_WRITE_ZERO_VALUES", "").lower() == "true",
     )

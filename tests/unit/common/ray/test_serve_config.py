@@ -42,3 +42,18 @@ def test_what_it_cannot_mean_is_told_in_one_line(text: str, problem: str) -> Non
     with pytest.raises(InvalidSpec, match=problem) as caught:
         serve_config.to_json(text)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        pytest.param("applications: [{name: a}, {name: b}]", {"a", "b"}, id="by name"),
+        pytest.param("applications: [{import_path: x}]", {"default"}, id="one without a name"),
+        pytest.param("applications: []", set[str](), id="none"),
+        pytest.param("applications: {name: a}", set[str](), id="no list, which Serve will refuse"),
+        pytest.param("applications: [a]", set[str](), id="no mapping, which Serve will refuse"),
+        pytest.param("a: [", set[str](), id="no YAML"),
+    ],
+)
+def test_which_applications_a_config_asks_for(text: str, names: set[str]) -> None:
+    assert serve_config.applications(text) == names

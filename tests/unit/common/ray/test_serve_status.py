@@ -51,3 +51,15 @@ def test_a_node_with_replicas_needs_its_own_proxy() -> None:
 
 def test_an_application_without_a_name_is_shown_as_default() -> None:
     assert list(ServeDetails(applications={"": serve_status.Application()}).named()) == ["default"]
+
+
+def test_an_application_that_was_asked_for_and_is_not_listed_is_missing() -> None:
+    seen = ServeDetails(applications={"a": serve_status.Application(), "": serve_status.Application()})
+    assert serve_status.missing(seen, frozenset({"a", "default"})) is None
+    assert serve_status.missing(seen, frozenset({"b", "a", "c"})) == "application b is not deployed yet"
+
+
+def test_all_nodes_that_serve_tells_of() -> None:
+    seen = details()
+    more = msgspec.structs.replace(seen, proxies={"n": serve_status.Proxy(status="DRAINING", node_ip="10.0.0.2")})
+    assert serve_status.nodes(more) == {"10.0.0.1", "10.0.0.2"}

@@ -44,7 +44,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 def find(observed: Observed, view: ClusterView | None, *, now: datetime) -> Problem | None:
     """Return what is wrong first, in the order in which a user would have to mend it."""
-    return _config_problem(observed, view, now=now) or (_cluster_problem(observed, view, now=now) if view else None)
+    problem = _config_problem(observed, view, now=now)
+    return problem or (_cluster_problem(observed, view, now=now) or _unrecorded(observed, view) if view else None)
 
 
 def _config_problem(observed: Observed, view: ClusterView | None, *, now: datetime) -> Problem | None:
@@ -66,6 +67,19 @@ def _config_problem(observed: Observed, view: ClusterView | None, *, now: dateti
     text = f"{what}: {_short(refused.text)}"
     cause = Reason.APPLICATION_NOT_READY
     return Problem(reason=EventReason.FAILED_TO_UPDATE_APPLICATIONS, text=text, is_told=True, cause=cause)
+
+
+def _unrecorded(observed: Observed, view: ClusterView) -> Problem | None:
+    """Return why the active cluster cannot get its capacity back in a rollback."""
+    details = view.serve.details
+    is_back = observed.is_incremental and view is observed.active and observed.pending is not None
+    if not is_back or view.given is not None or details is None or not details.applications:
+        return None
+    text = (
+        f"RayCluster {view.name} cannot get its capacity back: nobody recorded its Serve config, and Serve does not tell "
+        "it; to go forward, ask for the spec of the pending cluster again"
+    )
+    return Problem(reason=EventReason.SERVE_CONFIG_UNKNOWN, text=text)
 
 
 def _cluster_problem(observed: Observed, view: ClusterView, *, now: datetime) -> Problem | None:

@@ -222,6 +222,28 @@ async def test_a_service_that_moves_to_a_users_route_keeps_its_old_one_in_step()
     assert world.weights == weights_of(mine(world)) == {world.active: 100}
 
 
+@pytest.mark.parametrize("takes_back", ["the spec", "the name"])
+async def test_a_name_of_no_route_in_mid_upgrade_holds_it_and_the_way_back_is_open(takes_back: str) -> None:
+    world = Pair()
+    world.apply(upgradeStrategy=FAST)
+    await world.until(lambda: world.is_settled() and bool(world.weights), seconds=20)
+    await world.run(2)
+    blue = world.active
+    world.apply(config=GREEN, upgradeStrategy=FAST)
+    await world.until(lambda: world.view.weights[1] == 25, seconds=60)
+    green = world.pending
+    upgrade(world)
+    await world.run(30)
+    assert world.weights == {blue: 75, green: 25}
+    assert "HTTPRoute default/mine does not exist" in world.message("UpgradeInProgress")
+    if takes_back == "the name":
+        world.apply(config=GREEN, upgradeStrategy=FAST)
+        await world.until(lambda: world.is_settled() and world.active == green, seconds=100)
+    else:
+        world.apply(annotations=OWN, upgradeStrategy=FAST)
+        await world.until(lambda: world.is_settled() and world.weights == {blue: 100}, seconds=100)
+
+
 async def test_a_service_that_comes_back_from_a_users_route_gives_it_back_once_its_own_is_taken() -> None:
     world = await a_pair(a_route())
     world.gateway.is_asleep = True

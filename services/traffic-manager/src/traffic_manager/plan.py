@@ -97,7 +97,7 @@ def _alone(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Acti
         wanted = traffic_record.weighed(share, WHOLE, now=now)
         routed = routing.writes(observed, {view.name: wanted}, (view,), now=now)
     moved: tuple[Action, ...] = ()
-    if not routed and not sent and share.capacity != WHOLE and observed.route is not None:
+    if not routed and not sent and share.capacity != WHOLE and routing.record_route(observed) is not None:
         clusters = {**observed.record.clusters, view.name: msgspec.structs.replace(wanted, capacity=WHOLE)}
         moved = _moved(observed, [(view, WHOLE)], clusters, now=now)
     acts = (*routed, *sent, *moved)
@@ -183,7 +183,7 @@ def _moved(
 
     There must be a route for the record. A cluster that shrinks and is dead, or has no config, is only recorded: nobody would answer.
     """
-    if observed.route is None:
+    if routing.record_route(observed) is None:
         return ()
     submits: list[Submit] = []
     for view, capacity in changed:

@@ -65,7 +65,7 @@ def writes(
     return (
         *carried,
         *(_news(observed) if carried else ()),
-        *_followers(observed, backends),
+        *_followers(observed, backends, record),
         *_grpc(observed, shares, views),
     )
 
@@ -76,9 +76,14 @@ def is_left_behind(observed: Observed) -> bool:
     return route is not None and (not weighted_route.is_users(observed.service) or users_route.is_held(route))
 
 
+def record_route(observed: Observed) -> HttpRoute | None:
+    """Return the route that holds the record: the carrier, or ours while the user's cannot be one."""
+    return observed.route if _is_usable(observed) else observed.our_route
+
+
 def recorded(observed: Observed, record: Record) -> Change:
     """Return the write of a record alone."""
-    route = observed.route
+    route = record_route(observed)
     if route is None:
         raise Invariant("a record needs a route to stand on")
     return Change(resource=HTTP_ROUTE, name=route.metadata.name, patch=http_route.record_patch(route, record))
@@ -131,8 +136,7 @@ def _carrier(observed: Observed, backends: Sequence[Backend], record: Record) ->
         return (Create(resource=HTTP_ROUTE, body=body, told=announcements.created(HTTP_ROUTE.kind, where)),)
     if have.metadata.deletion_timestamp is not None:
         return ()
-    is_anothers = weighted_route.other_holder(observed.service, have) is not None
-    if is_anothers or (is_users and not weighted_route.rules_of(have, meta.name)):
+    if not _is_usable(observed):
         return ()
     form = users_route if is_users else http_route
     if form.drift(have, meta, backends) is not None:
@@ -140,7 +144,15 @@ def _carrier(observed: Observed, backends: Sequence[Backend], record: Record) ->
     return (recorded(observed, record),) if record.clusters != records.of_route(have).clusters else ()
 
 
-def _followers(observed: Observed, backends: Sequence[Backend]) -> tuple[Action, ...]:
+def _is_usable(observed: Observed) -> bool:
+    """Tell whether the route that is to carry the traffic is there and may be written."""
+    service, route = observed.service, observed.route
+    if route is None or weighted_route.other_holder(service, route) is not None:
+        return False
+    return not weighted_route.is_users(service) or bool(weighted_route.rules_of(route, service.metadata.name))
+
+
+def _followers(observed: Observed, backends: Sequence[Backend], record: Record) -> tuple[Action, ...]:
     """Return the writes of routes that carried the traffic before.
 
     Requests may come through them until the present one is taken. Then a user's route is given back, and ours stays until its
@@ -157,9 +169,11 @@ def _followers(observed: Observed, backends: Sequence[Backend]) -> tuple[Action,
             actions.append(_release(observed, have))
             continue
         form = http_route if is_ours else users_route
+        held = record if have is record_route(observed) else records.of_route(have)
         if form.drift(have, meta, backends) is not None:
-            patch = form.patch(have, meta, backends, records.of_route(have))
-            actions.append(_changed(HTTP_ROUTE, have, patch))
+            actions.append(_changed(HTTP_ROUTE, have, form.patch(have, meta, backends, held)))
+        elif held.clusters != records.of_route(have).clusters:
+            actions.append(recorded(observed, held))
     return tuple(actions)
 
 

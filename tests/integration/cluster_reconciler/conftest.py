@@ -1,15 +1,18 @@
-"""One real control plane, and cluster-reconciler running against it without NATS."""
+"""One real control plane, and cluster-reconciler running against it, with or without watcher and NATS between them."""
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import msgspec
 import pytest
+import pytest_asyncio
 from prometheus_client import CollectorRegistry
 
 from cluster_reconciler import wiring
@@ -18,25 +21,60 @@ from common import errors
 from common.api import ray_cluster
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.client import KubeClient, Patch
+from common.bus.feed import Feed
+from common.bus.state_feed import StateFeed
+from common.kube.client import APPLY_PATCH, KubeClient, Patch
 from common.kube.resources import EVENT, JOB, POD, RAY_CLUSTER, SERVICE, Resource
 from common.runtime.clock import SystemClock
+from common.runtime.controller import Reconcile
+from common.runtime.key import Key
 from common.runtime.replica import ALL_PARTITIONS
+from localcluster.api import read_manifests
 from localcluster.control_plane import ControlPlane
+from support.counting_client import CountingClient
 from support.fakes.api_feed import ApiFeed
+from support.kuberay import objects
 from support.servers.control_plane import control_plane
+from support.servers.relayed import relayed
 
+SCHEDULER_CRDS = Path(__file__).parents[2] / "support" / "crds"
+KINDS = {each.kind: each for each in (RAY_CLUSTER, POD, SERVICE, JOB)}
 PATIENCE = 30.0
 """Seconds until a condition that never holds fails the test."""
+
+
+async def apply_all(kube: KubeClient, namespace: str, documents: Sequence[Body]) -> None:
+    """Apply manifests on the server's side, in their order."""
+    for document in documents:
+        patch = Patch(body=document, content_type=APPLY_PATCH, field_manager="kubectl")
+        resource = objects.resource_of(document)
+        await kube.patch(resource, namespace, document["metadata"]["name"], patch)
+
+
+class Looks:
+    """Counts the looks at each key that came to an end, in peace or in error."""
+
+    def __init__(self, reconciler: Reconcile) -> None:
+        self._reconciler = reconciler
+        self.ended: Counter[Key] = Counter()
+
+    async def __call__(self, key: Key, *, now: datetime) -> datetime | None:
+        try:
+            return await self._reconciler(key, now=now)
+        finally:
+            self.ended[key] += 1
 
 
 class Live:
     """A namespace of a real API server, with the service at work on it."""
 
-    def __init__(self, kube: KubeClient, app: wiring.App, namespace: str) -> None:
+    def __init__(self, kube: KubeClient, app: wiring.App, namespace: str, *, own: CountingClient, looks: Looks) -> None:
         self.kube = kube
         self.app = app
         self.namespace = namespace
+        self.own = own
+        """The service's own client: what it asked, and may."""
+        self.looks = looks
 
     async def apply(self, cluster: RayCluster) -> None:
         """Create a RayCluster, as a user does."""
@@ -48,6 +86,10 @@ class Live:
             "spec": cluster.raw_spec,
         }
         await self.kube.create(RAY_CLUSTER, self.namespace, body)
+
+    async def apply_all(self, documents: Sequence[Body]) -> None:
+        """Apply what users write, in its order."""
+        await apply_all(self.kube, self.namespace, documents)
 
     async def patch(self, spec: Mapping[str, Any], name: str = "c") -> None:
         """Change some fields of a RayCluster's spec."""
@@ -113,32 +155,70 @@ class Live:
         return msgspec.json.decode(answer)["items"]
 
 
-__all__ = ["control_plane", "live"]
+__all__ = ["control_plane", "live", "scheduler_kinds"]
+
+
+Prepare = Callable[[KubeClient, str], Awaitable[None]]
+"""Puts things into a namespace before the service starts."""
 
 
 @asynccontextmanager
 async def running(
-    control_plane: ControlPlane, config: Config, *, kubeconfig: Path | None = None
+    control_plane: ControlPlane,
+    config: Config,
+    *,
+    kubeconfig: Path | None = None,
+    bus: Path | None = None,
+    prepare: Prepare | None = None,
+    is_alone: bool = True,
 ) -> AsyncGenerator[Live]:
-    """Run the service in a namespace of its own for the length of a block, with the rights of a kubeconfig."""
+    """Run the service in a namespace of its own for the length of a block, with the rights of a kubeconfig.
+
+    With `bus`, a folder, it learns the state through a real watcher and a real nats-server; else from the API server itself.
+    It sees only that namespace, which spares it what other tests left behind, unless it is not to be alone.
+    """
     kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="raybus-test")
     namespace = f"t-{uuid4().hex[:8]}"
     await kube.create(Resource(kind="Namespace", plural="namespaces"), None, {"metadata": {"name": namespace}})
-    own = await KubeClient.connect(kubeconfig=kubeconfig or control_plane.kubeconfig, user_agent="raybus-test")
+    own = await CountingClient.connect(kubeconfig=kubeconfig or control_plane.kubeconfig, user_agent="raybus-test")
     app = wiring.assemble(own, config, clock=SystemClock(), instance="test", registry=CollectorRegistry())
-    feed = ApiFeed(kube, {"RayCluster": RAY_CLUSTER, "Pod": POD, "Service": SERVICE, "Job": JOB})
+    looks = Looks(app.reconciler)
+    app = msgspec.structs.replace(app, reconciler=looks)
     try:
-        async with asyncio.TaskGroup() as group:
+        if prepare is not None:
+            await prepare(kube, namespace)
+        async with (
+            _feed(control_plane, kube, namespace if is_alone else None, bus) as feed,
+            asyncio.TaskGroup() as group,
+        ):
             tasks = [
                 group.create_task(feed.follow(ALL_PARTITIONS, app.controller)),
                 group.create_task(app.run(workers=4)),
             ]
-            yield Live(kube, app, namespace)
+            yield Live(kube, app, namespace, own=own, looks=looks)
             for task in tasks:
                 task.cancel()
     finally:
         await own.close()
         await kube.close()
+
+
+@asynccontextmanager
+async def _feed(
+    control_plane: ControlPlane, kube: KubeClient, namespace: str | None, bus: Path | None
+) -> AsyncGenerator[Feed]:
+    if bus is None:
+        yield ApiFeed(kube, KINDS, namespace=namespace)
+        return
+    async with relayed(bus, control_plane.kubeconfig, namespace or "") as servers:
+        yield StateFeed(servers.bus, reader="cluster-reconciler")
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def scheduler_kinds(control_plane: ControlPlane) -> None:
+    """Define what batch schedulers define, once per control plane."""
+    async with control_plane.api() as api:
+        await api.apply_definitions(read_manifests(SCHEDULER_CRDS))
 
 
 @pytest.fixture

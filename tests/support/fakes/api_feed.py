@@ -20,10 +20,11 @@ _head = msgspec.json.Decoder(_Head)
 
 
 class ApiFeed:
-    """Lists and watches whole kinds; implements `common.bus.feed.Feed` for all partitions at once."""
+    """Lists and watches whole kinds, in one namespace or all; implements `common.bus.feed.Feed` for all partitions at once."""
 
-    def __init__(self, kube: KubeClient, resources: Mapping[str, Resource]) -> None:
+    def __init__(self, kube: KubeClient, resources: Mapping[str, Resource], *, namespace: str | None = None) -> None:
         self._kube = kube
+        self._namespace = namespace
         self._resources = resources
 
     async def follow(self, partitions: frozenset[int], listener: Listener) -> None:
@@ -33,7 +34,7 @@ class ApiFeed:
         async with asyncio.TaskGroup() as group:
             for kind, resource in self._resources.items():
                 sink = _Sink(kind, listener, waiting)
-                target = Target(resource=resource)
+                target = Target(resource=resource, namespace=self._namespace)
                 watch = Watch(self._kube, target, sink, jitter=lambda: 1.0, timing=Timing())
                 group.create_task(watch.run())
 

@@ -1,0 +1,67 @@
+"""Every object that we make of a manifest is KubeRay's, field for field, as read back from a real API server.
+
+The other side are the objects that KubeRay's own operator made on such a server (`tests/golden/kuberay`); what
+`support.kuberay.objects.comparable` leaves out is all that may differ. Spec raycluster §8-§12, §17.
+"""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from common.api.opaque import Body
+from integration.cluster_reconciler.conftest import Live, running
+from localcluster.control_plane import ControlPlane
+from support.kuberay import goldens, objects
+from support.kuberay.placing import place
+from support.kuberay.settings import SETTINGS, Setting
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("scheduler_kinds")]
+
+PATIENCE = 60.0
+
+
+@pytest.mark.acceptance("raycluster", 116, 117)
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+async def test_our_objects_are_kuberays(control_plane: ControlPlane, tmp_path: Path, setting: Setting) -> None:
+    bus = tmp_path if setting.name == "plain" else None  # once through watcher and NATS: what they trim is not missed
+    async with running(control_plane, setting.config(), bus=bus) as live, asyncio.TaskGroup() as group:
+        placing = group.create_task(place(live.kube, live.namespace))
+        users = goldens.users(setting.folder)
+        await live.apply_all(users)
+        theirs = goldens.everything(setting, namespace=live.namespace)
+        await until_equal(live, objects.comparable(theirs))
+        assert goldens.strays(await objects.read(live.kube, live.namespace), users) == []
+        placing.cancel()
+
+
+def test_a_difference_is_seen() -> None:
+    """The comparison cannot be blind: each object, and each leaf of one, is missed when it is away."""
+    theirs = objects.comparable(goldens.load(SETTINGS[0], "everything", namespace="ns"))
+    kinds = sorted(body["kind"] for body in theirs.values())
+    assert kinds == [
+        *["Ingress"],
+        *["Pod"] * 5,
+        *["RayCluster", "Role", "RoleBinding", "Secret"],
+        *["Service"] * 3,
+        *["ServiceAccount"],
+    ]
+    for key, body in theirs.items():
+        rest = {other: each for other, each in theirs.items() if other != key}
+        assert objects.differences(theirs, rest) == [objects.missing(f"/{key}", body)]
+        changed = {**theirs, key: {**body, "metadata": {**body["metadata"], "labels": {"another": "label"}}}}
+        assert objects.differences(theirs, changed)
+
+
+async def until_equal(live: Live, theirs: dict[str, Body]) -> None:
+    """Wait until what we made is what KubeRay made; else fail with every field that differs."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + PATIENCE
+    while True:
+        ours = objects.comparable(goldens.owned(await objects.read(live.kube, live.namespace)))
+        found = objects.differences(theirs, ours)
+        if not found:
+            return
+        if loop.time() > deadline:
+            raise AssertionError("\n".join(found))
+        await asyncio.sleep(0.3)

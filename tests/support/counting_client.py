@@ -1,0 +1,32 @@
+"""A client of the API server that notes what it asks, so that a test can count requests."""
+
+from collections.abc import Mapping
+
+from kubernetes_asyncio.client import Configuration
+
+from common.api.opaque import Body
+from common.kube.client import KubeClient, Operations
+
+
+class CountingClient(KubeClient):
+    """Notes each request as `METHOD path`, refused or not."""
+
+    def __init__(self, configuration: Configuration, *, user_agent: str, request_timeout: float = 15.0) -> None:
+        super().__init__(configuration, user_agent=user_agent, request_timeout=request_timeout)
+        self.requests: list[str] = []
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Body | Operations | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> bytes:
+        self.requests.append(f"{method} {path}")
+        return await super().request(method, path, query=query, body=body, headers=headers)
+
+    def writes(self) -> list[str]:
+        """Return the requests that change something, Events aside."""
+        return [each for each in self.requests if not each.startswith("GET ") and not each.endswith("/events")]

@@ -1,0 +1,69 @@
+"""How an operator is configured for a folder of `tests/golden/kuberay`: once as KubeRay's flags, once as our configuration."""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from cluster_reconciler import settings as own_settings
+from cluster_reconciler.config import Config
+from common import feature_gates
+from common.runtime.settings import Settings
+
+FOLDER: Final = Path(__file__).parents[2] / "golden" / "kuberay"
+OPERATOR_FILE: Final = "operator.yaml"
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to configure the operator; the folder of its name holds manifests and what became of them."""
+
+    name: str
+    gates: str = ""
+    batch_scheduler: str = ""
+    environment: dict[str, str] = {}
+    """KubeRay's own variables, which mean the same here."""
+
+    @property
+    def folder(self) -> Path:
+        """Return where the manifests and the objects lie."""
+        return FOLDER / self.name
+
+    @property
+    def operator_file(self) -> Path | None:
+        """Return the operator's configuration file, where the setting has one."""
+        path = self.folder / OPERATOR_FILE
+        return path if path.exists() else None
+
+    def config(self) -> Config:
+        """Return our configuration."""
+        gates = feature_gates.resolve(feature_gates.parse(self.gates))
+        environment = {**self.environment, own_settings.BATCH_SCHEDULER: self.batch_scheduler}
+        if self.operator_file is not None:
+            environment[own_settings.FILE] = str(self.operator_file)
+        return own_settings.configure(Settings(service="cluster-reconciler", feature_gates=gates), environment)
+
+
+SETTINGS: Final = (
+    Setting(name="plain"),
+    Setting(name="gated", gates="GCSFaultToleranceEmbeddedStorage=true"),
+    Setting(
+        name="switched",
+        environment={
+            "ENABLE_LOGIN_SHELL": "true",
+            "ENABLE_PROBES_INJECTION": "false",
+            "ENABLE_INIT_CONTAINER_INJECTION": "false",
+            "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE": "true",
+            "ENABLE_DETERMINISTIC_HEAD_POD_NAME": "true",
+            "CLUSTER_DOMAIN": "example.org",
+        },
+    ),
+    Setting(name="volcano", batch_scheduler="volcano"),
+    Setting(name="yunikorn", batch_scheduler="yunikorn"),
+    Setting(name="scheduler-plugins", batch_scheduler="scheduler-plugins"),
+    Setting(name="kai-scheduler", batch_scheduler="kai-scheduler"),
+)
+
+
+def of_name(name: str) -> Setting:
+    """Return a setting."""
+    return next(each for each in SETTINGS if each.name == name)

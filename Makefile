@@ -7,10 +7,10 @@ RUN := $(VENV)/bin
 PACKAGES := libs/common libs/localcluster libs/cli services/watcher services/cluster-reconciler services/service-reconciler services/traffic-manager
 $(if $(VERBOSE),,.SILENT:)
 
-.PHONY: help setup lock check format test unit integration e2e soak demo bench golden clean
+.PHONY: help setup lock check format test unit integration e2e soak demo bench bench-clusters bench-services golden clean
 
 help: ## show this list
-	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
 
 setup: $(VENV)/.ready ## make the virtual environment with every tool and package
 
@@ -62,9 +62,16 @@ soak: setup ## SOAK=20 upgrades while parts of raybus are killed (SEED=1), and e
 demo: setup ## a real upgrade under load on a real local cluster
 	$(RUN)/raybus demo
 
-bench: setup ## N RayClusters to ready against a bare script, on a real control plane (N=100)
+bench: bench-clusters bench-services ## every benchmark; the figures go to build/bench
+
+bench-clusters: setup ## N=300 RayClusters to ready; PEER='CMD' runs another operator beside it; IDLE=10, FAIR=1
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
-	cd tests && ../$(PY) -m bench.clusters -n $(or $(N),100)
+	cd tests && ../$(PY) -m bench.clusters -n $(or $(N),300) $(if $(PEER),--peer '$(PEER)') \
+	  $(if $(PEER_CRDS),--peer-crds '$(abspath $(PEER_CRDS))') $(if $(IDLE),--idle $(IDLE)) $(if $(FAIR),--fair)
+
+bench-services: setup ## N=500 RayServices at rest for IDLE=2 minutes, and how soon a changed one is served
+	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
+	cd tests && ../$(PY) -m bench.services -n $(or $(N),500) --idle $(or $(IDLE),2)
 
 golden: setup ## rewrite golden files, and docs/acceptance-*.md, from what the code does now
 	$(RUN)/pytest -q tests/unit tests/scenario tests/architecture --update-golden

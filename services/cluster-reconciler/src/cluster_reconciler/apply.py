@@ -98,8 +98,9 @@ async def apply(plan: Plan, cluster: RayCluster, io: Ports) -> tuple[Problem, ..
     refused = any(isinstance(problem.action, Refuse) for problem in problems)
     if plan.mends_children or plan.fault or refused:
         memory_of(cluster, io).doubt()
-    for event, count in _folded(events):
-        await io.events.record(RAY_CLUSTER, cluster.metadata, event, count=count)
+    async with asyncio.TaskGroup() as group:
+        for event, count in _folded(events):
+            group.create_task(io.events.record(RAY_CLUSTER, cluster.metadata, event, count=count))
     return tuple(problems)
 
 

@@ -18,7 +18,7 @@ LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 KEEP_LAST_APPLIED: Final = frozenset({"RayService", "RayCluster"})
 NEVER: Final = frozenset({"Secret"})
 """Kinds that must not reach the bus, whoever asks."""
-VIEWS: Final[dict[str, type[core.View]]] = {
+VIEWS: Final[dict[str, type[core.Pod] | type[core.EndpointSlice] | type[core.Job]]] = {
     "Pod": core.Pod,
     "EndpointSlice": core.EndpointSlice,
     "Job": core.Job,
@@ -51,8 +51,16 @@ def trim(resource: Resource, raw: bytes) -> bytes:
             found = msgspec.json.decode(raw, type=view)
         except msgspec.ValidationError:
             return _finished(resource, msgspec.json.decode(raw))
-        return _finished(resource, msgspec.json.decode(msgspec.json.encode(found)))
+        kept = msgspec.json.encode(found)
+        if LAST_APPLIED in found.metadata.annotations:
+            return _finished(resource, msgspec.json.decode(kept))
+        return _named(resource) + kept[1:]
     return _finished(resource, msgspec.json.decode(raw))
+
+
+def _named(resource: Resource) -> bytes:
+    """Return the beginning of an object's JSON that says its kind."""
+    return f'{{"apiVersion":"{resource.api_version}","kind":"{resource.kind}",'.encode()
 
 
 def _finished(resource: Resource, body: Body) -> bytes:

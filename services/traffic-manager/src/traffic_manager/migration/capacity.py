@@ -13,7 +13,9 @@ from typing import Final
 from traffic_manager.migration.state import LATE, Direction, Migration, Policy, Side, Split, is_hurried, is_late
 
 PAUSE: Final = timedelta(seconds=1)
-"""Between two visible changes, so that whoever asks once a second sees each of them."""
+"""Between two visible changes, so that whoever asks once a second sees each of them; less where steps follow quickly."""
+LAST: Final = timedelta(seconds=0.4)
+"""What the end takes by itself: the Gateway follows the last weights, Serve is told, the status shows it."""
 WHOLE: Final = 100
 
 
@@ -21,9 +23,25 @@ def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
     """Return the capacities that should hold from now on."""
     wanted = _forward(m, policy, now=now) if m.direction is Direction.FORWARD else _back(m, policy, now=now)
     is_change = (wanted.active, wanted.pending) != (m.active.capacity, m.pending.capacity)
-    if is_change and not is_hurried(m, policy) and m.changed_at is not None and now < (due := m.changed_at + PAUSE):
+    if not is_change or is_hurried(m, policy) or m.changed_at is None:
+        return wanted
+    if now < (due := m.changed_at + _pause(m, policy)):
         return _hold(m, f"{wanted.note}, a moment later", look_again_at=due)
     return wanted
+
+
+def _pause(m: Migration, policy: Policy) -> timedelta:
+    """Return how long the last change stays to be seen.
+
+    Between two moves of traffic that is an eighth of the interval, so that the next move is on time. At the end it is no more than
+    keeps an upgrade within 1.1 times what its steps demand.
+    """
+    intervals = (WHOLE - 1) // policy.step if policy.step else 0
+    if intervals == 0:
+        return PAUSE
+    if WHOLE not in {m.active.weight, m.pending.weight}:
+        return min(PAUSE, policy.interval / 8)
+    return min(PAUSE, max(timedelta(0), policy.interval * intervals / 10 - LAST))
 
 
 def _forward(m: Migration, policy: Policy, *, now: datetime) -> Split:

@@ -13,8 +13,9 @@ from contextlib import asynccontextmanager
 import msgspec
 import yaml
 
+from common.api.gateway import HttpRoute
 from common.api.opaque import Json
-from common.kube.resources import RAY_SERVICE
+from common.kube.resources import HTTP_ROUTE, RAY_SERVICE, Resource
 from raybus_cli.demo import load as loads
 from raybus_cli.demo import tally
 from raybus_cli.demo.load import Load
@@ -24,7 +25,7 @@ from raybus_cli.demo.world import Service, World
 from support.waiting import eventually, eventually_true
 
 from .conftest import DEPLOY, Rig
-from .story import Moment
+from .story import Moment, Move
 
 GATEWAY = f"{SERVICE}-gateway"
 ROUTE = f"{SERVICE}-httproute"
@@ -60,7 +61,7 @@ class Event(msgspec.Struct, frozen=True):
     """One line of a watch."""
 
     type: str
-    object: Service
+    object: msgspec.Raw
 
 
 class Greeter:
@@ -73,6 +74,7 @@ class Greeter:
         self._version = 1
         self._last = 1
         self.history: list[Moment] = []
+        self.moves: list[Move] = []
 
     async def start(self) -> None:
         """Bring version 1 up where nothing of it is left."""
@@ -204,22 +206,26 @@ class Greeter:
     @asynccontextmanager
     async def followed(self) -> AsyncGenerator[list[Moment]]:
         """Note what the status says for the length of a `with` block."""
-        self.history = []
+        self.history, self.moves = [], []
         async with asyncio.TaskGroup() as group:
-            following = group.create_task(self._follow())
+            following = [
+                group.create_task(self._watch(RAY_SERVICE, SERVICE, self._note)),
+                group.create_task(self._watch(HTTP_ROUTE, ROUTE, self._note_route)),
+            ]
             try:
                 yield self.history
             finally:
-                following.cancel()
+                for each in following:
+                    each.cancel()
 
-    async def _follow(self) -> None:
-        query = {"watch": "true", "fieldSelector": f"metadata.name={SERVICE}"}
+    async def _watch(self, resource: Resource, name: str, note: Callable[[bytes, float], None]) -> None:
+        query = {"watch": "true", "fieldSelector": f"metadata.name={name}"}
         while True:
-            async with self._rig.kube.stream(RAY_SERVICE.path(NAMESPACE), query=query) as lines:
+            async with self._rig.kube.stream(resource.path(NAMESPACE), query=query) as lines:
                 async for line in lines:
                     event = msgspec.json.decode(line, type=Event)
                     if event.type in {"ADDED", "MODIFIED"}:
-                        self._note(event.object, at=time.time())  # noqa: TID251  (compared with the load's own wall clock)
+                        note(bytes(event.object), round(time.time(), 2))  # noqa: TID251  (the load's wall clock)
 
     @asynccontextmanager
     async def under_load(self, **changes: str) -> AsyncGenerator[list[Answer]]:
@@ -277,11 +283,11 @@ class Greeter:
             "an earlier service going", lambda world: not world.clusters and not world.pods and not world.load
         )
 
-    def _note(self, service: Service, *, at: float) -> None:
-        status = service.status
+    def _note(self, body: bytes, at: float) -> None:
+        status = msgspec.json.decode(body, type=Service).status
         sides = (status.active_service_status, status.pending_service_status)
         moment = Moment(
-            at=round(at, 2),
+            at=at,
             active=sides[0].ray_cluster_name,
             pending=sides[1].ray_cluster_name,
             capacities=(sides[0].target_capacity, sides[1].target_capacity),
@@ -290,6 +296,12 @@ class Greeter:
         )
         if not self.history or msgspec.structs.replace(self.history[-1], at=at) != moment:
             self.history.append(moment)
+
+    def _note_route(self, body: bytes, at: float) -> None:
+        rules = msgspec.json.decode(body, type=HttpRoute).spec.rules
+        move = Move(at=at, weights={each.name: each.weight or 0 for rule in rules for each in rule.backend_refs})
+        if not self.moves or self.moves[-1].weights != move.weights:
+            self.moves.append(move)
 
 
 def expect_no_failure(greeter: Greeter, answers: list[Answer], *, at_least: int) -> Figures:

@@ -5,6 +5,8 @@ from itertools import pairwise
 
 import msgspec
 
+from common import names
+
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """What the status said from some time on; `at` in seconds since the epoch, capacities and shares in percent."""
@@ -23,6 +25,13 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.at:.2f} {self.active}/{self.pending or '-'} {numbers} {' '.join(self.conditions)}"
 
 
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """The shares that the route gave from some time on, by the Service of each cluster."""
+
+    at: float
+    weights: dict[str, int]
+
+
 class Times(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds of an upgrade that went forward."""
 
@@ -38,8 +47,8 @@ def shares_of(history: Sequence[Moment], cluster: str) -> list[int]:
     """Return the shares that a cluster had, one after the other, beginning with 0."""
     shares = [0]
     for moment in history:
-        names = (moment.active, moment.pending)
-        share = moment.weights[names.index(cluster)] if cluster in names else None
+        sides = (moment.active, moment.pending)
+        share = moment.weights[sides.index(cluster)] if cluster in sides else None
         if share is not None and share != shares[-1]:
             shares.append(share)
     return shares
@@ -54,11 +63,11 @@ def expect_sound(history: Sequence[Moment], *, surge: int) -> None:
             assert sum(each or 0 for each in moment.capacities) <= 100 + surge, moment
 
 
-def times(history: Sequence[Moment], cluster: str) -> Times:
-    """Return how long the parts of an upgrade to a cluster took."""
+def times(history: Sequence[Moment], moves: Sequence[Move], cluster: str) -> Times:
+    """Return how long the parts of an upgrade to a cluster took; the route tells of a share before the status does."""
     named = first(history, lambda moment: moment.pending == cluster)
     raised = first(history, lambda moment: moment.pending == cluster and bool(moment.capacities[1]))
-    carried = first(history, lambda moment: moment.pending == cluster and bool(moment.weights[1]))
+    carried = next(move.at for move in moves if move.weights.get(names.serve_service(cluster)))
     promoted = first(history, lambda moment: moment.active == cluster)
     ready, carrying, moving = (round(b - a, 2) for a, b in pairwise((named, raised, carried, promoted)))
     return Times(ready=ready, carrying=carrying, moving=moving)

@@ -46,7 +46,7 @@ async def test_forward_with_requests_and_streams(service: Greeter) -> None:
     assert {answer.version for answer in streams} == {"1", "2"}
     story.expect_sound(history, surge=OPTIONS.surge)
     assert story.shares_of(history, new) == [0, 25, 50, 75, 100]
-    tell("", story.times(history, new), *history)
+    tell("", story.times(history, service.moves, new), *history, *service.moves)
     assert await service.request_timeout() == "0s"
 
 
@@ -126,6 +126,6 @@ async def test_no_time_is_lost(service: Greeter, options: Options, demand: float
     expect_no_failure(service, answers, at_least=1000)
     story.expect_sound(history, surge=options.surge)
     assert story.shares_of(history, new) == list(range(0, 101, options.step))
-    times = story.times(history, new)
-    tell("", times, *history)
+    times = story.times(history, service.moves, new)
+    tell("", times, *history, *service.moves)
     assert times.moving <= 1.1 * demand

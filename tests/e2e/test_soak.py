@@ -110,7 +110,7 @@ async def one_upgrade(rig: Rig, service: Greeter, number: int, plan: list[tuple[
         failures=failures(answers),
         clusters=sorted(seen),
         configs=len(configs),
-        times=story.times(history, new),
+        times=story.times(history, service.moves, new),
     )
 
 

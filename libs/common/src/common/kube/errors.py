@@ -14,6 +14,11 @@ _MEANING: Final[dict[int, Callable[[str], errors.RaybusError]]] = {
     409: errors.Conflict,
     410: errors.Conflict,
 }
+_TOO_LARGE: Final = ("etcdserver: request is too large", "trying to send message larger than max")
+"""How the API server, with 500, says that its store refuses an object for its size."""
+
+_WEBHOOK: Final = "failed calling webhook"
+"""So, with 500, that somebody's webhook does not answer: other objects may well be let in."""
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -34,6 +39,10 @@ def from_answer(code: int, body: bytes, *, retry_after: float | None = None) -> 
         return errors.AlreadyExists(text)
     if code == 429:
         return errors.Throttled(text, after=retry_after)
+    if code == 500 and any(words in text for words in _TOO_LARGE):
+        return errors.Rejected(f"{text}; make the object smaller")
+    if code == 500 and _WEBHOOK in text:
+        return errors.Retryable(text, after=retry_after)
     if code >= 500:
         return errors.Unavailable(text, after=retry_after)
     return _MEANING.get(code, errors.Rejected)(text)

@@ -1,0 +1,28 @@
+"""What each refusal of the API server means for us."""
+
+import msgspec
+import pytest
+
+from common import errors
+from common.kube.errors import from_answer
+
+WEBHOOK = 'Internal error occurred: failed calling webhook "policy.example.org": context deadline exceeded'
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "kind"),
+    [
+        pytest.param(403, "exceeded quota", errors.Forbidden, id="a quota"),
+        pytest.param(404, "not found", errors.NotFound, id="gone"),
+        pytest.param(409, "modified", errors.Conflict, id="an old version"),
+        pytest.param(422, "Invalid value", errors.Rejected, id="an invalid object"),
+        pytest.param(429, "storage is (re)initializing", errors.Throttled, id="too many requests"),
+        pytest.param(500, "etcdserver: leader changed", errors.Unavailable, id="a store without leader"),
+        pytest.param(500, "etcdserver: request is too large", errors.Rejected, id="too large for the store"),
+        pytest.param(500, WEBHOOK, errors.Retryable, id="a webhook that does not answer"),
+        pytest.param(503, "unavailable", errors.Unavailable, id="an API server in trouble"),
+    ],
+)
+def test_what_an_answer_means(code: int, text: str, kind: type[errors.RaybusError]) -> None:
+    found = from_answer(code, msgspec.json.encode({"message": text, "reason": ""}))
+    assert (type(found), str(found).startswith(text)) == (kind, True)

@@ -33,6 +33,8 @@ class FakeHead:
         """ok, 500 (every call fails), silent (no call is answered)."""
         self.nodes = ["192.0.2.1"]
         """Where replicas run."""
+        self.tells_configs = True
+        """Whether it tells which config each application came by."""
         self.puts: list[Json] = []
         self.gets = 0
         self.waiting = 0
@@ -71,7 +73,11 @@ class FakeHead:
         capacity = config.get("target_capacity")
         return {
             "applications": {
-                app.get("name", ""): self._app(app, self._is_deployed(app), capacity) for app in config["applications"]
+                app.get("name", ""): {
+                    **self._app(app, self._is_deployed(app), capacity),
+                    "deployed_app_config": app if self.tells_configs else None,
+                }
+                for app in config["applications"]
             },
             "target_capacity": capacity,
             "proxy_location": "EveryNode",

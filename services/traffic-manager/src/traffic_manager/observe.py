@@ -22,7 +22,7 @@ from common.feature_gates import Gates
 from common.kube.client import Kube
 from common.kube.lookup import Lookup
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_SERVICE
-from common.ray import endpoints, owner, pace
+from common.ray import adoption, endpoints, owner, pace
 from common.ray.view import head_is_ready
 from common.runtime.clock import Clock
 from common.runtime.key import Key
@@ -192,7 +192,7 @@ class Observer:
         return msgspec.structs.replace(
             view,
             serve=reading.result(),
-            given=None if given is None else given.serve_config,
+            given=adoption.config_of(given, reading.result().details),
             strategy={} if given is None else given.upgrade_strategy,
             refused=self._serve.refused(cluster),
             put_at=None if put_ago is None else now - timedelta(seconds=put_ago),

@@ -24,7 +24,7 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     cluster: RayCluster
     serve: Reading = Reading()
     given: str | None = None
-    """The Serve config that Ray accepted last, from the durable record."""
+    """The Serve config that Ray accepted last, from the durable record; where there is none, what Serve tells."""
     strategy: Json = {}
     """The upgrade strategy with which the cluster was begun, from the same record."""
     refused: Refusal | None = None

@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from common.api.opaque import Json
+
 DEFAULT_APP: Final = "default"
 """The name under which an app without a name is shown."""
 
@@ -52,6 +54,8 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     status: str = ""
     message: str = ""
     deployments: dict[str, Deployment] = {}
+    deployed_app_config: Json | None = None
+    """As it was sent; None for an application that came by no config."""
 
 
 class Proxy(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +72,8 @@ class ServeDetails(msgspec.Struct, frozen=True, kw_only=True):
     proxies: dict[str, Proxy] | None = None
     proxy_location: str | None = None
     target_capacity: float | None = None
+    http_options: Json | None = None
+    grpc_options: Json | None = None
 
     def named(self) -> dict[str, Application]:
         """Return the applications by the names that users see."""

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 import pytest_asyncio
+from prometheus_client import REGISTRY
 
 from common import errors
 from common.api.opaque import Body
@@ -186,6 +187,16 @@ async def test_a_collection_is_deleted_by_selector(kube: Kube) -> None:
         )
     await kube.delete_collection(SECRET, NAMESPACE, label_selector=f"mark={mark}")
     assert read(await kube.list(SECRET, NAMESPACE, label_selector=f"mark={mark}"))["items"] == []
+
+
+async def test_requests_are_counted_by_code_and_method(kube: Kube) -> None:
+    if not isinstance(kube, KubeClient):
+        pytest.skip("the fake sends no requests")
+    labels = {"code": "404", "method": "GET", "host": kube.server.partition("://")[2]}
+    before = REGISTRY.get_sample_value("rest_client_requests_total", labels) or 0
+    with pytest.raises(errors.NotFound):
+        await kube.get(SECRET, NAMESPACE, "no-such-secret")
+    assert REGISTRY.get_sample_value("rest_client_requests_total", labels) == before + 1
 
 
 async def test_events_of_our_recorder_are_accepted(kube: Kube) -> None:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 import pytest
+from prometheus_client import REGISTRY
 
 from common import errors
 from common.api.core import Pod
@@ -168,3 +169,18 @@ async def test_a_new_object_is_looked_at_before_those_that_are_known() -> None:
     shell.controller.changed("Pod", a_pod("new", 2))
     await shell.run_for(1)
     assert [name for _, name in shell.looks] == ["new", "a", "b", "c"]
+
+
+async def test_metrics_tell_of_workers_and_retries() -> None:
+    shell = Shell(errors.Unavailable("down"), errors.Unavailable("down"), None)
+    before = _value("workqueue_retries_total", name="test")
+    shell.controller.changed("Pod", a_pod("a"))
+    shell.controller.synced(1)
+    await shell.run_for(1)
+    assert _value("workqueue_retries_total", name="test") == before + 2
+    assert _value("controller_runtime_max_concurrent_reconciles", controller="test") == 2
+    assert _value("controller_runtime_active_workers", controller="test") == 0
+
+
+def _value(metric: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(metric, labels) or 0.0

@@ -22,6 +22,7 @@ from common import errors
 from common.api.opaque import Body
 from common.kube import errors as answers
 from common.kube.resources import Resource
+from common.observability import metrics
 
 Operations = list[Body]
 """A JSON patch."""
@@ -201,6 +202,7 @@ class KubeClient:
         await self._api.update_params_for_auth(  # pyright: ignore[reportUnknownMemberType]  (untyped library)
             sent, [], ["BearerToken"]
         )
+        is_answered = False
         try:
             async with self._session.request(
                 method,
@@ -211,6 +213,8 @@ class KubeClient:
                 timeout=timeout or self._timeout,
                 proxy=self._proxy,
             ) as answer:
+                is_answered = True
+                self._count(str(answer.status), method)
                 if answer.status >= 400:
                     after = answer.headers.get("Retry-After", "")
                     raise answers.from_answer(
@@ -220,8 +224,13 @@ class KubeClient:
                     )
                 yield answer
         except (aiohttp.ClientError, ssl.SSLError, OSError, TimeoutError) as problem:
+            if not is_answered:
+                self._count("<error>", method)
             text = str(problem) or type(problem).__name__
             raise errors.Unavailable(f"the API server at {self.server} does not answer: {text}") from problem
+
+    def _count(self, code: str, method: str) -> None:
+        metrics.REQUESTS.labels(code, method, urlsplit(self.server).netloc).inc()
 
 
 def _proxy(configuration: Configuration) -> str | None:

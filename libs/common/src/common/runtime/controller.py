@@ -121,6 +121,7 @@ class Controller:
 
     async def run(self, reconcile: Reconcile, *, workers: int, time_limit: float = 60.0) -> None:
         """Reconcile keys until cancelled, at most `workers` at once; `time_limit` seconds bound one reconcile."""
+        metrics.MOST_WORKERS.labels(self.name).set(workers)
         async with asyncio.TaskGroup() as group:
             for _ in range(workers):
                 group.create_task(self._work(reconcile, time_limit))
@@ -133,7 +134,10 @@ class Controller:
             if not self.is_synced:  # a reload began while we waited; it wakes every key again
                 self._queue.done(key)
                 continue
-            with structlog.contextvars.bound_contextvars(object=str(key)):
+            with (
+                structlog.contextvars.bound_contextvars(object=str(key)),
+                metrics.ACTIVE_WORKERS.labels(self.name).track_inprogress(),
+            ):
                 await self._look(reconcile, key, time_limit)
 
     async def _look(self, reconcile: Reconcile, key: Key, time_limit: float) -> None:
@@ -169,6 +173,7 @@ class Controller:
                 metrics.INVARIANTS.labels(self.name).inc()
                 log.error("a reconcile failed by our own fault", retry_after=wait, exc_info=problem)
         metrics.RECONCILE_ERRORS.labels(self.name).inc()
+        metrics.QUEUE_RETRIES.labels(self.name).inc()
         return "error"
 
     def _loop_time(self, moment: datetime | None) -> float | None:

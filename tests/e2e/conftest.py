@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from common.kube.client import KubeClient
 from localcluster import record
+from localcluster.record import Record
 from localcluster.settings import Settings
 from raybus_cli.demo import ground
 from raybus_cli.demo.kubectl import Kubectl
@@ -26,6 +27,12 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
 
     kubectl: Kubectl
     kube: KubeClient
+    has_gateway: bool
+
+    def need_gateway(self) -> None:
+        """Leave a test out where the local cluster's driver brings no gateway."""
+        if not self.has_gateway:
+            pytest.skip("this local cluster has no gateway; the driver built has")
 
     def story(self, plan: Plan | None = None) -> Story:
         """Return the demo's story on this cluster."""
@@ -46,26 +53,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def kubectl() -> Generator[Kubectl]:
+def known() -> Generator[Record]:
     """Bring a cluster of its own up with all images, and take it down, whatever happens."""
     settings = Settings.from_environment()
     name = settings.layout(None).name.replace("raybus", "e2e")
     archives = asyncio.run(ground.prepare("auto", gateway=True, more_images=["redis"]))
     try:
-        cluster = ground.raise_cluster("auto", name, None, gateway=True)
+        ground.raise_cluster("auto", name, None, gateway=True)
         ground.load_images(archives, name)
         known = record.read(settings.layout(name))
         assert known is not None
-        yield Kubectl(binary=known.binaries["kubectl"], kubeconfig=cluster.kubeconfig)
+        yield known
     finally:
         ground.raze_cluster(name)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def rig(kubectl: Kubectl) -> AsyncGenerator[Rig]:
+async def rig(known: Record) -> AsyncGenerator[Rig]:
     """Install raybus once and wait until it is ready."""
+    kubectl = Kubectl(binary=known.binaries["kubectl"], kubeconfig=known.kubeconfig)
     async with _connected(kubectl) as kube:
-        rig = Rig(kubectl=kubectl, kube=kube)
+        rig = Rig(kubectl=kubectl, kube=kube, has_gateway=known.gateway)
         async with asyncio.timeout(300):
             await rig.story().install()
         yield rig

@@ -27,6 +27,7 @@ ABORT_SECONDS = 5 + 2
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def service(rig: Rig) -> AsyncGenerator[Greeter]:
     """A service whose upgrades go step by step."""
+    rig.need_gateway()
     greeter = Greeter(rig, OPTIONS)
     async with asyncio.timeout(300):
         await greeter.start()

@@ -65,6 +65,7 @@ HEADING = f"{'no.':>3} {'killed':58} {'sent':>6} {'failed':>6} {'clusters':>8} {
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def service(rig: Rig) -> AsyncGenerator[Greeter]:
     """A service whose upgrades go step by step."""
+    rig.need_gateway()
     greeter = Greeter(rig, Options())
     async with asyncio.timeout(300):
         await greeter.start()

@@ -16,6 +16,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
     "strategy", [Strategy.BLUE_GREEN, pytest.param(Strategy.INCREMENTAL, marks=pytest.mark.soak)], ids=str
 )
 async def test_the_demo_upgrades_under_load_without_a_failed_request(rig: Rig, strategy: Strategy) -> None:
+    if strategy is Strategy.INCREMENTAL:
+        rig.need_gateway()
     story = rig.story(Plan(manifests=DEPLOY, strategy=strategy))
     async with asyncio.timeout(500):
         await story.serve()

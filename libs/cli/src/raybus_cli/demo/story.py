@@ -20,6 +20,7 @@ from raybus_cli.demo.view import Frame, View
 from raybus_cli.demo.watching import LOAD_POD, NAMESPACE, SERVICE, Watcher
 from raybus_cli.demo.world import World
 
+GATEWAY_CLASS = "eg"
 SHARE_OVER = 3.0
 """Seconds of answers that the live view's share is reckoned from."""
 
@@ -78,6 +79,7 @@ class Story:
 
     async def serve(self) -> None:
         """Start version 1, without anything of an earlier run."""
+        await self._expect_a_gateway()
         with self._stepping("remove an earlier run"):
             if await self._has_namespace():
                 what = ("rayservice,pod", "-n", NAMESPACE, SERVICE, LOAD_POD)
@@ -134,6 +136,17 @@ class Story:
             text = await self._kubectl.run("kustomize", str(self._plan.manifests / "demo/load"))
             await self._kubectl.run("apply", "-f", "-", stdin=load.manifest(text, await self._load()))
             await self._watch.wait("the load starting", _load_runs, patience=120)
+
+    async def _expect_a_gateway(self) -> None:
+        if self._plan.strategy is Strategy.BLUE_GREEN:
+            return
+        try:
+            await self._kubectl.run("get", "gatewayclass", GATEWAY_CLASS)
+        except errors.Rejected as problem:
+            raise errors.InvalidSpec(
+                f"this cluster has no GatewayClass {GATEWAY_CLASS}: take it down with 'raybus cluster down', "
+                f"then run this again with --driver built"
+            ) from problem
 
     async def _load(self) -> Load:
         """Return the load; through a Gateway nothing is sent a second time."""

@@ -160,6 +160,15 @@ async def test_a_clock_that_jumps_delays_nothing_by_more_than_its_own_time(hours
     await world.until(lambda: world.is_settled() and len(world.clusters) == 1, seconds=60)
 
 
+async def test_the_time_limit_holds_although_the_clock_was_set_back() -> None:
+    world = World()
+    world.holds_pods = True
+    world.apply(annotations={"ray.io/initializing-timeout": "20s"})
+    await world.run(10)
+    world.jump(timedelta(hours=-1))
+    await world.until(lambda: world.condition("Ready") == ("False", "InitializingTimeout"), seconds=30)
+
+
 async def test_a_config_that_could_not_be_sent_is_sent_again_although_the_clock_was_set_back() -> None:
     world = await a_running_world()
     head = world.serve.head(f"{world.active}-head-svc")

@@ -19,7 +19,7 @@ from common.api.ray_service import RayService
 from common.bus.cache import Cache
 from common.kube.lookup import Lookup
 from common.kube.resources import GATEWAY, HTTP_ROUTE, RAY_SERVICE
-from common.ray import adoption, endpoints, owner, pace
+from common.ray import adoption, endpoints, impostor, owner, pace
 from common.ray.view import head_is_ready
 from common.runtime.clock import ClockWatch
 from common.runtime.key import Key
@@ -30,7 +30,6 @@ from service_reconciler.observed import ClusterView, Leaving, Names, Observed
 from service_reconciler.ports import Revisions, ServeApi
 from service_reconciler.promotion import dangling
 from service_reconciler.resources import head_service, serve_service
-from service_reconciler.serve import impostor
 
 FRESH = 0.2
 """Seconds that an answer about a cluster on its way to serve may be old."""
@@ -152,7 +151,7 @@ class Observer:
             first = group.create_task(self._view(service, clusters.active, max_age=age, now=now))
             second = group.create_task(self._view(service, clusters.pending, max_age=FRESH, now=now))
         active, pending = first.result(), second.result()
-        return impostor.unmasked(active, pending), impostor.unmasked(pending, active)
+        return _believed(active, pending), _believed(pending, active)
 
     async def _view(self, service: RayService, name: str, *, max_age: float, now: datetime) -> ClusterView | None:
         namespace = service.metadata.namespace
@@ -226,6 +225,16 @@ class Observer:
             for each in self._cache.list(EndpointSlice, namespace, {labels.SERVICE_NAME: backend})
         ]
         return endpoints.count(slices)
+
+
+def _believed(view: ClusterView | None, other: ClusterView | None) -> ClusterView | None:
+    """Return a view without an answer that the other cluster gave."""
+    if view is None or other is None:
+        return view
+    reading = impostor.believed(
+        view.serve, impostor.party(view.cluster, view.pods), impostor.party(other.cluster, other.pods)
+    )
+    return msgspec.structs.replace(view, serve=reading)
 
 
 def _is_due(clusters: tuple[RayCluster, ...], wanted: Names, *, now: datetime) -> bool:

@@ -71,6 +71,22 @@ def test_ready(
 
 
 @pytest.mark.parametrize(
+    ("ahead", "limit", "anew"),
+    [
+        pytest.param(0, 60, False, id="in time"),
+        pytest.param(60, 60, False, id="clocks that differ a little"),
+        pytest.param(3600, 60, True, id="the clock was set back"),
+        pytest.param(3600, None, False, id="no limit"),
+    ],
+)
+def test_the_time_to_become_ready_counts_anew_when_the_clock_was_set_back(
+    ahead: int, limit: int | None, *, anew: bool
+) -> None:
+    facts = ready.Facts(endpoints=0, has_active=False, limit=None if limit is None else timedelta(seconds=limit))
+    assert ready.starts_anew([INITIAL], facts, now=THEN - timedelta(seconds=ahead)) is anew
+
+
+@pytest.mark.parametrize(
     ("before", "names", "expected"),
     [
         pytest.param([], Names(pending="p"), ("False", "Initializing"), id="new"),

@@ -74,7 +74,7 @@ def _conditions(observed: Observed, result: Result, *, now: datetime) -> list[Co
     )
     before = observed.service.status.conditions
     now_ready = ready.compute(before, facts, now=now)
-    base = conditions.without(before, ConditionType.READY) if ready.starts_anew(before, facts) else before
+    base = conditions.without(before, ConditionType.READY) if ready.starts_anew(before, facts, now=now) else before
     news = conditions.put(base, now_ready, generation=generation, now=now)
     if now_ready.reason is Reason.INITIALIZING_TIMEOUT:
         return news

@@ -41,10 +41,13 @@ def compute(before: list[Condition], facts: Facts, *, now: datetime) -> News:
     return _news("False", Reason.ZERO_SERVE_ENDPOINTS, conditions.caused(NO_ENDPOINTS, facts.cause))
 
 
-def starts_anew(before: list[Condition], facts: Facts) -> bool:
-    """Tell whether the time to become ready counts from now: the spec was invalid until now."""
+def starts_anew(before: list[Condition], facts: Facts, *, now: datetime) -> bool:
+    """Tell whether the time to become ready counts from now: the spec was invalid until now, or the clock was set back."""
     old = conditions.find(before, ConditionType.READY)
-    return old is not None and facts.endpoints == 0 and _started_invalid(old, facts)
+    if old is None or facts.endpoints > 0:
+        return False
+    is_ahead = facts.limit is not None and old.last_transition_time - now > facts.limit
+    return _started_invalid(old, facts) or (old.reason == Reason.INITIALIZING and is_ahead)
 
 
 def is_timed_out(before: list[Condition]) -> bool:

@@ -1,0 +1,43 @@
+"""Whether a dashboard answers for the other cluster of its RayService.
+
+An address that a pod gave up may be another pod's a moment later, and a connection or a name may still lead to it. Such an
+answer must neither prove that a cluster serves nor take this cluster's config. It is the other cluster's when it names nodes
+of that one and none of this one.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from common.api.core import Pod
+from common.api.ray_cluster import RayCluster
+from common.ray import serve_status
+from common.ray.view import Reading
+
+SILENT: Final = 3
+"""As many failed looks as make a silent dashboard a trouble: this one is known at once."""
+
+
+class Party(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster and the addresses at which its pods are known to be."""
+
+    name: str
+    addresses: frozenset[str]
+
+
+def party(cluster: RayCluster, pods: Iterable[Pod] = ()) -> Party:
+    """Return a cluster by what its status says of its head, and by its pods as far as they are known."""
+    known = (cluster.status.head.pod_ip, *(pod.status.pod_ip for pod in pods))
+    return Party(name=cluster.metadata.name, addresses=frozenset(each for each in known if each))
+
+
+def believed(reading: Reading, own: Party, other: Party | None) -> Reading:
+    """Return an answer, or that it was the other cluster's."""
+    if other is None or reading.details is None:
+        return reading
+    nodes = serve_status.nodes(reading.details)
+    if nodes & own.addresses or not nodes & other.addresses:
+        return reading
+    text = f"the dashboard of RayCluster {own.name} answers for RayCluster {other.name}"
+    return Reading(problem=text, failures=SILENT)

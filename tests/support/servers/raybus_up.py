@@ -76,4 +76,4 @@ def started(folder: Path, *arguments: str) -> Generator[Running]:
         yield Running(process, folder)
     finally:
         process.terminate()
-        process.wait(timeout=15)
+        process.wait(timeout=60)

@@ -1,6 +1,8 @@
 """The rights that deploy/base grants are enough for all that the service does, and no child is refused to it."""
 
 import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -12,11 +14,11 @@ from cluster_reconciler.config import Config
 from common import errors
 from common.api.opaque import Body
 from common.feature_gates import BETA, Gate
-from common.kube.client import KubeClient
-from common.kube.resources import PERSISTENT_VOLUME_CLAIM, SERVICE_ACCOUNT, Resource
+from common.kube.client import KubeClient, Patch
+from common.kube.resources import EVENT, PERSISTENT_VOLUME_CLAIM, SERVICE_ACCOUNT, Resource
 from integration.cluster_reconciler.conftest import Live, running
 from localcluster.control_plane import ControlPlane
-from support.builders.ray_cluster import a_ray_cluster
+from support.builders.ray_cluster import a_head, a_ray_cluster
 
 pytestmark = [pytest.mark.integration]
 
@@ -106,3 +108,49 @@ async def grant(control_plane: ControlPlane) -> None:
                 await kube.create(resource, namespace, body)
     finally:
         await kube.close()
+
+
+async def test_a_child_that_we_may_not_make_is_told_and_comes_with_the_right(control_plane: ControlPlane) -> None:
+    async with (
+        granted_without(control_plane, "ingresses") as (kubeconfig, give),
+        running(control_plane, Config(), kubeconfig=kubeconfig) as live,
+    ):
+        await live.apply(a_ray_cluster(head=a_head(enable_ingress=True)))
+        await live.eventually(lambda: live.has_told("FailedToCreateIngress"), "the refusal is told")
+        listed = msgspec.json.decode(await live.kube.list(EVENT, live.namespace))["items"]
+        note = next(each["note"] for each in listed if each["reason"] == "FailedToCreateIngress")
+        assert 'cannot create resource "ingresses"' in note
+        await give()
+        await live.until(lambda c, p: c.status.state == "ready" and len(p) == 4, "ready")
+
+
+@asynccontextmanager
+async def granted_without(
+    control_plane: ControlPlane, plural: str
+) -> AsyncGenerator[tuple[Path, Callable[[], Awaitable[None]]]]:
+    """Act as an account whose rights lack the creation of one kind; the second value grants it."""
+    await grant(control_plane)
+    documents = list(yaml.safe_load_all(ROLE_FILE.read_text()))
+    role = next(each for each in documents if each["kind"] == "ClusterRole")
+    less = [_less(rule) if plural in rule["resources"] else rule for rule in role["rules"]]
+    name, namespace = f"less-{plural}", "raybus"
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+    reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
+    kinds = {each: Resource(group=RBAC, kind=each, plural=PLURALS[each]) for each in PLURALS}
+    kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="raybus-test")
+    body: Body = {"metadata": {"name": name}}
+    try:
+        await kube.create(SERVICE_ACCOUNT, namespace, body)
+        await kube.create(kinds["ClusterRole"], None, {**body, "rules": less})
+        await kube.create(kinds["ClusterRoleBinding"], None, {**body, "roleRef": reference, "subjects": [subject]})
+
+        async def give() -> None:
+            await kube.patch(kinds["ClusterRole"], None, name, Patch(body={"rules": role["rules"]}))
+
+        yield await control_plane.kubeconfig_for_service_account(namespace, name), give
+    finally:
+        await kube.close()
+
+
+def _less(rule: Body) -> Body:
+    return {**rule, "verbs": [verb for verb in rule["verbs"] if verb != "create"]}

@@ -130,11 +130,11 @@ class Live:
         """Delete the RayCluster."""
         await self.kube.delete(RAY_CLUSTER, self.namespace, "c")
 
-    async def until(self, holds: Callable[[RayCluster, list[Body]], bool], what: str) -> RayCluster:
+    async def until(self, holds: Callable[[RayCluster, list[Body]], bool], what: str, name: str = "c") -> RayCluster:
         """Wait until something holds of the RayCluster and its pods."""
         deadline = time.monotonic() + PATIENCE
         while True:
-            cluster, pods = await self.cluster(), await self.pods()
+            cluster, pods = await self.cluster(name), await self.pods()
             if holds(cluster, pods):
                 return cluster
             if time.monotonic() > deadline:

@@ -67,7 +67,8 @@ class Surroundings:
                 "spec": {"containers": _containers(cluster, role)},
             }
             self.kube.put(POD, pod)
-        self.serve.head(f"{name}-head-svc").nodes = [f"ip-{name}-worker"]
+        head = self.serve.head(f"{name}-head-svc")
+        head.nodes, head.head_node = [f"ip-{name}-worker"], f"ip-{name}-head"
 
     def _become_ready(self, name: str) -> None:
         now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -85,7 +86,8 @@ class Surroundings:
             "message": "",
             "lastTransitionTime": now,
         }
-        self.kube.set_status(RAY_CLUSTER, NAMESPACE, name, {"state": "ready", "conditions": [ready]})
+        status = {"state": "ready", "conditions": [ready], "head": {"podIP": f"ip-{name}-head"}}
+        self.kube.set_status(RAY_CLUSTER, NAMESPACE, name, status)
 
     def endpoints_follow(self) -> None:
         """Let each Serve Service have the ready pods that it selects."""

@@ -6,6 +6,7 @@ import pytest
 
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from scenario.upgrade.world import BLUE, GREEN, a_running_pair, a_strategy
+from support.builders.ray_service import a_serve_config
 
 
 @pytest.mark.acceptance("rayservice", 9)
@@ -65,3 +66,22 @@ async def test_a_pending_cluster_that_somebody_deletes_in_mid_upgrade_starts_aga
     await world.until(lambda: world.weights.get(blue) == 100, seconds=2)
     await world.until(lambda: world.is_settled() and world.active != blue, seconds=120)
     assert world.service["spec"]["rayClusterConfig"] != BLUE
+
+
+async def test_a_dashboard_that_answers_for_the_other_cluster_gets_neither_config_nor_capacity() -> None:
+    strategy = a_strategy(surge=50, step=10, interval=2)
+    world = await a_running_pair(upgradeStrategy=strategy)
+    blue, sent = world.active, len(world.puts(world.active))
+    world.holds_pods = True
+    world.apply(config=GREEN, upgradeStrategy=strategy, serve=a_serve_config(message="v2"))
+    await world.run(2)
+    green = world.pending
+    own = world.serve.head(f"{green}-head-svc")
+    world.serve.heads[f"{green}-head-svc"] = world.serve.head(f"{blue}-head-svc")
+    world.holds_pods = False
+    await world.run(60)
+    assert (world.active, len(world.puts(blue)), world.weights[blue]) == (blue, sent, 100)
+    text = f"the dashboard of RayCluster {green} answers for RayCluster {blue}"
+    assert text in world.message("UpgradeInProgress")
+    world.serve.heads[f"{green}-head-svc"] = own
+    await world.until(lambda: world.is_settled() and world.active == green, seconds=120)

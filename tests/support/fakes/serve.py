@@ -33,6 +33,8 @@ class FakeHead:
         """ok, 500 (every call fails), silent (no call is answered)."""
         self.nodes = ["192.0.2.1"]
         """Where replicas run."""
+        self.head_node = ""
+        """Where the head is, which has a proxy too."""
         self.tells_configs = True
         """Whether it tells which config each application came by."""
         self.puts: list[Json] = []
@@ -81,7 +83,9 @@ class FakeHead:
             },
             "target_capacity": capacity,
             "proxy_location": "EveryNode",
-            "proxies": {f"node-{ip}": {"status": "HEALTHY", "node_ip": ip} for ip in self.nodes},
+            "proxies": {
+                f"node-{ip}": {"status": "HEALTHY", "node_ip": ip} for ip in (*self.nodes, self.head_node) if ip
+            },
         }
 
     def _is_deployed(self, app: Json) -> bool:

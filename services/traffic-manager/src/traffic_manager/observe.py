@@ -22,7 +22,7 @@ from common.feature_gates import Gates
 from common.kube.client import Kube
 from common.kube.lookup import Lookup
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_SERVICE
-from common.ray import adoption, endpoints, owner, pace
+from common.ray import adoption, endpoints, impostor, owner, pace
 from common.ray.view import head_is_ready
 from common.runtime.clock import Clock
 from common.runtime.key import Key
@@ -158,7 +158,8 @@ class Observer:
         async with asyncio.TaskGroup() as group:
             first = group.create_task(self._view(namespace, active, max_age=max_age, now=now))
             second = group.create_task(self._view(namespace, pending, max_age=max_age, now=now))
-        return self._timed(first.result(), now=now), self._timed(second.result(), now=now)
+        held, new = first.result(), second.result()
+        return self._timed(_believed(held, new), now=now), self._timed(_believed(new, held), now=now)
 
     def _timed(self, view: ClusterView | None, *, now: datetime) -> ClusterView | None:
         """Return a view that knows since when its cluster cannot serve."""
@@ -197,3 +198,11 @@ class Observer:
             refused=self._serve.refused(cluster),
             put_at=None if put_ago is None else now - timedelta(seconds=put_ago),
         )
+
+
+def _believed(view: ClusterView | None, other: ClusterView | None) -> ClusterView | None:
+    """Return a view without an answer that the other cluster gave."""
+    if view is None or other is None:
+        return view
+    reading = impostor.believed(view.serve, impostor.party(view.cluster), impostor.party(other.cluster))
+    return msgspec.structs.replace(view, serve=reading)

@@ -91,6 +91,7 @@ def test_our_own_dockerfile_names_every_image() -> None:
         "ray": "docker.io/rayproject/ray:2.60.0",
         "envoy": "docker.io/raybus/envoy:dev",
         "envoy-gateway": "docker.io/raybus/envoy-gateway:dev",
+        "redis": "docker.io/raybus/redis:dev",
         "nats": "docker.io/raybus/nats:dev",
         "watcher": "docker.io/raybus/watcher:dev",
         "cluster-reconciler": "docker.io/raybus/cluster-reconciler:dev",

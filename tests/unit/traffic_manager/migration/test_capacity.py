@@ -52,6 +52,7 @@ def a_policy(surge: int) -> Policy:
             (100, 20),
             id="the last weights are not in force",
         ),
+        pytest.param(forward(a_side(100, 80), a_side(20, 20), pause="paused"), 20, (100, 20), id="a pause"),
         pytest.param(
             forward(a_side(100, 80), a_side(20, 20, proof=0)), 20, (100, 20), id="the new one does not carry its share"
         ),

@@ -42,6 +42,12 @@ def back(active: dict[str, Any] | None = None, pending: dict[str, Any] | None = 
         pytest.param(forward({"moved_at": NOW - timedelta(seconds=10)}), (65, 35), id="the interval is over"),
         pytest.param(forward(gateway_problem="is not Programmed"), (70, 30), id="the Gateway takes no requests"),
         pytest.param(forward(route_problem="is not accepted yet"), (70, 30), id="the last weights are not in force"),
+        pytest.param(forward(pause="paused"), (70, 30), id="a pause holds the way forward"),
+        pytest.param(
+            forward({"proof": 0, "is_sick": True}, pause="paused"),
+            (80, 20),
+            id="a sick cluster gives back in a pause too",
+        ),
         pytest.param(forward({"proof": 0, "is_sick": True}), (80, 20), id="a sick cluster gives back what fits"),
         pytest.param(
             forward({"weight": 0, "proof": 0, "is_sick": True}),
@@ -50,6 +56,9 @@ def back(active: dict[str, Any] | None = None, pending: dict[str, Any] | None = 
         ),
         pytest.param(back(), (75, 25), id="a step back"),
         pytest.param(back({"weight": 78}, {"weight": 22}), (80, 20), id="the capacity caps the step back"),
+        pytest.param(
+            msgspec.structs.replace(back(), pause="paused"), (75, 25), id="a pause does not close the way back"
+        ),
         pytest.param(back({"proof": 0}), (70, 30), id="nothing goes to an active cluster that does not run"),
         pytest.param(back(pending={"is_alive": False}), (80, 20), id="a sick pending cluster loses it at once"),
     ],

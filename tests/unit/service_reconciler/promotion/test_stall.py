@@ -1,0 +1,144 @@
+"""Since when an upgrade has not got on, and what that is called."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from common.api.opaque import Json
+from common.upgrade_controls import Controls, OnDeadline
+from service_reconciler.observed import Observed
+from service_reconciler.promotion import progress, stall
+from service_reconciler.promotion.stall import Stall, Verdict
+from service_reconciler.reasons import Reason
+from support.builders.upgrade import a_condition, a_pod, a_view, an_upgrade, at
+
+NOW = at(1000)
+CONTROLS = Controls(deadline=timedelta(seconds=300))
+READY = a_condition("Ready", seconds=70)
+UNSCHEDULABLE = a_condition("PodScheduled", status="False", reason="Unschedulable", message="no GPU is free")
+
+
+def an_app(status: str, *, started: float = 80) -> Json:
+    replicas = [{"state": "RUNNING", "start_time_s": at(started).timestamp()}]
+    deployments = {"D": {"status": "HEALTHY", "target_num_replicas": 1, "replicas": replicas}}
+    return {"applications": {"app": {"status": status, "message": "boom", "deployments": deployments}}}
+
+
+@pytest.mark.parametrize(
+    ("observed", "seconds"),
+    [
+        pytest.param(an_upgrade(interval=0), 0, id="the upgrade began"),
+        pytest.param(an_upgrade(interval=0, changed=40), 40, id="a capacity changed"),
+        pytest.param(an_upgrade(interval=0, moved=50), 50, id="a weight changed"),
+        pytest.param(an_upgrade(interval=60, moved=50), 110, id="the next step was due later"),
+        pytest.param(an_upgrade(a_condition("UpgradePaused", seconds=60, status="False")), 60, id="a pause ended"),
+        pytest.param(an_upgrade(a_condition("UpgradePaused")), 1000, id="a pause lasts"),
+        pytest.param(an_upgrade(a_condition("RollbackInProgress", seconds=90)), 90, id="the traffic turned back"),
+        pytest.param(an_upgrade(clock_set_at=at(999)), 999, id="the clock was set"),
+        pytest.param(
+            an_upgrade(pending=a_view("green", a_condition("HeadPodReady", seconds=65))), 65, id="the head became ready"
+        ),
+        pytest.param(
+            an_upgrade(pending=a_view("green", a_condition("HeadPodReady", seconds=65, status="False"))),
+            10,
+            id="a head that is lost is no progress",
+        ),
+        pytest.param(an_upgrade(pending=a_view("green", pods=(a_pod(READY),))), 70, id="a pod became ready"),
+        pytest.param(
+            an_upgrade(pending=a_view("green", pods=(a_pod(READY, restarts=1),))), 10, id="a pod became ready once more"
+        ),
+        pytest.param(an_upgrade(pending=a_view("green", details=an_app("DEPLOYING"))), 80, id="a replica started"),
+        pytest.param(
+            an_upgrade(pending=a_view("green", details=an_app("UNHEALTHY"))),
+            10,
+            id="a replica of a failing app started",
+        ),
+    ],
+)
+def test_an_upgrade_last_got_on_when(observed: Observed, seconds: float) -> None:
+    assert progress.since(observed, observed.pending, now=NOW) == at(seconds)
+
+
+def judged(observed: Observed, controls: Controls = CONTROLS, *, now: float = 1000) -> Verdict:
+    return stall.decide(observed, controls, is_back=False, now=at(now))
+
+
+def test_before_its_deadline_it_is_looked_at_again_at_the_deadline() -> None:
+    assert judged(an_upgrade(interval=0, changed=40), now=339) == Verdict(due=at(340))
+    assert judged(an_upgrade(interval=0, changed=40), now=340).stall is not None
+
+
+REPLICA_FAILURE: dict[str, Any] = {"reason": "FailedCreateWorkerPod"}
+
+
+@pytest.mark.parametrize(
+    ("pending", "reason"),
+    [
+        pytest.param(
+            a_view("green", pods=(a_pod(UNSCHEDULABLE, phase="Pending"),)), Reason.INSUFFICIENT_CAPACITY, id="no room"
+        ),
+        pytest.param(
+            a_view(
+                "green",
+                a_condition("ReplicaFailure", message="pods is forbidden: exceeded quota: q", **REPLICA_FAILURE),
+            ),
+            Reason.QUOTA_EXCEEDED,
+            id="no quota",
+        ),
+        pytest.param(
+            a_view("green", a_condition("ReplicaFailure", message="admission webhook denied it", **REPLICA_FAILURE)),
+            Reason.PROGRESS_DEADLINE_EXCEEDED,
+            id="denied, which is no quota",
+        ),
+        pytest.param(
+            a_view(
+                "green",
+                pods=(
+                    a_pod(
+                        phase="Pending",
+                        containerStatuses=[{"name": "ray-worker", "state": {"waiting": {"reason": "ErrImagePull"}}}],
+                    ),
+                ),
+            ),
+            Reason.IMAGE_PULL_FAILED,
+            id="no image",
+        ),
+        pytest.param(a_view("green", details=an_app("DEPLOY_FAILED")), Reason.APPLICATION_NOT_READY, id="it fails"),
+        pytest.param(a_view("green", details={}), Reason.APPLICATION_NOT_READY, id="it does not run"),
+        pytest.param(None, Reason.PROGRESS_DEADLINE_EXCEEDED, id="no cluster"),
+    ],
+)
+def test_the_cause_is_named_from_what_is_seen(pending: Any, reason: Reason) -> None:
+    verdict = judged(an_upgrade(pending=pending))
+    assert verdict.stall is not None
+    assert verdict.stall.reason is reason
+    assert verdict.stall.message.startswith("No progress for 5m0s (raybus.io/progress-deadline): ")
+
+
+HELD = a_condition("UpgradeStalled", reason="GatewayNotReady", message="as it was")
+
+
+@pytest.mark.parametrize(
+    ("controls", "is_held"),
+    [
+        pytest.param(Controls(on_deadline=OnDeadline.PAUSE), True, id="a pause stays although it gets on"),
+        pytest.param(Controls(on_deadline=OnDeadline.PAUSE, promotes=True), False, id="promoted"),
+        pytest.param(Controls(on_deadline=OnDeadline.WAIT), False, id="waiting"),
+    ],
+)
+def test_what_was_said_holds_while_it_pauses(controls: Controls, *, is_held: bool) -> None:
+    verdict = judged(an_upgrade(HELD, changed=999), controls)
+    assert verdict.stall == (Stall(reason=Reason.GATEWAY_NOT_READY, message="as it was") if is_held else None)
+
+
+def test_a_cause_does_not_flicker_but_a_better_one_is_taken() -> None:
+    vague = a_condition("UpgradeStalled", reason="ProgressDeadlineExceeded", message="no idea")
+    room = a_view("green", pods=(a_pod(UNSCHEDULABLE, phase="Pending"),))
+    named = judged(an_upgrade(vague, pending=room)).stall
+    assert named is not None
+    assert named.reason is Reason.INSUFFICIENT_CAPACITY
+    told = a_condition("UpgradeStalled", reason="InsufficientCapacity", message="first words")
+    assert judged(an_upgrade(told, pending=room)).stall == Stall(
+        reason=Reason.INSUFFICIENT_CAPACITY, message="first words"
+    )

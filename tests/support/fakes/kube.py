@@ -20,6 +20,8 @@ from common.kube.client import APPLY_PATCH, MERGE_PATCH, Patch
 from common.kube.resources import Resource
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+LARGEST = 1536 * 1024
+"""Bytes of an object that the real server's store takes, by its default."""
 _WITH_STATUS = {"RayCluster", "RayService", "Pod", "Service", "Job", "Gateway", "HTTPRoute", "GRPCRoute"}
 
 Bodies = list[Body]
@@ -79,6 +81,8 @@ class FakeKube:
         key = (resource.kind, namespace or "", meta["name"])
         if key in self.objects:
             raise errors.AlreadyExists(f'{resource.plural} "{meta["name"]}" already exists')
+        if len(msgspec.json.encode(body)) > LARGEST:
+            raise errors.Rejected("etcdserver: request is too large; make the object smaller")
         if meta.get("resourceVersion"):
             raise errors.Rejected("resourceVersion should not be set on objects to be created")
         if resource.kind in {"RayCluster", "RayService"}:

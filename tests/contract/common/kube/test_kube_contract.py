@@ -80,6 +80,13 @@ async def test_a_malformed_name_is_refused(kube: Kube) -> None:
         await kube.create(SERVICE, NAMESPACE, a_service("No_Name"))
 
 
+async def test_an_object_too_large_for_the_store_is_refused(kube: Kube) -> None:
+    env = [{"name": f"E{number}", "value": "x" * 1000} for number in range(1700)]
+    spec = {"containers": [{"name": "c", "image": "i", "env": env}]}
+    with pytest.raises(errors.Rejected, match="request is too large; make the object smaller"):
+        await kube.create(POD, "default", {"metadata": {"name": a_name()}, "spec": spec})
+
+
 @pytest.mark.parametrize("resource", [SERVICE, RAY_SERVICE, POD, SECRET], ids=lambda each: each.kind)
 async def test_what_is_not_there_is_not_found(kube: Kube, resource: Resource) -> None:
     with pytest.raises(errors.NotFound):

@@ -24,6 +24,10 @@ _ROWS: Rows = (
     ("… per cluster", lambda found: f"{found.cpu_seconds / found.clusters * 1000:.1f} ms"),
     ("peak PSS of all its processes", lambda found: f"{found.peak_pss:.0f} MiB"),
     ("growth of all its processes per pod", lambda found: f"{found.kib_per_pod:.1f} KiB"),
+    (
+        "a pod in a reconciler's cache",
+        lambda found: f"{found.kib_per_cached_pod:.1f} KiB" if found.kib_per_cached_pod else "",
+    ),
 )
 
 

@@ -6,10 +6,11 @@ from typing import Final
 
 import msgspec
 
-from bench import crowd, programs
+from bench import cached_pods, crowd, programs
 from bench.audit import Asked, AuditLog
-from bench.contenders import Contender, Operator
+from bench.contenders import Contender, Operator, Raybus
 from bench.rig import CROWD, Rig, fresh
+from common.kube.resources import POD
 
 SETTLED_SECONDS: Final = 3.0
 """An operator that asks nothing for so long has done all it wanted to."""
@@ -40,6 +41,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     peak_pss: float = 0.0
     kib_per_pod: float = 0.0
     """How much all processes grew for each pod."""
+    kib_per_cached_pod: float = 0.0
+    """What a pod takes in the cache of one of our reconcilers; 0 for others."""
     idle: Idle | None = None
 
 
@@ -65,6 +68,9 @@ async def measure(contender: Contender, count: int, *, idle_minutes: float) -> F
     async with fresh(contender.crds) as rig, contender.on(rig) as operator:
         await _settled(rig.audit)
         figures = await _scale_up(rig, operator, count)
+        if isinstance(contender, Raybus):
+            each = cached_pods.kib_each(await rig.kube.list(POD, CROWD))
+            figures = msgspec.structs.replace(figures, kib_per_cached_pod=each)
         if not idle_minutes:
             return figures
         return msgspec.structs.replace(figures, idle=await _idle(rig, operator, idle_minutes))

@@ -88,7 +88,7 @@ def an_upgrade(
         "config": Config(),
         "names": Names(active="blue", pending="green"),
         "fresh_name": "red",
-        "active": a_view("blue"),
+        "active": a_view("blue", a_condition("HeadPodReady")),
         "pending": a_view("green"),
         "gateways": {("default", "demo-gateway"): _gateway()},
         "route": msgspec.json.decode(msgspec.json.encode(route), type=HttpRoute),

@@ -42,6 +42,11 @@ def orders(observed: Observed) -> tuple[Reason | None, Reason | None, bool]:
             id="given up at the deadline",
         ),
         pytest.param(
+            an_upgrade(annotations=held(on_deadline="Rollback"), active=a_view("blue")),
+            (None, None, True),
+            id="there is nothing left to go back to",
+        ),
+        pytest.param(
             an_upgrade(BACK, annotations=held(on_deadline="Rollback")),
             (None, None, True),
             id="a rollback that stalls is only told",

@@ -9,6 +9,7 @@ from datetime import datetime
 import msgspec
 
 from common import labels, upgrade_controls
+from common.ray.view import head_is_ready
 from common.upgrade_controls import Controls, OnDeadline
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.promotion import stall
@@ -89,7 +90,7 @@ def _abort(observed: Observed, controls: Controls, stalled: Stall | None) -> Ord
     held = conditions.find(observed.service.status.conditions, ConditionType.UPGRADE_ABORTED)
     if held is not None and held.reason == Reason.PROGRESS_DEADLINE_EXCEEDED and held.observed_generation == generation:
         return Order(reason=Reason.PROGRESS_DEADLINE_EXCEEDED, message=held.message)
-    if stalled is None or controls.on_deadline is not OnDeadline.ROLLBACK:
-        return None
+    if stalled is None or controls.on_deadline is not OnDeadline.ROLLBACK or not head_is_ready(active.cluster):
+        return None  # a cluster that does not serve is no place to go back to
     text = f"Generation {generation} is given up; the service stays on {where}. {stalled.message}"
     return Order(reason=Reason.PROGRESS_DEADLINE_EXCEEDED, message=text)

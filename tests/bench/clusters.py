@@ -40,9 +40,11 @@ async def run(wanted: Wanted) -> Result:
     for contender in wanted.contenders:
         say(f"{wanted.clusters} clusters: {contender.name}")
         figures.append(await scale_up.measure(contender, wanted.clusters, idle_minutes=wanted.idle_minutes))
+        say(f"{contender.name}: {figures[-1].wall:.1f} s, the floor {floor.wall:.1f} s")
         if wanted.is_fair:
             say(f"{wanted.clusters} clusters, one of {fairness.HUGE} workers, and small ones: {contender.name}")
             fair.append(await fairness.measure(contender, wanted.clusters))
+            say(f"{contender.name}: the longest wait for a head pod was {fair[-1].worst:.1f} s")
     return Result(floor=floor, contenders=figures, fairness=fair)
 
 

@@ -86,6 +86,16 @@ async def test_an_upgrade_that_is_given_up_has_one_too(weight: int, outcome: str
     assert (found["from"], found["to"], found["outcome"]) == (blue, green, outcome)
 
 
+async def test_an_upgrade_that_its_user_aborts_says_so() -> None:
+    world = await a_running_pair(upgradeStrategy=FAST, **FIELDS)
+    blue = world.active
+    world.apply(config=GREEN, upgradeStrategy=FAST, **FIELDS)
+    await world.until(lambda: bool(world.pending) and world.view.weights[1] == 25, seconds=60)
+    world.apply(config=GREEN, upgradeStrategy=FAST, annotations={labels.ABORT: "true"}, **FIELDS)
+    await world.until(lambda: world.is_settled() and world.clusters == [blue], seconds=200)
+    assert receipt(world)["outcome"] == "Aborted"
+
+
 async def test_a_death_between_receipt_and_deletion_writes_it_once() -> None:
     world = Pair()
     world.apply(upgradeStrategy=FAST, **FIELDS)

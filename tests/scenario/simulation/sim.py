@@ -18,7 +18,8 @@ from scenario.service_reconciler.world import TICK, Killed, story
 from scenario.simulation import rules
 from scenario.simulation.ray import ModelHead, ModelServe, Slowness
 from scenario.simulation.rules import Moment
-from scenario.upgrade.world import Pair, a_strategy
+from scenario.simulation.setting import Setting
+from scenario.upgrade.world import Pair
 from service_reconciler import wiring as services
 from support.builders.ray_service import NAME, NAMESPACE, a_serve_config
 from support.fakes.kube import Request
@@ -27,30 +28,6 @@ from traffic_manager import wiring as traffic
 MOST_LOOKS = 60
 WATCHED = {HTTP_ROUTE.kind, RAY_SERVICE.kind, RAY_CLUSTER.kind, SERVICE.kind}
 ROUTE = (HTTP_ROUTE.kind, NAMESPACE, f"{NAME}-httproute")
-
-
-class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """One upgrade, as a user asks for it, and how slow the world is."""
-
-    surge: int = 50
-    step: int = 25
-    interval: int = 1
-    kind: str = "NewClusterWithIncrementalUpgrade"
-    seed: int = 0
-    slow: float = 0.0
-    """Seconds that others may take at most; with 0 everybody acts at once, in a fixed order."""
-    annotations: dict[str, str] = {}
-
-    @property
-    def strategy(self) -> Json:
-        """Return `spec.upgradeStrategy`."""
-        if self.kind != "NewClusterWithIncrementalUpgrade":
-            return {"type": self.kind}
-        return a_strategy(surge=self.surge, step=self.step, interval=self.interval)
-
-    def __str__(self) -> str:
-        steps = f"{self.surge}/{self.step}/{self.interval}" if self.strategy.get("clusterUpgradeOptions") else self.kind
-        return f"{steps} slow {self.slow:g} seed {self.seed}"
 
 
 class Process(msgspec.Struct, kw_only=True):

@@ -7,13 +7,12 @@ import msgspec
 from common.kube.resources import RAY_SERVICE
 from scenario.service_reconciler.world import TICK
 from scenario.simulation.faults import POINTS, Fault
-from scenario.simulation.sim import Setting, Sim
+from scenario.simulation.setting import Setting
+from scenario.simulation.sim import Sim
 from scenario.upgrade.world import BLUE, GREEN
 from service_reconciler.status.upgrade_in_progress import BOTH
 from support.builders.ray_service import NAME, NAMESPACE
 
-PATIENCE = 150.0
-"""Seconds in which an upgrade ends after its last fault."""
 QUIET = 20.0
 
 
@@ -54,7 +53,7 @@ async def told(setting: Setting, fault: Fault | None = None, point: str = "named
     sim.ask(GREEN)
     if fault is None:
         return sim
-    for _ in range(round(100 / TICK)):
+    for _ in range(round(setting.lasts / TICK)):
         if POINTS[point](sim):
             break
         await sim.run(TICK)
@@ -71,9 +70,9 @@ async def told(setting: Setting, fault: Fault | None = None, point: str = "named
     return sim
 
 
-async def end_of(sim: Sim, *, patience: float = PATIENCE) -> End:
+async def end_of(sim: Sim, *, patience: float | None = None) -> End:
     """Let time pass until the story has ended; then nothing is written any more."""
-    for _ in range(round(patience / TICK)):
+    for _ in range(round((patience or sim.setting.lasts) / TICK)):
         await sim.run(TICK)
         end = _end(sim)
         if end is not None:

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from scenario.simulation.faults import FAULTS, IN_ONE_STEP, POINTS, Fault
-from scenario.simulation.sim import Setting, Sim
+from scenario.simulation.setting import Setting
+from scenario.simulation.sim import Sim
 from scenario.simulation.stories import End, Ending, begun, end_of, told
 from scenario.upgrade.world import GREEN
 
@@ -43,7 +44,7 @@ def a_setting(what: str, number: int, seed: int, kind: str) -> Setting:
         surge, step = SETTINGS[number % len(SETTINGS)]
         return Setting(surge=surge, step=step, kind=kind)
     rng = random.Random(f"{what} {seed}")
-    surge = rng.choice([1, 10, 20, 30, 50, 60, 75, 100]) if seed > 1 else SETTINGS[number % len(SETTINGS)][0]
+    surge = rng.choice([5, 10, 20, 30, 50, 60, 75, 100]) if seed > 1 else SETTINGS[number % len(SETTINGS)][0]
     least = max(1, surge // 4)
     return Setting(
         surge=surge,

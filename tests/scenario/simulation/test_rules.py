@@ -11,7 +11,7 @@ from common.ray.submit import Submission
 from common.ray.view import ServeView
 from scenario.simulation import rules
 from scenario.simulation.rules import Moment
-from scenario.simulation.sim import Setting
+from scenario.simulation.setting import Setting
 from scenario.simulation.stories import end_of, told
 from traffic_manager import options
 from traffic_manager.migration.state import Policy, Side

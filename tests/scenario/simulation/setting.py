@@ -1,0 +1,37 @@
+"""What a user asks of an upgrade, and how slow the world is; with the seed it names one story exactly."""
+
+import msgspec
+
+from common.api.opaque import Json
+from scenario.upgrade.world import a_strategy
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """One upgrade, as a user asks for it, and how slow the world is."""
+
+    surge: int = 50
+    step: int = 25
+    interval: int = 1
+    kind: str = "NewClusterWithIncrementalUpgrade"
+    seed: int = 0
+    slow: float = 0.0
+    """Seconds that others may take at most; with 0 everybody acts at once, in a fixed order."""
+    annotations: dict[str, str] = {}
+
+    @property
+    def strategy(self) -> Json:
+        """Return `spec.upgradeStrategy`."""
+        if self.kind != "NewClusterWithIncrementalUpgrade":
+            return {"type": self.kind}
+        return a_strategy(surge=self.surge, step=self.step, interval=self.interval)
+
+    @property
+    def lasts(self) -> float:
+        """Return in how many seconds an upgrade is over, with whatever happens to it."""
+        if self.kind != "NewClusterWithIncrementalUpgrade" or not (self.surge and self.step):
+            return 150.0
+        return 100.0 + (100 / self.step + 200 / self.surge) * (self.interval + 1 + 3 * self.slow)
+
+    def __str__(self) -> str:
+        steps = f"{self.surge}/{self.step}/{self.interval}" if self.strategy.get("clusterUpgradeOptions") else self.kind
+        return f"{steps} slow {self.slow:g} seed {self.seed}"

@@ -3,11 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 CRD = next((Path(__file__).parents[3] / "deploy" / "crds").glob("*rayservices*.yaml"))
 
 
+@pytest.mark.acceptance("rayservice", 91)
 def test_91_the_first_columns_are_kuberays() -> None:
     crd: dict[str, Any] = yaml.safe_load(CRD.read_text())
     version = next(each for each in crd["spec"]["versions"] if each["name"] == "v1")

@@ -36,6 +36,10 @@ def an_app(status: str, *, started: float = 80) -> Json:
         pytest.param(an_upgrade(a_condition("UpgradePaused")), 1000, id="a pause lasts"),
         pytest.param(an_upgrade(a_condition("RollbackInProgress", seconds=90)), 90, id="the traffic turned back"),
         pytest.param(an_upgrade(clock_set_at=at(999)), 999, id="the clock was set"),
+        pytest.param(an_upgrade(changed=4000, moved=4000), 1000, id="the clock was set back before this process began"),
+        pytest.param(
+            an_upgrade(changed=4000, moved=4000, clock_set_at=at(700)), 700, id="the clock was set back in the meantime"
+        ),
         pytest.param(
             an_upgrade(pending=a_view("green", a_condition("HeadPodReady", seconds=65))), 65, id="the head became ready"
         ),

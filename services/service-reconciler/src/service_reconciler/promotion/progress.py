@@ -7,6 +7,7 @@ A pod that was restarted makes no progress by becoming ready once more.
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from common.api.core import Pod
 from common.api.opaque import Json
@@ -15,17 +16,26 @@ from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.reasons import ConditionType
 from service_reconciler.status import conditions
 
-_FAILED = {AppState.DEPLOY_FAILED, AppState.UNHEALTHY}
+SKEW: Final = timedelta(seconds=5)
+"""By how much the clocks of two machines may differ."""
+_FAILED: Final = {AppState.DEPLOY_FAILED, AppState.UNHEALTHY}
 
 
 def since(observed: Observed, growing: ClusterView | None, *, now: datetime) -> datetime:
-    """Return when the upgrade last got on; now, where nothing says that it stands still."""
+    """Return when the upgrade last got on; now, where nothing says that it stands still.
+
+    What happened in the future happened before the clock was set back: it tells nothing of when.
+    """
     held = observed.service.status.conditions
     is_upgrading = conditions.is_true(held, ConditionType.UPGRADE_IN_PROGRESS)
     if not is_upgrading or conditions.is_true(held, ConditionType.UPGRADE_PAUSED):
         return now
+    set_at = observed.clock_set_at
     moments = [*_of_conditions(observed), *_of_traffic(observed), *_of_cluster(growing)]
-    return max(each for each in (*moments, observed.clock_set_at) if each is not None)
+    past = [each for each in moments if each <= now + SKEW]
+    if len(past) < len(moments) and set_at is None:
+        return now
+    return max((*past, *_next_steps(observed, now=now), *([set_at] if set_at is not None else [])))
 
 
 def _of_conditions(observed: Observed) -> Iterator[datetime]:
@@ -38,14 +48,21 @@ def _of_conditions(observed: Observed) -> Iterator[datetime]:
 
 
 def _of_traffic(observed: Observed) -> Iterator[datetime]:
-    """Yield when the last step was taken, and when the next one was due."""
+    """Yield when the traffic record last changed."""
     if not observed.is_incremental:
         return
     record = observed.record
-    if record.changed_at is not None:
-        yield record.changed_at
+    moments = (record.changed_at, *(each.moved_at for each in record.clusters.values()))
+    yield from (each for each in moments if each is not None)
+
+
+def _next_steps(observed: Observed, *, now: datetime) -> Iterator[datetime]:
+    """Yield when the user wanted the next step at the earliest."""
+    if not observed.is_incremental:
+        return
     interval = _interval(observed)
-    yield from (each.moved_at + interval for each in record.clusters.values() if each.moved_at is not None)
+    moved = (each.moved_at for each in observed.record.clusters.values())
+    yield from (each + interval for each in moved if each is not None and each <= now + SKEW)
 
 
 def _of_cluster(view: ClusterView | None) -> Iterator[datetime]:

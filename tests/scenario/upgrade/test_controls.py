@@ -170,15 +170,16 @@ async def test_an_abort_holds_before_an_upgrade_begins_and_where_there_is_none_i
     assert (world.clusters, world.condition("UpgradeAborted")[0], messages(world, blue)) == ([blue], "True", {"v1"})
 
 
-async def test_the_two_processes_may_die_while_an_abort_is_carried_out() -> None:
+@pytest.mark.parametrize("write", range(1, 25, 3))
+@pytest.mark.parametrize("side", ["kill_before", "kill_after"])
+async def test_a_death_around_any_write_of_an_abort_changes_nothing_but_the_time(side: str, write: int) -> None:
     world = await at_weight(50)
     blue = world.active
+    setattr(world, side, world.writes + write)
     say(world, abort="true")
-    for _ in range(20):
-        await world.run(0.5)
-        world.restart()
     await world.until(world.is_settled, seconds=60)
-    assert (world.active, world.weights) == (blue, {blue: 100})
+    assert (world.active, world.weights, messages(world, blue)) == (blue, {blue: 100}, {"v1"})
+    assert (world.condition("UpgradeAborted")[0], len(world.clusters)) == ("True", 2)
 
 
 async def test_a_promoted_upgrade_skips_steps() -> None:

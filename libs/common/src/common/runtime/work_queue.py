@@ -2,7 +2,8 @@
 
 A key is in work at most once; what arrives meanwhile collapses into one follow-up look (spec raycluster §5.3). A later
 look that was promised is kept unless an earlier one comes first. What has just been created goes before what is looked at
-again, though not always, and groups of keys (namespaces) take turns: somebody's small cluster does not wait for a crowd.
+again, though not always, groups of keys (namespaces) take turns, and in a crowd of new keys the first and the last go by turns:
+somebody's small cluster does not wait for a crowd.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ class WorkQueue(Generic[K]):
     """The keys of one service; all methods belong to one event loop."""
 
     def __init__(self, *, group_of: Callable[[K], Hashable] = _one_group) -> None:
-        self._new: Turns[K] = Turns(group_of)
+        self._new: Turns[K] = Turns(group_of, oldest_and_newest=True)
         self._known: Turns[K] = Turns(group_of)
         self._new_in_a_row = 0
         self._waiting: set[K] = set()

@@ -63,13 +63,19 @@ async def lose_the_volume(rig: Rig) -> None:
     victims.kill_and_empty((await raybus.pod_of(rig, "nats")).metadata.uid, "nats-server", "/data")
 
 
+async def kill_all(rig: Rig) -> None:
+    await lose_the_volume(rig)
+    await kill_each_service(rig)
+
+
 @pytest.mark.parametrize(
     "harm",
     [
         pytest.param(no_harm, id="no harm", marks=pytest.mark.soak),
-        pytest.param(kill_each_service, id="kill -9 of each service, one after the other"),
+        pytest.param(kill_all, id="kill -9 of NATS with loss of its volume, and of each service"),
+        pytest.param(kill_each_service, id="kill -9 of each service, one after the other", marks=pytest.mark.soak),
         pytest.param(kill_nats, id="kill -9 of NATS", marks=pytest.mark.soak),
-        pytest.param(lose_the_volume, id="kill -9 of NATS and loss of the JetStream volume"),
+        pytest.param(lose_the_volume, id="kill -9 of NATS and loss of the JetStream volume", marks=pytest.mark.soak),
     ],
 )
 async def test_with_drain_no_request_fails_or_is_sent_twice(rig: Rig, draining: Greeter, harm: Harm) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from common.api.opaque import Json
 from common.ray.serve_api import SLOW_AT_ONCE
-from scenario.service_reconciler.street import DEAD, Street, in_memory, on_loopback
+from scenario.service_reconciler.street import DEAD, Street, in_memory
 from scenario.upgrade.world import a_config, a_strategy
 from support.fakes import virtual_time
 from support.fakes.virtual_time import VirtualClock
@@ -43,11 +43,3 @@ def test_89_any_number_of_dead_dashboards_slows_no_other_services_upgrade(strate
             assert 0 < street.waiting <= len(street.apps) * SLOW_AT_ONCE
 
     virtual_time.run(story())
-
-
-@pytest.mark.acceptance("rayservice", 89)
-async def test_89_black_holes_on_the_network_hold_few_connections_and_no_other_service() -> None:
-    async with on_loopback() as street:
-        _, after = await disturbed(street, AT_ONCE, dead=40)
-        assert after < 20  # on a machine that has other things to do; the test above measures
-        await eventually(lambda: 0 < street.waiting <= len(street.apps) * SLOW_AT_ONCE, what="few wait for dead heads")

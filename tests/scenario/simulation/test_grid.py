@@ -19,7 +19,7 @@ from scenario.upgrade.world import GREEN
 SETTINGS = [(50, 25), (100, 100), (30, 7), (20, 5), (60, 60)]
 WRITES = {"NewClusterWithIncrementalUpgrade": 40, "NewCluster": 14}
 """About as many as an upgrade takes."""
-SPARSE = 7
+SPARSE = 19
 """Every how many-th case runs without `--sim-seeds`."""
 ENDED = {Ending.PROMOTED, Ending.ROLLED_BACK}
 

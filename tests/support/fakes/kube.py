@@ -199,13 +199,14 @@ class FakeKube:
 
     def _select(self, resource: Resource, namespace: str | None, selector: str) -> Bodies:
         wanted = dict(part.split("=", 1) for part in selector.split(",") if part)
-        return [
-            body
-            for (kind, where, _), body in sorted(self.objects.items(), key=lambda item: item[0])
-            if kind == resource.kind
-            and where == (namespace or where)
+        selected = [
+            (place, body)
+            for place, body in self.objects.items()
+            if place[0] == resource.kind
+            and place[1] == (namespace or place[1])
             and all(body["metadata"].get("labels", {}).get(key) == value for key, value in wanted.items())
         ]
+        return [body for _, body in sorted(selected, key=lambda item: item[0])]
 
     def _check_preconditions(self, old: Body, meta: Mapping[str, Any]) -> None:
         have = old["metadata"]

@@ -33,7 +33,7 @@ check: setup ## format, lint, types, import rules, stale files, unit and scenari
 	$(RUN)/lint-imports --no-cache >/tmp/raybus-imports.$$$$ || { cat /tmp/raybus-imports.$$$$; rm -f /tmp/raybus-imports.$$$$; exit 1; }; rm -f /tmp/raybus-imports.$$$$
 	$(PY) -m common.crd --check
 	$(RUN)/pyright --warnings >.pyright.out & types=$$!; \
-	  $(RUN)/pytest -q -n 2 tests/unit tests/scenario tests/architecture; tests=$$?; \
+	  $(RUN)/pytest -q -n 2 -m "not long" tests/unit tests/scenario tests/architecture; tests=$$?; \
 	  wait $$types || { cat .pyright.out; rm -f .pyright.out; exit 1; }; rm -f .pyright.out; exit $$tests
 
 format: setup ## format and mend what ruff can mend
@@ -42,7 +42,8 @@ format: setup ## format and mend what ruff can mend
 
 test: setup ## unit, scenario, contract and integration tests (real nats-server, real kube-apiserver)
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
-	$(RUN)/pytest tests/unit tests/scenario tests/architecture tests/contract tests/integration -m "not node"
+	$(RUN)/pytest -q -n 2 tests/unit tests/scenario tests/architecture
+	$(RUN)/pytest tests/contract tests/integration -m "not node"
 
 unit: setup ## unit and scenario tests only
 	$(RUN)/pytest -q -n 2 tests/unit tests/scenario tests/architecture

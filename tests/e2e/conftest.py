@@ -40,11 +40,6 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
         return Story(msgspec.structs.replace(given, overlay=OVERLAY), self.kubectl, self.kube, View())
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Make known what only the long run does."""
-    config.addinivalue_line("markers", "soak: takes too long for every run; `make soak`")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark this ring, and give each test the loop that its cluster's connections live on."""
     for item in items:

@@ -30,6 +30,7 @@ async def disturbed(street: Street, strategy: Json, *, dead: int) -> tuple[float
     return before, await street.upgrade("busy", config=RED, upgradeStrategy=strategy)
 
 
+@pytest.mark.long
 @pytest.mark.acceptance("rayservice", 89)
 @pytest.mark.parametrize(
     "strategy", [pytest.param(AT_ONCE, id="upgraded at once"), pytest.param(IN_STEPS, id="upgraded in steps")]

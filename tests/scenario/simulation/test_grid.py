@@ -16,6 +16,8 @@ from scenario.simulation.sim import Sim
 from scenario.simulation.stories import End, Ending, begun, end_of, told
 from scenario.upgrade.world import GREEN
 
+pytestmark = pytest.mark.long
+
 SETTINGS = [(50, 25), (100, 100), (30, 7), (20, 5), (60, 60)]
 WRITES = {"NewClusterWithIncrementalUpgrade": 40, "NewCluster": 14}
 """About as many as an upgrade takes."""

@@ -12,6 +12,8 @@ from scenario.simulation.setting import Setting
 from scenario.simulation.stories import Ending, end_of, told
 from support.golden import Golden
 
+pytestmark = pytest.mark.long
+
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
     """An upgrade, and what happens to it."""

@@ -16,6 +16,7 @@ from integration.service_reconciler.conftest import PATIENCE, Live
 from integration.service_reconciler.test_life import active, is_settled
 from integration.traffic_manager.test_steps import STEPS
 from support.builders.ray_service import a_cluster_config, a_group, a_serve_config
+from support.waiting import eventually_true
 
 pytestmark = [pytest.mark.integration]
 
@@ -133,8 +134,11 @@ async def test_a_missing_route_is_told_and_used_once_it_is_there(stepping: Live)
     )
     text = "HTTPRoute t-"
     await live.until(lambda s: any(text in each["message"] for each in s.get("conditions", [])), "it is named")
-    told = [each["reason"] for each in await live.found(EVENT)]
-    assert told.count("HTTPRouteNotReady") == 1
+
+    async def told() -> int:
+        return [each["reason"] for each in await live.found(EVENT)].count("HTTPRouteNotReady")
+
+    await eventually_true(told, within=PATIENCE, what="an Event tells of it")
     api = {"apiVersion": HTTP_ROUTE.api_version, "kind": HTTP_ROUTE.kind}
     await live.kube.create(HTTP_ROUTE, live.namespace, {**api, **MINE})
     blue = active(await live.until(is_settled, "it serves"))
@@ -143,6 +147,7 @@ async def test_a_missing_route_is_told_and_used_once_it_is_there(stepping: Live)
         RAY_SERVICE, live.namespace, "demo", Patch(body={"metadata": {"annotations": {labels.HTTP_ROUTE: None}}})
     )
     await until(live, "its own route", lambda f: len(f) == 2 and GATEWAY.kind in f)
+    assert await told() == 1
 
 
 def _listeners(found: dict[str, Body]) -> list[str]:

@@ -22,8 +22,6 @@ ENV = {
     "RAY_worker_niceness": "0",
     # Nothing is served here, so Ray's own drain (30 s) would only cost time.
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
-    # A worker without its head gives up, and starts again, after this long. Ray's own value is 60.
-    "RAY_gcs_rpc_server_reconnect_timeout_s": "10",
 }
 
 

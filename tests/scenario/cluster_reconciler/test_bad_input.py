@@ -125,7 +125,7 @@ async def test_a_head_that_never_gets_ready_is_told_and_costs_nothing() -> None:
     waiting: Body = {"name": "ray-head", "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}}
     status: Body = {"phase": "Running", "conditions": [unready], "containerStatuses": [waiting]}
     world.kube.set_status(POD, "ns", world.names("head")[0], status)
-    await world.settle()
+    await world.pass_time(1)
     assert world.conditions()["HeadPodReady"] == ("False", "CrashLoopBackOff")
     assert world.conditions()["RayClusterProvisioned"][0] == "False"
     before = world.names()

@@ -60,6 +60,7 @@ async def test_case_116_volcanos_numbers_follow_the_cluster() -> None:
     world.apply(a_cluster(replicas=5))
     await world.settle()
     assert pod_group(world, "ray-c-pg")["spec"] == {"minMember": 6, "minResources": {"cpu": "2500m", "memory": "5Gi"}}
+    await world.pass_time(1)
     world.kube.requests.clear()
     await world.pass_time(600)
     assert world.kube.writes() == []

@@ -55,6 +55,7 @@ async def test_case_110_an_ingress_follows_its_cluster() -> None:
 
 async def test_case_110_a_steady_ingress_is_not_written_and_others_edits_are_undone() -> None:
     world = await a_world(an_open_cluster(annotations={"note": "x"}))
+    await world.pass_time(1)
     world.kube.requests.clear()
     await world.pass_time(300)
     assert world.kube.writes() == []

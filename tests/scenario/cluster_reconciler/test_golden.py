@@ -14,6 +14,7 @@ async def test_a_clusters_life(golden: Golden) -> None:
 
     async def chapter(title: str) -> None:
         await world.settle()
+        await world.pass_time(1)
         world.kubelet()
         await world.settle()
         world.finish_deletions()

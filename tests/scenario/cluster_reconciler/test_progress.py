@@ -15,6 +15,7 @@ async def a_new_world() -> World:
     world = World()
     world.apply(a_ray_cluster())
     await world.settle()
+    await world.pass_time(GATHERED_FOR.total_seconds())
     return world
 
 
@@ -37,6 +38,14 @@ async def test_pods_that_get_ready_one_by_one_take_two_writes_in_all() -> None:
     await make_ready(world, *world.names("head"), *world.names("worker"))
     assert world.cluster().status.state == "ready"
     assert status_writes(world) == 2
+
+
+async def test_pods_that_are_ready_before_the_beginning_is_told_take_one_write() -> None:
+    world = World()
+    world.apply(a_ray_cluster())
+    await world.settle()
+    await make_ready(world, *world.names("head"), *world.names("worker"))
+    assert (world.cluster().status.state, status_writes(world)) == ("ready", 1)
 
 
 async def test_progress_is_told_after_a_moment_though_others_are_still_to_come() -> None:

@@ -13,6 +13,12 @@ from common.api.ray_cluster import RayClusterStatus
 _IGNORED = {"last_update_time", "observed_generation", "state_transition_times"} | {
     f"desired_{resource}" for resource in ("cpu", "memory", "gpu", "tpu")
 }
+_WORTH_TELLING = (
+    ConditionType.REPLICA_FAILURE,
+    ConditionType.UNSUPPORTED,
+    ConditionType.SUSPENDING,
+    ConditionType.SUSPENDED,
+)
 _PROGRESS = ("ready_worker_replicas", "available_worker_replicas", "head", "endpoints")
 
 
@@ -23,9 +29,14 @@ def has_changed(old: RayClusterStatus, new: RayClusterStatus) -> bool:
 
 
 def is_mere_progress(old: RayClusterStatus, new: RayClusterStatus) -> bool:
-    """Tell whether some more pods have got on, others are still to come, and nothing else has happened since the last write."""
-    if old.last_update_time is None or new.ready_worker_replicas >= new.desired_worker_replicas:
+    """Tell whether some more pods have got on, others are still to come, and nothing else has happened since the last write.
+
+    That a cluster begins is progress too: where hundreds begin at once, their first pods come before the word that they do.
+    """
+    if new.ready_worker_replicas >= new.desired_worker_replicas:
         return False
+    if old.last_update_time is None:
+        return not any(conditions.is_true(new, kind) for kind in _WORTH_TELLING)
     grew = (
         new.ready_worker_replicas >= old.ready_worker_replicas
         and new.available_worker_replicas >= old.available_worker_replicas

@@ -21,8 +21,7 @@ OPTIONS = Options(takes_grpc=True)
 SLOW = Options(interval=8, takes_grpc=True)
 """Leaves a user the time to act between two steps."""
 ABORT_SECONDS = 30
-"""No measurement: replicas of the old cluster have to start again before they get traffic, on whatever machine this is."""
-"""All traffic is back on the old cluster in this time, the last part of it for the gateway."""
+"""All traffic is back on the old cluster in this time. No measurement: its replicas may have to start again first."""
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")

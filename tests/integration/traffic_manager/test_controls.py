@@ -4,10 +4,11 @@ import pytest
 
 from common.kube.client import Patch
 from common.kube.resources import RAY_SERVICE
-from integration.service_reconciler.conftest import Live
+from integration.service_reconciler.conftest import PATIENCE, Live
 from integration.service_reconciler.test_life import active, condition, is_settled, pending
 from integration.traffic_manager.test_steps import STEPS, config, percent, weights
 from support.builders.ray_service import a_serve_config
+from support.waiting import eventually_true
 
 pytestmark = [pytest.mark.integration]
 
@@ -29,7 +30,12 @@ async def test_paused_aborted_given_up_and_promoted(stepping: Live) -> None:
     await live.until(lambda s: condition(s, "UpgradePaused")[0] == "True", "it is paused")
     await annotate(live, pause=None, abort="true")
     back = await live.until(is_settled, "all is back")
-    assert (active(back), pending(back), await weights(live)) == (blue, "", {blue: 100})
+    assert (active(back), pending(back)) == (blue, "")
+
+    async def is_alone() -> bool:
+        return await weights(live) == {blue: 100}
+
+    await eventually_true(is_alone, within=PATIENCE, what="the route has forgotten the other cluster")
     assert condition(back, "UpgradeAborted") == ("True", "AbortRequested")
 
     await live.patch(serveConfigV2=a_serve_config(import_path="missing:app", message="v2"))

@@ -40,10 +40,7 @@ format: setup ## format and mend what ruff can mend
 	$(RUN)/ruff format .
 	$(RUN)/ruff check --fix .
 
-test: setup ## unit, scenario, contract and integration tests (real nats-server, real kube-apiserver)
-	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
-	$(RUN)/pytest -q -n 2 tests/unit tests/scenario tests/architecture
-	$(RUN)/pytest tests/contract tests/integration -m "not node"
+test: unit integration ## unit, scenario, contract and integration tests (real nats-server, real kube-apiserver)
 
 unit: setup ## unit and scenario tests only
 	$(RUN)/pytest -q -n 2 tests/unit tests/scenario tests/architecture

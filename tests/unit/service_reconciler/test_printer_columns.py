@@ -4,14 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+
+from support.manifests import parse
 
 CRD = next((Path(__file__).parents[3] / "deploy" / "crds").glob("*rayservices*.yaml"))
 
 
 @pytest.mark.acceptance("rayservice", 91)
 def test_91_the_first_columns_are_kuberays() -> None:
-    crd: dict[str, Any] = yaml.load(CRD.read_text(), yaml.CSafeLoader)
+    crd: dict[str, Any] = parse(CRD.read_text())[0]
     version = next(each for each in crd["spec"]["versions"] if each["name"] == "v1")
     shown = [(each["name"], each["jsonPath"]) for each in version["additionalPrinterColumns"]]
     assert shown[:2] == [

@@ -17,8 +17,9 @@ from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache
+from common.kube import gateways
 from common.kube.lookup import Lookup
-from common.kube.resources import GATEWAY, HTTP_ROUTE, RAY_SERVICE
+from common.kube.resources import HTTP_ROUTE, RAY_SERVICE
 from common.ray import adoption, endpoints, impostor, owner, pace
 from common.ray.view import head_is_ready
 from common.runtime.clock import ClockWatch
@@ -35,8 +36,8 @@ FRESH = 0.2
 """Seconds that an answer about a cluster on its way to serve may be old."""
 RECENT = 0.9
 STEADY = 4.5
-FOREIGN, FOREIGN_AT_REST = 2.0, 30.0
-"""Seconds that a Gateway may be old that the bus brings to somebody else."""
+FOREIGN_ROUTE = 2.0
+"""Seconds that a user's route may be old before it says whose it is, so that the bus brings it."""
 
 
 class Observer:
@@ -117,17 +118,14 @@ class Observer:
         place = (service.metadata.namespace, weighted_route.name_of(service))
         if not weighted_route.is_users(service):
             return self._cache.get(HttpRoute, *place)
-        return await self._lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=FOREIGN)
+        return await self._lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=FOREIGN_ROUTE)
 
     async def _gateways(
         self, service: RayService, route: HttpRoute | None, *, is_moving: bool
     ) -> dict[weighted_route.Place, Gateway | None]:
-        max_age = FOREIGN if is_moving else FOREIGN_AT_REST
         is_users = weighted_route.is_users(service) and serve_writer.is_incremental(service, self._config.gates)
         places = weighted_route.parents_of(service, route) if is_users else ()
-        found = {place: await self._lookup.find(GATEWAY, Gateway, place, max_age=max_age) for place in places}
-        ours = (service.metadata.namespace, names.gateway(service.metadata.name))
-        return {**found, ours: self._cache.get(Gateway, *ours)}
+        return await gateways.read(self._lookup, self._cache, service.metadata, places, is_moving=is_moving)
 
     def _services(self, service: RayService) -> tuple[Service | None, Service | None]:
         namespace = service.metadata.namespace

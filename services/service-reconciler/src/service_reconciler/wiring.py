@@ -23,7 +23,7 @@ from common.ray.dashboard import Dashboard
 from common.ray.keys import keys_of
 from common.ray.revision import Revision
 from common.ray.revisions import Revisions
-from common.ray.serve_api import ServeApi
+from common.ray.serve_api import LEAST_WORKERS, ServeApi
 from common.runtime import replica
 from common.runtime.clock import Clock, ClockWatch, SystemClock
 from common.runtime.controller import Controller
@@ -50,8 +50,6 @@ KINDS: Final[dict[str, type[Object]]] = {
     "GRPCRoute": GrpcRoute,
     "EndpointSlice": EndpointSlice,
 }
-LEAST_WORKERS: Final = 32
-"""A look may wait seconds for a dashboard that does not answer, and costs nothing meanwhile; few workers would queue."""
 
 
 def assemble(kube: Kube, dashboard: Dashboard, config: Config, *, clock: Clock, instance: str) -> App:

@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 import msgspec
 
 from common import errors, labels, names, weighted_route
-from common.api import ray_service
 from common.api.core import EndpointSlice, Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.meta import ObjectMeta
@@ -19,6 +18,7 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache
 from common.feature_gates import Gates
+from common.kube import gateways
 from common.kube.client import Kube
 from common.kube.lookup import Lookup
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_SERVICE
@@ -35,8 +35,6 @@ FRESH = 0.2
 STEADY = 4.5
 UNMARKED = 0.5
 """Seconds that a user's route may be old before it says whose it is, so that the bus brings it."""
-FOREIGN, FOREIGN_AT_REST = 2.0, 30.0
-"""Seconds that a Gateway may be old that the bus brings to somebody else."""
 REMEMBERED = 8192
 ABSENT = 30.0
 """Seconds until a kind that the API server does not know is asked for again."""
@@ -114,14 +112,8 @@ class Observer:
     async def _gateways(
         self, service: RayService, route: HttpRoute | None, *, is_moving: bool
     ) -> dict[weighted_route.Place, Gateway | None]:
-        meta = service.metadata
-        ours = (meta.namespace, names.gateway(meta.name))
-        found = {ours: self._cache.get(Gateway, *ours)}
-        if weighted_route.is_users(service):
-            max_age = FOREIGN if is_moving else FOREIGN_AT_REST
-            for place in weighted_route.parents_of(service, route):
-                found[place] = await self._lookup.find(GATEWAY, Gateway, place, max_age=max_age)
-        return found
+        places = weighted_route.parents_of(service, route) if weighted_route.is_users(service) else ()
+        return await gateways.read(self._lookup, self._cache, service.metadata, places, is_moving=is_moving)
 
     async def _service(self, key: Key) -> RayService | None:
         service = self._cache.get(RayService, key.namespace, key.name)
@@ -130,11 +122,9 @@ class Observer:
             return None
         if key in self._met:
             return service
-        try:
-            service = ray_service.decode(await self._kube.get(RAY_SERVICE, key.namespace, key.name))
-        except errors.NotFound:
+        service = await self._lookup.read(RAY_SERVICE, RayService, (key.namespace, key.name))
+        if service is None:
             return None
-        self._cache.put(service)
         await self._meet_route(key, weighted_route.name_of(service))
         self._met.add(key)
         return service

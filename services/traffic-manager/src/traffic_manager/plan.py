@@ -27,7 +27,6 @@ from traffic_manager.reasons import EventReason
 from traffic_manager.resources import cluster_serve_service
 from traffic_manager.status import proof, traffic_record
 
-FAST: Final = timedelta(seconds=0.25)
 STARTING: Final = timedelta(seconds=1)
 PATIENCE: Final = timedelta(seconds=10)
 """A pending cluster that cannot serve for longer gives its share of the traffic back."""
@@ -120,7 +119,7 @@ def _upgrading(observed: Observed, active: ClusterView, pending: ClusterView, *,
     sent = serving.submissions(observed, [(pending, new.capacity, is_back), (active, old.capacity, True)], now=now)
     if routed or sent:
         note = "the route and the Serve configs come first"
-        return Plan(actions=(*routed, *sent), look_again_at=now + FAST, note=note)
+        return Plan(actions=(*routed, *sent), look_again_at=now + pace.FASTEST, note=note)
     goal = None if is_back else observed.service.spec.serve_config_v2
     controls = upgrade_controls.of(observed.service)
     policy = options.hastened(options.policy(observed), observed, controls, direction)

@@ -35,7 +35,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Create(Write, frozen=True, kw_only=True):
-    """Create an object; one that exists already is taken as it is."""
+    """Create an object; one that exists already is read, and the next look decides anew."""
 
     resource: Resource
     body: Body

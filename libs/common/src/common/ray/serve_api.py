@@ -27,7 +27,9 @@ from common.runtime.clock import Clock
 
 AT_ONCE: Final = 128
 """Calls under way at the same time, over all clusters."""
-SLOW_AT_ONCE: Final = 16
+LEAST_WORKERS: Final = 32
+"""Of a service that asks dashboards: a look may wait seconds for one, and costs nothing meanwhile; few workers would queue."""
+SLOW_AT_ONCE: Final = LEAST_WORKERS // 2
 """Those of them that may wait for hosts that were slow the last time; half of the workers that a service has at least."""
 SLOW: Final = 1.0
 """Seconds after which a call was slow, whatever came of it; a refusal costs nobody anything."""

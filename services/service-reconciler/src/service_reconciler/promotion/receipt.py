@@ -12,17 +12,17 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from common import labels
-from common.api.meta import Condition, whole_seconds
+from common.api.meta import whole_seconds
 from common.api.ray_cluster import RayCluster
-from common.traffic_record import Upgrade
+from common.traffic_record import WHOLE, Upgrade
 from service_reconciler.observed import Leaving, Observed
+from service_reconciler.reasons import ConditionType
+from service_reconciler.status import conditions
 
 SO_FAR: Final = "raybus.io/upgrade-so-far"
 """On a cluster that is left behind: what is known of its upgrade when the traffic is off it."""
-_ABORTED: Final = "UpgradeAborted"
 BOTH: Final = 200
 """Percent of capacity that an upgrade without steps has while both clusters run."""
-WHOLE: Final = 100
 
 
 class Outcome(StrEnum):
@@ -154,8 +154,7 @@ def _stats(observed: Observed, old: RayCluster, new: RayCluster) -> Upgrade | No
 
 
 def _failure(observed: Observed, moved: datetime | None) -> Outcome:
-    held: list[Condition] = observed.service.status.conditions
-    if any(each.type == _ABORTED and each.status == "True" for each in held):
+    if conditions.is_true(observed.service.status.conditions, ConditionType.UPGRADE_ABORTED):
         return Outcome.ABORTED
     return Outcome.CANCELLED if moved is None else Outcome.ROLLED_BACK
 

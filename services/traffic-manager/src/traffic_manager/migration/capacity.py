@@ -10,13 +10,13 @@ long as what it keeps and what the other was seen to carry are not less than the
 from datetime import datetime, timedelta
 from typing import Final
 
+from common.traffic_record import WHOLE
 from traffic_manager.migration.state import LATE, Direction, Migration, Policy, Side, Split, is_hurried, is_late
 
 PAUSE: Final = timedelta(seconds=1)
 """Between two visible changes, so that whoever asks once a second sees each of them; less where steps follow quickly."""
 LAST: Final = timedelta(seconds=0.4)
 """What the end takes by itself: the Gateway follows the last weights, Serve is told, the status shows it."""
-WHOLE: Final = 100
 
 
 def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:

@@ -15,7 +15,7 @@ from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.ray import owner
 from common.traffic_record import ANNOTATION, Record
-from traffic_manager.resources import backend
+from traffic_manager.resources import backend, http_route
 from traffic_manager.resources.backend import Backend
 
 
@@ -34,11 +34,7 @@ def drift(have: HttpRoute, service: ObjectMeta, backends: Sequence[Backend]) -> 
 def patch(have: HttpRoute, service: ObjectMeta, backends: Sequence[Backend], record: Record) -> Json:
     """Return the merge patch that writes our backends and the record in one request."""
     references = backend.references(service.namespace, backends)
-    meta: Json = {
-        "resourceVersion": have.metadata.resource_version,
-        "labels": owner.marks(service.name),
-        "annotations": {ANNOTATION: msgspec.json.encode(record).decode()},
-    }
+    meta = {**http_route.record_patch(have, record)["metadata"], "labels": owner.marks(service.name)}
     return {"metadata": meta, "spec": {"rules": _rules(have, service, references)}}
 
 

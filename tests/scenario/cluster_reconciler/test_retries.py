@@ -53,9 +53,9 @@ class Live:
         meta = body["metadata"]
         if is_gone:
             version = int(meta["resourceVersion"])
-            self.app.controller.removed(kind, meta["namespace"], meta["name"], version=version)
+            self.app.controller.removed(kind, meta["namespace"], meta["name"], version=version, trace="")
         else:
-            self.app.controller.changed(kind, msgspec.json.encode(body))
+            self.app.controller.changed(kind, msgspec.json.encode(body), trace="")
 
 
 def no_workers(request: Request) -> errors.RaybusError | None:

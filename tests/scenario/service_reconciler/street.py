@@ -99,9 +99,9 @@ class Street(Surroundings):
         for app in self.apps:
             if is_gone:
                 version = int(meta["resourceVersion"])
-                app.controller.removed(kind, meta["namespace"], meta["name"], version=version)
+                app.controller.removed(kind, meta["namespace"], meta["name"], version=version, trace="")
             else:
-                app.controller.changed(kind, msgspec.json.encode(body))
+                app.controller.changed(kind, msgspec.json.encode(body), trace="")
 
 
 class HangingServe:

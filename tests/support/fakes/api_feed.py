@@ -48,11 +48,12 @@ class _Sink:
         self._waiting = waiting
 
     def present(self, raw: bytes) -> None:
-        self._listener.changed(self._kind, raw)
+        self._listener.changed(self._kind, raw, trace="")
 
     def gone(self, raw: bytes) -> None:
         meta = _head.decode(raw).metadata
-        self._listener.removed(self._kind, meta.namespace, meta.name, version=int(meta.resource_version))
+        version = int(meta.resource_version)
+        self._listener.removed(self._kind, meta.namespace, meta.name, version=version, trace="")
 
     def listed(self, keys: set[tuple[str, str]], version: str) -> None:
         if self._kind in self._waiting:

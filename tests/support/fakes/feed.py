@@ -92,14 +92,15 @@ class FakeFeed:
     ) -> str | None:
         if int(subject.split(".")[2]) not in partitions:
             return None
+        trace = messages.encode(message).headers.get(messages.TRACE, "")
         match message:
             case State():
-                listener.changed(message.kind, message.body)
+                listener.changed(message.kind, message.body, trace=trace)
             case Gone(moved_to=partition) if partition in partitions:
                 pass
             case Gone():
                 version = messages.number(message.version)
-                listener.removed(message.kind, message.namespace, message.name, version=version)
+                listener.removed(message.kind, message.namespace, message.name, version=version, trace=trace)
             case Synced():
                 return progress.marked(int(subject.split(".")[2]), message)
         return None

@@ -19,19 +19,24 @@ class Recorder:
         self.syncs: list[int] = []
         """The version of each completed load."""
         self.removals: list[tuple[Key, int]] = []
+        self.traces: dict[Key, str] = {}
+        """The newest trace of each object."""
 
     def loading(self, why: str) -> None:
         self.is_synced = False
         self.reasons.append(why)
         self.objects = {}
 
-    def changed(self, kind: str, body: bytes) -> None:
+    def changed(self, kind: str, body: bytes, *, trace: str) -> None:
         found = msgspec.json.decode(body, type=dict[str, Any])
         metadata = found["metadata"]
-        self.objects[kind, metadata.get("namespace", ""), metadata["name"]] = found
+        key = (kind, metadata.get("namespace", ""), metadata["name"])
+        self.objects[key] = found
+        self.traces[key] = trace
 
-    def removed(self, kind: str, namespace: str, name: str, *, version: int) -> None:
+    def removed(self, kind: str, namespace: str, name: str, *, version: int, trace: str) -> None:
         self.removals.append(((kind, namespace, name), version))
+        self.traces[kind, namespace, name] = trace
         self.objects.pop((kind, namespace, name), None)
 
     def synced(self, version: int) -> None:

@@ -121,6 +121,7 @@ async def test_objects_are_told_before_the_word_that_all_is_there(setup: Setup) 
     await synced(setup.recorder)
     assert setup.recorder.names("Pod") == {"one"}
     assert setup.recorder.syncs == [20]
+    assert setup.recorder.traces == {("Pod", "ns", "one"): messages.trace_of("u", "10")}
 
 
 async def test_one_partition_without_a_marker_is_enough_to_wait(setup: Setup) -> None:

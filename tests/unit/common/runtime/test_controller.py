@@ -11,6 +11,7 @@ from prometheus_client import REGISTRY
 from common import errors
 from common.api.core import Pod
 from common.bus.cache import Cache, Object
+from common.runtime import trace
 from common.runtime.clock import SystemClock
 from common.runtime.controller import Controller
 from common.runtime.key import Key
@@ -56,7 +57,7 @@ class Shell:
 async def test_nothing_is_decided_before_the_state_is_synced() -> None:
     shell = Shell()
     shell.controller.loading("start")
-    shell.controller.changed("Pod", a_pod("a"))
+    shell.controller.changed("Pod", a_pod("a"), trace="")
     await shell.run_for(10)
     assert shell.looks == []
     assert not shell.controller.is_synced
@@ -65,8 +66,8 @@ async def test_nothing_is_decided_before_the_state_is_synced() -> None:
 async def test_every_key_is_looked_at_once_after_a_load() -> None:
     shell = Shell()
     shell.controller.loading("start")
-    shell.controller.changed("Pod", a_pod("a"))
-    shell.controller.changed("Pod", a_pod("b"))
+    shell.controller.changed("Pod", a_pod("a"), trace="")
+    shell.controller.changed("Pod", a_pod("b"), trace="")
     shell.controller.synced(10)
     await shell.run_for(10)
     assert sorted(name for _, name in shell.looks) == ["a", "b"]
@@ -74,12 +75,12 @@ async def test_every_key_is_looked_at_once_after_a_load() -> None:
 
 async def test_an_older_message_wakes_nobody() -> None:
     shell = Shell()
-    shell.controller.changed("Pod", a_pod("a", 7))
+    shell.controller.changed("Pod", a_pod("a", 7), trace="")
     shell.controller.synced(10)
 
     async def script() -> None:
         await asyncio.sleep(1)
-        shell.controller.changed("Pod", a_pod("a", 6))
+        shell.controller.changed("Pod", a_pod("a", 6), trace="")
 
     await shell.run_for(10, script)
     assert shell.looks == [(0.0, "a")]
@@ -87,8 +88,8 @@ async def test_an_older_message_wakes_nobody() -> None:
 
 async def test_an_object_that_a_reload_does_not_bring_is_gone_unless_it_is_newer_than_the_list() -> None:
     shell = Shell()
-    shell.controller.changed("Pod", a_pod("old", 5))
-    shell.controller.changed("Pod", a_pod("mine", 20))
+    shell.controller.changed("Pod", a_pod("old", 5), trace="")
+    shell.controller.changed("Pod", a_pod("mine", 20), trace="")
     shell.controller.loading("stream lost")
     shell.controller.synced(10)
     assert [pod.metadata.name for pod in shell.cache.all(Pod)] == ["mine"]
@@ -96,12 +97,12 @@ async def test_an_object_that_a_reload_does_not_bring_is_gone_unless_it_is_newer
 
 async def test_a_removed_object_wakes_its_key() -> None:
     shell = Shell()
-    shell.controller.changed("Pod", a_pod("a", 5))
+    shell.controller.changed("Pod", a_pod("a", 5), trace="")
     shell.controller.synced(5)
 
     async def script() -> None:
         await asyncio.sleep(1)
-        shell.controller.removed("Pod", "default", "a", version=6)
+        shell.controller.removed("Pod", "default", "a", version=6, trace="")
 
     await shell.run_for(10, script)
     assert [name for _, name in shell.looks] == ["a", "a"]
@@ -109,8 +110,8 @@ async def test_a_removed_object_wakes_its_key() -> None:
 
 async def test_a_message_that_does_not_decode_is_skipped() -> None:
     shell = Shell()
-    shell.controller.changed("Pod", b'{"metadata": 7}')
-    shell.controller.changed("Unknown", b"{}")
+    shell.controller.changed("Pod", b'{"metadata": 7}', trace="")
+    shell.controller.changed("Unknown", b"{}", trace="")
     shell.controller.synced(1)
     await shell.run_for(1)
     assert shell.looks == []
@@ -128,7 +129,7 @@ async def test_a_message_that_does_not_decode_is_skipped() -> None:
 )
 async def test_what_an_outcome_means(outcomes: list[Exception | float | None], looks: list[float]) -> None:
     shell = Shell(*outcomes)
-    shell.controller.changed("Pod", a_pod("a"))
+    shell.controller.changed("Pod", a_pod("a"), trace="")
     shell.controller.synced(1)
     await shell.run_for(60)
     assert [when for when, _ in shell.looks] == looks
@@ -148,7 +149,7 @@ async def test_a_key_is_never_reconciled_twice_at_once() -> None:
         return now + timedelta(seconds=1)
 
     shell.reconcile = slow
-    shell.controller.changed("Pod", a_pod("a"))
+    shell.controller.changed("Pod", a_pod("a"), trace="")
     shell.controller.synced(1)
 
     async def script() -> None:
@@ -164,17 +165,39 @@ async def test_a_new_object_is_looked_at_before_those_that_are_known() -> None:
     shell = Shell()
     shell.controller.loading("start")
     for name in ("a", "b", "c"):
-        shell.controller.changed("Pod", a_pod(name))
+        shell.controller.changed("Pod", a_pod(name), trace="")
     shell.controller.synced(1)
-    shell.controller.changed("Pod", a_pod("new", 2))
+    shell.controller.changed("Pod", a_pod("new", 2), trace="")
     await shell.run_for(1)
     assert [name for _, name in shell.looks] == ["new", "a", "b", "c"]
+
+
+async def test_a_look_runs_under_the_trace_of_the_newest_change() -> None:
+    shell = Shell()
+    found: list[str] = []
+
+    async def reconcile(key: Key, *, now: datetime) -> datetime | None:
+        found.append(f"{key.name} {trace.current()}")
+        return now + timedelta(seconds=5) if len(found) == 1 else None
+
+    shell.reconcile = reconcile
+    shell.controller.changed("Pod", a_pod("a", 1), trace="first")
+    shell.controller.changed("Pod", a_pod("a", 2), trace="second")
+    shell.controller.synced(1)
+
+    async def script() -> None:
+        await asyncio.sleep(8)
+        shell.controller.removed("Pod", "default", "a", version=3, trace="third")
+
+    await shell.run_for(10, script)
+    assert found == ["a second", "a second", "a third"]
+    assert trace.current() == ""
 
 
 async def test_metrics_tell_of_workers_and_retries() -> None:
     shell = Shell(errors.Unavailable("down"), errors.Unavailable("down"), None)
     before = _value("workqueue_retries_total", name="test")
-    shell.controller.changed("Pod", a_pod("a"))
+    shell.controller.changed("Pod", a_pod("a"), trace="")
     shell.controller.synced(1)
     await shell.run_for(1)
     assert _value("workqueue_retries_total", name="test") == before + 2

@@ -28,11 +28,14 @@ class Listener(Protocol):
         """Stop deciding: what follows is a reload, for the reason given."""
         ...
 
-    def changed(self, kind: str, body: bytes) -> None:
-        """Take the state of an object, as trimmed JSON; `kind` is Kubernetes' own word, such as `RayCluster`."""
+    def changed(self, kind: str, body: bytes, *, trace: str) -> None:
+        """Take the state of an object, as trimmed JSON; `kind` is Kubernetes' own word, such as `RayCluster`.
+
+        `trace` is the traceparent of the change, empty when the message has none.
+        """
         ...
 
-    def removed(self, kind: str, namespace: str, name: str, *, version: int) -> None:
+    def removed(self, kind: str, namespace: str, name: str, *, version: int, trace: str) -> None:
         """Take note that an object was gone at a resourceVersion."""
         ...
 

@@ -96,15 +96,15 @@ class _Load:
             metrics.UNDECODABLE.labels("feed", stored.headers.get(messages.KIND, "")).inc()
             log.warning("a message is skipped", subject=stored.subject, why=str(problem))
             return
+        trace = stored.headers.get(messages.TRACE, "")
         match message:
             case State():
-                self._listener.changed(message.kind, message.body)
+                self._listener.changed(message.kind, message.body, trace=trace)
             case Gone(moved_to=partition) if partition in self._partitions:
                 return  # the object's new subject is ours too, and tells all there is to tell
             case Gone():
-                self._listener.removed(
-                    message.kind, message.namespace, message.name, version=messages.number(message.version)
-                )
+                version = messages.number(message.version)
+                self._listener.removed(message.kind, message.namespace, message.name, version=version, trace=trace)
             case Synced():
                 self._marked(stored.subject, message)
 

@@ -17,6 +17,7 @@ from common import errors
 from common.bus import cache as caches
 from common.bus.cache import Cache, Object
 from common.observability import metrics
+from common.runtime import trace as traces
 from common.runtime.clock import Clock
 from common.runtime.key import Key, KeysOf
 from common.runtime.work_queue import WorkQueue
@@ -51,6 +52,8 @@ class Controller:
         self._cache = cache
         self._clock = clock
         self._queue: WorkQueue[Key] = WorkQueue(group_of=lambda key: key.namespace)
+        self._traces: dict[Key, str] = {}
+        """The newest change that woke each key."""
         self._synced = asyncio.Event()
         self._loaded: set[caches.Key] | None = None
         """What a running reload has brought so far; None when no reload runs."""
@@ -63,7 +66,7 @@ class Controller:
         self._synced.clear()
         self._loaded = set()
 
-    def changed(self, kind: str, body: bytes) -> None:
+    def changed(self, kind: str, body: bytes, *, trace: str) -> None:
         """Put an object into the cache and wake the keys that it concerns."""
         view = self._kinds.get(kind)
         if view is None:
@@ -80,16 +83,16 @@ class Controller:
         else:
             is_new = self._cache.get(view, obj.metadata.namespace, obj.metadata.name) is None
         if self._cache.put(obj):
-            self._wake(obj, is_new=is_new)
+            self._wake(obj, trace, is_new=is_new)
 
-    def removed(self, kind: str, namespace: str, name: str, *, version: int) -> None:
+    def removed(self, kind: str, namespace: str, name: str, *, version: int, trace: str) -> None:
         """Take an object out of the cache and wake the keys that it concerned."""
         view = self._kinds.get(kind)
         if view is None:
             return
         known = self._cache.get(view, namespace, name)
         if self._cache.remove(view, namespace, name, version=version) and known is not None:
-            self._wake(known)
+            self._wake(known, trace)
 
     def synced(self, version: int) -> None:
         """Let the workers go on, and have every key looked at once."""
@@ -112,9 +115,11 @@ class Controller:
         """Ask for a look at a key, for a reason that no message brings (a poll, a timer)."""
         self._queue.add(key)
 
-    def _wake(self, obj: Object, *, is_new: bool = False) -> None:
+    def _wake(self, obj: Object, trace: str = "", *, is_new: bool = False) -> None:
         own = Key(obj.metadata.namespace, obj.metadata.name)
         for key in self._keys_of(obj):
+            if trace:
+                self._traces[key] = trace
             self._queue.add(key, is_new=is_new and key == own)
 
     # --- what the workers do -----------------------------------------------------------------------------------------
@@ -136,6 +141,7 @@ class Controller:
                 continue
             with (
                 structlog.contextvars.bound_contextvars(object=str(key)),
+                traces.bound(self._traces.get(key, "")),
                 metrics.ACTIVE_WORKERS.labels(self.name).track_inprogress(),
             ):
                 await self._look(reconcile, key, time_limit)

@@ -1,4 +1,4 @@
-"""An ordered view of a stream: the last message of every subject, then what follows, with no gap unnoticed.
+"""An ordered view of a stream: the last message of every subject, or all since a place in it, and then what follows.
 
 A server-side push consumer numbers its deliveries; a number that is missing, a heartbeat that does not come, or a lost
 connection breaks the reading, and the reader starts over with a new one. Nothing is ever mended in place.
@@ -7,6 +7,7 @@ connection breaks the reading, and the reader starts over with a new one. Nothin
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final, cast
 
 import msgspec
@@ -24,13 +25,29 @@ Take = Callable[[Stored], None]
 """Takes one message; what it raises breaks the reading."""
 
 
+Begin = Mapping[str, object]
+"""Where in a stream a consumer begins, as the JetStream API takes it."""
+LAST_OF_EACH: Final[Begin] = {"deliver_policy": "last_per_subject"}
+
+
+def from_sequence(first: int) -> Begin:
+    """Begin with the message of a sequence, or the next that there is."""
+    return {"deliver_policy": "by_start_sequence", "opt_start_seq": max(1, first)}
+
+
+def from_time(moment: datetime) -> Begin:
+    """Begin with the first message that was stored at a moment or later."""
+    return {"deliver_policy": "by_start_time", "opt_start_time": moment.isoformat()}
+
+
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """Which part of which stream a consumer reads; the name must be new each time."""
+    """Which part of which stream a consumer reads, and from where on; the name must be new each time."""
 
     stream: str
     filter: str
     name: str
     headers_only: bool = False
+    begin: Begin = msgspec.field(default_factory=lambda: LAST_OF_EACH)
 
     @property
     def create_subject(self) -> str:
@@ -45,7 +62,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
             "config": {
                 "name": self.name,
                 "deliver_subject": inbox,
-                "deliver_policy": "last_per_subject",
+                **self.begin,
                 "filter_subject": self.filter,
                 "ack_policy": "none",
                 "max_deliver": 1,

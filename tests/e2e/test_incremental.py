@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 
+import msgspec
 import pytest
 import pytest_asyncio
 
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 OPTIONS = Options(takes_grpc=True)
 SLOW = Options(interval=8, takes_grpc=True)
 """Leaves a user the time to act between two steps."""
+QUICK_ABORT_SECONDS = 5
 ABORT_SECONDS = 30
 """All traffic is back on the old cluster in this time. No measurement: its replicas may have to start again first."""
 
@@ -130,3 +132,22 @@ async def test_no_time_is_lost(service: Greeter, options: Options, demand: float
     times = story.times(history, service.moves, new)
     tell("", times, *history, *service.moves)
     assert times.moving <= 1.1 * demand
+
+
+@pytest.mark.soak
+async def test_no_time_is_lost_on_the_way_back(service: Greeter) -> None:
+    """With one replica at every capacity, all traffic is back within 5 s of an abort, whatever the interval."""
+    alone = Options(replicas=1, takes_grpc=True)
+    async with service.followed() as history, service.under_load() as answers:
+        await service.wait_for_promotion(await service.upgrade(alone))
+        old = await service.upgrade(msgspec.structs.replace(alone, interval=8))
+        await service.wait_for_share(50)
+        began = time.time()  # noqa: TID251  (compared with the history's own wall clock)
+        await service.annotate(abort=str(await service.generation()))
+        await service.wait_for_return(old)
+        await settle(answers)
+    expect_no_failure(service, answers, at_least=1000)
+    story.expect_sound(history, surge=alone.surge)
+    back = story.first(history, lambda moment: moment.at > began and moment.weights[0] in {None, 100})
+    tell("", f"all traffic was back {back - began:.1f} s after the abort")
+    assert back - began <= QUICK_ABORT_SECONDS

@@ -14,7 +14,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from cluster_reconciler import discovery
 from cluster_reconciler import settings as own_settings
 from cluster_reconciler.config import Config
-from cluster_reconciler.keys import keys_of
+from cluster_reconciler.keys import keys_of, size_of
 from cluster_reconciler.memory import Memories
 from cluster_reconciler.metrics import ClusterMetrics
 from cluster_reconciler.ports import Ports
@@ -60,7 +60,7 @@ def assemble(
         metrics=ClusterMetrics(cache, registry),
         draw_token=draw_token,
     )
-    controller = Controller(CONTROLLER, kinds=KINDS, keys_of=keys_of, cache=cache, clock=clock)
+    controller = Controller(CONTROLLER, kinds=KINDS, keys_of=keys_of, cache=cache, clock=clock, size_of=size_of(cache))
     return App(controller=controller, reconciler=partial(reconcile, io=ports), cache=cache, ports=ports)
 
 

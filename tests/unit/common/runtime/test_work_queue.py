@@ -105,3 +105,26 @@ async def test_who_comes_after_a_crowd_does_not_wait_for_it() -> None:
     assert await queue.take() == "crowd-00"
     queue.add("late", is_new=True)
     assert [await queue.take() for _ in range(4)] == ["late", "crowd-01", "crowd-99", "crowd-02"]
+
+
+async def test_who_wants_little_does_not_wait_for_a_crowd_that_still_grows() -> None:
+    sizes = {"little": 1, "huge": 500}
+    queue: WorkQueue[str] = WorkQueue(size_of=lambda key: sizes.get(key, 3))
+    queue.add("huge", is_new=True)
+    for number in range(50):
+        queue.add(f"crowd-{number:02}", is_new=True)
+    queue.add("little", is_new=True)
+    for number in range(50, 100):
+        queue.add(f"crowd-{number:02}", is_new=True)
+    assert [await queue.take() for _ in range(4)] == ["huge", "little", "crowd-00", "crowd-99"]
+
+
+async def test_nobody_in_a_crowd_is_left_behind() -> None:
+    sizes = {"huge": 500}
+    queue: WorkQueue[str] = WorkQueue(size_of=lambda key: sizes.get(key, 1))
+    crowd = [f"crowd-{number}" for number in range(9)]
+    for key in [*crowd[:3], "huge", *crowd[3:]]:
+        queue.add(key, is_new=True)
+    taken = [await queue.take() for _ in range(10)]
+    assert taken.index("huge") == 6
+    assert sorted(taken) == sorted(["huge", *crowd])

@@ -6,7 +6,7 @@ alone decides what happens after an error (`common.errors`).
 """
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -20,7 +20,7 @@ from common.observability import metrics
 from common.runtime import trace as traces
 from common.runtime.clock import Clock
 from common.runtime.key import Key, KeysOf
-from common.runtime.work_queue import WorkQueue
+from common.runtime.work_queue import WorkQueue, one_size
 
 log = structlog.get_logger()
 
@@ -45,13 +45,14 @@ class Controller:
         keys_of: KeysOf,
         cache: Cache,
         clock: Clock,
+        size_of: Callable[[Key], int] = one_size,
     ) -> None:
         self.name = name
         self._kinds = kinds
         self._keys_of = keys_of
         self._cache = cache
         self._clock = clock
-        self._queue: WorkQueue[Key] = WorkQueue(group_of=lambda key: key.namespace)
+        self._queue: WorkQueue[Key] = WorkQueue(group_of=lambda key: key.namespace, size_of=size_of)
         self._traces: dict[Key, str] = {}
         """The newest change that woke each key."""
         self._synced = asyncio.Event()

@@ -2,19 +2,19 @@
 
 A key is in work at most once; what arrives meanwhile collapses into one follow-up look (spec raycluster §5.3). A later
 look that was promised is kept unless an earlier one comes first. What has just been created goes before what is looked at
-again, though not always, groups of keys (namespaces) take turns, and in a crowd of new keys the first and the last go by turns:
-somebody's small cluster does not wait for a crowd.
+again, though not always, groups of keys (namespaces) take turns, and in a crowd of new keys the first and the smallest go by
+turns: somebody's small cluster does not wait for a crowd.
 """
 
 import asyncio
 import heapq
 from collections.abc import Callable, Hashable
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from common.runtime import backoff
 from common.runtime.turns import Turns
 
-K = TypeVar("K")
+K = TypeVar("K", bound=Hashable)
 
 EARLY: Final = 0.001
 """Seconds: an event loop may wake a sleeper a clock's tick early, which must not spin."""
@@ -26,18 +26,26 @@ def _one_group(_key: object) -> Hashable:
     return None
 
 
+def one_size(_key: object) -> int:
+    """Take all keys for the same amount of work."""
+    return 1
+
+
 class WorkQueue(Generic[K]):
     """The keys of one service; all methods belong to one event loop."""
 
-    def __init__(self, *, group_of: Callable[[K], Hashable] = _one_group) -> None:
-        self._new: Turns[K] = Turns(group_of, oldest_and_newest=True)
+    def __init__(
+        self, *, group_of: Callable[[K], Hashable] = _one_group, size_of: Callable[[K], int] = one_size
+    ) -> None:
+        self._new: Turns[K] = Turns(group_of, size_of=size_of)
         self._known: Turns[K] = Turns(group_of)
         self._new_in_a_row = 0
-        self._waiting: set[K] = set()
-        """Keys in `_new` and `_known`."""
-        self._busy: set[K] = set()
-        self._dirty: set[K] = set()
-        """Keys that were woken while in work."""
+        self._waiting: dict[K, float] = {}
+        """Keys in `_new` and `_known`, and since when."""
+        self._busy: dict[K, float] = {}
+        """Keys in work, and since when."""
+        self._dirty: dict[K, float] = {}
+        """Keys that were woken while in work, and when that was first."""
         self._timers: list[tuple[float, int, K]] = []
         self._due: dict[K, float] = {}
         """The one timer of a key that counts; older entries of the heap are passed over."""
@@ -48,14 +56,24 @@ class WorkQueue(Generic[K]):
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def longest_wait(self) -> float:
+        """Return for how many seconds the key has waited that waits longest."""
+        return 0.0 if self._loop is None else self._loop.time() - min(self._waiting.values(), default=self._loop.time())
+
+    def under_way(self) -> list[float]:
+        """Return for how many seconds each key in work has been in work."""
+        return [] if self._loop is None else [self._loop.time() - since for since in self._busy.values()]
+
     def add(self, key: K, *, is_new: bool = False) -> None:
         """Ask for a look at a key as soon as possible; `is_new` when its object has just been created."""
+        if key in self._waiting or key in self._dirty:
+            return
+        self._loop = asyncio.get_running_loop()
+        self._meter.added()
         if key in self._busy:
-            self._dirty.add(key)
-        elif key not in self._waiting:
-            self._waiting.add(key)
-            (self._new if is_new else self._known).put(key)
-            self._changed.set()
+            self._dirty[key] = self._loop.time()
+        else:
+            self._put(key, since=self._loop.time(), is_new=is_new)
 
     def add_at(self, key: K, when: float) -> None:
         """Ask for a look at a key at a time of the event loop's clock, unless an earlier one is promised."""
@@ -71,9 +89,9 @@ class WorkQueue(Generic[K]):
         while True:
             self._fire_timers()
             if self._waiting:
-                key = self._next()
-                self._waiting.discard(key)
-                self._busy.add(key)
+                key, now = self._next(), asyncio.get_running_loop().time()
+                self._meter.waited(now - self._waiting.pop(key))
+                self._busy[key] = now
                 self._due.pop(key, None)
                 return key
             self._changed.clear()
@@ -110,11 +128,18 @@ class WorkQueue(Generic[K]):
         self._new_in_a_row = 0
         return self._known.take()
 
+    def _put(self, key: K, *, since: float, is_new: bool = False) -> None:
+        self._waiting[key] = since
+        (self._new if is_new else self._known).put(key)
+        self._changed.set()
+
     def _release(self, key: K) -> None:
-        self._busy.discard(key)
-        if key in self._dirty:
-            self._dirty.discard(key)
-            self.add(key)
+        began = self._busy.pop(key, None)
+        if began is not None:
+            self._meter.worked(asyncio.get_running_loop().time() - began)
+        since = self._dirty.pop(key, None)
+        if since is not None:
+            self._put(key, since=since)
 
     def _fire_timers(self) -> None:
         now = asyncio.get_running_loop().time() + EARLY

@@ -22,6 +22,35 @@ NEW_IN_A_ROW: Final = 8
 """So many new keys are taken before one of the others has its turn."""
 
 
+class Meter(Protocol):
+    """Who is told how a queue fares; must return at once."""
+
+    def added(self) -> None:
+        """Count a key that waits now."""
+        ...
+
+    def waited(self, seconds: float) -> None:
+        """Take note of how long a key waited that is taken now."""
+        ...
+
+    def worked(self, seconds: float) -> None:
+        """Take note of how long a key was in work."""
+        ...
+
+
+class _Nobody:
+    """Counts nothing."""
+
+    def added(self) -> None:
+        pass
+
+    def waited(self, seconds: float) -> None:
+        pass
+
+    def worked(self, seconds: float) -> None:
+        pass
+
+
 def _one_group(_key: object) -> Hashable:
     return None
 
@@ -35,8 +64,15 @@ class WorkQueue(Generic[K]):
     """The keys of one service; all methods belong to one event loop."""
 
     def __init__(
-        self, *, group_of: Callable[[K], Hashable] = _one_group, size_of: Callable[[K], int] = one_size
+        self,
+        *,
+        group_of: Callable[[K], Hashable] = _one_group,
+        size_of: Callable[[K], int] = one_size,
+        meter: Meter | None = None,
     ) -> None:
+        self._meter: Meter = meter or _Nobody()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Whose time the others are; None before the first key."""
         self._new: Turns[K] = Turns(group_of, size_of=size_of)
         self._known: Turns[K] = Turns(group_of)
         self._new_in_a_row = 0
@@ -58,7 +94,9 @@ class WorkQueue(Generic[K]):
 
     def longest_wait(self) -> float:
         """Return for how many seconds the key has waited that waits longest."""
-        return 0.0 if self._loop is None else self._loop.time() - min(self._waiting.values(), default=self._loop.time())
+        if self._loop is None or not self._waiting:
+            return 0.0
+        return self._loop.time() - min(self._waiting.values())
 
     def under_way(self) -> list[float]:
         """Return for how many seconds each key in work has been in work."""

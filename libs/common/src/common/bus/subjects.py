@@ -75,3 +75,8 @@ def partition_filter(partition: int) -> str:
 def upgrade_event(namespace: str, rayservice: str, event_type: str) -> str:
     """Return the subject of one step of an upgrade."""
     return f"{EVENTS_PREFIX}.{token(namespace)}.{token(rayservice)}.{event_type}"
+
+
+def upgrade_events(namespace: str, rayservice: str) -> str:
+    """Return the filter that matches every step of one RayService's upgrades."""
+    return upgrade_event(namespace, rayservice, "*")

@@ -87,7 +87,7 @@ def encode(message: Message) -> Wire:
                 VERSION: message.version,
                 UID: message.uid,
                 FORM: message.form,
-                TRACE: trace_of(message.uid, message.version),
+                TRACE: traceparent_of(message),
             }
             payload = message.body
             if len(payload) > COMPRESS_ABOVE:
@@ -101,7 +101,7 @@ def encode(message: Message) -> Wire:
                 VERSION: message.version,
                 GONE: moved,
                 TTL: TOMBSTONE_TTL,
-                TRACE: trace_of(f"{message.kind}/{message.namespace}/{message.name}", message.version),
+                TRACE: traceparent_of(message),
             }
             return Wire(headers=headers, payload=b"")
         case Synced():
@@ -137,6 +137,15 @@ def decode(subject: str, headers: Mapping[str, str], payload: bytes) -> Message:
 def number(version: str) -> int:
     """Return a resourceVersion as a number; the API server promises that newer ones are greater."""
     return int(version) if version.isdecimal() else 0
+
+
+def traceparent_of(message: State | Gone) -> str:
+    """Return the trace context of the change that a message tells."""
+    match message:
+        case State():
+            return trace_of(message.uid, message.version)
+        case Gone():
+            return trace_of(f"{message.kind}/{message.namespace}/{message.name}", message.version)
 
 
 def trace_of(about: str, version: str) -> str:

@@ -15,7 +15,7 @@ import structlog
 import uvloop
 
 from common import errors
-from common.observability import logging
+from common.observability import logging, tracing
 from common.runtime.settings import Settings
 
 log = structlog.get_logger()
@@ -35,7 +35,8 @@ def run(service: str, main: Main) -> int:
     try:
         settings = Settings.from_environment(service, os.environ)
         logging.configure(service, level=settings.log_level)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        traces = tracing.configured(service, file=settings.traces_file, environment=os.environ)
+        with traces, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_until_told(main, settings))
     except errors.InvalidSpec as problem:
         sys.stderr.write(f"{service}: {problem}\n")

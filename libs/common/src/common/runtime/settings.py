@@ -25,6 +25,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     service: str
     """Which service this is; also its NATS user, its field manager and the name in its log."""
     nats_url: str = "nats://127.0.0.1:4222"
+    """Where NATS is; with several servers of one cluster, all of them with commas between."""
     nats_seed_file: Path | None = None
     """NKEY seed; None only for a server without users."""
     nats_ca_file: Path | None = None
@@ -43,6 +44,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cluster_domain: str = "cluster.local"
     use_kubernetes_proxy: bool = False
     """Reach Ray dashboards through the API server, from outside the cluster."""
+    traces_file: Path | None = None
+    """Append spans to this file; OpenTelemetry's own `OTEL_*` variables work beside it."""
 
     @classmethod
     def from_environment(cls, service: str, environ: Mapping[str, str]) -> "Settings":
@@ -62,6 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             workers=read.number("RAYBUS_WORKERS", 4, least=1, most=1000),
             cluster_domain=read.text("RAYBUS_CLUSTER_DOMAIN", "cluster.local"),
             use_kubernetes_proxy=read.switch("RAYBUS_USE_KUBERNETES_PROXY"),
+            traces_file=read.output("RAYBUS_TRACES"),
         )
 
 
@@ -75,10 +79,12 @@ class _Reader:
         return self._environ.get(variable, "").strip() or default
 
     def url(self, variable: str, default: str) -> str:
-        value = self.text(variable, default)
-        parts = urlsplit(value)
-        if parts.scheme not in SCHEMES or not parts.hostname:
-            raise errors.InvalidSpec(f"{variable}={value!r}: expected nats://HOST:PORT or tls://HOST:PORT")
+        value = ",".join(part.strip() for part in self.text(variable, default).split(","))
+        for part in map(urlsplit, value.split(",")):
+            if part.scheme not in SCHEMES or not part.hostname:
+                raise errors.InvalidSpec(
+                    f"{variable}={value!r}: expected nats://HOST:PORT or tls://HOST:PORT, or several with commas"
+                )
         return value
 
     def file(self, variable: str) -> Path | None:
@@ -89,6 +95,13 @@ class _Reader:
         if not path.is_file():
             raise errors.InvalidSpec(f"{variable}={value!r}: no such file; name a readable file or unset it")
         return path
+
+    def output(self, variable: str) -> Path | None:
+        """Return a file that may come to be."""
+        value = self.text(variable, "")
+        if value and not Path(value).parent.is_dir():
+            raise errors.InvalidSpec(f"{variable}={value!r}: there is no such folder; name a file in one that exists")
+        return Path(value) if value else None
 
     def number(self, variable: str, default: int, *, least: int = 0, most: int) -> int:
         value = self.text(variable, str(default))

@@ -1,0 +1,188 @@
+"""Spans by OpenTelemetry's SDK: the only module that imports it, loaded only when somebody asks for traces.
+
+Exporters: a file of JSON lines (`RAYBUS_TRACES`), OTLP over HTTP, or the console, as `OTEL_TRACES_EXPORTER` says. Batches leave in
+a thread of their own; what does not fit into the SDK's queue is dropped, so a collector that is away costs nobody anything.
+Sampling is the SDK's. `OTEL_TRACES_SAMPLER=traceidratio` keeps or drops whole traces, since every process knows the trace id.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
+
+from common import errors
+from common.observability.tracing import Attributes, Line
+
+FILE_DELAY_MS: Final = 200.0
+"""A process that is killed loses the spans of this long at most."""
+END_SECONDS: Final = 2.0
+_PARTS: Final = 4
+
+
+class FileExporter(SpanExporter):
+    """Appends to a file that other processes append to as well: each batch is one write."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._encoder = msgspec.json.Encoder()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        lines = b"".join(self._encoder.encode(_line(span)) + b"\n" for span in spans)
+        is_whole = os.write(self._file, lines) == len(lines)
+        return SpanExportResult.SUCCESS if is_whole else SpanExportResult.FAILURE
+
+    def shutdown(self) -> None:
+        os.close(self._file)
+
+
+class Ids(RandomIdGenerator):
+    """Random ids, but for the one span that a traceparent names."""
+
+    def __init__(self) -> None:
+        self.next: SpanContext | None = None
+
+    def generate_trace_id(self) -> int:
+        return super().generate_trace_id() if self.next is None else self.next.trace_id
+
+    def generate_span_id(self) -> int:
+        return super().generate_span_id() if self.next is None else self.next.span_id
+
+
+class Spans:
+    """Implements `common.observability.tracing.Recorder`."""
+
+    def __init__(self, resource: Resource, exporters: Sequence[tuple[SpanExporter, float | None]]) -> None:
+        self._ids = Ids()
+        # The sampler's variables are read by the provider; it must not wait for a collector when the process ends.
+        self._provider = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
+        for exporter, delay in exporters:
+            self._provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=delay))
+        self._tracer = self._provider.get_tracer("raybus")
+
+    def root(self, name: str, traceparent: str, begin: int, attributes: Attributes) -> None:
+        context = parse(traceparent)
+        if context is None:
+            return
+        self._ids.next = context
+        try:
+            self._tracer.start_span(name, Context(), start_time=begin or None, attributes=attributes).end()
+        finally:
+            self._ids.next = None
+
+    def child(self, name: str, traceparent: str, begin: int, attributes: Attributes) -> None:
+        self._tracer.start_span(name, _below(traceparent), start_time=begin or None, attributes=attributes).end()
+
+    @contextmanager
+    def around(self, name: str, traceparent: str, attributes: Attributes) -> Generator[None]:
+        with self._tracer.start_as_current_span(name, _below(traceparent), attributes=attributes):
+            yield
+
+    @contextmanager
+    def step(self, name: str, attributes: Attributes) -> Generator[None]:
+        if not trace.get_current_span().get_span_context().is_valid:
+            yield
+            return
+        with self._tracer.start_as_current_span(name, attributes=attributes):
+            yield
+
+    def end(self) -> None:
+        # The SDK's own shutdown waits for a collector that is away, for as long as that one's time-outs allow.
+        ending = threading.Thread(target=self._provider.shutdown, daemon=True)
+        ending.start()
+        ending.join(END_SECONDS)
+
+
+def recorder(service: str, *, file: Path | None, environment: Mapping[str, str]) -> Spans:
+    """Return who records what a service does; raise `InvalidSpec` for what cannot be meant."""
+    exporters: list[tuple[SpanExporter, float | None]] = []
+    if file is not None:
+        try:
+            exporters.append((FileExporter(file), FILE_DELAY_MS))
+        except OSError as problem:
+            raise errors.InvalidSpec(
+                f"RAYBUS_TRACES={str(file)!r}: {problem.strerror}; name a file that may be written"
+            ) from problem
+    exporters += [(each, None) for each in _asked_for(environment)]
+    named: dict[str, str] = {SERVICE_INSTANCE_ID: str(os.getpid())}
+    if "OTEL_SERVICE_NAME" not in environment:
+        named[SERVICE_NAME] = f"raybus-{service}"
+    return Spans(Resource.create(named), exporters)
+
+
+def parse(traceparent: str) -> SpanContext | None:
+    """Read a W3C traceparent; None for what is none."""
+    parts = traceparent.split("-")
+    if len(parts) != _PARTS:
+        return None
+    try:
+        context = SpanContext(
+            int(parts[1], 16), int(parts[2], 16), is_remote=True, trace_flags=TraceFlags(int(parts[3], 16))
+        )
+    except ValueError:
+        return None
+    return context if context.is_valid else None
+
+
+def _below(traceparent: str) -> Context:
+    context = parse(traceparent)
+    return Context() if context is None else trace.set_span_in_context(NonRecordingSpan(context), Context())
+
+
+def _asked_for(environment: Mapping[str, str]) -> list[SpanExporter]:
+    """Return what OpenTelemetry's own variables ask for."""
+    known: dict[str, Callable[[Mapping[str, str]], list[SpanExporter]]] = {
+        "otlp": _otlp,
+        "console": lambda _: [ConsoleSpanExporter()],
+        "none": lambda _: [],
+    }
+    has_endpoint = any(name.startswith("OTEL_EXPORTER_OTLP_") and name.endswith("ENDPOINT") for name in environment)
+    exporter = environment.get("OTEL_TRACES_EXPORTER", "").strip().lower() or ("otlp" if has_endpoint else "none")
+    if exporter not in known:
+        raise errors.InvalidSpec(f"OTEL_TRACES_EXPORTER={exporter!r}: expected one of {', '.join(known)}")
+    return known[exporter](environment)
+
+
+def _otlp(environment: Mapping[str, str]) -> list[SpanExporter]:
+    protocol = environment.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environment.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+    if protocol not in {None, "", "http/protobuf"}:
+        raise errors.InvalidSpec(
+            f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol!r}: traces leave by http/protobuf only (port 4318 of a collector)"
+        )
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415  (an extra that may be absent)
+            OTLPSpanExporter,
+        )
+    except ImportError as problem:
+        raise errors.InvalidSpec(
+            "traces are to go to a collector, and its exporter is not installed; "
+            "install opentelemetry-exporter-otlp-proto-http, or set OTEL_TRACES_EXPORTER=none"
+        ) from problem
+    return [OTLPSpanExporter()]
+
+
+def _line(span: ReadableSpan) -> Line:
+    context = span.get_span_context()
+    attributes = span.resource.attributes
+    return Line(
+        service=str(attributes.get(SERVICE_NAME, "")),
+        instance=str(attributes.get(SERVICE_INSTANCE_ID, "")),
+        name=span.name,
+        trace="" if context is None else f"{context.trace_id:032x}",
+        span="" if context is None else f"{context.span_id:016x}",
+        parent="" if span.parent is None else f"{span.parent.span_id:016x}",
+        begin=span.start_time or 0,
+        end=span.end_time or 0,
+        attributes={name: str(value) for name, value in (span.attributes or {}).items()},
+        links=[f"{link.context.trace_id:032x}" for link in span.links],
+    )

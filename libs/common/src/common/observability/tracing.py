@@ -1,0 +1,143 @@
+"""Spans of the way that a change goes, from the API server to what a reconciler writes; off unless somebody asks for them.
+
+One trace belongs to one change of one object. Its id follows from uid and resourceVersion (`common.bus.messages`), so every
+process knows it from the message alone, and so does whoever made the change:
+
+    span        where                  from … to
+    watch       watcher (the root)     the API server's event is here … it is ready to be published
+    publish     watcher                … NATS has stored it
+    receive     each replica           the message is here … it is in the cache
+    queue       replica that owns it   a key is woken … its look begins
+    reconcile   the same               the look; a look that several changes woke stands in the newest one's trace
+    write       the same               one write to the API server, or one Serve config
+
+While tracing is off each call costs the test of one variable. `common.observability.open_telemetry` is loaded when it is on.
+"""
+
+import time
+from collections.abc import Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from common import errors
+
+Attributes = Mapping[str, str]
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """A span in the file that `RAYBUS_TRACES` names; times in nanoseconds since 1970."""
+
+    service: str
+    instance: str
+    name: str
+    trace: str
+    span: str
+    parent: str
+    begin: int
+    end: int
+    attributes: dict[str, str] = {}
+    links: list[str] = []
+
+
+class Recorder(Protocol):
+    """Takes spans and hands them on, without ever holding up who made them."""
+
+    def root(self, name: str, traceparent: str, begin: int, attributes: Attributes) -> None:
+        """Record the span that a traceparent itself names; it ends now."""
+        ...
+
+    def child(self, name: str, traceparent: str, begin: int, attributes: Attributes) -> None:
+        """Record a span below a traceparent; it ends now."""
+        ...
+
+    def around(self, name: str, traceparent: str, attributes: Attributes) -> AbstractContextManager[None]:
+        """Record the length of a block, below a traceparent; steps within stand below the block."""
+        ...
+
+    def step(self, name: str, attributes: Attributes) -> AbstractContextManager[None]:
+        """Record the length of a block below the block around it, if there is one."""
+        ...
+
+    def end(self) -> None:
+        """Hand on what was not handed on yet; takes about two seconds at most."""
+        ...
+
+
+class _Switch:
+    recorder: Recorder | None = None
+
+
+_switch: Final = _Switch()
+_NOTHING: Final = nullcontext()
+
+
+@contextmanager
+def configured(service: str, *, file: Path | None, environment: Mapping[str, str]) -> Generator[None]:
+    """Trace for the length of a block, if a file or the `OTEL_*` variables of OpenTelemetry ask for it."""
+    if file is None and not is_asked_for(environment):
+        yield
+        return
+    _switch.recorder = _load(service, file, environment)
+    try:
+        yield
+    finally:
+        _switch.recorder.end()
+        _switch.recorder = None
+
+
+def is_asked_for(environment: Mapping[str, str]) -> bool:
+    """Tell whether OpenTelemetry's own variables want traces."""
+    if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return False
+    exporter = environment.get("OTEL_TRACES_EXPORTER", "").strip().lower()
+    if exporter:
+        return exporter != "none"
+    return any(environment.get(f"OTEL_EXPORTER_OTLP_{which}ENDPOINT", "").strip() for which in ("", "TRACES_"))
+
+
+def is_on() -> bool:
+    """Tell whether spans are taken; who would have to compute something for them asks first."""
+    return _switch.recorder is not None
+
+
+def now() -> int:
+    """Return the time to begin a span with, in nanoseconds since 1970; 0 while tracing is off."""
+    return time.time_ns() if _switch.recorder is not None else 0
+
+
+def root(name: str, traceparent: str, begin: int, **attributes: str) -> None:
+    """Record a trace's first span, which ends now."""
+    if _switch.recorder is not None and traceparent:
+        _switch.recorder.root(name, traceparent, begin, attributes)
+
+
+def child(name: str, traceparent: str, begin: int, **attributes: str) -> None:
+    """Record a span that ends now."""
+    if _switch.recorder is not None and traceparent:
+        _switch.recorder.child(name, traceparent, begin, attributes)
+
+
+def around(name: str, traceparent: str, **attributes: str) -> AbstractContextManager[None]:
+    """Record how long a block takes."""
+    if _switch.recorder is None or not traceparent:
+        return _NOTHING
+    return _switch.recorder.around(name, traceparent, attributes)
+
+
+def step(name: str, **attributes: str) -> AbstractContextManager[None]:
+    """Record how long a block takes within the one around it."""
+    return _NOTHING if _switch.recorder is None else _switch.recorder.step(name, attributes)
+
+
+def _load(service: str, file: Path | None, environment: Mapping[str, str]) -> Recorder:
+    try:
+        from common.observability import open_telemetry  # noqa: PLC0415  (100 modules that nobody needs while it is off)
+    except ImportError as problem:
+        why = "RAYBUS_TRACES" if file is not None else "an OTEL_* variable"
+        raise errors.InvalidSpec(
+            f"{why} asks for traces, and {problem.name} is not installed; install opentelemetry-sdk or unset it"
+        ) from problem
+    return open_telemetry.recorder(service, file=file, environment=environment)

@@ -1,0 +1,75 @@
+"""A wire between a client and a server that tests stretch, swallow and cut: TCP, so TLS passes through it.
+
+A swallowed wire takes what is sent and hands nothing on, in either direction, as behind a dead router: nobody hears an
+error. What was swallowed is lost, so its connections must end before the wire is mended.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+
+PIECE = 2**16
+
+
+class Wire:
+    """A port of loopback that leads to another one."""
+
+    def __init__(self, to_port: int) -> None:
+        self.port = 0
+        self.delay = 0.0
+        """Seconds that each piece takes, in each direction, one after the other: a slow server, not a long wire."""
+        self.is_swallowed = False
+        self.carried = 0
+        """Bytes handed on so far, both directions."""
+        self._to_port = to_port
+        self._ends: set[asyncio.StreamWriter] = set()
+
+    def swallow(self) -> None:
+        """Hand nothing on from now on; new connections are taken and swallowed too."""
+        self.is_swallowed = True
+
+    def mend(self) -> None:
+        """Cut what was swallowed, and carry again."""
+        self.is_swallowed = False
+        self.cut()
+
+    def cut(self) -> None:
+        """Close all connections at once."""
+        for end in list(self._ends):
+            end.transport.abort()
+
+    @asynccontextmanager
+    async def laid(self) -> AsyncGenerator["Wire"]:
+        """Listen for the length of a block."""
+        server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
+        self.port = int(server.sockets[0].getsockname()[1])
+        try:
+            yield self
+        finally:
+            server.close()
+            self.cut()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._to_port)
+            self._ends |= {writer, there_writer}
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._pass(reader, there_writer))
+                    group.create_task(self._pass(there_reader, writer))
+            finally:
+                self._ends -= {writer, there_writer}
+                writer.close()
+                there_writer.close()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while piece := await reader.read(PIECE):
+                if self.is_swallowed:
+                    continue
+                if self.delay:
+                    await asyncio.sleep(self.delay)
+                writer.write(piece)
+                self.carried += len(piece)
+                await writer.drain()
+        writer.close()

@@ -1,0 +1,150 @@
+"""Spans land in the file with the ids that a message's header promises; off means off; wrong settings are one clear line."""
+
+import asyncio
+import socket
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from common import errors
+from common.bus import messages
+from common.observability import tracing
+from common.observability.tracing import Line
+from common.runtime.settings import Settings
+
+TRACE = messages.trace_of("uid", "7")
+_, TRACE_ID, SPAN_ID, _ = TRACE.split("-")
+
+
+def spans(file: Path) -> list[Line]:
+    return [msgspec.json.decode(line, type=Line) for line in file.read_bytes().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_on"),
+    [
+        pytest.param({}, False, id="nobody asks"),
+        pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}, True, id="a collector"),
+        pytest.param({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://collector:4318"}, True, id="a collector of traces"),
+        pytest.param({"OTEL_TRACES_EXPORTER": "otlp"}, True, id="the collector at its usual place"),
+        pytest.param({"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "x"}, False, id="metrics alone"),
+        pytest.param({"OTEL_SDK_DISABLED": "true", "OTEL_TRACES_EXPORTER": "otlp"}, False, id="switched off"),
+    ],
+)
+def test_the_environment_switches_it_on(environment: dict[str, str], is_on: bool) -> None:
+    assert tracing.is_asked_for(environment) == is_on
+
+
+def test_off_nothing_is_recorded_and_no_clock_is_read() -> None:
+    with tracing.configured("test", file=None, environment={}):
+        tracing.root("watch", TRACE, tracing.now())
+        tracing.child("publish", TRACE, tracing.now())
+        with tracing.around("reconcile", TRACE), tracing.step("write"):
+            assert (tracing.is_on(), tracing.now()) == (False, 0)
+
+
+@pytest.mark.long
+def test_the_root_is_the_span_that_the_header_names(tmp_path: Path) -> None:
+    with tracing.configured("watcher", file=tmp_path / "traces", environment={}):
+        tracing.root("watch", TRACE, tracing.now(), object="Pod ns/a")
+        tracing.child("publish", TRACE, tracing.now())
+
+    watch, publish = spans(tmp_path / "traces")
+    assert (watch.name, watch.trace, watch.span, watch.parent) == ("watch", TRACE_ID, SPAN_ID, "")
+    assert (watch.service, watch.attributes) == ("raybus-watcher", {"object": "Pod ns/a"})
+    assert (publish.name, publish.trace, publish.parent) == ("publish", TRACE_ID, SPAN_ID)
+    assert publish.span not in {SPAN_ID, ""}
+    assert 0 < watch.begin <= watch.end <= publish.end
+
+
+@pytest.mark.long
+async def test_a_step_stands_below_the_block_around_it_and_nowhere_else(tmp_path: Path) -> None:
+    async def look(trace: str) -> None:
+        with tracing.around("reconcile", trace, object="ns/a"):
+            await asyncio.sleep(0)
+            with tracing.step("write", method="PATCH"):
+                await asyncio.sleep(0)
+
+    with tracing.configured("test", file=tmp_path / "traces", environment={}):
+        with tracing.step("write", method="PUT"):  # a Lease, for nobody's change
+            pass
+        async with asyncio.TaskGroup() as group:
+            for uid in ("one", "two"):
+                group.create_task(look(messages.trace_of(uid, "1")))
+
+    found = spans(tmp_path / "traces")
+    looks = {span.trace: span.span for span in found if span.name == "reconcile"}
+    writes = {span.trace: span.parent for span in found if span.name == "write"}
+    assert len(looks) == 2
+    assert writes == looks
+
+
+@pytest.mark.long
+def test_several_processes_share_a_file(tmp_path: Path) -> None:
+    for _ in range(2):
+        with tracing.configured("test", file=tmp_path / "traces", environment={}):
+            tracing.child("publish", TRACE, tracing.now())
+
+    assert len(spans(tmp_path / "traces")) == 2
+
+
+@pytest.mark.parametrize(
+    "header", ["", "00", "00-0-0-01", "00-xx-yy-01", f"00-{'0' * 32}-{'0' * 16}-01", f"00-{'a' * 40}-{'b' * 16}-zz"]
+)
+@pytest.mark.long
+def test_a_header_that_is_none_starts_a_trace_of_its_own_or_none(tmp_path: Path, header: str) -> None:
+    with tracing.configured("test", file=tmp_path / "traces", environment={}):
+        tracing.root("watch", header, tracing.now())
+        tracing.child("publish", header, tracing.now())
+
+    assert [span.parent for span in spans(tmp_path / "traces")] in ([], [""])
+
+
+@pytest.mark.long
+def test_a_collector_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+            with tracing.configured("test", file=None, environment={"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}):
+                tracing.child("publish", TRACE, tracing.now())
+                began = time.monotonic()
+        assert time.monotonic() - began < 4.0
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER='zipkin': expected one of otlp, console, none"),
+        (
+            {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+            "OTEL_EXPORTER_OTLP_PROTOCOL='grpc': traces leave by http/protobuf only (port 4318 of a collector)",
+        ),
+    ],
+)
+@pytest.mark.long
+def test_a_wrong_variable_is_named(environment: dict[str, str], told: str) -> None:
+    with (
+        pytest.raises(errors.InvalidSpec) as problem,
+        tracing.configured("test", file=None, environment=environment),
+    ):
+        pass
+    assert str(problem.value) == told
+
+
+@pytest.mark.long
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with (
+        pytest.raises(errors.InvalidSpec, match=r"RAYBUS_TRACES=.*name a file that may be written"),
+        tracing.configured("test", file=tmp_path, environment={}),
+    ):
+        pass
+
+
+def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(errors.InvalidSpec, match=r"RAYBUS_TRACES=.*there is no such folder"):
+        Settings.from_environment("watcher", {"RAYBUS_TRACES": str(tmp_path / "missing" / "traces")})

@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from common.api.ray_cluster import RayCluster
+from common.upgrade_receipt import Outcome, Receipt, Seconds
 from service_reconciler.observed import Leaving
 from service_reconciler.promotion import receipt
-from service_reconciler.promotion.receipt import Outcome, Receipt, Seconds, SoFar
+from service_reconciler.promotion.receipt import SoFar
 
 START = datetime.fromisoformat("2026-01-01T12:00:00+00:00")
 

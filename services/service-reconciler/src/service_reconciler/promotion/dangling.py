@@ -13,10 +13,10 @@ from common import labels, names, traffic_record
 from common.api.meta import rfc3339, whole_seconds
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
+from common.upgrade_receipt import Receipt
 from service_reconciler.config import DEFAULT_DELETION_DELAY, DELETION_SLACK
 from service_reconciler.observed import Leaving, Observed
 from service_reconciler.promotion import drain, receipt
-from service_reconciler.promotion.receipt import Receipt
 from service_reconciler.resources.ray_cluster import DELETE_AFTER
 
 RECHECK: Final = timedelta(seconds=1)

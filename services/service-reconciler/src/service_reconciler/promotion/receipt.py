@@ -5,7 +5,6 @@ the route, and what was written on the leaving cluster when it became unneeded. 
 """
 
 from datetime import datetime
-from enum import StrEnum
 from typing import Final
 
 import msgspec
@@ -15,6 +14,7 @@ from common import labels
 from common.api.meta import whole_seconds
 from common.api.ray_cluster import RayCluster
 from common.traffic_record import WHOLE, Upgrade
+from common.upgrade_receipt import Outcome, Receipt, Seconds, span
 from service_reconciler.observed import Leaving, Observed
 from service_reconciler.reasons import ConditionType
 from service_reconciler.status import conditions
@@ -23,18 +23,6 @@ SO_FAR: Final = "raybus.io/upgrade-so-far"
 """On a cluster that is left behind: what is known of its upgrade when the traffic is off it."""
 BOTH: Final = 200
 """Percent of capacity that an upgrade without steps has while both clusters run."""
-
-
-class Outcome(StrEnum):
-    """How an upgrade ended."""
-
-    PROMOTED = "Promoted"
-    ROLLED_BACK = "RolledBack"
-    """Some requests had moved, and went back."""
-    CANCELLED = "Cancelled"
-    """No request had moved."""
-    ABORTED = "Aborted"
-    """The user, or a deadline, ended it."""
 
 
 class SoFar(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -49,42 +37,6 @@ class SoFar(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     settled: datetime
     most: int | None = None
     least: int | None = None
-
-
-class Seconds(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How long each phase took."""
-
-    preparing: int
-    """Until the first requests moved."""
-    shifting: int
-    """Until the last ones had moved, to the new cluster or back."""
-    draining: int
-    """Until the cluster that is left behind was deleted."""
-
-
-class Receipt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What an upgrade came to; what nobody knows is null."""
-
-    old: str = msgspec.field(name="from")
-    new: str = msgspec.field(name="to")
-    outcome: Outcome
-    started: datetime
-    finished: datetime
-    seconds: Seconds
-    peak_surge_percent: int | None
-    """Capacity beyond 100 that both clusters had together."""
-    lowest_capacity_percent: int | None
-    requests_cut: int | None
-    """Requests in flight when the cluster was deleted."""
-
-    def __str__(self) -> str:
-        spent = self.seconds
-        return (
-            f"Upgrade from {self.old} to {self.new}: {self.outcome} after {_span(self.started, self.finished)} s "
-            f"(preparing {spent.preparing} s, shifting {spent.shifting} s, draining {spent.draining} s), "
-            f"peak surge {_percent(self.peak_surge_percent)}, lowest capacity {_percent(self.lowest_capacity_percent)}, "
-            f"requests cut {'unknown' if self.requests_cut is None else self.requests_cut}"
-        )
 
 
 def so_far(observed: Observed, leaving: RayCluster, *, now: datetime) -> str | None:
@@ -126,9 +78,9 @@ def finished(cluster: RayCluster, leaving: Leaving | None, *, now: datetime) -> 
         started=held.started,
         finished=end,
         seconds=Seconds(
-            preparing=_span(held.started, moved),
-            shifting=_span(moved, held.settled),
-            draining=_span(held.settled, end),
+            preparing=span(held.started, moved),
+            shifting=span(moved, held.settled),
+            draining=span(held.settled, end),
         ),
         peak_surge_percent=None if held.most is None else max(0, held.most - WHOLE),
         lowest_capacity_percent=held.least,
@@ -157,11 +109,3 @@ def _failure(observed: Observed, moved: datetime | None) -> Outcome:
     if conditions.is_true(observed.service.status.conditions, ConditionType.UPGRADE_ABORTED):
         return Outcome.ABORTED
     return Outcome.CANCELLED if moved is None else Outcome.ROLLED_BACK
-
-
-def _span(since: datetime, until: datetime) -> int:
-    return max(0, round((until - since).total_seconds()))
-
-
-def _percent(amount: int | None) -> str:
-    return "unknown" if amount is None else f"{amount} %"

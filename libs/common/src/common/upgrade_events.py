@@ -1,0 +1,278 @@
+"""Upgrade events: what outsiders are told of each step of an upgrade, as CloudEvents 1.0 in structured JSON.
+
+One struct per kind; `KINDS` is the registry, from which the JSON schemas and the table in docs/events are made. service-reconciler
+alone publishes, so the order of a RayService's events is the order of the stream. Delivery is at least once: a repetition has the
+same id. A new field has a default, and whoever reads passes over fields and kinds that it does not know.
+"""
+
+import hashlib
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Final, Generic, Literal, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from common.bus import subjects
+from common.upgrade_receipt import Outcome, Receipt
+
+CONTENT_TYPE: Final = "application/cloudevents+json"
+TYPE_PREFIX: Final = "io.raybus.upgrade."
+TYPE_SUFFIX: Final = ".v1"
+
+Percent = Annotated[int, Meta(ge=0, le=100)]
+
+
+class Upgrade(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which upgrade an event belongs to."""
+
+    id: Annotated[str, Meta(description="The same in all events of one upgrade, and in no other.")]
+    old: Annotated[
+        str, Meta(description="The RayCluster that was active when it began; empty when there was none.")
+    ] = msgspec.field(name="from")
+    new: Annotated[str, Meta(description="The RayCluster that is to take over.")] = msgspec.field(name="to")
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One cluster's part."""
+
+    capacity_percent: Annotated[Percent, Meta(description="Serve's target_capacity.")]
+    traffic_percent: Annotated[Percent, Meta(description="The weight in the route.")]
+
+
+class Split(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The parts of both clusters."""
+
+    old: Share = msgspec.field(name="from")
+    new: Share = msgspec.field(name="to")
+
+
+class Direction(StrEnum):
+    """Where the traffic goes."""
+
+    FORWARD = "forward"
+    BACK = "back"
+
+
+class Cause(StrEnum):
+    """Why an upgrade began."""
+
+    SPEC_CHANGED = "SpecChanged"
+    ACTIVE_CLUSTER_GONE = "ActiveClusterGone"
+
+
+class Data(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What all events say; all that is known of one whose kind is newer than its reader."""
+
+    upgrade: Upgrade
+
+
+class Started(Data, frozen=True, kw_only=True):
+    """An upgrade began: the status names a second cluster, which is about to be created."""
+
+    reason: Cause
+    strategy: Annotated[str, Meta(description="spec.upgradeStrategy.type as it works; `NewCluster` when absent.")]
+    generation: Annotated[int, Meta(description="metadata.generation that it began for.")]
+
+
+class ClusterCreated(Data, frozen=True, kw_only=True):
+    """The new RayCluster exists; once more when somebody deleted it and it was made again."""
+
+    cluster: Annotated[str, Meta(description="Its name.")]
+    uid: Annotated[str, Meta(description="Its uid.")]
+
+
+class _Moved(Data, frozen=True, kw_only=True):
+    direction: Annotated[Direction, Meta(description="`back` while the upgrade is rolled back.")]
+    before: Split
+    after: Split
+
+
+class CapacityChanged(_Moved, frozen=True, kw_only=True):
+    """Serve accepted another target_capacity on one of both clusters, or on both (upgrades in steps alone)."""
+
+
+class TrafficShifted(_Moved, frozen=True, kw_only=True):
+    """The route gives other weights to both clusters (upgrades in steps alone)."""
+
+
+class Paused(Data, frozen=True, kw_only=True):
+    """The way forward was closed, by the user or at the deadline."""
+
+    reason: Annotated[str, Meta(description="As in the condition UpgradePaused.")]
+    message: str
+
+
+class Resumed(Data, frozen=True, kw_only=True):
+    """The upgrade is not paused any more."""
+
+
+class Stalled(Data, frozen=True, kw_only=True):
+    """The upgrade made no progress for as long as `raybus.io/progress-deadline` says; it goes on when it can."""
+
+    reason: Annotated[str, Meta(description="The cause, as in the condition UpgradeStalled.")]
+    message: str
+
+
+class DrainStarted(Data, frozen=True, kw_only=True):
+    """The old cluster is not needed any more: it gets no new requests and works off what it has."""
+
+    cluster: Annotated[str, Meta(description="The old cluster.")]
+    deletion_delay_seconds: Annotated[int, Meta(description="How long it lives on at least.")]
+    drain_timeout_seconds: Annotated[int, Meta(description="How much longer requests in flight may keep it.")]
+
+
+class Promoted(Data, frozen=True, kw_only=True):
+    """The new cluster is the active one; all traffic goes there."""
+
+
+class Completed(Data, frozen=True, kw_only=True):
+    """The upgrade is over: the new cluster serves and the old one goes now, or is gone."""
+
+    receipt: Annotated[Receipt, Meta(description="As in the annotation raybus.io/upgrade-receipt.")]
+
+
+class Aborted(Data, frozen=True, kw_only=True):
+    """The user or a deadline ended the upgrade; `rolled-back` follows unless `over`."""
+
+    reason: Annotated[
+        str, Meta(description="As in the condition UpgradeAborted; ServiceSuspended, ServiceDeleted when those did it.")
+    ]
+    message: str
+    over: Annotated[bool, Meta(description="Whether this is the last event: the service goes, nothing rolls back.")]
+
+
+class RolledBack(Data, frozen=True, kw_only=True):
+    """The upgrade is over: the service stays on its old cluster, which has all traffic; the new one goes."""
+
+    outcome: Annotated[Outcome, Meta(description="`Cancelled` when no request had moved.")]
+
+
+class Failed(Data, frozen=True, kw_only=True):
+    """The upgrade is over, or the service's very first cluster (`from` is empty): it did not become ready in time."""
+
+    reason: Annotated[str, Meta(description="As in the condition Ready.")]
+    message: str
+
+
+KINDS: Final[dict[str, type[Data]]] = {
+    "started": Started,
+    "cluster-created": ClusterCreated,
+    "capacity-changed": CapacityChanged,
+    "traffic-shifted": TrafficShifted,
+    "paused": Paused,
+    "resumed": Resumed,
+    "stalled": Stalled,
+    "promoted": Promoted,
+    "drain-started": DrainStarted,
+    "completed": Completed,
+    "aborted": Aborted,
+    "rolled-back": RolledBack,
+    "failed": Failed,
+}
+"""Every kind of event, about in the order in which an upgrade has them."""
+_NAMES: Final = {each: name for name, each in KINDS.items()}
+
+What = TypeVar("What")
+
+
+class CloudEvent(msgspec.Struct, Generic[What], frozen=True, kw_only=True):
+    """An event as it is written: the attributes of CloudEvents 1.0, and its data."""
+
+    specversion: Literal["1.0"] = "1.0"
+    id: Annotated[str, Meta(min_length=1, description="The same when an event is repeated; unique in its source.")]
+    source: Annotated[
+        str,
+        Meta(min_length=1, description="The RayService: /apis/ray.io/v1/namespaces/<namespace>/rayservices/<name>."),
+    ]
+    type: Annotated[str, Meta(min_length=1)]
+    subject: Annotated[str, Meta(min_length=1, description="The RayService's name.")]
+    time: Annotated[datetime, Meta(tz=True, description="When it happened; order is the stream's, not this.")]
+    datacontenttype: Literal["application/json"] = "application/json"
+    traceparent: Annotated[str, Meta(description="W3C trace context of the change that led here.")] | UnsetType = UNSET
+    data: What
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of an upgrade of a RayService."""
+
+    namespace: str
+    name: str
+    id: str
+    time: datetime
+    data: Data
+
+    @property
+    def kind(self) -> str:
+        """Return the kind, such as `promoted`."""
+        return _NAMES[type(self.data)]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.data.upgrade.old or '-'} -> {self.data.upgrade.new}"
+
+
+class Wire(msgspec.Struct, frozen=True, kw_only=True):
+    """An event as NATS carries it."""
+
+    subject: str
+    headers: dict[str, str]
+    payload: bytes
+
+
+def upgrade(uid: str, old: str, new: str) -> Upgrade:
+    """Name the upgrade of a RayService, by its uid, from one cluster to another."""
+    return Upgrade(id=_digest(uid, old, new)[:16], old=old, new=new)
+
+
+def identity(of: Upgrade, kind: type[Data], *facts: object) -> str:
+    """Return an event's id; facts are what is durable and tells it from others of its kind in the same upgrade."""
+    name = f"{of.id}-{_NAMES[kind]}"
+    return f"{name}-{_digest(*facts)[:12]}" if facts else name
+
+
+def source(namespace: str, name: str) -> str:
+    """Return the source of a RayService's events."""
+    return f"/apis/ray.io/v1/namespaces/{namespace}/rayservices/{name}"
+
+
+def type_of(kind: str) -> str:
+    """Return the CloudEvents type of a kind."""
+    return f"{TYPE_PREFIX}{kind}{TYPE_SUFFIX}"
+
+
+def kind_of(event_type: str) -> str:
+    """Return the kind of a CloudEvents type, as it is when it is none of ours."""
+    return event_type.removeprefix(TYPE_PREFIX).removesuffix(TYPE_SUFFIX)
+
+
+def encode(event: Event, *, trace: str | None = None) -> Wire:
+    """Write an event; `trace` is a W3C traceparent."""
+    written = CloudEvent[Data](
+        id=event.id,
+        source=source(event.namespace, event.name),
+        type=type_of(event.kind),
+        subject=event.name,
+        time=event.time,
+        traceparent=UNSET if trace is None else trace,
+        data=event.data,
+    )
+    headers = {"Content-Type": CONTENT_TYPE} | ({} if trace is None else {"traceparent": trace})
+    return Wire(
+        subject=subjects.upgrade_event(event.namespace, event.name, event.kind),
+        headers=headers,
+        payload=msgspec.json.encode(written),
+    )
+
+
+class _Type(msgspec.Struct, frozen=True):
+    type: str
+
+
+def decode(payload: bytes) -> CloudEvent[Data]:
+    """Read an event; of an unknown kind only what all have. Raises msgspec.DecodeError for what is no event of ours."""
+    kind = KINDS.get(kind_of(msgspec.json.decode(payload, type=_Type).type), Data)
+    return msgspec.json.decode(payload, type=CloudEvent[kind])
+
+
+def _digest(*facts: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()

@@ -1,0 +1,63 @@
+"""The receipt of an upgrade: what it came to. An annotation on the RayService, and a part of the event that ends an upgrade."""
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+
+class Outcome(StrEnum):
+    """How an upgrade ended."""
+
+    PROMOTED = "Promoted"
+    ROLLED_BACK = "RolledBack"
+    """Some requests had moved, and went back."""
+    CANCELLED = "Cancelled"
+    """No request had moved."""
+    ABORTED = "Aborted"
+    """The user, or a deadline, ended it."""
+
+
+class Seconds(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How long each phase took."""
+
+    preparing: int
+    """Until the first requests moved."""
+    shifting: int
+    """Until the last ones had moved, to the new cluster or back."""
+    draining: int
+    """Until the cluster that is left behind was deleted."""
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What an upgrade came to; what nobody knows is null."""
+
+    old: str = msgspec.field(name="from")
+    new: str = msgspec.field(name="to")
+    outcome: Outcome
+    started: datetime
+    finished: datetime
+    seconds: Seconds
+    peak_surge_percent: int | None
+    """Capacity beyond 100 that both clusters had together."""
+    lowest_capacity_percent: int | None
+    requests_cut: int | None
+    """Requests in flight when the cluster was deleted."""
+
+    def __str__(self) -> str:
+        spent = self.seconds
+        return (
+            f"Upgrade from {self.old} to {self.new}: {self.outcome} after {span(self.started, self.finished)} s "
+            f"(preparing {spent.preparing} s, shifting {spent.shifting} s, draining {spent.draining} s), "
+            f"peak surge {_percent(self.peak_surge_percent)}, lowest capacity {_percent(self.lowest_capacity_percent)}, "
+            f"requests cut {'unknown' if self.requests_cut is None else self.requests_cut}"
+        )
+
+
+def span(since: datetime, until: datetime) -> int:
+    """Return the whole seconds between two moments; none when a clock was set back in between."""
+    return max(0, round((until - since).total_seconds()))
+
+
+def _percent(amount: int | None) -> str:
+    return "unknown" if amount is None else f"{amount} %"

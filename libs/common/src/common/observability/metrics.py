@@ -4,6 +4,17 @@ from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram
 
+_RECONCILE_BUCKETS: Final = (
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9),
+    *(1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5),
+    *(5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0),
+)
+_QUEUE_BUCKETS: Final = tuple(10.0**exponent for exponent in range(-8, 4))
+_REQUEST_BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+_BYTE_BUCKETS: Final = (64, 256, 512, 1024, *(4096 * 4**step for step in range(7)))
+_QUEUE: Final = ("name", "controller")
+"""Both say the same; KubeRay's dashboards read the second."""
+
 RECONCILES: Final = Counter(
     "controller_runtime_reconcile_total", "Reconciles by controller and result", ["controller", "result"]
 )
@@ -11,20 +22,56 @@ RECONCILE_ERRORS: Final = Counter(
     "controller_runtime_reconcile_errors_total", "Reconciles that ended in an error", ["controller"]
 )
 RECONCILE_SECONDS: Final = Histogram(
-    "controller_runtime_reconcile_time_seconds", "Length of a reconcile in seconds", ["controller"]
+    "controller_runtime_reconcile_time_seconds", "Length of a reconcile", ["controller"], buckets=_RECONCILE_BUCKETS
 )
 ACTIVE_WORKERS: Final = Gauge("controller_runtime_active_workers", "Reconciles under way", ["controller"])
 MOST_WORKERS: Final = Gauge(
     "controller_runtime_max_concurrent_reconciles", "Reconciles that may be under way together", ["controller"]
 )
-QUEUE_DEPTH: Final = Gauge("workqueue_depth", "Keys that wait for a look", ["name"])
-QUEUE_RETRIES: Final = Counter("workqueue_retries_total", "Looks that are repeated after a failure", ["name"])
+QUEUE_ADDS: Final = Counter("workqueue_adds_total", "Keys that were put into the queue", _QUEUE)
+QUEUE_DEPTH: Final = Gauge("workqueue_depth", "Keys that wait for a look", _QUEUE)
+QUEUE_WAIT: Final = Histogram(
+    "workqueue_queue_duration_seconds", "How long keys waited for their look", _QUEUE, buckets=_QUEUE_BUCKETS
+)
+QUEUE_WORK: Final = Histogram(
+    "workqueue_work_duration_seconds", "How long keys were in work", _QUEUE, buckets=_QUEUE_BUCKETS
+)
+QUEUE_RETRIES: Final = Counter("workqueue_retries_total", "Looks that are repeated after a failure", _QUEUE)
+QUEUE_UNFINISHED: Final = Gauge(
+    "workqueue_unfinished_work_seconds", "Time in work of all keys that are in work now, added up", _QUEUE
+)
+QUEUE_LONGEST: Final = Gauge(
+    "workqueue_longest_running_processor_seconds", "Time in work of the key that is in work for longest", _QUEUE
+)
+QUEUE_OLDEST: Final = Gauge(
+    "raybus_queue_longest_wait_seconds", "How long the key has waited that waits for longest now", _QUEUE
+)
 REQUESTS: Final = Counter(
     "rest_client_requests_total",
     "Requests to the API server by status code, method and host",
     ["code", "method", "host"],
 )
+REQUEST_SECONDS: Final = Histogram(
+    "rest_client_request_duration_seconds",
+    "Time until the API server begins to answer, or has not done so in time",
+    ["verb", "host"],
+    buckets=_REQUEST_BUCKETS,
+)
+REQUEST_BYTES: Final = Histogram(
+    "rest_client_request_size_bytes", "Size of what was sent to the API server", ["verb", "host"], buckets=_BYTE_BUCKETS
+)
+ANSWER_BYTES: Final = Histogram(
+    "rest_client_response_size_bytes",
+    "Size of the API server's answers, watches aside",
+    ["verb", "host"],
+    buckets=_BYTE_BUCKETS,
+)
 UNDECODABLE: Final = Counter("raybus_undecodable_messages_total", "State messages skipped", ["controller", "kind"])
 INVARIANTS: Final = Counter("raybus_invariant_violations_total", "Reconciles that met a bug of ours", ["controller"])
 BUS_CONNECTED: Final = Gauge("raybus_bus_connected", "1 while the connection to NATS stands")
+BUS_CERTIFICATE_END: Final = Gauge(
+    "raybus_bus_certificate_end_seconds",
+    "Unix time in seconds at which a certificate of the NATS connection that stands ends (server or authority)",
+    ["certificate"],
+)
 STATE_RELOADS: Final = Counter("raybus_state_reloads_total", "Reloads of the state stream, by reason", ["reason"])

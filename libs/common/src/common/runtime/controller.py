@@ -17,6 +17,7 @@ from common import errors
 from common.bus import cache as caches
 from common.bus.cache import Cache, Object
 from common.observability import metrics
+from common.observability.reconcile_meter import ReconcileMeter
 from common.runtime import trace as traces
 from common.runtime.clock import Clock
 from common.runtime.key import Key, KeysOf
@@ -52,7 +53,11 @@ class Controller:
         self._keys_of = keys_of
         self._cache = cache
         self._clock = clock
-        self._queue: WorkQueue[Key] = WorkQueue(group_of=lambda key: key.namespace, size_of=size_of)
+        self._meter = ReconcileMeter(name)
+        self._queue: WorkQueue[Key] = WorkQueue(
+            group_of=lambda key: key.namespace, size_of=size_of, meter=self._meter
+        )
+        self._meter.follow(self._queue)
         self._traces: dict[Key, str] = {}
         """The newest change that woke each key."""
         self._synced = asyncio.Event()
@@ -127,7 +132,7 @@ class Controller:
 
     async def run(self, reconcile: Reconcile, *, workers: int, time_limit: float = 60.0) -> None:
         """Reconcile keys until cancelled, at most `workers` at once; `time_limit` seconds bound one reconcile."""
-        metrics.MOST_WORKERS.labels(self.name).set(workers)
+        self._meter.workers(workers)
         async with asyncio.TaskGroup() as group:
             for _ in range(workers):
                 group.create_task(self._work(reconcile, time_limit))
@@ -136,14 +141,12 @@ class Controller:
         while True:
             await self._synced.wait()
             key = await self._queue.take()
-            metrics.QUEUE_DEPTH.labels(self.name).set(len(self._queue))
             if not self.is_synced:  # a reload began while we waited; it wakes every key again
                 self._queue.done(key)
                 continue
             with (
                 structlog.contextvars.bound_contextvars(object=str(key)),
                 traces.bound(self._traces.get(key, "")),
-                metrics.ACTIVE_WORKERS.labels(self.name).track_inprogress(),
             ):
                 await self._look(reconcile, key, time_limit)
 
@@ -158,8 +161,7 @@ class Controller:
         else:
             self._queue.done(key, look_again_at=self._loop_time(again))
             result = "success" if again is None else "requeue_after"
-        metrics.RECONCILES.labels(self.name, result).inc()
-        metrics.RECONCILE_SECONDS.labels(self.name).observe(self._clock.monotonic() - started)
+        self._meter.looked(result, self._clock.monotonic() - started)
 
     def _failed(self, key: Key, problem: Exception) -> str:
         match problem:
@@ -177,10 +179,9 @@ class Controller:
                 log.error("a reconcile took too long", retry_after=wait)
             case _:
                 wait = self._queue.retry(key, after=1.0)
-                metrics.INVARIANTS.labels(self.name).inc()
+                self._meter.violated()
                 log.error("a reconcile failed by our own fault", retry_after=wait, exc_info=problem)
-        metrics.RECONCILE_ERRORS.labels(self.name).inc()
-        metrics.QUEUE_RETRIES.labels(self.name).inc()
+        self._meter.failed()
         return "error"
 
     def _loop_time(self, moment: datetime | None) -> float | None:

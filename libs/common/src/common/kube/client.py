@@ -4,6 +4,7 @@ Callers decode with msgspec into the few fields that they use, because the libra
 memory of Python operators (ADR 3). Every refused request becomes one of `common.errors`.
 """
 
+import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -22,7 +23,7 @@ from common import errors
 from common.api.opaque import Body
 from common.kube import errors as answers
 from common.kube.resources import Resource
-from common.observability import metrics
+from common.observability.request_meter import UNANSWERED, RequestMeter
 
 Operations = list[Body]
 """A JSON patch."""
@@ -101,15 +102,16 @@ class KubeClient:
         self._proxy = _proxy(configuration)
         self._timeout = aiohttp.ClientTimeout(total=request_timeout, connect=5.0)
         self._user_agent = user_agent
+        self._meter = RequestMeter(urlsplit(self.server).netloc)
 
     @classmethod
-    async def connect(cls, *, kubeconfig: Path | None, user_agent: str) -> Self:
-        """Read a kubeconfig file, or the pod's own ServiceAccount when there is none."""
+    async def connect(cls, *, kubeconfig: Path | None, user_agent: str, context: str | None = None) -> Self:
+        """Read a kubeconfig file and its context, or the pod's own ServiceAccount when there is none."""
         configuration = Configuration()
         try:
             if kubeconfig is not None:
                 await kube_config.load_kube_config(  # pyright: ignore[reportUnknownMemberType]  (untyped library)
-                    config_file=str(kubeconfig), client_configuration=configuration
+                    config_file=str(kubeconfig), context=context, client_configuration=configuration
                 )
             else:
                 kube_config.load_incluster_config(  # pyright: ignore[reportUnknownMemberType]  (untyped library)
@@ -178,7 +180,9 @@ class KubeClient:
         """Send one request, `headers` added to our own, and return the answer's body, or raise what a refusal means."""
         data = None if body is None else msgspec.json.encode(body)
         async with self._send(method, path, query=query, data=data, headers=headers) as answer:
-            return await answer.read()
+            content = await answer.read()
+        self._meter.read(method, content)
+        return content
 
     @asynccontextmanager
     async def stream(self, path: str, *, query: Mapping[str, str]) -> AsyncGenerator[aiohttp.StreamReader]:
@@ -202,7 +206,8 @@ class KubeClient:
         await self._api.update_params_for_auth(  # pyright: ignore[reportUnknownMemberType]  (untyped library)
             sent, [], ["BearerToken"]
         )
-        is_answered = False
+        is_answered, began = False, asyncio.get_running_loop().time()
+        self._meter.sent(method, data)
         try:
             async with self._session.request(
                 method,
@@ -214,7 +219,7 @@ class KubeClient:
                 proxy=self._proxy,
             ) as answer:
                 is_answered = True
-                self._count(str(answer.status), method)
+                self._meter.answered(method, str(answer.status), asyncio.get_running_loop().time() - began)
                 if answer.status >= 400:
                     after = answer.headers.get("Retry-After", "")
                     raise answers.from_answer(
@@ -225,12 +230,9 @@ class KubeClient:
                 yield answer
         except (aiohttp.ClientError, ssl.SSLError, OSError, TimeoutError) as problem:
             if not is_answered:
-                self._count("<error>", method)
+                self._meter.answered(method, UNANSWERED, asyncio.get_running_loop().time() - began)
             text = str(problem) or type(problem).__name__
             raise errors.Unavailable(f"the API server at {self.server} does not answer: {text}") from problem
-
-    def _count(self, code: str, method: str) -> None:
-        metrics.REQUESTS.labels(code, method, urlsplit(self.server).netloc).inc()
 
 
 def _proxy(configuration: Configuration) -> str | None:

@@ -2,13 +2,12 @@
 
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 
 from common.api.ray_service import RayService
 from common.kube.client import Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SERVICE
 from scenario.service_reconciler.world import World, a_running_world
-from service_reconciler.metrics import RayServiceCollector
 from support.builders.ray_service import a_cluster_config
 
 GREEN = a_cluster_config(image="rayproject/ray:2.53.0")
@@ -190,11 +189,10 @@ async def test_86_an_invalid_service_can_be_deleted() -> None:
 @pytest.mark.acceptance("rayservice", 90)
 async def test_90_three_gauges_tell_of_each_service_and_vanish_with_it() -> None:
     world = await a_running_world()
-    registry = CollectorRegistry()
-    registry.register(RayServiceCollector(world.app.cache))
+    registry = world.metrics
     uid = world.service["metadata"]["uid"]
     who = f'name="demo",namespace="default",uid="{uid}"'
-    families = {each.name: each.documentation for each in registry.collect()}
+    families = {each.name: each.documentation for each in registry.collect() if each.name.startswith("kuberay_")}
     assert families == {
         "kuberay_service_info": "Metadata information about RayService custom resources",
         "kuberay_service_condition_ready": "Describes whether the RayService is ready. Ready means users can send "
@@ -202,7 +200,7 @@ async def test_90_three_gauges_tell_of_each_service_and_vanish_with_it() -> None
         "kuberay_service_condition_upgrade_in_progress": "Describes whether the RayService is performing a "
         "zero-downtime upgrade.",
     }
-    samples = [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
+    samples = [line for line in generate_latest(registry).decode().splitlines() if line.startswith("kuberay_")]
     assert sorted(samples) == [
         f'kuberay_service_condition_ready{{condition="true",{who}}} 1.0',
         f'kuberay_service_condition_upgrade_in_progress{{condition="false",{who}}} 1.0',
@@ -217,8 +215,7 @@ async def test_90_three_gauges_tell_of_each_service_and_vanish_with_it() -> None
 @pytest.mark.acceptance("rayservice", 90)
 async def test_90_each_gauge_has_one_series_with_the_value_that_holds_now() -> None:
     world = await a_running_world()
-    registry = CollectorRegistry()
-    registry.register(RayServiceCollector(world.app.cache))
+    registry = world.metrics
 
     def values(family: str) -> list[str]:
         found = next(each for each in registry.collect() if each.name == family)

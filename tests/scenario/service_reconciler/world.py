@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from common import errors, labels
 from common.api.opaque import Body, Json
@@ -59,7 +60,10 @@ class World(Surroundings):
 
     def restart(self) -> None:
         """Begin a new process: it knows what the API server has and remembers nothing."""
-        self.app = assemble(self.kube, self.serve, self.config, clock=self.clock, instance="test")
+        self.metrics = CollectorRegistry()
+        self.app = assemble(
+            self.kube, self.serve, self.config, clock=self.clock, instance="test", registry=self.metrics
+        )
         for (kind, _, _), body in self.kube.objects.items():
             self._put(kind, body)
         self._next = self.clock.now()

@@ -15,6 +15,7 @@ from common.bus.cache import Cache
 from common.kube.carrier import Carrier
 from common.kube.client import Kube, Patch
 from common.kube.resources import RAY_SERVICE
+from service_reconciler import metrics
 from service_reconciler.actions import Action, Annotate, Change, Create, Delete, SetFinalizers, Submit, WriteStatus
 from service_reconciler.observe import Observer
 from service_reconciler.observed import Observed
@@ -51,6 +52,7 @@ class Applier:
                     await self._revisions.record(cluster, given)
                 case _:
                     assert_never(action)
+            metrics.note(observed, action)
             return True
 
         await self._carrier.carry_out(service.metadata, actions, do)

@@ -1,51 +1,302 @@
-"""KubeRay's gauges about RayServices, computed at scrape from the cache, so that they vanish with the object (§13.5)."""
+"""This service's own metrics: KubeRay's gauges about RayServices (spec rayservice §13.5), and ours about upgrades.
+
+Gauges about objects are computed at scrape from the cache, so that they vanish with the object, and so that a restart forgets
+none. What counts events is counted when a write has been made.
+"""
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from datetime import datetime
+from typing import Final, Protocol
 
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
+import msgspec
+from prometheus_client import Counter, Histogram
+from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from common import labels, names, traffic_record, weighted_route
+from common.api.core import Service
+from common.api.gateway import HttpRoute
+from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache
+from common.kube.resources import RAY_CLUSTER
+from common.observability.family import Family
+from common.ray import owner, serve_status
+from common.ray.view import Seen
+from common.runtime.clock import Clock
+from common.traffic_record import WHOLE, Record
+from common.upgrade_receipt import Outcome, Receipt
+from service_reconciler.actions import Action, Annotate, Delete
+from service_reconciler.observed import Observed
+from service_reconciler.promotion import phase
 from service_reconciler.reasons import ConditionType
+from service_reconciler.resources import serve_service
 from service_reconciler.status import conditions
 
-INFO: Final = "Metadata information about RayService custom resources"
-READY: Final = (
-    "Describes whether the RayService is ready. Ready means users can send requests to the underlying cluster and the "
-    "number of serve endpoints is greater than 0."
+_SERVICE: Final = ("name", "namespace", "uid")
+_CONDITION: Final = (*_SERVICE, "condition")
+_CLUSTER: Final = (*_SERVICE, "cluster", "role")
+_MINUTES: Final = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
+
+INFO: Final = Family(
+    name="kuberay_service_info", text="Metadata information about RayService custom resources", labels=_SERVICE
 )
-UPGRADING: Final = "Describes whether the RayService is performing a zero-downtime upgrade."
+READY: Final = Family(
+    name="kuberay_service_condition_ready",
+    text="Describes whether the RayService is ready. Ready means users can send requests to the underlying cluster and the "
+    "number of serve endpoints is greater than 0.",
+    labels=_CONDITION,
+)
+UPGRADING: Final = Family(
+    name="kuberay_service_condition_upgrade_in_progress",
+    text="Describes whether the RayService is performing a zero-downtime upgrade.",
+    labels=_CONDITION,
+)
+ROLLING_BACK: Final = Family(
+    name="raybus_service_condition_rollback_in_progress",
+    text="Whether an upgrade of the RayService is being taken back",
+    labels=_CONDITION,
+)
+PAUSED: Final = Family(
+    name="raybus_service_condition_upgrade_paused",
+    text="Whether an upgrade of the RayService is held where it is",
+    labels=_CONDITION,
+)
+STALLED: Final = Family(
+    name="raybus_service_condition_upgrade_stalled",
+    text="Whether an upgrade of the RayService has not got on before its progress deadline",
+    labels=_CONDITION,
+)
+ABORTED: Final = Family(
+    name="raybus_service_condition_upgrade_aborted",
+    text="Whether the RayService stays on its active cluster, whatever its spec asks for",
+    labels=_CONDITION,
+)
+PHASE: Final = Family(
+    name="raybus_service_upgrade_phase",
+    text="1 for what the upgrade of the RayService is at: Idle, Starting, Preparing, Shifting, RollingBack or Draining",
+    labels=(*_SERVICE, "phase"),
+)
+UPGRADE_AGE: Final = Family(
+    name="raybus_service_upgrade_age_seconds", text="Time since the upgrade began that is on", labels=_SERVICE
+)
+STEP_AGE: Final = Family(
+    name="raybus_service_step_age_seconds",
+    text="Time since a weight or a capacity last changed, while an upgrade is on",
+    labels=_SERVICE,
+)
+TRAFFIC: Final = Family(
+    name="raybus_service_traffic_percent", text="Share of the requests that a cluster gets", labels=_CLUSTER
+)
+TARGET: Final = Family(
+    name="raybus_service_target_capacity_percent",
+    text="Capacity that a cluster was given, of what the Serve config asks for",
+    labels=_CLUSTER,
+)
+RUNNING: Final = Family(
+    name="raybus_service_ready_capacity_percent",
+    text="Capacity that was seen to run in a cluster, of what the Serve config asks for",
+    labels=_CLUSTER,
+)
+POLL_AGE: Final = Family(
+    name="raybus_serve_poll_age_seconds",
+    text="Time since Serve last answered in a cluster; before its first answer, since it was first asked",
+    labels=_CLUSTER,
+)
+LAST_SECONDS: Final = Family(
+    name="raybus_service_last_upgrade_seconds",
+    text="How long the last upgrade took: preparing, shifting, draining",
+    labels=(*_SERVICE, "phase", "outcome"),
+)
+LAST_FINISHED: Final = Family(
+    name="raybus_service_last_upgrade_finished_timestamp_seconds",
+    text="When the last upgrade ended, as Unix time",
+    labels=(*_SERVICE, "outcome"),
+)
+LAST_CUT: Final = Family(
+    name="raybus_service_last_upgrade_requests_cut",
+    text="Requests in flight when the last upgrade deleted the cluster that it left behind",
+    labels=_SERVICE,
+)
+LAST_LOWEST: Final = Family(
+    name="raybus_service_last_upgrade_lowest_capacity_percent",
+    text="Least capacity that both clusters had together during the last upgrade",
+    labels=_SERVICE,
+)
+LAST_SURGE: Final = Family(
+    name="raybus_service_last_upgrade_peak_surge_percent",
+    text="Most capacity beyond 100 that both clusters had together during the last upgrade",
+    labels=_SERVICE,
+)
+_CONDITIONS: Final = {
+    READY: ConditionType.READY,
+    UPGRADING: ConditionType.UPGRADE_IN_PROGRESS,
+    ROLLING_BACK: ConditionType.ROLLBACK_IN_PROGRESS,
+    PAUSED: ConditionType.UPGRADE_PAUSED,
+    STALLED: ConditionType.UPGRADE_STALLED,
+    ABORTED: ConditionType.UPGRADE_ABORTED,
+}
+FAMILIES: Final = (
+    INFO,
+    *_CONDITIONS,
+    *(PHASE, UPGRADE_AGE, STEP_AGE, TRAFFIC, TARGET, RUNNING, POLL_AGE),
+    *(LAST_SECONDS, LAST_FINISHED, LAST_CUT, LAST_LOWEST, LAST_SURGE),
+)
+
+UPGRADES: Final = Counter("raybus_upgrades_total", "Upgrades that ended", ["outcome"])
+UPGRADE_SECONDS: Final = Histogram(
+    "raybus_upgrade_duration_seconds",
+    "How long upgrades took that ended: preparing, shifting, draining, total",
+    ["phase"],
+    buckets=_MINUTES,
+)
+DRAINS: Final = Counter(
+    "raybus_drains_total",
+    "Clusters that were deleted after a drain, by what was in flight then: quiet, cut (requests) or unknown",
+    ["result"],
+)
+CUT: Final = Counter("raybus_drain_requests_cut_total", "Requests in flight when their cluster was deleted")
+
+Sample = tuple[Family, tuple[str, ...], float]
+
+
+class Polls(Protocol):
+    """Who asks Serve, and remembers what it said."""
+
+    def seen(self, cluster: RayCluster) -> Seen | None:
+        """Return what Serve said last in a cluster, without asking; None when it was never asked."""
+        ...
+
+
+def initialize() -> None:
+    """Begin every counter with 0, so that the first event is seen as a change."""
+    for outcome in Outcome:
+        UPGRADES.labels(outcome)
+    for result in ("quiet", "cut", "unknown"):
+        DRAINS.labels(result)
+
+
+def note(observed: Observed, action: Action) -> None:
+    """Count what a write means that has been made."""
+    match action:
+        case Annotate(name=labels.UPGRADE_RECEIPT, value=value):
+            _count_upgrade(msgspec.json.decode(value, type=Receipt))
+        case Delete(resource=resource, uid=uid) if resource is RAY_CLUSTER:
+            found = next((each for each in observed.leaving if each.cluster.metadata.uid == uid), None)
+            if found is not None:
+                _count_drain(found.ongoing)
+        case _:
+            pass
+
+
+def _count_upgrade(receipt: Receipt) -> None:
+    UPGRADES.labels(receipt.outcome).inc()
+    for name, seconds in msgspec.structs.asdict(receipt.seconds).items():
+        UPGRADE_SECONDS.labels(name).observe(seconds)
+    UPGRADE_SECONDS.labels("total").observe((receipt.finished - receipt.started).total_seconds())
+
+
+def _count_drain(ongoing: int | None) -> None:
+    DRAINS.labels("unknown" if ongoing is None else "cut" if ongoing else "quiet").inc()
+    CUT.inc(ongoing or 0)
 
 
 class RayServiceCollector(Collector):
-    """Three gauge families over all RayServices of this replica."""
+    """All gauges about the RayServices of this replica."""
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: Cache, polls: Polls, clock: Clock) -> None:
         self._cache = cache
+        self._polls = polls
+        self._clock = clock
 
-    def collect(self) -> Iterator[Metric]:
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Name the families without reading the state."""
+        return [family.empty() for family in FAMILIES]
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """Compute every series from the state as it is now."""
+        built = {family: family.empty() for family in FAMILIES}
+        now = self._clock.now()
         services = sorted(self._cache.all(RayService), key=lambda each: (each.metadata.namespace, each.metadata.name))
-        info = GaugeMetricFamily("kuberay_service_info", INFO, labels=["name", "namespace", "uid"])
-        for each in services:
-            info.add_metric(_identity(each), 1)
-        yield info
-        yield _family("kuberay_service_condition_ready", READY, services, ConditionType.READY)
-        yield _family(
-            "kuberay_service_condition_upgrade_in_progress", UPGRADING, services, ConditionType.UPGRADE_IN_PROGRESS
+        for service in services:
+            meta = service.metadata
+            identity = (meta.name, meta.namespace, meta.uid)
+            for family, more, value in self._samples(service, now=now):
+                built[family].add_metric((*identity, *more), value)
+        return built.values()
+
+    def _samples(self, service: RayService, *, now: datetime) -> Iterator[Sample]:
+        meta = service.metadata
+        routes = dict.fromkeys((weighted_route.name_of(service), names.http_route(meta.name)))
+        record = traffic_record.known(service, [self._cache.get(HttpRoute, meta.namespace, each) for each in routes])
+        clusters = self._cache.list(RayCluster, meta.namespace, owner.marks(meta.name))
+        yield INFO, (), 1
+        for family, kind in _CONDITIONS.items():
+            yield family, ("true" if conditions.is_true(service.status.conditions, kind) else "false",), 1
+        yield PHASE, (phase.of(service, record, clusters),), 1
+        yield from _ages(service, record, now=now)
+        yield from _last(service)
+        yield from self._of_clusters(service, record, clusters)
+
+    def _of_clusters(self, service: RayService, record: Record, clusters: list[RayCluster]) -> Iterator[Sample]:
+        status = service.status
+        roles = {
+            status.active_service_status.ray_cluster_name: "active",
+            status.pending_service_status.ray_cluster_name: "pending",
+        }
+        selected = serve_service.selected(
+            self._cache.get(Service, service.metadata.namespace, serve_service.name(service))
         )
+        for cluster in clusters:
+            name = cluster.metadata.name
+            if (role := roles.get(name)) is None:
+                continue
+            weight, capacity = _given(record, name, selected)
+            yield TRAFFIC, (name, role), weight
+            yield TARGET, (name, role), capacity
+            seen = self._polls.seen(cluster)
+            if seen is not None:
+                yield POLL_AGE, (name, role), seen.age
+            details = seen.reading.details if seen is not None else None
+            yield RUNNING, (name, role), 0 if details is None else _running(details)
 
 
-def _family(name: str, text: str, services: Iterable[RayService], kind: ConditionType) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, text, labels=["name", "namespace", "uid", "condition"])
-    for each in services:
-        value = "true" if conditions.is_true(each.status.conditions, kind) else "false"
-        family.add_metric([*_identity(each), value], 1)
-    return family
+def _given(record: Record, cluster: str, selected: str) -> tuple[int, int]:
+    """Return the weight and the capacity of a cluster; where no route carries weights, the Serve Service decides."""
+    if not record.clusters:
+        return (WHOLE if cluster == selected else 0), WHOLE
+    share = record.clusters.get(cluster)
+    return (0, 0) if share is None else (share.weight, share.capacity)
 
 
-def _identity(service: RayService) -> list[str]:
-    meta = service.metadata
-    return [meta.name, meta.namespace, meta.uid]
+def _running(details: serve_status.ServeDetails) -> float:
+    if not serve_status.is_running(details):
+        return 0
+    return serve_status.capacity(details) * serve_status.running_percent(details) / WHOLE
+
+
+def _ages(service: RayService, record: Record, *, now: datetime) -> Iterator[Sample]:
+    began = conditions.find(service.status.conditions, ConditionType.UPGRADE_IN_PROGRESS)
+    if began is None or began.status != "True":
+        return
+    yield UPGRADE_AGE, (), (now - began.last_transition_time).total_seconds()
+    if record.changed_at is not None:
+        yield STEP_AGE, (), (now - record.changed_at).total_seconds()
+
+
+def _last(service: RayService) -> Iterator[Sample]:
+    """Yield what the receipt of the last upgrade says."""
+    text = service.metadata.annotations.get(labels.UPGRADE_RECEIPT)
+    try:
+        held = msgspec.json.decode(text, type=Receipt) if text else None
+    except msgspec.DecodeError:
+        return
+    if held is None:
+        return
+    for name, seconds in msgspec.structs.asdict(held.seconds).items():
+        yield LAST_SECONDS, (name, held.outcome), seconds
+    yield LAST_FINISHED, (held.outcome,), held.finished.timestamp()
+    amounts = ((LAST_CUT, held.requests_cut), (LAST_LOWEST, held.lowest_capacity_percent))
+    for family, amount in (*amounts, (LAST_SURGE, held.peak_surge_percent)):
+        if amount is not None:
+            yield family, (), amount

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from prometheus_client import REGISTRY
+from prometheus_client import REGISTRY, CollectorRegistry
 
 from common.api.core import EndpointSlice, Pod, Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
@@ -30,10 +30,10 @@ from common.runtime.controller import Controller
 from common.runtime.reconciler import Reconciler
 from common.runtime.replica import App
 from common.runtime.settings import Settings
+from service_reconciler import metrics
 from service_reconciler import settings as own_settings
 from service_reconciler.apply import Applier
 from service_reconciler.config import Config
-from service_reconciler.metrics import RayServiceCollector
 from service_reconciler.observe import Observer
 from service_reconciler.plan import make_plan
 
@@ -52,10 +52,20 @@ KINDS: Final[dict[str, type[Object]]] = {
 }
 
 
-def assemble(kube: Kube, dashboard: Dashboard, config: Config, *, clock: Clock, instance: str) -> App:
-    """Put the reconciler together."""
+def assemble(
+    kube: Kube,
+    dashboard: Dashboard,
+    config: Config,
+    *,
+    clock: Clock,
+    instance: str,
+    registry: CollectorRegistry | None = None,
+) -> App:
+    """Put the reconciler together; with a registry, what it knows is exported there."""
     cache = Cache()
     serve = ServeApi(dashboard, kube, clock)
+    if registry is not None:
+        registry.register(metrics.RayServiceCollector(cache, serve, clock))
     revisions = Revisions(kube, cache)
     events = EventRecorder(kube, controller=EVENT_SOURCE, instance=f"{EVENT_SOURCE}-{instance}", clock=clock)
     lookup = Lookup(kube, cache, clock)
@@ -77,8 +87,8 @@ async def main(settings: Settings) -> None:
     @asynccontextmanager
     async def assembled(kube: KubeClient) -> AsyncGenerator[App]:
         async with dashboards.reached(kube, settings) as dashboard:
-            app = assemble(kube, dashboard, config, clock=SystemClock(), instance=socket.gethostname())
-            REGISTRY.register(RayServiceCollector(app.cache))
-            yield app
+            metrics.initialize()
+            instance = socket.gethostname()
+            yield assemble(kube, dashboard, config, clock=SystemClock(), instance=instance, registry=REGISTRY)
 
     await replica.run(settings, assembled, version=config.version)

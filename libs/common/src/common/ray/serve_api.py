@@ -22,7 +22,7 @@ from common.kube.client import Kube
 from common.kube.resources import SECRET
 from common.ray import serve_config
 from common.ray.dashboard import Dashboard, Head, ProxyPod
-from common.ray.view import CHECKS_KEPT, LONGEST_RETRY, Reading, Refusal, metrics_port, serve_port
+from common.ray.view import CHECKS_KEPT, LONGEST_RETRY, Reading, Refusal, Seen, metrics_port, serve_port
 from common.runtime.clock import Clock
 
 AT_ONCE: Final = 128
@@ -45,6 +45,8 @@ class Memory(msgspec.Struct):
 
     reading: Reading = Reading()
     read_at: float | None = None
+    heard_at: float | None = None
+    """When Serve last answered; before its first answer, when it was first asked."""
     refusal: Refusal | None = None
     put_at: float | None = None
     token: str | None = None
@@ -88,17 +90,26 @@ class ServeApi:
         )
         if (memory.read_at is not None and now - memory.read_at < pause) or self._is_full(slow=memory.is_slow):
             return memory.reading
+        memory.heard_at = now if memory.heard_at is None else memory.heard_at
         try:
             head = await self._head(cluster, service, memory)
             async with self._slot(slow=memory.is_slow):
                 details = await self._dashboard.read(head)
             memory.reading = Reading(details=details)
+            memory.heard_at = self._clock.monotonic()
         except errors.RaybusError as problem:
             memory.token = None
             memory.reading = Reading(problem=str(problem), failures=min(memory.reading.failures + 1, 30))
         memory.read_at = self._clock.monotonic()
         memory.is_slow = memory.read_at - now > SLOW
         return memory.reading
+
+    def seen(self, cluster: RayCluster) -> Seen | None:
+        """Return what Serve said last in a cluster, without asking; None when it was never asked."""
+        memory = self._clusters.get(cluster.metadata.uid)
+        if memory is None or memory.heard_at is None:
+            return None
+        return Seen(reading=memory.reading, age=self._clock.monotonic() - memory.heard_at)
 
     async def check_proxy(self, pod: Pod, *, max_age: float) -> tuple[bool, ...]:
         checks = self._pods.setdefault(pod.metadata.uid, Checks())

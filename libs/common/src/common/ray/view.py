@@ -25,6 +25,14 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """Looks in a row that failed."""
 
 
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What is remembered of a cluster's Serve, for those who only look on."""
+
+    reading: Reading
+    age: float
+    """Seconds since Serve last answered; before its first answer, since it was first asked."""
+
+
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """A Serve config that could not be deployed."""
 

@@ -43,18 +43,17 @@ Assemble = Callable[[KubeClient], AbstractAsyncContextManager[App]]
 """Puts a reconciler together for the length of a block; may ask the API server first, and wait for it."""
 
 
-async def run(settings: Settings, assemble: Assemble, *, version: str) -> None:
-    """Run a reconciler until cancelled."""
+async def run(settings: Settings, assemble: Assemble, *, version: str, bus: Bus | None = None) -> None:
+    """Run a reconciler until cancelled; one that says something on the bus itself brings it."""
     user_agent = f"raybus-{settings.service}/{version}"
     kube = await KubeClient.connect(kubeconfig=settings.kubeconfig, user_agent=user_agent)
     try:
-        await _run(settings, partial(assemble, kube))
+        await _run(settings, partial(assemble, kube), bus or Bus(settings))
     finally:
         await kube.close()
 
 
-async def _run(settings: Settings, assemble: Callable[[], AbstractAsyncContextManager[App]]) -> None:
-    bus = Bus(settings)
+async def _run(settings: Settings, assemble: Callable[[], AbstractAsyncContextManager[App]], bus: Bus) -> None:
     app: App | None = None
 
     def ready() -> str | None:

@@ -52,8 +52,8 @@ class World:
         self.registry.register(RayServiceCollector(self.cache, self.polls, self.clock))
         self._version = 0
 
-    def put_service(self, *, pending: str = "", upgrading: bool = False, **annotations: str) -> RayService:
-        body = a_ray_service(annotations={f"raybus.io/{key}": each for key, each in annotations.items()})
+    def put_service(self, *, pending: str = "", upgrading: bool = False, receipt: str | None = None) -> RayService:
+        body = a_ray_service(annotations={} if receipt is None else {labels.UPGRADE_RECEIPT: receipt})
         body["metadata"] |= self._meta("u1")
         since = (self.clock.now() - timedelta(seconds=90)).isoformat()
         said: list[Json] = [a_condition("UpgradeInProgress", since)] if upgrading else []
@@ -151,7 +151,7 @@ def test_a_cluster_that_is_left_behind_drains() -> None:
 
 def test_the_receipt_of_the_last_upgrade_is_told_until_the_next_one() -> None:
     world = World()
-    world.put_service(**{"upgrade-receipt": RECEIPT})
+    world.put_service(receipt=RECEIPT)
     outcome = {"outcome": "RolledBack"}
     took = [
         world.value("raybus_service_last_upgrade_seconds", phase=each, **outcome)
@@ -168,14 +168,14 @@ def test_the_receipt_of_the_last_upgrade_is_told_until_the_next_one() -> None:
 @pytest.mark.parametrize("text", ["", "{", '{"from":"a"}'])
 def test_a_receipt_that_somebody_broke_does_not_break_the_others(text: str) -> None:
     world = World()
-    world.put_service(**{"upgrade-receipt": text})
+    world.put_service(receipt=text)
     assert world.value("kuberay_service_info") == 1
     assert not any("last_upgrade" in each for each in world.series())
 
 
 def test_every_series_ends_with_its_service() -> None:
     world = World()
-    service = world.put_service(pending="green", upgrading=True, **{"upgrade-receipt": RECEIPT})
+    service = world.put_service(pending="green", upgrading=True, receipt=RECEIPT)
     world.put_cluster("blue")
     world.put_serve_service("blue")
     world.polls.held = {"blue": Seen(reading=Reading(), age=1)}

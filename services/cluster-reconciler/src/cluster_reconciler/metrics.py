@@ -6,10 +6,10 @@ that finds the cluster gone.
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 from prometheus_client import REGISTRY, CollectorRegistry, Gauge
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from cluster_reconciler.reasons import ConditionType
@@ -17,9 +17,25 @@ from cluster_reconciler.status import conditions
 from common import labels
 from common.api.ray_cluster import RayCluster
 from common.bus.cache import Cache
+from common.observability.family import Family
 from common.runtime.key import Key
 
-_NAMES = ("name", "namespace", "uid")
+_NAMES: Final = ("name", "namespace", "uid")
+DURATION: Final = Family(
+    name="kuberay_cluster_provisioned_duration_seconds",
+    text="The time, in seconds, when a RayCluster's `RayClusterProvisioned` status transitions from false (or unset) to true",
+    labels=_NAMES,
+)
+INFO: Final = Family(
+    name="kuberay_cluster_info",
+    text="Metadata information about RayCluster custom resources",
+    labels=(*_NAMES, "owner_kind"),
+)
+PROVISIONED: Final = Family(
+    name="kuberay_cluster_condition_provisioned",
+    text="Indicates whether the RayCluster is provisioned",
+    labels=(*_NAMES, "condition"),
+)
 
 
 class Metrics(Protocol):
@@ -39,12 +55,7 @@ class ClusterMetrics(Collector):
 
     def __init__(self, cache: Cache, registry: CollectorRegistry = REGISTRY) -> None:
         self._cache = cache
-        self._duration = Gauge(
-            "kuberay_cluster_provisioned_duration_seconds",
-            "The time, in seconds, when a RayCluster's `RayClusterProvisioned` status transitions from false (or unset) to true",
-            _NAMES,
-            registry=registry,
-        )
+        self._duration = Gauge(DURATION.name, DURATION.text, DURATION.labels, registry=registry)
         self._uids: dict[Key, set[str]] = {}
         registry.register(self)
 
@@ -73,11 +84,7 @@ class ClusterMetrics(Collector):
         yield self._provisioned(clusters)
 
     def _info(self, clusters: tuple[RayCluster, ...]) -> Metric:
-        family = GaugeMetricFamily(
-            "kuberay_cluster_info",
-            "Metadata information about RayCluster custom resources",
-            labels=(*_NAMES, "owner_kind"),
-        )
+        family = INFO.empty()
         for cluster in clusters:
             meta = cluster.metadata
             owner = meta.labels.get(labels.ORIGIN_KIND, "None")
@@ -85,11 +92,7 @@ class ClusterMetrics(Collector):
         return family
 
     def _provisioned(self, clusters: tuple[RayCluster, ...]) -> Metric:
-        family = GaugeMetricFamily(
-            "kuberay_cluster_condition_provisioned",
-            "Indicates whether the RayCluster is provisioned",
-            labels=(*_NAMES, "condition"),
-        )
+        family = PROVISIONED.empty()
         for cluster in clusters:
             meta = cluster.metadata
             holds = "true" if conditions.is_true(cluster.status, ConditionType.PROVISIONED) else "false"

@@ -13,7 +13,7 @@ from prometheus_client import Counter, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from common import labels, names, traffic_record, weighted_route
+from common import labels, names, traffic_record, upgrade_events, weighted_route
 from common.api.core import Service
 from common.api.gateway import HttpRoute
 from common.api.ray_cluster import RayCluster
@@ -155,6 +155,9 @@ DRAINS: Final = Counter(
     "Clusters that were deleted after a drain, by what was in flight then: quiet, cut (requests) or unknown",
     ["result"],
 )
+EVENTS: Final = Counter(
+    "raybus_upgrade_events_total", "Upgrade events by kind and by what became of them: told or lost", ["kind", "result"]
+)
 CUT: Final = Counter("raybus_drain_requests_cut_total", "Requests in flight when their cluster was deleted")
 
 Sample = tuple[Family, tuple[str, ...], float]
@@ -174,6 +177,11 @@ def initialize() -> None:
         UPGRADES.labels(outcome)
     for result in ("quiet", "cut", "unknown"):
         DRAINS.labels(result)
+    for kind in upgrade_events.KINDS:
+        for result in ("told", "lost"):
+            EVENTS.labels(kind, result)
+    for each in ("preparing", "shifting", "draining", "total"):
+        UPGRADE_SECONDS.labels(each)
 
 
 def note(observed: Observed, action: Action) -> None:

@@ -128,3 +128,37 @@ async def test_nobody_in_a_crowd_is_left_behind() -> None:
     taken = [await queue.take() for _ in range(10)]
     assert taken.index("huge") == 6
     assert sorted(taken) == sorted(["huge", *crowd])
+
+
+class Told:
+    """What a queue tells its meter."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+
+    def added(self) -> None:
+        self.words.append("added")
+
+    def waited(self, seconds: float) -> None:
+        self.words.append(f"waited {seconds:g}")
+
+    def worked(self, seconds: float) -> None:
+        self.words.append(f"worked {seconds:g}")
+
+
+async def test_a_queue_tells_how_long_keys_wait_and_work() -> None:
+    meter = Told()
+    queue: WorkQueue[str] = WorkQueue(meter=meter)
+    assert (queue.longest_wait(), queue.under_way()) == (0, [])
+    queue.add("a")
+    queue.add("a")
+    await asyncio.sleep(2)
+    assert queue.longest_wait() == 2
+    key = await queue.take()
+    await asyncio.sleep(3)
+    queue.add(key)  # waits from now on, though it can only be taken after its look
+    await asyncio.sleep(1)
+    assert (queue.longest_wait(), queue.under_way()) == (0, [4])
+    queue.done(key)
+    assert await queue.take() == "a"
+    assert meter.words == ["added", "waited 2", "added", "worked 4", "waited 1"]

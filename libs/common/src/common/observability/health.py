@@ -1,21 +1,30 @@
 """`/metrics`, `/healthz` and `/readyz` of a service, on one port."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, disable_created_metrics, generate_latest
+from prometheus_client.metrics_core import Metric
 
 Check = Callable[[], str | None]
 """Returns why something is not well, or None."""
 
 
-async def serve(port: int, *, live: Check, ready: Check, host: str = "0.0.0.0") -> None:  # noqa: S104  (a pod's probes come from outside)
-    """Answer until cancelled; 200 with `ok`, or 503 with the reason."""
+async def serve(
+    port: int,
+    *,
+    live: Check,
+    ready: Check,
+    note: Check = lambda: None,
+    host: str = "0.0.0.0",  # noqa: S104  (a pod's probes come from outside)
+) -> None:
+    """Answer until cancelled; 200 with `ok`, or what there is to note of one that is ready, or 503 with the reason."""
+    disable_created_metrics()
     app = web.Application()
     app.router.add_get("/metrics", _metrics)
-    app.router.add_get("/healthz", _answer(live))
-    app.router.add_get("/readyz", _answer(ready))
+    app.router.add_get("/healthz", _answer(live, lambda: None))
+    app.router.add_get("/readyz", _answer(ready, note))
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
@@ -25,13 +34,27 @@ async def serve(port: int, *, live: Check, ready: Check, host: str = "0.0.0.0") 
         await runner.cleanup()
 
 
+class _Scrape(CollectorRegistry):
+    """What one scrape found."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        super().__init__()
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
 async def _metrics(_request: web.Request) -> web.Response:
-    return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    """Read the state here, where nobody changes it meanwhile; the text is written beside the event loop."""
+    found = _Scrape(list(REGISTRY.collect()))
+    text = await asyncio.to_thread(generate_latest, found)
+    return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-def _answer(check: Check) -> Callable[[web.Request], "asyncio.Future[web.Response]"]:
+def _answer(check: Check, note: Check) -> Callable[[web.Request], "asyncio.Future[web.Response]"]:
     async def handle(_request: web.Request) -> web.Response:
         problem = check()
-        return web.Response(text=(problem or "ok") + "\n", status=200 if problem is None else 503)
+        return web.Response(text=(problem or note() or "ok") + "\n", status=200 if problem is None else 503)
 
     return handle  # type: ignore[return-value]  # aiohttp accepts any coroutine function

@@ -22,17 +22,18 @@ from common.api import ray_cluster
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.bus.feed import Feed
+from common.bus.sharding import PARTITIONS
 from common.bus.state_feed import StateFeed
 from common.kube.client import APPLY_PATCH, KubeClient, Patch
 from common.kube.resources import EVENT, JOB, POD, RAY_CLUSTER, SERVICE, Resource
 from common.runtime.clock import SystemClock
 from common.runtime.controller import Reconcile
 from common.runtime.key import Key
-from common.runtime.replica import ALL_PARTITIONS
 from localcluster.api import read_manifests
 from localcluster.control_plane import ControlPlane
 from support.counting_client import CountingClient
 from support.fakes.api_feed import ApiFeed
+from support.following import follow
 from support.kuberay import objects
 from support.servers.control_plane import control_plane
 from support.servers.relayed import relayed
@@ -75,6 +76,11 @@ class Live:
         self.own = own
         """The service's own client: what it asked, and may."""
         self.looks = looks
+
+    def wake_all(self) -> None:
+        """Have every RayCluster looked at once more."""
+        for cluster in self.app.cache.all(RayCluster):
+            self.app.controller.wake(Key(cluster.metadata.namespace, cluster.metadata.name))
 
     async def apply(self, cluster: RayCluster) -> None:
         """Create a RayCluster, as a user does."""
@@ -192,7 +198,7 @@ async def running(
             asyncio.TaskGroup() as group,
         ):
             tasks = [
-                group.create_task(feed.follow(ALL_PARTITIONS, app.controller)),
+                group.create_task(follow(feed, app.controller, range(PARTITIONS if bus else 1))),
                 group.create_task(app.run(workers=4)),
             ]
             yield Live(kube, app, namespace, own=own, looks=looks)

@@ -66,7 +66,7 @@ async def test_a_cluster_becomes_ready_scales_heals_suspends_and_goes(live: Live
 async def test_a_ready_cluster_is_not_written_again(live: Live) -> None:
     await live.apply(a_ray_cluster())
     ready = await live.until(lambda c, p: is_ready(c, p) and len(p) == 4, "ready")
-    live.app.controller.synced(0)  # every key is looked at once more
+    live.wake_all()
     await asyncio.sleep(0.5)
     assert (await live.cluster()).metadata.resource_version == ready.metadata.resource_version
 

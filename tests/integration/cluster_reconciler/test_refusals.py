@@ -140,7 +140,7 @@ async def test_a_head_without_container_is_told_once(live: Live) -> None:
     await live.eventually(lambda: live.has_told("InvalidRayClusterSpec"), "the event is written")
     assert "should have at least one container" in await note(live, "InvalidRayClusterSpec")
     before = len(live.own.requests)
-    live.app.controller.synced(0)  # every key is looked at once more
+    live.wake_all()
     await asyncio.sleep(0.5)
     assert [each for each in live.own.requests[before:] if "/events" not in each] == []
     await live.patch({"headGroupSpec": {"template": a_template()}})

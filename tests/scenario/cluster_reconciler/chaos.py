@@ -83,8 +83,18 @@ class Port:
     async def patch(self, resource: Resource, namespace: str | None, name: str, patch: Patch) -> bytes:
         return await self._send("patch", resource, name, lambda: self._kube.patch(resource, namespace, name, patch))
 
-    async def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None) -> bytes:
-        return await self._send("delete", resource, name, lambda: self._kube.delete(resource, namespace, name, uid=uid))
+    async def delete(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        version: str | None = None,
+    ) -> bytes:
+        return await self._send(
+            "delete", resource, name, lambda: self._kube.delete(resource, namespace, name, uid=uid, version=version)
+        )
 
     async def delete_collection(self, resource: Resource, namespace: str, *, label_selector: str) -> bytes:
         return await self._send(

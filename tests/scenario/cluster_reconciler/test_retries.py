@@ -32,7 +32,8 @@ class Live:
             self.kube, Config(), clock=SystemClock(), instance="test", registry=CollectorRegistry()
         )
         self.kube.on_change.append(self._hear)
-        self.app.controller.synced(0)
+        self._listener = self.app.controller.hold(0)
+        self._listener.synced(0)
 
     def apply(self, cluster: RayCluster) -> None:
         meta: Body = {"name": cluster.metadata.name, "namespace": cluster.metadata.namespace}
@@ -53,9 +54,9 @@ class Live:
         meta = body["metadata"]
         if is_gone:
             version = int(meta["resourceVersion"])
-            self.app.controller.removed(kind, meta["namespace"], meta["name"], version=version, trace="")
+            self._listener.removed(kind, meta["namespace"], meta["name"], version=version, trace="")
         else:
-            self.app.controller.changed(kind, msgspec.json.encode(body), trace="")
+            self._listener.changed(kind, msgspec.json.encode(body), trace="")
 
 
 def no_workers(request: Request) -> errors.RaybusError | None:

@@ -12,6 +12,7 @@ import httpx
 import msgspec
 
 from common.api.opaque import Body, Json
+from common.bus.feed import Listener
 from common.feature_gates import BETA
 from common.kube.resources import RAY_SERVICE
 from common.ray.dashboard import DIRECT_SECONDS, Dashboard, DirectDashboard, Head, ProxyPod
@@ -22,6 +23,7 @@ from scenario.service_reconciler.surroundings import Surroundings
 from service_reconciler import wiring
 from service_reconciler.config import Config
 from support.builders.ray_service import NAMESPACE, a_ray_service
+from support.fakes.events import FakeEvents
 from support.fakes.gateway import FakeGatewayController
 from support.fakes.serve import FakeServe, answering, http_app
 from support.servers.loopback import ToLoopback, served
@@ -40,16 +42,20 @@ class Street(Surroundings):
         self.start_seconds = 0.0
         self.gateway = FakeGatewayController(self.kube, clock, seconds=0.1)
         self.apps: list[App] = []
+        self._listeners: list[Listener] = []
         self.kube.on_change.append(self._changed)
 
     def connect(self, dashboard: Dashboard) -> None:
         """Put the controllers together; all dashboards are reached through this one."""
         self.apps = [
-            wiring.assemble(self.kube, dashboard, Config(), clock=self._clock, instance="test"),
+            wiring.assemble(
+                self.kube, dashboard, Config(), clock=self._clock, instance="test", bus=FakeEvents(self._clock)
+            ),
             traffic.assemble(self.kube, dashboard, BETA, clock=self._clock, instance="test"),
         ]
-        for app in self.apps:
-            app.controller.synced(0)
+        self._listeners = [app.controller.hold(0) for app in self.apps]
+        for listener in self._listeners:
+            listener.synced(0)
 
     def apply(self, name: str, **fields: Any) -> None:
         """Apply a RayService; keywords are those of the builder."""
@@ -96,12 +102,12 @@ class Street(Surroundings):
         meta = body["metadata"]
         if kind == "RayCluster" and meta["name"].startswith(DEAD):
             self.serve.head(f"{meta['name']}-head-svc").behaviour = "silent"
-        for app in self.apps:
+        for listener in self._listeners:
             if is_gone:
                 version = int(meta["resourceVersion"])
-                app.controller.removed(kind, meta["namespace"], meta["name"], version=version, trace="")
+                listener.removed(kind, meta["namespace"], meta["name"], version=version, trace="")
             else:
-                app.controller.changed(kind, msgspec.json.encode(body), trace="")
+                listener.changed(kind, msgspec.json.encode(body), trace="")
 
 
 class HangingServe:

@@ -98,6 +98,8 @@ class FakeFeed:
                 listener.changed(message.kind, message.body, trace=trace)
             case Gone(moved_to=partition) if partition in partitions:
                 pass
+            case Gone(moved_to=int(to)):
+                listener.moved(message.kind, message.namespace, message.name, to=to)
             case Gone():
                 version = messages.number(message.version)
                 listener.removed(message.kind, message.namespace, message.name, version=version, trace=trace)

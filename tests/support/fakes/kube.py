@@ -123,11 +123,21 @@ class FakeKube:
         new["metadata"] |= _server_owned(old)
         return self._change(resource, old, new)
 
-    async def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None) -> bytes:
+    async def delete(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        version: str | None = None,
+    ) -> bytes:
         self._receive("delete", resource, namespace, name)
         old = self._find(resource, namespace, name)
         if uid is not None and old["metadata"]["uid"] != uid:
             raise errors.Conflict("Precondition failed: UID in precondition differs")
+        if version is not None and old["metadata"]["resourceVersion"] != version:
+            raise errors.Conflict("Precondition failed: ResourceVersion in precondition differs")
         return msgspec.json.encode(self._delete(resource, old))
 
     async def delete_collection(self, resource: Resource, namespace: str, *, label_selector: str) -> bytes:

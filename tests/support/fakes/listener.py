@@ -19,6 +19,8 @@ class Recorder:
         self.syncs: list[int] = []
         """The version of each completed load."""
         self.removals: list[tuple[Key, int]] = []
+        self.moves: list[tuple[Key, int]] = []
+        """Objects that left, with the partitions that they went to."""
         self.traces: dict[Key, str] = {}
         """The newest trace of each object."""
 
@@ -37,6 +39,10 @@ class Recorder:
     def removed(self, kind: str, namespace: str, name: str, *, version: int, trace: str) -> None:
         self.removals.append(((kind, namespace, name), version))
         self.traces[kind, namespace, name] = trace
+        self.objects.pop((kind, namespace, name), None)
+
+    def moved(self, kind: str, namespace: str, name: str, *, to: int) -> None:
+        self.moves.append(((kind, namespace, name), to))
         self.objects.pop((kind, namespace, name), None)
 
     def synced(self, version: int) -> None:

@@ -6,6 +6,7 @@
     │   ├── AlreadyExists   a create met an object of that name (409)
     │   ├── NotFound        the object is gone (404)
     │   ├── Throttled       we were told to wait (429)
+    │   ├── NotOurs         we cannot be sure any more that the object is ours to write
     │   └── Unavailable     no answer, or a server's fault (5xx, connection, time-out)
     ├── Terminal            only the user can mend it: condition, event, wait for a change
     │   ├── InvalidSpec     the object breaks a rule of its kind
@@ -44,6 +45,10 @@ class NotFound(Retryable):
 
 class Throttled(Retryable):
     """The other side told us to wait."""
+
+
+class NotOurs(Retryable):
+    """We cannot be sure any more that the object is ours to write: another replica may look after it by now."""
 
 
 class Unavailable(Retryable):

@@ -21,12 +21,13 @@ from cluster_reconciler.ports import Ports
 from cluster_reconciler.reconcile import reconcile
 from common.api.core import Job, Pod, Service
 from common.api.ray_cluster import RayCluster
-from common.bus.cache import Cache, Object
+from common.bus.cache import Cache, Object, Objects
 from common.kube.client import Kube, KubeClient
 from common.kube.events import EventRecorder
 from common.runtime import replica
 from common.runtime.clock import Clock, SystemClock
 from common.runtime.controller import Controller
+from common.runtime.key import Key, Watched
 from common.runtime.settings import Settings
 
 CONTROLLER: Final = "raycluster"
@@ -60,7 +61,16 @@ def assemble(
         metrics=ClusterMetrics(cache, registry),
         draw_token=draw_token,
     )
-    controller = Controller(CONTROLLER, kinds=KINDS, keys_of=keys_of, cache=cache, clock=clock, size_of=size_of(cache))
+
+    def forget(objects: Objects) -> None:
+        for each in objects:
+            if isinstance(each, RayCluster):
+                key = Key(each.metadata.namespace, each.metadata.name)
+                ports.memories.forget(key)
+                ports.metrics.forget(key)
+
+    watched = Watched(kinds=KINDS, root=RayCluster, keys_of=keys_of)
+    controller = Controller(CONTROLLER, watched, cache=cache, clock=clock, size_of=size_of(cache), forget=forget)
     return App(controller=controller, reconciler=partial(reconcile, io=ports), cache=cache, ports=ports)
 
 

@@ -16,7 +16,7 @@ from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.bus.cache import Cache
+from common.bus.cache import Cache, Objects
 from common.kube import gateways
 from common.kube.lookup import Lookup
 from common.kube.resources import HTTP_ROUTE, RAY_SERVICE
@@ -60,6 +60,12 @@ class Observer:
         self._revisions = revisions
         self._config = config
         self._met: set[Key] = set()
+
+    def forget(self, objects: Objects) -> None:
+        """Drop what is remembered of objects that somebody else looks after from now on."""
+        for each in objects:
+            if isinstance(each, RayService):
+                self._met.discard(Key(each.metadata.namespace, each.metadata.name))
 
     async def observe(self, key: Key, *, now: datetime) -> Observed | None:
         """Return what is known of a RayService; None when it is gone or somebody else's."""

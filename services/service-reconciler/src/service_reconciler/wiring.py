@@ -12,7 +12,7 @@ from common.api.core import EndpointSlice, Pod, Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.bus.cache import Cache, Object
+from common.bus.cache import Cache, Object, Objects
 from common.kube.carrier import Carrier
 from common.kube.client import Kube, KubeClient
 from common.kube.events import EventRecorder
@@ -27,6 +27,7 @@ from common.ray.serve_api import LEAST_WORKERS, ServeApi
 from common.runtime import replica
 from common.runtime.clock import Clock, ClockWatch, SystemClock
 from common.runtime.controller import Controller
+from common.runtime.key import Watched
 from common.runtime.reconciler import Reconciler
 from common.runtime.replica import App
 from common.runtime.settings import Settings
@@ -72,8 +73,14 @@ def assemble(
     observer = Observer(cache, serve, revisions, config=config, lookup=lookup, watch=ClockWatch(clock))
     carrier = Carrier(kube, cache, events, views=KINDS, regarding=RAY_SERVICE)
     applier = Applier(kube, cache, serve, revisions, carrier=carrier, reads=observer)
+
+    def forget(objects: Objects) -> None:
+        for memory in (serve, revisions, observer):
+            memory.forget(objects)
+
+    watched = Watched(kinds=KINDS, root=RayService, keys_of=keys_of(cache))
     return App(
-        controller=Controller(CONTROLLER, kinds=KINDS, keys_of=keys_of(cache), cache=cache, clock=clock),
+        controller=Controller(CONTROLLER, watched, cache=cache, clock=clock, forget=forget),
         reconciler=Reconciler(observer.observe, make_plan, applier.apply),
         cache=cache,
         least_workers=LEAST_WORKERS,

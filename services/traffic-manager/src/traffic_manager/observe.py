@@ -16,7 +16,7 @@ from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.bus.cache import Cache
+from common.bus.cache import Cache, Objects
 from common.feature_gates import Gates
 from common.kube import gateways
 from common.kube.client import Kube
@@ -58,6 +58,15 @@ class Observer:
         """Services by uid, with kinds that the API server did not know when they were asked for."""
         self._silent_since: dict[str, datetime] = {}
         """Clusters, by uid, that cannot serve; forgotten with the process, which costs a moment of patience."""
+
+    def forget(self, objects: Objects) -> None:
+        """Drop what is remembered of objects that somebody else looks after from now on."""
+        for each in objects:
+            self._silent_since.pop(each.metadata.uid, None)
+            if isinstance(each, RayService):
+                self._met.discard(Key(each.metadata.namespace, each.metadata.name))
+                for kind in (GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind):
+                    self._absent_since.pop((each.metadata.uid, kind), None)
 
     async def observe(self, key: Key, *, now: datetime) -> Observed | None:
         """Return what is known of a RayService; None when it is gone or somebody else's."""

@@ -9,7 +9,7 @@ from common.api.core import EndpointSlice, Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.bus.cache import Cache, Object
+from common.bus.cache import Cache, Object, Objects
 from common.feature_gates import Gates
 from common.kube.carrier import Carrier
 from common.kube.client import Kube, KubeClient
@@ -24,6 +24,7 @@ from common.ray.serve_api import LEAST_WORKERS, ServeApi
 from common.runtime import replica
 from common.runtime.clock import Clock, SystemClock
 from common.runtime.controller import Controller
+from common.runtime.key import Watched
 from common.runtime.reconciler import Reconciler
 from common.runtime.replica import App
 from common.runtime.settings import Settings
@@ -56,8 +57,14 @@ def assemble(kube: Kube, dashboard: Dashboard, gates: Gates, *, clock: Clock, in
     observer = Observer(cache, kube, serve, revisions, gates=gates, clock=clock)
     carrier = Carrier(kube, cache, events, views=KINDS, regarding=RAY_SERVICE)
     applier = Applier(serve, revisions, carrier=carrier, reads=observer)
+
+    def forget(objects: Objects) -> None:
+        for memory in (serve, revisions, observer):
+            memory.forget(objects)
+
+    watched = Watched(kinds=KINDS, root=RayService, keys_of=keys_of(cache))
     return App(
-        controller=Controller(CONTROLLER, kinds=KINDS, keys_of=keys_of(cache), cache=cache, clock=clock),
+        controller=Controller(CONTROLLER, watched, cache=cache, clock=clock, forget=forget),
         reconciler=Reconciler(observer.observe, make_plan, applier.apply),
         cache=cache,
         least_workers=LEAST_WORKERS,

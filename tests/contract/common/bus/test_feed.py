@@ -211,7 +211,8 @@ async def test_an_object_that_moves_to_another_owner_is_gone(setup: Setup) -> No
 
     await setup.stream.store(under(3), gone(moved_to=OTHER))
 
-    await eventually(lambda: setup.recorder.removals, what="the removal")
+    await eventually(lambda: setup.recorder.moves == [(("Pod", "ns", "one"), OTHER)], what="the move")
+    assert setup.recorder.names("Pod") == set()
 
 
 async def test_an_interruption_means_a_reload(setup: Setup) -> None:

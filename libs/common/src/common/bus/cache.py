@@ -2,6 +2,9 @@
 
 An answer goes in at once, so a reconcile reads its own writes; an older message is ignored by its resourceVersion
 (design rule 5). A deletion that we saw answered hides the object until the bus says the same.
+
+Each partition of the stream is told by itself, so the cache knows which one showed an object last (its home): a reload or
+a hand-over of one partition touches nothing of another. What only an answer brought has no home yet.
 """
 
 from collections import Counter, defaultdict
@@ -15,6 +18,8 @@ INDEXED: Final = (labels.CLUSTER, labels.ORIGIN_NAME, labels.SERVICE_NAME)
 """Labels that lists are asked by."""
 REMEMBERED_DELETIONS: Final = 10_000
 """An answer is late by seconds, so the newest deletions are enough."""
+NONE_IN_PARTICULAR: Final = -1
+"""Stands for the partition where a reload says that something is gone: against no partition's later word."""
 
 
 class Object(Protocol):
@@ -35,6 +40,11 @@ def version_of(meta: ObjectMeta) -> int:
     return int(meta.resource_version) if meta.resource_version.isdecimal() else 0
 
 
+def key_of(obj: Object) -> Key:
+    """Return where the cache keeps an object."""
+    return type(obj), obj.metadata.namespace, obj.metadata.name
+
+
 class Cache:
     """Objects by type, namespace and name, with an index over the labels that lists are asked by."""
 
@@ -42,8 +52,13 @@ class Cache:
         self._objects: dict[Key, Object] = {}
         self._index: defaultdict[_Index, set[Key]] = defaultdict(set)
         self._numbers: Counter[type] = Counter()
-        self._gone: dict[Key, int] = {}
-        """Deleted objects with the version at which they went, so that a late answer cannot bring them back; newest last."""
+        self._homes: dict[Key, int] = {}
+        """The partition that showed an object last."""
+        self._residents: defaultdict[int, dict[Key, None]] = defaultdict(dict)
+        self._homeless: dict[Key, None] = {}
+        self._gone: dict[Key, tuple[int, int | None]] = {}
+        """Deleted objects with the version at which they went and the partition that said so (None: an answer), so that
+        nothing older brings them back; newest last."""
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -72,16 +87,26 @@ class Cache:
         """Return how many objects of a type there are."""
         return self._numbers[kind]
 
-    def put(self, obj: Object) -> bool:
-        """Take an object in, unless we know the same or a newer state; return whether anything changed."""
-        key = (type(obj), obj.metadata.namespace, obj.metadata.name)
+    def put(self, obj: Object, *, partition: int | None = None) -> bool:
+        """Take an object in, unless we know the same or a newer state; return whether anything changed.
+
+        `partition` is the one whose stream shows it, None for the answer to a request of ours. A partition's word that
+        something is gone does not hold against another one that shows it: the object has moved there.
+        """
+        key = key_of(obj)
         version = version_of(obj.metadata)
+        gone_at, told_by = self._gone.get(key, (-1, None))
+        if gone_at >= version and (partition is None or told_by is None or told_by == partition):
+            return False
         known = self._objects.get(key)
+        if partition is not None:
+            self._settle(key, partition)
+        elif known is None:
+            self._homeless[key] = None
         if known is not None and version_of(known.metadata) >= version:
             return False
-        if self._gone.get(key, -1) >= version:
-            return False
-        self._gone.pop(key, None)
+        if gone_at < version:
+            self._gone.pop(key, None)
         self._unindex(key)
         self._numbers[key[0]] += known is None
         self._objects[key] = obj
@@ -89,18 +114,51 @@ class Cache:
             self._index[index].add(key)
         return True
 
-    def remove(self, kind: type[Object], namespace: str, name: str, *, version: int) -> bool:
+    def remove(
+        self, kind: type[Object], namespace: str, name: str, *, version: int, partition: int | None = None
+    ) -> bool:
         """Forget an object that was gone at a version; return whether anything changed."""
         key = (kind, namespace, name)
         known = self._objects.get(key)
         if known is not None and version_of(known.metadata) > version:
             return False
-        self._gone[key] = max(version, self._gone.pop(key, 0))
+        before, told_by = self._gone.pop(key, (-1, None))
+        self._gone[key] = (version, partition) if version >= before else (before, told_by)
         if len(self._gone) > REMEMBERED_DELETIONS:
             del self._gone[next(iter(self._gone))]
-        self._unindex(key)
-        self._numbers[kind] -= known is not None
-        return self._objects.pop(key, None) is not None
+        return self._drop(key) is not None
+
+    def move(self, kind: type[Object], namespace: str, name: str, *, origin: int, to: int | None) -> Object | None:
+        """Take note that an object left a partition for another one that we follow (None: that we do not follow).
+
+        Return it if it is no longer known for that reason. What the other partition said already counts for more.
+        """
+        key = (kind, namespace, name)
+        known = self._objects.get(key)
+        if known is None or self._homes.get(key) != origin:
+            return None
+        gone_at, told_by = self._gone.get(key, (-1, None))
+        if to is None or (told_by == to and gone_at >= version_of(known.metadata)):
+            return self._drop(key)
+        self._settle(key, to)
+        return None
+
+    def home(self, kind: type[Object], namespace: str, name: str) -> int | None:
+        """Return the partition that shows an object."""
+        return self._homes.get((kind, namespace, name))
+
+    def residents(self, partition: int) -> Objects:
+        """Return the objects that a partition shows, in the order in which they came."""
+        return [self._objects[key] for key in self._residents.get(partition, ())]
+
+    def homeless(self) -> Objects:
+        """Return the objects that no partition has shown yet."""
+        return [self._objects[key] for key in self._homeless]
+
+    def forget(self, objects: Iterable[Object]) -> None:
+        """Drop objects that live on, for somebody else to look after."""
+        for each in objects:
+            self._drop(key_of(each))
 
     def deleted(self, kind: type[Object], namespace: str, *, prefix: str) -> frozenset[str]:
         """Return the names that begin with a prefix and belonged to objects that are gone, as far as we remember."""
@@ -108,19 +166,38 @@ class Cache:
             name for view, where, name in self._gone if view is kind and where == namespace and name.startswith(prefix)
         )
 
-    def keep_only(self, seen: Set[Key], *, listed_at: int) -> Objects:
-        """Forget what a reload did not bring and the watcher's list at `listed_at` would have held; return it.
+    def keep_only(self, seen: Set[Key], among: Iterable[Object], *, listed_at: int) -> Objects:
+        """Forget and return what a reload did not bring, and the watcher's list at `listed_at` would have held.
 
-        What is newer than that list stays: it is our own write, and its message is still on the way.
+        What is newer than that list stays: it is our own write, and its message is still on the way. What the bus shows
+        later is there again.
         """
-        stale = [
-            (key, each)
-            for key, each in self._objects.items()
-            if key not in seen and version_of(each.metadata) <= listed_at
-        ]
-        for (kind, namespace, name), _ in stale:
-            self.remove(kind, namespace, name, version=listed_at)
-        return [each for _, each in stale]
+        stale = [each for each in among if key_of(each) not in seen and version_of(each.metadata) <= listed_at]
+        for each in stale:
+            self.remove(*key_of(each), version=listed_at, partition=NONE_IN_PARTICULAR)
+        return stale
+
+    def _settle(self, key: Key, partition: int) -> None:
+        """Give an object its home."""
+        before = self._homes.get(key)
+        if before == partition:
+            return
+        self._leave_home(key)
+        self._homes[key] = partition
+        self._residents[partition][key] = None
+
+    def _leave_home(self, key: Key) -> None:
+        self._homeless.pop(key, None)
+        before = self._homes.pop(key, None)
+        if before is not None:
+            del self._residents[before][key]
+
+    def _drop(self, key: Key) -> Object | None:
+        self._unindex(key)
+        self._leave_home(key)
+        known = self._objects.pop(key, None)
+        self._numbers[key[0]] -= known is not None
+        return known
 
     def _unindex(self, key: Key) -> None:
         known = self._objects.get(key)

@@ -1,7 +1,7 @@
 """What a replica is told by the state stream: the port between the bus and a service's shell.
 
-A feed calls its listener in this order, for ever: `loading`, then `changed` and `removed` for the last state of every
-object in the partitions, then `synced`, then `changed` and `removed` as things happen. On a gap, a server restart, a lost
+A feed calls its listener in this order, for ever: `loading`, then `changed`, `removed` and `moved` for the last state of every
+object in the partitions, then `synced`, then the same as things happen. On a gap, a server restart, a lost
 stream or an unknown epoch it calls `loading` again. Between `loading` and `synced` nothing may be decided: the state is
 incomplete, and an object that is missing may well exist.
 """
@@ -37,6 +37,10 @@ class Listener(Protocol):
 
     def removed(self, kind: str, namespace: str, name: str, *, version: int, trace: str) -> None:
         """Take note that an object was gone at a resourceVersion."""
+        ...
+
+    def moved(self, kind: str, namespace: str, name: str, *, to: int) -> None:
+        """Take note that an object left for a partition that this feed does not follow."""
         ...
 
     def synced(self, version: int) -> None:

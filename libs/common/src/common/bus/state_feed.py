@@ -102,6 +102,8 @@ class _Load:
                 self._listener.changed(message.kind, message.body, trace=trace)
             case Gone(moved_to=partition) if partition in self._partitions:
                 return  # the object's new subject is ours too, and tells all there is to tell
+            case Gone(moved_to=int(to)):
+                self._listener.moved(message.kind, message.namespace, message.name, to=to)
             case Gone():
                 version = messages.number(message.version)
                 self._listener.removed(message.kind, message.namespace, message.name, version=version, trace=trace)

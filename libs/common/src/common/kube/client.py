@@ -6,7 +6,7 @@ memory of Python operators (ADR 3). Every refused request becomes one of `common
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, Protocol, Self, cast
@@ -67,8 +67,16 @@ class Kube(Protocol):
         """Change some fields."""
         ...
 
-    async def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None) -> bytes:
-        """Delete in the background; with a uid, `Conflict` when another object has the name by now."""
+    async def delete(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        version: str | None = None,
+    ) -> bytes:
+        """Delete in the background; `Conflict` when the object has another uid, or another version, by now."""
         ...
 
     async def delete_collection(self, resource: Resource, namespace: str, *, label_selector: str) -> bytes:
@@ -102,6 +110,7 @@ class KubeClient:
         self._proxy = _proxy(configuration)
         self._timeout = aiohttp.ClientTimeout(total=request_timeout, connect=5.0)
         self._user_agent = user_agent
+        self._may_write: Callable[[], None] = lambda: None
         self._meter = RequestMeter(urlsplit(self.server).netloc)
 
     @classmethod
@@ -121,6 +130,14 @@ class KubeClient:
             where = f"kubeconfig {kubeconfig}" if kubeconfig else "the pod's ServiceAccount"
             raise errors.InvalidSpec(f"cannot read {where}: {problem}; name a readable file") from problem
         return cls(configuration, user_agent=user_agent)
+
+    def guard(self, check: Callable[[], None]) -> None:
+        """Have every write asked for first; the check raises what a refusal means."""
+        self._may_write = check
+
+    def check_write(self) -> None:
+        """Raise what a write would meet here that must not pass; for writes that take another way."""
+        self._may_write()
 
     @property
     def server(self) -> str:
@@ -159,10 +176,19 @@ class KubeClient:
             "PATCH", path, query=query, body=patch.body, headers={"Content-Type": patch.content_type}
         )
 
-    async def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None) -> bytes:
+    async def delete(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        version: str | None = None,
+    ) -> bytes:
         options: Body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
-        if uid is not None:
-            options["preconditions"] = {"uid": uid}
+        preconditions = {"uid": uid, "resourceVersion": version}
+        if uid is not None or version is not None:
+            options["preconditions"] = {name: value for name, value in preconditions.items() if value is not None}
         return await self.request("DELETE", resource.path(namespace, name), body=options)
 
     async def delete_collection(self, resource: Resource, namespace: str, *, label_selector: str) -> bytes:
@@ -178,6 +204,8 @@ class KubeClient:
         headers: Mapping[str, str] | None = None,
     ) -> bytes:
         """Send one request, `headers` added to our own, and return the answer's body, or raise what a refusal means."""
+        if method != "GET":
+            self._may_write()
         data = None if body is None else msgspec.json.encode(body)
         async with self._send(method, path, query=query, data=data, headers=headers) as answer:
             content = await answer.read()

@@ -1,6 +1,7 @@
 """Objects that the bus brings to somebody else: a user's route before it says whose it is, a Gateway that many share.
 
-They are read from the API server, no more often than is asked for. What the cache has is taken as it is.
+They are read from the API server, no more often than is asked for. What the bus brings to us too is taken from the cache; what
+only an answer brought is not, since nobody would tell when it changes.
 """
 
 from collections import OrderedDict
@@ -31,7 +32,7 @@ class Lookup:
     async def find(self, resource: Resource, view: type[T], place: tuple[str, str], *, max_age: float) -> T | None:
         """Return an object by namespace and name, from at most so many seconds ago; None when there is none to be seen."""
         cached = self._cache.get(view, *place)
-        if cached is not None:
+        if cached is not None and self._cache.home(view, *place) is not None:
             return cached
         key, now = (resource.kind, *place), self._clock.monotonic()
         read_at, body = self._read.pop(key, (now - max_age, None))

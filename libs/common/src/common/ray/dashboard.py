@@ -6,7 +6,7 @@ Calls, paths and time-outs: spec rayservice §11.2, §12.4-12.6.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
@@ -74,9 +74,15 @@ class DirectDashboard:
     """Implements `Dashboard` over the cluster network."""
 
     def __init__(
-        self, *, domain: str, client: httpx.AsyncClient | None = None, seconds: float = DIRECT_SECONDS
+        self,
+        *,
+        domain: str,
+        client: httpx.AsyncClient | None = None,
+        seconds: float = DIRECT_SECONDS,
+        check_write: Callable[[], None] = lambda: None,
     ) -> None:
         self._domain = domain
+        self._check_write = check_write
         self._seconds = seconds
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=5.0)
         self._http = client or httpx.AsyncClient(timeout=seconds, limits=limits, trust_env=False)
@@ -89,6 +95,7 @@ class DirectDashboard:
         return _details(await self._call("GET", f"{self._url(head)}?api_type=declarative", head))
 
     async def deploy(self, head: Head, config: Json) -> None:
+        self._check_write()
         content = msgspec.json.encode(config, order="sorted")
         await self._call("PUT", self._url(head), head, content=content)
 
@@ -172,11 +179,11 @@ class ProxiedDashboard:
 
 @asynccontextmanager
 async def reached(kube: KubeClient, settings: Settings) -> AsyncGenerator[Dashboard]:
-    """Give the way to the dashboards that the settings ask for, for the length of a block."""
+    """Give the way to the dashboards that the settings ask for, for the length of a block; writes pass the client's guard."""
     if settings.use_kubernetes_proxy:
         yield ProxiedDashboard(kube)
         return
-    direct = DirectDashboard(domain=settings.cluster_domain)
+    direct = DirectDashboard(domain=settings.cluster_domain, check_write=kube.check_write)
     try:
         yield direct
     finally:

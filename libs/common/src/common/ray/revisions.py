@@ -13,7 +13,7 @@ import msgspec
 from common import errors, labels
 from common.api.ray_cluster import RayCluster
 from common.bus import cache as caches
-from common.bus.cache import Cache
+from common.bus.cache import Cache, Objects
 from common.kube.client import Kube, Patch
 from common.kube.resources import CONTROLLER_REVISION
 from common.ray import revision
@@ -55,6 +55,11 @@ class Revisions:
         for old in others[revision.KEPT - 1 :]:
             await self._forget(old)
         self._meet(cluster)
+
+    def forget(self, objects: Objects) -> None:
+        """Drop what is remembered of clusters that somebody else looks after from now on."""
+        for each in objects:
+            self._met.pop(each.metadata.uid, None)
 
     async def _forget(self, old: Revision) -> None:
         meta = old.metadata

@@ -18,6 +18,7 @@ import msgspec
 from common import errors, names
 from common.api.core import Pod, Service
 from common.api.ray_cluster import RayCluster
+from common.bus.cache import Objects
 from common.kube.client import Kube
 from common.kube.resources import SECRET
 from common.ray import serve_config
@@ -160,6 +161,8 @@ class ServeApi:
             head = await self._head(cluster, service, memory)
             async with self._slot(slow=memory.takes_slowly):
                 await self._dashboard.deploy(head, body)
+        except errors.NotOurs:
+            raise  # nothing was sent, so there is nothing to remember
         except errors.RaybusError as problem:
             is_answer = isinstance(problem, errors.Terminal)
             retry_at = self._clock.now() + (LONGEST_RETRY if is_answer else RETRY_UNANSWERED)
@@ -176,6 +179,12 @@ class ServeApi:
     def put_at(self, cluster: RayCluster) -> float | None:
         at = self._memory(cluster).put_at
         return None if at is None else self._clock.monotonic() - at
+
+    def forget(self, objects: Objects) -> None:
+        """Drop what is remembered of clusters and pods that somebody else asks from now on."""
+        for each in objects:
+            self._clusters.pop(each.metadata.uid, None)
+            self._pods.pop(each.metadata.uid, None)
 
     def _is_full(self, *, slow: bool) -> bool:
         """Tell whether a host that was slow the last time would have to wait for its turn."""

@@ -1,6 +1,7 @@
 """The only place that asks what time it is; everything else takes `now`."""
 
 import asyncio
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
@@ -18,6 +19,14 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Return seconds that never go back."""
         ...
+
+
+def steady() -> float:
+    """Return seconds that never go back, counted on while the machine sleeps, and asked of the kernel at this moment.
+
+    The time of an event loop is that of its last turn, which may be long ago in a process that was frozen.
+    """
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class SystemClock:

@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Final
 
 import msgspec
 
@@ -20,8 +19,6 @@ from common.kube.client import KubeClient
 from common.observability import health
 from common.runtime.controller import Controller, Reconcile
 from common.runtime.settings import Settings
-
-ALL_PARTITIONS: Final = frozenset(range(PARTITIONS))
 
 
 class App(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,11 +58,13 @@ async def _run(settings: Settings, assemble: Callable[[], AbstractAsyncContextMa
             return bus.problem
         if app is None:
             return "the API server does not answer yet"
-        return None if app.controller.is_synced else "the state of the cluster is still loading"
+        return "the state of the cluster is still loading" if app.controller.loading else None
 
     async with asyncio.TaskGroup() as outer:
         outer.create_task(health.serve(settings.http_port, live=lambda: None, ready=ready))
         outer.create_task(bus.run())
         async with assemble() as app, asyncio.TaskGroup() as group:
-            group.create_task(StateFeed(bus, reader=settings.service).follow(ALL_PARTITIONS, app.controller))
+            feed = StateFeed(bus, reader=settings.service)
+            for partition in range(PARTITIONS):
+                group.create_task(feed.follow(frozenset({partition}), app.controller.hold(partition)))
             group.create_task(app.run(workers=settings.workers))

@@ -123,7 +123,7 @@ class WorkQueue(Generic[K]):
         self._changed.set()
 
     async def take(self) -> K:
-        """Wait for a key and mark it busy; `done`, `retry` or `forget` must follow."""
+        """Wait for a key and mark it busy; `done` or `retry` must follow."""
         while True:
             self._fire_timers()
             if self._waiting:
@@ -154,6 +154,16 @@ class WorkQueue(Generic[K]):
         self._release(key)
         self.add_at(key, asyncio.get_running_loop().time() + wait)
         return wait
+
+    def forget(self, key: K) -> None:
+        """Drop all that is known of a key; one that waits for its turn is still taken."""
+        self._failures.pop(key, None)
+        self._due.pop(key, None)
+        self._dirty.pop(key, None)
+
+    def waits(self, key: K) -> bool:
+        """Tell whether a look at a key is asked for as soon as possible."""
+        return key in self._waiting or key in self._dirty
 
     def failures(self, key: K) -> int:
         """Return how often in a row a key has failed."""

@@ -1,0 +1,42 @@
+"""Stops our writes in time: open only while our own Lease is sure, and asked before every write.
+
+A process that was frozen wakes in the middle of whatever it did, so the time is asked of the kernel at each write; a write that
+was already on its way is stopped by its precondition (design rule 5).
+"""
+
+from collections.abc import Callable
+
+from common import errors
+from common.observability import ownership
+from common.runtime.clock import steady
+
+RETRY_SECONDS = 1.0
+
+
+class Fence:
+    """Lets writes pass until a moment that each renewal moves on."""
+
+    def __init__(self, clock: Callable[[], float] = steady) -> None:
+        self._clock = clock
+        self._until = float("-inf")
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether a write would pass now."""
+        return self._clock() < self._until
+
+    def open_until(self, moment: float) -> None:
+        """Let writes pass until a moment of the clock."""
+        self._until = moment
+
+    def close(self) -> None:
+        """Let nothing pass."""
+        self._until = float("-inf")
+
+    def check(self) -> None:
+        """Raise `NotOurs` unless writes may pass."""
+        if not self.is_open:
+            ownership.FENCED.inc()
+            raise errors.NotOurs(
+                "not written: our Lease is not sure, so another replica may own this", after=RETRY_SECONDS
+            )

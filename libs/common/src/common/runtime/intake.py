@@ -1,0 +1,235 @@
+"""What the bus tells one controller, partition by partition: into the cache, and on to the keys that it concerns.
+
+A key is a root object. It belongs to the partition that shows that object or, as long as none does, to the one that showed
+something below it. It may be looked at while its partition is held and has been told completely; the look that then follows
+for every key makes up for all that was told before. Partitions come and go one by one and touch nothing of each other.
+"""
+
+from collections.abc import Callable, Iterable, Set
+from typing import Final
+
+import msgspec
+import structlog
+
+from common.bus import cache as caches
+from common.bus.cache import Cache, Object, Objects
+from common.bus.feed import Listener
+from common.observability import metrics, ownership
+from common.runtime.key import Key, Watched
+
+log = structlog.get_logger()
+
+STRANGER_MET: Final = 3
+"""So many times `tidy` meets an object of somebody else before it goes."""
+
+
+Wake = Callable[[Key, bool], None]
+"""Asks for a look at a key; with True when its object has just been created."""
+
+
+class Intake:
+    """The partitions that one controller follows."""
+
+    def __init__(self, name: str, watched: Watched, *, cache: Cache, wake: Wake) -> None:
+        self._name = name
+        self._kinds = watched.kinds
+        self._root = watched.root
+        self._keys_of = watched.keys_of
+        self._cache = cache
+        self._tell = wake
+        self._followed: dict[int, _Partition] = {}
+        self._places: dict[Key, int] = {}
+        """The partition of each key that was ever woken."""
+        self._traces: dict[Key, str] = {}
+        """The newest change that woke each key."""
+        self._strangers: dict[caches.Key, int] = {}
+        self._was_synced = False
+
+    # --- which partitions --------------------------------------------------------------------------------------------
+
+    def hold(self, partition: int) -> Listener:
+        """Begin to follow a partition; return who is to be told about it."""
+        listener = self._followed[partition] = _Partition(self, partition)
+        self._measure()
+        return listener
+
+    def stop(self, partitions: Iterable[int]) -> None:
+        """Take no more notice of some partitions; no key of theirs may be looked at from now on."""
+        for each in partitions:
+            stopped = self._followed.pop(each, None)
+            if stopped is not None:
+                stopped.is_held = False
+        self._measure()
+
+    def forget(self, partitions: Set[int]) -> tuple[Objects, list[Key]]:
+        """Drop all that some stopped partitions showed; return it, and the keys that are nobody's here."""
+        gone = [each for partition in sorted(partitions) for each in self._cache.residents(partition)]
+        gone += [each for each in self._cache.homeless() if self._is_among(each, partitions)]
+        keys = [key for key, place in self._places.items() if place in partitions]
+        for key in keys:
+            del self._places[key]
+            self._traces.pop(key, None)
+        self._cache.forget(gone)
+        return gone, keys
+
+    def keys_in(self, partitions: Set[int], keys: Iterable[Key]) -> set[Key]:
+        """Return those keys that belong to some partitions."""
+        return {key for key in keys if self._places.get(key) in partitions}
+
+    @property
+    def held(self) -> frozenset[int]:
+        """Return the partitions that are followed."""
+        return frozenset(self._followed)
+
+    @property
+    def loading(self) -> int:
+        """Count the followed partitions that are not told completely yet."""
+        return sum(not each.is_synced for each in self._followed.values())
+
+    # --- which keys --------------------------------------------------------------------------------------------------
+
+    def may_look(self, key: Key) -> bool:
+        """Tell whether decisions about a key are ours and may be taken."""
+        partition = self._followed.get(self._places.get(key, -1))
+        return partition is not None and partition.is_synced
+
+    def trace(self, key: Key) -> str:
+        """Return the newest change that woke a key."""
+        return self._traces.get(key, "")
+
+    def rested(self, key: Key) -> None:
+        """Forget a key that nobody asks about any more, if its object is gone."""
+        if self._cache.get(self._root, key.namespace, key.name) is None:
+            self._places.pop(key, None)
+            self._traces.pop(key, None)
+
+    def tidy(self) -> None:
+        """Drop what a look read that belongs to somebody else: nobody tells us when that changes."""
+        strangers = {
+            caches.key_of(each): each
+            for each in self._cache.homeless()
+            if not any(self._places.get(key) in self._followed for key in self._keys_of(each))
+        }
+        self._strangers = {key: self._strangers.get(key, 0) + 1 for key in strangers}
+        self._cache.forget(strangers[key] for key, met in self._strangers.items() if met >= STRANGER_MET)
+
+    # --- what a partition's feed tells -------------------------------------------------------------------------------
+
+    def taken(self, partition: "_Partition", kind: str, body: bytes, trace: str) -> caches.Key | None:
+        """Put an object into the cache and wake the keys that it concerns; return where it is kept."""
+        view = self._kinds.get(kind)
+        if view is None:
+            return None
+        try:
+            obj = msgspec.json.decode(body, type=view)
+        except msgspec.DecodeError as problem:
+            metrics.UNDECODABLE.labels(self._name, kind).inc()
+            log.warning("a message does not decode and is skipped", kind=kind, error=str(problem))
+            return None
+        key = caches.key_of(obj)
+        is_new = self._cache.get(view, key[1], key[2]) is None
+        if self._cache.put(obj, partition=partition.number):
+            self._wake(partition, obj, trace, is_new=is_new)
+        elif view is self._root and self._cache.home(*key) == partition.number:
+            self._places[Key(key[1], key[2])] = partition.number
+        return key
+
+    def gone(self, partition: "_Partition", kind: str, place: tuple[str, str], version: int, trace: str) -> None:
+        """Take an object out of the cache and wake the keys that it concerned."""
+        view = self._kinds.get(kind)
+        if view is None:
+            return
+        known = self._cache.get(view, *place)
+        if self._cache.remove(view, *place, version=version, partition=partition.number) and known is not None:
+            self._wake(partition, known, trace)
+
+    def left(self, partition: "_Partition", kind: str, place: tuple[str, str], to: int) -> None:
+        """Take note that an object stands in another partition now; what is ours still is known until that one tells."""
+        view = self._kinds.get(kind)
+        if view is None:
+            return
+        gone = self._cache.move(view, *place, origin=partition.number, to=to if to in self._followed else None)
+        if gone is not None:
+            self._wake(partition, gone, "")
+        elif view is self._root and self._cache.home(view, *place) == to:
+            self._places[Key(*place)] = to
+
+    def completed(self, partition: "_Partition", loaded: Set[caches.Key], version: int) -> None:
+        """Drop what a load did not bring, and have every key of the partition looked at once."""
+        known = self._cache.residents(partition.number)
+        known += [each for each in self._cache.homeless() if self._is_among(each, {partition.number})]
+        for gone in self._cache.keep_only(loaded, known, listed_at=version):
+            self._wake(partition, gone, "")
+        for each in self._cache.residents(partition.number):
+            self._wake(partition, each, "")
+        self._measure()
+        if not self.loading and not self._was_synced:
+            self._was_synced = True
+            log.info("state is synced", objects=len(self._cache), partitions=len(self._followed), version=version)
+
+    def began(self, why: str) -> None:
+        """Take note that a partition is told anew."""
+        if self._was_synced or len(self._followed) == 1:
+            log.info("state is loading", why=why, partitions=self.loading)
+        self._was_synced = False
+        self._measure()
+
+    def _wake(self, partition: "_Partition", obj: Object, trace: str, *, is_new: bool = False) -> None:
+        own = Key(obj.metadata.namespace, obj.metadata.name)
+        is_root = isinstance(obj, self._root)
+        for key in self._keys_of(obj):
+            if is_root and key == own:
+                self._places[key] = partition.number
+            else:
+                self._places.setdefault(key, partition.number)
+            if trace:
+                self._traces[key] = trace
+            if partition.is_synced:
+                self._tell(key, is_new and key == own)
+
+    def _is_among(self, obj: Object, partitions: Set[int]) -> bool:
+        """Tell whether an object that no partition shows yet belongs to some."""
+        return any(self._places.get(key) in partitions for key in self._keys_of(obj))
+
+    def _measure(self) -> None:
+        ownership.PARTITIONS_HELD.labels(self._name).set(len(self._followed))
+        ownership.PARTITIONS_LOADING.labels(self._name).set(self.loading)
+
+
+class _Partition:
+    """One followed partition; implements `common.bus.feed.Listener`."""
+
+    def __init__(self, intake: Intake, number: int) -> None:
+        self._intake = intake
+        self.number = number
+        self.is_held = True
+        self.is_synced = False
+        self._loaded: set[caches.Key] | None = set()
+        """What a running load has brought so far; None when no load runs."""
+
+    def loading(self, why: str) -> None:
+        self.is_synced = False
+        self._loaded = set()
+        if self.is_held:
+            self._intake.began(why)
+
+    def changed(self, kind: str, body: bytes, *, trace: str) -> None:
+        if not self.is_held:
+            return
+        key = self._intake.taken(self, kind, body, trace)
+        if key is not None and self._loaded is not None:
+            self._loaded.add(key)
+
+    def removed(self, kind: str, namespace: str, name: str, *, version: int, trace: str) -> None:
+        if self.is_held:
+            self._intake.gone(self, kind, (namespace, name), version, trace)
+
+    def moved(self, kind: str, namespace: str, name: str, *, to: int) -> None:
+        if self.is_held:
+            self._intake.left(self, kind, (namespace, name), to)
+
+    def synced(self, version: int) -> None:
+        if not self.is_held:
+            return
+        loaded, self._loaded, self.is_synced = self._loaded or set[caches.Key](), None, True
+        self._intake.completed(self, loaded, version)

@@ -70,7 +70,7 @@ UNDECODABLE: Final = Counter("raybus_undecodable_messages_total", "State message
 INVARIANTS: Final = Counter("raybus_invariant_violations_total", "Reconciles that met a bug of ours", ["controller"])
 BUS_CONNECTED: Final = Gauge("raybus_bus_connected", "1 while the connection to NATS stands")
 BUS_CERTIFICATE_END: Final = Gauge(
-    "raybus_bus_certificate_end_seconds",
+    "raybus_nats_certificate_expiry_timestamp_seconds",
     "Unix time in seconds at which a certificate of the NATS connection that stands ends (server or authority)",
     ["certificate"],
 )

@@ -1,0 +1,1 @@
+"""What deploy/monitoring and docs/metrics.md are written from; `make golden` writes them."""

@@ -1,0 +1,118 @@
+"""Every metric of ours as the code declares it, and `docs/metrics.md` made from that.
+
+Modules are found by their source, so that a metric in a new place cannot be forgotten.
+"""
+
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import msgspec
+from prometheus_client.metrics import MetricWrapperBase
+
+from common.observability.family import Family
+from support.manifests import ROOT
+
+OWNERS: Final = {
+    "common": "Every service",
+    "watcher": "watcher",
+    "cluster_reconciler": "cluster-reconciler",
+    "service_reconciler": "service-reconciler",
+    "traffic_manager": "traffic-manager",
+}
+"""Package to the title of its part, in the order of the page."""
+_DECLARES: Final = re.compile(r"^[A-Z_]+: Final = (Counter|Gauge|Histogram|Family)\(", re.MULTILINE)
+_UNITS: Final = {
+    "_timestamp_seconds": "Unix time in seconds",
+    "_seconds": "seconds",
+    "_bytes": "bytes",
+    "_percent": "percent",
+}
+_HEAD: Final = """\
+# Metrics
+
+Each service answers `GET /metrics` on its HTTP port (8080 in the cluster) in Prometheus' text format. This page is written from
+the code by `make golden`. How to scrape, alerts and dashboards: `deploy/monitoring/`; what to do about an alert:
+[alerts.md](alerts.md).
+
+Names that begin with `kuberay_`, `controller_runtime_`, `workqueue_`, `rest_client_` and `leader_election_` are KubeRay's, with
+its labels, so its dashboards go on to work; `raybus_` is ours. Scrape with `honor_labels: true`, as KubeRay's users do: the
+label `namespace` of an object must not be taken for that of the pod.
+
+A series about an object ends with it, and one replica exports it: the one that looks after the object. So sums over replicas
+are right, and a restart forgets none of them but `kuberay_cluster_provisioned_duration_seconds`, which KubeRay forgets too.
+
+Besides, each process has what the Python client brings: `process_cpu_seconds_total`, `process_resident_memory_bytes`,
+`process_open_fds`, `process_max_fds`, `process_start_time_seconds`, `process_virtual_memory_bytes`, `python_info`,
+`python_gc_*`. Of KubeRay's there are no `kuberay_job_*` (raybus runs no RayJobs), no `go_*`, and no metrics of a rate limiter,
+of DNS look-ups and of repeated requests in `rest_client_*`, because our client has none of these.
+"""
+
+
+class Metric(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the page."""
+
+    name: str
+    type: str
+    labels: tuple[str, ...]
+    text: str
+
+    @property
+    def unit(self) -> str:
+        """Return the unit that the name ends in."""
+        bare = self.name.removesuffix("_total")
+        return next((unit for ending, unit in _UNITS.items() if bare.endswith(ending)), "")
+
+
+def metrics() -> dict[str, list[Metric]]:
+    """Return all metrics by the title of their part."""
+    found: dict[str, list[Metric]] = {title: [] for title in OWNERS.values()}
+    for path in _sources():
+        package = path.relative_to(next(each for each in path.parents if each.name == "src")).with_suffix("")
+        found[OWNERS[package.parts[0]]] += _of(importlib.import_module(".".join(package.parts)))
+    return found
+
+
+def names() -> set[str]:
+    """Return every name under which Prometheus knows something of ours; histograms have three."""
+    held = [each for part in metrics().values() for each in part]
+    return {name for each in held for name in _exposed(each)}
+
+
+def _exposed(metric: Metric) -> list[str]:
+    if metric.type != "histogram":
+        return [metric.name]
+    return [f"{metric.name}_{end}" for end in ("bucket", "sum", "count")]
+
+
+def page() -> str:
+    """Write the page."""
+    lines = [_HEAD]
+    for title, part in metrics().items():
+        lines += [f"## {title}", "", "| metric | type | labels | unit | meaning |", "|---|---|---|---|---|"]
+        for each in part:
+            labels = ", ".join(f"`{label}`" for label in each.labels)
+            lines.append(f"| `{each.name}` | {each.type} | {labels} | {each.unit} | {each.text} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _sources() -> Iterator[Path]:
+    for folder in sorted((*(ROOT / "libs" / "common").glob("src"), *(ROOT / "services").glob("*/src"))):
+        for path in sorted(folder.rglob("*.py")):
+            if _DECLARES.search(path.read_text()):
+                yield path
+
+
+def _of(module: ModuleType) -> Iterator[Metric]:
+    for declared in vars(module).values():
+        if isinstance(declared, Family):
+            yield Metric(name=declared.name, type="gauge", labels=declared.labels, text=declared.text)
+        elif isinstance(declared, MetricWrapperBase):
+            (told,) = declared.describe()
+            labels = tuple(declared._labelnames)  # pyright: ignore[reportPrivateUsage]  (told nowhere else)
+            ending = "_total" if told.type == "counter" else ""
+            yield Metric(name=told.name + ending, type=told.type, labels=labels, text=told.documentation)

@@ -1,0 +1,41 @@
+"""The files of deploy/monitoring: which are written by hand, and what the others are made of."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from support.manifests import DEPLOY
+
+MONITORING: Final = DEPLOY / "monitoring"
+RULES: Final = MONITORING / "rules.yaml"
+SCRAPE: Final = MONITORING / "scrape.yaml"
+_HEAD: Final = "# Made from ../rules.yaml by `make golden`, for the Prometheus operator.\n"
+
+Json = dict[str, Any]
+
+
+def groups() -> list[Json]:
+    """Return the groups of alerts."""
+    return yaml.safe_load(RULES.read_text())["groups"]
+
+
+def alerts() -> list[Json]:
+    """Return the alerts."""
+    return [rule for group in groups() for rule in group["rules"]]
+
+
+def prometheus_rule() -> str:
+    """Return the alerts as an object of the Prometheus operator."""
+    body = {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": {"name": "raybus", "labels": {"app.kubernetes.io/part-of": "raybus"}},
+        "spec": {"groups": groups()},
+    }
+    return _HEAD + yaml.safe_dump(body, sort_keys=False, width=200)
+
+
+def written(folder: Path) -> dict[str, str]:
+    """Return the text of each file of a folder by its name."""
+    return {path.name: path.read_text() for path in sorted(folder.iterdir()) if path.is_file()}

@@ -1,0 +1,64 @@
+"""deploy/monitoring: made files are up to date, every name is one that the code exports, every alert has its paragraph."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from support.golden import Golden
+from support.manifests import ROOT
+from support.monitoring import catalogue, files
+from support.monitoring.dashboards import DASHBOARDS
+from support.monitoring.grafana import render
+
+METRIC = re.compile(r"\b(?:raybus|kuberay|controller_runtime|workqueue|rest_client|leader_election)_[a-z_]+\b")
+MARKS = re.compile(r'"[^"]*"')
+ALERTS = {each["alert"]: each for each in files.alerts()}
+
+
+@pytest.fixture
+def made(request: pytest.FixtureRequest) -> Golden:
+    return Golden(root=files.MONITORING, update=bool(request.config.getoption("--update-golden")))
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_dashboards_are_up_to_date(name: str, made: Golden) -> None:
+    made.check(f"dashboards/{name}.json", render(DASHBOARDS[name]))
+
+
+def test_the_prometheus_operator_gets_the_same_alerts(made: Golden) -> None:
+    made.check("prometheus-operator/prometheus_rule.yaml", files.prometheus_rule())
+
+
+def named(expression: str) -> set[str]:
+    return set(METRIC.findall(MARKS.sub("", expression)))
+
+
+def test_alerts_and_dashboards_name_only_what_is_exported() -> None:
+    asked = {each["expr"] for each in ALERTS.values()} | {query for name in DASHBOARDS for query in queries(name)}
+    assert {name for expression in asked for name in named(expression)} - catalogue.names() == set()
+
+
+def queries(name: str) -> list[str]:
+    panels: list[dict[str, Any]] = json.loads((files.MONITORING / "dashboards" / f"{name}.json").read_text())["panels"]
+    return [target["expr"] for panel in panels for target in panel.get("targets", [])]
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_each_alert_says_what_it_means_and_where_the_remedy_stands(name: str) -> None:
+    alert = ALERTS[name]
+    assert alert["labels"]["severity"] in {"critical", "warning", "info"}
+    assert alert["annotations"].keys() == {"summary", "description", "runbook_url"}
+    page, _, anchor = alert["annotations"]["runbook_url"].partition("#")
+    assert f"## {name}\n" in (ROOT / page).read_text()
+    assert anchor == name.lower()
+
+
+def test_each_paragraph_of_the_page_is_about_an_alert() -> None:
+    titles = re.findall(r"^## (\w+)$", (ROOT / "docs" / "alerts.md").read_text(), re.MULTILINE)
+    assert titles == list(ALERTS)
+
+
+def test_the_scrape_example_keeps_the_labels_of_objects() -> None:
+    assert "honor_labels: true" in files.SCRAPE.read_text()

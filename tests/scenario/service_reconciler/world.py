@@ -20,6 +20,7 @@ from service_reconciler.config import Config
 from service_reconciler.wiring import KINDS, assemble
 from support.builders.ray_service import NAME, NAMESPACE, a_ray_service
 from support.fakes.clock import FakeClock
+from support.fakes.events import FakeEvents
 from support.fakes.kube import Request
 
 KEY = Key(NAMESPACE, NAME)
@@ -49,6 +50,12 @@ class World(Surroundings):
         self.kill_before: int | None = None
         """The number of the write before which the process is killed."""
         self.kill_after: int | None = None
+        self.events = FakeEvents(self.clock)
+        self.publishes = 0
+        """Upgrade events that processes have begun to tell."""
+        self.kill_at_publish: tuple[str, int] | None = None
+        """Before or after which of them the process is killed."""
+        self.events.on_publish.append(self._count_publish)
         self._is_looking = False
         self._next: datetime | None = None
         self.kube.on_change.append(self._changed)
@@ -62,7 +69,13 @@ class World(Surroundings):
         """Begin a new process: it knows what the API server has and remembers nothing."""
         self.metrics = CollectorRegistry()
         self.app = assemble(
-            self.kube, self.serve, self.config, clock=self.clock, instance="test", registry=self.metrics
+            self.kube,
+            self.serve,
+            self.config,
+            clock=self.clock,
+            instance="test",
+            bus=self.events,
+            registry=self.metrics,
         )
         for (kind, _, _), body in self.kube.objects.items():
             self._put(kind, body)
@@ -201,6 +214,12 @@ class World(Surroundings):
             self._begin_write()
         else:
             self._end_write()
+
+    def _count_publish(self, side: str) -> None:
+        self.publishes += side == "before"
+        if self.kill_at_publish == (side, self.publishes):
+            self.kill_at_publish = None
+            raise Killed
 
     def _begin_write(self) -> None:
         self.writes += 1

@@ -100,7 +100,9 @@ class Sim(Pair):
     def begin(self, process: Process) -> None:
         """Begin a new process: it knows what the watcher has published, and remembers nothing."""
         if process.name == "service":
-            self.app = services.assemble(self.kube, self.serve, self.config, clock=self.clock, instance="test")
+            self.app = services.assemble(
+                self.kube, self.serve, self.config, clock=self.clock, instance="test", bus=self.events
+            )
         else:
             self.traffic = traffic.assemble(self.kube, self.serve, self.gates, clock=self.clock, instance="test")
         process.heard = 0

@@ -56,6 +56,8 @@ PROMOTE: Final = "raybus.io/promote"
 PROGRESS_DEADLINE: Final = "raybus.io/progress-deadline"
 ON_DEADLINE: Final = "raybus.io/on-deadline"
 UPGRADE_RECEIPT: Final = "raybus.io/upgrade-receipt"
+UPGRADE_FROM: Final = "raybus.io/upgrade-from"
+"""On a RayCluster: which one it was made to replace, until that upgrade is over."""
 
 # --- finalizers --------------------------------------------------------------------------------------------------------
 RAYSERVICE_FINALIZER: Final = "ray.io/rayservice-finalizer"

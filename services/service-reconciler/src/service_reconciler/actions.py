@@ -5,6 +5,7 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
 from common.kube.actions import SILENT, Change, Create, Delete, Tell, Told, Write
 from common.ray.revision import Given
+from common.upgrade_events import Event
 
 __all__ = [
     "SILENT",
@@ -13,6 +14,7 @@ __all__ = [
     "Change",
     "Create",
     "Delete",
+    "Publish",
     "SetFinalizers",
     "Submit",
     "Tell",
@@ -66,4 +68,13 @@ class Submit(Write, frozen=True, kw_only=True):
         return f"send the Serve config to {self.cluster.metadata.name}"
 
 
-Action = WriteStatus | SetFinalizers | Annotate | Create | Change | Delete | Submit | Tell
+class Publish(Write, frozen=True, kw_only=True):
+    """Tell outsiders of a step of an upgrade, once in the life of a process; what follows makes it past."""
+
+    event: Event
+
+    def __str__(self) -> str:
+        return f"publish {self.event}"
+
+
+Action = WriteStatus | SetFinalizers | Annotate | Create | Change | Delete | Submit | Publish | Tell

@@ -1,6 +1,7 @@
 """The only module that writes; what is said of any write stands in `common.kube.carrier`.
 
 A Serve config that is not taken does not end the look: that is the user's to mend, and the next look tells them in the status.
+An upgrade event that is lost does not either.
 """
 
 from typing import assert_never
@@ -8,6 +9,7 @@ from typing import assert_never
 import msgspec
 
 from common.api import ray_service
+from common.api.event import warning
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_service import RayService
@@ -15,32 +17,47 @@ from common.bus.cache import Cache
 from common.kube.carrier import Carrier
 from common.kube.client import Kube, Patch
 from common.kube.resources import RAY_SERVICE
+from common.upgrade_events import Event
 from service_reconciler import metrics
-from service_reconciler.actions import Action, Annotate, Change, Create, Delete, SetFinalizers, Submit, WriteStatus
+from service_reconciler.actions import (
+    Action,
+    Annotate,
+    Change,
+    Create,
+    Delete,
+    Publish,
+    SetFinalizers,
+    Submit,
+    WriteStatus,
+)
 from service_reconciler.observe import Observer
 from service_reconciler.observed import Observed
-from service_reconciler.ports import Revisions, ServeApi
+from service_reconciler.ports import Ray
+from service_reconciler.publisher import Publisher
+from service_reconciler.reasons import EventReason
+
+Deed = WriteStatus | SetFinalizers | Annotate | Create | Change | Delete | Submit | Publish
 
 
 class Applier:
     """Carries out plans."""
 
     def __init__(
-        self, kube: Kube, cache: Cache, serve: ServeApi, revisions: Revisions, *, carrier: Carrier, reads: Observer
+        self, kube: Kube, cache: Cache, ray: Ray, *, carrier: Carrier, reads: Observer, publisher: Publisher
     ) -> None:
         self._kube = kube
         self._cache = cache
-        self._serve = serve
-        self._revisions = revisions
+        self._ray = ray
         self._carrier = carrier
         self._reads = reads
+        self._publisher = publisher
 
     async def apply(self, observed: Observed, actions: tuple[Action, ...]) -> None:
         """Carry out actions in order; the first refused write ends it, after its Event was told."""
         service = observed.service
         version = service.metadata.resource_version
 
-        async def do(action: WriteStatus | SetFinalizers | Annotate | Create | Change | Delete | Submit) -> bool:
+        async def do(action: Deed) -> bool:
             nonlocal version
             match action:
                 case WriteStatus() | SetFinalizers() | Annotate():
@@ -48,14 +65,23 @@ class Applier:
                 case Create() | Change() | Delete():
                     await self._carrier.write(service.metadata.namespace, action)
                 case Submit(cluster=cluster, given=given):
-                    await self._serve.submit(cluster, self._reads.dashboard_service(cluster), given.serve_config)
-                    await self._revisions.record(cluster, given)
+                    await self._ray.serve.submit(cluster, self._reads.dashboard_service(cluster), given.serve_config)
+                    await self._ray.revisions.record(cluster, given)
+                case Publish(event=event):
+                    return await self._publish(service.metadata, event)
                 case _:
                     assert_never(action)
             metrics.note(observed, action)
             return True
 
         await self._carrier.carry_out(service.metadata, actions, do)
+
+    async def _publish(self, meta: ObjectMeta, event: Event) -> bool:
+        """Tell outsiders of an event, and the user of one that they will miss; there is nothing else to tell."""
+        if (why := await self._publisher.publish(event)) is not None:
+            note = f"Outsiders are not told of the upgrade's step {event.kind}: {why}"
+            await self._carrier.tell(meta, warning(EventReason.UPGRADE_EVENT_LOST, "Upgrade", note))
+        return False
 
     async def _change_service(
         self, service: RayService, action: WriteStatus | SetFinalizers | Annotate, version: str

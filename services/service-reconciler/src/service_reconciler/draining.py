@@ -9,29 +9,60 @@ from common.api.event import Event, normal, warning
 from common.api.meta import rfc3339
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import POD, RAY_CLUSTER
+from common.upgrade_receipt import Receipt
 from service_reconciler import announcements
-from service_reconciler.actions import SILENT, Action, Annotate, Change, Delete, Tell, Told
+from service_reconciler.actions import SILENT, Action, Annotate, Change, Delete, Publish, Tell, Told
+from service_reconciler.events import ends
 from service_reconciler.observed import Leaving, Observed, drains
-from service_reconciler.promotion import drain
+from service_reconciler.promotion import drain, origin
+from service_reconciler.promotion import receipt as receipts
 from service_reconciler.promotion.dangling import Cleanup
 from service_reconciler.reasons import EventReason
 
 
-def writes(observed: Observed, cleanup: Cleanup) -> list[Action]:
+def writes(observed: Observed, cleanup: Cleanup, *, now: datetime) -> list[Action]:
     """Return the writes of a clean-up; a receipt comes before its cluster goes, for a restart in between must not lose it."""
     actions: list[Action] = []
     for mark in cleanup.mark:
+        actions += [Publish(event=each) for each in ends.drained(observed, mark, now=now)]
         meta = {"resourceVersion": mark.cluster.metadata.resource_version, "annotations": mark.annotations}
         told = Told(done=began(observed, mark.leaving, mark.due)) if mark.leaving is not None else SILENT
         name = mark.cluster.metadata.name
         actions.append(Change(resource=RAY_CLUSTER, name=name, patch={"metadata": meta}, told=told))
     actions += marks(observed, going=frozenset(each.metadata.uid for each in cleanup.delete))
     for receipt in cleanup.receipts:
-        told = Told(done=normal(EventReason.UPGRADE_RECEIPT, "Upgrade", str(receipt)))
-        value = msgspec.json.encode(receipt).decode()
-        actions.append(Annotate(name=labels.UPGRADE_RECEIPT, value=value, told=told))
+        actions += _received(observed, receipt)
     actions += [deletion(each) for each in cleanup.delete]
-    return [*actions, *(Tell(event=ended(each)) for each in cleanup.drained)]
+    actions += [Tell(event=ended(each)) for each in cleanup.drained]
+    active = observed.active.cluster if observed.active is not None else None
+    if active is not None and origin.from_of(active) in {each.metadata.name for each in cleanup.delete}:
+        actions.append(_settled(active))
+    return [*actions, *_without_the_old(observed, active, now=now)]
+
+
+def _without_the_old(observed: Observed, active: RayCluster | None, *, now: datetime) -> list[Action]:
+    """End an upgrade whose old cluster is gone before we deleted it, or before we could say that we did."""
+    old = origin.from_of(active) if active is not None else ""
+    if active is None or not old or any(each.metadata.name == old for each in observed.clusters):
+        return []
+    found = receipts.lost(observed, active, old, now=now)
+    told = [Publish(event=each) for each in ends.completed(observed, found)]
+    news = told if receipts.is_written(observed, found) else _received(observed, found)
+    return [*news, _settled(active)]
+
+
+def _received(observed: Observed, receipt: Receipt) -> list[Action]:
+    """Tell what an upgrade came to, and write it down."""
+    told = Told(done=normal(EventReason.UPGRADE_RECEIPT, "Upgrade", str(receipt)))
+    value = msgspec.json.encode(receipt).decode()
+    written = Annotate(name=labels.UPGRADE_RECEIPT, value=value, told=told)
+    return [*(Publish(event=each) for each in ends.completed(observed, receipt)), written]
+
+
+def _settled(cluster: RayCluster) -> Change:
+    """Return what says that the upgrade to a cluster is over."""
+    meta = {"resourceVersion": cluster.metadata.resource_version, "annotations": {labels.UPGRADE_FROM: None}}
+    return Change(resource=RAY_CLUSTER, name=cluster.metadata.name, patch={"metadata": meta})
 
 
 def deletion(cluster: RayCluster, *, suspending: bool = False) -> Delete:

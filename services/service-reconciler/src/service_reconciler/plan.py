@@ -9,11 +9,13 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
+import msgspec
+
 from common import durations, labels, traffic_record
 from common.api.event import Event, normal, warning
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
-from common.kube.resources import POD, RAY_CLUSTER, SERVICE
+from common.kube.resources import RAY_CLUSTER, SERVICE
 from common.ray import submit
 from common.ray.revision import Given
 from common.runtime.plan import Plan
@@ -28,6 +30,7 @@ from service_reconciler.actions import (
     Tell,
     WriteStatus,
 )
+from service_reconciler.events import chronicle
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.promotion import control as upgrade
 from service_reconciler.promotion import dangling, pending, promote
@@ -36,7 +39,7 @@ from service_reconciler.promotion.pending import Decision, Step
 from service_reconciler.reasons import ConditionType, EventReason, Reason
 from service_reconciler.resources import ray_cluster, zero_values
 from service_reconciler.resources.ray_cluster import Match
-from service_reconciler.serve import gateway_problems, head_label, initializing, problems
+from service_reconciler.serve import gateway_problems, initializing, problems
 from service_reconciler.serve.problems import Problem
 from service_reconciler.status import compute, conditions, ready, suspend
 from service_reconciler.status.compute import Result
@@ -48,12 +51,14 @@ RELEASE: Final = timedelta(seconds=30)
 
 def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
     """Decide what one observation leads to; the same observation at the same time gives the same plan."""
+    said = chronicle.standing(observed, now=now)
     if observed.service.metadata.deletion_timestamp is not None:
-        return _deletion(observed, now=now)
+        plan = _deletion(observed, now=now)
+        return msgspec.structs.replace(plan, actions=(*said, *plan.actions))
     living = _living(observed, now=now)
     cleanup = dangling.decide(observed, now=now)
     return Plan(
-        actions=(*_finalizer(observed), *living.actions, *draining.writes(observed, cleanup)),
+        actions=(*_finalizer(observed), *said, *living.actions, *draining.writes(observed, cleanup, now=now)),
         look_again_at=earliest(living.look_again_at, cleanup.look_again_at),
         note=living.note,
     )
@@ -72,8 +77,9 @@ def _deletion(observed: Observed, *, now: datetime) -> Plan[Action]:
         return Plan(look_again_at=now + polling.STARTING, note="traffic-manager takes our part out of the user's route")
     if not observed.clusters:
         kept = tuple(each for each in meta.finalizers if each != labels.RAYSERVICE_FINALIZER)
-        return Plan(actions=(SetFinalizers(finalizers=kept),), note="all its clusters are gone")
-    gone = tuple(draining.deletion(each) for each in _alive(observed.clusters))
+        actions = (*chronicle.deleted(observed, now=now), SetFinalizers(finalizers=kept))
+        return Plan(actions=actions, note="all its clusters are gone")
+    gone = (*chronicle.deleted(observed, now=now), *(draining.deletion(each) for each in _alive(observed.clusters)))
     return Plan(actions=gone, look_again_at=now + polling.STARTING, note="its clusters are going")
 
 
@@ -104,9 +110,10 @@ def _suspended(observed: Observed, state: State, *, now: datetime) -> Plan[Actio
     match state:
         case State.REQUESTED:
             status = suspend.requested(observed, now=now)
-            return Plan(actions=_written(observed, status, now=now), look_again_at=now, note="suspend is requested")
+            actions = (*chronicle.suspended(observed, now=now), *_written(observed, status, now=now))
+            return Plan(actions=actions, look_again_at=now, note="suspend is requested")
         case State.SUSPENDING:
-            gone = _everything(observed)
+            gone = (*chronicle.swept(observed, now=now), *_everything(observed))
             written = _written(observed, suspend.suspending(observed, now=now), now=now)
             look = now + polling.STARTING
             return Plan(actions=(*gone, *written), look_again_at=look, note="everything is being deleted")
@@ -135,14 +142,17 @@ def _running(observed: Observed, *, now: datetime) -> Plan[Action]:
         *_growth(observed, decision, control),
         *sent,
         *switch.actions,
+        *chronicle.before(observed, names, status, now=now),
         *_written(observed, status, now=now),
+        *chronicle.after(observed, names, status, now=now),
     ]
-    actions += [Tell(event=_timeout(observed, now=now))] if gave_up else _creation(observed, names)
-    actions += [*_head_labels(observed), *_news(observed, decision, names=names, problem=problem, status=status)]
+    created = [] if gave_up else _creation(observed, names)
+    actions += [Tell(event=_timeout(observed, now=now))] if gave_up else created
+    actions += [*serving.head_labels(observed), *_news(observed, decision, names=names, problem=problem, status=status)]
     actions += [Tell(event=each) for each in announcements.of_control(control, observed.service.status, status)]
     look = (
         now
-        if sent or names != observed.names
+        if sent or created or names != observed.names
         else earliest(control.look_again_at, _next_look(observed, status, limit_is_set=limit is not None, now=now))
     )
     return Plan(actions=tuple(actions), look_again_at=look, note=f"{decision.note}; {note}")
@@ -224,27 +234,14 @@ def _creation(observed: Observed, names: Names) -> list[Action]:
         return []
     starts_small = observed.is_incremental and observed.active is not None
     body = ray_cluster.build(
-        observed.service, names.pending, version=observed.config.version, starts_small=starts_small
+        observed.service,
+        names.pending,
+        version=observed.config.version,
+        starts_small=starts_small,
+        replaces=names.active,
     )
     where = f"{observed.service.metadata.namespace}/{names.pending}"
     return [Create(resource=RAY_CLUSTER, body=body, told=announcements.cluster_created(where))]
-
-
-def _head_labels(observed: Observed) -> list[Action]:
-    actions: list[Action] = []
-    excluded = observed.service.spec.exclude_head_pod_from_serve_svc
-    for view in (observed.active, observed.pending):
-        head = view.head if view is not None else None
-        if view is None or head is None:
-            continue
-        value = head_label.wanted(head, view.proxy_answers, excluded=excluded)
-        if value == head.metadata.labels.get(labels.SERVE):
-            continue
-        meta = head.metadata
-        told = announcements.head_labelled(value, f"{meta.namespace}/{meta.name}")
-        patch = {"metadata": {"resourceVersion": meta.resource_version, "labels": {labels.SERVE: value}}}
-        actions.append(Change(resource=POD, name=meta.name, patch=patch, told=told))
-    return actions
 
 
 def _news(

@@ -1,6 +1,9 @@
 """What a look at a RayService needs from outside, besides the API server; small enough to fake."""
 
+from collections.abc import Mapping
 from typing import Protocol
+
+import msgspec
 
 from common.api.core import Pod, Service
 from common.api.ray_cluster import RayCluster
@@ -45,4 +48,26 @@ class Revisions(Protocol):
 
     async def record(self, cluster: RayCluster, given: Given) -> None:
         """Record what a cluster was given."""
+        ...
+
+
+class Ray(msgspec.Struct, frozen=True, kw_only=True):
+    """Where Serve configs go, and where it is recorded that they went."""
+
+    serve: ServeApi
+    revisions: Revisions
+
+
+class Bus(Protocol):
+    """The stream of upgrade events."""
+
+    @property
+    def problem(self) -> str | None:
+        """Say why there is no connection; None while there is one."""
+        ...
+
+    async def publish(
+        self, subject: str, payload: bytes, headers: Mapping[str, str], *, expected: int | None, message_id: str
+    ) -> object:
+        """Store a message, once however often its id is sent within two minutes; return when it is stored."""
         ...

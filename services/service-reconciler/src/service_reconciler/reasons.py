@@ -19,6 +19,7 @@ class ConditionType(StrEnum):
     UPGRADE_PAUSED = "UpgradePaused"
     UPGRADE_STALLED = "UpgradeStalled"
     UPGRADE_ABORTED = "UpgradeAborted"
+    UPGRADE_EVENT_LOST = "UpgradeEventLost"
     INVALID_ANNOTATIONS = "InvalidAnnotations"
 
 
@@ -81,6 +82,7 @@ class EventReason(StrEnum):
     UPGRADE_RESUMED = "UpgradeResumed"
     UPGRADE_STALLED = "UpgradeStalled"
     UPGRADE_ABORTED = "UpgradeAborted"
+    UPGRADE_EVENT_LOST = "UpgradeEventLost"
     INVALID_ANNOTATION = "InvalidAnnotation"
     ROLLBACK_STARTED = "RollbackStarted"
     ROLLBACK_COMPLETED = "RollbackCompleted"

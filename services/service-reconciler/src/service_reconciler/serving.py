@@ -6,16 +6,18 @@ that belongs to another owner is refused (acceptance 92).
 
 import msgspec
 
+from common import labels
 from common.api.core import Service
 from common.api.opaque import Body
 from common.errors import InvalidSpec
-from common.kube.resources import SERVICE
+from common.kube.resources import POD, SERVICE
 from common.ray import owner
 from service_reconciler import announcements
 from service_reconciler.actions import Action, Change, Create
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.reasons import EventReason
 from service_reconciler.resources import head_service, serve_service
+from service_reconciler.serve import head_label
 from service_reconciler.serve.problems import Problem
 
 
@@ -43,6 +45,24 @@ def point_at(observed: Observed, view: ClusterView) -> Switch:
             return Switch(problem=Problem(reason=EventReason.SERVICE_NOT_OWNED, text=text))
     writes = (_write(have, want, view.name) for have, want in pairs)
     return Switch(actions=tuple(write for write in writes if write is not None))
+
+
+def head_labels(observed: Observed) -> list[Action]:
+    """Return the labels by which the Serve Service selects head pods, where they are not what they should be."""
+    actions: list[Action] = []
+    excluded = observed.service.spec.exclude_head_pod_from_serve_svc
+    for view in (observed.active, observed.pending):
+        head = view.head if view is not None else None
+        if view is None or head is None:
+            continue
+        value = head_label.wanted(head, view.proxy_answers, excluded=excluded)
+        if value == head.metadata.labels.get(labels.SERVE):
+            continue
+        meta = head.metadata
+        told = announcements.head_labelled(value, f"{meta.namespace}/{meta.name}")
+        patch = {"metadata": {"resourceVersion": meta.resource_version, "labels": {labels.SERVE: value}}}
+        actions.append(Change(resource=POD, name=meta.name, patch=patch, told=told))
+    return actions
 
 
 def _serve_service(observed: Observed, view: ClusterView) -> Body | None:

@@ -13,6 +13,7 @@ from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache, Object, Objects
+from common.bus.nats import Bus as NatsBus
 from common.kube.carrier import Carrier
 from common.kube.client import Kube, KubeClient
 from common.kube.events import EventRecorder
@@ -37,6 +38,8 @@ from service_reconciler.apply import Applier
 from service_reconciler.config import Config
 from service_reconciler.observe import Observer
 from service_reconciler.plan import make_plan
+from service_reconciler.ports import Bus, Ray
+from service_reconciler.publisher import Publisher
 
 CONTROLLER: Final = "rayservice"
 EVENT_SOURCE: Final = "rayservice-controller"
@@ -53,13 +56,14 @@ KINDS: Final[dict[str, type[Object]]] = {
 }
 
 
-def assemble(
+def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
     kube: Kube,
     dashboard: Dashboard,
     config: Config,
     *,
     clock: Clock,
     instance: str,
+    bus: Bus,
     registry: CollectorRegistry | None = None,
 ) -> App:
     """Put the reconciler together; with a registry, what it knows is exported there."""
@@ -72,7 +76,8 @@ def assemble(
     lookup = Lookup(kube, cache, clock)
     observer = Observer(cache, serve, revisions, config=config, lookup=lookup, watch=ClockWatch(clock))
     carrier = Carrier(kube, cache, events, views=KINDS, regarding=RAY_SERVICE)
-    applier = Applier(kube, cache, serve, revisions, carrier=carrier, reads=observer)
+    ray = Ray(serve=serve, revisions=revisions)
+    applier = Applier(kube, cache, ray, carrier=carrier, reads=observer, publisher=Publisher(bus, clock))
 
     def forget(objects: Objects) -> None:
         for memory in (serve, revisions, observer):
@@ -90,12 +95,14 @@ def assemble(
 async def main(settings: Settings) -> None:
     """Run the service until cancelled."""
     config = own_settings.config_of(settings, os.environ)
+    bus = NatsBus(settings)
 
     @asynccontextmanager
     async def assembled(kube: KubeClient) -> AsyncGenerator[App]:
         async with dashboards.reached(kube, settings) as dashboard:
             metrics.initialize()
             instance = socket.gethostname()
-            yield assemble(kube, dashboard, config, clock=SystemClock(), instance=instance, registry=REGISTRY)
+            clock = SystemClock()
+            yield assemble(kube, dashboard, config, clock=clock, instance=instance, bus=bus, registry=REGISTRY)
 
-    await replica.run(settings, assembled, version=config.version)
+    await replica.run(settings, assembled, version=config.version, bus=bus)

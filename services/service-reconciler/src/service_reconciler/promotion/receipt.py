@@ -4,6 +4,7 @@ It is made when the cluster goes that the upgrade leaves behind, from what is du
 the route, and what was written on the leaving cluster when it became unneeded. An upgrade that is given up has one too.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
@@ -13,9 +14,11 @@ from msgspec import UNSET, UnsetType
 from common import labels
 from common.api.meta import whole_seconds
 from common.api.ray_cluster import RayCluster
+from common.api.ray_service import RayServiceStatus
 from common.traffic_record import WHOLE, Upgrade
 from common.upgrade_receipt import Outcome, Receipt, Seconds, span
-from service_reconciler.observed import Leaving, Observed
+from service_reconciler.observed import Leaving, Names, Observed
+from service_reconciler.promotion import origin
 from service_reconciler.reasons import ConditionType
 from service_reconciler.status import conditions
 
@@ -41,34 +44,78 @@ class SoFar(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def so_far(observed: Observed, leaving: RayCluster, *, now: datetime) -> str | None:
     """Return what is written on a cluster that becomes unneeded; None when it was part of no upgrade."""
-    active = observed.active.cluster if observed.active is not None else leaving
-    born, born_before = active.metadata.creation_timestamp, leaving.metadata.creation_timestamp
-    if active is leaving or born is None or born_before is None:
+    found = origin.of(observed.active.cluster, leaving) if observed.active is not None else None
+    if found is None:
         return None
-    is_promoted = born_before <= born
-    old, new = (leaving, active) if is_promoted else (active, leaving)
-    found = _stats(observed, old, new)
-    settled = whole_seconds(now)
-    moved = found.moved_at if found is not None else None
-    story = SoFar(
-        old=old.metadata.name,
-        new=new.metadata.name,
-        outcome=Outcome.PROMOTED if is_promoted else _failure(observed, moved),
-        started=max(born, born_before),
-        moved=whole_seconds(moved) if moved is not None else (settled if is_promoted else None),
-        settled=settled,
-        most=found.most if found is not None else (None if observed.routes else BOTH),
-        least=found.least if found is not None else (None if observed.routes else WHOLE),
-    )
+    pair = Names(active=found.old.metadata.name, pending=found.new.metadata.name)
+    outcome = Outcome.PROMOTED if found.is_promoted else failure(observed, observed.service.status, pair)
+    story = _story(observed, pair, found.new, outcome, settled=whole_seconds(now))
     return msgspec.json.encode(story).decode()
+
+
+def failure(observed: Observed, status: RayServiceStatus, pair: Names) -> Outcome:
+    """Return how an upgrade ended that was given up, as a status has it."""
+    if conditions.is_true(status.conditions, ConditionType.UPGRADE_ABORTED):
+        return Outcome.ABORTED
+    found = _stats(observed, pair)
+    return Outcome.CANCELLED if found is None or found.moved_at is None else Outcome.ROLLED_BACK
+
+
+def begun(annotations: Mapping[str, str]) -> SoFar | None:
+    """Return what is written of an upgrade on a cluster that it left behind."""
+    try:
+        return msgspec.json.decode(annotations.get(SO_FAR, ""), type=SoFar)
+    except msgspec.DecodeError:
+        return None
 
 
 def finished(cluster: RayCluster, leaving: Leaving | None, *, now: datetime) -> Receipt | None:
     """Return the receipt of the upgrade that leaves a cluster behind, which goes now."""
+    held = begun(cluster.metadata.annotations)
+    return None if held is None else _closed(held, leaving.ongoing if leaving is not None else None, now=now)
+
+
+def lost(observed: Observed, active: RayCluster, old: str, *, now: datetime) -> Receipt:
+    """Return the receipt of an upgrade whose old cluster is gone: the written one, else what is known without it."""
+    if (held := written(observed)) is not None and (held.old, held.new) == (old, active.metadata.name):
+        return held
+    moved = conditions.find(observed.service.status.conditions, ConditionType.UPGRADE_IN_PROGRESS)
+    settled = moved.last_transition_time if moved is not None and moved.status == "False" else whole_seconds(now)
+    pair = Names(active=old, pending=active.metadata.name)
+    return _closed(_story(observed, pair, active, Outcome.PROMOTED, settled=settled), None, now=now)
+
+
+def written(observed: Observed) -> Receipt | None:
+    """Return the receipt that the RayService has."""
+    text = observed.service.metadata.annotations.get(labels.UPGRADE_RECEIPT, "")
     try:
-        held = msgspec.json.decode(cluster.metadata.annotations.get(SO_FAR, ""), type=SoFar)
+        return msgspec.json.decode(text, type=Receipt)
     except msgspec.DecodeError:
         return None
+
+
+def is_written(observed: Observed, receipt: Receipt) -> bool:
+    """Tell whether the RayService has this upgrade's receipt already."""
+    held = written(observed)
+    return held is not None and (held.old, held.new) == (receipt.old, receipt.new)
+
+
+def _story(observed: Observed, pair: Names, new: RayCluster, outcome: Outcome, *, settled: datetime) -> SoFar:
+    found = _stats(observed, pair)
+    moved = found.moved_at if found is not None else None
+    return SoFar(
+        old=pair.active,
+        new=pair.pending,
+        outcome=outcome,
+        started=new.metadata.creation_timestamp or settled,
+        moved=whole_seconds(moved) if moved is not None else (settled if outcome is Outcome.PROMOTED else None),
+        settled=settled,
+        most=found.most if found is not None else (None if observed.routes else BOTH),
+        least=found.least if found is not None else (None if observed.routes else WHOLE),
+    )
+
+
+def _closed(held: SoFar, ongoing: int | None, *, now: datetime) -> Receipt:
     end = whole_seconds(now)
     moved = held.moved or held.settled
     return Receipt(
@@ -84,28 +131,10 @@ def finished(cluster: RayCluster, leaving: Leaving | None, *, now: datetime) -> 
         ),
         peak_surge_percent=None if held.most is None else max(0, held.most - WHOLE),
         lowest_capacity_percent=held.least,
-        requests_cut=leaving.ongoing if leaving is not None else None,
+        requests_cut=ongoing,
     )
 
 
-def is_written(observed: Observed, receipt: Receipt) -> bool:
-    """Tell whether the RayService has this upgrade's receipt already."""
-    text = observed.service.metadata.annotations.get(labels.UPGRADE_RECEIPT, "")
-    try:
-        held = msgspec.json.decode(text, type=Receipt)
-    except msgspec.DecodeError:
-        return False
-    return (held.old, held.new) == (receipt.old, receipt.new)
-
-
-def _stats(observed: Observed, old: RayCluster, new: RayCluster) -> Upgrade | None:
+def _stats(observed: Observed, pair: Names) -> Upgrade | None:
     held: Upgrade | UnsetType = observed.record.upgrade
-    if held is UNSET or (held.old, held.new) != (old.metadata.name, new.metadata.name):
-        return None
-    return held
-
-
-def _failure(observed: Observed, moved: datetime | None) -> Outcome:
-    if conditions.is_true(observed.service.status.conditions, ConditionType.UPGRADE_ABORTED):
-        return Outcome.ABORTED
-    return Outcome.CANCELLED if moved is None else Outcome.ROLLED_BACK
+    return None if held is UNSET or Names(active=held.old, pending=held.new) != pair else held

@@ -31,8 +31,11 @@ class Match(StrEnum):
     DIFFERENT = "different"
 
 
-def build(service: RayService, name: str, *, version: str, starts_small: bool = False) -> Body:
-    """Return the cluster that the RayService asks for; one that starts small grows from `minReplicas` as Serve asks for it."""
+def build(service: RayService, name: str, *, version: str, starts_small: bool = False, replaces: str = "") -> Body:
+    """Return the cluster that the RayService asks for; one that starts small grows from `minReplicas` as Serve asks for it.
+
+    One that replaces another says so, until its upgrade is over.
+    """
     config = service.raw_cluster_config
     meta = service.metadata
     return {
@@ -42,7 +45,11 @@ def build(service: RayService, name: str, *, version: str, starts_small: bool = 
             "name": name,
             "namespace": meta.namespace,
             "labels": {**meta.labels, **owner.marks(meta.name)},
-            "annotations": {**_inherited(meta), **stamps(service, version=version)},
+            "annotations": {
+                **_inherited(meta),
+                **stamps(service, version=version),
+                **({labels.UPGRADE_FROM: replaces} if replaces else {}),
+            },
             "ownerReferences": owner.reference(meta),
         },
         "spec": _at_least(config) if starts_small else config,

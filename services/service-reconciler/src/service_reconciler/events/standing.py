@@ -1,0 +1,123 @@
+"""What a written status says of upgrades, with the clusters that are there: each process tells it once.
+
+A cluster that is left behind speaks of the upgrade's end until its deadline stands on it. Repetitions are the same to the byte,
+since a condition brings its reason, its text and the moment of its transition.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from common.api.meta import Condition
+from common.api.ray_cluster import RayCluster
+from common.api.ray_service import RayServiceStatus
+from common.upgrade_events import (
+    Aborted,
+    Cause,
+    ClusterCreated,
+    Data,
+    Event,
+    Paused,
+    Promoted,
+    Resumed,
+    RolledBack,
+    Stalled,
+    Started,
+    Upgrade,
+)
+from service_reconciler.events import story
+from service_reconciler.observed import Names, Observed
+from service_reconciler.promotion import origin, receipt
+from service_reconciler.reasons import ConditionType
+from service_reconciler.resources.ray_cluster import DELETE_AFTER
+from service_reconciler.status import conditions
+
+
+def said(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> Iterator[Event]:
+    """Yield what a status with these names says, in the order in which it came about."""
+    written = status.last_update_time or now
+    active = next((each for each in observed.clusters if each.metadata.name == names.active), None)
+    if active is not None:
+        yield from _of_the_left(observed, names, status, active, at=written)
+    if names.active and names.pending:
+        yield from _of_the_pending(observed, names, status, at=written)
+
+
+def _of_the_left(
+    observed: Observed, names: Names, status: RayServiceStatus, active: RayCluster, *, at: datetime
+) -> Iterator[Event]:
+    """Yield the ends of upgrades whose other cluster has no deadline yet, or is gone already."""
+    there = {each.metadata.name for each in observed.clusters}
+    lost = origin.from_of(active)
+    if lost and lost not in there:
+        upgrade = story.upgrade(observed, Names(active=lost, pending=active.metadata.name))
+        yield story.event(observed, Promoted(upgrade=upgrade), at=at)
+    for cluster in observed.clusters:
+        is_needed = cluster.metadata.name in {names.active, names.pending}
+        if is_needed or DELETE_AFTER in cluster.metadata.annotations:
+            continue
+        found = origin.of(active, cluster)
+        if found is None:
+            continue
+        pair = Names(active=found.old.metadata.name, pending=found.new.metadata.name)
+        if found.is_promoted:
+            yield story.event(observed, Promoted(upgrade=story.upgrade(observed, pair)), at=at)
+        else:
+            yield from _of_the_abort(observed, story.upgrade(observed, pair), status)
+            yield rolled_back(observed, pair, status, at=at)
+
+
+def rolled_back(observed: Observed, pair: Names, status: RayServiceStatus, *, at: datetime) -> Event:
+    """Return that an upgrade is over and the service stays where it was."""
+    outcome = receipt.failure(observed, status, pair)
+    return story.event(observed, RolledBack(upgrade=story.upgrade(observed, pair), outcome=outcome), at=at)
+
+
+def _of_the_pending(observed: Observed, names: Names, status: RayServiceStatus, *, at: datetime) -> Iterator[Event]:
+    """Yield what is said of the upgrade that is on."""
+    upgrade = story.upgrade(observed, names)
+    there = {each.metadata.name: each for each in observed.clusters}
+    pending = there.get(names.pending)
+    if pending is None:
+        yield story.event(observed, _started(observed, upgrade, status, is_lost=names.active not in there), at=at)
+    else:
+        meta = pending.metadata
+        data = ClusterCreated(upgrade=upgrade, cluster=meta.name, uid=meta.uid)
+        yield story.event(observed, data, meta.uid, at=meta.creation_timestamp or at)
+    yield from _of_conditions(observed, upgrade, status)
+
+
+def _started(observed: Observed, upgrade: Upgrade, status: RayServiceStatus, *, is_lost: bool) -> Started:
+    strategy = observed.service.raw_spec.get("upgradeStrategy") or {}
+    return Started(
+        upgrade=upgrade,
+        reason=Cause.ACTIVE_CLUSTER_GONE if is_lost else Cause.SPEC_CHANGED,
+        strategy=strategy.get("type", "NewCluster") if observed.is_incremental else "NewCluster",
+        generation=status.observed_generation,
+    )
+
+
+def _of_conditions(observed: Observed, upgrade: Upgrade, status: RayServiceStatus) -> Iterator[Event]:
+    if (stall := _true(status, ConditionType.UPGRADE_STALLED)) is not None:
+        yield _told(observed, stall, Stalled(upgrade=upgrade, reason=stall.reason, message=stall.message))
+    pause = conditions.find(status.conditions, ConditionType.UPGRADE_PAUSED)
+    if pause is not None and pause.status == "True":
+        yield _told(observed, pause, Paused(upgrade=upgrade, reason=pause.reason, message=pause.message))
+    elif pause is not None:
+        yield _told(observed, pause, Resumed(upgrade=upgrade))
+    yield from _of_the_abort(observed, upgrade, status)
+
+
+def _of_the_abort(observed: Observed, upgrade: Upgrade, status: RayServiceStatus) -> Iterator[Event]:
+    if (abort := _true(status, ConditionType.UPGRADE_ABORTED)) is not None:
+        data = Aborted(upgrade=upgrade, reason=abort.reason, message=abort.message, over=False)
+        yield _told(observed, abort, data)
+
+
+def _told(observed: Observed, said: Condition, data: Data) -> Event:
+    when = said.last_transition_time
+    return story.event(observed, data, when, said.reason, said.message, at=when)
+
+
+def _true(status: RayServiceStatus, kind: ConditionType) -> Condition | None:
+    found = conditions.find(status.conditions, kind)
+    return found if found is not None and found.status == "True" else None

@@ -1,6 +1,7 @@
 """A real one-node Kubernetes with a gateway and raybus on it, for all tests of this ring."""
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -38,6 +39,12 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
         """Return the demo's story on this cluster."""
         given = plan or Plan(manifests=DEPLOY, least_requests=0)
         return Story(msgspec.structs.replace(given, overlay=OVERLAY), self.kubectl, self.kube, View())
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Say at once why a test failed: the whole ring takes long, and nobody should have to wait for its end."""
+    if report.failed:
+        sys.stdout.write(f"\n{report.longreprtext}\n")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

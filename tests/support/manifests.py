@@ -48,8 +48,15 @@ def named(documents: list[Document], kind: str, name: str) -> Document:
 
 def pod_specs(documents: list[Document]) -> dict[str, Document]:
     """Return the pod spec of each workload by its name."""
-    workloads = of_kind(documents, "Deployment", "StatefulSet", "Job")
-    return {each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in workloads}
+    found = {
+        each["metadata"]["name"]: each["spec"]["template"]["spec"]
+        for each in of_kind(documents, "Deployment", "StatefulSet", "Job")
+    }
+    timed = {
+        each["metadata"]["name"]: each["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        for each in of_kind(documents, "CronJob")
+    }
+    return found | timed
 
 
 def containers(documents: list[Document]) -> dict[str, Document]:

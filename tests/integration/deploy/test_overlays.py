@@ -16,6 +16,8 @@ Kubectl = Callable[..., str]
 pytestmark = [pytest.mark.integration]
 
 MEBI = {"Mi": 1, "Gi": 1024}
+PASSING = {"nats-credentials", "nats-streams", "nats-rotation"}
+"""Jobs, which come and go."""
 
 
 def render(kubectl_binary: Path, overlay: str) -> list[manifests.Document]:
@@ -41,8 +43,10 @@ def test_patches_keep_the_hardening(overlay: str, kubectl_binary: Path) -> None:
 
 
 def test_the_local_overlay_is_small(kubectl_binary: Path) -> None:
+    lasting = manifests.containers(render(kubectl_binary, "local"))
+    # A rotation is asked for by hand, when there is time for it.
     requests = [
-        each["resources"]["requests"] for each in manifests.containers(render(kubectl_binary, "local")).values()
+        each["resources"]["requests"] for name, each in lasting.items() if not name.startswith("nats-rotation/")
     ]
     assert sum(millis(each["cpu"]) for each in requests) <= 300
     assert sum(mebis(each["memory"]) for each in requests) <= 600
@@ -51,11 +55,40 @@ def test_the_local_overlay_is_small(kubectl_binary: Path) -> None:
 def test_production_limits_every_lasting_container_and_keeps_its_volume(kubectl_binary: Path) -> None:
     documents = render(kubectl_binary, "production")
     for name, container in manifests.containers(documents).items():
-        assert name == "nats-credentials/credentials" or container["resources"]["limits"].keys() == {"cpu", "memory"}
+        assert name.split("/")[0] in PASSING or container["resources"]["limits"].keys() == {"cpu", "memory"}
     for name, spec in manifests.pod_specs(documents).items():
-        assert name == "nats-credentials" or spec["priorityClassName"] == "raybus"
+        assert name in PASSING or spec["priorityClassName"] == "raybus"
     claim = manifests.named(documents, "StatefulSet", "nats")["spec"]["volumeClaimTemplates"][0]
     assert claim["spec"]["resources"] == {"requests": {"storage": "10Gi"}}
+
+
+def test_production_runs_three_nats_servers_that_fall_one_at_a_time(kubectl_binary: Path) -> None:
+    documents = render(kubectl_binary, "production")
+    spec = manifests.named(documents, "StatefulSet", "nats")["spec"]
+    assert (spec["replicas"], spec["podManagementPolicy"], spec["serviceName"]) == (3, "Parallel", "nats-servers")
+    pod = spec["template"]["spec"]
+    apart = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert [each["topologyKey"] for each in apart] == ["kubernetes.io/hostname"]
+    assert manifests.named(documents, "PodDisruptionBudget", "nats")["spec"]["maxUnavailable"] == 1
+    headless = manifests.named(documents, "Service", "nats-servers")["spec"]
+    assert (headless["clusterIP"], headless["publishNotReadyAddresses"]) == ("None", True)
+    # The server leads clients away and hands its streams over before it ends, and has the time to.
+    server = manifests.containers(documents)["nats/nats"]
+    assert server["lifecycle"]["preStop"]["exec"]["command"] == ["nats-server", "--signal", "ldm=/run/nats/nats.pid"]
+    assert pod["terminationGracePeriodSeconds"] > 30
+
+
+@pytest.mark.parametrize(("overlay", "servers"), [("local", "1"), ("production", "3")])
+def test_who_configures_nats_and_who_makes_the_streams_agree_on_the_number_of_servers(
+    overlay: str, servers: str, kubectl_binary: Path
+) -> None:
+    documents = render(kubectl_binary, overlay)
+    settings = [each for each in manifests.of_kind(documents, "ConfigMap") if "NATS_SERVERS" in each["data"]]
+    assert [(each["data"]["NATS_SERVERS"], each["data"]["NATS_REPLICAS"]) for each in settings] == [(servers, servers)]
+    name = settings[0]["metadata"]["name"]
+    containers = manifests.containers(documents)
+    for each in ("nats-credentials/credentials", "nats-streams/streams", "nats-rotation/rotation", "nats/keeper"):
+        assert {"configMapRef": {"name": name}} in containers[each]["envFrom"]
 
 
 def test_one_command_installs_everything_without_a_warning(applied: str, kubectl: Kubectl) -> None:

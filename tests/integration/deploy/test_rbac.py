@@ -179,6 +179,7 @@ TABLE: dict[str, tuple[list[str], list[str]]] = {
     ),
     "nats": ([], ["get secrets", "get pods", "get configmaps", f"get {LEASES}"]),
     "nats-credentials": ([], ["get secrets", "create secrets", "get pods"]),
+    "nats-rotation": ([], ["get secrets", "update secrets", "get pods", "create jobs.batch"]),
 }
 """What an account may do in any namespace, and what it may not."""
 
@@ -200,6 +201,9 @@ async def test_an_account_may_do_its_work_and_no_more(account: str, control_plan
         pytest.param("nats-credentials", "create secrets", "", True, id="the Job makes Secrets"),
         pytest.param("nats-credentials", "update secrets", "nats-server", True, id="the Job renews the configuration"),
         pytest.param("nats-credentials", "update secrets", "nats-user-watcher", False, id="but changes no key"),
+        pytest.param("nats-rotation", "update secrets", "nats-user-watcher", True, id="a rotation replaces a key"),
+        pytest.param("nats-rotation", "update secrets", "anything", False, id="and no other Secret"),
+        pytest.param("nats-rotation", "delete secrets", "nats-server", False, id="and deletes none"),
         pytest.param("nats-credentials", "list secrets", "", False, id="it cannot list Secrets"),
         pytest.param("cluster-reconciler", "delete secrets", "nats-server", False, id="no service deletes our keys"),
     ],

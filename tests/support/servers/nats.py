@@ -17,6 +17,7 @@ import msgspec
 
 START_SECONDS: Final = 15.0
 STOP_SECONDS: Final = 5.0
+RETIRE_SECONDS: Final = 40.0
 PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None)
 
@@ -48,6 +49,12 @@ class NatsServer:
     @property
     def port(self) -> int:
         return self._port
+
+    @property
+    def pid(self) -> int:
+        """The process that runs."""
+        assert self._process is not None
+        return self._process.pid
 
     def start(self) -> None:
         """Start; the first time on a free port, then always on the same."""
@@ -96,6 +103,19 @@ class NatsServer:
     def thaw(self) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
+
+    def retire(self) -> None:
+        """Have the server hand over what it has, let its clients go, and end: what a pod does when it is replaced."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGUSR2)
+        self._process.send_signal(signal.SIGTERM)  # a kubelet does so at once after its hook; it must change nothing
+        self._process.wait(RETIRE_SECONDS)
+        self._process = None
+
+    def reload(self) -> None:
+        """Have the server read its files again."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGHUP)
 
     def _end(self, with_signal: signal.Signals) -> None:
         if self._process is None:

@@ -85,7 +85,7 @@ def test_a_service_has_account_service_and_budget(name: str) -> None:
 
 def test_only_pods_that_talk_to_the_api_server_get_a_token() -> None:
     with_token = {name for name, spec in PODS.items() if spec["automountServiceAccountToken"]}
-    assert with_token == {*SERVICES, "nats-credentials"}
+    assert with_token == {*SERVICES, "nats-credentials", "nats-rotation"}
     for account in manifests.of_kind(ALL, "ServiceAccount"):
         assert account["automountServiceAccountToken"] is False
 

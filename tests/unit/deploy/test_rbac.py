@@ -2,6 +2,7 @@
 
 import pytest
 
+from common.bus import permissions
 from support import manifests
 from support.manifests import BASE
 
@@ -77,6 +78,12 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
     },
     "nats": {},
     "nats-credentials": {"own /secrets": {"get", "create"}, "own /secrets=nats-server": {"update"}},
+    "nats-rotation": {
+        "own /secrets": {"get", "create"},
+        "own /secrets=nats-authority": {"update"},
+        "own /secrets=nats-server": {"update"},
+        **{f"own /secrets=nats-user-{user.name}": {"update"} for user in permissions.USERS},
+    },
 }
 
 

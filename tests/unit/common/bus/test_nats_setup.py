@@ -8,22 +8,44 @@ from cryptography import x509
 
 from common import errors
 from common.bus import credential_store, credentials, permissions, provision, server_conf, streams
-from common.bus.server_conf import Server
+from common.bus.server_conf import Cluster, Server
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-KEYS = {user.name: f"U{user.name.upper()}" for user in permissions.USERS}
+KEYS = {user.name: [f"U{user.name.upper()}"] for user in permissions.USERS}
 
 
 def test_every_user_stands_in_its_account_with_its_rights() -> None:
     text = server_conf.render(Server(folder="/etc/nats", store="/data/jetstream"), KEYS)
 
     ray, _, outside = text.partition("OUTSIDE {")
-    assert all(KEYS[user.name] in (ray if user.account == permissions.RAY else outside) for user in permissions.USERS)
+    assert all(
+        KEYS[user.name][0] in (ray if user.account == permissions.RAY else outside) for user in permissions.USERS
+    )
     assert '"_INBOX_watcher.>"' in ray
     assert 'cert_file: "/etc/nats/tls.crt"' in text
     assert 'store_dir: "/data/jetstream"' in text
     assert 'http: "0.0.0.0:8222"' in text
+    assert "cluster {" not in text
     assert "$$" not in text.replace("$JS", "").replace("$SYS", "")
+
+
+def test_servers_of_a_cluster_know_each_other_and_each_has_a_name_of_its_own() -> None:
+    cluster = Cluster(routes=("nats-0.nats-servers:6222", "nats-1.nats-servers:6222"))
+    where = Server(folder="/etc/nats", store="/data", name="$NATS_SERVER_NAME", cluster=cluster, max_store="8GB")
+    text = server_conf.render(where, KEYS)
+
+    assert "server_name: $NATS_SERVER_NAME\n" in text
+    assert "max_file_store: 8GB" in text
+    routes = text.partition("routes: [")[2].partition("]")[0].split()
+    assert routes == ['"tls://nats-0.nats-servers:6222"', '"tls://nats-1.nats-servers:6222"']
+
+
+def test_both_keys_of_a_user_are_good_while_one_is_replaced() -> None:
+    text = server_conf.render(Server(folder="/f", store="/s"), KEYS | {"watcher": ["UOLD", "UNEW"]})
+
+    rights = [line.partition("permissions: ")[2] for line in text.splitlines() if "UOLD" in line or "UNEW" in line]
+    assert len(rights) == 2
+    assert rights[0] == rights[1]
 
 
 def test_only_the_watcher_writes_state() -> None:

@@ -63,7 +63,7 @@ def check_credentials(folder: Path | None) -> Path | None:
     """Return the folder that `python -m common.bus.provision credentials --out` wrote."""
     if folder is None:
         return None
-    for file in ("ca.crt", "users/watcher.seed"):
+    for file in ("ca.crt", "users/watcher.seed", "users/keeper.seed"):
         if not (folder / file).is_file():
             raise errors.InvalidSpec(
                 f"--nats-credentials {folder}: there is no {file}; "

@@ -12,6 +12,8 @@ from raybus_cli.up.children import Program
 from raybus_cli.up.options import MODULES, Options
 
 PROVISIONER: Final = "provisioner"
+KEEPER: Final = "keeper"
+"""Its user on NATS."""
 NATS: Final = "nats"
 
 
@@ -37,11 +39,11 @@ def provisioner(bus: BusAccess, *, environment: Mapping[str, str], options: Opti
     """Return what creates the streams."""
     argv = [sys.executable, "-m", "common.bus.provision", "streams", "--watch"]
     if bus.credentials is not None:
-        argv += ["--outside-seed", str(bus.credentials / "users" / f"{PROVISIONER}-outside.seed")]
+        argv += ["--outside-seed", str(bus.credentials / "users" / f"{KEEPER}-outside.seed")]
     return Program(
         name=PROVISIONER,
         argv=argv,
-        environment=_inherited(environment) | _bus(bus, PROVISIONER) | {"RAYBUS_LOG_LEVEL": options.log_level},
+        environment=_inherited(environment) | _bus(bus, KEEPER) | {"RAYBUS_LOG_LEVEL": options.log_level},
         log=_log(options.log_dir, PROVISIONER),
     )
 

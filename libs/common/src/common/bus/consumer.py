@@ -12,7 +12,8 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from common.bus.nats import Bus, Incoming, Session, Stored
+from common.bus.nats import Bus, Stored
+from common.bus.session import Incoming, Session
 
 HEARTBEAT_SECONDS: Final = 1
 SILENCE_SECONDS: Final = 3.0

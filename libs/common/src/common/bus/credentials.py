@@ -1,4 +1,4 @@
-"""Keys and certificates of the NATS server and its users; what exists is kept.
+"""Keys and certificates of the NATS server and its users.
 
 A user is an Ed25519 key in NATS' own text form (NKEY): base32 of a prefix, the key and a checksum.
 """
@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -22,7 +23,12 @@ SEED_PREFIX: Final = 18 << 3
 USER_PREFIX: Final = 20 << 3
 CLOCK_SKEW: Final = timedelta(hours=1)
 LIFETIME: Final = timedelta(days=3650)
-"""Inside one cluster, between our own pods; to renew, delete the Secret of the server and run the command again."""
+"""Inside one cluster, between our own pods."""
+RENEW_BEFORE: Final = timedelta(days=30)
+"""A certificate of ours that ends sooner is replaced whenever the command runs."""
+
+
+USES: Final = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -48,7 +54,7 @@ def public_key(seed: str) -> str:
     return _text(bytes([USER_PREFIX]) + public.public_bytes(Encoding.Raw, PublicFormat.Raw))
 
 
-def new_authority(*, now: datetime) -> Pair:
+def new_authority(*, now: datetime, lifetime: timedelta = LIFETIME) -> Pair:
     """Return a new certificate authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "raybus NATS authority")])
@@ -64,7 +70,7 @@ def new_authority(*, now: datetime) -> Pair:
         decipher_only=False,
     )
     certificate = (
-        _builder(name, name, key.public_key(), now=now)
+        _builder(name, name, key.public_key(), (now - CLOCK_SKEW, now + lifetime))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -73,8 +79,8 @@ def new_authority(*, now: datetime) -> Pair:
     return Pair(certificate.public_bytes(Encoding.PEM), _pem(key))
 
 
-def new_server(authority: Pair, *, names: Sequence[str], now: datetime) -> Pair:
-    """Return a server certificate for some host names and addresses."""
+def new_server(authority: Pair, *, names: Sequence[str], now: datetime, lifetime: timedelta = LIFETIME) -> Pair:
+    """Return a server certificate for some host names and addresses; servers show it to each other as well."""
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     signer = serialization.load_pem_private_key(authority.key, password=None)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
@@ -82,17 +88,55 @@ def new_server(authority: Pair, *, names: Sequence[str], now: datetime) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nats")])
     certificate = (
-        _builder(subject, issuer.subject, key.public_key(), now=now)
+        _builder(subject, issuer.subject, key.public_key(), (now - CLOCK_SKEW, now + lifetime))
         .add_extension(x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(USES), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
         .sign(signer, hashes.SHA256())
     )
     return Pair(certificate.public_bytes(Encoding.PEM), _pem(key))
 
 
+def split(certificates: bytes) -> list[bytes]:
+    """Return each certificate of a PEM file."""
+    return [each.public_bytes(Encoding.PEM) for each in x509.load_pem_x509_certificates(certificates)]
+
+
+def is_signed_by(certificate: bytes, authority: bytes) -> bool:
+    """Tell whether an authority has signed a certificate."""
+    try:
+        x509.load_pem_x509_certificate(certificate).verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def names_of(certificate: bytes) -> list[str]:
+    """Return the host names and addresses that a certificate is for."""
+    found = x509.load_pem_x509_certificate(certificate)
+    try:
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return [str(name.value) for name in names]
+
+
+def end_of(certificate: bytes) -> datetime:
+    """Return until when a certificate is valid."""
+    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+
+
+def serves_routes(certificate: bytes) -> bool:
+    """Tell whether a server may show a certificate to another server too."""
+    found = x509.load_pem_x509_certificate(certificate)
+    try:
+        return set(USES) <= set(found.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+    except x509.ExtensionNotFound:
+        return True
+
+
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, now: datetime
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, valid: tuple[datetime, datetime]
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -100,8 +144,8 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - CLOCK_SKEW)
-        .not_valid_after(now + LIFETIME)
+        .not_valid_before(valid[0])
+        .not_valid_after(valid[1])
     )
 
 

@@ -1,32 +1,35 @@
-"""The connection to NATS and JetStream: the only module that imports nats-py.
+"""The connection to NATS and JetStream; it and `common.bus.session` alone import nats-py.
 
 Requests to the JetStream API are plain JSON here, because nats-py's helpers hide what we must decide ourselves: they
 lose rejected publishes, recreate consumers over gaps, and replay buffered publishes after a reconnect. A lost connection
-ends a `Session`; everything that hangs on it is told at once, and `Bus` begins a new one.
+ends a `Session`; everything that hangs on it is told at once, and `Bus` begins a new one. A server that says that it is
+about to stop counts as lost too, so that its clients move on before they must.
 """
 
 import asyncio
 import contextlib
+import re
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
+from datetime import timedelta
 from typing import Final, TypeVar, cast
 
 import msgspec
 import structlog
 from nats import errors as nats_errors
 from nats.aio.client import Client
-from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
 
 from common import errors
+from common.bus import access, refusals
+from common.bus.access import Access, Keys
+from common.bus.session import Session, status_of, text_of
 from common.observability import metrics
+from common.runtime.clock import SystemClock
 from common.runtime.settings import Settings
 
 log = structlog.get_logger()
 T = TypeVar("T")
 
-REQUEST_SECONDS: Final = 2.0
-"""A request that a dying server swallowed is never answered, so waiting longer gains nothing."""
 CONNECT_SECONDS: Final = 10.0
 FIRST_RETRY: Final = 0.1
 LONGEST_RETRY: Final = 2.0
@@ -34,21 +37,8 @@ CLOSED_CHECK_SECONDS: Final = 0.5
 PING_SECONDS: Final = 3
 """A server that hangs without closing is given up after three of these."""
 
-WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
-NO_STREAM: Final = 10059
-TOO_LARGE: Final = frozenset({10054, 10109})
-
-
-class Failure(msgspec.Struct, frozen=True):
-    """Why the JetStream API refused."""
-
-    code: int = 0
-    err_code: int = 0
-    description: str = ""
-
-
-class _Refusal(msgspec.Struct, frozen=True):
-    error: Failure | None = None
+EXPIRY_WARNING: Final = timedelta(days=30)
+NOT_ALLOWED: Final = re.compile('permissions violation for publish to "([^"]+)"')
 
 
 class PubAck(msgspec.Struct, frozen=True):
@@ -84,110 +74,16 @@ class Stored(msgspec.Struct, frozen=True):
     payload: bytes
 
 
-Incoming = Msg
-"""What a subscription hears: a message, a heartbeat or a question of the server."""
-Hear = Callable[[Incoming], Awaitable[None]]
-
-
-class Session:
-    """One connection from its start to its loss; a new one never inherits anything."""
-
-    def __init__(self, client: Client, *, inbox: str) -> None:
-        self.client = client
-        self.inbox = inbox
-        self.lost: str | None = None
-        self._waiting: dict[str, asyncio.Future[Msg]] = {}
-        self._on_loss: set[Callable[[str], None]] = set()
-        self._count = 0
-
-    async def open(self) -> None:
-        """Listen for answers."""
-        await self._subscribe(f"{self.inbox}.answer.*", self._answered)
-
-    async def request(self, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> Msg:
-        """Send a request and wait for its answer; `Unavailable` when there is none, or the connection ends."""
-        self._count += 1
-        token = str(self._count)
-        answer: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
-        self._waiting[token] = answer
-        try:
-            if self.lost is not None:
-                raise errors.Unavailable(self.lost)
-            await self.client.publish(subject, payload, reply=f"{self.inbox}.answer.{token}", headers=headers)
-            async with asyncio.timeout(REQUEST_SECONDS):
-                message = await answer
-        except TimeoutError:
-            raise errors.Unavailable(
-                f"NATS did not answer {subject} within {REQUEST_SECONDS:g} s (or the user may not publish there)"
-            ) from None
-        except nats_errors.MaxPayloadError as problem:
-            raise errors.Rejected(f"{subject}: {len(payload)} bytes are more than the server takes") from problem
-        except (nats_errors.Error, OSError) as problem:
-            raise errors.Unavailable(f"NATS cannot be asked: {_text(problem)}") from problem
-        finally:
-            self._waiting.pop(token, None)
-            if answer.done() and not answer.cancelled():
-                answer.exception()  # looked at, so that asyncio does not report it when we were cancelled meanwhile
-        if _status(message) == "503":
-            raise errors.Unavailable(f"nobody answers {subject}: the stream is missing or JetStream is off")
-        return message
-
-    async def tell(self, subject: str) -> None:
-        """Send an empty message, such as the answer to a flow-control question."""
-        if self.lost is None:
-            await self.client.publish(subject)
-
-    async def listen(self, subject: str, hear: Hear) -> Callable[[], Awaitable[None]]:
-        """Subscribe; return how to end that."""
-        try:
-            subscription = await self._subscribe(subject, hear)
-        except nats_errors.Error as problem:
-            raise errors.Unavailable(f"NATS cannot be listened to: {_text(problem)}") from problem
-
-        async def end() -> None:
-            if self.lost is None:
-                with contextlib.suppress(nats_errors.Error):
-                    await subscription.unsubscribe()
-
-        return end
-
-    def when_lost(self, tell: Callable[[str], None]) -> Callable[[], None]:
-        """Have a callback told why the connection ended; return how to take that back."""
-        if self.lost is not None:
-            tell(self.lost)
-        self._on_loss.add(tell)
-        return lambda: self._on_loss.discard(tell)
-
-    def end(self, why: str) -> None:
-        """Tell all that hangs on this connection that it is over."""
-        if self.lost is not None:
-            return
-        self.lost = why
-        for answer in self._waiting.values():
-            if not answer.done():
-                answer.set_exception(errors.Unavailable(why))
-        for tell in list(self._on_loss):
-            tell(why)
-
-    async def _subscribe(self, subject: str, hear: Hear) -> Subscription:
-        subscribe = cast("Callable[..., Awaitable[Subscription]]", self.client.subscribe)  # pyright: ignore[reportUnknownMemberType]  (an untyped Future in its signature)
-        return await subscribe(subject, cb=hear)
-
-    async def _answered(self, message: Msg) -> None:
-        answer = self._waiting.get(message.subject.rpartition(".")[2])
-        if answer is not None and not answer.done():
-            answer.set_result(message)
-
-
 class Bus:
     """NATS as a service uses it; `run` keeps the connection, everything else raises `Unavailable` while there is none."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._keys = Keys(settings)
         self._session: Session | None = None
         self._arrived = asyncio.Event()
         self._problem: str | None = f"not yet connected to NATS at {settings.nats_url}"
-        self._last_error = ""
+        self._last_error: Exception | None = None
 
     @property
     def problem(self) -> str | None:
@@ -195,14 +91,19 @@ class Bus:
         return self._problem
 
     async def run(self) -> None:
-        """Stay connected until cancelled: back off and log once per change of the reason."""
+        """Stay connected until cancelled: back off and log once per change of the reason.
+
+        Raises `InvalidSpec` when the files that the settings name are of no use from the start; later that is waited out.
+        """
+        self._keys.check()
         retry = FIRST_RETRY
         while True:
+            self._last_error = None
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     session, closed = await self._connect()
-            except (nats_errors.Error, OSError, TimeoutError, ssl.SSLError) as problem:
-                self._note(self._last_error or _text(problem))
+            except (nats_errors.Error, errors.InvalidSpec, OSError, TimeoutError, ssl.SSLError) as problem:
+                self._note(self._last_error or problem)
                 _stop_if_cancelled()
                 await asyncio.sleep(retry)
                 retry = min(LONGEST_RETRY, retry * 2)
@@ -212,7 +113,7 @@ class Bus:
                 _stop_if_cancelled()
                 self._began(session)
                 await _end_of(session.client, closed)
-                self._note(self._last_error or "the connection was lost")
+                self._note(self._last_error or ConnectionError("the connection was lost"))
             finally:
                 self._ended(session)
                 await session.client.close()
@@ -252,7 +153,7 @@ class Bus:
         """Return the last message under a subject."""
         answer = await self.current.request(f"$JS.API.DIRECT.GET.{stream}.{subject}", b"")
         headers = answer.headers or {}
-        if _status(answer) == "404":
+        if status_of(answer) == "404":
             return None
         if "Nats-Sequence" not in headers:
             raise errors.Unavailable(f"{subject} cannot be read: {headers.get('Description', 'no sequence')}")
@@ -265,7 +166,7 @@ class Bus:
         return _decoded(subject, answer.data, answer_type)
 
     async def _connect(self) -> tuple[Session, asyncio.Event]:
-        self._last_error = ""
+        found = self._keys.next()
         client = Client()
         closed = asyncio.Event()
         session = Session(client, inbox=f"_INBOX_{self._settings.service}.{client._nuid.next().decode()}")  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  (the library's own source of unique names)
@@ -274,9 +175,14 @@ class Bus:
             session.end("the connection to NATS was lost")
             closed.set()
 
+        async def on_lame_duck() -> None:
+            log.info("the NATS server is about to stop, another is looked for", url=found.url)
+            session.end("the NATS server is about to stop")
+            closed.set()
+
         try:
             await client.connect(
-                servers=[self._settings.nats_url],
+                servers=[found.url],
                 name=self._settings.service,
                 allow_reconnect=False,
                 max_reconnect_attempts=1,
@@ -287,30 +193,46 @@ class Bus:
                 error_cb=self._on_error,
                 disconnected_cb=on_closed,
                 closed_cb=on_closed,
+                lame_duck_mode_cb=on_lame_duck,
                 inbox_prefix=f"_INBOX_{self._settings.service}",
-                nkeys_seed=str(self._settings.nats_seed_file) if self._settings.nats_seed_file else None,
-                tls=self._tls(),
+                nkeys_seed_str=found.seed,
+                tls=found.tls,
             )
+            self._examine(client, found)
             await session.open()
-        except BaseException:
+        except BaseException as problem:
+            if access.is_refusal(self._last_error or problem):
+                self._keys.refused(found)
             await client.close()
             raise
+        self._keys.accepted(found)
         return session, closed
 
-    def _tls(self) -> ssl.SSLContext | None:
-        ca = self._settings.nats_ca_file
-        if ca is None and not self._settings.nats_url.startswith("tls:"):
-            return None
-        try:
-            return ssl.create_default_context(cafile=str(ca) if ca else None)
-        except ssl.SSLError as problem:
-            raise errors.InvalidSpec(f"RAYBUS_NATS_CA_FILE={ca}: no certificate in it ({problem})") from problem
+    def _examine(self, client: Client, found: Access) -> None:
+        """Refuse a server that talks in the clear when TLS was asked for; note until when certificates are valid."""
+        peer = _peer(client)
+        if found.tls is not None and peer is None:
+            raise nats_errors.Error(
+                "the server does not speak TLS, which RAYBUS_NATS_URL or RAYBUS_NATS_CA_FILE asks for"
+            )
+        now = SystemClock().now()
+        for certificate, end in access.expiries(peer, found.tls).items():
+            metrics.BUS_CERTIFICATE_END.labels(certificate).set(end.timestamp())
+            if end - now < EXPIRY_WARNING:
+                log.warning(
+                    "a certificate of NATS ends soon", certificate=certificate, ends=end.isoformat(timespec="seconds")
+                )
 
     async def _on_error(self, problem: Exception) -> None:
-        """Log what the library tells beside an answer; a refused permission appears only here."""
-        self._last_error = _text(problem)
-        if self._session is not None:
-            log.warning("NATS reports an error", error=self._last_error)
+        """Take what the library tells beside an answer; a refused permission appears only here."""
+        if self._session is None:
+            self._last_error = problem
+            return
+        text = text_of(problem)
+        log.warning("NATS reports an error", error=text)
+        if (refused := NOT_ALLOWED.search(text.lower())) is not None:
+            subject = refused.group(1)
+            self._session.forbidden(subject, f"the NATS user {self._settings.service} may not publish to {subject}")
 
     def _began(self, session: Session) -> None:
         self._session = session
@@ -324,16 +246,24 @@ class Bus:
         self._session = None
         metrics.BUS_CONNECTED.set(0)
 
-    def _note(self, reason: str) -> None:
-        problem = f"NATS at {self._settings.nats_url} is not reachable: {reason}"
-        if problem != self._problem:
-            log.warning("NATS is not reachable", url=self._settings.nats_url, reason=reason)
-        self._problem = problem
+    def _note(self, problem: BaseException) -> None:
+        url = self._settings.nats_url
+        if isinstance(problem, ConnectionError) and "Authorization Violation" in (self._problem or ""):
+            return  # it closed before it could be heard why; we know already
+        if isinstance(problem, errors.InvalidSpec):
+            reason = text = str(problem)
+        else:
+            reason = access.explain(problem, self._settings)
+            text = f"NATS at {url} is not reachable: {reason}"
+        if text != self._problem:
+            log.warning("NATS is not reachable", url=url, reason=reason)
+        self._problem = text
 
 
 @contextlib.asynccontextmanager
 async def connect(settings: Settings) -> AsyncGenerator[Bus]:
     """Run a connection as long as the block lasts; for tools and tests, a service runs `Bus.run` in its group."""
+    Keys(settings).check()
     bus = Bus(settings)
     problem: Exception | None = None
     async with asyncio.TaskGroup() as group:
@@ -369,27 +299,15 @@ def _stop_if_cancelled() -> None:
 
 def _decoded(subject: str, payload: bytes, answer_type: type[T]) -> T:
     try:
-        refusal = msgspec.json.decode(payload, type=_Refusal)
+        refusal = msgspec.json.decode(payload, type=refusals.Answer)
         if refusal.error is None:
             return msgspec.json.decode(payload, type=answer_type)
     except msgspec.DecodeError as problem:
         raise errors.Unavailable(f"NATS answered {subject} with something unreadable: {problem}") from problem
-    failure = refusal.error
-    text = f"NATS refused {subject}: {failure.description} ({failure.err_code or failure.code})"
-    if failure.err_code in WRONG_LAST_SEQUENCE:
-        raise errors.Conflict(text)
-    if failure.err_code == NO_STREAM:
-        raise errors.NotFound(text)
-    if failure.err_code in TOO_LARGE or failure.code == 400:
-        raise errors.Rejected(text)
-    raise errors.Unavailable(text)
+    raise refusals.meaning(subject, refusal.error)
 
 
-def _status(message: Msg) -> str:
-    """Return the code of an answer that is a status and no message, such as 404."""
-    headers = cast("Mapping[str, str]", message.headers or {})
-    return headers.get("Status", "")
-
-
-def _text(problem: BaseException) -> str:
-    return str(problem) or type(problem).__name__
+def _peer(client: Client) -> ssl.SSLObject | None:
+    """Return the TLS side of a connection, which the library does not show."""
+    writer = getattr(client._transport, "_io_writer", None)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return None if writer is None else cast("asyncio.StreamWriter", writer).get_extra_info("ssl_object")

@@ -32,6 +32,8 @@ READ_STATE: Final = (
     f"{API}.CONSUMER.CREATE.{STATE}.*.{subjects.ALL_STATE}",
     f"$JS.FC.{STATE}.>",
 )
+MAKE_STATE: Final = (f"{API}.STREAM.INFO.{STATE}", f"{API}.STREAM.CREATE.{STATE}")
+MAKE_EVENTS: Final = (f"{API}.STREAM.INFO.{EVENTS}", f"{API}.STREAM.CREATE.{EVENTS}")
 PUBLISH_EVENTS: Final = (subjects.ALL_EVENTS,)
 
 
@@ -49,18 +51,25 @@ USERS: Final = (
     ),
     _service("cluster-reconciler", *READ_STATE),
     _service("service-reconciler", *READ_STATE, *PUBLISH_EVENTS),
-    _service("traffic-manager", *READ_STATE, *PUBLISH_EVENTS),
+    _service("traffic-manager", *READ_STATE),
+    _service("keeper", *MAKE_STATE, *MAKE_EVENTS),
     _service(
         "provisioner",
-        f"{API}.STREAM.INFO.{STATE}",
-        f"{API}.STREAM.CREATE.{STATE}",
-        f"{API}.STREAM.INFO.{EVENTS}",
-        f"{API}.STREAM.CREATE.{EVENTS}",
+        *MAKE_STATE,
+        f"{API}.STREAM.UPDATE.{STATE}",
+        *MAKE_EVENTS,
+        f"{API}.STREAM.UPDATE.{EVENTS}",
+    ),
+    User(
+        name="keeper-outside",
+        account=OUTSIDE,
+        publish=MAKE_EVENTS,
+        subscribe=("_INBOX_keeper-outside.>",),
     ),
     User(
         name="provisioner-outside",
         account=OUTSIDE,
-        publish=(f"{API}.STREAM.INFO.{EVENTS}", f"{API}.STREAM.CREATE.{EVENTS}"),
+        publish=(*MAKE_EVENTS, f"{API}.STREAM.UPDATE.{EVENTS}"),
         subscribe=("_INBOX_provisioner-outside.>",),
     ),
     User(

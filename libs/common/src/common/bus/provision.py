@@ -1,11 +1,12 @@
 """Sets NATS up: the streams, and the credentials and configuration of the server.
 
-    python -m common.bus.provision streams [--watch] [--outside-seed FILE]
-    python -m common.bus.provision credentials --out DIR [--name HOST …] [--mount DIR] [--store DIR] [--host ADDRESS]
-    python -m common.bus.provision credentials --secrets NAMESPACE [--name HOST …]
+    python -m common.bus.provision streams [--replicas N] [--outside-seed FILE]
+    python -m common.bus.provision streams --watch [--replicas N] [--outside-seed FILE] [--server-folder DIR …]
+    python -m common.bus.provision credentials --out DIR | --secrets NAMESPACE [--rotate WHAT …]
 
-`streams` reads `RAYBUS_NATS_*` like a service. With `--watch` it stays beside the server and creates again what a lost
-volume took along, so that no service needs the right to create a stream. `credentials` keeps what exists.
+`streams` reads `RAYBUS_NATS_*` like a service. Once, as the user `provisioner`, it makes the streams and changes those that
+differ. With `--watch`, as the user `keeper`, it stays beside the server, makes again what a lost volume took along, and has
+the server read its files when they change; it may change or delete nothing. `credentials`: `common.bus.issue`.
 """
 
 import argparse
@@ -22,12 +23,10 @@ import structlog
 import uvloop
 
 from common import errors
-from common.bus import credential_store, streams
-from common.bus.credential_store import Folder, Secrets
+from common.bus import issue, streams
 from common.bus.nats import Bus, StreamInfo
 from common.bus.nats import connect as connected
-from common.bus.server_conf import Server
-from common.kube.client import KubeClient
+from common.bus.reload import Beside, Reloader
 from common.observability import logging
 from common.runtime import process
 from common.runtime.clock import SystemClock
@@ -39,11 +38,13 @@ CHECK_SECONDS: Final = 1.0
 PATIENCE_SECONDS: Final = 60.0
 """How long the one-shot form waits for a server that is still starting."""
 USER: Final = "provisioner"
-OUTSIDE_USER: Final = "provisioner-outside"
+KEEPER: Final = "keeper"
+"""The user of `--watch`, which may make streams and not change them."""
+ALLOWED_REPLICAS: Final = (1, 3, 5)
 
 
-async def ensure(bus: Bus, wanted: Sequence[streams.Config]) -> list[str]:
-    """Create the streams that are missing; return how those that exist differ from what they must be."""
+async def ensure(bus: Bus, wanted: Sequence[streams.Config], *, may_change: bool = False) -> list[str]:
+    """Make the streams that are missing, and change those that differ if that is allowed; return how others differ."""
     wrong: list[str] = []
     for config in wanted:
         name = str(config["name"])
@@ -53,8 +54,22 @@ async def ensure(bus: Bus, wanted: Sequence[streams.Config]) -> list[str]:
             await bus.api(f"STREAM.CREATE.{name}", config, StreamInfo)
             log.info("stream created", stream=name)
             continue
-        wrong += [f"stream {name}: {difference}" for difference in streams.differences(config, info.config)]
+        found = streams.differences(config, info.config)
+        if found and may_change:
+            found = await _changed(bus, config, info, found)
+        wrong += [f"stream {name}: {difference}" for difference in found]
     return wrong
+
+
+async def _changed(bus: Bus, config: streams.Config, info: StreamInfo, differences: Sequence[str]) -> list[str]:
+    """Make a stream what it must be without losing what it holds; return what the server does not let us change."""
+    name = str(config["name"])
+    try:
+        changed = await bus.api(f"STREAM.UPDATE.{name}", info.config | config, StreamInfo)
+    except (errors.Rejected, errors.Unavailable) as problem:
+        return [f"{difference} ({problem})" for difference in differences]
+    log.info("stream changed", stream=name, changes=list(differences))
+    return streams.differences(config, changed.config)
 
 
 async def keep(bus: Bus, wanted: Sequence[streams.Config]) -> None:
@@ -80,21 +95,23 @@ class _Account(msgspec.Struct, frozen=True):
     wanted: list[streams.Config]
 
 
-def _accounts(settings: Settings, outside_seed: Path | None) -> list[_Account]:
-    own = _Account(settings, [streams.state(), streams.events()])
+def _accounts(settings: Settings, outside_seed: Path | None, *, replicas: int) -> list[_Account]:
+    own = _Account(settings, [streams.state(replicas=replicas), streams.events(replicas=replicas)])
     if outside_seed is None:
         return [own]
     if not outside_seed.is_file():
         raise errors.InvalidSpec(f"--outside-seed {outside_seed}: no such file; `credentials` makes it")
-    outside = msgspec.structs.replace(settings, service=OUTSIDE_USER, nats_seed_file=outside_seed)
-    return [own, _Account(outside, [streams.events_mirror()])]
+    outside = msgspec.structs.replace(settings, service=f"{settings.service}-outside", nats_seed_file=outside_seed)
+    return [own, _Account(outside, [streams.events_mirror(replicas=replicas)])]
 
 
-async def _watch(accounts: Sequence[_Account]) -> None:
+async def _watch(accounts: Sequence[_Account], beside: Beside | None) -> None:
     async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as stack:
         for account in accounts:
             bus = await stack.enter_async_context(connected(account.settings))
             group.create_task(keep(bus, account.wanted))
+        if beside is not None:
+            group.create_task(Reloader(beside, SystemClock()).run())
         await asyncio.Event().wait()
 
 
@@ -108,66 +125,42 @@ async def _once(accounts: Sequence[_Account]) -> int:
                     await bus.session()
             except TimeoutError:
                 raise errors.Unavailable(bus.problem or "NATS does not answer") from None
-            problems += await ensure(bus, account.wanted)
+            problems += await ensure(bus, account.wanted, may_change=True)
     for problem in problems:
-        sys.stderr.write(f"{problem}; delete the stream, it is filled again\n")
+        sys.stderr.write(
+            f"{problem}; delete the stream, it is made anew (RAY_STATE is filled again, old events are gone)\n"
+        )
     return 1 if problems else 0
 
 
-async def _credentials(options: argparse.Namespace) -> int:
-    """Complete the credentials and say what was made."""
-    now = SystemClock().now()
-    if options.out is not None:
-        folder = options.out.absolute()
-        server = Server(
-            folder=options.mount or str(folder), store=options.store or str(folder / "jetstream"), host=options.host
-        )
-        names = options.name or ["localhost", "127.0.0.1", "::1", "nats"]
-        written = await credential_store.complete(Folder(folder), server, names=names, now=now)
-        where = str(folder)
-    else:
-        space = options.secrets
-        server = Server(
-            folder=options.mount or "/etc/nats", store=options.store or "/data/jetstream", host=options.host
-        )
-        hosts = [
-            "nats",
-            f"nats.{space}",
-            f"nats.{space}.svc",
-            f"nats.{space}.svc.cluster.local",
-            "localhost",
-            "127.0.0.1",
-        ]
-        kube = await KubeClient.connect(kubeconfig=options.kubeconfig, user_agent="raybus-provision")
-        try:
-            written = await credential_store.complete(
-                Secrets(kube, space), server, names=options.name or hosts, now=now
-            )
-        finally:
-            await kube.close()
-        where = f"namespace {space}"
-    sys.stdout.write(f"NATS credentials in {where}: {', '.join(written) or 'nothing was missing'}\n")
-    return 0
+def _watched(settings: Settings, options: argparse.Namespace) -> tuple[list[_Account], Beside | None]:
+    folder: Path | None = options.server_folder
+    beside = None
+    if folder is not None:
+        beside = Beside(folder=folder, pid_file=options.server_pid, monitor=options.server_monitor)
+    return _accounts(settings, options.outside_seed, replicas=options.replicas), beside
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m common.bus.provision", description="Set NATS up for raybus.")
     commands = parser.add_subparsers(dest="command", required=True)
-    make = commands.add_parser("streams", help="create the streams that are missing and check the others")
-    make.add_argument("--watch", action="store_true", help="stay, and create them again when the volume is lost")
+    make = commands.add_parser("streams", help="make the streams, and change those that differ")
+    make.add_argument("--watch", action="store_true", help="stay, and make them again when the volume is lost")
+    make.add_argument("--replicas", type=_replicas, default=1, metavar="N", help="on how many servers each is kept")
     make.add_argument(
-        "--outside-seed", type=Path, help="seed of provisioner-outside, to mirror the events for outsiders"
+        "--outside-seed", type=Path, help="seed of the user in the outsiders' account, to mirror the events for them"
     )
-    give = commands.add_parser("credentials", help="make keys, certificates and the server's configuration")
-    target = give.add_mutually_exclusive_group(required=True)
-    target.add_argument("--out", type=Path, metavar="DIR", help="write files")
-    target.add_argument("--secrets", metavar="NAMESPACE", help="write Secrets through the API server")
-    give.add_argument("--kubeconfig", type=Path, help="for --secrets; default: the pod's ServiceAccount")
-    give.add_argument("--name", action="append", metavar="HOST", help="a host name or address of the server; repeat")
-    give.add_argument("--mount", metavar="DIR", help="where the server will find the files")
-    give.add_argument("--store", metavar="DIR", help="where the server keeps its streams")
-    give.add_argument("--host", default="0.0.0.0", help="the address that the server listens on")  # noqa: S104  (pods are reached from outside)
+    make.add_argument("--server-folder", type=Path, metavar="DIR", help="with --watch: what the server beside reads")
+    make.add_argument("--server-pid", type=Path, metavar="FILE", default=Path("/run/nats/nats.pid"))
+    make.add_argument("--server-monitor", metavar="URL", default="http://127.0.0.1:8222")
+    issue.add_arguments(commands.add_parser("credentials", help="make or replace keys, certificates and configuration"))
     return parser
+
+
+def _replicas(text: str) -> int:
+    if not text.isdecimal() or int(text) not in ALLOWED_REPLICAS:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected 1, 3 or 5")
+    return int(text)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -175,12 +168,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         if options.command == "credentials":
-            return uvloop.run(_credentials(options))
+            return uvloop.run(issue.run(options))
         if options.watch:
-            return process.run(USER, lambda settings: _watch(_accounts(settings, options.outside_seed)))
+            return process.run(KEEPER, lambda settings: _watch(*_watched(settings, options)))
         settings = Settings.from_environment(USER, os.environ)
         logging.configure(USER, level=settings.log_level)
-        return uvloop.run(_once(_accounts(settings, options.outside_seed)))
+        return uvloop.run(_once(_accounts(settings, options.outside_seed, replicas=options.replicas)))
     except (errors.RaybusError, OSError) as problem:
         sys.stderr.write(f"provision: {problem}\n")
         return process.MISCONFIGURED if isinstance(problem, errors.InvalidSpec) else process.FAILED

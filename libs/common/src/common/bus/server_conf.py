@@ -1,6 +1,6 @@
 """The configuration file of the NATS server: pure, from a template and the table of users."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from string import Template
 from typing import Final
@@ -22,18 +22,40 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "0.0.0.0"  # noqa: S104  (a pod's clients come from outside)
     port: int = 4222
     monitoring_port: int | None = 8222
-    name: str = "nats"
+    name: str = '"nats"'
+    """In quotes; without them, and with a dollar sign, it names an environment variable of the server."""
+    pid_file: str | None = None
+    """Where the server notes its process id, for who has to tell it to read its files again."""
+    max_store: str | None = None
+    """How much JetStream may store on disk, such as `8GB`, or a variable; None leaves that to the server."""
+    sync_interval: str = "1s"
+    """How often what was written is forced to the disk; `always` makes each write wait for that."""
+    cluster: "Cluster | None" = None
 
 
-def render(server: Server, public_keys: Mapping[str, str]) -> str:
-    """Return the file; `public_keys` has one entry per user of the table."""
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """Several servers that share the streams; each knows all of them, itself among them."""
+
+    routes: tuple[str, ...]
+    """`HOST:PORT` of every server, as the others reach it."""
+    port: int = 6222
+
+
+def render(server: Server, public_keys: Mapping[str, Sequence[str]]) -> str:
+    """Return the file; `public_keys` has an entry per user of the table, with two keys while one is being replaced."""
     template = Template(resources.files("common.bus").joinpath("nats-server.conf.template").read_text())
-    monitoring = "" if server.monitoring_port is None else f'http: "{server.host}:{server.monitoring_port}"'
+    optional = [
+        f'http: "{server.host}:{server.monitoring_port}"' if server.monitoring_port is not None else "",
+        f'pid_file: "{server.pid_file}"' if server.pid_file is not None else "",
+    ]
     return template.substitute(
         server_name=server.name,
         host=server.host,
         port=server.port,
-        monitoring=monitoring,
+        optional="\n".join(line for line in optional if line),
+        cluster=_cluster(server),
+        max_store=f"max_file_store: {server.max_store}" if server.max_store is not None else "",
+        sync_interval=server.sync_interval,
         folder=server.folder,
         store=server.store,
         exports=_lines(permissions.EXPORTS),
@@ -43,8 +65,16 @@ def render(server: Server, public_keys: Mapping[str, str]) -> str:
     )
 
 
-def _users(account: str, public_keys: Mapping[str, str]) -> Iterable[str]:
-    return (_user(user, public_keys[user.name]) for user in permissions.USERS if user.account == account)
+def _cluster(server: Server) -> str:
+    if server.cluster is None:
+        return ""
+    template = Template(resources.files("common.bus").joinpath("nats-cluster.conf.template").read_text())
+    routes = "\n".join(f'    "tls://{route}"' for route in server.cluster.routes)
+    return template.substitute(host=server.host, port=server.cluster.port, folder=server.folder, routes=routes)
+
+
+def _users(account: str, public_keys: Mapping[str, Sequence[str]]) -> Iterable[str]:
+    return (_user(user, key) for user in permissions.USERS if user.account == account for key in public_keys[user.name])
 
 
 def _user(user: User, public_key: str) -> str:

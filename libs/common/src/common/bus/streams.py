@@ -44,6 +44,7 @@ def _on_disk(name: str, replicas: int) -> Config:
         "storage": "file",
         "compression": "s2",
         "discard": "old",
+        "sealed": False,
         "allow_direct": True,
         "num_replicas": replicas,
     }
@@ -54,10 +55,20 @@ def _history(max_bytes: int) -> Config:
     return {"max_age": EVENTS_MAX_AGE, "max_bytes": max_bytes, "deny_delete": True, "deny_purge": True}
 
 
+ESSENTIAL: Final = ("subjects", "max_msgs_per_subject", "sealed", "discard", "allow_direct", "allow_msg_ttl")
+"""Without these as they must be, the state stream cannot do its work; the others are a matter of safety or speed."""
+
+
 MIRROR_API: Final = "JS.ray"
 """Prefix under which the outsiders' account reaches our JetStream API, for the mirror alone."""
 MIRROR_DELIVER: Final = "mirror.outside"
 """Prefix of the subjects that events cross the border on."""
+
+
+def unusable(found: Mapping[str, object]) -> list[str]:
+    """Say field by field why the state stream cannot do its work."""
+    wanted = state()
+    return differences({field: wanted[field] for field in ESSENTIAL}, found)
 
 
 def differences(wanted: Mapping[str, object], found: Mapping[str, object]) -> list[str]:

@@ -1,0 +1,61 @@
+"""What JetStream answers when it does not do what it was asked: pure; which error that is to us, and what to do about it.
+
+The numbers are JetStream's own, the texts beside them ours: a reader of a log should not have to know the numbers.
+"""
+
+from typing import Final
+
+import msgspec
+
+from common import errors
+
+WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
+NO_STREAM: Final = 10059
+TOO_LARGE: Final = 10054
+SEALED: Final = 10109
+
+REMEDIES: Final = {
+    NO_STREAM: "the provisioner beside the server makes it; see its log",
+    TOO_LARGE: "raise max_msg_size of the stream",
+    SEALED: "delete the stream; the provisioner makes it anew and it is filled again",
+    10023: "raise the limits of JetStream or free its disk",
+    10047: "raise max_file_store of the server, or give it a larger disk",
+    10028: "raise max_mem of the server",
+    10077: "raise max_bytes of the stream or free its disk",
+    10002: "raise the JetStream limits of the account",
+    10074: "too few servers of the cluster are there for the replicas asked for; start them, or ask for fewer",
+    10005: "too few servers of the cluster are there for the replicas asked for; start them, or ask for fewer",
+    10039: "let the account use JetStream",
+    10076: "JetStream is off; after a full disk it stays off until the server starts again",
+    10008: "the servers of the cluster have no leader; more than half of them must be there",
+}
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why the JetStream API refused."""
+
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The part of every answer that tells a refusal from a result."""
+
+    error: Failure | None = None
+
+
+def meaning(subject: str, failure: Failure) -> errors.RaybusError:
+    """Return the error that a refusal is to us."""
+    number = failure.err_code or failure.code
+    remedy = REMEDIES.get(number)
+    text = f"NATS refused {subject}: {failure.description} ({number})" + (f"; {remedy}" if remedy else "")
+    if number in WRONG_LAST_SEQUENCE:
+        return errors.Conflict(text)
+    if number == NO_STREAM:
+        return errors.NotFound(text)
+    if number in REMEDIES and number != TOO_LARGE:
+        return errors.Unavailable(text)
+    if number == TOO_LARGE or failure.code == 400:
+        return errors.Rejected(text)
+    return errors.Unavailable(text)

@@ -1,0 +1,126 @@
+"""One connection to NATS, from its start to its loss: requests, subscriptions, and who must be told when it ends."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, cast
+
+from nats import errors as nats_errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from common import errors
+
+REQUEST_SECONDS: Final = 2.0
+"""A request that a dying server swallowed is never answered, so waiting longer gains nothing."""
+
+Incoming = Msg
+"""What a subscription hears: a message, a heartbeat or a question of the server."""
+Hear = Callable[[Incoming], Awaitable[None]]
+
+
+class Session:
+    """One connection from its start to its loss; a new one never inherits anything."""
+
+    def __init__(self, client: Client, *, inbox: str) -> None:
+        self.client = client
+        self.inbox = inbox
+        self.lost: str | None = None
+        self._waiting: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
+        """For each request that waits, by the last token of its inbox: the subject in lower case, and where the answer goes."""
+        self._on_loss: set[Callable[[str], None]] = set()
+        self._count = 0
+
+    async def open(self) -> None:
+        """Listen for answers."""
+        await self._subscribe(f"{self.inbox}.answer.*", self._answered)
+
+    async def request(self, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> Msg:
+        """Send a request and wait for its answer; `Unavailable` when there is none, or the connection ends."""
+        self._count += 1
+        token = str(self._count)
+        answer: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        self._waiting[token] = (subject.lower(), answer)
+        try:
+            if self.lost is not None:
+                raise errors.Unavailable(self.lost)
+            await self.client.publish(subject, payload, reply=f"{self.inbox}.answer.{token}", headers=headers)
+            async with asyncio.timeout(REQUEST_SECONDS):
+                message = await answer
+        except TimeoutError:
+            raise errors.Unavailable(f"NATS did not answer {subject} within {REQUEST_SECONDS:g} s") from None
+        except nats_errors.MaxPayloadError as problem:
+            raise errors.Rejected(f"{subject}: {len(payload)} bytes are more than the server takes") from problem
+        except (nats_errors.Error, OSError) as problem:
+            raise errors.Unavailable(f"NATS cannot be asked: {text_of(problem)}") from problem
+        finally:
+            self._waiting.pop(token, None)
+            if answer.done() and not answer.cancelled():
+                answer.exception()  # looked at, so that asyncio does not report it when we were cancelled meanwhile
+        if status_of(message) == "503":
+            raise errors.Unavailable(f"nobody answers {subject}: the stream is missing or JetStream is off")
+        return message
+
+    async def tell(self, subject: str) -> None:
+        """Send an empty message, such as the answer to a flow-control question."""
+        if self.lost is None:
+            await self.client.publish(subject)
+
+    async def listen(self, subject: str, hear: Hear) -> Callable[[], Awaitable[None]]:
+        """Subscribe; return how to end that."""
+        try:
+            subscription = await self._subscribe(subject, hear)
+        except nats_errors.Error as problem:
+            raise errors.Unavailable(f"NATS cannot be listened to: {text_of(problem)}") from problem
+
+        async def end() -> None:
+            if self.lost is None:
+                with contextlib.suppress(nats_errors.Error):
+                    await subscription.unsubscribe()
+
+        return end
+
+    def when_lost(self, tell: Callable[[str], None]) -> Callable[[], None]:
+        """Have a callback told why the connection ended; return how to take that back."""
+        if self.lost is not None:
+            tell(self.lost)
+        self._on_loss.add(tell)
+        return lambda: self._on_loss.discard(tell)
+
+    def end(self, why: str) -> None:
+        """Tell all that hangs on this connection that it is over."""
+        if self.lost is not None:
+            return
+        self.lost = why
+        for _, answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(errors.Unavailable(why))
+        for tell in list(self._on_loss):
+            tell(why)
+
+    def forbidden(self, subject: str, why: str) -> None:
+        """Tell whoever waits for an answer under a subject that the server let nothing through."""
+        for asked, answer in self._waiting.values():
+            if asked == subject.lower() and not answer.done():
+                answer.set_exception(errors.Unavailable(why))
+
+    async def _subscribe(self, subject: str, hear: Hear) -> Subscription:
+        subscribe = cast("Callable[..., Awaitable[Subscription]]", self.client.subscribe)  # pyright: ignore[reportUnknownMemberType]  (an untyped Future in its signature)
+        return await subscribe(subject, cb=hear)
+
+    async def _answered(self, message: Msg) -> None:
+        _, answer = self._waiting.get(message.subject.rpartition(".")[2], ("", None))
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+
+
+def status_of(message: Msg) -> str:
+    """Return the code of an answer that is a status and no message, such as 404."""
+    headers = cast("Mapping[str, str]", message.headers or {})
+    return headers.get("Status", "")
+
+
+def text_of(problem: BaseException) -> str:
+    """Return what a problem says, or at least its kind."""
+    return str(problem) or type(problem).__name__

@@ -1,0 +1,195 @@
+"""What a user reads when NATS turns a service away, word by word: `/readyz` shows `Bus.problem`, the log its reason."""
+
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from prometheus_client import REGISTRY
+
+from common import errors
+from common.bus import credential_store, credentials, streams
+from common.bus.credential_store import Folder
+from common.bus.credentials import Pair
+from common.bus.nats import Bus, connect
+from common.bus.server_conf import Server
+from common.runtime.clock import SystemClock
+from common.runtime.settings import Settings
+from support.servers.nats import nats_server
+from support.servers.relayed import Secured, secured_nats
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.integration]
+
+RENEW = "`python -m common.bus.provision credentials`"
+
+
+@pytest_asyncio.fixture
+async def secured(tmp_path: Path) -> AsyncGenerator[Secured]:
+    async with secured_nats(tmp_path) as running:
+        yield running
+
+
+async def told(settings: Settings, *, of: str = "is not reachable") -> str:
+    """Return what readiness says of a server that cannot be used."""
+    async with connect(settings) as bus:
+        await eventually(lambda: of in (bus.problem or ""), within=30.0, what="the reason")
+        return str(bus.problem)
+
+
+def authority(folder: Path) -> Pair:
+    return Pair((folder / "ca.crt").read_bytes(), (folder / "ca.key").read_bytes())
+
+
+async def a_server_that_shows(folder: Path, pair: Pair) -> str:
+    """Write a certificate where the server finds it; return its configuration."""
+    where = Server(folder=str(folder), store=str(folder / "jetstream"), monitoring_port=None)
+    await credential_store.complete(Folder(folder), where, names=["127.0.0.1"], now=SystemClock().now())
+    (folder / "tls.crt").write_bytes(pair.certificate)
+    (folder / "tls.key").write_bytes(pair.key)
+    return (folder / "nats-server.conf").read_text()
+
+
+async def told_of(folder: Path, *, names: list[str], lifetime: timedelta) -> str:
+    """Return what readiness says of a server with a certificate for some names, valid for some time."""
+    now = SystemClock().now()
+    await a_server_that_shows(folder, Pair(b"", b""))
+    pair = credentials.new_server(authority(folder), names=names, now=now, lifetime=lifetime)
+    with nats_server(folder, configuration=await a_server_that_shows(folder, pair), scheme="tls") as server:
+        return await told(Secured(server, folder).settings("watcher"))
+
+
+async def test_a_key_that_the_server_does_not_know(secured: Secured, tmp_path: Path) -> None:
+    stranger = tmp_path / "users" / "stranger.seed"
+    stranger.write_text(credentials.new_seed())
+
+    assert await told(secured.settings("stranger"), of="Violation") == (
+        f"NATS at {secured.server.url} is not reachable: Authorization Violation: the server does not know the key in "
+        f"RAYBUS_NATS_SEED_FILE={stranger}; it reads its users from the configuration that {RENEW} writes"
+    )
+
+
+async def test_a_client_without_a_key(secured: Secured, tmp_path: Path) -> None:
+    settings = Settings(service="watcher", nats_url=secured.server.url, nats_ca_file=tmp_path / "ca.crt")
+
+    assert "the server does not know a client without a key" in await told(settings, of="Violation")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        pytest.param("", "holds no NKEY seed; `python -m common.bus.provision credentials` makes one", id="empty"),
+        pytest.param(
+            "nonsense", "holds no NKEY seed; `python -m common.bus.provision credentials` makes one", id="no seed"
+        ),
+        pytest.param(None, "cannot be read: Is a directory", id="unreadable"),
+    ],
+)
+async def test_a_seed_file_that_is_of_no_use_is_a_wrong_setting(
+    content: str | None, reason: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "seed"
+    file.mkdir() if content is None else file.write_text(content)
+    settings = Settings(service="watcher", nats_url="nats://127.0.0.1:1", nats_seed_file=file)
+
+    with pytest.raises(errors.InvalidSpec) as refused:
+        await Bus(settings).run()
+    assert str(refused.value) == f"RAYBUS_NATS_SEED_FILE={file}: {reason}"
+
+
+async def test_a_seed_file_that_goes_bad_later_is_waited_out(secured: Secured, tmp_path: Path) -> None:
+    settings = secured.settings("watcher")
+    file = tmp_path / "users" / "watcher.seed"
+    good = file.read_text()
+    async with connect(settings) as bus:
+        await bus.session()
+        file.write_text("nonsense")
+        secured.server.kill()
+        secured.server.start()
+        await eventually(lambda: "holds no NKEY seed" in (bus.problem or ""), within=30.0, what="the reason")
+        file.write_text(good)
+        await eventually(lambda: bus.problem is None, within=30.0, what="the connection")
+
+
+async def test_an_authority_file_without_a_certificate_is_a_wrong_setting(tmp_path: Path) -> None:
+    file = tmp_path / "ca.crt"
+    file.write_text("nonsense")
+    settings = Settings(service="watcher", nats_url="tls://127.0.0.1:1", nats_ca_file=file)
+
+    with pytest.raises(errors.InvalidSpec, match=f"^RAYBUS_NATS_CA_FILE={file}: no certificate in it"):
+        await Bus(settings).run()
+
+
+async def test_an_expired_certificate(tmp_path: Path) -> None:
+    assert (await told_of(tmp_path, names=["127.0.0.1"], lifetime=timedelta(seconds=-1))).endswith(
+        "is not reachable: the certificate of the server, or its authority's, has expired; "
+        f"renew it by {RENEW} --rotate server"
+    )
+
+
+async def test_a_certificate_for_another_host(tmp_path: Path) -> None:
+    assert (await told_of(tmp_path, names=["elsewhere"], lifetime=timedelta(days=60))).endswith(
+        f"certificate is not valid for '127.0.0.1'; name the server as it is called by {RENEW} --name 127.0.0.1"
+    )
+
+
+async def test_a_certificate_of_an_authority_that_we_do_not_trust(secured: Secured, tmp_path: Path) -> None:
+    other = tmp_path / "other.crt"
+    other.write_bytes(credentials.new_authority(now=SystemClock().now()).certificate)
+    settings = Settings(service="watcher", nats_url=secured.server.url, nats_ca_file=other)
+
+    assert f"the certificate of the server is not signed by {other} (" in await told(settings)
+
+
+async def test_a_server_that_talks_in_the_clear_is_refused(tmp_path: Path) -> None:
+    ca = tmp_path / "ca.crt"
+    ca.write_bytes(credentials.new_authority(now=SystemClock().now()).certificate)
+    with nats_server(tmp_path) as server:
+        settings = Settings(service="watcher", nats_url=server.url, nats_ca_file=ca)
+        assert (await told(settings)).endswith(
+            "the server does not speak TLS, which RAYBUS_NATS_URL or RAYBUS_NATS_CA_FILE asks for"
+        )
+
+
+async def test_the_end_of_certificates_is_exported_and_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = SystemClock().now()
+    await a_server_that_shows(tmp_path, Pair(b"", b""))
+    pair = credentials.new_server(authority(tmp_path), names=["127.0.0.1"], now=now, lifetime=timedelta(days=3))
+    with nats_server(tmp_path, configuration=await a_server_that_shows(tmp_path, pair), scheme="tls") as server:
+        async with connect(Secured(server, tmp_path).settings("watcher")) as bus:
+            await bus.session()
+
+    assert REGISTRY.get_sample_value("raybus_bus_certificate_end_seconds", {"certificate": "server"}) == pytest.approx(
+        credentials.end_of(pair.certificate).timestamp()
+    )
+    assert "a certificate of NATS ends soon" in capsys.readouterr().out
+
+
+async def test_one_server_of_several_is_enough(secured: Secured) -> None:
+    settings = secured.settings("watcher")
+    both = Settings(
+        service="watcher",
+        nats_url=f"tls://127.0.0.1:1,{settings.nats_url}",
+        nats_ca_file=settings.nats_ca_file,
+        nats_seed_file=settings.nats_seed_file,
+    )
+    async with connect(both) as bus:
+        await eventually(lambda: bus.problem is None, within=30.0, what="the connection to the second")
+
+
+async def test_what_a_user_may_not_ask_is_told_at_once(secured: Secured) -> None:
+    async with connect(secured.settings("watcher")) as bus:
+        await bus.session()
+        with pytest.raises(errors.Unavailable) as refused:
+            await bus.api("STREAM.CREATE.RAY_STATE", streams.state(), dict[str, object])
+    assert str(refused.value) == "the NATS user watcher may not publish to $js.api.stream.create.ray_state"
+
+
+async def test_a_stream_that_is_missing_is_named(secured: Secured) -> None:
+    async with connect(secured.settings("watcher")) as bus:
+        await bus.session()
+        with pytest.raises(errors.NotFound, match=r"stream not found .* the provisioner beside the server makes it"):
+            await bus.stream("RAY_STATE")

@@ -1,0 +1,119 @@
+"""Three real nats-servers that share their streams, with users and TLS, as the production overlay runs them."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from common import errors
+from common.bus import credential_store, credentials, permissions, provision, server_conf, streams
+from common.bus.credential_store import Folder
+from common.bus.nats import Bus, connect
+from common.bus.server_conf import Cluster, Server
+from common.runtime.clock import SystemClock
+from common.runtime.settings import Settings
+from localcluster import ports
+from support.servers.nats import NatsServer
+from support.waiting import eventually_true
+
+SERVERS: Final = 3
+
+
+class _Replica(msgspec.Struct, frozen=True):
+    current: bool = False
+
+
+class _Placed(msgspec.Struct, frozen=True):
+    leader: str = ""
+    replicas: list[_Replica] | None = None
+
+
+class _Info(msgspec.Struct, frozen=True):
+    cluster: _Placed
+
+
+class NatsCluster:
+    """Servers that a test takes away one by one."""
+
+    def __init__(self, servers: list[NatsServer], folder: Path) -> None:
+        self.servers = servers
+        self._folder = folder
+
+    def settings(self, user: str) -> Settings:
+        """Return how a user connects to whichever server is there."""
+        return Settings(
+            service=user,
+            nats_url=",".join(server.url for server in self.servers),
+            nats_ca_file=self._folder / "ca.crt",
+            nats_seed_file=self._folder / "users" / f"{user}.seed",
+        )
+
+    async def leader(self, bus: Bus, stream: str) -> NatsServer:
+        """Return the server that leads a stream."""
+        info = await bus.api(f"STREAM.INFO.{stream}", None, _Info)
+        return self.servers[int(info.cluster.leader.rpartition("-")[2])]
+
+    async def until_whole(self, bus: Bus, stream: str) -> None:
+        """Wait until every server holds all of a stream."""
+
+        async def is_whole() -> bool:
+            try:
+                info = await bus.api(f"STREAM.INFO.{stream}", None, _Info)
+            except errors.RaybusError:
+                return False
+            others = info.cluster.replicas or []
+            return len(others) == SERVERS - 1 and all(each.current for each in others)
+
+        await eventually_true(is_whole, every=0.1, what=f"{stream} on every server")
+
+
+@asynccontextmanager
+async def nats_cluster(folder: Path) -> AsyncGenerator[NatsCluster]:
+    """Run three servers and make the streams, thrice each, for as long as the block lasts."""
+    now = SystemClock().now()
+    numbers = ports.free(SERVERS)
+    routes = tuple(f"127.0.0.1:{port}" for port in numbers)
+    common = Server(folder=str(folder), store=str(folder), monitoring_port=None)
+    await credential_store.complete(Folder(folder), common, names=["127.0.0.1"], now=now)
+    keys = {
+        user.name: [credentials.public_key((folder / "users" / f"{user.name}.seed").read_text())]
+        for user in permissions.USERS
+    }
+    servers: list[NatsServer] = []
+    try:
+        for number, port in enumerate(numbers):
+            own = folder / f"nats-{number}"
+            where = Server(
+                folder=str(folder),
+                store=str(own / "jetstream"),
+                host="127.0.0.1",
+                monitoring_port=None,
+                name=f'"nats-{number}"',
+                cluster=Cluster(routes=routes, port=port),
+            )
+            own.mkdir()
+            servers.append(NatsServer(own, configuration=server_conf.render(where, keys), scheme="tls"))
+            await asyncio.to_thread(servers[-1].start)
+        cluster = NatsCluster(servers, folder)
+        await _make_streams(cluster)
+        yield cluster
+    finally:
+        for server in servers:
+            server.kill()
+
+
+async def _make_streams(cluster: NatsCluster) -> None:
+    wanted = [streams.state(replicas=SERVERS), streams.events(replicas=SERVERS)]
+    async with connect(cluster.settings("provisioner")) as bus:
+
+        async def made() -> bool:
+            await bus.session()
+            try:
+                return await provision.ensure(bus, wanted) == []
+            except errors.RaybusError:
+                return False
+
+        await eventually_true(made, what="the streams on three servers")

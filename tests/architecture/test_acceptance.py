@@ -23,6 +23,7 @@ def proofs(tmp_path_factory: pytest.TempPathFactory) -> list[Proof]:
     return msgspec.json.decode(target.read_bytes(), type=list[Proof])
 
 
+@pytest.mark.long  # it collects every ring anew
 @pytest.mark.parametrize("specification", SPECIFICATIONS)
 def test_the_page_says_what_the_tests_prove(
     specification: str, proofs: list[Proof], request: pytest.FixtureRequest

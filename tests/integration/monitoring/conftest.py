@@ -1,0 +1,16 @@
+"""Prometheus' programs, fetched once for a run."""
+
+from pathlib import Path
+
+import pytest
+
+from support.servers import prometheus
+
+
+@pytest.fixture(scope="session")
+def promtool() -> Path:
+    """Return Prometheus' tool for rules."""
+    try:
+        return prometheus.program("promtool")
+    except prometheus.Missing as problem:
+        pytest.skip(str(problem))

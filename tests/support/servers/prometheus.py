@@ -1,0 +1,138 @@
+"""A real Prometheus, and its tool for rules: Debian's package, unpacked into the cache and never installed as a service."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import msgspec
+import yaml
+
+from localcluster import ports
+from localcluster.settings import Settings
+from support.waiting import eventually_true
+
+PACKAGE: Final = "prometheus"
+PROGRAMS: Final = ("prometheus", "promtool")
+
+
+class Missing(Exception):
+    """Neither on this machine nor to be had from Debian."""
+
+
+class Series(msgspec.Struct, frozen=True):
+    """One line of an answer."""
+
+    metric: dict[str, str] = {}
+    value: tuple[float, str] = (0.0, "NaN")
+
+    @property
+    def number(self) -> float:
+        """Return the value."""
+        return float(self.value[1])
+
+
+class _Data(msgspec.Struct, frozen=True, rename="camel"):
+    result: list[Series] = []
+    alerts: list[dict[str, Any]] = []
+    active_targets: list[dict[str, Any]] = []
+
+
+class _Answer(msgspec.Struct, frozen=True, rename="camel"):
+    status: str
+    data: _Data = _Data()
+    error: str = ""
+
+
+class Prometheus:
+    """A server that runs."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+
+    async def query(self, expression: str) -> list[Series]:
+        """Ask for the value of an expression now; AssertionError when it is refused."""
+        return (await self._get("/api/v1/query", query=expression)).result
+
+    async def firing(self) -> set[str]:
+        """Return the names of the alerts that fire."""
+        found = (await self._get("/api/v1/alerts")).alerts
+        return {each["labels"]["alertname"] for each in found if each["state"] == "firing"}
+
+    async def scraped(self) -> dict[str, str]:
+        """Return the health of each target by its URL."""
+        return {each["scrapeUrl"]: each["health"] for each in (await self._get("/api/v1/targets")).active_targets}
+
+    async def is_ready(self) -> bool:
+        """Tell whether it answers questions."""
+        try:
+            return (await self._client.get("/-/ready")).status_code == httpx.codes.OK
+        except httpx.TransportError:
+            return False
+
+    async def _get(self, path: str, **query: str) -> _Data:
+        answer = msgspec.json.decode((await self._client.get(path, params=query)).content, type=_Answer)
+        assert answer.status == "success", f"{query}: {answer.error}"
+        return answer.data
+
+
+def program(name: str) -> Path:
+    """Return one of the programs: from the cache, else from Debian; `Missing` where neither has it."""
+    folder = Settings.from_environment().cache_root / PACKAGE
+    if not (folder / name).is_file():
+        _unpack(folder)
+    return folder / name
+
+
+def _unpack(folder: Path) -> None:
+    if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
+        raise Missing(f"Debian's package {PACKAGE} is needed: this is no Debian, so copy {PROGRAMS} into {folder}")
+    with tempfile.TemporaryDirectory() as name:
+        work = Path(name)
+        commands = (["apt-get", "-qq", "download", PACKAGE], ["sh", "-c", f"dpkg-deb -x {PACKAGE}_*.deb unpacked"])
+        for command in commands:
+            done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False, timeout=300)
+            if done.returncode:
+                raise Missing(f"{' '.join(command)} failed: {done.stderr.strip()}; run apt-get update and try again")
+        folder.mkdir(parents=True, exist_ok=True)
+        for each in PROGRAMS:
+            passing = folder / f".{each}.{os.getpid()}"
+            shutil.copy(work / "unpacked" / "usr" / "bin" / each, passing)
+            passing.replace(folder / each)
+
+
+def _configured(work: Path, *, jobs: list[dict[str, Any]], rules: Path) -> Path:
+    work.mkdir(parents=True, exist_ok=True)
+    seconds = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
+    config = {"global": seconds, "rule_files": [str(rules)], "scrape_configs": jobs}
+    path = work / "prometheus.yml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+@asynccontextmanager
+async def started(work: Path, *, jobs: list[dict[str, Any]], rules: Path) -> AsyncGenerator[Prometheus]:
+    """Run a server that scrapes and judges every second, for the length of a block."""
+    (port,) = ports.free(1)
+    command = [
+        str(program("prometheus")),
+        f"--config.file={_configured(work, jobs=jobs, rules=rules)}",
+        f"--storage.tsdb.path={work / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    with (work / "log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
+    try:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as client:
+            server = Prometheus(client)
+            await eventually_true(server.is_ready, every=0.1, what=f"Prometheus; see {work / 'log'}")
+            yield server
+    finally:
+        process.terminate()
+        await process.wait()

@@ -63,6 +63,11 @@ class AuditLog:
         found = Counter(_kind(line) for line in self._lines(mark) if _counts(line))
         return Asked(by_kind=dict(found.most_common()))
 
+    def watches(self, agent: str) -> int:
+        """Count the collections that are watched by those whose user agent begins so; one that was reopened counts once."""
+        found = (line for line in self._lines(0) if line.verb == "watch" and line.user_agent.startswith(agent))
+        return len({(line.user_agent, line.object_ref.resource) for line in found})
+
     def _lines(self, mark: int) -> Iterator[_Line]:
         decoder = msgspec.json.Decoder(_Line)
         with self._path.open("rb") as lines:

@@ -1,0 +1,239 @@
+"""Do four replicas of cluster-reconciler bring clusters up more quickly than one, where the API server is slow to answer?
+
+    make bench-scale-out [N=160] [LATENCY=200]
+
+A door between each replica and the API server makes every request take 200 ms longer, as a far or a busy API server does, so that
+neither a processor nor the API server is the limit on a small machine. The watcher has no door. Everything else as in
+`bench.clusters`. Goals: four replicas do at least 3.2 times the clusters per second, and the API server sees as many watches.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from bench import crowd, plot, programs
+from bench.plot import Line
+from bench.rig import ALONE, CROWD, Rig, fresh
+from common.kube.resources import LEASE, Resource
+from localcluster.errors import ClusterError
+from raybus_cli.up.programs import BusAccess
+from support.servers.api_door import Fate
+from support.servers.fleet import NAMESPACE, Fleet, Ground, streams_kept
+from support.servers.relayed import secured_nats
+from support.waiting import eventually_true
+
+OUTPUT: Final = Path(__file__).parents[2] / "build" / "bench"
+WATCHER: Final = "watcher"
+RECONCILER: Final = "cluster-reconciler"
+GOAL: Final = 3.2
+BUSY: Final = 90.0
+"""Percent of the machine from which on processors are the limit."""
+ONE_AND_MANY: Final = (1, 4)
+PARTITIONS: Final = "raybus.io/partitions"
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """How so many replicas did; seconds."""
+
+    replicas: int
+    clusters: int
+    wall: float
+    ready_at: list[float]
+    cpu_seconds: float
+    """Of the watcher, NATS and all replicas."""
+    machine_percent: float
+    """How busy all processors of the machine were, with everything that ran on it."""
+    watches: int
+    """Collections that the API server was asked to watch by raybus."""
+
+    @property
+    def per_second(self) -> float:
+        """Return the clusters reconciled per second."""
+        return self.clusters / self.wall
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """All that one call has measured."""
+
+    latency_ms: int
+    ratio: float
+    """Clusters per second of the many replicas by that of the one."""
+    is_cpu_bound: bool
+    figures: list[Figures]
+
+    @property
+    def missed(self) -> list[str]:
+        """Name the goals that were not reached."""
+        grew = len({each.watches for each in self.figures}) > 1
+        return [
+            *([f"{GOAL:g} times as many clusters per second"] if self.ratio < GOAL else []),
+            *(["as many watches"] if grew else []),
+        ]
+
+
+async def measure(count: int, latency_ms: int, logs: Path) -> Result:
+    """Measure one replica, then four, each on a control plane of its own."""
+    figures: list[Figures] = []
+    for replicas in ONE_AND_MANY:
+        say(f"{count} clusters, {latency_ms} ms latency, {replicas} replicas")
+        figures.append(await _measured(count, replicas, latency_ms / 1000, logs))
+        say(f"{replicas} replicas: {figures[-1].wall:.1f} s, {figures[-1].per_second:.2f} clusters per second")
+    ratio = figures[-1].per_second / figures[0].per_second
+    is_bound = any(each.machine_percent > BUSY for each in figures)
+    return Result(latency_ms=latency_ms, ratio=round(ratio, 2), is_cpu_bound=is_bound, figures=figures)
+
+
+async def _measured(count: int, replicas: int, latency: float, logs: Path) -> Figures:
+    async with fresh() as rig, _raybus(rig, replicas, latency, logs) as pids:
+        async with crowd.watching(rig, crowd.CLUSTERS, crowd.is_ready) as ready:
+            await crowd.create_cluster(rig, ALONE, "probe", workers=1)
+            await ready.count(1)
+            cpu, busy = programs.cpu_seconds(pids), _machine()
+            began = asyncio.get_running_loop().time()
+            await crowd.each(count, lambda index: _create(rig, index))
+            await ready.count(1 + count)
+            wall = asyncio.get_running_loop().time() - began
+            now = _machine()
+        at = sorted(moment - began for (namespace, _), moment in ready.at.items() if namespace == CROWD)
+        return Figures(
+            replicas=replicas,
+            clusters=count,
+            wall=wall,
+            ready_at=at,
+            cpu_seconds=programs.cpu_seconds(pids) - cpu,
+            machine_percent=100 * (now[0] - busy[0]) / max(1, now[1] - busy[1]),
+            watches=rig.audit.watches("raybus"),
+        )
+
+
+async def _create(rig: Rig, index: int) -> None:
+    await crowd.create_cluster(rig, CROWD, f"c{index:05d}")
+
+
+@asynccontextmanager
+async def _raybus(rig: Rig, replicas: int, latency: float, logs: Path) -> AsyncGenerator[Sequence[int]]:
+    """Run a watcher and so many replicas of cluster-reconciler; say which processes those and NATS are."""
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    await rig.kube.create(Resource(kind="Namespace", plural="namespaces"), None, body)
+    async with secured_nats(rig.work / "nats") as secured:
+        bus = BusAccess(url=secured.server.url, credentials=rig.work / "nats")
+        ground = Ground(
+            access=rig.control_plane.access,
+            bus=bus,
+            work=rig.work,
+            log_dir=logs,
+            use_doors=lambda service: service != WATCHER,
+        )
+        async with streams_kept(bus, logs, say), Fleet(ground, say).manned() as fleet:
+            fleet.scale(WATCHER, 1)
+            fleet.scale(RECONCILER, replicas)
+            fleet.judge(RECONCILER, lambda _asked: Fate(delay=latency))
+            await fleet.ready()
+            await eventually_true(lambda: _is_shared(rig, replicas), what=f"{replicas} replicas that share the work")
+            yield [secured.server.pid, *(replica.pid for replica in fleet.all())]
+
+
+class _Lease(msgspec.Struct, frozen=True):
+    class Meta(msgspec.Struct, frozen=True):
+        annotations: dict[str, str] = {}
+
+    metadata: Meta
+
+
+class _Leases(msgspec.Struct, frozen=True):
+    items: list[_Lease]
+
+
+async def _is_shared(rig: Rig, replicas: int) -> bool:
+    """Tell whether every replica holds its part of the partitions."""
+    listed = await rig.kube.list(LEASE, NAMESPACE, label_selector=f"raybus.io/replica-of={RECONCILER}")
+    leases = msgspec.json.decode(listed, type=_Leases).items
+    held = [len([part for part in each.metadata.annotations.get(PARTITIONS, "").split(",") if part]) for each in leases]
+    return len(held) == replicas and min(held) > 0 and sum(held) == 64
+
+
+def _machine() -> tuple[float, float]:
+    """Return how long all processors were busy, and how long they were there."""
+    fields = [int(each) for each in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    idle = fields[3] + fields[4]
+    return sum(fields[:8]) - idle, sum(fields[:8])
+
+
+def table(found: Result) -> Table:
+    """Return the figures as people read them."""
+    title = (
+        f"{found.figures[0].clusters} RayClusters of 4 pods, every request of a reconciler {found.latency_ms} ms slower"
+    )
+    replicas = [f"{each.replicas} replica{'s' if each.replicas > 1 else ''}" for each in found.figures]
+    shown = Table("", *replicas, title=title, title_justify="left")
+    shown.add_row("wall time until all are ready", *(f"{each.wall:.1f} s" for each in found.figures))
+    shown.add_row("clusters per second", *(f"{each.per_second:.2f}" for each in found.figures))
+    shown.add_row("ratio (goal: 3.2)", "", f"{found.ratio:.2f}")
+    shown.add_row("CPU of watcher, NATS and replicas", *(f"{each.cpu_seconds:.1f} s" for each in found.figures))
+    shown.add_row("processors of the machine in use", *(f"{each.machine_percent:.0f} %" for each in found.figures))
+    shown.add_row("watches that the API server saw", *(str(each.watches) for each in found.figures))
+    return shown
+
+
+def write(found: Result, folder: Path) -> list[Path]:
+    """Write the JSON file and the picture; return where."""
+    figures, picture = folder / "scale-out.json", folder / "scale-out.svg"
+    figures.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+    lines = [Line(f"{each.replicas} replicas", each.ready_at) for each in found.figures]
+    title = f"{found.figures[0].clusters} RayClusters to ready, {found.latency_ms} ms latency"
+    picture.write_text(plot.draw(lines, title=title))
+    return [figures, picture]
+
+
+def say(line: str) -> None:
+    """Tell the user what goes on."""
+    sys.stderr.write(f"bench: {line}\n")
+    sys.stderr.flush()
+
+
+def asked(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-n", type=int, default=160, help="RayClusters to create (160)")
+    parser.add_argument("--latency", metavar="MS", type=int, default=200, help="added to every request (200)")
+    parser.add_argument("-o", choices=["text", "json"], default="text", help="how to print the figures")
+    parser.add_argument("--out", metavar="DIR", type=Path, default=OUTPUT, help="where figures go (build/bench)")
+    found = parser.parse_args(arguments)
+    if found.n < 1 or found.latency < 0:
+        parser.error("-n must be at least 1 and --latency at least 0")
+    return found
+
+
+def main() -> int:
+    """Measure, print and write down; 1 when a goal was missed."""
+    options = asked()
+    logs = options.out / "scale-out-logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            found = runner.run(measure(options.n, options.latency, logs))
+    except ClusterError as problem:
+        raise SystemExit(f"bench: {problem}") from None
+    if options.o == "json":
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found)).decode() + "\n")
+    else:
+        Console(width=120).print(table(found))
+    say(f"written: {', '.join(str(path) for path in write(found, options.out))}")
+    if found.is_cpu_bound:
+        say(f"processors were the limit (over {BUSY:g} % in use): the ratio says little about sharding")
+    for goal in found.missed:
+        say(f"missed: {goal}")
+    return 1 if found.missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""Everything fails in turn, and nothing is lost: faults and users drawn from a seed, a checker that judges all that was seen.
+
+    make chaos [MINUTES=30] [SEED=1]
+
+A real API server, etcd, controller-manager, scheduler and NATS with users and TLS; the four services as processes, the reconcilers
+scaled from one to four to two; simulated pods (kwok), fake Ray heads, and a fake gateway where the Gateway API's definitions are.
+Exit code 1 when a rule was broken; then the seed and the last events before it are told.
+"""
+
+import argparse
+import asyncio
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import uvloop
+from rich.console import Console
+
+from bench import pod_network
+from chaos import report
+from chaos.report import Report
+from chaos.run import Run, Wanted
+from common import errors
+from localcluster.errors import ClusterError
+
+OUTPUT: Final = Path(__file__).parents[2] / "build" / "chaos"
+
+
+def asked(arguments: list[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m chaos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=30.0, help="how long faults and changes go on (30)")
+    parser.add_argument("--seed", type=int, default=1, help="what they are drawn from (1)")
+    parser.add_argument("--replicas", type=int, default=4, help="the most replicas of each reconciler (4)")
+    parser.add_argument("-o", choices=["text", "json"], default="text", help="how to print the report")
+    parser.add_argument("--out", metavar="DIR", type=Path, default=OUTPUT, help="where logs go (build/chaos)")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    found = parser.parse_args(arguments)
+    if found.minutes <= 0:
+        parser.error(f"--minutes {found.minutes:g}: must be greater than 0")
+    if not 1 <= found.replicas <= 16:
+        parser.error(f"--replicas {found.replicas}: must be from 1 to 16")
+    return found
+
+
+def say(line: str) -> None:
+    """Tell the user what goes on."""
+    sys.stderr.write(f"chaos: {line}\n")
+    sys.stderr.flush()
+
+
+def _run(options: argparse.Namespace) -> Report:
+    folder: Path = options.out / f"seed-{options.seed}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    say(f"logs: {folder}")
+    with tempfile.TemporaryDirectory(prefix="raybus-chaos-") as work:
+        wanted = Wanted(
+            seed=options.seed, minutes=options.minutes, replicas=options.replicas, logs=folder, work=Path(work)
+        )
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            found = runner.run(_until_told(wanted))
+        if found.violations:
+            for log in (Path(work) / "cp").glob("audit*.log"):
+                shutil.copy(log, folder)
+    report.write(found, folder)
+    return found
+
+
+async def _until_told(wanted: Wanted) -> Report:
+    """Let SIGTERM end the run as Ctrl-C does, so that nothing is left behind."""
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await Run(wanted, say).report()
+
+
+def main() -> int:
+    """Run and report; 1 when a rule was broken."""
+    arguments = sys.argv[1:]
+    options = asked(arguments)
+    if not options.inside:
+        pod_network.enter("chaos", arguments)
+    pod_network.prepare()
+    try:
+        found = _run(options)
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        say("ended before its time")
+        return 130
+    except (ClusterError, errors.RaybusError) as problem:
+        raise SystemExit(f"chaos: {problem}") from None
+    if options.o == "json":
+        sys.stdout.write(report.encode(found) + "\n")
+    else:
+        report.show(found, Console(width=150))
+    return 1 if found.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

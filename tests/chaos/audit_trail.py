@@ -1,0 +1,129 @@
+"""What the services wrote, by the API server's audit log, and how that log must be set up to tell it."""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from chaos.checker.evidence import Headed, Meta, Write, root_of
+from common.bus.sharding import Root
+
+POLICY: Final = """\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+omitManagedFields: true
+rules:
+- level: None
+  userGroups: ["system:nodes"]
+- level: None
+  resources:
+  - {group: "", resources: ["nodes", "nodes/status", "events", "pods/status", "pods/binding"]}
+  - {group: "events.k8s.io"}
+- level: RequestResponse
+  verbs: [create, update, patch, delete, deletecollection]
+  resources:
+  - {group: "", resources: ["pods", "services"]}
+  - {group: "ray.io"}
+  - {group: "gateway.networking.k8s.io"}
+  - {group: "coordination.k8s.io"}
+- level: Metadata
+  verbs: [watch]
+- level: None
+"""
+_OURS: Final = re.compile(r"raybus-(?P<service>[a-z-]+)\S*.*\((?P<replica>[^()]+)\)$")
+_KINDS: Final = {"rayclusters": "RayCluster", "rayservices": "RayService", "pods": "Pod", "httproutes": "HTTPRoute"}
+
+
+class _Reference(msgspec.Struct, frozen=True, rename="camel"):
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+class _Code(msgspec.Struct, frozen=True):
+    code: int = 0
+
+
+class _Line(msgspec.Struct, frozen=True, rename="camel"):
+    verb: str
+    stage: str = ""
+    user_agent: str = ""
+    stage_timestamp: str = ""
+    object_ref: _Reference = _Reference()
+    response_status: _Code = _Code()
+    request_object: msgspec.Raw = msgspec.Raw(b"{}")
+    response_object: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class Trail(msgspec.Struct, kw_only=True):
+    """What the log tells."""
+
+    writes: list[Write] = []
+    watches: dict[str, int] = {}
+    """User agent → watches that it opened."""
+
+
+def read(log: Path, origins: dict[tuple[str, str], Root], *, began: datetime) -> Trail:
+    """Read the log and those that it was rotated to; `origins` knows the roots of RayClusters."""
+    trail, decoder = Trail(), msgspec.json.Decoder(_Line)
+    for raw in _lines(log):
+        line = decoder.decode(raw)
+        if line.verb == "watch":
+            trail.watches[line.user_agent] = trail.watches.get(line.user_agent, 0) + 1
+        elif (write := _write(line, origins, began)) is not None:
+            trail.writes.append(write)
+    return trail
+
+
+def _lines(log: Path) -> Iterator[bytes]:
+    for path in [*sorted(log.parent.glob(f"{log.stem}-*{log.suffix}")), log]:
+        with path.open("rb") as lines:
+            yield from (line for line in lines if line.endswith(b"\n"))  # the last one may be half written
+
+
+def _write(line: _Line, origins: dict[tuple[str, str], Root], began: datetime) -> Write | None:
+    ours = _OURS.match(line.user_agent)
+    if ours is None or not 200 <= line.response_status.code < 300 or line.stage != "ResponseComplete":
+        return None
+    what = line.object_ref
+    asked = _decoded(line.request_object)
+    answered = _decoded(line.response_object).metadata
+    meta = answered if isinstance(answered, Meta) and answered.name else _named(asked, what)
+    kind = _KINDS.get(what.resource, "")
+    if kind == "RayCluster" and (root := root_of(kind, meta, origins)) is not None:
+        origins.setdefault((meta.namespace, meta.name), root)
+    return Write(
+        version=int(meta.resource_version or 0) if isinstance(answered, Meta) else 0,
+        at=(datetime.fromisoformat(line.stage_timestamp) - began).total_seconds(),
+        service=ours["service"],
+        replica=ours["replica"],
+        verb=line.verb,
+        resource=f"{what.resource}{'/' if what.subresource else ''}{what.subresource}",
+        namespace=what.namespace,
+        name=what.name or meta.name,
+        based_on=_base(line.verb, asked),
+        of_root=root_of(kind, meta, origins) if kind else None,
+    )
+
+
+def _decoded(raw: msgspec.Raw) -> Headed:
+    try:
+        return msgspec.json.decode(raw, type=Headed)
+    except msgspec.ValidationError:  # a JSON patch is a list
+        return Headed()
+
+
+def _named(asked: Headed, what: _Reference) -> Meta:
+    labels = asked.metadata.labels if isinstance(asked.metadata, Meta) else {}
+    return Meta(name=what.name, namespace=what.namespace, labels=labels)
+
+
+def _base(verb: str, asked: Headed) -> str:
+    if verb == "delete":
+        return str(asked.preconditions.get("uid") or asked.preconditions.get("resourceVersion") or "")
+    return asked.metadata.resource_version if isinstance(asked.metadata, Meta) else ""

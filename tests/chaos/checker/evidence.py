@@ -1,0 +1,187 @@
+"""What is known of a run: states of objects as watches told them, and writes as the audit log told them.
+
+Both carry the version that etcd gave them. Versions are one sequence over all kinds, so the order of any two is certain.
+"""
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from common import labels
+from common.bus.sharding import Root
+
+HEAD: Final = labels.HEAD
+OVER: Final = frozenset({"Failed", "Succeeded"})
+
+
+class Meta(msgspec.Struct, frozen=True, rename="camel"):
+    """Metadata, as far as it matters."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    deletion_timestamp: str | None = None
+
+
+class Strategy(msgspec.Struct, frozen=True, rename="camel"):
+    """Which pods the autoscaler gave up."""
+
+    workers_to_delete: list[str] | None = None
+
+
+class Group(msgspec.Struct, frozen=True, rename="camel"):
+    """A worker group."""
+
+    group_name: str
+    replicas: int | None = None
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+    scale_strategy: Strategy = Strategy()
+
+    @property
+    def wanted(self) -> int:
+        """Return how many workers it asks for."""
+        least, most = self.min_replicas or 0, self.max_replicas if self.max_replicas is not None else 2**31
+        return max(least, min(self.replicas or 0, most))
+
+
+class Backend(msgspec.Struct, frozen=True):
+    """Where a route sends requests."""
+
+    name: str
+    weight: int = 1
+
+
+class Rule(msgspec.Struct, frozen=True, rename="camel"):
+    """A rule of a route."""
+
+    backend_refs: list[Backend] = []
+
+
+class Spec(msgspec.Struct, frozen=True, rename="camel"):
+    """What is wanted of an object of any kind."""
+
+    suspend: bool | None = None
+    enable_in_tree_autoscaling: bool | None = None
+    worker_group_specs: list[Group] | None = None
+    rules: list[Rule] = []
+
+
+class Side(msgspec.Struct, frozen=True, rename="camel"):
+    """One of a RayService's two clusters."""
+
+    ray_cluster_name: str = ""
+
+
+class Status(msgspec.Struct, frozen=True, rename="camel"):
+    """What is said of an object of any kind."""
+
+    phase: str = ""
+    state: str = ""
+    observed_generation: int | None = None
+    desired_worker_replicas: int = 0
+    ready_worker_replicas: int = 0
+    service_status: str = ""
+    active_service_status: Side = Side()
+    pending_service_status: Side = Side()
+
+
+class Object(msgspec.Struct, frozen=True):
+    """An object of any kind."""
+
+    metadata: Meta
+    spec: Spec = Spec()
+    status: Status = Status()
+
+    @property
+    def label(self) -> dict[str, str]:
+        """Return its labels."""
+        return self.metadata.labels
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """An object as it was from a version on."""
+
+    kind: str
+    version: int
+    at: float
+    """Seconds since the beginning of the run, when the watch told it."""
+    object: Object
+    is_gone: bool = False
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Return kind, namespace and name."""
+        return self.kind, self.object.metadata.namespace, self.object.metadata.name
+
+    @property
+    def is_alive(self) -> bool:
+        """Tell whether it is there to stay, as far as it goes."""
+        ended = self.kind == "Pod" and self.object.status.phase in OVER
+        return not self.is_gone and not ended and self.object.metadata.deletion_timestamp is None
+
+    def __str__(self) -> str:
+        status = self.object.status
+        word = "gone" if self.is_gone else status.phase or status.state or status.service_status
+        return f"{self.kind} {self.object.metadata.name} is {word or 'there'} (version {self.version})"
+
+
+class Write(msgspec.Struct, frozen=True, kw_only=True):
+    """A change that a service made."""
+
+    version: int
+    """0 when the answer does not tell."""
+    at: float
+    service: str
+    replica: str
+    verb: str
+    resource: str
+    """With its subresource, such as `rayclusters/status`."""
+    namespace: str
+    name: str
+    based_on: str = ""
+    """The version, or the uid, that the request demanded; empty when it demanded none."""
+    of_root: Root | None = None
+
+    def __str__(self) -> str:
+        return f"{self.replica}: {self.verb} {self.resource} {self.name} (version {self.version or 'unknown'})"
+
+
+class Violation(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that was broken."""
+
+    rule: str
+    about: str
+    """The namespace and name of the tree's root, or of the object."""
+    text: str
+    at: float
+    """Seconds since the beginning of the run."""
+
+
+def root_of(kind: str, meta: Meta, origins: dict[tuple[str, str], Root]) -> Root | None:
+    """Return the root of an object's tree; `origins` knows the roots of RayClusters by namespace and name."""
+    origin, origin_kind = meta.labels.get(labels.ORIGIN_NAME), meta.labels.get(labels.ORIGIN_KIND)
+    match kind:
+        case "RayService":
+            return Root("RayService", meta.namespace, meta.name)
+        case "RayCluster":
+            if origin and origin_kind == "RayService":
+                return Root("RayService", meta.namespace, origin)
+            return Root("RayCluster", meta.namespace, meta.name)
+        case "HTTPRoute":
+            return Root("RayService", meta.namespace, meta.name.removesuffix("-httproute"))
+        case _:
+            cluster = meta.labels.get(labels.CLUSTER)
+            return origins.get((meta.namespace, cluster)) if cluster else None
+
+
+class Headed(msgspec.Struct, frozen=True, rename="camel"):
+    """The part of a request's body that says what it is based on."""
+
+    metadata: Meta | UnsetType = UNSET
+    preconditions: dict[str, Any] = {}

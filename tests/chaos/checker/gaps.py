@@ -1,0 +1,121 @@
+"""How long a key waited: from the change of a probe until its first effect, by the fault that was on. Pure.
+
+Limits hold where another replica can take over: with one of each, the gap is the time that a process needs to start.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from chaos.checker.evidence import Violation
+from chaos.schedule import CRASH, FREEZE, PARTITION, SCALE, TERM
+
+CALM: Final = "none"
+LIMITS: Final = {CRASH.name: 10.0, FREEZE.name: 10.0, PARTITION.name: 10.0, TERM.name: 1.0, SCALE.name: 1.0}
+"""Seconds, by kind of fault."""
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of a probe; times in seconds from the beginning."""
+
+    probe: str
+    service: str
+    """Whose work it is."""
+    asked: float
+    done: float | None
+    """None when nothing came of it before the end."""
+
+
+class Struck(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault as it was carried out."""
+
+    kind: str
+    service: str
+    began: float
+    over: float
+    replicas: int
+    """How many of each reconciler were to run."""
+
+
+class Gap(msgspec.Struct, frozen=True, kw_only=True):
+    """The waits while one kind of fault was on."""
+
+    fault: str
+    waits: int
+    p50: float
+    longest: float
+    probe: str
+    """Which probe waited longest."""
+    began: float
+    limit: float | None = None
+    over_limit: int = 0
+    """How many waits were longer than allowed."""
+
+
+def attribute(waits: Iterable[Wait], struck: Sequence[Struck], *, end: float) -> list[tuple[Wait, Struck | None]]:
+    """Return each wait with the last fault that began before it ended, if that was not over before the wait began."""
+    return [(wait, _cause(wait, struck, end=end)) for wait in waits]
+
+
+def summary(waits: Iterable[Wait], struck: Sequence[Struck], *, end: float) -> list[Gap]:
+    """Return the waits by kind of fault, the longest first."""
+    by_kind: dict[str, list[tuple[Wait, Struck | None]]] = {}
+    for wait, cause in attribute(waits, struck, end=end):
+        by_kind.setdefault(_name(cause), []).append((wait, cause))
+    return sorted((_gap(name, each, end) for name, each in by_kind.items()), key=lambda gap: -gap.longest)
+
+
+def judge(waits: Iterable[Wait], struck: Sequence[Struck], *, end: float) -> list[Violation]:
+    """Return the waits that were too long."""
+    return [
+        Violation(
+            rule="no long gap",
+            about=wait.probe,
+            text=f"{wait.probe} waited {_seconds(wait, end):.1f} s, allowed are {limit:g} s: {_name(cause)} of {cause.service or 'all'}",
+            at=wait.asked,
+        )
+        for wait, cause in attribute(waits, struck, end=end)
+        if cause is not None and (limit := _limit(wait, cause)) is not None and _seconds(wait, end) > limit
+    ]
+
+
+def _cause(wait: Wait, struck: Sequence[Struck], *, end: float) -> Struck | None:
+    until = end if wait.done is None else wait.done
+    causes = [each for each in struck if each.began <= until and each.over >= wait.asked]
+    return causes[-1] if causes else None
+
+
+def _limit(wait: Wait, cause: Struck) -> float | None:
+    """Return what is allowed; nothing is where no other replica could have helped, or the fault struck others."""
+    if cause.replicas < 2 or (cause.service and cause.service != wait.service):
+        return None
+    return LIMITS.get(cause.kind)
+
+
+def _name(cause: Struck | None) -> str:
+    if cause is None:
+        return CALM
+    return f"{cause.kind}{'' if cause.replicas > 1 else ', one replica'}"
+
+
+def _seconds(wait: Wait, end: float) -> float:
+    return (end if wait.done is None else wait.done) - wait.asked
+
+
+def _gap(name: str, waits: list[tuple[Wait, Struck | None]], end: float) -> Gap:
+    longest = max((wait for wait, _ in waits), key=lambda wait: _seconds(wait, end))
+    seconds = sorted(_seconds(wait, end) for wait, _ in waits)
+    limits = [
+        (wait, limit) for wait, cause in waits if cause is not None and (limit := _limit(wait, cause)) is not None
+    ]
+    return Gap(
+        fault=name,
+        waits=len(waits),
+        p50=seconds[len(seconds) // 2],
+        longest=seconds[-1],
+        probe=longest.probe,
+        began=longest.asked,
+        limit=limits[0][1] if limits else None,
+        over_limit=sum(_seconds(wait, end) > limit for wait, limit in limits),
+    )

@@ -1,0 +1,168 @@
+"""Rules that hold at every moment: heads, workers, clusters of a RayService, weights, generations.
+
+States are replayed in the order of their versions; each new state is judged against all others as they were then.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from chaos.checker.evidence import HEAD, Seen, Violation
+from common import labels, names
+
+WHOLE: Final = 100
+MEMORY_SECONDS: Final = 30.0
+"""A reconciler may carry out for so long what the spec said before."""
+
+
+def judge(seen: Iterable[Seen]) -> list[Violation]:
+    """Return every broken rule, in order."""
+    replay = _Replay()
+    return [each for one in sorted(seen, key=lambda each: each.version) for each in replay.take(one)]
+
+
+class _Replay:
+    """All objects as of one version."""
+
+    def __init__(self) -> None:
+        self._now: dict[tuple[str, str, str], Seen] = {}
+        self._pods: defaultdict[tuple[str, str], dict[str, Seen]] = defaultdict(dict)
+        self._wanted: defaultdict[tuple[str, str], list[tuple[float, dict[str, int]]]] = defaultdict(list)
+        self._generations: dict[str, int] = {}
+        self._named: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        self._retired: set[tuple[str, str]] = set()
+        """Clusters that a RayService has named and names no more."""
+        self._rules: dict[str, Callable[[Seen, bool], Iterator[Violation]]] = {
+            "Pod": self._pod,
+            "RayCluster": self._cluster,
+            "RayService": self._service,
+            "HTTPRoute": self._route,
+        }
+
+    def take(self, seen: Seen) -> Iterator[Violation]:
+        """Take the next state in; return what it breaks."""
+        before = self._now.get(seen.key)
+        if before is not None and before.version >= seen.version:
+            return
+        is_new = before is None or before.is_gone or before.object.metadata.uid != seen.object.metadata.uid
+        self._now[seen.key] = seen
+        rule = self._rules.get(seen.kind)
+        if rule is not None:
+            yield from self._generation(seen)
+            yield from rule(seen, is_new)
+
+    def _pod(self, seen: Seen, is_new: bool) -> Iterator[Violation]:
+        meta = seen.object.metadata
+        cluster = (meta.namespace, meta.labels.get(labels.CLUSTER, ""))
+        pods = self._pods[cluster]
+        pods[meta.name] = seen
+        if not is_new or not seen.is_alive:
+            return
+        node, group = meta.labels.get(labels.NODE_TYPE), meta.labels.get(labels.GROUP, "")
+        alive = [each for each in pods.values() if each.is_alive]
+        if node == HEAD:
+            heads = [each.object.metadata.name for each in alive if each.object.label.get(labels.NODE_TYPE) == HEAD]
+            if len(heads) > 1:
+                yield _broken("one head", seen, cluster[1], f"{len(heads)} heads at once: {', '.join(heads)}")
+            return
+        have = sum(each.object.label.get(labels.GROUP) == group for each in alive)
+        most = self._most(cluster, group, seen.at)
+        if have > most:
+            yield _broken("no more workers than wanted", seen, cluster[1], f"group {group} has {have}, wanted {most}")
+
+    def _most(self, cluster: tuple[str, str], group: str, at: float) -> int:
+        """Return the most workers that a group was to have in the last seconds."""
+        history = self._wanted[cluster]
+        recent = [wanted for since, wanted in history if since >= at - MEMORY_SECONDS]
+        before = [wanted for since, wanted in history if since < at - MEMORY_SECONDS][-1:]
+        return max((wanted.get(group, 0) for wanted in before + recent), default=0)
+
+    def _cluster(self, seen: Seen, is_new: bool) -> Iterator[Violation]:
+        meta, spec = seen.object.metadata, seen.object.spec
+        key = (meta.namespace, meta.name)
+        groups = {group.group_name: group.wanted for group in spec.worker_group_specs or []}
+        history = self._wanted[key]
+        if not history or history[-1][1] != groups:
+            history.append((seen.at, groups))
+        service = meta.labels.get(labels.ORIGIN_NAME)
+        if service is None or meta.labels.get(labels.ORIGIN_KIND) != "RayService":
+            return
+        if is_new and seen.is_alive:
+            yield from self._twins(seen, service)
+        if not seen.is_alive:
+            yield from self._left(seen, service)
+
+    def _twins(self, seen: Seen, service: str) -> Iterator[Violation]:
+        spec_hash = seen.object.metadata.annotations.get(labels.SPEC_HASH, "")
+        twins = [
+            each.object.metadata.name
+            for each in self._clusters_of(seen.object.metadata.namespace, service)
+            if each.object.metadata.annotations.get(labels.SPEC_HASH, "") == spec_hash
+        ]
+        if len(twins) > 1:
+            yield _broken("one cluster for one spec", seen, service, f"{', '.join(twins)} have the hash {spec_hash}")
+
+    def _clusters_of(self, namespace: str, service: str) -> Iterator[Seen]:
+        for (kind, space, name), each in self._now.items():
+            is_its = (kind, space, each.object.label.get(labels.ORIGIN_NAME)) == ("RayCluster", namespace, service)
+            if is_its and each.is_alive and (namespace, name) not in self._retired:
+                yield each
+
+    def _service(self, seen: Seen, _is_new: bool) -> Iterator[Violation]:
+        meta, status = seen.object.metadata, seen.object.status
+        key = (meta.namespace, meta.name)
+        held = {status.active_service_status.ray_cluster_name, status.pending_service_status.ray_cluster_name} - {""}
+        named = self._named[key]
+        named |= held
+        self._retired |= {(meta.namespace, each) for each in named - held}
+        self._retired -= {(meta.namespace, each) for each in held}
+        return iter(())
+
+    def _route(self, seen: Seen, _is_new: bool) -> Iterator[Violation]:
+        if not seen.is_alive:
+            return
+        meta = seen.object.metadata
+        service = meta.name.removesuffix("-httproute")
+        for rule in seen.object.spec.rules:
+            total = sum(each.weight for each in rule.backend_refs)
+            if rule.backend_refs and total != WHOLE:
+                yield _broken("weights make 100", seen, service, f"they make {total}: {_told(seen)}")
+            for each in rule.backend_refs:
+                if each.weight and not self._is_there(meta.namespace, each.name, service):
+                    yield _broken("no weight on what is gone", seen, service, _told(seen))
+
+    def _left(self, seen: Seen, service: str) -> Iterator[Violation]:
+        """Judge the end of a cluster: no route may count on it, unless its service goes too."""
+        meta = seen.object.metadata
+        owner = self._now.get(("RayService", meta.namespace, service))
+        route = self._now.get(("HTTPRoute", meta.namespace, names.http_route(service)))
+        if owner is None or not owner.is_alive or route is None or not route.is_alive:
+            return
+        backend = names.serve_service(meta.name)
+        for rule in route.object.spec.rules:
+            if any(each.name == backend and each.weight for each in rule.backend_refs):
+                yield _broken("no weight on what is gone", seen, service, f"{meta.name} goes; {_told(route)}")
+
+    def _is_there(self, namespace: str, backend: str, service: str) -> bool:
+        cluster = self._now.get(("RayCluster", namespace, backend.removesuffix(names.serve_service(""))))
+        owner = self._now.get(("RayService", namespace, service))
+        return (cluster is not None and cluster.is_alive) or owner is None or not owner.is_alive
+
+    def _generation(self, seen: Seen) -> Iterator[Violation]:
+        meta, observed = seen.object.metadata, seen.object.status.observed_generation
+        if seen.is_gone or observed is None or seen.kind not in {"RayCluster", "RayService"}:
+            return
+        before = self._generations.get(meta.uid, 0)
+        self._generations[meta.uid] = max(before, observed)
+        if observed < before:
+            yield _broken("no status goes back", seen, meta.name, f"observedGeneration {observed} after {before}")
+
+
+def _told(route: Seen) -> str:
+    weights = [f"{each.name} {each.weight}" for rule in route.object.spec.rules for each in rule.backend_refs]
+    return f"{route.object.metadata.name}: {', '.join(weights)}"
+
+
+def _broken(rule: str, seen: Seen, about: str, text: str) -> Violation:
+    namespace = seen.object.metadata.namespace
+    return Violation(rule=rule, about=f"{namespace}/{about}", text=f"{text} (at version {seen.version})", at=seen.at)

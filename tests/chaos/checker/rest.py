@@ -1,0 +1,135 @@
+"""Rules for a cluster at rest: after the last change and the last fault, everything is as its spec says."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from chaos.checker.evidence import OVER
+from common import labels, names, spec_hash
+from common.api.opaque import Body
+
+SETTLED: Final = "ready"
+SUSPENDED: Final = "suspended"
+RUNNING: Final = "Running"
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is there, as JSON, and what the heads were told last."""
+
+    clusters: Sequence[Body]
+    services: Sequence[Body]
+    pods: Sequence[Body]
+    routes: Sequence[Body] = ()
+    configs: Mapping[str, str] = {}
+    """Cluster → the Serve application's message that its head got last."""
+
+
+class Unreconciled(msgspec.Struct, frozen=True, order=True):
+    """An object that is not as it should be."""
+
+    kind: str
+    namespace: str
+    name: str
+    why: str
+
+
+def judge(world: World) -> list[Unreconciled]:
+    """Return every object that is not as its spec says."""
+    found = [
+        Unreconciled(body["kind"], body["metadata"]["namespace"], body["metadata"]["name"], why)
+        for bodies, rule in ((world.clusters, _cluster), (world.services, _service), (world.pods, _pod))
+        for body in bodies
+        for why in rule(body, world)
+    ]
+    return sorted(found)
+
+
+def _cluster(body: Body, world: World) -> Iterator[str]:
+    meta, spec, status = body["metadata"], body["spec"], body.get("status", {})
+    if "deletionTimestamp" in meta:
+        yield "it is being deleted"
+        return
+    is_suspended = bool(spec.get("suspend"))
+    pods = [each for each in _alive(world.pods) if _is_of(each, meta["namespace"], labels.CLUSTER, meta["name"])]
+    heads = [each for each in pods if each["metadata"]["labels"].get(labels.NODE_TYPE) == labels.HEAD]
+    if len(heads) != (0 if is_suspended else 1):
+        yield f"it has {len(heads)} head pods"
+    groups: list[Body] = spec.get("workerGroupSpecs") or []
+    for group in groups:
+        have = sum(each["metadata"]["labels"].get(labels.GROUP) == group["groupName"] for each in pods)
+        want = 0 if is_suspended else _wanted(group)
+        if have != want:
+            yield f"group {group['groupName']} has {have} workers, wanted {want}"
+    want = sum(_wanted(group) for group in groups)
+    if status.get("desiredWorkerReplicas", 0) != want:
+        yield f"its status wants {status.get('desiredWorkerReplicas', 0)} workers, its spec {want}"
+    ready = 0 if is_suspended else want
+    if status.get("readyWorkerReplicas", 0) != ready:
+        yield f"its status has {status.get('readyWorkerReplicas', 0)} ready workers, wanted {ready}"
+    if status.get("state") != (SUSPENDED if is_suspended else SETTLED):
+        yield f"its state is {status.get('state') or 'unknown'}"
+
+
+def _service(body: Body, world: World) -> Iterator[str]:
+    meta, status = body["metadata"], body.get("status", {})
+    if "deletionTimestamp" in meta:
+        yield "it is being deleted"
+        return
+    if status.get("observedGeneration") != meta["generation"]:
+        yield f"its status is of generation {status.get('observedGeneration')}, its spec of {meta['generation']}"
+    if status.get("serviceStatus") != RUNNING:
+        yield f"its state is {status.get('serviceStatus') or 'unknown'}"
+    active = status.get("activeServiceStatus", {}).get("rayClusterName", "")
+    pending = status.get("pendingServiceStatus", {}).get("rayClusterName", "")
+    if pending:
+        yield f"its upgrade to {pending} goes on"
+    its = [each for each in world.clusters if _is_of(each, meta["namespace"], labels.ORIGIN_NAME, meta["name"])]
+    if [each["metadata"]["name"] for each in its] != [active]:
+        yield f"it has the clusters {', '.join(each['metadata']['name'] for each in its)}; active is {active or 'none'}"
+    goal = spec_hash.service_goal_hash(body["spec"]["rayClusterConfig"])
+    if any(each["metadata"].get("annotations", {}).get(labels.SPEC_HASH) != goal for each in its):
+        yield "its cluster is not of its spec"
+    if (told := world.configs.get(active, "")) not in body["spec"].get("serveConfigV2", "") or not told:
+        yield f"the head of {active} was told {told or 'nothing'}"
+    yield from _weights(meta["namespace"], meta["name"], active, world)
+
+
+def _weights(namespace: str, service: str, active: str, world: World) -> Iterator[str]:
+    for route in world.routes:
+        if (route["metadata"]["namespace"], route["metadata"]["name"]) != (namespace, names.http_route(service)):
+            continue
+        weights = {
+            each["name"]: each.get("weight", 1)
+            for rule in route["spec"].get("rules", [])
+            for each in rule.get("backendRefs", [])
+            if each.get("weight", 1)
+        }
+        if weights != {names.serve_service(active): 100}:
+            yield f"its route weighs {weights}"
+
+
+def _pod(body: Body, world: World) -> Iterator[str]:
+    """Judge whether a pod has a cluster at all."""
+    cluster = body["metadata"].get("labels", {}).get(labels.CLUSTER)
+    if cluster and not any(
+        (each["metadata"]["namespace"], each["metadata"]["name"]) == (body["metadata"]["namespace"], cluster)
+        for each in world.clusters
+    ):
+        yield f"its cluster {cluster} is gone"
+
+
+def _alive(pods: Sequence[Body]) -> Iterator[Body]:
+    for pod in pods:
+        is_over = pod.get("status", {}).get("phase") in OVER
+        if "deletionTimestamp" not in pod["metadata"] and not is_over:
+            yield pod
+
+
+def _is_of(body: Body, namespace: str, label: str, value: str) -> bool:
+    meta = body["metadata"]
+    return meta["namespace"] == namespace and meta.get("labels", {}).get(label) == value
+
+
+def _wanted(group: Body) -> int:
+    return max(group.get("minReplicas") or 0, min(group.get("replicas") or 0, group.get("maxReplicas", 2**31)))

@@ -1,0 +1,157 @@
+"""Rules for each write: it names what it is based on, its writer owns the partition, and an autoscaler's pods are its own.
+
+Ownership is read from the replicas' Leases as they were at the version of the write (ADR 4): whoever writes while the Lease of
+another replica, and not its own, lists the partition is a fenced owner that goes on.
+"""
+
+import bisect
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from chaos.checker.evidence import Seen, Violation, Write
+from common import labels
+from common.bus.sharding import partition_of
+
+_NEEDS_BASE: Final = frozenset({"update", "patch", "delete"})
+PartitionsOf = Callable[[Seen], frozenset[int]]
+"""Reads the partitions that a Lease lists."""
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it, and how much was looked at: a rule that was never asked proves nothing."""
+
+    violations: list[Violation]
+    against_leases: int
+    """Writes whose owner was checked."""
+    with_base: int
+    autoscaled: int
+    """Deletions of workers where an autoscaler rules."""
+
+
+def judge(writes: Iterable[Write], seen: Iterable[Seen], partitions_of: PartitionsOf) -> Judged:
+    """Return every broken rule."""
+    all_writes, history = list(writes), _History(seen)
+    leases = _Leases(history, all_writes, partitions_of)
+    based = [each for each in all_writes if each.verb in _NEEDS_BASE]
+    owned = [each for each in all_writes if each.version and leases.can_tell(each)]
+    shrunk = [each for each in all_writes if _is_of_a_worker(each, history)]
+    return Judged(
+        violations=[
+            *(
+                _broken("every write names its base", each, "it demands no version")
+                for each in based
+                if not each.based_on
+            ),
+            *(_broken("no write by a fenced owner", each, why) for each in owned if (why := leases.wrong(each))),
+            *(_broken("the autoscaler's pods", each, why) for each in shrunk if (why := _unlisted(each, history))),
+        ],
+        against_leases=len(owned),
+        with_base=len(based),
+        autoscaled=len(shrunk),
+    )
+
+
+class _History:
+    """Objects by key, each with its states in order."""
+
+    def __init__(self, seen: Iterable[Seen]) -> None:
+        states: defaultdict[tuple[str, str, str], list[Seen]] = defaultdict(list)
+        for each in seen:
+            states[each.key].append(each)
+        self._states: Mapping[tuple[str, str, str], list[Seen]] = states
+        for each in states.values():
+            each.sort(key=lambda state: state.version)
+
+    def before(self, key: tuple[str, str, str], version: int) -> Seen | None:
+        """Return an object as it was just before a version."""
+        states = self._states.get(key, [])
+        place = bisect.bisect_left(states, version, key=lambda state: state.version)
+        return states[place - 1] if place else None
+
+    def all(self, kind: str) -> Iterator[list[Seen]]:
+        """Return the states of each object of a kind."""
+        return (states for key, states in self._states.items() if key[0] == kind)
+
+    def ever(self, key: tuple[str, str, str]) -> list[Seen]:
+        """Return all states of an object."""
+        return self._states.get(key, [])
+
+
+class _Leases:
+    """Who holds what at which version."""
+
+    def __init__(self, history: _History, writes: Iterable[Write], partitions_of: PartitionsOf) -> None:
+        self._history = history
+        self._partitions_of = partitions_of
+        self._holders: defaultdict[str, dict[tuple[str, str, str], str]] = defaultdict(dict)
+        """Service → Lease → the replica that wrote it first."""
+        for write in sorted(writes, key=lambda each: each.version):
+            if (
+                write.resource == "leases"
+                and write.verb == "create"
+                and write.name.startswith(f"raybus-{write.service}-")
+            ):
+                self._holders[write.service].setdefault(("Lease", write.namespace, write.name), write.replica)
+
+    def can_tell(self, write: Write) -> bool:
+        """Tell whether a write falls under a Lease at all."""
+        return write.of_root is not None and bool(self._holders.get(write.service))
+
+    def wrong(self, write: Write) -> str | None:
+        """Return why a write should not have been."""
+        if write.of_root is None:
+            return None
+        partition = partition_of(write.of_root)
+        held_by = {
+            replica: key[2]
+            for key, replica in self._holders[write.service].items()
+            if (lease := self._history.before(key, write.version)) is not None
+            and not lease.is_gone
+            and partition in self._partitions_of(lease)
+        }
+        if not held_by or write.replica in held_by:
+            return None
+        return f"partition {partition} was {' and '.join(held_by)}'s by Lease {' and '.join(held_by.values())}"
+
+
+def _is_of_a_worker(write: Write, history: _History) -> bool:
+    """Tell a deletion of a worker pod where an autoscaler rules and nothing else gives a reason for it."""
+    if write.verb != "delete" or write.resource != "pods" or write.service != "cluster-reconciler":
+        return False
+    pod = history.before(("Pod", write.namespace, write.name), write.version or 2**63)
+    if pod is None or pod.object.label.get(labels.NODE_TYPE) != labels.WORKER or not pod.is_alive:
+        return False
+    cluster = history.before(_cluster_of(pod), write.version or 2**63)
+    return cluster is not None and _is_left_to_autoscaler(cluster)
+
+
+def _is_left_to_autoscaler(cluster: Seen) -> bool:
+    spec = cluster.object.spec
+    return cluster.is_alive and bool(spec.enable_in_tree_autoscaling) and not spec.suspend
+
+
+def _unlisted(write: Write, history: _History) -> str | None:
+    pod = history.before(("Pod", write.namespace, write.name), write.version or 2**63)
+    if pod is None:
+        return None
+    listed = {
+        name
+        for cluster in history.ever(_cluster_of(pod))
+        if not write.version or cluster.version < write.version
+        for group in cluster.object.spec.worker_group_specs or []
+        for name in group.scale_strategy.workers_to_delete or []
+    }
+    return None if write.name in listed else f"pod {write.name} was deleted and the autoscaler has not listed it"
+
+
+def _cluster_of(pod: Seen) -> tuple[str, str, str]:
+    return "RayCluster", pod.object.metadata.namespace, pod.object.label.get(labels.CLUSTER, "")
+
+
+def _broken(rule: str, write: Write, text: str) -> Violation:
+    root = write.of_root
+    about = f"{write.namespace}/{root.name if root is not None else write.name}"
+    return Violation(rule=rule, about=about, text=f"{write}: {text}", at=write.at)

@@ -1,0 +1,119 @@
+"""Watches the API server from the side and keeps every state of every object that the rules are about."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+
+from chaos.checker.evidence import Object, Seen, root_of
+from common.bus.sharding import Root
+from common.kube.client import KubeClient
+from common.kube.resources import HTTP_ROUTE, LEASE, POD, RAY_CLUSTER, RAY_SERVICE
+from common.kube.watch import Key, Target, Timing, Watch
+
+TARGETS: Final = (
+    Target(resource=RAY_CLUSTER),
+    Target(resource=RAY_SERVICE),
+    Target(resource=POD, selector="ray.io/cluster"),
+    Target(resource=HTTP_ROUTE, is_optional=True),
+    Target(resource=LEASE, selector="raybus.io/replica-of"),
+)
+TIMING: Final = Timing(longest_retry=1.0)
+Check = Callable[[Object], bool]
+
+
+class EvidenceRoom:
+    """All that was seen, in the order in which it came."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now = now
+        self.seen: list[Seen] = []
+        self._latest: dict[tuple[str, str, str], Seen] = {}
+        self._stirred: defaultdict[tuple[str, str, str], asyncio.Event] = defaultdict(asyncio.Event)
+
+    def latest(self, kind: str, namespace: str, name: str) -> Object | None:
+        """Return an object as it was seen last; None when it is gone."""
+        seen = self._latest.get((kind, namespace, name))
+        return None if seen is None or seen.is_gone else seen.object
+
+    def living(self, kind: str, namespace: str) -> list[Object]:
+        """Return what is there of a kind, by name."""
+        found = [each for each in self._latest.values() if each.kind == kind and each.is_alive]
+        named = [each.object for each in found if each.object.metadata.namespace == namespace]
+        return sorted(named, key=lambda each: each.metadata.name)
+
+    async def until(self, kind: str, namespace: str, name: str, check: Check) -> float:
+        """Wait until something holds of an object; return when that was seen."""
+        key = (kind, namespace, name)
+        while (found := self.latest(*key)) is None or not check(found):
+            self._stirred[key].clear()
+            await self._stirred[key].wait()
+        return self.now()
+
+    def origins(self) -> dict[tuple[str, str], Root]:
+        """Return the root of every RayCluster that was ever there."""
+        found: dict[tuple[str, str], Root] = {}
+        for each in self.seen:
+            meta = each.object.metadata
+            if each.kind == "RayCluster" and (root := root_of(each.kind, meta, found)) is not None:
+                found[meta.namespace, meta.name] = root
+        return found
+
+    def take(self, seen: Seen) -> None:
+        """Keep one more state, unless it is known."""
+        before = self._latest.get(seen.key)
+        if before is not None and before.version >= seen.version:
+            return
+        self._latest[seen.key] = seen
+        self.seen.append(seen)
+        self._stirred[seen.key].set()
+
+    def missing(self, kind: str, keys: set[Key], version: int) -> None:
+        """Take note of what a new list does not hold any more."""
+        for seen in list(self._latest.values()):
+            meta = seen.object.metadata
+            if seen.kind == kind and not seen.is_gone and (meta.namespace, meta.name) not in keys:
+                self.take(Seen(kind=kind, version=version, at=self.now(), object=seen.object, is_gone=True))
+
+    @asynccontextmanager
+    async def open(self, kube: KubeClient) -> AsyncGenerator["EvidenceRoom"]:
+        """Watch for the length of a block."""
+        async with asyncio.TaskGroup() as group:
+            watches = [Watch(kube, each, _Eye(self, each), jitter=lambda: 0.0, timing=TIMING) for each in TARGETS]
+            tasks = [group.create_task(each.run()) for each in watches]
+            for each in watches:
+                await each.known.wait()
+            try:
+                yield self
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+
+class _Eye:
+    """Looks at one collection; implements `common.kube.watch.Sink`."""
+
+    def __init__(self, room: EvidenceRoom, target: Target) -> None:
+        self._room = room
+        self._kind = target.resource.kind
+        self._decoder = msgspec.json.Decoder(Object)
+
+    def present(self, raw: bytes) -> None:
+        """Take an object as it is now."""
+        self._take(raw, is_gone=False)
+
+    def gone(self, raw: bytes) -> None:
+        """Take an object that was deleted."""
+        self._take(raw, is_gone=True)
+
+    def listed(self, keys: set[Key], version: str) -> None:
+        """Take note of the end of a list."""
+        self._room.missing(self._kind, keys, int(version or 0))
+
+    def _take(self, raw: bytes, *, is_gone: bool) -> None:
+        found = self._decoder.decode(raw)
+        version = int(found.metadata.resource_version)
+        self._room.take(Seen(kind=self._kind, version=version, at=self._room.now(), object=found, is_gone=is_gone))

@@ -1,0 +1,166 @@
+"""Carries faults out, one after the other, and mends what it broke."""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from random import Random
+from typing import Final
+
+from chaos.checker.gaps import Struck
+from chaos.schedule import RECONCILERS, WATCHER, Fault
+from chaos.stack import Stack
+from support.servers.api_door import PASSES, Asked, Fate, Judge
+from support.servers.fleet import Replica
+
+REFUSED_SHARE: Final = 0.4
+LATENCY: Final = 0.5
+HEALED_SECONDS: Final = 5.0
+
+
+class Faults:
+    """All faults of a run."""
+
+    def __init__(self, stack: Stack, now: Callable[[], float], *, seed: int) -> None:
+        self.struck: list[Struck] = []
+        self.current = "none"
+        self.replicas = 1
+        self._stack = stack
+        self._now = now
+        self._random = Random(seed)
+        self._deeds: dict[str, Callable[[Fault], Awaitable[None]]] = {
+            "scale": self._scale,
+            "kill -9": self._kill,
+            "SIGTERM": self._term,
+            "SIGSTOP": self._freeze,
+            "cut off from the API server": self._partition,
+            "kill -9 of a watcher": self._kill,
+            "SIGSTOP of a watcher": self._freeze,
+            "NATS kill": self._nats_dies,
+            "NATS volume loss": self._nats_forgets,
+            "API server restart": self._api_restarts,
+            "410": lambda fault: self._judged(fault, self._refuses(410, lambda asked: asked.is_watch)),
+            "409": lambda fault: self._judged(fault, self._refuses(409, _is_no_lease)),
+            "429": lambda fault: self._judged(fault, self._refuses(429, _any)),
+            "5xx": lambda fault: self._judged(fault, self._refuses(503, _any)),
+            "lost answers": lambda fault: self._judged(fault, self._loses_answers()),
+            "latency": lambda fault: self._judged(fault, lambda _asked: Fate(delay=LATENCY)),
+            "black-holed watches": self._black_hole,
+        }
+
+    async def carry_out(self, faults: list[Fault], *, since: float) -> None:
+        """Strike each at its time, counted from `since`."""
+        for fault in faults:
+            await asyncio.sleep(max(0.0, since + fault.at - self._now()))
+            self.current = str(fault)
+            if fault.replicas:
+                self.replicas = fault.replicas
+            began = self._now()
+            place = len(self.struck)
+            self.struck.append(self._told(fault, began, began + fault.over - fault.at))
+            await self._deeds[fault.kind](fault)
+            ended = max(self._now() + HEALED_SECONDS, began + fault.over - fault.at)
+            self.struck[place] = self._told(fault, began, ended)
+        if faults:
+            await asyncio.sleep(max(0.0, self.struck[-1].over - self._now()))
+        self.current = "none"
+
+    def _told(self, fault: Fault, began: float, over: float) -> Struck:
+        return Struck(
+            kind=fault.kind, service=fault.service, began=round(began, 3), over=round(over, 3), replicas=self.replicas
+        )
+
+    def _victim(self, fault: Fault) -> Replica:
+        replicas = self._stack.fleet.of(fault.service)
+        return replicas[fault.draw % len(replicas)]
+
+    async def _scale(self, fault: Fault) -> None:
+        for service in RECONCILERS:
+            self._stack.fleet.scale(service, fault.replicas)
+
+    async def _kill(self, fault: Fault) -> None:
+        self._victim(fault).tell(signal.SIGKILL)
+
+    async def _term(self, fault: Fault) -> None:
+        self._victim(fault).tell(signal.SIGTERM)
+
+    async def _freeze(self, fault: Fault) -> None:
+        victim = self._victim(fault)
+        victim.tell(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(fault.lasts)
+        finally:
+            victim.tell(signal.SIGCONT)
+
+    async def _partition(self, fault: Fault) -> None:
+        door = self._victim(fault).door
+        before, door.judge = door.judge, _hold
+        try:
+            await asyncio.sleep(fault.lasts)
+        finally:
+            door.judge = before
+            door.cut()
+
+    async def _nats_dies(self, fault: Fault) -> None:
+        self._stack.nats.kill()
+        await asyncio.sleep(fault.lasts)
+        self._stack.nats.start()
+
+    async def _nats_forgets(self, fault: Fault) -> None:
+        self._stack.nats.kill()
+        self._stack.nats.lose_store()
+        await asyncio.sleep(fault.lasts)
+        self._stack.nats.start()
+
+    async def _api_restarts(self, _fault: Fault) -> None:
+        await self._stack.control_plane.restart_api_server()
+
+    async def _black_hole(self, fault: Fault) -> None:
+        doors = [each.door for each in self._stack.fleet.of(WATCHER)]
+        for door in doors:
+            door.silence()
+        try:
+            await asyncio.sleep(fault.lasts)
+        finally:
+            for door in doors:
+                door.resume()
+
+    async def _judged(self, fault: Fault, judge: Judge) -> None:
+        with self._judging(fault.service, judge):
+            if fault.kind == "410":  # those that are open go on otherwise
+                for each in self._stack.fleet.of(fault.service):
+                    each.door.cut()
+            await asyncio.sleep(fault.lasts)
+
+    @contextmanager
+    def _judging(self, service: str, judge: Judge) -> Generator[None]:
+        self._stack.fleet.judge(service, judge)
+        try:
+            yield
+        finally:
+            self._stack.fleet.judge(service, None)
+
+    def _refuses(self, status: int, is_meant: Callable[[Asked], bool]) -> Judge:
+        share = 1.0 if status == 410 else REFUSED_SHARE
+        wait = 1 if status == 429 else None
+
+        def judge(asked: Asked) -> Fate:
+            is_struck = is_meant(asked) and self._random.random() < share
+            return Fate(status=status, retry_after=wait) if is_struck else PASSES
+
+        return judge
+
+    def _loses_answers(self) -> Judge:
+        return lambda asked: Fate(loses_answer=asked.is_write and self._random.random() < REFUSED_SHARE)
+
+
+def _hold(_asked: Asked) -> Fate:
+    return Fate(is_held=True)
+
+
+def _any(_asked: Asked) -> bool:
+    return True
+
+
+def _is_no_lease(asked: Asked) -> bool:
+    return asked.is_write and "/leases/" not in asked.target

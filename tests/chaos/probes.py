@@ -1,0 +1,156 @@
+"""Small objects that are changed again and again, each as soon as its last change has had its effect.
+
+A RayCluster that is suspended answers with its status alone; one stands in each eighth of the partitions. A RayService answers
+with the Serve config that its head gets: from service-reconciler, or from traffic-manager where it is upgraded in steps.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final
+
+from bench.services import a_config
+from chaos.checker.evidence import Object
+from chaos.checker.gaps import Wait
+from chaos.evidence_room import EvidenceRoom
+from chaos.stack import PROBES, Stack
+from chaos.users import STEPS
+from common import errors
+from common.api.opaque import Body
+from common.bus.sharding import PARTITIONS, Root, partition_of
+from common.kube.client import Patch
+from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
+from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config
+
+GROUPS: Final = 8
+"""Parts of the partitions, for each of which a RayCluster stands."""
+SERVICES: Final = 2
+PAUSE: Final = 0.4
+RETRY: Final = 0.2
+
+
+class Probes:
+    """All probes, and how long they waited."""
+
+    def __init__(self, stack: Stack, room: EvidenceRoom) -> None:
+        self.waits: list[Wait] = []
+        self._stack = stack
+        self._room = room
+        self._asked: dict[str, tuple[str, float]] = {}
+
+    async def prepare(self) -> None:
+        """Create all, and wait until they answer."""
+        for name in cluster_names():
+            await self._stack.kube.create(RAY_CLUSTER, PROBES, _a_cluster(name))
+        for name, _ in self._services():
+            await self._stack.kube.create(RAY_SERVICE, PROBES, _a_service(name, in_steps=name.startswith("steps")))
+        for name in cluster_names():
+            await self._room.until("RayCluster", PROBES, name, _wants(1))
+        for name, _ in self._services():
+            await self._room.until("RayService", PROBES, name, _runs)
+
+    async def run(self) -> None:
+        """Change them until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for name in cluster_names():
+                group.create_task(self._cluster(name))
+            for name, owner in self._services():
+                group.create_task(self._service(name, owner))
+
+    def finish(self) -> None:
+        """Take what is still waited for into account."""
+        self.waits += [
+            Wait(probe=name, service=owner, asked=asked, done=None) for name, (owner, asked) in self._asked.items()
+        ]
+
+    def _services(self) -> Iterator[tuple[str, str]]:
+        """Return the RayServices, with the service that configures their heads."""
+        for number in range(SERVICES):
+            yield f"plain-{number}", "service-reconciler"
+            if self._stack.has_gateway:
+                yield f"steps-{number}", "traffic-manager"
+
+    async def _cluster(self, name: str) -> None:
+        wanted = 1
+        while True:
+            wanted = 3 - wanted
+
+            async def seen(wanted: int = wanted) -> None:
+                await self._room.until("RayCluster", PROBES, name, _wants(wanted))
+
+            await self._measure(name, "cluster-reconciler", (RAY_CLUSTER, {"workerGroupSpecs": _groups(wanted)}), seen)
+
+    async def _service(self, name: str, owner: str) -> None:
+        number = 0
+        while True:
+            number += 1
+            text = f"{name}.{number}"
+
+            async def configured(text: str = text) -> None:
+                await self._configured(name, text)
+
+            change = (RAY_SERVICE, {"serveConfigV2": a_serve_config(message=text)})
+            await self._measure(name, owner, change, configured)
+
+    async def _configured(self, name: str, text: str) -> None:
+        """Wait until the head of a RayService got a Serve config with some text in it."""
+        while True:
+            service = self._room.latest("RayService", PROBES, name)
+            cluster = service.status.active_service_status.ray_cluster_name if service is not None else ""
+            puts = self._stack.heads.serve.head(f"{cluster}-head-svc").puts
+            if puts and text in str(puts[-1]):
+                return
+            await self._stack.heads.configured(cluster, len(puts) + 1)
+
+    async def _measure(
+        self, name: str, owner: str, change: tuple[Resource, Body], effect: Callable[[], Awaitable[None]]
+    ) -> None:
+        resource, spec = change
+        asked = self._room.now()
+        try:
+            await self._stack.kube.patch(resource, PROBES, name, Patch(body={"spec": spec}))
+        except errors.RaybusError:  # the API server is away, which is not what is measured
+            await asyncio.sleep(RETRY)
+            return
+        self._asked[name] = (owner, asked)
+        await effect()
+        del self._asked[name]
+        self.waits.append(Wait(probe=name, service=owner, asked=asked, done=self._room.now()))
+        await asyncio.sleep(PAUSE)
+
+
+def cluster_names() -> list[str]:
+    """Return one name for each part of the partitions."""
+    found: dict[int, str] = {}
+    number = 0
+    while len(found) < GROUPS:
+        name = f"probe-{number}"
+        part = partition_of(Root("RayCluster", PROBES, name)) * GROUPS // PARTITIONS
+        found.setdefault(part, name)
+        number += 1
+    return [found[part] for part in sorted(found)]
+
+
+def _a_cluster(name: str) -> Body:
+    spec = {**a_cluster_config(), "workerGroupSpecs": _groups(1), "suspend": True}
+    return {"apiVersion": RAY_CLUSTER.api_version, "kind": RAY_CLUSTER.kind, "metadata": {"name": name}, "spec": spec}
+
+
+def _groups(workers: int) -> list[Body]:
+    return [a_group(replicas=workers, minReplicas=0)]
+
+
+def _a_service(name: str, *, in_steps: bool) -> Body:
+    config = a_config("rayproject/ray:2.52.0")
+    fields: Body = {"upgradeStrategy": STEPS} if in_steps else {}
+    if in_steps:
+        config = a_cluster_config(a_group(minReplicas=1, replicas=1), enableInTreeAutoscaling=True)
+    body = a_ray_service(name=name, config=config, **fields)
+    return {**body, "metadata": {"name": name}}
+
+
+def _wants(workers: int) -> Callable[[Object], bool]:
+    return lambda cluster: cluster.status.desired_worker_replicas == workers
+
+
+def _runs(service: Object) -> bool:
+    return service.status.service_status == "Running"

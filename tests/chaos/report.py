@@ -1,0 +1,136 @@
+"""What a run showed: as a table, as JSON, and for each violation the events that led to it."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from chaos.checker.evidence import Violation
+from chaos.checker.gaps import Gap
+from chaos.checker.rest import Unreconciled
+
+LAST: Final = 50
+"""Events before a violation."""
+TOLD: Final = 5
+"""Violations that are told with their events; the others are in the JSON."""
+RULES: Final = (
+    "all reconciled at the end",
+    "one head",
+    "no more workers than wanted",
+    "one cluster for one spec",
+    "weights make 100",
+    "no weight on what is gone",
+    "no status goes back",
+    "every write names its base",
+    "no write by a fenced owner",
+    "the autoscaler's pods",
+    "no long gap",
+)
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """Something that happened; `about` is the namespace and name of a tree's root, or empty when it concerns all."""
+
+    at: float
+    about: str
+    text: str
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """All that one run showed; times in seconds since the run began."""
+
+    seed: int
+    minutes: float
+    replicas: int
+    faults: int
+    changes: int
+    states: int
+    """States of objects that were judged."""
+    writes: int
+    """Writes of raybus that were judged."""
+    against_leases: int
+    with_base: int
+    autoscaled: int
+    watches: dict[str, int]
+    unreconciled: list[Unreconciled]
+    gaps: list[Gap]
+    violations: list[Violation]
+    timeline: list[Entry]
+
+    def leading_to(self, violation: Violation) -> list[Entry]:
+        """Return the last events before a violation that may have to do with it."""
+        fit = [each for each in self.timeline if each.at <= violation.at + 1 and each.about in {"", violation.about}]
+        return fit[-LAST:]
+
+
+def show(report: Report, console: Console) -> None:
+    """Print it for people."""
+    console.print(_rules(report))
+    console.print(_gaps(report))
+    for violation in report.violations[:TOLD]:
+        console.print(f"\nVIOLATION at {violation.at:.1f} s: {violation.rule}: {violation.about}: {violation.text}")
+        for entry in report.leading_to(violation):
+            console.print(f"  {entry.at:8.2f}  {entry.text}", highlight=False, markup=False, soft_wrap=True)
+    if report.violations:
+        again = f"python -m chaos --seed {report.seed} --minutes {report.minutes:g} --replicas {report.replicas}"
+        console.print(f"\n{len(report.violations)} violations; the same faults and changes again: {again}")
+
+
+def write(report: Report, folder: Path) -> None:
+    """Write the JSON and the whole story."""
+    lean = msgspec.structs.replace(report, timeline=[])
+    (folder / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(lean)) + b"\n")
+    with (folder / "events.txt").open("w") as out:
+        out.writelines(f"{each.at:9.3f} {each.about or '-'} {each.text}\n" for each in report.timeline)
+
+
+def encode(report: Report) -> str:
+    """Return it as JSON, each violation with the events that led to it."""
+    led = [entry for violation in report.violations[:TOLD] for entry in report.leading_to(violation)]
+    lean = msgspec.structs.replace(report, timeline=led)
+    return msgspec.json.format(msgspec.json.encode(lean)).decode()
+
+
+def _rules(report: Report) -> Table:
+    broken = Counter(each.rule for each in report.violations)
+    title = (
+        f"seed {report.seed}, {report.minutes:g} minutes, up to {report.replicas} replicas: {report.faults} faults, "
+        f"{report.changes} changes by users, {report.states} states and {report.writes} writes judged"
+    )
+    table = Table("rule", "broken", "judged by", title=title, title_justify="left")
+    for rule in RULES:
+        table.add_row(rule, str(broken[rule]), _basis(rule, report))
+    return table
+
+
+def _basis(rule: str, report: Report) -> str:
+    match rule:
+        case "every write names its base":
+            return f"{report.with_base} updates, patches and deletions"
+        case "no write by a fenced owner":
+            return f"{report.against_leases} writes, against the Leases at their version"
+        case "the autoscaler's pods":
+            return f"{report.autoscaled} deletions of workers"
+        case "no long gap":
+            return f"{sum(gap.waits for gap in report.gaps)} changes of probes"
+        case _:
+            return ""
+
+
+def _gaps(report: Report) -> Table:
+    table = Table("while", "changes", "p50", "longest", "by", "allowed", title="gaps of keys", title_justify="left")
+    for row in _rows(report):
+        table.add_row(*row)
+    return table
+
+
+def _rows(report: Report) -> Iterator[tuple[str, ...]]:
+    for gap in report.gaps:
+        allowed = f"{gap.limit:g} s" if gap.limit is not None else ""
+        if gap.over_limit:
+            allowed += f", {gap.over_limit} over"
+        yield gap.fault, str(gap.waits), f"{gap.p50:.2f} s", f"{gap.longest:.2f} s", gap.probe, allowed

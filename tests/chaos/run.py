@@ -1,0 +1,216 @@
+"""The story of a run: everything up, users and faults at once, quiet, then judgement."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from chaos import audit_trail, crowd, schedule, stack
+from chaos.checker import evidence, gaps, history, rest, writes
+from chaos.checker.evidence import Seen, Violation
+from chaos.checker.rest import Unreconciled, World
+from chaos.crowd import Autoscaler, Crowd
+from chaos.evidence_room import EvidenceRoom
+from chaos.faults import Faults
+from chaos.probes import Probes
+from chaos.report import Entry, Report
+from chaos.schedule import RECONCILERS, WATCHER, Fault
+from chaos.stack import CROWD, PROBES, Stack
+from chaos.users import Request, Users
+from common import errors
+from common.api.opaque import Body
+from common.kube.resources import HTTP_ROUTE, POD, RAY_CLUSTER, RAY_SERVICE, Resource
+from common.runtime.clock import SystemClock
+
+WATCHERS: Final = 2
+PREPARED_SECONDS: Final = 120.0
+REST_SECONDS: Final = 120.0
+"""How long everything may take to be as it should after the last fault and the last change."""
+CALM_SECONDS: Final = 4.0
+"""For so long nothing may be found wrong before all is at rest."""
+TICK: Final = 2.0
+PARTITIONS: Final = "raybus.io/partitions"
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for."""
+
+    seed: int
+    minutes: float
+    replicas: int
+    """The largest number of replicas of each reconciler."""
+    logs: Path
+    work: Path
+
+
+class Run:
+    """One run."""
+
+    def __init__(self, wanted: Wanted, say: Callable[[str], None]) -> None:
+        self._wanted = wanted
+        self._say = say
+        self._clock = SystemClock()
+        self._began = self._clock.monotonic()
+        self._began_at: datetime = self._clock.now()
+        self._since = 0.0
+        """When the faults begin."""
+
+    def now(self) -> float:
+        """Return the seconds since the run began."""
+        return self._clock.monotonic() - self._began
+
+    async def report(self) -> Report:
+        """Do it all."""
+        wanted = self._wanted
+        faults = schedule.plan(wanted.seed, wanted.minutes * 60, most=wanted.replicas)
+        async with stack.started(wanted.work, wanted.logs, self._say) as found:
+            users = Users(wanted.seed, has_gateway=found.has_gateway)
+            requests = list(users.requests(wanted.minutes * 60))
+            self._say(f"seed {wanted.seed}: {len(faults)} faults, {len(requests)} changes by users; starting raybus")
+            for service in (WATCHER, *RECONCILERS):
+                found.fleet.scale(service, WATCHERS if service == WATCHER else 1)
+            async with EvidenceRoom(self.now).open(found.kube) as room:
+                return await self._watched(found, room, faults, requests)
+
+    async def _watched(self, found: Stack, room: EvidenceRoom, faults: list[Fault], requests: list[Request]) -> Report:
+        probes, users, striking = (
+            Probes(found, room),
+            Crowd(found, self.now),
+            Faults(found, self.now, seed=self._wanted.seed),
+        )
+        async with asyncio.timeout(PREPARED_SECONDS):
+            await probes.prepare()
+        self._since = self.now()
+        async with asyncio.TaskGroup() as background:
+            telling = background.create_task(self._tell(striking, users, probes))
+            probing = background.create_task(probes.run())
+            scaling = background.create_task(Autoscaler(found, room).run())
+            async with asyncio.TaskGroup() as group:
+                group.create_task(striking.carry_out(faults, since=self._since))
+                group.create_task(users.ask(requests, since=self._since))
+            probing.cancel()
+            self._say("faults and changes are over; waiting until all is at rest")
+            end = self.now()
+            left = await self._rested(found)
+            telling.cancel()
+            scaling.cancel()
+        probes.finish()
+        log = found.control_plane.audit_log
+        origins = room.origins()
+        trail = audit_trail.read(log, dict(origins), began=self._began_at)
+        judged = writes.judge(trail.writes, room.seen, partitions_of)
+        waits = probes.waits
+        violations = [
+            *(_as_violation(each, end) for each in left),
+            *history.judge(room.seen),
+            *judged.violations,
+            *gaps.judge(waits, striking.struck, end=end),
+        ]
+        return Report(
+            seed=self._wanted.seed,
+            minutes=self._wanted.minutes,
+            replicas=self._wanted.replicas,
+            faults=len(faults),
+            changes=len(requests),
+            states=len(room.seen),
+            writes=len(trail.writes),
+            against_leases=judged.against_leases,
+            with_base=judged.with_base,
+            autoscaled=judged.autoscaled,
+            watches=trail.watches,
+            unreconciled=left,
+            gaps=gaps.summary(waits, striking.struck, end=end),
+            violations=sorted(violations, key=lambda each: each.at),
+            timeline=sorted(_timeline(striking, users, room.seen, trail, origins), key=lambda each: each.at),
+        )
+
+    async def _rested(self, found: Stack) -> list[Unreconciled]:
+        """Wait until nothing is wrong for a while; return what is wrong still when the time is up."""
+        loop = asyncio.get_running_loop()
+        deadline, calm_since = loop.time() + REST_SECONDS, loop.time()
+        left: list[Unreconciled] = []
+        while loop.time() < deadline:
+            left = rest.judge(await look(found))
+            calm_since = loop.time() if left else calm_since
+            if loop.time() - calm_since >= CALM_SECONDS:
+                return []
+            await asyncio.sleep(1.0)
+        return left
+
+    async def _tell(self, striking: Faults, users: Crowd, probes: Probes) -> None:
+        """Say now and then what goes on."""
+        total = self._wanted.minutes * 60
+        while True:
+            counts = Counter(request.what.split(" ")[0] for _, request in users.done)
+            done = ", ".join(f"{what} {count}" for what, count in counts.most_common())
+            self._say(
+                f"{self.now() - self._since:4.0f} of {total:.0f} s | {striking.current} | replicas {striking.replicas} "
+                f"| probes {len(probes.waits)} | {done}"
+            )
+            await asyncio.sleep(TICK)
+
+
+async def look(found: Stack) -> World:
+    """Read all that is there."""
+    configs: dict[str, str] = {}
+    for service, head in found.heads.serve.heads.items():
+        if head.puts:
+            config = yaml.safe_load(msgspec.json.encode(head.puts[-1]))
+            configs[service.removesuffix("-head-svc")] = config["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"]
+    return World(
+        clusters=await _all(found, RAY_CLUSTER),
+        services=await _all(found, RAY_SERVICE),
+        pods=await _all(found, POD),
+        routes=await _all(found, HTTP_ROUTE) if found.has_gateway else (),
+        configs=configs,
+    )
+
+
+async def _all(found: Stack, resource: Resource) -> list[Body]:
+    items: list[Body] = []
+    for namespace in (CROWD, PROBES):
+        while True:
+            try:
+                listed: Any = msgspec.json.decode(await found.kube.list(resource, namespace))
+                break
+            except errors.Retryable:
+                await asyncio.sleep(0.5)
+        items += [{"kind": resource.kind, **each} for each in listed["items"]]
+    return items
+
+
+def partitions_of(lease: Seen) -> frozenset[int]:
+    """Read the partitions that a replica's Lease lists."""
+    text = lease.object.metadata.annotations.get(PARTITIONS, "")
+    return frozenset(int(each) for each in text.split(",") if each)
+
+
+def _as_violation(left: Unreconciled, end: float) -> Violation:
+    text = f"{left.kind} {left.name}: {left.why}"
+    return Violation(rule="all reconciled at the end", about=f"{left.namespace}/{left.name}", text=text, at=end)
+
+
+def _timeline(
+    striking: Faults,
+    users: Crowd,
+    seen: Iterable[Seen],
+    trail: audit_trail.Trail,
+    origins: dict[tuple[str, str], Any],
+) -> list[Entry]:
+    found = [Entry(each.began, "", f"fault: {each.kind} {each.service}".strip()) for each in striking.struck]
+    found += [Entry(each.over, "", f"over: {each.kind}") for each in striking.struck]
+    found += [Entry(at, f"{CROWD}/{request.name}", crowd.told(request)) for at, request in users.done]
+    for each in seen:
+        root = evidence.root_of(each.kind, each.object.metadata, origins)
+        if root is not None:
+            found.append(Entry(each.at, f"{root.namespace}/{root.name}", str(each)))
+    for write in trail.writes:
+        root = write.of_root
+        if root is not None:
+            found.append(Entry(write.at, f"{root.namespace}/{root.name}", str(write)))
+    return found

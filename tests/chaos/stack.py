@@ -1,0 +1,108 @@
+"""The real stack: API server, etcd, controllers, simulated pods, NATS with users and TLS, fake heads, a fake gateway."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bench import heads
+from bench.heads import Heads
+from chaos import audit_trail
+from common.api.opaque import Body
+from common.kube.client import KubeClient
+from common.kube.resources import Resource
+from localcluster.api import read_manifests
+from localcluster.binaries import locate
+from localcluster.control_plane import ControlPlane
+from localcluster.settings import Settings
+from raybus_cli.up.programs import BusAccess
+from support.servers.fleet import NAMESPACE, Fleet, Ground, streams_kept
+from support.servers.gateway_controller import GatewayController
+from support.servers.nats import NatsServer
+from support.servers.relayed import secured_nats
+
+CRDS: Final = Path(__file__).parents[2] / "deploy" / "crds"
+CROWD: Final = "crowd"
+"""The namespace of the users."""
+PROBES: Final = "probes"
+USER_AGENT: Final = "chaos"
+ROUTES: Final = frozenset({"Gateway", "HTTPRoute", "GRPCRoute"})
+_NAMESPACE: Final = Resource(kind="Namespace", plural="namespaces")
+
+
+class Stack(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it, running."""
+
+    control_plane: ControlPlane
+    kube: KubeClient
+    nats: NatsServer
+    fleet: Fleet
+    heads: Heads
+    has_gateway: bool
+
+
+@asynccontextmanager
+async def started(work: Path, logs: Path, say: Callable[[str], None]) -> AsyncGenerator[Stack]:
+    """Run all but the services themselves for the length of a block; `logs` gets a file for each process of ours."""
+    async with (
+        heads.played() as played,
+        ControlPlane.started(work / "cp", crds=CRDS, scheduler=True, kwok_nodes=1, audit=True) as control_plane,
+        secured_nats(work / "nats") as secured,
+    ):
+        await _audited(control_plane)
+        has_gateway = await _add_routes(control_plane)
+        kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent=USER_AGENT)
+        bus = BusAccess(url=secured.server.url, credentials=work / "nats")
+        ground = Ground(access=control_plane.access, bus=bus, work=work, log_dir=logs)
+        try:
+            for name in (NAMESPACE, CROWD, PROBES):
+                await add_namespace(kube, name)
+            async with streams_kept(bus, logs, say), _gateways(kube), Fleet(ground, say).manned() as fleet:
+                yield Stack(
+                    control_plane=control_plane,
+                    kube=kube,
+                    nats=secured.server,
+                    fleet=fleet,
+                    heads=played,
+                    has_gateway=has_gateway,
+                )
+        finally:
+            await kube.close()
+
+
+async def add_namespace(kube: KubeClient, name: str) -> None:
+    """Make a namespace."""
+    body: Body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    await kube.create(_NAMESPACE, None, body)
+
+
+async def _audited(control_plane: ControlPlane) -> None:
+    """Let the audit log tell more than it does by itself: what writes are based on, and what came of them."""
+    (control_plane.audit_log.parent / "audit.yaml").write_text(audit_trail.POLICY)
+    await control_plane.restart_api_server()
+
+
+async def _add_routes(control_plane: ControlPlane) -> bool:
+    """Define the Gateway API's kinds, if this machine has their definitions."""
+    found, _ = locate(["gateway-crds"], Settings.from_environment())
+    if not found:
+        return False
+    async with control_plane.api() as api:
+        held = read_manifests(found["gateway-crds"])
+        await api.apply_definitions([each for each in held if each["spec"]["names"]["kind"] in ROUTES])
+    return True
+
+
+@asynccontextmanager
+async def _gateways(kube: KubeClient) -> AsyncGenerator[None]:
+    """Play the gateways."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(GatewayController(kube, each).run()) for each in (CROWD, PROBES)]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()

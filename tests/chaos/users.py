@@ -1,0 +1,194 @@
+"""What users do meanwhile: a list of requests drawn from a seed. Pure: it follows its own idea of what exists.
+
+RayClusters are created, scaled, edited (the strategy Recreate makes new pods), suspended, scaled down where an autoscaler has to
+list the pods that go, and deleted. RayServices are created, upgraded in one step or in many, rolled back, changed in their Serve
+config, and deleted.
+"""
+
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from common.api.opaque import Body, Json
+from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
+from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config
+
+CLUSTERS: Final = 8
+SERVICES: Final = 5
+MOST_WORKERS: Final = 4
+EVERY_SECONDS: Final = (0.6, 2.4)
+VERSIONS: Final = ("2.52.0", "2.53.0", "2.54.0")
+STEPS: Final[Json] = {
+    "type": "NewClusterWithIncrementalUpgrade",
+    "clusterUpgradeOptions": {
+        "maxSurgePercent": 50,
+        "stepSizePercent": 25,
+        "intervalSeconds": 1,
+        "gatewayClassName": "fast",
+    },
+}
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a user asks for; `at` in seconds from the beginning."""
+
+    at: float
+    what: str
+    resource: Resource
+    name: str
+    body: Body | None = None
+    """What to create."""
+    spec: Body | None = None
+    """Which fields of the spec to change; with neither of the two the object is deleted."""
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.resource.kind} {self.name}"
+
+
+class _Object(msgspec.Struct):
+    """What the user knows of an object of theirs."""
+
+    name: str
+    workers: int = 1
+    version: str = VERSIONS[0]
+    before: str = VERSIONS[0]
+    configs: int = 1
+    is_suspended: bool = False
+    is_autoscaled: bool = False
+
+
+Step = tuple[str, Resource, _Object, dict[str, Any]]
+
+
+class Users:
+    """All users of one run."""
+
+    def __init__(self, seed: int, *, has_gateway: bool) -> None:
+        self._random = Random(seed)
+        self._has_gateway = has_gateway
+        self._clusters: list[_Object] = []
+        self._services: list[_Object] = []
+        self._count = 0
+
+    def requests(self, seconds: float) -> Iterator[Request]:
+        """Draw what is asked for in so many seconds."""
+        at = 0.0
+        while at < seconds:
+            yield self._one(at)
+            at += self._random.uniform(*EVERY_SECONDS)
+
+    def _one(self, at: float) -> Request:
+        is_cluster = self._random.random() < 0.6
+        have, most = (self._clusters, CLUSTERS) if is_cluster else (self._services, SERVICES)
+        if not have or (len(have) < most and self._random.random() < 0.25):
+            return self._new_cluster(at) if is_cluster else self._new_service(at)
+        thing = self._random.choice(have)
+        if len(have) > most // 2 and self._random.random() < 0.1:
+            have.remove(thing)
+            return Request(at=at, what="delete", resource=RAY_CLUSTER if is_cluster else RAY_SERVICE, name=thing.name)
+        return self._cluster_change(at, thing) if is_cluster else self._service_change(at, thing)
+
+    def _new_cluster(self, at: float) -> Request:
+        self._count += 1
+        thing = _Object(
+            name=f"c{self._count:03d}",
+            workers=self._random.randint(1, 3),
+            is_autoscaled=self._random.random() < 0.3,
+        )
+        self._clusters.append(thing)
+        spec = _cluster_spec(thing)
+        if thing.is_autoscaled:
+            spec["enableInTreeAutoscaling"] = True
+        else:
+            spec["upgradeStrategy"] = {"type": "Recreate"}
+        body: Body = {
+            "apiVersion": RAY_CLUSTER.api_version,
+            "kind": RAY_CLUSTER.kind,
+            "metadata": {"name": thing.name},
+            "spec": spec,
+        }
+        return Request(at=at, what="create", resource=RAY_CLUSTER, name=thing.name, body=body)
+
+    def _new_service(self, at: float) -> Request:
+        self._count += 1
+        thing = _Object(name=f"s{self._count:03d}")
+        self._services.append(thing)
+        in_steps = self._has_gateway and self._random.random() < 0.5
+        fields: Json = {"upgradeStrategy": STEPS} if in_steps else {}
+        body = a_ray_service(
+            name=thing.name,
+            config=_config(thing),
+            serve=a_serve_config(message="v1"),
+            rayClusterDeletionDelaySeconds=self._random.choice([0, 5]),
+            **fields,
+        )
+        body["metadata"] = {"name": thing.name}
+        return Request(at=at, what="create", resource=RAY_SERVICE, name=thing.name, body=body)
+
+    def _cluster_change(self, at: float, thing: _Object) -> Request:
+        changes: list[Callable[[float, _Object], Request]] = [self._scale, self._scale, self._suspend]
+        if thing.is_autoscaled:
+            changes = [self._autoscale] if thing.workers and not thing.is_suspended else [self._scale]
+        else:
+            changes.append(self._edit)
+        return self._random.choice(changes)(at, thing)
+
+    def _scale(self, at: float, thing: _Object) -> Request:
+        choices = [count for count in range(MOST_WORKERS + 1) if count != thing.workers]
+        if thing.is_autoscaled:  # only the autoscaler may make it smaller
+            choices = [count for count in choices if count > thing.workers] or [thing.workers]
+        thing.workers = self._random.choice(choices)
+        return _changed(at, f"scale to {thing.workers}", thing, {"workerGroupSpecs": _groups(thing)})
+
+    def _suspend(self, at: float, thing: _Object) -> Request:
+        thing.is_suspended = not thing.is_suspended
+        return _changed(at, "suspend" if thing.is_suspended else "resume", thing, {"suspend": thing.is_suspended})
+
+    def _edit(self, at: float, thing: _Object) -> Request:
+        thing.version = self._other(thing.version)
+        return _changed(at, f"edit to {thing.version}", thing, _cluster_spec(thing))
+
+    def _autoscale(self, at: float, thing: _Object) -> Request:
+        thing.workers -= 1
+        spec = {"workerGroupSpecs": _groups(thing)}
+        return _changed(at, f"autoscale to {thing.workers}", thing, spec)
+
+    def _service_change(self, at: float, thing: _Object) -> Request:
+        match self._random.choice(["upgrade", "upgrade", "roll back", "configure"]):
+            case "upgrade":
+                thing.before, thing.version = thing.version, self._other(thing.version)
+                spec: Body = {"rayClusterConfig": _config(thing)}
+                what = f"upgrade to {thing.version}"
+            case "roll back":
+                thing.before, thing.version = thing.version, thing.before
+                spec, what = {"rayClusterConfig": _config(thing)}, f"roll back to {thing.version}"
+            case _:
+                thing.configs += 1
+                spec = {"serveConfigV2": a_serve_config(message=f"v{thing.configs}")}
+                what = f"configure v{thing.configs}"
+        return Request(at=at, what=what, resource=RAY_SERVICE, name=thing.name, spec=spec)
+
+    def _other(self, version: str) -> str:
+        return self._random.choice([each for each in VERSIONS if each != version])
+
+
+def _changed(at: float, what: str, thing: _Object, spec: Body) -> Request:
+    return Request(at=at, what=what, resource=RAY_CLUSTER, name=thing.name, spec=spec)
+
+
+def _cluster_spec(thing: _Object) -> Body:
+    config = a_cluster_config(image=f"rayproject/ray:{thing.version}")
+    return {**config, "workerGroupSpecs": _groups(thing)}
+
+
+def _groups(thing: _Object) -> list[Json]:
+    container = {"name": "ray-worker", "image": f"rayproject/ray:{thing.version}"}
+    size: Json = {"replicas": thing.workers, "minReplicas": 0, "maxReplicas": MOST_WORKERS}
+    return [a_group(**size, template={"spec": {"containers": [container]}})]
+
+
+def _config(thing: _Object) -> Json:
+    group = a_group(minReplicas=1, replicas=1)
+    return a_cluster_config(group, image=f"rayproject/ray:{thing.version}", enableInTreeAutoscaling=True)

@@ -1,0 +1,168 @@
+"""The replicas of raybus: each a process with a door of its own to the API server, started again when it ends, and scaled."""
+
+import asyncio
+import os
+import signal
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from localcluster import kubeconfig, ports
+from localcluster.kubeconfig import Access
+from raybus_cli.up import children, programs
+from raybus_cli.up.children import Child
+from raybus_cli.up.options import Options
+from raybus_cli.up.programs import BusAccess
+from support.servers import api_door
+from support.servers.api_door import Door, Judge
+
+NAMESPACE: Final = "raybus"
+"""Where Leases live."""
+PATIENCE: Final = 8.0
+READY_SECONDS: Final = 60.0
+
+
+class Ground(msgspec.Struct, frozen=True, kw_only=True):
+    """What replicas stand on."""
+
+    access: Access
+    bus: BusAccess
+    work: Path
+    log_dir: Path
+    use_doors: Callable[[str], bool] = lambda _service: True
+    """Which services go through doors; the others ask the API server themselves."""
+    environment: dict[str, str] = {}
+    """What services are told besides."""
+
+
+class Replica:
+    """One process, or the one that came after it."""
+
+    def __init__(self, service: str, number: int, ground: Ground, say: Callable[[str], None]) -> None:
+        self.service = service
+        self.name = f"{service}-{number}"
+        self.door = Door(self.name, ground.access)
+        self.port = ports.free(1)[0]
+        self._ground = ground
+        self._say = say
+        self._child: Child | None = None
+
+    @property
+    def pid(self) -> int:
+        """Return its process id; 0 before it was started."""
+        return self._child.pid if self._child is not None else 0
+
+    def tell(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        if self._child is not None:
+            self._child.tell(number)
+
+    async def run(self) -> None:
+        """Keep it running until cancelled; then end it in good order."""
+        async with self.door.opened():
+            through = self._ground.use_doors(self.service)
+            access = self.door.access if through else self._ground.access
+            config = kubeconfig.write(self._ground.work / f"{self.name}.kubeconfig", "door", access)
+            self._child = Child(self._program(config), self._say)
+            try:
+                await self._child.keep()
+            finally:
+                self._child.tell(signal.SIGCONT)
+                await children.stop([self._child], patience=PATIENCE)
+
+    async def is_ready(self) -> bool:
+        """Ask whether it works."""
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        except OSError:
+            return False
+        try:
+            writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            async with asyncio.timeout(2):
+                return b" 200 " in await reader.readline()
+        except (OSError, TimeoutError):
+            return False
+        finally:
+            writer.close()
+
+    def _program(self, config: Path) -> children.Program:
+        options = Options(
+            kubeconfig=config, server=self._ground.access.server, namespace=NAMESPACE, log_dir=self._ground.log_dir
+        )
+        environment = os.environ | self._ground.environment
+        replica = programs.Replica(service=self.service, name=self.name, identity=self.name, port=self.port)
+        return programs.service(replica, self._ground.bus, environment=environment, options=options)
+
+
+class Fleet:
+    """All replicas of all services."""
+
+    def __init__(self, ground: Ground, say: Callable[[str], None]) -> None:
+        self._ground = ground
+        self._say = say
+        self._running: defaultdict[str, list[tuple[Replica, asyncio.Task[None]]]] = defaultdict(list)
+        self._judges: dict[str, Judge] = {}
+        self._group: asyncio.TaskGroup | None = None
+
+    @asynccontextmanager
+    async def manned(self) -> AsyncGenerator["Fleet"]:
+        """Let replicas be started in a block; all end with it."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            try:
+                yield self
+            finally:
+                for service in list(self._running):
+                    self.scale(service, 0)
+
+    def scale(self, service: str, count: int) -> None:
+        """Start or end replicas; the last ones go first."""
+        running = self._running[service]
+        while len(running) < count:
+            replica = Replica(service, len(running), self._ground, self._say)
+            replica.door.judge = self._judges.get(service, api_door.let_pass)
+            assert self._group is not None
+            running.append((replica, self._group.create_task(replica.run())))
+        while len(running) > count:
+            running.pop()[1].cancel()
+
+    def of(self, service: str) -> list[Replica]:
+        """Return the replicas of a service."""
+        return [replica for replica, _ in self._running[service]]
+
+    def all(self) -> Iterator[Replica]:
+        """Return all replicas."""
+        return (replica for running in self._running.values() for replica, _ in running)
+
+    def judge(self, service: str, judge: Judge | None) -> None:
+        """Let somebody judge the requests of a service; None lets all pass."""
+        self._judges[service] = judge or api_door.let_pass
+        for replica in self.of(service):
+            replica.door.judge = self._judges[service]
+
+    async def ready(self) -> None:
+        """Wait until all work."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + READY_SECONDS
+        for replica in list(self.all()):
+            while not await replica.is_ready():
+                assert loop.time() < deadline, f"{replica.name} is not ready; see {self._ground.log_dir}"
+                await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def streams_kept(bus: BusAccess, logs: Path, say: Callable[[str], None]) -> AsyncGenerator[None]:
+    """Look after the streams for the length of a block."""
+    options = Options(kubeconfig=Path(), server="", log_dir=logs)
+    provisioner = Child(programs.provisioner(bus, environment=os.environ, options=options), say)
+    async with asyncio.TaskGroup() as group:
+        keeping = group.create_task(provisioner.keep())
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            await children.stop([provisioner], patience=2.0)

@@ -1,0 +1,65 @@
+"""A wait is put down to the fault that was on, and only what another replica could have mended has a limit."""
+
+import pytest
+
+from chaos.checker import gaps
+from chaos.checker.gaps import Struck, Wait
+
+CRASH = Struck(kind="kill -9", service="cluster-reconciler", began=10.0, over=20.0, replicas=4)
+
+
+def a_wait(asked: float, seconds: float | None, service: str = "cluster-reconciler") -> Wait:
+    done = None if seconds is None else asked + seconds
+    return Wait(probe="p", service=service, asked=asked, done=done)
+
+
+@pytest.mark.parametrize(
+    ("wait", "fault"),
+    [
+        pytest.param(a_wait(1.0, 0.1), "none", id="before"),
+        pytest.param(a_wait(9.9, 0.2), "kill -9", id="across its beginning"),
+        pytest.param(a_wait(12.0, 30.0), "kill -9", id="across its end"),
+        pytest.param(a_wait(21.0, 0.1), "none", id="after"),
+        pytest.param(a_wait(15.0, None), "kill -9", id="without end"),
+    ],
+)
+def test_the_cause(wait: Wait, fault: str) -> None:
+    assert [gap.fault for gap in gaps.summary([wait], [CRASH], end=60.0)] == [fault]
+
+
+@pytest.mark.parametrize(
+    ("wait", "struck", "broken"),
+    [
+        pytest.param(a_wait(10.0, 9.9), CRASH, 0, id="within the limit"),
+        pytest.param(a_wait(10.0, 10.1), CRASH, 1, id="a crash that took too long"),
+        pytest.param(a_wait(10.0, None), CRASH, 1, id="never answered"),
+        pytest.param(a_wait(10.0, 30.0, "traffic-manager"), CRASH, 0, id="another service was struck"),
+        pytest.param(a_wait(1.0, 30.0), None, 0, id="no fault"),
+        pytest.param(
+            a_wait(10.0, 12.0),
+            Struck(kind="kill -9", service="cluster-reconciler", began=10.0, over=20.0, replicas=1),
+            0,
+            id="nobody else was there",
+        ),
+        pytest.param(
+            a_wait(10.0, 1.1),
+            Struck(kind="SIGTERM", service="cluster-reconciler", began=10.0, over=20.0, replicas=2),
+            1,
+            id="a hand-over of more than a second",
+        ),
+        pytest.param(
+            a_wait(10.0, 1.1),
+            Struck(kind="scale", service="", began=10.0, over=20.0, replicas=2),
+            1,
+            id="a change of scale that was felt",
+        ),
+    ],
+)
+def test_the_limits(wait: Wait, struck: Struck | None, broken: int) -> None:
+    assert len(gaps.judge([wait], [struck] if struck else [], end=60.0)) == broken
+
+
+def test_the_last_fault_counts_where_two_meet() -> None:
+    later = Struck(kind="NATS kill", service="", began=15.0, over=25.0, replicas=4)
+    found = gaps.summary([a_wait(12.0, 6.0)], [CRASH, later], end=60.0)
+    assert [(gap.fault, gap.longest) for gap in found] == [("NATS kill", 6.0)]

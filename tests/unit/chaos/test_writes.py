@@ -1,0 +1,85 @@
+"""Writes by those who may not write, or who do not say what they saw, are found."""
+
+import pytest
+
+from chaos.checker import writes
+from common.bus.sharding import Root, partition_of
+from unit.chaos.a_history import NAMESPACE, AHistory, partitions_of
+
+OURS = str(partition_of(Root("RayCluster", NAMESPACE, "c")))
+OTHERS = str((int(OURS) + 1) % 64)
+
+
+def rules(told: AHistory) -> list[str]:
+    return [each.rule for each in writes.judge(told.writes, told.seen, partitions_of).violations]
+
+
+LISTED = {"scaleStrategy": {"workersToDelete": ["w1"]}}
+AUTOSCALED = {"enableInTreeAutoscaling": True}
+
+
+def a_deletion(told: AHistory, name: str = "w1") -> AHistory:
+    return told.write(verb="delete", resource="pods", name=name, based_on="uid", of_root=None)
+
+
+GOOD = [
+    pytest.param(AHistory().write(), id="nobody has a Lease"),
+    pytest.param(AHistory().lease("a", OURS).write(), id="the owner writes"),
+    pytest.param(AHistory().lease("a", OURS).lease("b", OTHERS).write(), id="another owns something else"),
+    pytest.param(
+        AHistory().lease("a", OURS).write().lease("a", "", is_gone=True).lease("b", OURS), id="before the end"
+    ),
+    pytest.param(AHistory().lease("a", OURS).lease("b", OURS).write(), id="a claim beside a Lease that is alive"),
+    pytest.param(AHistory().lease("b", OURS).lease("b", "").write(), id="the other has let go"),
+    pytest.param(AHistory().write(verb="create", based_on="", resource="pods"), id="a create is based on nothing"),
+    pytest.param(
+        a_deletion(AHistory().cluster("c", spec=AUTOSCALED, group=LISTED).pod("w1")), id="the autoscaler listed the pod"
+    ),
+    pytest.param(a_deletion(AHistory().cluster("c").pod("w1")), id="no autoscaler"),
+    pytest.param(
+        a_deletion(AHistory().cluster("c", spec=AUTOSCALED | {"suspend": True}).pod("w1")), id="a suspended cluster"
+    ),
+    pytest.param(a_deletion(AHistory().cluster("c", spec=AUTOSCALED).pod("w1", phase="Failed")), id="a failed pod"),
+    pytest.param(a_deletion(AHistory().cluster("c", spec=AUTOSCALED).pod("h", node="head"), "h"), id="a head"),
+]
+
+
+@pytest.mark.parametrize("told", GOOD)
+def test_it_lets_pass(told: AHistory) -> None:
+    assert rules(told) == []
+
+
+FENCED = "no write by a fenced owner"
+SPOILED = [
+    pytest.param(AHistory().lease("b", OURS).write(), FENCED, id="another replica owns the partition"),
+    pytest.param(
+        AHistory().lease("a", OURS).lease("a", OURS, is_gone=True).lease("b", OURS).write(),
+        FENCED,
+        id="a zombie writes after its Lease was taken away",
+    ),
+    pytest.param(
+        AHistory().lease("a", OURS).lease("a", "").lease("b", OURS).write(), FENCED, id="a write after the hand-over"
+    ),
+    pytest.param(AHistory().write(based_on=""), "every write names its base", id="an update of whatever is there"),
+    pytest.param(
+        AHistory().write(verb="delete", resource="pods", based_on=""),
+        "every write names its base",
+        id="a deletion by name alone",
+    ),
+    pytest.param(
+        a_deletion(AHistory().cluster("c", spec=AUTOSCALED, group=LISTED).pod("w2"), "w2"),
+        "the autoscaler's pods",
+        id="a pod that the autoscaler did not list",
+    ),
+]
+
+
+@pytest.mark.parametrize(("told", "rule"), SPOILED)
+def test_it_finds(told: AHistory, rule: str) -> None:
+    assert rules(told) == [rule]
+
+
+def test_it_says_how_much_was_looked_at() -> None:
+    told = a_deletion(AHistory().lease("a", OURS).cluster("c", spec=AUTOSCALED, group=LISTED).pod("w1").write())
+    judged = writes.judge(told.writes, told.seen, partitions_of)
+    assert (judged.against_leases, judged.with_base, judged.autoscaled) == (1, 2, 1)

@@ -53,7 +53,7 @@ class Raybus(msgspec.Struct, frozen=True):
     async def on(self, rig: Rig) -> AsyncGenerator[Operator]:
         """Run it; its processes are NATS and the services, not the launcher, which no deployment has."""
         with raybus_up.started(rig.work / "up", "--kubeconfig", str(rig.kubeconfig)) as running:
-            pids = list((await running.ready(within=120)).pids.values())
+            pids = (await running.ready(within=120)).all
             await _probe(rig)
             yield Operator(name=self.name, pids=lambda: pids)
 

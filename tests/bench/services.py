@@ -83,7 +83,8 @@ async def measure(count: int, idle_minutes: float) -> Figures:
     """Bring N services up, let them rest, change some."""
     async with rig.fresh() as found, heads.played() as played:
         with raybus_up.started(found.work / "up", "--kubeconfig", str(found.kubeconfig)) as running:
-            pids = (await running.ready(within=120)).pids
+            announced = await running.ready(within=120)
+            pids = {program: announced.one(program) for program in announced.pids}
             began = time.monotonic()
             await _brought_up(found, count)
             ready_seconds = time.monotonic() - began

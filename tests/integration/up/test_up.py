@@ -22,11 +22,11 @@ async def test_it_tells_the_pids_of_what_runs_and_ends_it_all(control_plane: Con
     with started(tmp_path, "--kubeconfig", str(control_plane.kubeconfig)) as up:
         announced = await up.ready()
         assert list(announced.pids) == PROGRAMS
-        assert all(is_alive(pid) for pid in announced.pids.values())
+        assert all(map(is_alive, announced.all))
         began = time.monotonic()
         code = await asyncio.to_thread(up.end, signal.SIGTERM, within=15)
     assert (code, time.monotonic() - began < 10) == (0, True)
-    assert [name for name, pid in announced.pids.items() if is_alive(pid)] == []
+    assert [pid for pid in announced.all if is_alive(pid)] == []
     assert len(up.results) == 1
     assert up.left_behind == []
 
@@ -34,8 +34,8 @@ async def test_it_tells_the_pids_of_what_runs_and_ends_it_all(control_plane: Con
 async def test_what_is_killed_starts_again(control_plane: ControlPlane, tmp_path: Path) -> None:
     with started(tmp_path, "--kubeconfig", str(control_plane.kubeconfig)) as up:
         announced = await up.ready()
-        os.kill(announced.pids["nats"], signal.SIGKILL)
-        os.kill(announced.pids["watcher"], signal.SIGKILL)
+        os.kill(announced.one("nats"), signal.SIGKILL)
+        os.kill(announced.one("watcher"), signal.SIGKILL)
         await eventually(lambda: "watcher is not ready" in up.told.partition("watcher is ready")[2], what=up.told)
         await eventually(lambda: up.told.count("watcher is ready") > 1, within=30, what="a new watcher")
         assert "nats was ended by SIGKILL; it starts again in" in up.told
@@ -46,7 +46,7 @@ async def test_nothing_outlives_a_kill(control_plane: ControlPlane, tmp_path: Pa
     with started(tmp_path, "--kubeconfig", str(control_plane.kubeconfig)) as up:
         announced = await up.ready()
         up.end(signal.SIGKILL, within=5)
-        await eventually(lambda: not any(map(is_alive, announced.pids.values())), within=5, what="the end of all")
+        await eventually(lambda: not any(map(is_alive, announced.all)), within=5, what="the end of all")
 
 
 async def test_it_waits_for_an_api_server_that_comes_later(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -17,7 +17,18 @@ class Announcement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The one line on standard output."""
 
     ready: bool
-    pids: dict[str, int]
+    pids: dict[str, int | list[int]]
+
+    def one(self, program: str) -> int:
+        """Return the process of a program that has one."""
+        found = self.pids[program]
+        assert isinstance(found, int)
+        return found
+
+    @property
+    def all(self) -> list[int]:
+        """Return all processes."""
+        return [pid for found in self.pids.values() for pid in (found if isinstance(found, list) else [found])]
 
 
 class Running:
@@ -65,13 +76,13 @@ def is_alive(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def started(folder: Path, *arguments: str) -> Generator[Running]:
-    """Run `raybus up` for the length of a `with` block."""
+def started(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Generator[Running]:
+    """Run `raybus up` for the length of a `with` block, with some variables beside our own."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "raybus_cli.main", "up", "--log-dir", str(folder / "logs"), *arguments]
-    environment = os.environ | {"TMPDIR": str(folder)}
+    surroundings = os.environ | {"TMPDIR": str(folder)} | dict(environment or {})
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
-        process = subprocess.Popen(command, stdout=out, stderr=err, env=environment)
+        process = subprocess.Popen(command, stdout=out, stderr=err, env=surroundings)
     try:
         yield Running(process, folder)
     finally:

@@ -16,6 +16,7 @@ HOST_INDEX: Final = "ray.io/replica-host-index"
 ORIGIN_NAME: Final = "ray.io/originated-from-cr-name"
 ORIGIN_KIND: Final = "ray.io/originated-from-crd"
 APP_NAME: Final = "app.kubernetes.io/name"
+APP_PART_OF: Final = "app.kubernetes.io/part-of"
 APP_CREATED_BY: Final = "app.kubernetes.io/created-by"
 SERVICE_NAME: Final = "kubernetes.io/service-name"
 
@@ -58,6 +59,12 @@ ON_DEADLINE: Final = "raybus.io/on-deadline"
 UPGRADE_RECEIPT: Final = "raybus.io/upgrade-receipt"
 UPGRADE_FROM: Final = "raybus.io/upgrade-from"
 """On a RayCluster: which one it was made to replace, until that upgrade is over."""
+
+REPLICA_OF: Final = "raybus.io/replica-of"
+"""Label on a Lease: whose replica wrote it. The annotations that follow stand beside it."""
+PARTITIONS: Final = "raybus.io/partitions"
+TAKES_PART: Final = "raybus.io/takes-part"
+SESSION: Final = "raybus.io/session"
 
 # --- finalizers --------------------------------------------------------------------------------------------------------
 RAYSERVICE_FINALIZER: Final = "ray.io/rayservice-finalizer"

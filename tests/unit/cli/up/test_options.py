@@ -24,8 +24,8 @@ def test_gates_are_read_as_kuberay_reads_them() -> None:
     assert options.check_gates("RayClusterMTLS=true, AllBeta=false") == {"RayClusterMTLS": True, "AllBeta": False}
 
 
-def test_replicas_of_one_are_accepted() -> None:
-    assert options.check_replicas("watcher=1,cluster-reconciler=1") == {"watcher": 1, "cluster-reconciler": 1}
+def test_any_service_may_have_several_replicas() -> None:
+    assert options.check_replicas("watcher=2, cluster-reconciler=64") == {"watcher": 2, "cluster-reconciler": 64}
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,9 @@ def test_replicas_of_one_are_accepted() -> None:
     [
         pytest.param(options.check_gates, "Nope=true", "unrecognized feature gate 'Nope'; known: ", id="unknown gate"),
         pytest.param(options.check_gates, "AllBeta", "expected Name=true or Name=false", id="gate without a value"),
-        pytest.param(options.check_replicas, "watcher=2", "several replicas are not yet possible", id="many replicas"),
+        pytest.param(
+            options.check_replicas, "watcher=65", "name at most 64 replicas", id="more replicas than partitions"
+        ),
         pytest.param(options.check_replicas, "watcher=x", "expected watcher=N with N of 1 or more", id="no number"),
         pytest.param(options.check_replicas, "watcher=0", "expected watcher=N with N of 1 or more", id="none"),
         pytest.param(

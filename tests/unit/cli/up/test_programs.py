@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import msgspec
+
 from common.feature_gates import Gate
 from common.runtime.settings import Settings
 from raybus_cli.up import programs
 from raybus_cli.up.options import MODULES, Options
-from raybus_cli.up.programs import BusAccess
+from raybus_cli.up.programs import BusAccess, Replica
 
 OPTIONS = Options(
     kubeconfig=Path("/k"), server="https://x", gates={"AllAlpha": True}, watch_namespaces="a,b", log_dir=Path("/logs")
@@ -15,26 +17,43 @@ BUS = BusAccess(url="tls://127.0.0.1:4222", credentials=Path("/creds"))
 INHERITED = {"PATH": "/bin", "RAYBUS_HTTP_PORT": "1", "RAYBUS_WORKERS": "9", "ENABLE_ZERO_DOWNTIME": "false"}
 
 
+def a_replica(service: str = "watcher", *, port: int = 1) -> Replica:
+    return Replica(service=service, name=service, identity=f"me-{service}", port=port)
+
+
 def test_a_service_is_told_its_own_user_port_and_the_way_through_the_api_server() -> None:
-    program = programs.service("watcher", 1234, BUS, environment=INHERITED, options=OPTIONS)
+    program = programs.service(a_replica(port=1234), BUS, environment=INHERITED, options=OPTIONS)
     files = {"RAYBUS_KUBECONFIG": "/k", "RAYBUS_NATS_SEED_FILE": "/creds/users/watcher.seed"}
     files["RAYBUS_NATS_CA_FILE"] = "/creds/ca.crt"
     assert {name: program.environment[name] for name in files} == files
     told = Settings.from_environment("watcher", {k: v for k, v in program.environment.items() if k not in files})
     assert (told.http_port, told.workers, told.use_kubernetes_proxy) == (1234, 9, True)
+    assert told.identity == "me-watcher"
     assert told.feature_gates == frozenset(Gate)
     assert told.watch_namespaces == ("a", "b")
     assert program.log == Path("/logs/watcher.log")
 
 
 def test_the_switches_of_kuberay_reach_the_services() -> None:
-    program = programs.service("watcher", 1, BUS, environment=INHERITED, options=OPTIONS)
+    program = programs.service(a_replica(), BUS, environment=INHERITED, options=OPTIONS)
     assert program.environment["ENABLE_ZERO_DOWNTIME"] == "false"
 
 
 def test_each_service_runs_its_own_module() -> None:
-    made = [programs.service(name, 1, BUS, environment={}, options=OPTIONS).argv[1:] for name in MODULES]
+    made = [programs.service(a_replica(name), BUS, environment={}, options=OPTIONS).argv[1:] for name in MODULES]
     assert made == [["-m", module] for module in MODULES.values()]
+
+
+def test_several_replicas_of_a_service_differ_in_name_identity_and_port() -> None:
+    options = msgspec.structs.replace(OPTIONS, replicas={"traffic-manager": 2})
+    found = programs.replicas(options, [1, 2, 3, 4, 5], run="up-7")
+    assert [(each.name, each.identity, each.port) for each in found] == [
+        ("watcher", "up-7-watcher", 1),
+        ("cluster-reconciler", "up-7-cluster-reconciler", 2),
+        ("service-reconciler", "up-7-service-reconciler", 3),
+        ("traffic-manager-1", "up-7-traffic-manager-1", 4),
+        ("traffic-manager-2", "up-7-traffic-manager-2", 5),
+    ]
 
 
 def test_a_server_without_users_gets_no_seed() -> None:

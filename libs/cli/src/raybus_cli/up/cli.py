@@ -22,7 +22,9 @@ def up(
         Path | None, typer.Option(help="Folder with the seeds for --nats, made by common.bus.provision.")
     ] = None,
     gates: Annotated[str, typer.Option("--feature-gates", help="As KubeRay's: Name=true,Other=false.")] = "",
-    replicas: Annotated[str, typer.Option(help="Replicas by service; only 1 is possible as yet.")] = "",
+    replicas: Annotated[
+        str, typer.Option(help="Replicas by service, such as cluster-reconciler=3; without it, 1 of each.")
+    ] = "",
     namespace: Annotated[str, typer.Option(help="Where our Lease lives; it must exist.")] = "default",
     watch_namespace: Annotated[str, typer.Option(help="Look after these only (comma list); without it, all.")] = "",
     log_dir: Annotated[Path | None, typer.Option(help="Folder for one log per process; without it, stderr.")] = None,

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from common import errors, feature_gates
+from common.bus.sharding import PARTITIONS
 from common.runtime.settings import LEVELS
 from localcluster import kubeconfig as kubeconfigs
 from localcluster.errors import MisuseError
@@ -18,6 +19,7 @@ MODULES: Final = {
     "traffic-manager": "traffic_manager",
 }
 """Service to the module that `python -m` runs."""
+MOST_REPLICAS: Final = PARTITIONS
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,10 +93,9 @@ def check_replicas(text: str) -> dict[str, int]:
             )
         if not count.isdecimal() or int(count) < 1:
             raise errors.InvalidSpec(f"--replicas {pair!r}: expected {name}=N with N of 1 or more")
-        if int(count) > 1:
+        if int(count) > MOST_REPLICAS:
             raise errors.InvalidSpec(
-                f"--replicas {pair!r}: several replicas are not yet possible, since partitions are not yet divided "
-                f"among them; leave {name} at 1"
+                f"--replicas {pair!r}: there are {PARTITIONS} partitions to share; name at most {MOST_REPLICAS} replicas"
             )
         replicas[name] = int(count)
     return replicas

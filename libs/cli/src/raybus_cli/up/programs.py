@@ -1,7 +1,7 @@
 """The command line and environment of each child: pure. Settings of a service: `common.runtime.settings`."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -48,11 +48,37 @@ def provisioner(bus: BusAccess, *, environment: Mapping[str, str], options: Opti
     )
 
 
-def service(name: str, port: int, bus: BusAccess, *, environment: Mapping[str, str], options: Options) -> Program:
-    """Return one of the four services."""
+class Replica(msgspec.Struct, frozen=True, kw_only=True):
+    """One process of a service."""
+
+    service: str
+    name: str
+    """Of the process and its log; the service's own name where it has one replica."""
+    identity: str
+    """Of the replica among all that look after the cluster; it survives a restart of the process."""
+    port: int
+
+
+def replicas(options: Options, ports: Sequence[int], *, run: str) -> list[Replica]:
+    """Return all replicas that were asked for, on some free ports; `run` tells this `raybus up` from others."""
+    wanted = {name: options.replicas.get(name, 1) for name in MODULES}
+    names = [
+        (service, service if count == 1 else f"{service}-{number}")
+        for service, count in wanted.items()
+        for number in range(1, count + 1)
+    ]
+    return [
+        Replica(service=service, name=name, identity=f"{run}-{name}", port=port)
+        for (service, name), port in zip(names, ports, strict=True)
+    ]
+
+
+def service(replica: Replica, bus: BusAccess, *, environment: Mapping[str, str], options: Options) -> Program:
+    """Return one replica of the four services."""
     told = {
+        "RAYBUS_IDENTITY": replica.identity,
         "RAYBUS_KUBECONFIG": str(options.kubeconfig),
-        "RAYBUS_HTTP_PORT": str(port),
+        "RAYBUS_HTTP_PORT": str(replica.port),
         "RAYBUS_NAMESPACE": options.namespace,
         "RAYBUS_WATCH_NAMESPACES": options.watch_namespaces,
         "RAYBUS_FEATURE_GATES": feature_gates.spell(options.gates),
@@ -61,10 +87,10 @@ def service(name: str, port: int, bus: BusAccess, *, environment: Mapping[str, s
         "RAYBUS_USE_KUBERNETES_PROXY": "true",
     }
     return Program(
-        name=name,
-        argv=[sys.executable, "-m", MODULES[name]],
-        environment=_inherited(environment) | _bus(bus, name) | told,
-        log=_log(options.log_dir, name),
+        name=replica.name,
+        argv=[sys.executable, "-m", MODULES[replica.service]],
+        environment=_inherited(environment) | _bus(bus, replica.service) | told,
+        log=_log(options.log_dir, replica.name),
     )
 
 
@@ -77,6 +103,7 @@ def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
         "RAYBUS_KUBECONFIG",
         "RAYBUS_HTTP_PORT",
         "RAYBUS_NAMESPACE",
+        "RAYBUS_IDENTITY",
         "RAYBUS_WATCH_NAMESPACES",
         "RAYBUS_FEATURE_GATES",
         "RAYBUS_LOG_LEVEL",

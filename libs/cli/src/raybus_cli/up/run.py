@@ -5,6 +5,7 @@ A signal ends the services first, since they give their Lease back, and then NAT
 """
 
 import asyncio
+import os
 import signal
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from localcluster import ports
 from raybus_cli.up import children, programs, surroundings
 from raybus_cli.up.children import Child
 from raybus_cli.up.options import MODULES, Options
-from raybus_cli.up.programs import BusAccess
+from raybus_cli.up.programs import NATS, PROVISIONER, BusAccess
 from raybus_cli.up.readiness import Readiness
 
 SERVICES_PATIENCE: Final = 7.0
@@ -39,6 +40,7 @@ class Up:
         self._environment = environment
         self._bus: list[Child] = []
         self._services: list[Child] = []
+        self._replicas: dict[str, list[Child]] = {}
 
     async def run(self) -> None:
         """Run until told to stop; raise `InvalidSpec` or another of our errors when it cannot go on."""
@@ -54,15 +56,16 @@ class Up:
 
     async def _live(self, group: asyncio.TaskGroup, stack: ExitStack) -> None:
         await surroundings.reach_api_server(self._options.kubeconfig, say)
-        nats_port, *numbers = ports.free(1 + len(MODULES))
+        count = sum(self._options.replicas.get(name, 1) for name in MODULES)
+        nats_port, *numbers = ports.free(1 + count)
         bus = await self._start_bus(group, stack, nats_port)
-        places = dict(zip(MODULES, numbers, strict=True))
-        for name, port in places.items():
-            program = programs.service(name, port, bus, environment=self._environment, options=self._options)
-            self._keep(group, Child(program, say), self._services)
-        told = ", ".join(f"{name} http://127.0.0.1:{port}" for name, port in places.items())
+        replicas = programs.replicas(self._options, numbers, run=f"up-{os.getpid()}")
+        for each in replicas:
+            program = programs.service(each, bus, environment=self._environment, options=self._options)
+            self._replicas.setdefault(each.service, []).append(self._keep(group, Child(program, say), self._services))
+        told = ", ".join(f"{each.name} http://127.0.0.1:{each.port}" for each in replicas)
         say(f"starting: {told}")
-        await Readiness(places, say).watch(self._tell_ready)
+        await Readiness({each.name: each.port for each in replicas}, say).watch(self._tell_ready)
 
     async def _start_bus(self, group: asyncio.TaskGroup, stack: ExitStack, port: int) -> BusAccess:
         options = self._options
@@ -84,12 +87,16 @@ class Up:
         self._keep(group, Child(program, say), self._services)
         return bus
 
-    def _keep(self, group: asyncio.TaskGroup, child: Child, kept: list[Child]) -> None:
+    def _keep(self, group: asyncio.TaskGroup, child: Child, kept: list[Child]) -> Child:
         kept.append(child)
         group.create_task(child.keep())
+        return child
 
     def _tell_ready(self) -> None:
-        pids = {child.program.name: child.pid for child in (*self._bus, *self._services)}
+        around = [child for child in (*self._bus, *self._services) if child.program.name in {NATS, PROVISIONER}]
+        pids: dict[str, int | list[int]] = {child.program.name: child.pid for child in around}
+        for service, replicas in self._replicas.items():
+            pids[service] = replicas[0].pid if len(replicas) == 1 else [child.pid for child in replicas]
         sys.stdout.write(msgspec.json.encode({"ready": True, "pids": pids}).decode() + "\n")
         sys.stdout.flush()
 

@@ -41,6 +41,12 @@ def _service(name: str, *publish: str) -> User:
     return User(name=name, account=RAY, publish=publish, subscribe=(f"_INBOX_{name}.>",))
 
 
+def _sharded(name: str, *publish: str) -> User:
+    """Return the user of a service whose replicas hint at changes of their Leases, and hear the hints of their own kind."""
+    inbox, hints = f"_INBOX_{name}.>", subjects.members(name)
+    return User(name=name, account=RAY, publish=(*publish, hints), subscribe=(inbox, hints))
+
+
 USERS: Final = (
     _service(
         "watcher",
@@ -49,9 +55,9 @@ USERS: Final = (
         f"{API}.DIRECT.GET.{STATE}.>",
         *READ_STATE,
     ),
-    _service("cluster-reconciler", *READ_STATE),
-    _service("service-reconciler", *READ_STATE, *PUBLISH_EVENTS),
-    _service("traffic-manager", *READ_STATE),
+    _sharded("cluster-reconciler", *READ_STATE),
+    _sharded("service-reconciler", *READ_STATE, *PUBLISH_EVENTS),
+    _sharded("traffic-manager", *READ_STATE),
     _service("keeper", *MAKE_STATE, *MAKE_EVENTS),
     _service(
         "provisioner",

@@ -1,7 +1,8 @@
 """The feed of a replica from the real stream: `common.bus.feed.Feed` over NATS.
 
-All partitions are read by one consumer; some of them by one consumer each, because a filter must stand in the subject of
-the request that creates a consumer for the server's permissions to restrict it.
+All partitions at once are read by one consumer; some of them by one consumer each, because a filter must stand in the subject
+of the request that creates a consumer for the server's permissions to restrict it. A replica follows each of its partitions by
+itself, so what befalls all of them is logged once.
 """
 
 import asyncio
@@ -24,6 +25,8 @@ log = structlog.get_logger()
 
 FIRST_RETRY: Final = 0.05
 LONGEST_RETRY: Final = 2.0
+SILENCE_SECONDS: Final = 1.0
+"""Between two complaints."""
 PATIENCE_SECONDS: Final = 10.0
 """How long a load may wait before the log says what for, again and again."""
 
@@ -35,6 +38,7 @@ class StateFeed:
         self._bus = bus
         self._names = (f"{reader}-{token_hex(4)}-{number}" for number in count())
         """Names of consumers: never the same twice, also not in two replicas."""
+        self._silent_until = float("-inf")
 
     async def follow(self, partitions: frozenset[int], listener: Listener) -> None:
         """Tell the listener about some partitions until cancelled; never raise for what a retry can mend."""
@@ -47,7 +51,7 @@ class StateFeed:
             except errors.Retryable as problem:
                 why = str(problem)
             metrics.STATE_RELOADS.labels("broken" if load.is_synced else "not loaded").inc()
-            log.warning("the state must be loaded again", why=why)
+            self._complain("the state must be loaded again", why)
             retry = FIRST_RETRY if load.is_synced else min(LONGEST_RETRY, retry * 2)
             await asyncio.sleep(retry)
 
@@ -62,8 +66,15 @@ class StateFeed:
                         return await reading.until_broken()
                 except TimeoutError:
                     if not load.is_synced:
-                        load.complain()
+                        self._complain("the state is not complete", load.missing)
             return await reading.until_broken()
+
+    def _complain(self, problem: str, why: str) -> None:
+        """Log what befalls a partition, and most probably others in the same moment."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._silent_until:
+            self._silent_until = now + SILENCE_SECONDS
+            log.warning(problem, why=why)
 
     def _sources(self, partitions: frozenset[int]) -> list[Source]:
         filters = [subjects.partition_filter(partition) for partition in sorted(partitions)]
@@ -125,5 +136,6 @@ class _Load:
         if version is not None:
             self._listener.synced(version)
 
-    def complain(self) -> None:
-        log.warning("the state is not complete", waiting_for=self._progress.missing())
+    @property
+    def missing(self) -> str:
+        return self._progress.missing()

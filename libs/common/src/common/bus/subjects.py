@@ -3,6 +3,7 @@
 `ray.state.<partition>.<kind>.<namespace>.<name>`   the last state of one object      stream RAY_STATE
 `ray.state.<partition>.synced`                      "this partition is complete"      stream RAY_STATE
 `ray.events.<namespace>.<rayservice>.<type>`        one step of an upgrade            stream RAY_EVENTS
+`ray.members.<service>`                             "our Leases have changed"         no stream
 
 A token of a subject may not hold a dot, a name may, and no Kubernetes name holds an underscore: so a dot is written as
 an underscore.
@@ -16,6 +17,7 @@ STATE_STREAM: Final = "RAY_STATE"
 EVENTS_STREAM: Final = "RAY_EVENTS"
 STATE_PREFIX: Final = "ray.state"
 EVENTS_PREFIX: Final = "ray.events"
+MEMBERS_PREFIX: Final = "ray.members"
 ALL_STATE: Final = f"{STATE_PREFIX}.>"
 ALL_EVENTS: Final = f"{EVENTS_PREFIX}.>"
 
@@ -70,6 +72,11 @@ def parse_synced(subject: str) -> int | None:
 def partition_filter(partition: int) -> str:
     """Return the filter that matches all of one partition."""
     return f"{STATE_PREFIX}.{partition}.>"
+
+
+def members(service: str) -> str:
+    """Return the subject on which the replicas of a service hint at changes of their Leases."""
+    return f"{MEMBERS_PREFIX}.{service}"
 
 
 def upgrade_event(namespace: str, rayservice: str, event_type: str) -> str:

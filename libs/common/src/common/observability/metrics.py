@@ -74,4 +74,6 @@ BUS_CERTIFICATE_END: Final = Gauge(
     "Unix time in seconds at which a certificate of the NATS connection that stands ends (server or authority)",
     ["certificate"],
 )
-STATE_RELOADS: Final = Counter("raybus_state_reloads_total", "Reloads of the state stream, by reason", ["reason"])
+STATE_RELOADS: Final = Counter(
+    "raybus_state_reloads_total", "Reloads of a partition of the state stream, by reason", ["reason"]
+)

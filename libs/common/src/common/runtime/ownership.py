@@ -121,25 +121,16 @@ def is_everything_held(held: frozenset[int], others: Sightings) -> bool:
 
 
 def spell(partitions: Iterable[int]) -> str:
-    """Write partitions for people and Leases: `0-3,7`."""
-    runs: list[list[int]] = []
-    for each in sorted(partitions):
-        if runs and each == runs[-1][-1] + 1:
-            runs[-1].append(each)
-        else:
-            runs.append([each])
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    """Write partitions as they stand on a Lease: `0,1,2,7`."""
+    return ",".join(map(str, sorted(partitions)))
 
 
 def parse(text: str) -> frozenset[int]:
     """Read what `spell` wrote; what cannot be read claims everything, so that nobody takes what may be somebody's."""
-    found: set[int] = set()
-    for part in filter(None, text.replace(" ", "").split(",")):
-        first, _, last = part.partition("-")
-        if not first.isdecimal() or not (last or first).isdecimal() or int(last or first) >= PARTITIONS:
-            return ALL
-        found.update(range(int(first), int(last or first) + 1))
-    return frozenset(found)
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not all(part.isdecimal() and int(part) < PARTITIONS for part in parts):
+        return ALL
+    return frozenset(map(int, parts))
 
 
 @lru_cache(maxsize=64 * PARTITIONS)

@@ -1,24 +1,35 @@
-"""One replica of a reconciler, written once: the connection to NATS, the state of its partitions, its workers, its health.
+"""One replica of a reconciler, written once: NATS, its part of the partitions, its workers, its health.
 
-It holds all partitions, since one replica of each service runs for now (ADR 4). Ready means that NATS is connected and the
-state is complete; what is away is waited for, never a reason to crash.
+Ready means that NATS is connected, our Lease is sure, and all that we hold has been told completely; or that others hold all there
+is. What is away is waited for, never a reason to crash. At the end all is handed over before anything is closed.
 """
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from secrets import token_hex
+from typing import Final
 
 import msgspec
 
 from common.bus.cache import Cache
+from common.bus.hints import Hints
 from common.bus.nats import Bus
-from common.bus.sharding import PARTITIONS
 from common.bus.state_feed import StateFeed
 from common.kube.client import KubeClient
+from common.kube.replica_leases import ReplicaLeases
 from common.observability import health
+from common.runtime import identity
+from common.runtime.clock import SystemClock, steady
 from common.runtime.controller import Controller, Reconcile
+from common.runtime.fence import Fence
+from common.runtime.ground import Ground
+from common.runtime.membership import Membership
 from common.runtime.settings import Settings
+
+BUS_PATIENCE: Final = 5.0
+"""Seconds without NATS after which a replica leaves its part to those who reach it."""
 
 
 class App(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,28 +54,81 @@ Assemble = Callable[[KubeClient], AbstractAsyncContextManager[App]]
 async def run(settings: Settings, assemble: Assemble, *, version: str, bus: Bus | None = None) -> None:
     """Run a reconciler until cancelled; one that says something on the bus itself brings it."""
     user_agent = f"raybus-{settings.service}/{version}"
+    async with _client(settings, user_agent) as kube, _client(settings, user_agent) as own:
+        fence = Fence()
+        kube.guard(fence.check)
+        leases = ReplicaLeases(
+            own,  # a client of its own: no crowd of reconciles delays a renewal, and the fence does not stop one
+            SystemClock(),
+            namespace=settings.namespace,
+            service=settings.service,
+            identity=identity.of(settings),
+            session=token_hex(8),
+        )
+        await _Replica(settings, leases, fence, bus or Bus(settings)).run(partial(assemble, kube))
+
+
+@asynccontextmanager
+async def _client(settings: Settings, user_agent: str) -> AsyncGenerator[KubeClient]:
     kube = await KubeClient.connect(kubeconfig=settings.kubeconfig, user_agent=user_agent)
     try:
-        await _run(settings, partial(assemble, kube), bus or Bus(settings))
+        yield kube
     finally:
         await kube.close()
 
 
-async def _run(settings: Settings, assemble: Callable[[], AbstractAsyncContextManager[App]], bus: Bus) -> None:
-    app: App | None = None
+class _Replica:
+    def __init__(self, settings: Settings, leases: ReplicaLeases, fence: Fence, bus: Bus) -> None:
+        self._settings = settings
+        self._leases = leases
+        self._fence = fence
+        self._bus = bus
+        self._app: App | None = None
+        self._membership: Membership | None = None
+        self._reached_bus_at = float("-inf")
 
-    def ready() -> str | None:
-        if bus.problem is not None:
-            return bus.problem
-        if app is None:
+    async def run(self, assemble: Callable[[], AbstractAsyncContextManager[App]]) -> None:
+        async with asyncio.TaskGroup() as outer:
+            outer.create_task(health.serve(self._settings.http_port, live=lambda: None, ready=self._ready))
+            outer.create_task(self._bus.run())
+            async with assemble() as self._app:
+                await self._take_part(self._app)
+
+    async def _take_part(self, app: App) -> None:
+        hints = Hints(self._bus, service=self._settings.service)
+        feed = StateFeed(self._bus, reader=self._settings.service)
+        await self._bus.session()  # who does not reach NATS asks for nothing
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(hints.run()), group.create_task(app.run(workers=self._settings.workers))]
+            self._membership = membership = Membership(
+                self._leases,
+                Ground(app.controller, feed, group),
+                hints,
+                fence=self._fence,
+                steady=steady,
+                is_able=self._is_able,
+                controller=app.controller.name,
+            )
+            try:
+                await membership.run()
+            finally:
+                await membership.leave()
+                for task in tasks:
+                    task.cancel()
+
+    def _is_able(self) -> bool:
+        if self._bus.problem is None:
+            self._reached_bus_at = steady()
+        return steady() - self._reached_bus_at < BUS_PATIENCE
+
+    def _ready(self) -> str | None:
+        if self._bus.problem is not None:
+            return self._bus.problem
+        if self._app is None:
             return "the API server does not answer yet"
-        return "the state of the cluster is still loading" if app.controller.loading else None
-
-    async with asyncio.TaskGroup() as outer:
-        outer.create_task(health.serve(settings.http_port, live=lambda: None, ready=ready))
-        outer.create_task(bus.run())
-        async with assemble() as app, asyncio.TaskGroup() as group:
-            feed = StateFeed(bus, reader=settings.service)
-            for partition in range(PARTITIONS):
-                group.create_task(feed.follow(frozenset({partition}), app.controller.hold(partition)))
-            group.create_task(app.run(workers=settings.workers))
+        if self._membership is None:
+            return "the Leases of the replicas are not yet read"
+        if self._membership.problem is not None:
+            return self._membership.problem
+        loading, held = self._app.controller.loading, len(self._app.controller.held)
+        return f"the state of {loading} of our {held} partitions is still loading" if loading else None

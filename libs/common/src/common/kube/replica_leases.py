@@ -1,0 +1,138 @@
+"""The Leases of a service's replicas at the API server: what `common.runtime.ownership` decides by.
+
+One Lease for each replica, in our own namespace. Each write names the version that it replaces, so whoever was thought dead
+and had its Lease deleted cannot renew it. No call may outlast the time in which it would matter.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from common import errors, labels
+from common.api.meta import ObjectMeta
+from common.api.opaque import Body
+from common.kube.client import Kube
+from common.kube.resources import LEASE
+from common.runtime import ownership
+from common.runtime.clock import Clock
+from common.runtime.ownership import Standing
+
+CALL_SECONDS: Final = 2.5
+LONGEST_NAME: Final = 200
+MICRO: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+
+
+class _Lease(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    spec: _Spec = _Spec()
+
+
+class _Leases(msgspec.Struct, frozen=True):
+    items: list[_Lease]
+
+
+class ReplicaLeases:
+    """All Leases of one service, and our own among them."""
+
+    def __init__(self, kube: Kube, clock: Clock, *, namespace: str, service: str, identity: str, session: str) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._namespace = namespace
+        self._service = service
+        self.identity = identity
+        self.session = session
+        self.name = name(service, identity)
+        self._labels = {labels.REPLICA_OF: service, labels.APP_PART_OF: "raybus"}
+
+    async def list(self) -> list[Standing]:
+        """Read all Leases of the service as they are now."""
+        selector = f"{labels.REPLICA_OF}={self._service}"
+        async with _bounded():
+            answer = await self._kube.list(LEASE, self._namespace, label_selector=selector)
+        return [_standing(each) for each in msgspec.json.decode(answer, type=_Leases).items]
+
+    async def create(self, *, takes_part: bool) -> Standing:
+        """Make our Lease, which names no partition yet; `AlreadyExists` when it is there."""
+        metadata = {"name": self.name, "labels": self._labels}
+        async with _bounded():
+            answer = await self._kube.create(LEASE, self._namespace, self._body(metadata, frozenset(), takes_part))
+        return _standing(msgspec.json.decode(answer, type=_Lease))
+
+    async def write(self, mine: Standing, partitions: frozenset[int], *, takes_part: bool) -> Standing:
+        """Renew our Lease and say what we hold; `Conflict` or `NotFound` when it is not the one that we know."""
+        metadata = {
+            "name": self.name,
+            "uid": mine.uid,
+            "resourceVersion": mine.version,
+            "labels": self._labels,
+        }
+        async with _bounded():
+            answer = await self._kube.replace(LEASE, self._namespace, self._body(metadata, partitions, takes_part))
+        return _standing(msgspec.json.decode(answer, type=_Lease))
+
+    async def clear(self, expired: Standing) -> None:
+        """Delete a Lease that was not renewed; `Conflict` if it has been by now."""
+        async with _bounded():
+            await self._kube.delete(LEASE, self._namespace, expired.name, uid=expired.uid, version=expired.version)
+
+    async def drop(self, mine: Standing) -> None:
+        """Delete our own Lease, whatever its version."""
+        async with _bounded():
+            await self._kube.delete(LEASE, self._namespace, self.name, uid=mine.uid)
+
+    def _body(self, metadata: Body, partitions: frozenset[int], takes_part: bool) -> Body:  # noqa: FBT001  (read off the call)
+        metadata["annotations"] = {
+            labels.PARTITIONS: ownership.spell(partitions),
+            labels.TAKES_PART: str(takes_part).lower(),
+            labels.SESSION: self.session,
+        }
+        return {
+            "apiVersion": LEASE.api_version,
+            "kind": LEASE.kind,
+            "metadata": metadata,
+            "spec": {
+                "holderIdentity": self.identity,
+                "leaseDurationSeconds": ownership.DURATION_SECONDS,
+                "renewTime": self._clock.now().strftime(MICRO),
+            },
+        }
+
+
+def name(service: str, identity: str) -> str:
+    """Return the name of a replica's Lease; one that is no name of Kubernetes, or too long, ends in a hash."""
+    wanted = f"raybus-{service}-{identity}"
+    clean = re.sub(r"[^a-z0-9-]+", "-", wanted.lower()).strip("-")[:LONGEST_NAME].strip("-")
+    return wanted if clean == wanted else f"{clean}-{blake2b(wanted.encode(), digest_size=4).hexdigest()}"
+
+
+def _standing(lease: _Lease) -> Standing:
+    meta = lease.metadata
+    return Standing(
+        name=meta.name,
+        uid=meta.uid,
+        version=meta.resource_version,
+        identity=lease.spec.holder_identity or meta.name,
+        session=meta.annotations.get(labels.SESSION, ""),
+        partitions=ownership.parse(meta.annotations.get(labels.PARTITIONS, "")),
+        takes_part=meta.annotations.get(labels.TAKES_PART) == "true",
+        duration=lease.spec.lease_duration_seconds or ownership.DURATION_SECONDS,
+    )
+
+
+@asynccontextmanager
+async def _bounded() -> AsyncGenerator[None]:
+    try:
+        async with asyncio.timeout(CALL_SECONDS):
+            yield
+    except TimeoutError as problem:
+        raise errors.Unavailable(f"the API server does not answer within {CALL_SECONDS:g} s") from problem

@@ -45,9 +45,9 @@ ALLOWED: Final[dict[str, set[str]]] = {
         f"{API}.STREAM.INFO.RAY_STATE",
         f"{API}.DIRECT.GET.RAY_STATE.{STATE}",
     },
-    "cluster-reconciler": READING,
-    "service-reconciler": {*READING, EVENT, OTHER_EVENT},
-    "traffic-manager": READING,
+    "cluster-reconciler": {*READING, "ray.members.cluster-reconciler"},
+    "service-reconciler": {*READING, EVENT, OTHER_EVENT, "ray.members.service-reconciler"},
+    "traffic-manager": {*READING, "ray.members.traffic-manager"},
     "keeper": MAKING,
     "provisioner": MAKING | CHANGING,
     "keeper-outside": MAKING_MIRROR,
@@ -148,9 +148,11 @@ LISTENED: Final = (
     ">",
     "*",
 )
+SHARDED: Final = {name for name in permissions.SERVICES if name != "watcher"}
 HEARD: Final[dict[str, set[str]]] = {
     name: {f"_INBOX_{name}.answer.1", f"_INBOX_{name}.>"}
     | ({"_INBOX.>", "ray.events.>"} if name == "subscriber" else set())
+    | ({f"ray.members.{name}"} if name in SHARDED else set())
     for name in USERS
 }
 

@@ -162,9 +162,9 @@ async def test_the_end_of_certificates_is_exported_and_warned_of(
         async with connect(Secured(server, tmp_path).settings("watcher")) as bus:
             await bus.session()
 
-    assert REGISTRY.get_sample_value("raybus_bus_certificate_end_seconds", {"certificate": "server"}) == pytest.approx(
-        credentials.end_of(pair.certificate).timestamp()
-    )
+    labels = {"certificate": "server"}
+    end = REGISTRY.get_sample_value("raybus_nats_certificate_expiry_timestamp_seconds", labels)
+    assert end == credentials.end_of(pair.certificate).timestamp()
     assert "a certificate of NATS ends soon" in capsys.readouterr().out
 
 

@@ -31,6 +31,7 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 CONNECT_SECONDS: Final = 10.0
+CLOSE_SECONDS: Final = 1.0
 FIRST_RETRY: Final = 0.1
 LONGEST_RETRY: Final = 2.0
 CLOSED_CHECK_SECONDS: Final = 0.5
@@ -116,7 +117,7 @@ class Bus:
                 self._note(self._last_error or ConnectionError("the connection was lost"))
             finally:
                 self._ended(session)
-                await session.client.close()
+                await _close(session.client)
 
     async def session(self) -> Session:
         """Wait for a connection."""
@@ -203,7 +204,7 @@ class Bus:
         except BaseException as problem:
             if access.is_refusal(self._last_error or problem):
                 self._keys.refused(found)
-            await client.close()
+            await _close(client)
             raise
         self._keys.accepted(found)
         return session, closed
@@ -276,6 +277,13 @@ async def connect(settings: Settings) -> AsyncGenerator[Bus]:
             running.cancel()
     if problem is not None:
         raise problem
+
+
+async def _close(client: Client) -> None:
+    """Close a connection; one whose handshake failed never says that it is closed."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await client.close()
 
 
 async def _end_of(client: Client, closed: asyncio.Event) -> None:

@@ -7,6 +7,7 @@ since a condition brings its reason, its text and the moment of its transition.
 from collections.abc import Iterator
 from datetime import datetime
 
+from common import serve_writer
 from common.api.meta import Condition
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
@@ -87,11 +88,10 @@ def _of_the_pending(observed: Observed, names: Names, status: RayServiceStatus, 
 
 
 def _started(observed: Observed, upgrade: Upgrade, status: RayServiceStatus, *, is_lost: bool) -> Started:
-    strategy = observed.service.raw_spec.get("upgradeStrategy") or {}
     return Started(
         upgrade=upgrade,
         reason=Cause.ACTIVE_CLUSTER_GONE if is_lost else Cause.SPEC_CHANGED,
-        strategy=strategy.get("type", "NewCluster") if observed.is_incremental else "NewCluster",
+        strategy=serve_writer.INCREMENTAL if observed.is_incremental else "NewCluster",
         generation=status.observed_generation,
     )
 

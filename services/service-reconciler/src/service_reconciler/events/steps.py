@@ -19,16 +19,16 @@ from service_reconciler.status import conditions, traffic
 
 
 def unseen(observed: Observed, *, now: datetime) -> Iterator[Event]:
-    """Yield what has changed in an upgrade in steps since the status was written; capacities come first."""
+    """Yield what has changed in an upgrade in steps since the status was written; weights come first, as they are moved."""
     status, names = observed.service.status, observed.names
     if not (observed.is_incremental and names.active and names.pending) or _names(status) != names:
         return
     before, after = _split(status.active_service_status, status.pending_service_status), _recorded(observed)
-    between = Split(old=_share(after.old, before.old), new=_share(after.new, before.new))
+    between = Split(old=_share(before.old, after.old), new=_share(before.new, after.new))
     is_back = conditions.is_true(status.conditions, ConditionType.ROLLBACK_IN_PROGRESS)
     direction = Direction.BACK if is_back else Direction.FORWARD
     upgrade, changed_at = story.upgrade(observed, names), observed.record.changed_at
-    for kind, was, now_is in ((CapacityChanged, before, between), (TrafficShifted, between, after)):
+    for kind, was, now_is in ((TrafficShifted, before, between), (CapacityChanged, between, after)):
         if was != now_is:
             data = kind(upgrade=upgrade, direction=direction, before=was, after=now_is)
             yield story.event(observed, data, changed_at, now_is, at=changed_at or now)

@@ -1,0 +1,159 @@
+"""What must hold of the events that outsiders were told, held against all that happened at the API server.
+
+Repetitions are legal as long as they say the same; what counts is what a reader has who passes over ids that he knows.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from common import traffic_record
+from common.api import ray_service
+from common.api.gateway import HttpRoute
+from common.kube.resources import HTTP_ROUTE, RAY_SERVICE
+from common.traffic_record import WHOLE, Share
+from common.upgrade_events import Aborted, CapacityChanged, CloudEvent, Data, TrafficShifted
+from common.upgrade_events import Share as Part
+from scenario.simulation.sim import Change, Sim
+
+Pair = tuple[str, str]
+Numbers = tuple[tuple[int, int], tuple[int, int]]
+"""Capacity and weight, of the old and of the new cluster."""
+AT_FIRST: Numbers = ((WHOLE, WHOLE), (0, 0))
+ENDS = {"completed", "rolled-back", "failed"}
+TIMES = {"time", "started", "finished", "seconds", "traceparent"}
+
+
+def broken(sim: Sim) -> list[str]:
+    """Return what does not hold."""
+    told: dict[Pair, list[CloudEvent[Data]]] = {}
+    for each in sim.events.unique():
+        upgrade = each.event.data.upgrade
+        told.setdefault((upgrade.old, upgrade.new), []).append(each.event)
+    happened = dict(_happened(sim.changes))
+    found = [*_repetitions(sim), *_names(sim, told, happened)]
+    for pair, events in told.items():
+        found += [f"{pair}: {each}" for each in (*_order(events), *_chain(events))]
+        found += [f"{pair}: {each}" for each in _steps(events, happened.get(pair, []))]
+    return found
+
+
+def kinds(events: list[CloudEvent[Data]]) -> list[str]:
+    """Return the kinds of events."""
+    return [each.type.removeprefix("io.raybus.upgrade.").removesuffix(".v1") for each in events]
+
+
+class _Past:
+    """One upgrade as it happened: every split of the record, but what nobody could see.
+
+    A step that the status did not show yet is overtaken when somebody deletes the route, or when a cluster is lost: then the
+    other one gets everything at once, and nobody waits for anybody.
+    """
+
+    def __init__(self) -> None:
+        self.splits: list[Numbers] = [AT_FIRST]
+        self._shown = 0
+
+    def wrote(self, split: Numbers) -> None:
+        if split != self.splits[-1]:
+            self.splits.append(split)
+
+    def showed(self, split: Numbers) -> None:
+        later = [index for index, each in enumerate(self.splits) if each == split and index >= self._shown]
+        self._shown = later[0] if later else self._shown
+
+    def overtook(self) -> None:
+        del self.splits[self._shown + 1 :]
+
+
+def _happened(changes: list[Change]) -> Iterator[tuple[Pair, list[Numbers]]]:
+    """Yield every upgrade that the status ever named, with each split that the record had during it."""
+    found: dict[Pair, _Past] = {}
+    now: Pair = ("", "")
+    for change in changes:
+        if change.kind == RAY_SERVICE.kind and not change.is_gone:
+            service = ray_service.decode(change.body)
+            status = service.status
+            now = (status.active_service_status.ray_cluster_name, status.pending_service_status.ray_cluster_name)
+            if all(now):
+                shown = _numbers(traffic_record.of_status(service).clusters, now)
+                found.setdefault(now, _Past()).showed(shown)
+        if change.kind == HTTP_ROUTE.kind and all(now):
+            record = traffic_record.of_route(msgspec.json.decode(change.body, type=HttpRoute))
+            if change.is_gone or len(record.clusters) == 1:
+                found[now].overtook()
+            elif set(record.clusters) == set(now):
+                found[now].wrote(_numbers(record.clusters, now))
+    yield from ((pair, past.splits) for pair, past in found.items())
+
+
+def _numbers(shares: dict[str, Share], pair: Pair) -> Numbers:
+    new = shares.get(pair[1], Share(capacity=0, weight=0))
+    old = shares.get(pair[0], Share(capacity=WHOLE, weight=WHOLE - new.weight))
+    return ((old.capacity, old.weight), (new.capacity, new.weight))
+
+
+def _repetitions(sim: Sim) -> Iterator[str]:
+    first: dict[str, Any] = {}
+    for each in sim.events.sent:
+        text = _timeless(msgspec.json.decode(each.payload))
+        if first.setdefault(each.event.id, text) != text:
+            yield f"{each.event.id} was {first[each.event.id]} and then {text}"
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        held: dict[str, Any] = value
+        return {key: _timeless(each) for key, each in held.items() if key not in TIMES}
+    return value
+
+
+def _names(sim: Sim, told: dict[Pair, list[CloudEvent[Data]]], happened: dict[Pair, list[Numbers]]) -> Iterator[str]:
+    """Every upgrade of the status is told, and no other."""
+    upgrades = {pair for pair in told if pair[0]}
+    if upgrades != set(happened):
+        yield f"there were the upgrades {sorted(happened)}, and told are {sorted(upgrades)}"
+
+
+def _order(events: list[CloudEvent[Data]]) -> Iterator[str]:
+    order = kinds(events)
+    ends = [
+        kind
+        for kind, event in zip(order, events, strict=True)
+        if kind in ENDS or (isinstance(event.data, Aborted) and event.data.over)
+    ]
+    if order[0] not in {"started", "failed"} or order.count("started") > 1:
+        yield f"it does not begin with started: {order}"
+    if len(ends) != 1 or order[-1] not in {*ENDS, "aborted"}:
+        yield f"it does not end once: {order}"
+    if order[-1] == "completed" and order.index("promoted") > order.index("completed"):
+        yield f"promoted comes too late: {order}"
+    later = [order.index(each) for each in ("capacity-changed", "traffic-shifted", "promoted") if each in order]
+    if later and ("cluster-created" not in order or order.index("cluster-created") > min(later)):
+        yield f"cluster-created comes too late: {order}"
+
+
+def _chain(events: list[CloudEvent[Data]]) -> Iterator[str]:
+    """Each step begins where the last one ended."""
+    last = AT_FIRST
+    for each in events:
+        if isinstance(each.data, CapacityChanged | TrafficShifted):
+            before = (_part(each.data.before.old), _part(each.data.before.new))
+            if before != last:
+                yield f"a step begins at {before} after {last}"
+            last = (_part(each.data.after.old), _part(each.data.after.new))
+
+
+def _steps(events: list[CloudEvent[Data]], happened: list[Numbers]) -> Iterator[str]:
+    """Every split of the record is told, in order."""
+    steps = [each.data for each in events if isinstance(each.data, CapacityChanged | TrafficShifted)]
+    told = [AT_FIRST, *((_part(each.after.old), _part(each.after.new)) for each in steps)]
+    rest = iter(told)
+    missing = [each for each in happened if not any(each == one for one in rest)]
+    if missing:
+        yield f"not told, or out of order: {missing} of {happened}; told: {told}"
+
+
+def _part(part: Part) -> tuple[int, int]:
+    return (part.capacity_percent, part.traffic_percent)

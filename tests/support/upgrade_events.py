@@ -1,0 +1,144 @@
+"""Upgrade events as docs/events shows them: an example of each kind, the JSON schemas, and the page; all made from the types."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from common import upgrade_events as ue
+from common.api.opaque import Json
+from common.upgrade_events import CloudEvent, Data, Event, Share, Split
+from common.upgrade_receipt import Outcome, Receipt, Seconds
+
+START: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
+TRACE: Final = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+UPGRADE: Final = ue.upgrade("0b7c9a52-6d1e-4a8e-9b1c-0e8f6a2d4c11", "demo-x7k2p", "demo-b4n9d")
+BEGIN: Final = "<!-- made from the types: begin -->"
+END: Final = "<!-- made from the types: end -->"
+
+
+def a_split(old: tuple[int, int], new: tuple[int, int]) -> Split:
+    """Return a split; a pair is a cluster's capacity and its share of the traffic."""
+    parts = [Share(capacity_percent=capacity, traffic_percent=traffic) for capacity, traffic in (old, new)]
+    return Split(old=parts[0], new=parts[1])
+
+
+RECEIPT: Final = Receipt(
+    old=UPGRADE.old,
+    new=UPGRADE.new,
+    outcome=Outcome.PROMOTED,
+    started=START,
+    finished=START + timedelta(seconds=260),
+    seconds=Seconds(preparing=70, shifting=120, draining=70),
+    peak_surge_percent=20,
+    lowest_capacity_percent=100,
+    requests_cut=0,
+)
+PAUSED: Final = "Paused by raybus.io/pause."
+STALLED: Final = "No progress for 10m (raybus.io/progress-deadline): pods of RayCluster demo-b4n9d cannot be scheduled"
+ABORTED: Final = "Generation 4 is aborted by raybus.io/abort; the service stays on RayCluster demo-x7k2p."
+FAILED: Final = "RayService failed to become ready within the configured timeout of 5m. Time spent initializing: 5m1s"
+FORWARD: Final = ue.Direction.FORWARD
+EXAMPLES: Final[tuple[tuple[float, Data], ...]] = (
+    (
+        0,
+        ue.Started(
+            upgrade=UPGRADE,
+            reason=ue.Cause.SPEC_CHANGED,
+            strategy="NewClusterWithIncrementalUpgrade",
+            generation=4,
+        ),
+    ),
+    (0, ue.ClusterCreated(upgrade=UPGRADE, cluster=UPGRADE.new, uid="7d0f6c1e-52aa-4b54-8d2a-1f0f2f6f8f3a")),
+    (
+        60.25,
+        ue.CapacityChanged(
+            upgrade=UPGRADE,
+            direction=FORWARD,
+            before=a_split((100, 100), (0, 0)),
+            after=a_split((100, 100), (20, 0)),
+        ),
+    ),
+    (
+        70.5,
+        ue.TrafficShifted(
+            upgrade=UPGRADE,
+            direction=FORWARD,
+            before=a_split((100, 100), (20, 0)),
+            after=a_split((100, 95), (20, 5)),
+        ),
+    ),
+    (80, ue.Paused(upgrade=UPGRADE, reason="PauseRequested", message=PAUSED)),
+    (95, ue.Resumed(upgrade=UPGRADE)),
+    (170, ue.Stalled(upgrade=UPGRADE, reason="InsufficientCapacity", message=STALLED)),
+    (190, ue.Promoted(upgrade=UPGRADE)),
+    (
+        190,
+        ue.DrainStarted(upgrade=UPGRADE, cluster=UPGRADE.old, deletion_delay_seconds=62, drain_timeout_seconds=60),
+    ),
+    (260, ue.Completed(upgrade=UPGRADE, receipt=RECEIPT)),
+    (100, ue.Aborted(upgrade=UPGRADE, reason="AbortRequested", message=ABORTED, over=False)),
+    (110, ue.RolledBack(upgrade=UPGRADE, outcome=Outcome.ABORTED)),
+    (300, ue.Failed(upgrade=UPGRADE, reason="InitializingTimeout", message=FAILED)),
+)
+
+
+def an_event(data: Data, *, seconds: float = 0) -> Event:
+    """Return an event of the RayService team-a/demo."""
+    identity = ue.identity(UPGRADE, type(data), data)
+    when = START + timedelta(seconds=seconds)
+    return Event(namespace="team-a", name="demo", id=identity, time=when, data=data)
+
+
+def schema(kind: str) -> Json:
+    """Return the JSON schema of an event of a kind."""
+    made: dict[str, Any] = msgspec.json.schema(CloudEvent[ue.KINDS[kind]])
+    parts: dict[str, Any] = made["$defs"]
+    whole: dict[str, Any] = parts.pop(made["$ref"].removeprefix("#/$defs/"))
+    whole["properties"]["type"] = {"const": ue.type_of(kind)}
+    whole["required"] = [each for each in whole["properties"] if each != "traceparent"]
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": ue.type_of(kind)}
+    return (
+        head
+        | {"description": _when(kind)}
+        | {key: value for key, value in whole.items() if key not in {"title", "description"}}
+        | {"$defs": parts}
+    )
+
+
+def schema_text(kind: str) -> str:
+    """Return a schema as its file holds it."""
+    return msgspec.json.format(msgspec.json.encode(schema(kind)), indent=2).decode() + "\n"
+
+
+def page(text: str) -> str:
+    """Return the page with the part that is made from the types as it should be."""
+    before, _, rest = text.partition(BEGIN)
+    after = rest.partition(END)[2]
+    return f"{before}{BEGIN}\n\n{_table()}\n{_sections()}{END}{after}"
+
+
+def _table() -> str:
+    lines = ["| type | when |", "|---|---|"]
+    lines += [f"| [`{ue.type_of(kind)}`](#{kind}) | {_when(kind)} |" for kind in ue.KINDS]
+    return "\n".join(lines) + "\n"
+
+
+def _sections() -> str:
+    return "".join(_section(seconds, data) for seconds, data in EXAMPLES)
+
+
+def _section(seconds: float, data: Data) -> str:
+    event = an_event(data, seconds=seconds)
+    example = msgspec.json.format(ue.encode(event, trace=TRACE).payload, indent=2).decode()
+    fields = schema(event.kind)["$defs"][type(data).__name__]["properties"]
+    rows = [f"| `data.{name}` | {each.get('description', '')} |" for name, each in fields.items() if name != "upgrade"]
+    table = "\n".join(["| field | |", "|---|---|", *rows]) + "\n\n" if rows else ""
+    return (
+        f"## {event.kind}\n\n{_when(event.kind)} Schema: [{event.kind}.json]({event.kind}.json).\n\n"
+        f"{table}```json\n{example}\n```\n\n"
+    )
+
+
+def _when(kind: str) -> str:
+    return (ue.KINDS[kind].__doc__ or "").partition("\n")[0]

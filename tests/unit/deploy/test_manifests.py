@@ -83,6 +83,23 @@ def test_a_service_has_account_service_and_budget(name: str) -> None:
     assert manifests.named(ALL, "PodDisruptionBudget", name)["spec"]["maxUnavailable"] == 1
 
 
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_new_replica_is_ready_before_the_old_one_goes(name: str) -> None:
+    strategy = manifests.named(ALL, "Deployment", name)["spec"]["strategy"]
+    assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+
+
+@pytest.mark.parametrize("name", sorted(set(SERVICES) - {"watcher"}))
+def test_a_replica_is_known_by_its_pod(name: str) -> None:
+    identity = next(each for each in CONTAINERS[f"{name}/{name}"]["env"] if each["name"] == "RAYBUS_IDENTITY")
+    assert identity["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+
+
+def test_in_production_any_replica_may_be_away() -> None:
+    patch: list[Document] = yaml.safe_load((DEPLOY / "overlays" / "production" / "service.yaml").read_text())
+    assert {"op": "replace", "path": "/spec/replicas", "value": 2} in patch
+
+
 def test_only_pods_that_talk_to_the_api_server_get_a_token() -> None:
     with_token = {name for name, spec in PODS.items() if spec["automountServiceAccountToken"]}
     assert with_token == {*SERVICES, "nats-credentials", "nats-rotation"}

@@ -10,6 +10,10 @@ ALL = manifests.read(BASE)
 READ = {"get", "list", "watch"}
 GATEWAY = "cluster gateway.networking.k8s.io"
 
+LEASES_OF_REPLICAS: dict[str, set[str]] = {
+    "own coordination.k8s.io/leases": {"list", "create", "update", "delete"},
+}
+
 EXPECTED: dict[str, dict[str, set[str]]] = {
     "watcher": {
         "cluster ray.io/rayclusters": READ,
@@ -26,6 +30,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "own coordination.k8s.io/leases": {"create"},
     },
     "cluster-reconciler": {
+        **LEASES_OF_REPLICAS,
         "cluster ray.io/rayclusters": {"get", "patch"},
         "cluster ray.io/rayclusters/status": {"update"},
         "cluster ray.io/rayclusters/finalizers": {"update"},
@@ -48,6 +53,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster events.k8s.io/events": {"create", "patch"},
     },
     "service-reconciler": {
+        **LEASES_OF_REPLICAS,
         "cluster ray.io/rayservices": {"get", "patch"},
         "cluster ray.io/rayservices/status": {"update"},
         "cluster ray.io/rayservices/finalizers": {"update"},
@@ -64,6 +70,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster events.k8s.io/events": {"create", "patch"},
     },
     "traffic-manager": {
+        **LEASES_OF_REPLICAS,
         "cluster ray.io/rayservices": {"get"},
         "cluster ray.io/rayservices/finalizers": {"update"},
         "cluster ray.io/rayclusters/finalizers": {"update"},

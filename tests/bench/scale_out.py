@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import structlog
 import uvloop
 from rich.console import Console
 from rich.table import Table
@@ -24,6 +25,7 @@ from bench import crowd, plot, programs
 from bench.plot import Line
 from bench.rig import ALONE, CROWD, Rig, fresh
 from common.kube.resources import LEASE, Resource
+from common.runtime import ownership
 from localcluster.errors import ClusterError
 from raybus_cli.up.programs import BusAccess
 from support.servers.api_door import Fate
@@ -157,7 +159,7 @@ async def _is_shared(rig: Rig, replicas: int) -> bool:
     """Tell whether every replica holds its part of the partitions."""
     listed = await rig.kube.list(LEASE, NAMESPACE, label_selector=f"raybus.io/replica-of={RECONCILER}")
     leases = msgspec.json.decode(listed, type=_Leases).items
-    held = [len([part for part in each.metadata.annotations.get(PARTITIONS, "").split(",") if part]) for each in leases]
+    held = [len(ownership.parse(each.metadata.annotations.get(PARTITIONS, ""))) for each in leases]
     return len(held) == replicas and min(held) > 0 and sum(held) == 64
 
 
@@ -213,9 +215,15 @@ def asked(arguments: list[str] | None = None) -> argparse.Namespace:
     return found
 
 
+def _keep_stdout_clean() -> None:
+    """Send what our own watches log to where progress goes."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+
+
 def main() -> int:
     """Measure, print and write down; 1 when a goal was missed."""
     options = asked()
+    _keep_stdout_clean()
     logs = options.out / "scale-out-logs"
     logs.mkdir(parents=True, exist_ok=True)
     try:

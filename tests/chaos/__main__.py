@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+import structlog
 import uvloop
 from rich.console import Console
 
@@ -80,6 +81,11 @@ async def _until_told(wanted: Wanted) -> Report:
     return await Run(wanted, say).report()
 
 
+def _keep_stdout_clean() -> None:
+    """Send what our own watches log to where progress goes."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+
+
 def main() -> int:
     """Run and report; 1 when a rule was broken."""
     arguments = sys.argv[1:]
@@ -87,6 +93,7 @@ def main() -> int:
     if not options.inside:
         pod_network.enter("chaos", arguments)
     pod_network.prepare()
+    _keep_stdout_clean()
     try:
         found = _run(options)
     except (asyncio.CancelledError, KeyboardInterrupt):

@@ -31,6 +31,7 @@ class Faults:
         self._deeds: dict[str, Callable[[Fault], Awaitable[None]]] = {
             "scale": self._scale,
             "kill -9": self._kill,
+            "node loss": self._lose,
             "SIGTERM": self._term,
             "SIGSTOP": self._freeze,
             "cut off from the API server": self._partition,
@@ -80,6 +81,14 @@ class Faults:
 
     async def _kill(self, fault: Fault) -> None:
         self._victim(fault).tell(signal.SIGKILL)
+
+    async def _lose(self, fault: Fault) -> None:
+        count = len(self._stack.fleet.of(fault.service))
+        self._stack.fleet.lose(self._victim(fault))
+        try:
+            await asyncio.sleep(fault.lasts)
+        finally:
+            self._stack.fleet.scale(fault.service, count)
 
     async def _term(self, fault: Fault) -> None:
         self._victim(fault).tell(signal.SIGTERM)

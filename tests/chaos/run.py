@@ -25,10 +25,11 @@ from chaos.users import Request, Users
 from common import errors
 from common.api.opaque import Body
 from common.kube.resources import HTTP_ROUTE, POD, RAY_CLUSTER, RAY_SERVICE, Resource
+from common.runtime import ownership
 from common.runtime.clock import SystemClock
 
 WATCHERS: Final = 2
-PREPARED_SECONDS: Final = 120.0
+PREPARED_SECONDS: Final = 300.0
 REST_SECONDS: Final = 120.0
 """How long everything may take to be as it should after the last fault and the last change."""
 CALM_SECONDS: Final = 4.0
@@ -68,6 +69,7 @@ class Run:
         """Do it all."""
         wanted = self._wanted
         faults = schedule.plan(wanted.seed, wanted.minutes * 60, most=wanted.replicas)
+        self._say("starting API server, etcd, controllers, NATS")
         async with stack.started(wanted.work, wanted.logs, self._say) as found:
             users = Users(wanted.seed, has_gateway=found.has_gateway)
             requests = list(users.requests(wanted.minutes * 60))
@@ -85,6 +87,7 @@ class Run:
         )
         async with asyncio.timeout(PREPARED_SECONDS):
             await probes.prepare()
+        self._say("all probes answer; faults and changes begin")
         self._since = self.now()
         async with asyncio.TaskGroup() as background:
             telling = background.create_task(self._tell(striking, users, probes))
@@ -186,8 +189,7 @@ async def _all(found: Stack, resource: Resource) -> list[Body]:
 
 def partitions_of(lease: Seen) -> frozenset[int]:
     """Read the partitions that a replica's Lease lists."""
-    text = lease.object.metadata.annotations.get(PARTITIONS, "")
-    return frozenset(int(each) for each in text.split(",") if each)
+    return ownership.parse(lease.object.metadata.annotations.get(PARTITIONS, ""))
 
 
 def _as_violation(left: Unreconciled, end: float) -> Violation:

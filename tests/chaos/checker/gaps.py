@@ -9,10 +9,17 @@ from typing import Final
 import msgspec
 
 from chaos.checker.evidence import Violation
-from chaos.schedule import CRASH, FREEZE, PARTITION, SCALE, TERM
+from chaos.schedule import CRASH, FREEZE, LOSS, PARTITION, SCALE, TERM
 
 CALM: Final = "none"
-LIMITS: Final = {CRASH.name: 10.0, FREEZE.name: 10.0, PARTITION.name: 10.0, TERM.name: 1.0, SCALE.name: 1.0}
+LIMITS: Final = {
+    CRASH.name: 10.0,
+    LOSS.name: 10.0,
+    FREEZE.name: 10.0,
+    PARTITION.name: 10.0,
+    TERM.name: 1.0,
+    SCALE.name: 1.0,
+}
 """Seconds, by kind of fault."""
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -45,6 +45,7 @@ class Replica:
     def __init__(self, service: str, number: int, ground: Ground, say: Callable[[str], None]) -> None:
         self.service = service
         self.name = f"{service}-{number}"
+        """Also its identity, which outlives its process as that of a pod does."""
         self.door = Door(self.name, ground.access)
         self.port = ports.free(1)[0]
         self._ground = ground
@@ -105,6 +106,7 @@ class Fleet:
         self._ground = ground
         self._say = say
         self._running: defaultdict[str, list[tuple[Replica, asyncio.Task[None]]]] = defaultdict(list)
+        self._started: Counter[str] = Counter()
         self._judges: dict[str, Judge] = {}
         self._group: asyncio.TaskGroup | None = None
 
@@ -123,12 +125,21 @@ class Fleet:
         """Start or end replicas; the last ones go first."""
         running = self._running[service]
         while len(running) < count:
-            replica = Replica(service, len(running), self._ground, self._say)
+            replica = Replica(service, self._started[service], self._ground, self._say)
+            self._started[service] += 1
             replica.door.judge = self._judges.get(service, api_door.let_pass)
             assert self._group is not None
             running.append((replica, self._group.create_task(replica.run())))
         while len(running) > count:
             running.pop()[1].cancel()
+
+    def lose(self, replica: Replica) -> None:
+        """Kill a replica that does not come back, as with its node; `scale` makes another in its place."""
+        replica.tell(signal.SIGKILL)
+        for each in list(self._running[replica.service]):
+            if each[0] is replica:
+                self._running[replica.service].remove(each)
+                each[1].cancel()
 
     def of(self, service: str) -> list[Replica]:
         """Return the replicas of a service."""

@@ -1,0 +1,37 @@
+"""The whole check: what a cluster keeps secret, against all that its NATS holds. `assert await check.leaks(…) == []`."""
+
+import msgspec
+
+from common.kube.client import Kube
+from common.kube.resources import POD, SECRET
+from support.leaks import reading, scan, sought
+from support.leaks.reading import As
+from support.leaks.scan import Leak, Message
+from support.leaks.sought import Pod, Secret, Sought
+
+
+class _Secrets(msgspec.Struct, frozen=True):
+    items: list[Secret]
+
+
+class _Pods(msgspec.Struct, frozen=True):
+    items: list[Pod]
+
+
+async def leaks(kube: Kube, user: As) -> list[Leak]:
+    """Return what NATS says that it must not; `user` tells how one of our users connects."""
+    return found(await secrets_of(kube), await reading.everything(user))
+
+
+def found(values: list[Sought], said: list[Message]) -> list[Leak]:
+    """Return the leaks; an empty cluster or an empty bus proves nothing, so it fails."""
+    assert values, "the cluster has no secret whatever: is the right one read?"
+    assert said, "NATS holds no message whatever: is the right one read?"
+    return scan.leaks(said, values)
+
+
+async def secrets_of(kube: Kube) -> list[Sought]:
+    """Return all values of Secrets and environments of pods in a cluster."""
+    secrets = msgspec.json.decode(await kube.list(SECRET, None), type=_Secrets).items
+    pods = msgspec.json.decode(await kube.list(POD, None), type=_Pods).items
+    return [*sought.of_secrets(secrets), *sought.of_pods(pods)]

@@ -1,0 +1,73 @@
+"""Reads everything that NATS holds, with the users that may: our own account's by `watcher`, the mirror by `subscriber`.
+
+RAY_EVENTS itself is open to no reader, so `provisioner` is asked how far it goes, and the mirror must go as far.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from common.bus import subjects
+from common.bus.consumer import Source, consume, from_sequence
+from common.bus.nats import Bus, connect
+from common.runtime.settings import Settings
+from support.leaks.scan import Message
+from support.waiting import eventually_true
+
+PATIENCE: Final = 60.0
+MIRROR: Final = "the mirror of RAY_EVENTS"
+
+As = Callable[[str], Settings]
+"""Tells how a user connects."""
+
+
+def users_of(folder: Path, url: str) -> As:
+    """Return how users connect whose keys lie in a folder, as `raybus up --data-dir` writes it."""
+    return lambda user: Settings(
+        service=user,
+        nats_url=url,
+        nats_ca_file=folder / "ca.crt",
+        nats_seed_file=folder / "users" / f"{user}.seed",
+    )
+
+
+async def everything(user: As) -> list[Message]:
+    """Return every message that is stored."""
+    async with (
+        connect(user("watcher")) as own,
+        connect(user("subscriber")) as outside,
+        connect(user("provisioner")) as at,
+    ):
+        for bus in (own, outside, at):
+            await bus.session()
+        await eventually_true(lambda: _is_mirrored(at, outside), every=0.1, what="a complete mirror")
+        state = await _all_of(own, subjects.STATE_STREAM, subjects.ALL_STATE)
+        events = await _all_of(outside, subjects.EVENTS_STREAM, subjects.ALL_EVENTS)
+    return [*state, *(Message(MIRROR, each.stored) for each in events)]
+
+
+async def _is_mirrored(own: Bus, outside: Bus) -> bool:
+    origin, mirror = await own.stream(subjects.EVENTS_STREAM), await outside.stream(subjects.EVENTS_STREAM)
+    return origin.state.last_seq == mirror.state.last_seq
+
+
+async def _all_of(bus: Bus, stream: str, subject: str) -> list[Message]:
+    async with followed(bus, stream, subject) as (found, is_read), asyncio.timeout(PATIENCE):
+        await is_read.wait()
+        return list(found)
+
+
+@asynccontextmanager
+async def followed(bus: Bus, stream: str, subject: str) -> AsyncGenerator[tuple[list[Message], asyncio.Event]]:
+    """Collect what a stream holds and what comes, that which is overwritten meanwhile included."""
+    found: list[Message] = []
+    is_read = asyncio.Event()
+    name = f"scan-{bus.current.inbox.rpartition('.')[2]}"
+    source = Source(stream=stream, filter=subject, name=name, begin=from_sequence(1))
+    async with consume(
+        bus, [source], take=lambda stored: found.append(Message(stream, stored)), read=is_read.set
+    ) as reading:
+        yield found, is_read
+        assert not reading.is_broken, f"the reading of {stream} broke: messages may be missing"

@@ -1,0 +1,87 @@
+"""A real NATS server with users, TLS, both streams and the outsiders' mirror, and whoever publishes and reads there."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from common import errors, upgrade_events
+from common.bus import provision, streams, subjects
+from common.bus.nats import Bus, connect
+from common.upgrade_events import Event
+from support.servers.relayed import Secured, secured_nats
+from support.waiting import eventually_true
+
+PATIENCE: Final = 30.0
+
+
+class Outside:
+    """What stands before an outsider."""
+
+    def __init__(self, secured: Secured, folder: Path, stack: AsyncExitStack) -> None:
+        self.secured = secured
+        self.folder = folder
+        """Holds the credentials, as `raybus up --data-dir` writes them."""
+        self._stack = stack
+        self._buses: dict[str, Bus] = {}
+
+    @property
+    def url(self) -> str:
+        return self.secured.server.url
+
+    async def bus(self, user: str) -> Bus:
+        """Return the connection of a user."""
+        if user not in self._buses:
+            self._buses[user] = await self._stack.enter_async_context(connect(self.secured.settings(user)))
+        await self._buses[user].session()
+        return self._buses[user]
+
+    async def provide(self) -> None:
+        """Make the streams that are missing, as soon as the server is there."""
+        await _persist(self._provide)
+
+    async def publish(self, events: Sequence[Event], *, again: str = "") -> None:
+        """Publish events as service-reconciler does, and wait until outsiders can read them; `again` stores one twice."""
+        await _persist(lambda: self._publish(events, again))
+        await self.until_mirrored()
+
+    async def until_mirrored(self) -> None:
+        await eventually_true(self._is_mirrored, within=PATIENCE, every=0.05, what="the mirror")
+
+    async def _provide(self) -> None:
+        own, outside = await self.bus("provisioner"), await self.bus("provisioner-outside")
+        assert await provision.ensure(own, [streams.state(), streams.events()]) == []
+        assert await provision.ensure(outside, [streams.events_mirror()]) == []
+
+    async def _publish(self, events: Sequence[Event], again: str) -> None:
+        service = await self.bus("service-reconciler")
+        for event in events:
+            wire = upgrade_events.encode(event)
+            await service.publish(
+                wire.subject, wire.payload, wire.headers, expected=None, message_id=f"{event.id}{again}"
+            )
+
+    async def _is_mirrored(self) -> bool:
+        own, outside = await self.bus("provisioner"), await self.bus("subscriber")
+        origin, mirror = await own.stream(subjects.EVENTS_STREAM), await outside.stream(subjects.EVENTS_STREAM)
+        return origin.state.last_seq == mirror.state.last_seq
+
+
+async def _persist(work: Callable[[], Awaitable[None]]) -> None:
+    """Do something that may be repeated, again and again while the server is away."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                return await work()
+            except errors.Retryable:
+                await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def outside(folder: Path) -> AsyncGenerator[Outside]:
+    """Run a server that has nothing to tell yet."""
+    async with secured_nats(folder) as secured, AsyncExitStack() as stack:
+        running = Outside(secured, folder, stack)
+        await running.provide()
+        yield running

@@ -19,7 +19,7 @@ from common.bus.feed import Listener, Synced
 from common.bus.messages import Gone, State
 from common.bus.nats import Bus, Stored
 from common.bus.progress import Progress
-from common.observability import metrics
+from common.observability import metrics, tracing
 
 log = structlog.get_logger()
 
@@ -101,6 +101,7 @@ class _Load:
         self.advance()
 
     def take(self, stored: Stored) -> None:
+        heard = tracing.now()
         try:
             message = messages.decode(stored.subject, stored.headers, stored.payload)
         except messages.Undecodable as problem:
@@ -120,6 +121,8 @@ class _Load:
                 self._listener.removed(message.kind, message.namespace, message.name, version=version, trace=trace)
             case Synced():
                 self._marked(stored.subject, message)
+        if self.is_synced:  # what a load brings is no news
+            tracing.child("receive", trace, heard)
 
     def _marked(self, subject: str, marker: Synced) -> None:
         partition = subjects.parse_synced(subject)

@@ -7,7 +7,7 @@ memory of Python operators (ADR 3). Every refused request becomes one of `common
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Final, Protocol, Self, cast
 from urllib.parse import urlsplit
@@ -23,6 +23,7 @@ from common import errors
 from common.api.opaque import Body
 from common.kube import errors as answers
 from common.kube.resources import Resource
+from common.observability import tracing
 from common.observability.request_meter import UNANSWERED, RequestMeter
 
 Operations = list[Body]
@@ -204,11 +205,15 @@ class KubeClient:
         headers: Mapping[str, str] | None = None,
     ) -> bytes:
         """Send one request, `headers` added to our own, and return the answer's body, or raise what a refusal means."""
-        if method != "GET":
+        if method == "GET":
+            step = nullcontext()
+        else:
             self._may_write()
+            step = tracing.step("write", method=method, path=path)
         data = None if body is None else msgspec.json.encode(body)
-        async with self._send(method, path, query=query, data=data, headers=headers) as answer:
-            content = await answer.read()
+        with step:
+            async with self._send(method, path, query=query, data=data, headers=headers) as answer:
+                content = await answer.read()
         self._meter.read(method, content)
         return content
 

@@ -7,7 +7,7 @@ Calls, paths and time-outs: spec rayservice §11.2, §12.4-12.6.
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Final, Protocol
 
 import httpx
@@ -16,6 +16,7 @@ import msgspec
 from common import errors, names
 from common.api.opaque import Json
 from common.kube.client import KubeClient
+from common.observability import tracing
 from common.ray import ongoing
 from common.ray.serve_status import ServeDetails
 from common.runtime.settings import Settings
@@ -121,9 +122,11 @@ class DirectDashboard:
     async def _call(self, method: str, url: str, head: Head, *, content: bytes | None = None) -> bytes:
         headers = _token(head) if content is None else {"Content-Type": "application/json", **_token(head)}
         seconds = self._seconds if content is None else self._seconds * DEPLOY_SECONDS / DIRECT_SECONDS
+        step = nullcontext() if content is None else tracing.step("write", method=method, path=url)
         try:
             async with _deadline(seconds, head.service):
-                answer = await self._http.request(method, url, headers=headers, content=content, timeout=seconds)
+                with step:
+                    answer = await self._http.request(method, url, headers=headers, content=content, timeout=seconds)
         except httpx.HTTPError as problem:
             text = str(problem) or type(problem).__name__
             raise errors.Unavailable(

@@ -16,7 +16,6 @@ from common import errors
 from common.bus.cache import Cache, Objects
 from common.bus.feed import Listener
 from common.observability.reconcile_meter import ReconcileMeter
-from common.runtime import trace as traces
 from common.runtime.clock import Clock
 from common.runtime.intake import Intake
 from common.runtime.key import Key, Watched
@@ -133,7 +132,7 @@ class Controller:
                 continue
             with (
                 structlog.contextvars.bound_contextvars(object=str(key)),
-                traces.bound(self._intake.trace(key)),
+                self._intake.look(key),
             ):
                 await self._look(reconcile, key, time_limit)
 

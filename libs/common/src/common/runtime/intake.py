@@ -6,6 +6,7 @@ for every key makes up for all that was told before. Partitions come and go one 
 """
 
 from collections.abc import Callable, Iterable, Set
+from contextlib import AbstractContextManager
 from typing import Final
 
 import msgspec
@@ -16,6 +17,7 @@ from common.bus.cache import Cache, Object, Objects
 from common.bus.feed import Listener
 from common.observability import metrics, ownership
 from common.runtime.key import Key, Watched
+from common.runtime.trace import Wakers
 
 log = structlog.get_logger()
 
@@ -40,8 +42,7 @@ class Intake:
         self._followed: dict[int, _Partition] = {}
         self._places: dict[Key, int] = {}
         """The partition of each key that was ever woken."""
-        self._traces: dict[Key, str] = {}
-        """The newest change that woke each key."""
+        self._wakers: Wakers[Key] = Wakers()
         self._strangers: dict[caches.Key, int] = {}
         self._was_synced = False
 
@@ -68,7 +69,7 @@ class Intake:
         keys = [key for key, place in self._places.items() if place in partitions]
         for key in keys:
             del self._places[key]
-            self._traces.pop(key, None)
+            self._wakers.forget(key)
         self._cache.forget(gone)
         return gone, keys
 
@@ -93,15 +94,15 @@ class Intake:
         partition = self._followed.get(self._places.get(key, -1))
         return partition is not None and partition.is_synced
 
-    def trace(self, key: Key) -> str:
-        """Return the newest change that woke a key."""
-        return self._traces.get(key, "")
+    def look(self, key: Key) -> AbstractContextManager[None]:
+        """Let a look run under the trace of the newest change that woke its key."""
+        return self._wakers.look(key)
 
     def rested(self, key: Key) -> None:
         """Forget a key that nobody asks about any more, if its object is gone."""
         if self._cache.get(self._root, key.namespace, key.name) is None:
             self._places.pop(key, None)
-            self._traces.pop(key, None)
+            self._wakers.forget(key)
 
     def tidy(self) -> None:
         """Drop what a look read that belongs to somebody else: nobody tells us when that changes."""
@@ -182,8 +183,7 @@ class Intake:
                 self._places[key] = partition.number
             else:
                 self._places.setdefault(key, partition.number)
-            if trace:
-                self._traces[key] = trace
+            self._wakers.woken(key, trace, waits=partition.is_synced)
             if partition.is_synced:
                 self._tell(key, is_new and key == own)
 

@@ -1,18 +1,14 @@
 """One collection of a real API server: expiry, silence, and kinds that come later."""
 
-import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from secrets import token_hex
-from typing import Any
 
-import msgspec
 import pytest
 
 from common.kube import resources
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import Resource
-from common.kube.watch import Key, Target, Timing, Watch
+from common.kube.watch import Target, Timing
+from integration.watcher.followed import following
 from localcluster.control_plane import ControlPlane
 from support.builders.manifests import a_ray_cluster
 from support.waiting import eventually
@@ -20,42 +16,6 @@ from support.waiting import eventually
 pytestmark = [pytest.mark.integration]
 
 CRD = Resource(group="apiextensions.k8s.io", kind="CustomResourceDefinition", plural="customresourcedefinitions")
-
-
-class Collection:
-    """Implements `common.kube.watch.Sink`."""
-
-    def __init__(self) -> None:
-        self.names: set[str] = set()
-        self.lists = 0
-
-    def present(self, raw: bytes) -> None:
-        self.names.add(_name(raw))
-
-    def gone(self, raw: bytes) -> None:
-        self.names.discard(_name(raw))
-
-    def listed(self, keys: set[Key], version: str) -> None:
-        self.lists += 1
-        self.names &= {name for _, name in keys}
-
-
-def _name(raw: bytes) -> str:
-    return str(msgspec.json.decode(raw, type=dict[str, Any])["metadata"]["name"])
-
-
-@asynccontextmanager
-async def following(
-    kube: KubeClient, target: Target, timing: Timing, *, resume_from: str | None = None
-) -> AsyncGenerator[tuple[Watch, Collection]]:
-    collection = Collection()
-    watch = Watch(kube, target, collection, jitter=lambda: 1.0, timing=timing)
-    if resume_from is not None:
-        watch.resume(resume_from)
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(watch.run())
-        yield watch, collection
-        running.cancel()
 
 
 async def test_a_version_that_is_too_old_leads_to_a_new_list(

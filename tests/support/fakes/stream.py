@@ -17,6 +17,11 @@ class FakeStateStream:
         self.stored: list[tuple[str, Message]] = []
         self.failures: list[errors.RaybusError] = []
         """Raised by the next publishes, one each, before anything is stored."""
+        self.answers_lost = 0
+        """So many publishes are stored without an answer."""
+        self.flows = asyncio.Event()
+        """Publishes wait for it."""
+        self.flows.set()
         self._ids: dict[str, int] = {}
         self._sequence = 0
 
@@ -34,6 +39,7 @@ class FakeStateStream:
 
     async def publish(self, subject: str, message: Message, *, expected: int | None, message_id: str) -> int:
         await asyncio.sleep(0)
+        await self.flows.wait()
         if self.failures:
             raise self.failures.pop(0)
         if message_id in self._ids:
@@ -43,6 +49,9 @@ class FakeStateStream:
         self._sequence += 1
         self._ids[message_id] = self._sequence
         self.put(subject, message, self._sequence)
+        if self.answers_lost:
+            self.answers_lost -= 1
+            raise errors.Unavailable("no answer")
         return self._sequence
 
     def put(self, subject: str, message: Message, sequence: int) -> None:
@@ -58,5 +67,5 @@ class FakeStateStream:
             case Gone():
                 entry = Entry(sequence=sequence, kind=message.kind, version=message.version, is_gone=True)
             case Synced():
-                entry = Entry(sequence=sequence)
+                entry = Entry(sequence=sequence, uid=message.epoch)
         self.entries[subject] = entry

@@ -61,8 +61,9 @@ async def secured_nats(folder: Path) -> AsyncGenerator[Secured]:
 class Watcher:
     """`python -m watcher` as a process."""
 
-    def __init__(self, secured: Secured, kubeconfig: Path, namespace: str) -> None:
+    def __init__(self, secured: Secured, kubeconfig: Path, namespace: str, *, nats_url: str | None = None) -> None:
         self._settings = secured.settings("watcher")
+        self._nats_url = nats_url or self._settings.nats_url
         self._kubeconfig = kubeconfig
         self._namespace = namespace
         self._process: subprocess.Popen[bytes] | None = None
@@ -74,7 +75,7 @@ class Watcher:
             self._port = int(probe.getsockname()[1])
         environment = {
             **os.environ,
-            "RAYBUS_NATS_URL": self._settings.nats_url,
+            "RAYBUS_NATS_URL": self._nats_url,
             "RAYBUS_NATS_SEED_FILE": str(self._settings.nats_seed_file),
             "RAYBUS_NATS_CA_FILE": str(self._settings.nats_ca_file),
             "RAYBUS_KUBECONFIG": str(self._kubeconfig),
@@ -92,6 +93,21 @@ class Watcher:
     def stop(self) -> int:
         """End in good order; return the exit code."""
         return self._end(signal.SIGTERM)
+
+    def freeze(self) -> None:
+        """Make the process hang."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    @property
+    def name(self) -> str:
+        """Return its name on the Lease."""
+        assert self._process is not None
+        return f"{socket.gethostname()}-{self._process.pid}"
 
     async def says(self, path: str) -> tuple[int, str]:
         """Ask a health endpoint."""
@@ -132,28 +148,34 @@ class Relayed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @asynccontextmanager
+async def provisioned(folder: Path) -> AsyncGenerator[tuple[Secured, Bus]]:
+    """Run NATS and the keeper of its streams, and connect as a reader."""
+    async with (
+        secured_nats(folder) as secured,
+        connect(secured.settings("provisioner")) as keeper,
+        connect(secured.settings("cluster-reconciler")) as bus,
+        asyncio.TaskGroup() as group,
+    ):
+        keeping = group.create_task(provision.keep(keeper, [streams.state(), streams.events()]))
+        try:
+            yield secured, bus
+        finally:
+            keeping.cancel()
+
+
+@asynccontextmanager
 async def relayed(folder: Path, kubeconfig: Path, namespace: str) -> AsyncGenerator[Relayed]:
     """Run NATS, the keeper of its streams, one watcher and one reader."""
-    async with secured_nats(folder) as secured:
+    async with provisioned(folder) as (secured, bus), asyncio.TaskGroup() as group:
         watcher = Watcher(secured, kubeconfig, namespace)
         reader = Recorder()
-        async with (
-            connect(secured.settings("provisioner")) as keeper,
-            connect(secured.settings("cluster-reconciler")) as bus,
-            asyncio.TaskGroup() as group,
-        ):
-            feed = StateFeed(bus, reader="test")
-            tasks = [
-                group.create_task(provision.keep(keeper, [streams.state(), streams.events()])),
-                group.create_task(feed.follow(EVERYTHING, reader)),
-            ]
-            try:
-                watcher.start()
-                yield Relayed(nats=secured.server, secured=secured, watcher=watcher, reader=reader, bus=bus)
-            finally:
-                watcher.kill()
-                for task in tasks:
-                    task.cancel()
+        following = group.create_task(StateFeed(bus, reader="test").follow(EVERYTHING, reader))
+        try:
+            watcher.start()
+            yield Relayed(nats=secured.server, secured=secured, watcher=watcher, reader=reader, bus=bus)
+        finally:
+            watcher.kill()
+            following.cancel()
 
 
 def _die_with_parent() -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from watcher import leadership
-from watcher.leadership import LeaseSpec, Sighting
+from watcher.leadership import Lease, LeaseSpec, Role, Sighting
 
 AT = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
 KUBERAY = LeaseSpec(holder_identity="kuberay", lease_duration_seconds=15, renew_time="1", lease_transitions=3)
@@ -19,17 +19,40 @@ KUBERAY = LeaseSpec(holder_identity="kuberay", lease_duration_seconds=15, renew_
         pytest.param(LeaseSpec(), 0.0, None, id="nobody holds it"),
         pytest.param(LeaseSpec(holder_identity=""), 0.0, None, id="it was let go"),
         pytest.param(LeaseSpec(holder_identity="me"), 0.0, None, id="a restart in the same pod goes on at once"),
-        pytest.param(LeaseSpec(holder_identity="x"), 7.9, "x", id="no duration means ours"),
+        pytest.param(LeaseSpec(holder_identity="x"), 5.9, "x", id="no duration means ours"),
     ],
 )
 def test_another_holder_is_waited_for(spec: LeaseSpec, seen_for: float, waits_for: str | None) -> None:
-    assert leadership.holder_to_wait_for(Sighting(spec, 100.0), "me", now=100.0 + seen_for) == waits_for
+    assert leadership.holder_to_wait_for(Sighting(Lease(spec), 100.0), "me", now=100.0 + seen_for) == waits_for
+
+
+@pytest.mark.parametrize(
+    ("annotation", "role"),
+    [
+        pytest.param("kuberay leads", Role.LEADS, id="the holder is a watcher"),
+        pytest.param("kuberay yields", Role.YIELDS, id="it makes room for another watcher"),
+        pytest.param("me leads", None, id="left from a watcher before KubeRay took the Lease"),
+        pytest.param("", None, id="never held by a watcher"),
+        pytest.param("kuberay sleeps", None, id="a word of another release"),
+        pytest.param("kuberay", None, id="no word"),
+    ],
+)
+def test_the_annotation_tells_what_the_holder_does(annotation: str, role: Role | None) -> None:
+    assert leadership.role_of(KUBERAY, annotation) is role
+
+
+def test_a_watcher_that_yields_is_not_waited_for_and_kuberay_sees_a_held_lease() -> None:
+    mine = leadership.taken(None, "first", at=AT)
+    seen = Sighting(Lease(mine, leadership.role_of(mine, "first yields")), 0.0)
+
+    assert leadership.holder_to_wait_for(seen, "second", now=0.0) is None
+    assert (mine.holder_identity, mine.lease_duration_seconds) == ("first", leadership.DURATION_SECONDS)
 
 
 def test_a_renewal_starts_the_wait_anew_and_a_second_look_does_not() -> None:
-    first = leadership.see(None, KUBERAY, now=10.0)
-    again = leadership.see(first, KUBERAY, now=20.0)
-    renewed = leadership.see(again, LeaseSpec(holder_identity="kuberay", renew_time="2"), now=21.0)
+    first = leadership.see(None, Lease(KUBERAY), now=10.0)
+    again = leadership.see(first, Lease(KUBERAY), now=20.0)
+    renewed = leadership.see(again, Lease(LeaseSpec(holder_identity="kuberay", renew_time="2")), now=21.0)
 
     assert (first.since, again.since, renewed.since) == (10.0, 10.0, 21.0)
 
@@ -47,7 +70,7 @@ def test_taking_over_counts_a_transition_and_renewing_does_not() -> None:
 def test_letting_go_lets_the_next_one_begin_at_once() -> None:
     released = leadership.released(leadership.taken(KUBERAY, "me", at=AT), at=AT)
 
-    assert leadership.holder_to_wait_for(Sighting(released, 0.0), "other", now=0.0) is None
+    assert leadership.holder_to_wait_for(Sighting(Lease(released), 0.0), "other", now=0.0) is None
 
 
 def test_a_leader_stops_before_its_lease_can_expire() -> None:

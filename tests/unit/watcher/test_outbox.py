@@ -8,6 +8,7 @@ import pytest
 
 from common import errors
 from common.bus import subjects
+from common.bus.feed import Synced
 from common.bus.messages import Gone, State
 from support.fakes.stream import FakeStateStream
 from support.waiting import eventually
@@ -122,6 +123,64 @@ async def test_a_subject_that_lost_its_message_ends_the_session() -> None:
         await eventually(lambda: reasons, what="the end of the session")
 
     assert reasons == [f"the stream lost {SUBJECT}"]
+
+
+async def test_a_publish_without_an_answer_is_repeated_before_what_is_newer() -> None:
+    """It may have been stored; only the server can say, and only then do we know which messages are ours."""
+    stream = FakeStateStream()
+    async with working(stream) as (outbox, _):
+        outbox.put(SUBJECT, a_pod(1))
+        stream.answers_lost = 1
+        await eventually(lambda: stream.answers_lost == 0, what="the lost answer")
+        outbox.put(SUBJECT, a_pod(2))
+        await outbox.settle()
+
+        assert stream.stored == [(SUBJECT, a_pod(1)), (SUBJECT, a_pod(2))]
+        assert outbox.stored_count == len(stream.stored)
+
+
+async def test_a_slow_stream_makes_nobody_wait_and_nothing_grow() -> None:
+    """5,000 changes of ten objects while nothing is stored: ten messages wait, and each is the newest."""
+    stream = FakeStateStream()
+    where = [subjects.state(1, "Pod", "ns", f"p{number}") for number in range(10)]
+    async with working(stream) as (outbox, _):
+        stream.flows.clear()
+        for version in range(1, 5001):
+            outbox.put(where[version % 10], a_pod(version))
+            if version % 500 == 0:
+                await asyncio.sleep(0)
+            assert len(outbox) <= 10
+            assert outbox.in_flight <= 3
+        stream.flows.set()
+        await outbox.settle()
+
+    assert {message.version for message in stream.messages.values() if isinstance(message, State)} == {
+        str(version) for version in range(4991, 5001)
+    }
+    assert len(stream.stored) <= 13
+
+
+async def test_a_marker_of_another_watcher_ends_the_session() -> None:
+    """Its epoch and ours must not stand side by side, whichever of us is the late one."""
+    stream = FakeStateStream()
+    async with working(stream) as (outbox, reasons):
+        stream.put(subjects.synced(3), Synced(epoch="theirs", version=9), 7)
+        outbox.put(subjects.synced(3), Synced(epoch="ours", version=8))
+        await eventually(lambda: reasons, what="the end of the session")
+
+    assert reasons == [f"another watcher has marked {subjects.synced(3)}"]
+    assert stream.messages[subjects.synced(3)] == Synced(epoch="theirs", version=9)
+
+
+async def test_our_own_marker_is_renewed() -> None:
+    stream = FakeStateStream()
+    async with working(stream) as (outbox, reasons):
+        for version in (8, 9):
+            outbox.put(subjects.synced(3), Synced(epoch="ours", version=version))
+            await outbox.settle()
+
+    assert reasons == []
+    assert stream.messages[subjects.synced(3)] == Synced(epoch="ours", version=9)
 
 
 async def test_an_object_too_large_does_not_hold_up_the_rest() -> None:

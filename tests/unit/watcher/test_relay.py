@@ -32,7 +32,9 @@ class Setup:
         return self.relay.sink(number, resource)
 
     def waiting(self) -> dict[str, State | Gone | Synced]:
-        return dict(self.outbox._next)  # pyright: ignore[reportPrivateUsage]  (what would be sent, before any worker runs)
+        """Return what would be sent, before any worker runs."""
+        puts = self.outbox._next  # pyright: ignore[reportPrivateUsage]  (nobody else needs to know)
+        return {where: put.message for where, put in puts.items()}
 
 
 @pytest_asyncio.fixture

@@ -2,19 +2,27 @@
 
 The rules are client-go's: a Lease is judged by how long *we* have seen it unchanged, never by the times written in it, so
 clocks may differ; who cannot renew in time stops before the others may begin.
+
+A leader that cannot reach NATS is of no use, so it yields: it goes on renewing, which keeps KubeRay waiting, and says in an
+annotation that another watcher may take the Lease at once. A watcher without NATS does not take it.
 """
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Final
 
 import msgspec
 
 LEASE_NAME: Final = "ray-operator-leader"
-DURATION_SECONDS: Final = 8
+DURATION_SECONDS: Final = 6
 """A crashed leader's place is free after this long; a container that restarts in its pod keeps its place."""
-RENEW_SECONDS: Final = 2.0
-DEADLINE_SECONDS: Final = 5.0
+RENEW_SECONDS: Final = 1.5
+LOOK_SECONDS: Final = 0.5
+"""How often one that stands by looks at the Lease, and a leader at NATS."""
+DEADLINE_SECONDS: Final = 4.0
 """A leader that could not renew for this long stops; well before its Lease can expire."""
+ANNOTATION: Final = "raybus.io/watcher"
+"""On the Lease: which watcher does what with it."""
 MICRO: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
@@ -28,24 +36,52 @@ class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     lease_transitions: int | None = None
 
 
+class Role(StrEnum):
+    """What the holder of the Lease does with it, if it is a watcher."""
+
+    LEADS = "leads"
+    YIELDS = "yields"
+    """Holds it against KubeRay alone; any watcher may take it."""
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """A Lease; `role` is None when its holder is no watcher of raybus."""
+
+    spec: LeaseSpec
+    role: Role | None = None
+
+
 class Sighting(msgspec.Struct, frozen=True):
     """What the Lease said, and since when we have seen it say just that (monotonic seconds)."""
 
-    spec: LeaseSpec
+    lease: Lease
     since: float
 
 
-def see(before: Sighting | None, spec: LeaseSpec, *, now: float) -> Sighting:
+def role_of(spec: LeaseSpec, annotation: str) -> Role | None:
+    """Read who does what from the annotation; a holder that is not named in it has left an older one standing."""
+    if not spec.holder_identity:
+        return None
+    return next((role for role in Role if annotation == says(spec.holder_identity, role)), None)
+
+
+def says(holder: str, role: Role) -> str:
+    """Return what the annotation says of a holder."""
+    return f"{holder} {role}"
+
+
+def see(before: Sighting | None, lease: Lease, *, now: float) -> Sighting:
     """Return the sighting of a Lease after one more look."""
-    return before if before is not None and before.spec == spec else Sighting(spec, now)
+    return before if before is not None and before.lease == lease else Sighting(lease, now)
 
 
 def holder_to_wait_for(seen: Sighting, me: str, *, now: float) -> str | None:
-    """Return who holds the Lease if that is somebody else whose time is not up."""
-    holder = seen.spec.holder_identity
-    if not holder or holder == me:
+    """Return who holds the Lease if that is somebody else whose time is not up, and who does not yield."""
+    spec = seen.lease.spec
+    holder = spec.holder_identity
+    if not holder or holder == me or seen.lease.role is Role.YIELDS:
         return None
-    return holder if now < seen.since + (seen.spec.lease_duration_seconds or DURATION_SECONDS) else None
+    return holder if now < seen.since + (spec.lease_duration_seconds or DURATION_SECONDS) else None
 
 
 def taken(spec: LeaseSpec | None, me: str, *, at: datetime) -> LeaseSpec:

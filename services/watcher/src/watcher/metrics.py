@@ -5,6 +5,9 @@ from typing import Final
 from prometheus_client import Counter, Gauge, Histogram
 
 LEADER: Final = Gauge("raybus_watcher_leader", "1 while this replica holds the Lease and publishes")
+MASTER: Final = Gauge(
+    "leader_election_master_status", "1 while this replica holds the Lease, under client-go's name", ["name"]
+)
 SYNCED: Final = Gauge("raybus_watcher_synced", "1 while the stream holds all that the API server told")
 WATCH_AGE: Final = Gauge(
     "raybus_watch_silence_seconds", "Seconds since the API server last said anything on a watch", ["watch"]

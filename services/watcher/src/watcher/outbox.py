@@ -2,19 +2,22 @@
 
 One message per subject is on its way at a time, so a subject's messages stay in order; many subjects are served at once.
 Only the newest state counts: what was overtaken while it waited is never sent. Each publish names the sequence that the
-subject must still be at, so a leader that was replaced cannot overwrite its successor.
+subject must still be at, so a leader that was replaced cannot overwrite its successor. A publish that was not answered is
+repeated until it is, so we know how many messages of the stream are ours: more than that are somebody else's.
 """
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NoReturn
 
+import msgspec
 import structlog
 
 from common import errors
 from common.bus import messages
 from common.bus.feed import Synced
 from common.bus.messages import Gone, Message, State
+from common.observability import tracing
 from watcher import metrics
 from watcher.ports import Entry, Stream
 
@@ -27,6 +30,14 @@ PAUSE_SECONDS: Final = 0.2
 NOTHING: Final = Entry()
 
 
+class _Put(msgspec.Struct, frozen=True):
+    message: Message
+    ticket: int
+    """Counts up with each put."""
+    at: int
+    """When it was put, for its trace."""
+
+
 class Outbox:
     """The difference between what was put and what the stream holds."""
 
@@ -34,7 +45,7 @@ class Outbox:
         self._stream = stream
         self._held = held
         self._give_up = give_up
-        self._next: dict[str, Message] = {}
+        self._next: dict[str, _Put] = {}
         self._tickets: dict[str, int] = {}
         """For each subject that waits or is on its way, the number of its newest put."""
         self._busy: set[str] = set()
@@ -44,18 +55,25 @@ class Outbox:
         self._arrived = asyncio.Event()
         self.last_sequence = 0
         """The newest sequence that we know of; a stream that is behind it has lost something."""
+        self.stored_count = 0
+        """How many messages we have stored; each makes the stream longer by one."""
 
     def __len__(self) -> int:
         """Count the subjects whose newest state is not yet stored."""
         return len(self._tickets)
 
+    @property
+    def in_flight(self) -> int:
+        """Return how many messages at most are stored without our knowing."""
+        return len(self._busy)
+
     def stored(self) -> dict[str, str]:
         """Return the kind of object under each subject that holds one, or will."""
-        waiting = {subject: message.kind for subject, message in self._next.items() if isinstance(message, State)}
+        waiting = {subject: put.message.kind for subject, put in self._next.items() if isinstance(put.message, State)}
         return {subject: entry.kind for subject, entry in self._held.items() if entry.kind} | waiting
 
-    def put(self, subject: str, message: Message) -> None:
-        """Have a subject hold a message, unless it does already."""
+    def put(self, subject: str, message: Message, *, heard: int = 0) -> None:
+        """Have a subject hold a message, unless it does already; `heard` is when the API server told it, for the trace."""
         if subject not in self._tickets and _is_same(self._held.get(subject, NOTHING), message):
             metrics.UNCHANGED.labels(_kind(message)).inc()
             return
@@ -63,7 +81,11 @@ class Outbox:
         self._tickets[subject] = self._puts
         if subject not in self._next and subject not in self._busy:
             self._queue.put_nowait(subject)
-        self._next[subject] = message
+        self._next[subject] = _Put(message, self._puts, tracing.now())
+        if tracing.is_on() and not isinstance(message, Synced):
+            about = f"{message.kind} {message.namespace}/{message.name}"
+            traceparent = messages.traceparent_of(message)
+            tracing.root("watch", traceparent, heard, object=about, version=message.version)
 
     async def settle(self) -> None:
         """Wait until all that was put up to now, or something newer, is stored; one caller at a time."""
@@ -78,34 +100,38 @@ class Outbox:
         while True:
             subject = await self._queue.get()
             self._busy.add(subject)
-            while (message := self._next.pop(subject, None)) is not None:
-                await self._deliver(subject, message, self._tickets[subject])
+            while (put := self._next.pop(subject, None)) is not None:
+                await self._deliver(subject, put)
             self._busy.discard(subject)
             metrics.PENDING.set(len(self._tickets))
 
-    async def _deliver(self, subject: str, message: Message, ticket: int) -> None:
-        """Publish one message, however long it takes; a newer one makes it pointless."""
+    async def _deliver(self, subject: str, put: _Put) -> None:
+        """Publish one message, however long it takes; a newer one makes it pointless, unless it may have been stored."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        while subject not in self._next:
+        is_in_doubt = False
+        while is_in_doubt or subject not in self._next:
             try:
-                await self._publish(subject, message)
+                await self._publish(subject, put)
             except errors.Conflict:
+                is_in_doubt = False
                 metrics.CONFLICTS.inc()
-                if not await self._overtaken(subject, message):
+                if not await self._overtaken(subject, put.message):
                     continue
             except errors.Rejected as problem:
-                metrics.REFUSED.labels(_kind(message)).inc()
+                metrics.REFUSED.labels(_kind(put.message)).inc()
                 log.warning("an object cannot be published", subject=subject, why=str(problem))
             except errors.Retryable as problem:
+                is_in_doubt = True
                 log.warning("publishing again", subject=subject, why=str(problem))
                 await asyncio.sleep(PAUSE_SECONDS)
                 continue
             metrics.PUBLISH_SECONDS.observe(loop.time() - began)
-            self._stored(subject, ticket)
+            self._stored(subject, put.ticket)
             return
 
-    async def _publish(self, subject: str, message: Message) -> None:
+    async def _publish(self, subject: str, put: _Put) -> None:
+        message = put.message
         expected = self._held.get(subject, NOTHING).sequence
         version = message.epoch if isinstance(message, Synced) else message.version
         sequence = await self._stream.publish(
@@ -113,7 +139,10 @@ class Outbox:
         )
         self._hold(subject, _entry(sequence, message))
         self.last_sequence = max(self.last_sequence, sequence)
+        self.stored_count += 1
         metrics.PUBLISHED.labels(_kind(message)).inc()
+        if tracing.is_on() and not isinstance(message, Synced):
+            tracing.child("publish", messages.traceparent_of(message), put.at)
 
     async def _overtaken(self, subject: str, message: Message) -> bool:
         """Read what the subject holds instead of what we thought; tell whether that makes our message pointless."""
@@ -123,13 +152,20 @@ class Outbox:
             await asyncio.sleep(PAUSE_SECONDS)
             return False
         known = self._held.get(subject, NOTHING)
+        if isinstance(message, Synced) and found.uid == message.epoch:
+            return True
         if found.sequence < known.sequence:
-            self._give_up(f"the stream lost {subject}")
-            await asyncio.Event().wait()  # until this session is over
+            await self._despair(f"the stream lost {subject}")
+        if isinstance(message, Synced):  # a leader before us, or after us: its epoch and ours must not mix
+            await self._despair(f"another watcher has marked {subject}")
         self._held[subject] = found
-        if isinstance(message, Synced):
-            return False
         return messages.number(found.version) > messages.number(message.version) or _is_same(found, message)
+
+    async def _despair(self, why: str) -> NoReturn:
+        """End the session, and wait for that."""
+        self._give_up(why)
+        while True:
+            await asyncio.Event().wait()
 
     def _hold(self, subject: str, entry: Entry) -> None:
         """Remember what a subject holds; a tombstone is not worth the memory, the server forgets it as well."""

@@ -15,6 +15,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     form: str = ""
     uid: str = ""
+    """Of an object; of a marker its epoch, where the body was read."""
     is_gone: bool = False
 
 
@@ -23,6 +24,22 @@ class StreamIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
     created: str
     last_sequence: int
+
+
+class Server(Protocol):
+    """NATS as a replica sees it that leads, or would like to."""
+
+    async def identity(self) -> StreamIdentity:
+        """Say which stream there is; `NotFound` when there is none, `Unavailable` when nobody answers."""
+        ...
+
+    async def is_in_reach(self) -> bool:
+        """Tell whether the server itself answers, whatever its streams do."""
+        ...
+
+    async def reconnect(self, why: str) -> None:
+        """Have another connection made, perhaps to another server."""
+        ...
 
 
 class Stream(Protocol):

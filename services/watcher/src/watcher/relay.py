@@ -17,6 +17,7 @@ from common.bus.feed import Synced
 from common.bus.messages import Gone, State
 from common.kube.resources import Resource
 from common.kube.watch import Key
+from common.observability import tracing
 from watcher import addressing, metrics, trimming
 from watcher.addressing import Forest, Ref
 from watcher.outbox import Outbox
@@ -62,6 +63,7 @@ class Relay:
 
     def present(self, source: int, resource: Resource, raw: bytes) -> None:
         """Take the state of an object."""
+        heard = tracing.now()
         kind = resource.kind
         meta = _envelope.decode(raw).metadata
         ref = Ref(kind, meta.namespace, meta.name)
@@ -84,7 +86,7 @@ class Relay:
             form=trimming.form_of(kind),
             body=trimming.trim(resource, raw),
         )
-        self._place(ref, known, state)
+        self._place(ref, known, state, heard=heard)
         for child in moving:
             self._move(child)
         metrics.OBJECTS.set(len(self._seen))
@@ -149,7 +151,7 @@ class Relay:
 
     # --- where things stand ------------------------------------------------------------------------------------------
 
-    def _place(self, ref: Ref, known: _Seen, state: State) -> None:
+    def _place(self, ref: Ref, known: _Seen, state: State, *, heard: int = 0) -> None:
         """Publish an object under its root's partition, unless its root will be known in a moment."""
         address = self._forest.address(ref)
         if address.is_certain:
@@ -161,7 +163,7 @@ class Relay:
         partition = sharding.partition_of(address.root)
         subject = subjects.state(partition, ref.kind, ref.namespace, ref.name)
         old, known.subject = known.subject, subject
-        self._outbox.put(subject, state)
+        self._outbox.put(subject, state, heard=heard)
         if old and old != subject:
             self._outbox.put(
                 old,

@@ -1,7 +1,7 @@
 """One session after another: what runs while we lead, and when to start over.
 
-A session ends when the stream it began with is no longer there, when the connection is lost, or when an object must move
-that only a new list can bring. The next one begins at once the first time, then with more and more patience.
+A session ends when the stream it began with is no longer there, when somebody else has written to it, when the connection is
+lost, or when an object must move that only a new list can bring. The next one begins at once the first time, then with more and more patience.
 """
 
 import asyncio
@@ -74,11 +74,13 @@ class Sessions:
                 why = await self._session()
             except errors.RaybusError as problem:
                 why = str(problem)
+            finally:  # also when we no longer lead: what stands still then is no reason to be restarted
+                self._watches = []
+                metrics.SYNCED.set(0)
+                metrics.WATCH_AGE.clear()
             if why != self._problem:
                 log.warning("the session is over", why=why)
             self._problem = why
-            self._watches = []
-            metrics.SYNCED.set(0)
             retry = FIRST_RETRY if loop.time() - began > HEALTHY_SECONDS else min(LONGEST_RETRY, retry * 2)
             await asyncio.sleep(retry)
 
@@ -156,6 +158,9 @@ class Sessions:
                 return
             if found.last_sequence < newest:
                 give_up(f"the state stream fell back from {newest} to {found.last_sequence}")
+                return
+            if found.last_sequence > identity.last_sequence + outbox.stored_count + outbox.in_flight:
+                give_up("somebody else has written to the state stream: a watcher before us, or of another cluster")
                 return
 
     async def _listen(self, give_up: Callable[[str], None]) -> None:

@@ -14,6 +14,7 @@ from watcher import settings as own
 from watcher import watched
 from watcher.adapters.bus import NatsStream
 from watcher.adapters.lease import Leadership
+from watcher.reach import Reach
 from watcher.session import Sessions
 
 
@@ -21,10 +22,12 @@ async def serve(settings: Settings, *, timing: Timing | None = None) -> None:
     """Run the watcher until cancelled."""
     kube = await KubeClient.connect(kubeconfig=settings.kubeconfig, user_agent=own.USER_AGENT)
     bus = Bus(settings)
-    leadership = Leadership(kube, SystemClock(), namespace=settings.namespace, me=own.identity(settings))
+    stream = NatsStream(bus, may_write=lambda: leadership.is_sure)
+    reach = Reach(stream)
+    leadership = Leadership(kube, SystemClock(), reach, namespace=settings.namespace, me=own.identity(settings))
     sessions = Sessions(
         kube,
-        NatsStream(bus),
+        stream,
         watched.targets(settings.watch_namespaces),
         new_epoch=lambda: token_hex(8),
         jitter=random.random,
@@ -32,16 +35,21 @@ async def serve(settings: Settings, *, timing: Timing | None = None) -> None:
     )
 
     def ready() -> str | None:
-        return leadership.problem or bus.problem or sessions.problem
+        unwell = bus.problem or reach.problem
+        return unwell if leadership.standing_by else leadership.problem or unwell or sessions.problem
+
+    def note() -> str | None:
+        return f"standing by: {leadership.standing_by}" if leadership.standing_by else None
 
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(health.serve(settings.http_port, live=lambda: sessions.stuck, ready=ready))
-            running = group.create_task(bus.run())
+            group.create_task(health.serve(settings.http_port, live=lambda: sessions.stuck, ready=ready, note=note))
+            running = [group.create_task(bus.run()), group.create_task(reach.run())]
             try:
                 await _lead(leadership, sessions)
             finally:
-                running.cancel()
+                for task in running:
+                    task.cancel()
     finally:
         await kube.close()
 

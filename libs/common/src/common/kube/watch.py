@@ -38,6 +38,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     first_retry: float = 0.1
     longest_retry: float = 10.0
     longest_watch: float = 290.0
+    longest_wait: float = 60.0
+    """However long a refusal tells us to wait, we ask again after this."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,10 +202,13 @@ class Watch:
         }
         if self.target.selector:
             query["labelSelector"] = self.target.selector
+        path = self.target.resource.path(self.target.namespace)
         async with contextlib.AsyncExitStack() as stack:
-            async with asyncio.timeout(self._timing.open):
-                path = self.target.resource.path(self.target.namespace)
-                content = await stack.enter_async_context(self._client.stream(path, query=query))
+            try:
+                async with asyncio.timeout(self._timing.open):
+                    content = await stack.enter_async_context(self._client.stream(path, query=query))
+            except TimeoutError:
+                raise errors.Unavailable(f"no answer within {self._timing.open:g} s") from None
             self._heard()
             async for line in self._lines(content):
                 self._take(_event.decode(line))
@@ -266,7 +271,7 @@ class Watch:
         self._note(str(problem))
         after = (problem.after if isinstance(problem, errors.Retryable) else None) or 0.0
         wait = min(self._timing.longest_retry, self._timing.first_retry * 2 ** min(self._failures - 1, 20))
-        return max(after, wait * (0.5 + 0.5 * self._jitter()))
+        return max(min(after, self._timing.longest_wait), wait * (0.5 + 0.5 * self._jitter()))
 
     def _not_served(self, problem: errors.RaybusError) -> float:
         """Treat a kind that we cannot have: an optional one is an empty collection, any other a reason to be unready."""

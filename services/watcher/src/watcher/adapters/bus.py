@@ -1,21 +1,24 @@
-"""The state stream on NATS: `watcher.ports.Stream`."""
+"""The state stream on NATS: `watcher.ports.Stream`, and `watcher.ports.Server`."""
 
 import asyncio
+from collections.abc import Callable
 from secrets import token_hex
 
 from common import errors
-from common.bus import messages, subjects
+from common.bus import messages, pulse, subjects
 from common.bus.consumer import Source, consume
+from common.bus.feed import Synced
 from common.bus.messages import Message
 from common.bus.nats import Bus, Stored
 from watcher.ports import Entry, StreamIdentity
 
 
 class NatsStream:
-    """The state stream as its only writer sees it."""
+    """The state stream as its only writer sees it; `may_write` is asked before each publish."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, *, may_write: Callable[[], bool]) -> None:
         self._bus = bus
+        self._may_write = may_write
 
     async def until_lost(self) -> str:
         """Wait until the connection that stands now is lost; return why."""
@@ -31,6 +34,20 @@ class NatsStream:
             return await lost
         finally:
             forget()
+
+    async def is_in_reach(self) -> bool:
+        """Tell whether the server itself answers, whatever its streams do."""
+        try:
+            return await pulse.is_answered(self._bus.current)
+        except errors.Unavailable:
+            return False
+
+    async def reconnect(self, why: str) -> None:
+        """Have another connection made, perhaps to another server."""
+        try:
+            await pulse.let_go(self._bus.current, why)
+        except errors.Unavailable:
+            return  # there is none, and another one is on its way
 
     async def identity(self) -> StreamIdentity:
         """Say which stream this is; `NotFound` when there is none."""
@@ -65,11 +82,18 @@ class NatsStream:
     async def last(self, subject: str) -> Entry:
         """Return what one subject holds."""
         stored = await self._bus.last(subjects.STATE_STREAM, subject)
-        return Entry() if stored is None else _entry(stored)
+        if stored is None:
+            return Entry()
+        if stored.headers.get(messages.KIND) != messages.SYNCED:
+            return _entry(stored)
+        marker = messages.decode(subject, stored.headers, stored.payload)
+        return Entry(sequence=stored.sequence, uid=marker.epoch if isinstance(marker, Synced) else "")
 
     async def publish(self, subject: str, message: Message, *, expected: int | None, message_id: str) -> int:
         """Store a message if `expected` is still the subject's last sequence, else `Conflict`; return its sequence."""
         wire = messages.encode(message)
+        if not self._may_write():
+            raise errors.Unavailable("another watcher may lead by now")
         ack = await self._bus.publish(subject, wire.payload, wire.headers, expected=expected, message_id=message_id)
         return ack.seq
 

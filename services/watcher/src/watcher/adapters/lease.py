@@ -1,8 +1,10 @@
-"""The Lease at the API server: take it, keep it, let it go."""
+"""The Lease at the API server: take it, keep it, yield it, let it go."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
+from time import monotonic
+from typing import Final
 
 import msgspec
 import structlog
@@ -13,121 +15,191 @@ from common.kube.client import Kube
 from common.kube.resources import LEASE
 from common.runtime.clock import Clock
 from watcher import leadership, metrics
-from watcher.leadership import LeaseSpec, Sighting
+from watcher.leadership import Lease, LeaseSpec, Role, Sighting
+from watcher.reach import Reach
 
 log = structlog.get_logger()
 
-
-class _Meta(msgspec.Struct, frozen=True):
-    resource_version: str = msgspec.field(name="resourceVersion", default="")
+OURS: Final = (errors.RaybusError, TimeoutError)
 
 
-class _Lease(msgspec.Struct, frozen=True):
-    metadata: _Meta
+class _Read(msgspec.Struct, frozen=True):
+    """A Lease as it was read; what others have written on it goes back as it was."""
+
+    metadata: Body
     spec: LeaseSpec = LeaseSpec()
+
+    @property
+    def lease(self) -> Lease:
+        annotations: dict[str, str] = self.metadata.get("annotations") or {}
+        return Lease(self.spec, leadership.role_of(self.spec, annotations.get(leadership.ANNOTATION, "")))
 
 
 class Leadership:
     """One replica's claim to be the only one that publishes."""
 
-    def __init__(self, kube: Kube, clock: Clock, *, namespace: str, me: str) -> None:
+    def __init__(self, kube: Kube, clock: Clock, reach: Reach, *, namespace: str, me: str) -> None:
         self._kube = kube
         self._clock = clock
         self._namespace = namespace
         self._me = me
+        self._reach = reach
         self._seen: Sighting | None = None
-        self.problem: str | None = "the Lease is not yet taken"
-        """Why we do not lead; None while we do."""
+        self._sure_until = 0.0
+        self._written_at = 0.0
+        self.problem: str | None = "the Lease is not yet looked at"
+        """Why neither we nor another watcher lead; None while one does."""
+        self.standing_by: str | None = None
+        """Whom we stand by for; None while we lead, or have a problem."""
+
+    @property
+    def is_sure(self) -> bool:
+        """Tell whether nobody else can lead at this very moment; by the machine's own clock, which no stopped process holds back."""
+        return monotonic() < self._sure_until
 
     @contextlib.asynccontextmanager
     async def held(self) -> AsyncGenerator[None]:
-        """Wait for the Lease, then hold it as long as the block lasts; let it go at the end."""
-        while not await self._try():  # noqa: ASYNC110  (the Lease changes at the API server, nobody can wake us)
-            await asyncio.sleep(leadership.RENEW_SECONDS)
+        """Wait for the Lease, hold it as long as the block lasts, and let it go when that is cancelled."""
+        while (why := self._reach.problem) is not None or not await self._try(Role.LEADS):
+            if why is not None:
+                await self._try(Role.YIELDS)
+                self._note(why)
+            await asyncio.sleep(leadership.LOOK_SECONDS)
         log.info("leading", lease=leadership.LEASE_NAME, identity=self._me)
-        metrics.LEADER.set(1)
-        self.problem = None
+        self._is_leading(1)
+        self.problem = self.standing_by = None
         try:
             yield
+        except BaseException:
+            await self._let_go()
+            raise
         finally:
-            metrics.LEADER.set(0)
-            self.problem = "the Lease was let go"
-            with contextlib.suppress(errors.RaybusError, TimeoutError):
-                async with asyncio.timeout(leadership.RENEW_SECONDS):
-                    await self._release()
-
-    def lost(self, why: str) -> None:
-        """Take note that the Lease was lost."""
-        self._note(why)
+            self._is_leading(0)
+            self._sure_until = 0.0
 
     async def keep(self) -> str:
-        """Renew until that fails for too long, or somebody else has the Lease; return why."""
-        sure = self._clock.monotonic()
+        """Renew until that fails for too long, somebody else has the Lease, or we are of no use; return why."""
         while True:
-            await asyncio.sleep(leadership.RENEW_SECONDS)
-            asked = self._clock.monotonic()
+            await asyncio.sleep(leadership.LOOK_SECONDS)
+            if self._reach.is_lost:
+                return self._reach.problem or "NATS was out of reach"
+            if self.is_sure and monotonic() < self._written_at + leadership.RENEW_SECONDS:
+                continue
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(sure + leadership.DEADLINE_SECONDS):
-                    if await self._try():
-                        sure = asked
-                    elif self._seen is not None and self._seen.spec.holder_identity != self._me:
-                        return f"the Lease now belongs to {self._seen.spec.holder_identity or 'nobody'}"
-            if self._clock.monotonic() >= sure + leadership.DEADLINE_SECONDS:
+                async with asyncio.timeout(max(0.0, self._sure_until - monotonic())):
+                    if not await self._try(Role.LEADS) and (holder := self._other_holder()) is not None:
+                        return f"the Lease now belongs to {holder or 'nobody'}"
+            if not self.is_sure:
                 return f"the Lease could not be renewed for {leadership.DEADLINE_SECONDS:g} s"
 
-    async def _try(self) -> bool:
-        """Take or renew the Lease; tell whether it is ours."""
+    def lost(self, why: str) -> None:
+        """Take note that we no longer lead."""
+        self._note(why)
+
+    # --- one look ----------------------------------------------------------------------------------------------------
+
+    async def _try(self, role: Role) -> bool:
+        """Take or renew the Lease if we may; tell whether that was done. Who yields renews, and never takes."""
         try:
-            lease = await self._read()
-            if lease is None:
-                await self._kube.create(LEASE, self._namespace, self._body(self._mine(None), None))
-                return True
-            now = self._clock.monotonic()
-            self._seen = leadership.see(self._seen, lease.spec, now=now)
-            holder = leadership.holder_to_wait_for(self._seen, self._me, now=now)
-            if holder is not None:
-                self._note(f"the Lease {self._namespace}/{leadership.LEASE_NAME} is held by {holder}")
-                return False
-            await self._write(self._mine(lease.spec), lease)
+            async with asyncio.timeout(leadership.DEADLINE_SECONDS):
+                return await self._take(role)
         except (errors.Conflict, errors.AlreadyExists):
             return False
-        except errors.RaybusError as problem:
-            self._note(f"the Lease {self._namespace}/{leadership.LEASE_NAME} cannot be had: {problem}")
+        except OURS as problem:
+            if role is Role.LEADS:
+                self._note(f"{self._where} cannot be had: {problem or 'the API server does not answer'}")
             return False
+
+    async def _take(self, role: Role) -> bool:
+        asked = monotonic()
+        read = await self._read()
+        if read is None:
+            if role is Role.LEADS:
+                self._wrote(
+                    await self._kube.create(LEASE, self._namespace, self._body(self._mine(None), {}, role)), asked
+                )
+            return role is Role.LEADS
+        self._seen = leadership.see(self._seen, read.lease, now=monotonic())
+        if role is Role.YIELDS and (read.spec.holder_identity != self._me or self._has_yielded()):
+            return False
+        if (holder := leadership.holder_to_wait_for(self._seen, self._me, now=monotonic())) is not None:
+            self._wait_for(holder)
+            return False
+        await self._write(self._mine(read.spec), read, role, asked)
         return True
 
-    async def _release(self) -> None:
-        lease = await self._read()
-        if lease is not None and lease.spec.holder_identity == self._me:
-            await self._write(leadership.released(lease.spec, at=self._clock.now()), lease)
-            log.info("the Lease was let go", lease=leadership.LEASE_NAME)
+    def _has_yielded(self) -> bool:
+        """Tell whether the Lease says that we yield, and has been renewed a moment ago."""
+        said = self._seen is not None and self._seen.lease.role is Role.YIELDS
+        return said and monotonic() < self._written_at + leadership.RENEW_SECONDS
 
-    async def _read(self) -> _Lease | None:
+    def _other_holder(self) -> str | None:
+        """Return who has the Lease if that is not us."""
+        holder = self._seen.lease.spec.holder_identity if self._seen is not None else self._me
+        return None if holder == self._me else holder or ""
+
+    def _wait_for(self, holder: str) -> None:
+        """Stand by for another watcher; anybody else who holds the Lease keeps raybus from working."""
+        held = f"{self._where} is held by {holder}"
+        if self._seen is None or self._seen.lease.role is None:
+            self._note(held)
+            return
+        if self.standing_by is None:
+            log.info("standing by", why=held)
+        self.problem, self.standing_by = None, held
+
+    async def _let_go(self) -> None:
+        with contextlib.suppress(*OURS):
+            async with asyncio.timeout(leadership.RENEW_SECONDS):
+                read = await self._read()
+                if read is not None and read.spec.holder_identity == self._me:
+                    await self._write(leadership.released(read.spec, at=self._clock.now()), read, Role.LEADS, 0.0)
+                    log.info("the Lease was let go", lease=leadership.LEASE_NAME)
+
+    # --- the API server ----------------------------------------------------------------------------------------------
+
+    async def _read(self) -> _Read | None:
         try:
             answer = await self._kube.get(LEASE, self._namespace, leadership.LEASE_NAME)
         except errors.NotFound:
             return None
-        return msgspec.json.decode(answer, type=_Lease)
+        return msgspec.json.decode(answer, type=_Read)
 
-    async def _write(self, spec: LeaseSpec, read: _Lease) -> None:
-        answer = await self._kube.replace(LEASE, self._namespace, self._body(spec, read.metadata.resource_version))
-        self._seen = Sighting(msgspec.json.decode(answer, type=_Lease).spec, self._clock.monotonic())
+    async def _write(self, spec: LeaseSpec, read: _Read, role: Role, asked: float) -> None:
+        answer = await self._kube.replace(LEASE, self._namespace, self._body(spec, read.metadata, role))
+        self._wrote(answer, asked)
+
+    def _wrote(self, answer: bytes, asked: float) -> None:
+        """Take note of our own write; we are sure for some time from the moment that we asked for it."""
+        lease = msgspec.json.decode(answer, type=_Read).lease
+        self._seen = Sighting(lease, monotonic())
+        self._written_at = asked
+        self._sure_until = asked + leadership.DEADLINE_SECONDS if lease.role is Role.LEADS else 0.0
 
     def _mine(self, spec: LeaseSpec | None) -> LeaseSpec:
         return leadership.taken(spec, self._me, at=self._clock.now())
 
-    def _body(self, spec: LeaseSpec, resource_version: str | None) -> Body:
-        metadata = {"name": leadership.LEASE_NAME, "namespace": self._namespace}
-        if resource_version is not None:
-            metadata["resourceVersion"] = resource_version
+    def _body(self, spec: LeaseSpec, metadata: Body, role: Role) -> Body:
+        said = {leadership.ANNOTATION: leadership.says(self._me, role)}
+        annotations: dict[str, str] = {**(metadata.get("annotations") or {}), **said}
+        kept = {name: value for name, value in metadata.items() if name != "managedFields"}
+        place = {"name": leadership.LEASE_NAME, "namespace": self._namespace}
         return {
             "apiVersion": LEASE.api_version,
             "kind": LEASE.kind,
-            "metadata": metadata,
+            "metadata": {**kept, **place, "annotations": annotations},
             "spec": msgspec.to_builtins(spec),
         }
 
-    def _note(self, why: str) -> None:
+    @property
+    def _where(self) -> str:
+        return f"the Lease {self._namespace}/{leadership.LEASE_NAME}"
+
+    def _is_leading(self, number: int) -> None:
+        metrics.LEADER.set(number)
+        metrics.MASTER.labels(leadership.LEASE_NAME).set(number)
+
+    def _note(self, why: str | None) -> None:
         if why != self.problem:
             log.warning("not leading", why=why)
-        self.problem = why
+        self.problem, self.standing_by = why, None

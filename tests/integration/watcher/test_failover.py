@@ -1,0 +1,316 @@
+"""Two watchers, and everything that can happen to the one that leads: the other takes over, nothing is lost or goes back.
+
+Each has its own wire to NATS and to the API server, while objects come, change and go all the time.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+
+from common import errors
+from common.api.meta import ObjectMeta
+from common.api.opaque import Body
+from common.bus import messages, subjects
+from common.bus.feed import Synced
+from common.bus.messages import Gone, State
+from common.bus.nats import connect
+from common.kube import resources
+from common.kube.client import KubeClient, Patch
+from common.kube.resources import Resource
+from localcluster import kubeconfig as kubeconfigs
+from localcluster.control_plane import ControlPlane
+from support.builders.manifests import a_ray_cluster
+from support.servers import witness as witnesses
+from support.servers.relayed import Secured, Watcher, provisioned
+from support.servers.wire import Wire
+from support.servers.witness import Witness, witnessed
+from support.waiting import eventually, eventually_true
+
+pytestmark = [pytest.mark.integration]
+
+TAKE_OVER_SECONDS: Final = 10.0
+KINDS: Final[dict[Resource, str]] = {resources.RAY_CLUSTER: "", resources.SERVICE: "ray.io/cluster"}
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+
+
+class Replica(msgspec.Struct, frozen=True, kw_only=True):
+    """A watcher and its wires."""
+
+    watcher: Watcher
+    to_nats: Wire
+    to_api: Wire
+
+    async def leads(self, kube: KubeClient, namespace: str) -> bool:
+        try:
+            lease = msgspec.json.decode(await kube.get(resources.LEASE, namespace, "ray-operator-leader"))
+        except errors.NotFound:
+            return False
+        return bool(lease["spec"].get("holderIdentity") == self.watcher.name)
+
+
+class Pair(msgspec.Struct, frozen=True, kw_only=True):
+    """Two of them, the one that leads first, and who reads what they say."""
+
+    leader: Replica
+    other: Replica
+    witness: Witness
+    kube: KubeClient
+    namespace: str
+
+    async def touch(self) -> tuple[str, str]:
+        """Change an object; return its name and new version."""
+        patch = Patch(body={"metadata": {"annotations": {"touched": random.randbytes(4).hex()}}})
+        answer = await self.kube.patch(resources.RAY_CLUSTER, self.namespace, "steady", patch)
+        return "steady", msgspec.json.decode(answer, type=_Answer).metadata.resource_version
+
+    async def taken_over(self, since: float) -> None:
+        """Wait until a change of this moment is on the stream, told by the other one."""
+        loop = asyncio.get_running_loop()
+        heard = await self.witness.until_heard(*await self.touch(), within=30.0)
+        took = heard - since
+        print(f"\ntake-over: a change was told {took:.1f} s after the fault")  # noqa: T201  (the figure of this test)
+        assert took < TAKE_OVER_SECONDS
+        await eventually(lambda: self.witness.epoch() is not None, within=30.0, what="one epoch in all partitions")
+        assert await self.other.leads(self.kube, self.namespace)
+        assert loop.time() >= since
+
+    async def agree(self) -> None:
+        """Wait until the stream holds what a list holds; nothing ever went back."""
+
+        async def is_equal() -> bool:
+            return await witnesses.listed(self.kube, self.namespace, KINDS) == self.witness.shown()
+
+        await eventually_true(is_equal, within=30.0, every=0.2, what="a stream that equals a list")
+        assert self.witness.regressions == []
+
+
+def kubeconfig_through(wire: Wire, kubeconfig: Path, to: Path) -> Path:
+    access = kubeconfigs.read_access(kubeconfig)
+    return kubeconfigs.write(to, "wired", msgspec.structs.replace(access, server=f"https://127.0.0.1:{wire.port}"))
+
+
+@contextlib.asynccontextmanager
+async def replica(secured: Secured, kubeconfig: Path, namespace: str, through: Path) -> AsyncGenerator[Replica]:
+    api = urlsplit(kubeconfigs.read_access(kubeconfig).server).port or 443
+    async with Wire(secured.server.port).laid() as to_nats, Wire(api).laid() as to_api:
+        watcher = Watcher(
+            secured,
+            kubeconfig_through(to_api, kubeconfig, through),
+            namespace,
+            nats_url=f"tls://127.0.0.1:{to_nats.port}",
+        )
+        watcher.start()
+        try:
+            yield Replica(watcher=watcher, to_nats=to_nats, to_api=to_api)
+        finally:
+            watcher.kill()
+
+
+@contextlib.asynccontextmanager
+async def busy(kube: KubeClient, namespace: str) -> AsyncGenerator[None]:
+    """Let objects come, change and go for the length of a block."""
+    chance = random.Random(7)
+
+    async def live() -> None:
+        number = 0
+        while True:
+            number += 1
+            name = f"c{number % 12}"
+            service: Body = {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {"name": f"{name}-head-svc", "labels": {"ray.io/cluster": name}},
+                "spec": {"clusterIP": "None", "ports": [{"port": 80}]},
+            }
+            touched = Patch(body={"metadata": {"annotations": {"number": str(number)}}})
+            does: list[Callable[[], Awaitable[bytes]]] = [
+                lambda name=name: kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster(name)),
+                lambda body=service: kube.create(resources.SERVICE, namespace, body),
+                lambda name=name, patch=touched: kube.patch(resources.RAY_CLUSTER, namespace, name, patch),
+                lambda name=name, patch=touched: kube.patch(resources.RAY_CLUSTER, namespace, name, patch),
+                lambda name=name: kube.delete(resources.RAY_CLUSTER, namespace, name),
+                lambda name=name: kube.delete(resources.SERVICE, namespace, f"{name}-head-svc"),
+            ]
+            with contextlib.suppress(errors.Retryable):  # it is there already, or gone
+                await chance.choice(does)()
+            await asyncio.sleep(0.02)
+
+    async with asyncio.TaskGroup() as group:
+        living = group.create_task(live())
+        try:
+            yield
+        finally:
+            living.cancel()
+
+
+@contextlib.asynccontextmanager
+async def pair(control_plane: ControlPlane, kube: KubeClient, namespace: str, folder: Path) -> AsyncGenerator[Pair]:
+    await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("steady"))
+    async with (
+        provisioned(folder) as (secured, bus),
+        replica(secured, control_plane.kubeconfig, namespace, folder / "a.kubeconfig") as first,
+    ):
+        await first.watcher.until_ready(within=30.0)
+        async with (
+            witnessed(bus) as witness,
+            replica(secured, control_plane.kubeconfig, namespace, folder / "b.kubeconfig") as second,
+        ):
+            await second.watcher.until_ready(within=30.0)
+            async with busy(kube, namespace):
+                yield Pair(leader=first, other=second, witness=witness, kube=kube, namespace=namespace)
+
+
+@pytest.fixture
+def now() -> Callable[[], float]:
+    return lambda: asyncio.get_running_loop().time()
+
+
+async def test_one_stands_by_and_says_so(
+    control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
+) -> None:
+    async with pair(control_plane, kube, namespace, tmp_path) as both:
+        status, said = await both.other.watcher.says("/readyz")
+        held = f"the Lease {namespace}/ray-operator-leader is held by {both.leader.watcher.name}"
+        assert (status, said) == (200, f"standing by: {held}\n")
+        assert await both.leader.watcher.says("/readyz") == (200, "ok\n")
+        assert (await both.other.watcher.says("/healthz"))[0] == 200
+        await both.witness.until_heard(*await both.touch(), within=10.0)
+
+
+async def test_a_leader_that_is_killed_is_replaced(
+    control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path, now: Callable[[], float]
+) -> None:
+    async with pair(control_plane, kube, namespace, tmp_path) as both:
+        both.leader.watcher.kill()
+        await both.taken_over(now())
+        await both.agree()
+
+
+async def test_a_leader_that_is_told_to_end_hands_over_at_once(
+    control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path, now: Callable[[], float]
+) -> None:
+    async with pair(control_plane, kube, namespace, tmp_path) as both:
+        began = now()
+        assert await asyncio.to_thread(both.leader.watcher.stop) == 0
+        await both.taken_over(began)
+        await both.agree()
+
+
+async def test_a_leader_that_hangs_is_replaced_and_says_nothing_when_it_wakes(
+    control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path, now: Callable[[], float]
+) -> None:
+    async with pair(control_plane, kube, namespace, tmp_path) as both:
+        both.leader.watcher.freeze()
+        await kube.create(
+            resources.RAY_CLUSTER, namespace, a_ray_cluster("ghost")
+        )  # only the sleeper's socket hears it
+        await kube.delete(resources.RAY_CLUSTER, namespace, "ghost")
+        await both.taken_over(now())
+
+        both.leader.watcher.thaw()
+        await both.leader.watcher.until_ready(within=30.0)
+        assert (await both.leader.watcher.says("/readyz"))[1].startswith("standing by")
+        await both.agree()
+        assert "ghost" not in {name for _, name, _ in both.witness.shown()}
+
+
+async def test_a_leader_without_the_api_server_is_replaced(
+    control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path, now: Callable[[], float]
+) -> None:
+    async with pair(control_plane, kube, namespace, tmp_path) as both:
+        both.leader.to_api.swallow()
+        await both.taken_over(now())
+        await eventually_true(lambda: _is_unready(both.leader), within=30.0, what="an unready old leader")
+
+        both.leader.to_api.mend()
+        await both.leader.watcher.until_ready(within=30.0)
+        await both.agree()
+
+
+async def test_a_leader_without_nats_makes_room(
+    control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path, now: Callable[[], float]
+) -> None:
+    async with pair(control_plane, kube, namespace, tmp_path) as both:
+        both.leader.to_nats.swallow()
+        await both.taken_over(now())
+        await eventually_true(lambda: _is_unready(both.leader), within=30.0, what="an unready old leader")
+
+        both.leader.to_nats.mend()
+        await both.leader.watcher.until_ready(within=30.0)
+        assert (await both.leader.watcher.says("/readyz"))[1].startswith("standing by")
+        await both.agree()
+
+
+async def test_without_nats_nobody_else_gets_the_lease(
+    control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
+) -> None:
+    async with pair(control_plane, kube, namespace, tmp_path) as both:
+        for each in (both.leader, both.other):
+            each.to_nats.swallow()
+
+        async def yields() -> bool:
+            lease = msgspec.json.decode(await kube.get(resources.LEASE, namespace, "ray-operator-leader"))
+            return bool(lease["metadata"]["annotations"]["raybus.io/watcher"] == f"{both.leader.watcher.name} yields")
+
+        await eventually_true(yields, within=30.0, every=0.1, what="the word that it yields")
+        assert await both.leader.leads(kube, namespace), "KubeRay would take a Lease that nobody holds"
+
+        for each in (both.leader, both.other):
+            each.to_nats.mend()
+        await both.witness.until_heard(*await both.touch(), within=30.0)
+        await both.agree()
+
+
+async def test_they_change_places_again_and_again(
+    control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path, now: Callable[[], float]
+) -> None:
+    async with pair(control_plane, kube, namespace, tmp_path) as both:
+        for _ in range(3):
+            began = now()
+            assert await asyncio.to_thread(both.leader.watcher.stop) == 0
+            await both.taken_over(began)
+            both.leader.watcher.start()
+            await both.leader.watcher.until_ready(within=30.0)
+            both = msgspec.structs.replace(both, leader=both.other, other=both.leader)  # noqa: PLW2901  (they changed places)
+        await both.agree()
+
+
+async def test_what_somebody_else_wrote_is_mended(
+    control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
+) -> None:
+    async with (
+        provisioned(tmp_path) as (secured, bus),
+        replica(secured, control_plane.kubeconfig, namespace, tmp_path / "a.kubeconfig") as only,
+        connect(secured.settings("watcher")) as late,
+    ):
+        await only.watcher.until_ready(within=30.0)
+        async with witnessed(bus) as witness:
+            await eventually(lambda: witness.epoch() is not None, within=30.0, what="the first epoch")
+            first = witness.epoch()
+            ghost = State(
+                kind="RayCluster", namespace=namespace, name="ghost", uid="u", version="1", form="1", body=b"{}"
+            )
+            wire = messages.encode(ghost)
+            where = subjects.state(5, "RayCluster", namespace, "ghost")
+            await late.publish(where, wire.payload, wire.headers, expected=0, message_id="late")
+            await eventually(lambda: isinstance(witness.last.get(where), Gone), within=30.0, what="its end")
+            await eventually(lambda: witness.epoch() not in {None, first}, within=30.0, what="another epoch")
+
+            second = witness.epoch()
+            marker = messages.encode(Synced(epoch="of-a-sleeper", version=1))
+            await late.publish(subjects.synced(5), marker.payload, marker.headers, expected=None, message_id="later")
+            await eventually(lambda: witness.epoch() not in {None, first, second}, within=30.0, what="one epoch again")
+
+
+async def _is_unready(each: Replica) -> bool:
+    return (await each.watcher.says("/readyz"))[0] == 503

@@ -1,0 +1,105 @@
+"""Reads every message of the state stream, and tells what must never be: a version that goes back, an object that is lost."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from secrets import token_hex
+
+import msgspec
+
+from common import errors
+from common.api.meta import ObjectMeta
+from common.bus import messages, subjects
+from common.bus.consumer import Source, consume
+from common.bus.feed import Synced
+from common.bus.messages import Gone, Message, State
+from common.bus.nats import Bus, Stored
+from common.bus.sharding import PARTITIONS
+from common.kube.client import KubeClient
+from common.kube.resources import Resource
+
+Shown = frozenset[tuple[str, str, str]]
+"""Kind, name and version of objects."""
+
+
+class _Item(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+
+
+class _List(msgspec.Struct, frozen=True):
+    items: list[_Item]
+
+
+class Witness:
+    """What was said under each subject, and what was wrong with it."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, Message] = {}
+        self.regressions: list[str] = []
+        self.interruptions: list[str] = []
+        """Why the reading had to begin anew."""
+        self.arrived_at: dict[tuple[str, str], float] = {}
+        """When each version of each name was heard first."""
+        self._arrived = asyncio.Event()
+
+    def take(self, stored: Stored) -> None:
+        message = messages.decode(stored.subject, stored.headers, stored.payload)
+        before = self.last.get(stored.subject)
+        if isinstance(message, State | Gone):
+            if isinstance(before, State | Gone) and messages.number(message.version) < messages.number(before.version):
+                self.regressions.append(f"{stored.subject}: {message.version} after {before.version}")
+            self.arrived_at.setdefault((message.name, message.version), asyncio.get_running_loop().time())
+        self.last[stored.subject] = message
+        self._arrived.set()
+
+    def epoch(self) -> str | None:
+        """Return the epoch that all partitions are marked with, if they are."""
+        epochs = {message.epoch for message in self.last.values() if isinstance(message, Synced)}
+        marked = sum(isinstance(message, Synced) for message in self.last.values())
+        return epochs.pop() if len(epochs) == 1 and marked == PARTITIONS else None
+
+    def shown(self) -> Shown:
+        """Return all objects that the stream holds."""
+        states = [message for message in self.last.values() if isinstance(message, State)]
+        return frozenset((state.kind, state.name, state.version) for state in states)
+
+    async def until_heard(self, name: str, version: str, *, within: float) -> float:
+        """Wait for a version of an object; return when it was heard."""
+        async with asyncio.timeout(within):
+            while (name, version) not in self.arrived_at:
+                self._arrived.clear()
+                await self._arrived.wait()
+        return self.arrived_at[name, version]
+
+
+@asynccontextmanager
+async def witnessed(bus: Bus) -> AsyncGenerator[Witness]:
+    """Read for the length of a block; where the server falls silent, go on with the last message of each subject."""
+    witness = Witness()
+    begun = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(_read(bus, witness, begun))
+        await begun.wait()
+        try:
+            yield witness
+        finally:
+            reading.cancel()
+
+
+async def _read(bus: Bus, witness: Witness, begun: asyncio.Event) -> None:
+    while True:
+        source = Source(stream=subjects.STATE_STREAM, filter=subjects.ALL_STATE, name=f"witness-{token_hex(6)}")
+        try:
+            async with consume(bus, [source], take=witness.take, read=begun.set) as reading:
+                witness.interruptions.append(await reading.until_broken())
+        except errors.Retryable as problem:
+            witness.interruptions.append(str(problem))
+
+
+async def listed(kube: KubeClient, namespace: str, resources: dict[Resource, str]) -> Shown:
+    """Return what the API server shows, of some kinds by their selectors."""
+    found: set[tuple[str, str, str]] = set()
+    for resource, selector in resources.items():
+        answer = msgspec.json.decode(await kube.list(resource, namespace, label_selector=selector), type=_List)
+        found |= {(resource.kind, item.metadata.name, item.metadata.resource_version) for item in answer.items}
+    return frozenset(found)

@@ -28,6 +28,18 @@ PARTS: Final = {
     "cluster": Part("localcluster.cli", "app", "Run a real Kubernetes on this machine."),
     "images": Part("localcluster.images.cli", "app", "Build the container images, with or without Docker."),
     "up": Part("raybus_cli.up.cli", "up", "Run NATS and the four services as processes of this machine."),
+    "get": Part("raybus_cli.show.cli", "get", "Show a RayService as a tree; -w goes on looking."),
+    "list": Part("raybus_cli.show.cli", "list_", "List all RayServices and RayClusters."),
+    "status": Part("raybus_cli.show.cli", "status", "Wait until a RayService serves its spec; the exit code says."),
+    "plan": Part("raybus_cli.planning.cli", "plan", "Say what a manifest would do to the running service."),
+    "pause": Part("raybus_cli.control.cli", "pause", "Hold an upgrade where it is."),
+    "resume": Part("raybus_cli.control.cli", "resume", "Let a paused upgrade go on."),
+    "promote": Part("raybus_cli.control.cli", "promote", "Skip the rest of an upgrade's steps."),
+    "abort": Part("raybus_cli.control.cli", "abort", "Give an upgrade up and go back to the active cluster."),
+    "retry": Part("raybus_cli.control.cli", "retry", "Try an aborted upgrade again."),
+    "undo": Part("raybus_cli.control.cli", "undo", "Ask for the spec before this one again."),
+    "history": Part("raybus_cli.control.cli", "history", "Show the specs that are kept of a RayService."),
+    "events": Part("raybus_cli.events.cli", "events", "Show what happened to upgrades, and what happens."),
     "demo": Part("raybus_cli.demo.cli", "demo", "Upgrade a model under load and count what clients noticed."),
 }
 

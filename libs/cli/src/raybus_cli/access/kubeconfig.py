@@ -1,0 +1,82 @@
+"""Which kubeconfig, context and namespace hold, by kubectl's rules: the option, then $KUBECONFIG, then ~/.kube/config.
+
+Where there is none and we run in a pod, the pod's own ServiceAccount is used.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, cast
+
+import msgspec
+import typer
+import yaml
+
+from common import errors
+
+MOUNTED: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+DEFAULT_NAMESPACE: Final = "default"
+
+KubeconfigOption = Annotated[
+    str | None, typer.Option("--kubeconfig", help="Path of the kubeconfig; without it $KUBECONFIG or ~/.kube/config.")
+]
+ContextOption = Annotated[
+    str | None, typer.Option("--context", help="Context of the kubeconfig; else the current one.")
+]
+NamespaceOption = Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace; else that of the context.")]
+
+
+class Where(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster and the namespace that a command is about."""
+
+    kubeconfig: Path | None
+    """One file, or several joined as in $KUBECONFIG; None for the pod's ServiceAccount."""
+    context: str | None = None
+    namespace: str = DEFAULT_NAMESPACE
+
+
+def find(
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+    *,
+    env: Mapping[str, str],
+    mounted: Path = MOUNTED,
+) -> Where:
+    """Return what holds; raise `InvalidSpec` when no kubeconfig can be read."""
+    text = kubeconfig or env.get("KUBECONFIG") or ""
+    home = Path(env.get("HOME", "~")).expanduser() / ".kube" / "config"
+    if not text and not home.exists() and (mounted / "token").exists():
+        own = (mounted / "namespace").read_text().strip()
+        return Where(kubeconfig=None, namespace=namespace or own or DEFAULT_NAMESPACE)
+    files = [Path(part) for part in text.split(":") if part] or [home]
+    documents = [_read(file) for file in files if file.exists()]
+    if not documents:
+        names = ", ".join(map(str, files))
+        raise errors.InvalidSpec(f"there is no kubeconfig {names}: name one with --kubeconfig, or set KUBECONFIG")
+    held = _contexts(documents)
+    chosen = context or next((str(each["current-context"]) for each in documents if each.get("current-context")), "")
+    if chosen not in held:
+        known = ", ".join(sorted(held)) or "none"
+        what = f"context {chosen!r} is not in the kubeconfig" if chosen else "the kubeconfig has no current-context"
+        raise errors.InvalidSpec(f"{what}; choose one with --context (known: {known})")
+    path = Path(":".join(str(each) for each in files if each.exists()))
+    own = str(held[chosen].get("namespace") or DEFAULT_NAMESPACE)
+    return Where(kubeconfig=path, context=chosen, namespace=namespace or own)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        document: object = yaml.safe_load(file.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
+        why = problem.strerror if isinstance(problem, OSError) else "it is not YAML"
+        raise errors.InvalidSpec(f"cannot read kubeconfig {file}: {why}; name another with --kubeconfig") from problem
+    return cast("dict[str, Any]", document) if isinstance(document, dict) else {}
+
+
+def _contexts(documents: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the contexts by name; of two files the first one wins."""
+    found: dict[str, dict[str, Any]] = {}
+    for document in documents:
+        for each in cast("list[dict[str, Any]]", document.get("contexts") or []):
+            found.setdefault(str(each.get("name", "")), cast("dict[str, Any]", each.get("context") or {}))
+    return found

@@ -1,0 +1,63 @@
+"""Runs one command against the cluster of the caller: connects, and turns what goes wrong into one line and an exit code."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Final, NoReturn, TypeVar
+
+import typer
+
+from common import errors
+from common.kube.client import KubeClient
+from common.runtime.clock import SystemClock
+from common.version import VERSION
+from raybus_cli.access import kubeconfig as kubeconfigs
+from raybus_cli.access import problems
+from raybus_cli.access.kubeconfig import Where
+
+T = TypeVar("T")
+USER_AGENT: Final = f"raybus-cli/{VERSION}"
+INTERRUPTED: Final = 130
+
+
+def where(kubeconfig: str | None, context: str | None, namespace: str | None) -> Where:
+    """Return the cluster that a command is about, or end with a line that says why there is none."""
+    try:
+        return kubeconfigs.find(kubeconfig, context, namespace, env=os.environ)
+    except errors.RaybusError as problem:
+        fail(problem)
+
+
+def run(place: Where, work: Callable[[KubeClient], Awaitable[T]]) -> T:
+    """Return what the work comes to; end with one line when it cannot be done."""
+    try:
+        return asyncio.run(_connected(place, work))
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
+    except BaseExceptionGroup as problems_found:
+        problem = problems.first(problems_found)
+        if not isinstance(problem, errors.RaybusError):
+            raise
+        fail(problem)
+    except errors.RaybusError as problem:
+        fail(problem)
+
+
+def fail(problem: BaseException) -> NoReturn:
+    """End the command with one line on standard error."""
+    typer.echo(f"error: {problems.line(problem)}", err=True)
+    raise SystemExit(problems.exit_code(problem))
+
+
+def now() -> datetime:
+    """Return the time: this is the edge."""
+    return SystemClock().now()
+
+
+async def _connected(place: Where, work: Callable[[KubeClient], Awaitable[T]]) -> T:
+    kube = await KubeClient.connect(kubeconfig=place.kubeconfig, user_agent=USER_AGENT, context=place.context)
+    try:
+        return await work(kube)
+    finally:
+        await kube.close()

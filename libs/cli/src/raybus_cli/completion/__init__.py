@@ -1,0 +1,1 @@
+"""Shell completion: names of objects, and scripts for shells and kubectl."""

@@ -1,0 +1,40 @@
+"""Names of RayServices for completion; whatever goes wrong, there is just nothing to complete with."""
+
+import asyncio
+import os
+from typing import Any, Final
+
+import msgspec
+
+from common import errors
+from common.api.ray_service import RayService
+from common.kube.client import KubeClient
+from common.kube.resources import RAY_SERVICE
+from raybus_cli.access import kubeconfig as kubeconfigs
+from raybus_cli.access.kubeconfig import Where
+from raybus_cli.access.session import USER_AGENT
+from raybus_cli.reading.reader import Items
+
+SECONDS: Final = 2.0
+"""How long somebody who pressed a key may wait."""
+
+
+def services(ctx: Any, incomplete: str) -> list[str]:
+    """Return the names of RayServices that begin so."""
+    given = ctx.params
+    try:
+        place = kubeconfigs.find(given.get("kubeconfig"), given.get("context"), given.get("namespace"), env=os.environ)
+        found = asyncio.run(_names(place))
+    except (errors.RaybusError, TimeoutError):
+        return []
+    return [name for name in found if name.startswith(incomplete)]
+
+
+async def _names(place: Where) -> list[str]:
+    kube = await KubeClient.connect(kubeconfig=place.kubeconfig, user_agent=USER_AGENT, context=place.context)
+    try:
+        async with asyncio.timeout(SECONDS):
+            body = await kube.list(RAY_SERVICE, place.namespace)
+    finally:
+        await kube.close()
+    return sorted(each.metadata.name for each in msgspec.json.decode(body, type=Items[RayService]).items)

@@ -1,0 +1,180 @@
+"""The verbs that change an upgrade: read the RayService, decide what to write, write it, say what that means."""
+
+from collections.abc import Callable
+from typing import Annotated, Final
+
+import typer
+from rich.table import Table
+
+from common.api.ray_service import RayService
+from common.kube.client import JSON_PATCH, KubeClient, Patch
+from common.kube.resources import RAY_SERVICE
+from raybus_cli.access import session
+from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption, Where
+from raybus_cli.completion import names
+from raybus_cli.control import history as histories
+from raybus_cli.control import orders
+from raybus_cli.control import undo as undoing
+from raybus_cli.control.orders import Order
+from raybus_cli.output import printing
+from raybus_cli.output.printing import Output, OutputOption, age
+from raybus_cli.reading import reader
+
+NameArgument = Annotated[str, typer.Argument(help="Name of the RayService.", autocompletion=names.services)]
+HEADINGS: Final = ("revision", "cluster", "role", "current", "image", "ray", "groups", "applications", "age")
+SHORT_HASH: Final = 10
+
+
+def pause(
+    name: NameArgument,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+) -> None:
+    """Hold an upgrade where it is: no weight and no capacity moves to the new cluster.
+
+    Example: raybus pause demo
+    """
+    _give(orders.pause, name, session.where(kubeconfig, context, namespace))
+
+
+def resume(
+    name: NameArgument,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+) -> None:
+    """Let a paused upgrade go on.
+
+    Example: raybus resume demo
+    """
+    _give(orders.resume, name, session.where(kubeconfig, context, namespace))
+
+
+def promote(
+    name: NameArgument,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+) -> None:
+    """Skip the rest of an upgrade's steps; the new cluster is still seen to carry the traffic before it gets it.
+
+    Example: raybus promote demo
+    """
+    _give(orders.promote, name, session.where(kubeconfig, context, namespace))
+
+
+def abort(
+    name: NameArgument,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+) -> None:
+    """Give an upgrade up and go back to the active cluster; the next change of the spec is an upgrade like any other.
+
+    Example: raybus abort demo
+    """
+    _give(orders.abort, name, session.where(kubeconfig, context, namespace))
+
+
+def retry(
+    name: NameArgument,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+) -> None:
+    """Take an abort back, so that the same spec is tried again.
+
+    Example: raybus retry demo
+    """
+    _give(orders.retry, name, session.where(kubeconfig, context, namespace))
+
+
+def undo(
+    name: NameArgument,
+    to_revision: Annotated[
+        int | None,
+        typer.Option("--to-revision", help="A number that 'raybus history' shows; else the newest other one."),
+    ] = None,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+) -> None:
+    """Ask for the spec before this one again: its cluster spec and its Serve config; replicas stay as they are.
+
+    In mid-upgrade that rolls back; afterwards it works until the old cluster is deleted. What lives in Git must be changed
+    there too. Example: raybus undo demo
+    """
+    place = session.where(kubeconfig, context, namespace)
+
+    async def work(kube: KubeClient) -> str:
+        look = await reader.read(kube, place.namespace, name)
+        entry = undoing.choose(histories.build(look, now=session.now()), to_revision, name)
+        change = undoing.change(look.service, entry)
+        await kube.patch(RAY_SERVICE, place.namespace, name, Patch(body=change.operations, content_type=JSON_PATCH))
+        return change.told
+
+    typer.echo(f"rayservice.ray.io/{name}: {session.run(place, work)}")
+
+
+def history(
+    name: NameArgument,
+    output: OutputOption = Output.TEXT,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+) -> None:
+    """Show the specs that are kept of a RayService, oldest first, and what the last upgrade came to.
+
+    Example: raybus history demo -o yaml
+    """
+    place = session.where(kubeconfig, context, namespace)
+
+    async def work(kube: KubeClient) -> tuple[list[histories.Entry], RayService]:
+        look = await reader.read(kube, place.namespace, name)
+        return histories.build(look, now=session.now()), look.service
+
+    entries, service = session.run(place, work)
+    if output in {Output.JSON, Output.YAML}:
+        printing.data(entries, output)
+        return
+    if output is Output.NAME:
+        typer.echo("\n".join(str(each.number) for each in entries))
+        return
+    printing.show(table(entries, wide=output is Output.WIDE))
+    if (receipt := histories.receipt(service)) is not None:
+        typer.echo(f"\n{receipt}")
+
+
+def table(entries: list[histories.Entry], *, wide: bool = False) -> Table:
+    """Return the entries as a table."""
+    headings = [*HEADINGS, *(["spec hash"] if wide else [])]
+    rows = [
+        [
+            *(
+                str(each.number),
+                each.cluster,
+                each.role,
+                "yes" if each.is_current else "",
+                each.image,
+                each.ray_version,
+            ),
+            *(str(each.worker_groups), ", ".join(each.applications) or "-", age(each.age_seconds)),
+            *([each.spec_hash[:SHORT_HASH]] if wide else []),
+        ]
+        for each in entries
+    ]
+    return printing.table(headings, rows)
+
+
+def _give(decide: Callable[[RayService], Order], name: str, place: Where) -> None:
+    """Write what a verb decides of the RayService as it is now."""
+
+    async def work(kube: KubeClient) -> str:
+        service = await reader.service(kube, place.namespace, name)
+        order = decide(service)
+        body = {"metadata": {"uid": service.metadata.uid, "annotations": order.annotations}}
+        await kube.patch(RAY_SERVICE, place.namespace, name, Patch(body=body))
+        return order.told
+
+    typer.echo(f"rayservice.ray.io/{name}: {session.run(place, work)}")

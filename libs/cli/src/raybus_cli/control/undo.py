@@ -1,0 +1,87 @@
+"""The spec that `raybus undo` goes back to, and the patch that asks for it.
+
+How many replicas a group has is not part of going back: what the RayService says of a group of the same name stays, and what
+an autoscaler wrote on the cluster goes.
+"""
+
+from typing import cast
+
+import msgspec
+
+from common import errors, spec_hash
+from common.api.opaque import Body, Json
+from common.api.ray_service import RayService
+from raybus_cli.control.history import Entry
+
+_SCALE = ("replicas", "minReplicas", "maxReplicas")
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What is written, and what is said of it."""
+
+    operations: list[Body]
+    """A JSON patch, refused when another object has the name by now."""
+    told: str
+
+
+def choose(entries: list[Entry], number: int | None, name: str) -> Entry:
+    """Return the entry to go back to: the one asked for, else the newest that is not what the RayService asks for."""
+    if number is not None:
+        found = next((each for each in entries if each.number == number), None)
+        if found is None:
+            raise errors.Rejected(f"there is no revision {number}; see 'raybus history {name}'")
+        return found
+    older = [each for each in entries if not each.is_current]
+    if not older:
+        raise errors.Rejected(
+            f"no earlier spec of RayService {name} is kept any more (it goes with its cluster); apply the manifest that you "
+            "want back"
+        )
+    return older[-1]
+
+
+def change(service: RayService, entry: Entry) -> Change:
+    """Return the patch that makes the RayService ask for an earlier spec."""
+    config = _restored(entry.cluster_config, service.raw_cluster_config)
+    if spec_hash.service_goal_hash(config) != entry.spec_hash:
+        raise errors.Invariant(
+            f"the spec of RayCluster {entry.cluster} cannot be restored as it was; apply your manifest"
+        )
+    operations: list[Body] = [{"op": "test", "path": "/metadata/uid", "value": service.metadata.uid}]
+    changed: list[str] = []
+    if config != service.raw_cluster_config:
+        operations.append({"op": "replace", "path": "/spec/rayClusterConfig", "value": config})
+        changed.append("spec.rayClusterConfig")
+    if entry.serve_config is not None and entry.serve_config != service.raw_spec.get("serveConfigV2"):
+        operations.append({"op": "add", "path": "/spec/serveConfigV2", "value": entry.serve_config})
+        changed.append("spec.serveConfigV2")
+    if not changed:
+        raise errors.Rejected(f"RayService {service.metadata.name} asks for revision {entry.number} already")
+    kept = "" if entry.serve_config is not None else "; its Serve config is not known and stays as it is"
+    told = f"{' and '.join(changed)} go back to revision {entry.number} (RayCluster {entry.cluster}){kept}"
+    return Change(operations=operations, told=told)
+
+
+def _restored(config: Json, goal: Json) -> Json:
+    wanted = {str(each.get("groupName")): each for each in _groups(goal)}
+    groups = [_rescaled(each, wanted.get(str(each.get("groupName")))) for each in _groups(config)]
+    kept: Json = {"suspend": goal["suspend"]} if "suspend" in goal else {}
+    without = {key: value for key, value in config.items() if key != "suspend"}
+    return {**without, **({"workerGroupSpecs": groups} if "workerGroupSpecs" in config else {}), **kept}
+
+
+def _rescaled(group: Json, wanted: Json | None) -> Json:
+    """Return a group without what an autoscaler wrote, with the scale that the RayService gives to it."""
+    held: Json = group.get("scaleStrategy") or {}
+    strategy = {key: value for key, value in held.items() if key != "workersToDelete"}
+    kept = {key: value for key, value in group.items() if key != "scaleStrategy"}
+    if "scaleStrategy" in group:
+        kept["scaleStrategy"] = strategy
+    if wanted is None:
+        return kept
+    scale = {key: wanted[key] for key in _SCALE if key in wanted}
+    return {**{key: value for key, value in kept.items() if key not in _SCALE}, **scale}
+
+
+def _groups(config: Json) -> list[Json]:
+    return cast("list[Json]", config.get("workerGroupSpecs") or [])

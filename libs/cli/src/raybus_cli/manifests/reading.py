@@ -1,0 +1,132 @@
+"""Reads YAML or JSON documents and remembers the line of every field, so that a finding can say where."""
+
+import sys
+from pathlib import Path
+from typing import Any, Final, cast
+
+import msgspec
+import yaml
+
+from common import errors
+from common.api.opaque import Json
+
+STDIN: Final = "-"
+Place = tuple[str | int, ...]
+"""Keys and positions from the document's top to a field."""
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """One object of a file."""
+
+    file: str
+    body: Json
+    lines: dict[Place, int]
+    repeated: tuple[Place, ...] = ()
+    """Keys that stand twice in one mapping; YAML keeps the last and says nothing."""
+
+    @property
+    def kind(self) -> str:
+        """Return what it is."""
+        return str(self.body.get("kind", ""))
+
+    @property
+    def name(self) -> str:
+        """Return its name."""
+        return str(_meta(self.body).get("name", ""))
+
+    @property
+    def namespace(self) -> str | None:
+        """Return the namespace that it names itself."""
+        return cast("str | None", _meta(self.body).get("namespace"))
+
+    def line(self, place: Place) -> int:
+        """Return the line of a field, or of what it would be in."""
+        while place and place not in self.lines:
+            place = place[:-1]
+        return self.lines.get(place, 1)
+
+
+def read(file: str) -> list[Document]:
+    """Return the documents of a file, `-` for standard input; raise `InvalidSpec` that names file and line."""
+    return parse(_text(file), "standard input" if file == STDIN else file)
+
+
+def parse(text: str, file: str) -> list[Document]:
+    """Return the documents in a text."""
+    found: list[Document] = []
+    loader = yaml.SafeLoader(text)
+    try:
+        while loader.check_node():
+            node: Any = loader.get_node()
+            body: object = loader.construct_document(node)  # pyright: ignore[reportUnknownMemberType]  (untyped library)
+            if body is None:
+                continue
+            if not isinstance(body, dict):
+                raise errors.InvalidSpec(f"{file}:{node.start_mark.line + 1}: not an object; write apiVersion, kind, …")
+            lines: dict[Place, int] = {}
+            repeated: list[Place] = []
+            _note(node, (), lines, repeated)
+            document = Document(file=file, body=cast("Json", body), lines=lines, repeated=tuple(repeated))
+            found += _members(document)
+    except yaml.MarkedYAMLError as problem:
+        mark = problem.problem_mark
+        where = f"{file}:{mark.line + 1}" if mark is not None else file
+        raise errors.InvalidSpec(f"{where}: not YAML: {problem.problem}") from problem
+    except (yaml.YAMLError, RecursionError, ValueError) as problem:
+        raise errors.InvalidSpec(f"{file}: not YAML: {problem}") from problem
+    finally:
+        loader.dispose()
+    return found
+
+
+def _text(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == STDIN else Path(file).read_text()
+    except (OSError, UnicodeDecodeError) as problem:
+        why = problem.strerror if isinstance(problem, OSError) else "it is not text"
+        raise errors.InvalidSpec(
+            f"cannot read {file}: {why}; name a manifest with -f, or - for standard input"
+        ) from problem
+
+
+def _members(document: Document) -> list[Document]:
+    """Return a document, or the members of a List."""
+    items = document.body.get("items")
+    if not document.kind.endswith("List") or not isinstance(items, list):
+        return [document]
+    return [
+        Document(
+            file=document.file,
+            body=cast("Json", each),
+            lines={place[2:]: line for place, line in document.lines.items() if place[:2] == ("items", number)},
+        )
+        for number, each in enumerate(cast("list[object]", items))
+        if isinstance(each, dict)
+    ]
+
+
+def _note(node: Any, place: Place, lines: dict[Place, int], repeated: list[Place]) -> None:
+    lines[place] = node.start_mark.line + 1
+    if isinstance(node, yaml.MappingNode):
+        for key, value in cast("list[tuple[Any, Any]]", node.value):
+            below = (*place, str(key.value))
+            if below in lines:
+                repeated.append(below)
+            _note(value, below, lines, repeated)
+            lines[below] = key.start_mark.line + 1
+    elif isinstance(node, yaml.SequenceNode):
+        for number, value in enumerate(cast("list[Any]", node.value)):
+            _note(value, (*place, number), lines, repeated)
+
+
+def _meta(body: Json) -> Json:
+    meta: object = body.get("metadata")
+    return cast("Json", meta) if isinstance(meta, dict) else {}
+
+
+def path(place: Place) -> str:
+    """Return a place as users write it: `spec.workerGroupSpecs[0].replicas`."""
+    text = ""
+    for part in place:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text

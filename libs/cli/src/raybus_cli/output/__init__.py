@@ -1,0 +1,1 @@
+"""How results are printed: tables and trees for people, JSON and YAML for programs."""

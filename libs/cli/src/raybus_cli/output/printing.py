@@ -1,0 +1,78 @@
+"""Prints results on standard output: one form for each `-o`, colours on a terminal only, whole lines into a pipe."""
+
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+import yaml
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+PIPE_WIDTH: Final = 200
+"""Columns of a line that goes into a file or a pipe, where nobody's window is too small."""
+
+
+class Output(StrEnum):
+    """How a result is printed."""
+
+    TEXT = "text"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print: text, wide, json, yaml or name.")]
+
+
+def console(*, width: int | None = None) -> Console:
+    """Return standard output; a pipe gets plain text."""
+    is_terminal = sys.stdout.isatty()
+    return Console(width=width or (None if is_terminal else PIPE_WIDTH), highlight=False, emoji=False)
+
+
+def show(what: RenderableType) -> None:
+    """Print for people."""
+    console().print(what, soft_wrap=False)
+
+
+def data(value: Any, output: Output) -> None:
+    """Print for programs."""
+    typer.echo(text_of(value, output), nl=False)
+
+
+def text_of(value: Any, output: Output) -> str:
+    """Return data as JSON or YAML text."""
+    if output is Output.YAML:
+        return yaml.safe_dump(msgspec.to_builtins(value), sort_keys=False, allow_unicode=True)
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Return a table as kubectl's: no lines, headings in capitals."""
+    found = Table(
+        *(each.upper() for each in headings), box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold"
+    )
+    for each in found.columns:
+        each.overflow = "fold"
+        each.no_wrap = False
+    for row in rows:
+        found.add_row(*row)
+    return found
+
+
+def age(seconds: int | None) -> str:
+    """Return an age as kubectl prints it."""
+    if seconds is None:
+        return "-"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if seconds < 120:
+        return f"{seconds}s"
+    if minutes < 10:
+        return f"{minutes}m{seconds % 60}s" if seconds % 60 else f"{minutes}m"
+    if hours < 3:
+        return f"{minutes}m"
+    return f"{hours}h" if days < 2 else f"{days}d"

@@ -1,0 +1,111 @@
+"""`raybus plan`: asks the API server for the object as it would be stored (a dry run), then the services' own decisions."""
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from common import errors, feature_gates
+from common.api import ray_service
+from common.api.opaque import Body, Json
+from common.api.ray_service import RayService
+from common.kube.client import KubeClient
+from common.kube.resources import RAY_SERVICE
+from raybus_cli.access import problems, session
+from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption
+from raybus_cli.manifests import reading as manifests
+from raybus_cli.manifests.reading import Document
+from raybus_cli.output import printing
+from raybus_cli.output.printing import Output, OutputOption
+from raybus_cli.planning import picture
+from raybus_cli.planning import plan as plans
+from raybus_cli.planning.plan import Plan, Sizing
+from raybus_cli.planning.predict import Outcome
+from raybus_cli.reading import reader
+from raybus_cli.reading.look import Look
+from service_reconciler.config import Config
+
+DRY_RUN = {"dryRun": "All"}
+
+
+def plan(
+    file: Annotated[
+        list[str], typer.Option("--filename", "-f", help="Manifest with a RayService; - for standard input.")
+    ],
+    surge: Annotated[
+        int | None, typer.Option("--max-surge", help="Try another maxSurgePercent.", min=0, max=100)
+    ] = None,
+    step: Annotated[int | None, typer.Option("--step", help="Try another stepSizePercent.", min=1, max=100)] = None,
+    interval: Annotated[int | None, typer.Option("--interval", help="Try another intervalSeconds.", min=1)] = None,
+    gates: Annotated[str, typer.Option("--feature-gates", help="As raybus runs with: Name=true,Other=false.")] = "",
+    output: OutputOption = Output.TEXT,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+) -> None:
+    """Say what a manifest would do to the running service: nothing, in place, or a new cluster; by which fields, at what cost.
+
+    Nothing is changed. Exit code 1 when the manifest would be refused. Example: raybus plan -f demo.yaml --step 10
+    """
+    place = session.where(kubeconfig, context, namespace)
+    try:
+        config = Config(gates=feature_gates.resolve(feature_gates.parse(gates)))
+        wanted = _services(file)
+    except errors.InvalidSpec as problem:
+        session.fail(problem)
+    sizing = Sizing(surge=surge, step=step, interval=interval)
+
+    async def work(kube: KubeClient) -> list[Plan]:
+        return [
+            await _plan(kube, each, namespace or each.namespace or place.namespace, config, sizing) for each in wanted
+        ]
+
+    found = session.run(place, work)
+    if output in {Output.JSON, Output.YAML}:
+        printing.data(found if len(found) > 1 else found[0], output)
+    else:
+        for each in found:
+            printing.show(picture.draw(each))
+    raise SystemExit(1 if any(each.outcome is Outcome.REFUSED for each in found) else 0)
+
+
+def _services(files: list[str]) -> list[Document]:
+    wanted = [each for name in files for each in manifests.read(name) if each.kind == ray_service.KIND]
+    if not wanted:
+        raise errors.InvalidSpec(f"there is no RayService in {', '.join(files)}")
+    return wanted
+
+
+async def _plan(kube: KubeClient, document: Document, namespace: str, config: Config, sizing: Sizing) -> Plan:
+    try:
+        look = await reader.read(kube, namespace, document.name)
+    except errors.NotFound as problem:
+        if problems.is_not_served(problem):
+            raise
+        goal = await _dry_run(kube, "POST", namespace, {**document.body, "metadata": _meta(document, namespace)})
+        quotas = await reader.quotas(kube, namespace)
+        return plans.created(goal, config, Look(service=goal, quotas=quotas), now=session.now())
+    stored: Body = msgspec.json.decode(await kube.get(RAY_SERVICE, namespace, document.name))
+    goal = await _dry_run(kube, "PUT", namespace, _merged(stored, document))
+    return plans.build(look, goal, config, sizing, now=session.now())
+
+
+async def _dry_run(kube: KubeClient, method: str, namespace: str, body: Body) -> RayService:
+    """Return an object as it would be stored: with the defaults of the API server, held against all its rules."""
+    name = None if method == "POST" else str(body["metadata"]["name"])
+    path = RAY_SERVICE.path(namespace, name)
+    return ray_service.decode(await kube.request(method, path, query=DRY_RUN, body=body))
+
+
+def _merged(stored: Body, document: Document) -> Body:
+    """Return the stored object with the spec of the manifest, and its labels and annotations added, as kubectl does."""
+    meta: Json = dict(stored["metadata"])
+    for field in ("labels", "annotations"):
+        given: Json = _meta(document, "").get(field) or {}
+        meta[field] = {**(meta.get(field) or {}), **given}
+    return {**stored, "metadata": meta, "spec": document.body.get("spec") or {}}
+
+
+def _meta(document: Document, namespace: str) -> Json:
+    meta: Json = document.body.get("metadata") or {}
+    return {**meta, "namespace": namespace} if namespace else meta

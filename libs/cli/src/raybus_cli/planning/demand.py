@@ -1,0 +1,94 @@
+"""What clusters ask of the nodes: now, at the peak of an upgrade, and afterwards.
+
+The amounts are those that the clusters' status shows (requests, or limits where there is no request). While traffic moves in
+steps a cluster's workers are taken to follow its capacity, as they do when Ray's autoscaler scales replicas down and nodes go
+when they are idle; `at_most` is what is asked for where none goes in time.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from cluster_reconciler.status import desired_resources
+from common import quantity
+from common import ray_cluster_traits as traits
+from common.api.meta import ObjectMeta
+from common.api.opaque import Json
+from common.api.ray_cluster import RayCluster, WorkerGroupSpec
+from common.traffic_record import WHOLE
+from raybus_cli.planning.steps import Story
+
+PODS: Final = "pods"
+Amounts = dict[str, str]
+
+
+class Peak(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What an upgrade asks for at its worst moment."""
+
+    expected: Amounts
+    at_most: Amounts
+
+
+def of(cluster: RayCluster, percent: int = WHOLE, *, sizes: Mapping[str, int] | None = None) -> Amounts:
+    """Return what a cluster asks for with this much capacity; `sizes` are replicas by group in place of those written."""
+    count = _count(percent, sizes or {})
+    pods = 1 + sum(
+        max(1, group.num_of_hosts) * count(group) for group in traits.worker_groups(cluster) if not group.suspend
+    )
+    return {**desired_resources.totals(cluster, count), PODS: str(pods)}
+
+
+def cluster_of(config: Json) -> RayCluster:
+    """Return the cluster that a `rayClusterConfig` asks for."""
+    return RayCluster(metadata=ObjectMeta(), spec_json=msgspec.Raw(msgspec.json.encode(config)))
+
+
+def sizes_of(cluster: RayCluster, goal: Json) -> dict[str, int]:
+    """Return the replicas that the goal's groups have now in the running cluster, where Ray's autoscaler decides on them."""
+    if not goal.get("enableInTreeAutoscaling"):
+        return {}
+    return {group.group_name: group.replicas or 0 for group in traits.worker_groups(cluster)}
+
+
+def at_once(old: RayCluster, new: RayCluster) -> Peak:
+    """Return the peak of an upgrade that prepares a whole cluster beside the old one."""
+    total = added(of(old), of(new))
+    return Peak(expected=total, at_most=total)
+
+
+def in_steps(old: RayCluster, new: RayCluster, story: Story, sizes: Mapping[str, int]) -> Peak:
+    """Return the peak of an upgrade whose traffic moves in steps."""
+    moments = [
+        added(of(old, each.active_capacity), of(new, each.pending_capacity, sizes=sizes)) for each in story.moments
+    ]
+    names = sorted({name for each in moments for name in each})
+    expected = {name: _largest([each[name] for each in moments if name in each]) for name in names}
+    return Peak(expected=expected, at_most=added(of(old), of(new, sizes=sizes)))
+
+
+def added(first: Amounts, second: Amounts) -> Amounts:
+    """Return the sum of two amounts."""
+    return {
+        name: str(quantity.parse(first.get(name, "0")).add(quantity.parse(second.get(name, "0"))))
+        for name in sorted({*first, *second})
+    }
+
+
+def _count(percent: int, sizes: Mapping[str, int]) -> Callable[[WorkerGroupSpec], int]:
+    def count(group: WorkerGroupSpec) -> int:
+        wanted = sizes.get(group.group_name, group.replicas or 0)
+        least, most = group.min_replicas or 0, group.max_replicas or wanted
+        if percent >= WHOLE:
+            return wanted
+        return min(max(least, -(-wanted * percent // WHOLE)), max(most, least))
+
+    return count
+
+
+def _largest(amounts: list[str]) -> str:
+    best = quantity.parse(amounts[0])
+    for each in amounts[1:]:
+        amount = quantity.parse(each)
+        best = amount if amount.compare(best) > 0 else best
+    return str(best)

@@ -1,0 +1,131 @@
+"""Which fields differ between the spec that is there and the one that is asked for, and what each of them does by itself.
+
+Each difference inside `rayClusterConfig` is put into the old spec alone and asked of the same hash by which the service
+tells whether a new cluster is needed.
+"""
+
+import copy
+from enum import StrEnum
+from typing import Any, Final, cast
+
+import msgspec
+
+from common import spec_hash
+from common.api.opaque import Json
+from raybus_cli.manifests.reading import Place, path
+
+MISSING: Final = object()
+CONFIG: Final = "rayClusterConfig"
+GROUPS: Final = "workerGroupSpecs"
+SHOWN: Final = 60
+"""Characters of a value that are shown."""
+
+
+class Effect(StrEnum):
+    """What a changed field does."""
+
+    NEW_CLUSTER = "new cluster"
+    IN_PLACE = "in place"
+    NOTHING = "nothing now"
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One changed field."""
+
+    field: str
+    effect: Effect
+    old: str
+    new: str
+    note: str = ""
+
+
+_SETTINGS: Final = {
+    "serveConfigV2": (Effect.IN_PLACE, "sent to Serve; with a new cluster to that one only"),
+    "upgradeStrategy": (Effect.NOTHING, "holds for the next upgrade, and for the next step of one that is on"),
+    "rayClusterDeletionDelaySeconds": (Effect.NOTHING, "how long an old cluster is kept"),
+    "serveService": (Effect.IN_PLACE, "the Serve Service is changed"),
+    "excludeHeadPodFromServeSvc": (Effect.IN_PLACE, "the head pod's label is changed"),
+    "suspend": (Effect.IN_PLACE, "everything is deleted, or made anew"),
+}
+
+
+def between(old: Json, new: Json) -> list[Difference]:
+    """Return what differs between two specs of a RayService, field by field."""
+    found: list[Difference] = []
+    for place, before, after in _leaves(old, new, ()):
+        effect, note = _effect(old, place, after)
+        field = path(("spec", *_named(place, old, new)))
+        found.append(Difference(field=field, effect=effect, old=_shown(before), new=_shown(after), note=note))
+    return found
+
+
+def _effect(old: Json, place: Place, after: object) -> tuple[Effect, str]:
+    if place[0] != CONFIG:
+        return _SETTINGS.get(str(place[0]), (Effect.NOTHING, ""))
+    before: Json = old.get(CONFIG) or {}
+    alone = _with(before, place[1:], after)
+    if spec_hash.service_goal_hash(alone) == spec_hash.service_goal_hash(before):
+        return Effect.NOTHING, "a running cluster keeps what it has; a new one begins with it"
+    count = len(cast("list[Any]", before.get(GROUPS) or []))
+    if spec_hash.service_goal_hash(alone, worker_groups=count) == spec_hash.service_goal_hash(before):
+        return Effect.IN_PLACE, "a worker group is added to the running cluster"
+    return Effect.NEW_CLUSTER, ""
+
+
+def _leaves(old: object, new: object, place: Place) -> list[tuple[Place, object, object]]:
+    if old == new:
+        return []
+    if isinstance(old, dict) and isinstance(new, dict):
+        before, after = cast("Json", old), cast("Json", new)
+        keys = [*before, *(key for key in after if key not in before)]
+        return [
+            leaf for key in keys for leaf in _leaves(before.get(key, MISSING), after.get(key, MISSING), (*place, key))
+        ]
+    if isinstance(old, list) and isinstance(new, list):
+        first, second = cast("list[object]", old), cast("list[object]", new)
+        both = min(len(first), len(second))
+        leaves = [leaf for at in range(both) for leaf in _leaves(first[at], second[at], (*place, at))]
+        leaves += [((*place, at), first[at], MISSING) for at in range(both, len(first))]
+        return leaves + [((*place, at), MISSING, second[at]) for at in range(both, len(second))]
+    return [(place, old, new)]
+
+
+def _with(config: Json, place: Place, value: object) -> Json:
+    """Copy a config with one field changed, added or taken away."""
+    if not place:
+        return {} if value is MISSING else cast("Json", value)
+    changed = copy.deepcopy(config)
+    at: Any = changed
+    for part in place[:-1]:
+        at = at[part]
+    last = place[-1]
+    if value is MISSING:
+        del at[last]
+    elif isinstance(last, int) and last >= len(at):
+        at.append(value)
+    else:
+        at[last] = value
+    return changed
+
+
+def _named(place: Place, old: Json, new: Json) -> Place:
+    """Return a place with the name of a worker group for its position, where both specs have it there."""
+    if place[:2] != (CONFIG, GROUPS) or len(place) < len((CONFIG, GROUPS, 0)):
+        return place
+    at = cast("int", place[2])
+    names = {_group_name(spec, at) for spec in (old, new)} - {None}
+    return (*place[:2], names.pop(), *place[3:]) if len(names) == 1 else place  # pyright: ignore[reportReturnType]  (None is out)
+
+
+def _group_name(spec: Json, at: int) -> str | None:
+    config: Json = spec.get(CONFIG) or {}
+    groups = cast("list[Json]", config.get(GROUPS) or [])
+    return str(groups[at].get("groupName", at)) if at < len(groups) else None
+
+
+def _shown(value: object) -> str:
+    if value is MISSING:
+        return "-"
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = " ".join(text.split())
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"

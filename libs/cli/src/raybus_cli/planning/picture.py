@@ -1,0 +1,77 @@
+"""Prints a plan for people."""
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from raybus_cli.output import printing
+from raybus_cli.planning.plan import Plan, Way
+from raybus_cli.planning.predict import Outcome
+
+_STYLES = {
+    Outcome.REFUSED: "bold red",
+    Outcome.NEW_CLUSTER: "bold yellow",
+    Outcome.ROLLED_BACK: "bold yellow",
+    Outcome.SUSPENDED: "bold yellow",
+}
+
+
+def draw(plan: Plan) -> RenderableType:
+    """Return a plan as text and tables."""
+    head = Text(f"RayService {plan.namespace}/{plan.name}: ")
+    head.append(plan.outcome, style=_STYLES.get(plan.outcome, "bold green"))
+    lines: list[RenderableType] = [head, *(Text(f"  {each}") for each in plan.notes)]
+    if plan.differences:
+        rows = [[each.field, each.effect, each.old, each.new, each.note] for each in plan.differences]
+        lines += [Text(), printing.table(("field", "effect", "old", "new", ""), rows)]
+    if plan.ways:
+        lines += [Text(), _costs(plan)]
+        lines += [Text(each) for each in _sentences(plan)]
+    return Group(*lines)
+
+
+def _costs(plan: Plan) -> Table:
+    names = sorted({name for way in plan.ways for name in way.peak})
+    headings = ("strategy", "", "traffic moves", "capacity", *names)
+    rows = [["now", "", "", "", *(plan.now.get(name, "0") for name in names)]] if plan.now else []
+    for way in plan.ways:
+        amounts = [_amount(way, name) for name in names]
+        rows.append(
+            [way.strategy, "asked for" if way.is_chosen else "", _traffic(way), f"{way.peak_percent} %", *amounts]
+        )
+    return printing.table(headings, rows)
+
+
+def _amount(way: Way, name: str) -> str:
+    peak, most = way.peak[name], way.at_most[name]
+    return peak if peak == most else f"{peak} (to {most})"
+
+
+def _traffic(way: Way) -> str:
+    if way.traffic_seconds is None:
+        return "never ends: step and surge must be more than 0"
+    return f"{way.moves} in {length(way.traffic_seconds)}" if way.traffic_seconds else "at once"
+
+
+def _sentences(plan: Plan) -> list[str]:
+    found: list[str] = []
+    for way in plan.ways:
+        for each in way.quotas:
+            verdict = "leaves room" if each.is_enough else "is too small"
+            need = f"{each.used} of {each.hard} {each.resource} used, {each.more} more needed"
+            found.append(f"ResourceQuota {each.quota} {verdict} for {way.strategy}: {need}")
+    if plan.outcome is Outcome.CREATED:
+        return found
+    known = plan.preparing_seconds
+    before = f"{length(known)} the last time" if known is not None else "not known before the first upgrade"
+    found.append(f"Before the traffic moves, the new cluster has to be ready ({before}).")
+    found.append(f"The old cluster is kept for {length(plan.kept_seconds)} afterwards.")
+    return found
+
+
+def length(seconds: int) -> str:
+    """Return a length of time in words."""
+    minutes, rest = divmod(seconds, 60)
+    if not minutes:
+        return f"{rest} s"
+    return f"{minutes} min {rest} s" if rest else f"{minutes} min"

@@ -1,0 +1,163 @@
+"""The whole answer of `raybus plan`: what happens, by which fields, what either strategy costs, and whether a quota allows it."""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from common import labels, serve_writer
+from common.api.opaque import Json
+from common.api.ray_cluster import RayCluster
+from common.api.ray_service import RayService
+from common.traffic_record import WHOLE
+from common.upgrade_receipt import Receipt
+from raybus_cli.planning import demand, differences, predict, quotas, steps
+from raybus_cli.planning.demand import Amounts
+from raybus_cli.planning.differences import Difference
+from raybus_cli.planning.predict import Outcome
+from raybus_cli.planning.quotas import Verdict
+from raybus_cli.reading import strategy
+from raybus_cli.reading.look import Look
+from service_reconciler.config import DEFAULT_DELETION_DELAY, Config
+from traffic_manager.migration.state import Policy
+
+AT_ONCE: Final = "NewCluster"
+
+
+class Sizing(msgspec.Struct, frozen=True, kw_only=True):
+    """Options to try in place of the manifest's; None leaves that one as it is."""
+
+    surge: int | None = None
+    step: int | None = None
+    interval: int | None = None
+
+
+class Way(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What an upgrade costs with one strategy."""
+
+    strategy: str
+    is_chosen: bool
+    """Whether the manifest asks for it."""
+    traffic_seconds: int | None
+    """How long the traffic takes to move once the new cluster is ready; None when these options never end."""
+    moves: int
+    peak_percent: int
+    """Capacity of both clusters together."""
+    peak: Amounts
+    at_most: Amounts
+    """The peak when no node is freed in time."""
+    quotas: list[Verdict] = []
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a manifest would do to one RayService."""
+
+    namespace: str
+    name: str
+    outcome: Outcome
+    notes: list[str]
+    differences: list[Difference] = []
+    now: Amounts = {}
+    ways: list[Way] = []
+    preparing_seconds: int | None = None
+    """How long the new cluster of the last upgrade took to be ready."""
+    kept_seconds: int = DEFAULT_DELETION_DELAY
+    """How long the old cluster is kept afterwards."""
+
+
+def build(look: Look, goal: RayService, config: Config, sizing: Sizing, *, now: datetime) -> Plan:
+    """Return what the spec of `goal` would do to the RayService of a look."""
+    found = predict.predict(look, goal, config, now=now)
+    meta, active = look.service.metadata, look.cluster(look.active)
+    plan = Plan(
+        namespace=meta.namespace,
+        name=meta.name,
+        outcome=found.outcome,
+        notes=list(found.notes),
+        differences=differences.between(look.service.raw_spec, goal.raw_spec),
+        now=demand.of(active) if active is not None else {},
+    )
+    if active is None or found.outcome is not Outcome.NEW_CLUSTER:
+        return plan
+    delay = goal.raw_spec.get("rayClusterDeletionDelaySeconds")
+    return msgspec.structs.replace(
+        plan,
+        ways=_ways(look, active, goal, config, sizing),
+        preparing_seconds=_prepared(look.service),
+        kept_seconds=delay if isinstance(delay, int) else DEFAULT_DELETION_DELAY,
+    )
+
+
+def created(goal: RayService, config: Config, look: Look, *, now: datetime) -> Plan:
+    """Return what a manifest does where there is no such RayService yet."""
+    found = predict.predict(look, goal, config, now=now)
+    meta = goal.metadata
+    outcome = Outcome.CREATED if found.outcome is not Outcome.REFUSED else found.outcome
+    wanted = demand.of(demand.cluster_of(goal.raw_cluster_config)) if outcome is Outcome.CREATED else {}
+    way = Way(
+        strategy="first cluster",
+        is_chosen=True,
+        traffic_seconds=0,
+        moves=1,
+        peak_percent=WHOLE,
+        peak=wanted,
+        at_most=wanted,
+        quotas=quotas.judge(look.quotas, {}, wanted),
+    )
+    notes = list(found.notes)
+    ways = [way] if wanted else []
+    return Plan(namespace=meta.namespace, name=meta.name, outcome=outcome, notes=notes, ways=ways)
+
+
+def _ways(look: Look, old: RayCluster, goal: RayService, config: Config, sizing: Sizing) -> list[Way]:
+    new, now = demand.cluster_of(goal.raw_cluster_config), demand.of(old)
+    is_steps = strategy.policy(goal, config.gates) is not None
+    peak = demand.at_once(old, new)
+    ways = [
+        Way(
+            strategy=AT_ONCE,
+            is_chosen=not is_steps,
+            traffic_seconds=0,
+            moves=1,
+            peak_percent=2 * WHOLE,
+            peak=peak.expected,
+            at_most=peak.at_most,
+            quotas=quotas.judge(look.quotas, now, peak.expected),
+        )
+    ]
+    policy = _policy(goal, sizing)
+    if policy is None:
+        return ways
+    story = steps.tell(policy)
+    peak = demand.in_steps(old, new, story, demand.sizes_of(old, goal.raw_cluster_config))
+    in_steps = Way(
+        strategy=serve_writer.INCREMENTAL,
+        is_chosen=is_steps,
+        traffic_seconds=round(story.length.total_seconds()) if story.is_finished else None,
+        moves=len(story.weights),
+        peak_percent=story.most,
+        peak=peak.expected,
+        at_most=peak.at_most,
+        quotas=quotas.judge(look.quotas, now, peak.expected),
+    )
+    return [*ways, in_steps]
+
+
+def _policy(goal: RayService, sizing: Sizing) -> Policy | None:
+    """Return the options of an upgrade in steps: those to try, else those of the manifest."""
+    strategy_of: Json = goal.raw_spec.get("upgradeStrategy") or {}
+    held: Json = strategy_of.get("clusterUpgradeOptions") or {}
+    surge = held.get("maxSurgePercent", strategy.LARGEST_SURGE) if sizing.surge is None else sizing.surge
+    step = held.get("stepSizePercent") if sizing.step is None else sizing.step
+    interval = held.get("intervalSeconds") if sizing.interval is None else sizing.interval
+    if not isinstance(step, int) or not isinstance(interval, int) or not isinstance(surge, int) or step <= 0:
+        return None
+    return Policy(surge=surge, step=step, interval=timedelta(seconds=interval))
+
+
+def _prepared(service: RayService) -> int | None:
+    text = service.metadata.annotations.get(labels.UPGRADE_RECEIPT, "")
+    try:
+        return msgspec.json.decode(text, type=Receipt).seconds.preparing
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,89 @@
+"""How an upgrade in steps goes where nothing is in its way: traffic-manager's own decisions, in a world that follows at once.
+
+What it costs beyond that (pods that start, images that are pulled, a Gateway that follows) is not in it.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from common.traffic_record import WHOLE
+from traffic_manager.migration import step
+from traffic_manager.migration.state import Direction, Migration, Policy, Side
+
+_START: Final = datetime(2000, 1, 1, tzinfo=UTC)
+_MOST: Final = 1000
+"""More changes than any upgrade has: 100 moves of traffic, and as many of capacity for each cluster."""
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """Capacities and weights in percent, so many seconds after the new cluster was ready."""
+
+    seconds: float
+    active_capacity: int
+    pending_capacity: int
+    weight: int
+    """Of the new cluster."""
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """All changes of an upgrade."""
+
+    moments: tuple[Moment, ...]
+    is_finished: bool
+    """Whether these options let the upgrade end at all."""
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """Return what the new cluster gets of the traffic, move by move."""
+        return tuple(dict.fromkeys(each.weight for each in self.moments if each.weight))
+
+    @property
+    def length(self) -> timedelta:
+        """Return how long the traffic takes to move."""
+        return timedelta(seconds=self.moments[-1].seconds if self.moments else 0)
+
+    @property
+    def most(self) -> int:
+        """Return the most capacity that both have together, in percent."""
+        return max((each.active_capacity + each.pending_capacity for each in self.moments), default=WHOLE)
+
+
+def tell(policy: Policy) -> Story:
+    """Return how an upgrade goes with these options."""
+    now, moments = _START, [Moment(seconds=0, active_capacity=WHOLE, pending_capacity=0, weight=0)]
+    held = _migration(WHOLE, 0, 0, None, None)
+    for _ in range(_MOST):
+        if (held.active.capacity, held.pending.capacity, held.pending.weight) == (0, WHOLE, WHOLE):
+            return Story(moments=tuple(moments), is_finished=True)
+        chosen = step.decide(held, policy, now=now)
+        old, new = held.active, held.pending
+        if chosen.weights is not None:
+            held = _migration(old.capacity, new.capacity, chosen.weights.pending, now, now)
+        elif chosen.capacities is not None:
+            moved = held.pending.moved_at
+            held = _migration(chosen.capacities.active, chosen.capacities.pending, new.weight, moved, now)
+        elif chosen.look_again_at is not None and chosen.look_again_at > now:
+            now = chosen.look_again_at
+            continue
+        else:
+            break
+        moments.append(
+            Moment(
+                seconds=(now - _START).total_seconds(),
+                active_capacity=held.active.capacity,
+                pending_capacity=held.pending.capacity,
+                weight=held.pending.weight,
+            )
+        )
+    return Story(moments=tuple(moments), is_finished=False)
+
+
+def _migration(old: int, new: int, weight: int, moved_at: datetime | None, changed_at: datetime | None) -> Migration:
+    return Migration(
+        direction=Direction.FORWARD,
+        active=Side(capacity=old, weight=WHOLE - weight, proof=old, reported=old),
+        pending=Side(capacity=new, weight=weight, moved_at=moved_at, proof=new, reported=new),
+        changed_at=changed_at,
+    )

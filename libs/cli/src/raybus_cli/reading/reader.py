@@ -1,0 +1,176 @@
+"""Reads a look, all of it in one go. What the caller may not see, or what is not installed, is left out and said."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from common import errors, labels, names, ports, weighted_route
+from common.api.core import Pod, Service
+from common.api.gateway import Gateway, GrpcRoute, HttpRoute
+from common.api.ray_cluster import RayCluster
+from common.api.ray_service import RayService
+from common.kube.client import KubeClient
+from common.kube.resources import (
+    CONTROLLER_REVISION,
+    EVENT,
+    GATEWAY,
+    GRPC_ROUTE,
+    HTTP_ROUTE,
+    POD,
+    RAY_CLUSTER,
+    RAY_SERVICE,
+    SERVICE,
+    Resource,
+)
+from common.ray import owner, revision
+from common.ray.dashboard import Head, ProxiedDashboard
+from common.ray.revision import Revision
+from common.ray.serve_status import ServeDetails
+from common.ray.view import head_is_ready
+from raybus_cli.access import problems
+from raybus_cli.reading.look import Event, Look, Quota, dashboard_service
+
+T = TypeVar("T")
+QUOTA: Final = Resource(kind="ResourceQuota", plural="resourcequotas")
+DASHBOARD_SECONDS: Final = 3.0
+"""How long a dashboard may take to answer; a look is no reason to wait for one that hangs."""
+
+
+class Items(msgspec.Struct, Generic[T], frozen=True):
+    """The answer to a list."""
+
+    items: list[T]
+
+
+async def service(kube: KubeClient, namespace: str, name: str) -> RayService:
+    """Read the RayService itself; raise `NotFound` when there is none."""
+    return msgspec.json.decode(await kube.get(RAY_SERVICE, namespace, name), type=RayService)
+
+
+async def read(kube: KubeClient, namespace: str, name: str) -> Look:
+    """Read a RayService and all that belongs to it."""
+    found = await service(kube, namespace, name)
+    reader = _Reader(kube, namespace)
+    clusters = await reader.all(RAY_CLUSTER, RayCluster, owner.marks(name))
+    clusters = sorted(clusters, key=lambda each: (str(each.metadata.creation_timestamp or ""), each.metadata.name))
+    async with asyncio.TaskGroup() as group:
+        pods = group.create_task(reader.of_clusters(POD, Pod, clusters))
+        revisions = group.create_task(reader.of_clusters(CONTROLLER_REVISION, Revision, clusters))
+        services = group.create_task(reader.all(SERVICE, Service, owner.marks(name)))
+        route = group.create_task(reader.one(HTTP_ROUTE, HttpRoute, weighted_route.name_of(found)))
+        grpc = group.create_task(reader.one(GRPC_ROUTE, GrpcRoute, names.grpc_route(name)))
+        limits = group.create_task(reader.all(QUOTA, Quota, {}))
+        serve = group.create_task(reader.serve(clusters))
+    gateways = await reader.gateways(found, route.result())
+    objects = {(RAY_SERVICE.kind, name), *((RAY_CLUSTER.kind, each.metadata.name) for each in clusters)}
+    objects |= {(POD.kind, each.metadata.name) for each in pods.result()}
+    return Look(
+        service=found,
+        clusters=tuple(clusters),
+        pods=tuple(sorted(pods.result(), key=lambda each: each.metadata.name)),
+        services=tuple(services.result()),
+        events=await reader.events(objects),
+        revisions=tuple(revisions.result()),
+        route=route.result(),
+        grpc_route=grpc.result(),
+        gateways=gateways,
+        quotas=tuple(limits.result()),
+        serve=serve.result(),
+        unseen=tuple(sorted(reader.unseen)),
+    )
+
+
+async def quotas(kube: KubeClient, namespace: str) -> tuple[Quota, ...]:
+    """Read the ResourceQuotas of a namespace; none where the caller may not see them."""
+    return tuple(await _Reader(kube, namespace).all(QUOTA, Quota, {}))
+
+
+class _Reader:
+    """Reads what may be missing; notes what could not be read."""
+
+    def __init__(self, kube: KubeClient, namespace: str) -> None:
+        self._kube = kube
+        self._namespace = namespace
+        self.unseen: set[str] = set()
+
+    async def all(self, resource: Resource, view: type[T], marks: dict[str, str]) -> list[T]:
+        """Read the objects of a kind that carry some labels."""
+        selector = ",".join(f"{key}={value}" for key, value in marks.items())
+
+        async def ask() -> list[T]:
+            body = await self._kube.list(resource, self._namespace, label_selector=selector)
+            return msgspec.json.decode(body, type=Items[view]).items
+
+        return await self._unless_hidden(resource, ask) or []
+
+    async def of_clusters(self, resource: Resource, view: type[T], clusters: list[RayCluster]) -> list[T]:
+        """Read the objects of a kind that belong to some clusters."""
+        found: list[T] = []
+        for each in clusters:
+            marks = {labels.CLUSTER: each.metadata.name}
+            if resource is CONTROLLER_REVISION:
+                marks[revision.RECORD] = revision.SERVE_CONFIG
+            found += await self.all(resource, view, marks)
+        return found
+
+    async def one(self, resource: Resource, view: type[T], name: str, *, namespace: str | None = None) -> T | None:
+        """Read one object; None when there is none."""
+
+        async def ask() -> T | None:
+            try:
+                body = await self._kube.get(resource, namespace or self._namespace, name)
+            except errors.NotFound as problem:
+                if problems.is_not_served(problem):
+                    raise
+                return None
+            return msgspec.json.decode(body, type=view)
+
+        return await self._unless_hidden(resource, ask)
+
+    async def gateways(
+        self, service: RayService, route: HttpRoute | None
+    ) -> dict[weighted_route.Place, Gateway | None]:
+        """Read the Gateways that the traffic comes through, if it moves in steps."""
+        found: dict[weighted_route.Place, Gateway | None] = {}
+        for place in weighted_route.parents_of(service, route):
+            found[place] = await self.one(GATEWAY, Gateway, place[1], namespace=place[0])
+        return found
+
+    async def events(self, objects: set[tuple[str, str]]) -> tuple[Event, ...]:
+        """Read the Events about some objects, oldest first."""
+
+        async def ask() -> list[Event]:
+            return msgspec.json.decode(await self._kube.list(EVENT, self._namespace), type=Items[Event]).items
+
+        found = await self._unless_hidden(EVENT, ask) or []
+        about = [each for each in found if (each.regarding.kind, each.regarding.name) in objects]
+        return tuple(sorted(about, key=lambda each: str(each.at or "")))
+
+    async def serve(self, clusters: list[RayCluster]) -> dict[str, ServeDetails]:
+        """Ask the dashboards of all clusters whose head is ready, through the API server."""
+        dashboard = ProxiedDashboard(self._kube, seconds=DASHBOARD_SECONDS)
+        found: dict[str, ServeDetails] = {}
+
+        async def ask(cluster: RayCluster) -> None:
+            head = Head(namespace=self._namespace, service=dashboard_service(cluster), port=ports.DASHBOARD)
+            try:
+                found[cluster.metadata.name] = await dashboard.read(head)
+            except errors.RaybusError as problem:
+                self.unseen.add(f"Serve of {cluster.metadata.name}: {problem}")
+
+        async with asyncio.TaskGroup() as group:
+            for each in clusters:
+                if head_is_ready(each):
+                    group.create_task(ask(each))
+        return found
+
+    async def _unless_hidden(self, resource: Resource, ask: Callable[[], Awaitable[T]]) -> T | None:
+        try:
+            return await ask()
+        except errors.Forbidden as problem:
+            self.unseen.add(f"{resource.plural}: {problem}")
+        except errors.NotFound:
+            self.unseen.add(f"{resource.plural}: the cluster does not serve {resource.api_version}")
+        return None

@@ -1,0 +1,1 @@
+"""`get`, `list` and `status`: how RayServices and RayClusters are doing."""

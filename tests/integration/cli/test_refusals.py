@@ -1,0 +1,83 @@
+"""No kubeconfig, no cluster, no rights, no CRDs: one line each, with what to do."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from common.kube.resources import Resource
+from integration.cli.conftest import Town
+from localcluster.control_plane import ControlPlane
+
+pytestmark = [pytest.mark.integration]
+
+SERVICE_ACCOUNT = Resource(kind="ServiceAccount", plural="serviceaccounts")
+
+
+def _with_token(kubeconfig: Path, token: str, to: Path) -> Path:
+    document = yaml.safe_load(kubeconfig.read_text())
+    document["users"][0]["user"] = {"token": token}
+    to.write_text(yaml.safe_dump(document))
+    return to
+
+
+def test_no_kubeconfig(tmp_path: Path, town: Town) -> None:
+    done = town.raybus("list", kubeconfig=tmp_path / "none")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        f"error: there is no kubeconfig {tmp_path / 'none'}: name one with --kubeconfig, or set KUBECONFIG\n"
+    )
+
+
+def test_an_unknown_context(town: Town) -> None:
+    done = town.raybus("list", "--context", "mars")
+    assert done.code == 2
+    assert done.err.startswith("error: context 'mars' is not in the kubeconfig; choose one with --context (known: ")
+
+
+def test_a_cluster_that_does_not_answer(town: Town, tmp_path: Path) -> None:
+    document = yaml.safe_load(town.kubeconfig.read_text())
+    document["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
+    (tmp_path / "away").write_text(yaml.safe_dump(document))
+    done = town.raybus("get", "rayservice", "demo", kubeconfig=tmp_path / "away")
+    assert done.code == 1
+    assert done.err.startswith("error: the API server at https://127.0.0.1:9 does not answer")
+    assert done.err.endswith("is it up, and is the --context right?\n")
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_stranger(town: Town, tmp_path: Path) -> None:
+    done = town.raybus("list", kubeconfig=_with_token(town.kubeconfig, "wrong", tmp_path / "stranger"))
+    assert done.code == 1
+    assert (
+        done.err == "error: the cluster does not know you (Unauthorized): log in again, or choose another --context\n"
+    )
+
+
+async def test_somebody_without_rights(town: Town, tmp_path: Path) -> None:
+    await town.kube.create(SERVICE_ACCOUNT, town.namespace, {"metadata": {"name": "guest"}})
+    path = SERVICE_ACCOUNT.path(town.namespace, "guest", "token")
+    answer = yaml.safe_load(await town.kube.request("POST", path, body={"spec": {}}))
+    guest = _with_token(town.kubeconfig, answer["status"]["token"], tmp_path / "guest")
+    done = town.raybus("list", kubeconfig=guest)
+    assert done.code == 1
+    assert 'cannot list resource "rayservices"' in done.err
+    assert done.err.endswith("see what you may do with 'kubectl auth can-i --list'\n")
+    assert len(done.err.splitlines()) == 1
+
+
+@pytest.fixture
+async def bare(tmp_path: Path) -> AsyncGenerator[Path]:
+    """Run a control plane without our CRDs."""
+    async with ControlPlane.started(tmp_path / "bare") as running:
+        yield running.kubeconfig
+
+
+async def test_no_crds(town: Town, bare: Path) -> None:
+    done = town.raybus("list", kubeconfig=bare)
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        "error: the cluster does not serve ray.io/v1: install the CRDs with "
+        "'kubectl apply --server-side -k deploy/crds'\n"
+    )

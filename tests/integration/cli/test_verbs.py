@@ -1,0 +1,196 @@
+"""Each verb as a user runs it, on a real API server with objects in made-up states."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from common.api.opaque import Body
+from integration.cli.conftest import Town
+from support.builders import look as looks
+from support.builders.look import BLUE, GREEN, READY, STEPS, UPGRADING, a_cluster, a_condition, a_config, a_pod, a_side
+
+pytestmark = [pytest.mark.integration]
+
+
+def _ready(**fields: object) -> Body:
+    service = looks.a_ready_service(**fields)
+    service["status"]["observedGeneration"] = 1
+    return service
+
+
+def _upgrading(*conditions: Body, weight: int = 30) -> Body:
+    service = looks.a_service(
+        READY,
+        *(conditions or (UPGRADING,)),
+        active=a_side(BLUE, capacity=90, weight=100 - weight, moved=12),
+        pending=a_side(GREEN, capacity=weight, weight=weight, moved=12),
+        config=a_config(looks.NEW_IMAGE),
+        upgradeStrategy=STEPS,
+    )
+    service["status"]["observedGeneration"] = 1
+    return service
+
+
+async def _at_rest(town: Town) -> None:
+    await town.settle(_ready(), a_cluster(BLUE, a_config()), pods=(a_pod(BLUE, "head"), a_pod(BLUE, "gpu", 1)))
+    await town.front(BLUE)
+
+
+async def _in_steps(town: Town, *conditions: Body) -> None:
+    old, new = a_cluster(BLUE, a_config()), a_cluster(GREEN, a_config(looks.NEW_IMAGE))
+    await town.settle(_upgrading(*conditions), old, new, pods=(a_pod(BLUE, "head"), a_pod(GREEN, "head")))
+
+
+async def test_get_shows_the_tree_of_an_upgrade(town: Town) -> None:
+    await _in_steps(town)
+    await town.tell("TrafficMoved", "70/30")
+    done = town.raybus("get", "rayservice", "demo")
+    assert done.code == 0
+    assert f"RayService {town.namespace}/demo   Upgrading" in done.out
+    assert "upgrade: step 3 of 10" in done.out
+    assert "demo-green  pending  ██████░░░░░░░░░░░░░░  30 %" in done.out
+    assert "TrafficMoved: 70/30" in done.out
+    assert "\x1b" not in done.out
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+async def test_get_is_data_for_programs(town: Town, output: str) -> None:
+    await _in_steps(town)
+    done = town.raybus("get", "rayservice", "demo", "-o", output)
+    found = json.loads(done.out) if output == "json" else yaml.safe_load(done.out)
+    assert [(each["name"], each["role"], each["weight"]) for each in found["clusters"]] == [
+        (BLUE, "active", 70),
+        (GREEN, "pending", 30),
+    ]
+
+
+async def test_list_shows_both_kinds(town: Town) -> None:
+    await _at_rest(town)
+    done = town.raybus("list", "-A", "-o", "wide")
+    assert done.code == 0
+    assert [town.namespace, "demo", "Ready"] in [line.split()[:3] for line in done.out.splitlines()]
+    assert [town.namespace, BLUE] in [line.split()[:2] for line in done.out.splitlines()]
+    assert town.raybus("list", "-o", "name").out == f"rayservice.ray.io/demo\nraycluster.ray.io/{BLUE}\n"
+
+
+async def test_an_empty_namespace_is_told(town: Town) -> None:
+    done = town.raybus("list")
+    assert (done.code, done.out) == (0, "")
+    assert "No RayService and no RayCluster in namespace" in done.err
+
+
+async def test_status_is_done_when_the_spec_serves(town: Town) -> None:
+    await _at_rest(town)
+    done = town.raybus("status", "demo", "--timeout", "10s")
+    assert (done.code, done.err) == (0, "")
+    assert "Ready: RayCluster demo-blue serves" in done.out
+
+
+async def test_status_says_what_it_waits_for_and_gives_up_in_time(town: Town) -> None:
+    await _in_steps(town)
+    done = town.raybus("status", "demo", "--timeout", "2s")
+    assert (done.code, done.out) == (1, "")
+    assert "0 s  Upgrading: " in done.err
+    assert "not within 2 s: Upgrading" in done.err
+
+
+async def test_status_fails_at_once_when_an_upgrade_stalls(town: Town) -> None:
+    await _in_steps(town, UPGRADING, a_condition("UpgradeStalled", reason="QuotaExceeded", message="no quota"))
+    done = town.raybus("status", "demo", "--timeout", "60s", "-o", "json")
+    assert done.code == 1
+    assert done.data["course"] == "failed"
+
+
+async def test_controls_write_annotations_and_nothing_else(town: Town) -> None:
+    await _in_steps(town)
+    generation = (await town.service())["metadata"]["generation"]
+    for verb, annotation, value in (
+        ("pause", "raybus.io/pause", "true"),
+        ("resume", "raybus.io/pause", None),
+        ("promote", "raybus.io/promote", str(generation)),
+        ("abort", "raybus.io/abort", str(generation)),
+        ("retry", "raybus.io/abort", None),
+    ):
+        done = town.raybus(verb, "demo")
+        assert (done.code, done.err) == (0, ""), verb
+        held = (await town.service())["metadata"]
+        assert held.get("annotations", {}).get(annotation) == value, verb
+        assert held["generation"] == generation
+
+
+async def test_a_control_without_an_upgrade_is_one_line(town: Town) -> None:
+    await _at_rest(town)
+    done = town.raybus("abort", "demo")
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        "error: RayService demo has no upgrade to abort; 'raybus undo demo' goes back to the spec before this one\n"
+    )
+
+
+async def test_history_and_undo_go_back_to_the_old_cluster(town: Town) -> None:
+    await _in_steps(town)
+    rows = [line.split() for line in town.raybus("history", "demo").out.splitlines()]
+    assert [row[1] for row in rows[1:]] == [BLUE, GREEN]
+    done = town.raybus("undo", "demo")
+    assert (done.code, done.err) == (0, "")
+    image = (await town.service())["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"][0]
+    assert image["image"] == looks.OLD_IMAGE
+    assert town.raybus("undo", "demo", "--to-revision", "7").code == 1
+
+
+async def test_plan_sees_the_object_as_the_api_server_would_store_it(town: Town, tmp_path: Path) -> None:
+    await _at_rest(town)
+    manifest = tmp_path / "demo.yaml"
+    body = _ready()
+    manifest.write_text(yaml.safe_dump({"apiVersion": "ray.io/v1", "kind": "RayService", **_written(body)}))
+    version = (await town.service())["metadata"]["resourceVersion"]
+    assert town.raybus("plan", "-f", str(manifest)).out.startswith(f"RayService {town.namespace}/demo: nothing\n")
+    body["spec"]["rayClusterConfig"] = a_config(looks.NEW_IMAGE)
+    text = yaml.safe_dump({"apiVersion": "ray.io/v1", "kind": "RayService", **_written(body)})
+    done = town.raybus("plan", "-f", "-", "-o", "json", stdin=text)
+    assert (done.code, done.data["outcome"]) == (0, "new cluster")
+    assert [each["field"] for each in done.data["differences"]] == [
+        "spec.rayClusterConfig.headGroupSpec.template.spec.containers[0].image"
+    ]
+    assert (await town.service())["metadata"]["resourceVersion"] == version
+
+
+async def test_plan_of_a_new_service_is_its_first_cluster(town: Town) -> None:
+    text = yaml.safe_dump({"apiVersion": "ray.io/v1", "kind": "RayService", **_written(_ready())})
+    done = town.raybus("plan", "-f", "-", stdin=text)
+    assert done.code == 0
+    assert f"RayService {town.namespace}/demo: created" in done.out
+    assert town.raybus("list", "-o", "name").out == ""
+
+
+async def test_plan_of_a_bad_manifest_is_one_line(town: Town, tmp_path: Path) -> None:
+    done = town.raybus("plan", "-f", str(tmp_path / "none.yaml"))
+    assert (done.code, done.err) == (
+        2,
+        f"error: cannot read {tmp_path / 'none.yaml'}: No such file or directory; name a manifest with -f, or - for "
+        "standard input\n",
+    )
+    done = town.raybus("plan", "-f", "-", stdin="a: [")
+    assert done.code == 2
+    assert done.err.startswith("error: standard input:1: not YAML: ")
+
+
+def _written(body: Body) -> Body:
+    """Return what a user writes."""
+    return {"metadata": {"name": "demo"}, "spec": body["spec"]}
+
+
+async def test_what_is_not_there_is_one_line(town: Town) -> None:
+    done = town.raybus("get", "rayservice", "nobody")
+    assert (done.code, done.out) == (1, "")
+    assert done.err == "error: rayservices.ray.io \"nobody\" not found; see what there is with 'raybus list -A'\n"
+
+
+def test_kubectl_finds_the_plugin(town: Town) -> None:
+    program = Path(sys.executable).with_name("kubectl-raybus")
+    command = [str(program), "list", "--kubeconfig", str(town.kubeconfig), "-n", town.namespace, "-o", "name"]
+    assert subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout == ""

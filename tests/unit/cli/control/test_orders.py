@@ -1,0 +1,90 @@
+"""Which annotations each verb writes, and when it says that there is nothing to do."""
+
+from collections.abc import Callable
+
+import pytest
+
+from common import errors
+from common.api import ray_service
+from common.api.ray_service import RayService
+from raybus_cli.control import orders
+from raybus_cli.control.orders import Order
+from support.builders.look import BLUE, READY, UPGRADING, a_condition, a_ready_service, a_service, a_side
+
+PAUSE, ABORT, PROMOTE = "raybus.io/pause", "raybus.io/abort", "raybus.io/promote"
+DEADLINE = "ProgressDeadlineExceeded"
+
+
+def _resting(*conditions: dict[str, object], **annotations: str) -> RayService:
+    held = {f"raybus.io/{name}": value for name, value in annotations.items()}
+    return ray_service.decode(a_service(READY, *conditions, active=a_side(BLUE), annotations=held, generation=3))
+
+
+def _upgrading(*conditions: dict[str, object], **annotations: str) -> RayService:
+    held = {f"raybus.io/{name}": value for name, value in annotations.items()}
+    old, new = a_side(BLUE), a_side("demo-green")
+    body = a_service(READY, UPGRADING, *conditions, active=old, pending=new, annotations=held, generation=3)
+    return ray_service.decode(body)
+
+
+@pytest.mark.parametrize(
+    ("decide", "service", "written"),
+    [
+        pytest.param(orders.pause, _upgrading(), {PAUSE: "true"}, id="pause"),
+        pytest.param(orders.pause, _resting(), {PAUSE: "true"}, id="pause before an upgrade"),
+        pytest.param(orders.resume, _upgrading(pause="true"), {PAUSE: None}, id="resume"),
+        pytest.param(orders.promote, _upgrading(), {PROMOTE: "3"}, id="promote this generation"),
+        pytest.param(
+            orders.promote,
+            _resting(a_condition("UpgradeAborted", reason=DEADLINE)),
+            {PROMOTE: "3"},
+            id="promote what a deadline gave up",
+        ),
+        pytest.param(orders.abort, _upgrading(), {ABORT: "3"}, id="abort this generation"),
+        pytest.param(orders.abort, _upgrading(promote="3"), {ABORT: "3", PROMOTE: None}, id="abort what was promoted"),
+        pytest.param(orders.retry, _resting(abort="3"), {ABORT: None}, id="retry"),
+    ],
+)
+def test_a_verb_writes(
+    decide: Callable[[RayService], Order], service: RayService, written: dict[str, str | None]
+) -> None:
+    assert decide(service).annotations == written
+
+
+@pytest.mark.parametrize(
+    ("decide", "service", "says"),
+    [
+        pytest.param(orders.resume, _upgrading(), "is not paused", id="resume what goes on"),
+        pytest.param(
+            orders.resume,
+            _upgrading(a_condition("UpgradePaused", reason=DEADLINE)),
+            "paused by its deadline",
+            id="resume what a deadline paused",
+        ),
+        pytest.param(orders.promote, _resting(), "no upgrade to promote", id="promote nothing"),
+        pytest.param(
+            orders.promote,
+            _upgrading(a_condition("UpgradeAborted", reason="AbortRequested")),
+            "raybus retry demo",
+            id="promote what is aborted",
+        ),
+        pytest.param(orders.abort, _resting(), "raybus undo demo", id="abort nothing"),
+        pytest.param(orders.retry, _upgrading(), "no upgrade of RayService demo is aborted", id="retry nothing"),
+        pytest.param(
+            orders.retry,
+            _resting(a_condition("UpgradeAborted", reason=DEADLINE)),
+            "given up at its deadline",
+            id="retry what a deadline gave up",
+        ),
+    ],
+)
+def test_a_verb_without_an_object_says_what_to_do_instead(
+    decide: Callable[[RayService], Order], service: RayService, says: str
+) -> None:
+    with pytest.raises(errors.Rejected, match=says):
+        decide(service)
+
+
+def test_a_pause_of_nothing_says_that_it_waits() -> None:
+    service = ray_service.decode(a_ready_service())
+    assert orders.pause(service).told.startswith("nothing is upgraded now; the next upgrade will wait")

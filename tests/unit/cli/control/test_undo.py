@@ -1,0 +1,97 @@
+"""What is kept of earlier specs, and the patch that goes back to one."""
+
+import copy
+
+import pytest
+
+from common import errors
+from raybus_cli.control import cli, history, undo
+from raybus_cli.reading.look import Look
+from support.builders import look as looks
+from support.builders.look import BLUE, GREEN, NOW, a_cluster, a_config, a_revision, at_rest, in_steps
+from support.builders.ray_service import a_serve_config
+from support.golden import Golden
+from support.terminal import text_of
+
+
+def _after_an_upgrade() -> Look:
+    """Return a service that went from blue to green, with another Serve config; blue still lives."""
+    old, new = a_config(), a_config(looks.NEW_IMAGE)
+    serve = a_serve_config(message="v2")
+    service = looks.a_ready_service(config=new, serve=serve)
+    service["status"]["activeServiceStatus"] = looks.a_side(GREEN)
+    was = a_cluster(BLUE, copy.deepcopy(old))
+    was["spec"]["workerGroupSpecs"][0] |= {"replicas": 7, "scaleStrategy": {"workersToDelete": ["a"]}}
+    return at_rest(
+        service=service,
+        clusters=[was, a_cluster(GREEN, new, age=300)],
+        revisions=[
+            a_revision(BLUE, a_serve_config()),
+            a_revision(GREEN, a_serve_config()),
+            a_revision(GREEN, serve, 2),
+        ],
+    )
+
+
+def test_history_shows_every_spec_that_is_kept(golden: Golden) -> None:
+    entries = history.build(_after_an_upgrade(), now=NOW)
+    assert [(each.number, each.cluster, each.is_current) for each in entries] == [
+        (1, BLUE, False),
+        (2, GREEN, False),
+        (3, GREEN, True),
+    ]
+    golden.check("cli/history.txt", text_of(cli.table(entries, wide=True), width=160))
+
+
+def test_undo_goes_back_to_the_newest_other_spec() -> None:
+    look = _after_an_upgrade()
+    entry = undo.choose(history.build(look, now=NOW), None, "demo")
+    change = undo.change(look.service, entry)
+    assert [each["path"] for each in change.operations] == ["/metadata/uid", "/spec/serveConfigV2"]
+    assert change.operations[1]["value"] == a_serve_config()
+
+
+def test_undo_to_a_revision_restores_the_cluster_without_what_the_autoscaler_wrote() -> None:
+    look = _after_an_upgrade()
+    entry = undo.choose(history.build(look, now=NOW), 1, "demo")
+    change = undo.change(look.service, entry)
+    config = next(each["value"] for each in change.operations if each["path"] == "/spec/rayClusterConfig")
+    group = config["workerGroupSpecs"][0]
+    assert config["headGroupSpec"] == a_config()["headGroupSpec"]
+    assert (group["replicas"], group["scaleStrategy"]) == (4, {})
+
+
+def test_undo_in_mid_upgrade_goes_back_to_the_active_cluster() -> None:
+    look = in_steps()
+    entry = undo.choose(history.build(look, now=NOW), None, "demo")
+    assert entry.cluster == BLUE
+    assert undo.change(look.service, entry).told == "spec.rayClusterConfig go back to revision 1 (RayCluster demo-blue)"
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        pytest.param(None, "no earlier spec", id="nothing is kept"),
+        pytest.param(9, "there is no revision 9", id="unknown"),
+    ],
+)
+def test_undo_says_when_it_cannot(number: int | None, says: str) -> None:
+    with pytest.raises(errors.Rejected, match=says):
+        undo.choose(history.build(at_rest(), now=NOW), number, "demo")
+
+
+def test_undo_to_what_is_asked_for_already_is_refused() -> None:
+    look = at_rest()
+    with pytest.raises(errors.Rejected, match="asks for revision 1 already"):
+        undo.change(look.service, undo.choose(history.build(look, now=NOW), 1, "demo"))
+
+
+def test_the_receipt_of_the_last_upgrade_is_told_in_words() -> None:
+    text = (
+        '{"from":"a","to":"b","outcome":"Promoted","started":"2026-01-01T12:00:00Z","finished":"2026-01-01T12:03:00Z",'
+        '"seconds":{"preparing":60,"shifting":60,"draining":60},"peakSurgePercent":20,"lowestCapacityPercent":100,'
+        '"requestsCut":0}'
+    )
+    service = at_rest(service=looks.a_ready_service(annotations={"raybus.io/upgrade-receipt": text})).service
+    assert str(history.receipt(service)).startswith("Upgrade from a to b: Promoted after 180 s")
+    assert history.receipt(at_rest().service) is None

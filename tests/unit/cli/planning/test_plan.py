@@ -1,0 +1,165 @@
+"""The rest of `raybus plan`: fields and their effects, steps and their time, demand and quotas, and how it looks."""
+
+import copy
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from common.api import ray_service
+from common.api.opaque import Json
+from common.api.ray_service import RayService
+from raybus_cli.planning import demand, differences, picture, plan, quotas, steps
+from raybus_cli.planning.differences import Effect
+from raybus_cli.planning.plan import Plan, Sizing
+from raybus_cli.planning.predict import Outcome
+from raybus_cli.reading import observing
+from raybus_cli.reading.look import Look
+from service_reconciler.config import Config
+from support.builders import look as looks
+from support.builders.look import NOW, STEPS, a_config, a_gpu_group, at_rest
+from support.golden import Golden
+from support.terminal import text_of
+from traffic_manager.migration.state import Policy
+
+QUOTA: Json = {
+    "metadata": {"name": "gpus", "namespace": "default"},
+    "status": {
+        "hard": {"requests.nvidia.com/gpu": "6", "pods": "20"},
+        "used": {"requests.nvidia.com/gpu": "4", "pods": "5"},
+    },
+}
+
+
+def _goal(look: Look, **spec: Any) -> RayService:
+    body = looks.a_service(**spec)
+    return observing.with_spec(look.service, ray_service.decode(body).spec_json, generation=3)
+
+
+def _plan(look: Look, sizing: Sizing = Sizing(), **spec: Any) -> Plan:  # noqa: B008  (frozen)
+    return plan.build(look, _goal(look, **spec), Config(), sizing, now=NOW)
+
+
+def _groups(spec: Json) -> list[Json]:
+    return spec["rayClusterConfig"]["workerGroupSpecs"]
+
+
+def _rescale(spec: Json) -> None:
+    _groups(spec)[0]["replicas"] = 6
+
+
+def _renew(spec: Json) -> None:
+    spec["rayClusterConfig"]["rayVersion"] = "2.53.0"
+
+
+def _append(spec: Json) -> None:
+    _groups(spec).append(a_gpu_group("more"))
+
+
+def _drop(spec: Json) -> None:
+    _groups(spec).clear()
+
+
+def _serve(spec: Json) -> None:
+    spec["serveConfigV2"] = "x"
+
+
+def _strategy(spec: Json) -> None:
+    spec["upgradeStrategy"] = {"type": "None"}
+
+
+GROUPS = "spec.rayClusterConfig.workerGroupSpecs"
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "effect"),
+    [
+        pytest.param(_rescale, f"{GROUPS}.gpu.replicas", Effect.NOTHING, id="replicas"),
+        pytest.param(_renew, "spec.rayClusterConfig.rayVersion", Effect.NEW_CLUSTER, id="the version of Ray"),
+        pytest.param(_append, f"{GROUPS}.more", Effect.IN_PLACE, id="a worker group at the end"),
+        pytest.param(_drop, f"{GROUPS}.gpu", Effect.NEW_CLUSTER, id="a worker group less"),
+        pytest.param(_serve, "spec.serveConfigV2", Effect.IN_PLACE, id="Serve"),
+        pytest.param(_strategy, "spec.upgradeStrategy", Effect.NOTHING, id="the strategy"),
+    ],
+)
+def test_each_field_says_what_it_does(change: Callable[[Json], None], field: str, effect: Effect) -> None:
+    old = at_rest().service.raw_spec
+    new = copy.deepcopy(old)
+    change(new)
+    found = differences.between(old, new)
+    assert [(each.field, each.effect) for each in found] == [(field, effect)]
+
+
+@pytest.mark.parametrize(
+    ("surge", "step", "interval", "weights", "seconds", "most"),
+    [
+        pytest.param(100, 25, 60, (25, 50, 75, 100), 180, 200, id="a full surge"),
+        pytest.param(20, 10, 30, tuple(range(10, 101, 10)), 270, 120, id="a surge of two steps"),
+        pytest.param(
+            30, 7, 10, (7, 14, 21, 28, 30, 37, 44, 51, 58, 60, 67, 74, 81, 88, 90, 97, 100), 160, 130, id="no divisor"
+        ),
+        pytest.param(100, 100, 5, (100,), 0, 200, id="one step"),
+    ],
+)
+def test_steps_take_as_long_as_their_intervals(
+    surge: int, step: int, interval: int, weights: tuple[int, ...], seconds: int, most: int
+) -> None:
+    story = steps.tell(Policy(surge=surge, step=step, interval=timedelta(seconds=interval)))
+    assert (story.is_finished, story.weights, story.most) == (True, weights, most)
+    assert seconds <= story.length.total_seconds() <= seconds * 1.1 + 2
+
+
+def test_without_a_surge_an_upgrade_never_ends() -> None:
+    assert not steps.tell(Policy(surge=0, step=10, interval=timedelta(seconds=1))).is_finished
+
+
+def test_a_cluster_asks_for_head_and_workers() -> None:
+    found = demand.of(demand.cluster_of(a_config()))
+    assert found == {"cpu": "18", "memory": "68Gi", "nvidia.com/gpu": "4", "pods": "5"}
+
+
+@pytest.mark.parametrize(("hard", "is_enough"), [("8", True), ("7", False)])
+def test_a_quota_is_held_against_what_is_used_already(hard: str, is_enough: bool) -> None:
+    body = copy.deepcopy(QUOTA)
+    body["status"]["hard"]["requests.nvidia.com/gpu"] = hard
+    look = at_rest(quotas=[body])
+    verdict = quotas.judge(look.quotas, {"nvidia.com/gpu": "4"}, {"nvidia.com/gpu": "8"})
+    assert [(each.resource, each.more, each.is_enough) for each in verdict] == [
+        ("requests.nvidia.com/gpu", "4", is_enough)
+    ]
+
+
+def test_steps_need_less_than_a_whole_second_cluster() -> None:
+    found = _plan(at_rest(), config=a_config(looks.NEW_IMAGE), upgradeStrategy=STEPS)
+    at_once, in_steps = found.ways
+    assert (at_once.peak["nvidia.com/gpu"], in_steps.peak["nvidia.com/gpu"]) == ("8", "6")
+    assert (in_steps.at_most["nvidia.com/gpu"], in_steps.moves, in_steps.is_chosen) == ("8", 10, True)
+
+
+def test_other_options_can_be_tried() -> None:
+    found = _plan(at_rest(), Sizing(surge=100, step=50, interval=10), config=a_config(looks.NEW_IMAGE))
+    assert [(each.strategy, each.is_chosen, each.moves) for each in found.ways] == [
+        ("NewCluster", True, 1),
+        ("NewClusterWithIncrementalUpgrade", False, 2),
+    ]
+
+
+def test_a_refused_manifest_says_why() -> None:
+    found = _plan(at_rest(), upgradeStrategy={"type": "Sometimes"})
+    assert found.outcome is Outcome.REFUSED
+    assert "UpgradeStrategy.Type value Sometimes is invalid" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "spec"),
+    [
+        pytest.param("new-cluster", {"config": a_config(looks.NEW_IMAGE), "upgradeStrategy": STEPS}, id="a new image"),
+        pytest.param("in-place", {"serve": "applications: []\n"}, id="another Serve config"),
+        pytest.param("nothing", {}, id="the same"),
+    ],
+)
+def test_it_looks_like(name: str, spec: Json, golden: Golden) -> None:
+    config = spec.pop("config", a_config())
+    found = _plan(at_rest(quotas=[QUOTA]), config=config, **spec)
+    golden.check(f"cli/plan-{name}.txt", text_of(picture.draw(found), width=160))

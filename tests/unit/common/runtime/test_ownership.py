@@ -1,0 +1,214 @@
+"""Who looks after which partitions: tables of single decisions, and what holds however replicas come, go and fall silent."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.bus.sharding import PARTITIONS
+from common.runtime import ownership
+from common.runtime.ownership import ALL, DURATION_SECONDS, Move, Sighting, Standing, decide, parse, see, share, spell
+
+FIRST, REST = frozenset(range(32)), frozenset(range(32, 64))
+
+
+def a_standing(
+    identity: str, partitions: frozenset[int] = frozenset(), *, version: str = "1", able: bool = True
+) -> Standing:
+    return Standing(
+        name=f"raybus-{identity}",
+        uid=f"uid-{identity}",
+        version=version,
+        identity=identity,
+        session="s",
+        partitions=partitions,
+        takes_part=able,
+    )
+
+
+def seen(*standings: Standing, age: float = 0.0) -> dict[str, Sighting]:
+    return {each.name: Sighting(each, age, 0.0) for each in standings}
+
+
+def test_who_is_alone_takes_everything() -> None:
+    assert decide("a", frozenset(), {}, takes_part=True) == Move(take=ALL)
+    assert decide("a", ALL, {}, takes_part=True) == Move()
+
+
+def test_nothing_is_taken_that_another_lease_names_whatever_became_of_its_holder() -> None:
+    for others in (seen(a_standing("b", ALL), age=99.0), seen(a_standing("b", ALL, able=False))):
+        assert decide("a", frozenset(), others, takes_part=True) == Move()
+
+
+def test_a_newcomer_is_given_half_and_takes_it_once_it_is_free() -> None:
+    given = decide("a", ALL, seen(a_standing("b")), takes_part=True).give
+    assert len(given) == 32
+    assert decide("b", frozenset(), seen(a_standing("a", ALL)), takes_part=True) == Move()
+    assert decide("b", frozenset(), seen(a_standing("a", ALL - given)), takes_part=True) == Move(take=given)
+
+
+def test_who_is_dead_or_ends_counts_for_nothing() -> None:
+    for other in (seen(a_standing("b"), age=DURATION_SECONDS), seen(a_standing("b", able=False))):
+        assert decide("a", ALL, other, takes_part=True) == Move()
+
+
+def test_who_cannot_take_part_gives_all_to_those_who_can_and_else_keeps_it() -> None:
+    assert decide("a", ALL, seen(a_standing("b")), takes_part=False) == Move(give=ALL)
+    assert decide("a", ALL, seen(a_standing("b", able=False)), takes_part=False) == Move()
+
+
+def test_a_lease_ages_while_it_does_not_change() -> None:
+    found = see({}, [a_standing("b")], now=10.0)
+    found = see(found, [a_standing("b")], now=11.0)
+    found = see(found, [a_standing("b")], now=12.5)
+    assert found["raybus-b"].age == 2.5
+    assert see(found, [a_standing("b", version="2")], now=13.0)["raybus-b"].age == 0.0
+    assert see(found, [], now=13.0) == {}
+
+
+def test_time_in_which_nobody_could_renew_counts_for_little() -> None:
+    found = see(see({}, [a_standing("b")], now=0.0), [a_standing("b")], now=600.0)
+    assert found["raybus-b"].remaining > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "partitions"),
+    [
+        pytest.param("", frozenset[int](), id="none"),
+        pytest.param("0,7,63", frozenset({0, 7, 63}), id="some"),
+        pytest.param(" 1, 2 ", frozenset({1, 2}), id="written by hand"),
+        pytest.param("64", ALL, id="no such partition: claims everything"),
+        pytest.param("a", ALL, id="unreadable: claims everything"),
+    ],
+)
+def test_what_a_lease_names(text: str, partitions: frozenset[int]) -> None:
+    assert parse(text) == partitions
+    assert parse(spell(partitions)) == partitions
+
+
+def test_everything_is_held_when_the_living_hold_it() -> None:
+    assert ownership.is_everything_held(FIRST, seen(a_standing("b", REST)))
+    assert not ownership.is_everything_held(FIRST, seen(a_standing("b", REST), age=99.0))
+
+
+HOLDINGS = st.dictionaries(
+    st.text("abcdefgh", min_size=1, max_size=3),
+    st.frozensets(st.integers(0, PARTITIONS - 1)),
+    min_size=1,
+    max_size=70,
+)
+
+
+@pytest.mark.long
+@given(HOLDINGS)
+@settings(max_examples=50, deadline=None)
+def test_a_share_is_whole_disjoint_and_even(holdings: dict[str, frozenset[int]]) -> None:
+    shares = share(holdings)
+    assert shares.keys() == holdings.keys()
+    assert sorted(each for part in shares.values() for each in part) == sorted(ALL)
+    assert max(map(len, shares.values())) - min(map(len, shares.values())) <= 1
+
+
+@given(st.integers(1, 12))
+@settings(max_examples=12, deadline=None)
+def test_only_what_must_moves(count: int) -> None:
+    before = share({f"r{number}": frozenset[int]() for number in range(count)})
+    joined = share({**before, "new": frozenset()})
+    assert moved(before, joined) == len(joined["new"])
+    left = share({name: part for name, part in before.items() if name != "r0"} or {"last": frozenset()})
+    assert moved(before, left) == len(before["r0"])
+
+
+def moved(before: dict[str, frozenset[int]], after: dict[str, frozenset[int]]) -> int:
+    return sum(len(part - before.get(name, frozenset())) for name, part in after.items())
+
+
+class Model:
+    """The Leases at the API server and what each process believes; every step is one request."""
+
+    def __init__(self) -> None:
+        self.leases: dict[str, Standing] = {}
+        self.holding: dict[str, frozenset[int]] = {}
+        self.views: dict[str, dict[str, Sighting]] = {}
+        self.wishes: dict[str, frozenset[int]] = {}
+        self.now = 0.0
+        self.writes = 0
+
+    def write(self, name: str, partitions: frozenset[int]) -> None:
+        self.writes += 1
+        self.leases[name] = a_standing(name, partitions, version=str(self.writes))
+
+    def join(self, name: str) -> None:
+        if name not in self.leases:
+            self.holding[name] = frozenset()
+            self.wishes[name] = frozenset()
+            self.write(name, frozenset())
+
+    def crash(self, name: str) -> None:
+        self.holding.pop(name, None)
+
+    def look(self, name: str) -> None:
+        others = [each for each in self.leases.values() if each.identity != name]
+        self.views[name] = see(self.views.get(name, {}), others, now=self.now)
+
+    def step(self, name: str) -> None:
+        """Let one process do its next request, by what it saw last."""
+        if name not in self.holding:
+            return
+        if name not in self.leases:  # somebody deleted it
+            self.holding[name] = self.wishes[name] = frozenset()
+            self.write(name, frozenset())
+            return
+        if self.wishes[name]:  # claimed in our Lease: begin with what no other names now
+            self.look(name)
+            taken = frozenset[int]().union(*(each.standing.partitions for each in self.views[name].values()))
+            self.holding[name] |= self.wishes[name] - taken
+            self.wishes[name] = frozenset()
+            self.write(name, self.holding[name])
+            return
+        for each in list(self.views.get(name, {}).values()):
+            if each.remaining <= 0 and self.leases.get(each.standing.identity) == each.standing:
+                del self.leases[each.standing.identity]
+                self.views[name].pop(each.standing.name)
+        move = decide(name, self.holding[name], self.views.get(name, {}), takes_part=True)
+        self.holding[name] -= move.give
+        self.wishes[name] = move.take
+        self.write(name, self.holding[name] | move.take)
+
+    def check(self) -> None:
+        owners = [each for name, part in self.holding.items() if name in self.leases for each in part]
+        assert len(owners) == len(set(owners)), "two that could renew hold the same partition"
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["join", "crash", "look", "step", "step", "look", "wait"]), st.sampled_from("abcd")),
+    max_size=120,
+)
+
+
+@pytest.mark.long
+@given(STEPS)
+@settings(max_examples=60, deadline=None)
+def test_whatever_is_seen_late_no_two_hold_the_same_and_at_rest_all_is_held(steps: list[tuple[str, str]]) -> None:
+    model = Model()
+    for act, name in steps:
+        match act:
+            case "join":
+                model.join(name)
+            case "crash":
+                model.crash(name)
+            case "look" if name in model.holding:
+                model.look(name)
+            case "step":
+                model.step(name)
+            case _:
+                model.now += 1.0
+        model.check()
+    model.join("z")
+    for _ in range(40):  # everybody looks and acts, until nothing changes any more
+        model.now += 1.0
+        for name in sorted(model.holding):
+            model.look(name)
+            model.step(name)
+            model.check()
+    assert sorted(each for part in model.holding.values() for each in part) == sorted(ALL)
+    assert max(map(len, model.holding.values())) - min(map(len, model.holding.values())) <= 1

@@ -24,6 +24,7 @@ from rich.table import Table
 from bench import crowd, plot, programs
 from bench.plot import Line
 from bench.rig import ALONE, CROWD, Rig, fresh
+from common import labels
 from common.kube.resources import LEASE, Resource
 from common.runtime import ownership
 from localcluster.errors import ClusterError
@@ -40,7 +41,6 @@ GOAL: Final = 3.2
 BUSY: Final = 90.0
 """Percent of the machine from which on processors are the limit."""
 ONE_AND_MANY: Final = (1, 4)
-PARTITIONS: Final = "raybus.io/partitions"
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,9 +157,9 @@ class _Leases(msgspec.Struct, frozen=True):
 
 async def _is_shared(rig: Rig, replicas: int) -> bool:
     """Tell whether every replica holds its part of the partitions."""
-    listed = await rig.kube.list(LEASE, NAMESPACE, label_selector=f"raybus.io/replica-of={RECONCILER}")
+    listed = await rig.kube.list(LEASE, NAMESPACE, label_selector=f"{labels.REPLICA_OF}={RECONCILER}")
     leases = msgspec.json.decode(listed, type=_Leases).items
-    held = [len(ownership.parse(each.metadata.annotations.get(PARTITIONS, ""))) for each in leases]
+    held = [len(ownership.parse(each.metadata.annotations.get(labels.PARTITIONS, ""))) for each in leases]
     return len(held) == replicas and min(held) > 0 and sum(held) == 64
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from chaos.checker.evidence import Headed, Meta, Write, root_of
+from chaos.checker.evidence import Meta, Write, root_of
 from common.bus.sharding import Root
 
 POLICY: Final = """\
@@ -47,6 +47,27 @@ class _Reference(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Code(msgspec.Struct, frozen=True):
     code: int = 0
+
+
+class _AskedMeta(msgspec.Struct, frozen=True, rename="camel"):
+    """Metadata in a request; a patch takes away by null."""
+
+    resource_version: str = ""
+    labels: dict[str, str | None] = {}
+
+
+class _Preconditions(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    metadata: _AskedMeta = _AskedMeta()
+    preconditions: _Preconditions = _Preconditions()
+
+
+class _Answered(msgspec.Struct, frozen=True):
+    metadata: Meta = Meta()
 
 
 class _Line(msgspec.Struct, frozen=True, rename="camel"):
@@ -91,14 +112,14 @@ def _write(line: _Line, origins: dict[tuple[str, str], Root], began: datetime) -
     if ours is None or not 200 <= line.response_status.code < 300 or line.stage != "ResponseComplete":
         return None
     what = line.object_ref
-    asked = _decoded(line.request_object)
-    answered = _decoded(line.response_object).metadata
-    meta = answered if isinstance(answered, Meta) and answered.name else _named(asked, what)
+    asked = _asked(line.request_object)
+    answered = msgspec.json.decode(line.response_object, type=_Answered).metadata
+    meta = answered if answered.name else _named(asked, what)
     kind = _KINDS.get(what.resource, "")
     if kind == "RayCluster" and (root := root_of(kind, meta, origins)) is not None:
         origins.setdefault((meta.namespace, meta.name), root)
     return Write(
-        version=int(meta.resource_version or 0) if isinstance(answered, Meta) else 0,
+        version=int(answered.resource_version or 0),
         at=(datetime.fromisoformat(line.stage_timestamp) - began).total_seconds(),
         service=ours["service"],
         replica=ours["replica"],
@@ -111,19 +132,18 @@ def _write(line: _Line, origins: dict[tuple[str, str], Root], began: datetime) -
     )
 
 
-def _decoded(raw: msgspec.Raw) -> Headed:
-    try:
-        return msgspec.json.decode(raw, type=Headed)
-    except msgspec.ValidationError:  # a JSON patch is a list
-        return Headed()
+def _asked(raw: msgspec.Raw) -> _Asked:
+    """Read a request's body; a JSON patch is a list, and demands nothing that we look for."""
+    return _Asked() if bytes(raw).startswith(b"[") else msgspec.json.decode(raw, type=_Asked)
 
 
-def _named(asked: Headed, what: _Reference) -> Meta:
-    labels = asked.metadata.labels if isinstance(asked.metadata, Meta) else {}
+def _named(asked: _Asked, what: _Reference) -> Meta:
+    """Return who is meant, where the answer does not tell."""
+    labels = {label: value for label, value in asked.metadata.labels.items() if value is not None}
     return Meta(name=what.name, namespace=what.namespace, labels=labels)
 
 
-def _base(verb: str, asked: Headed) -> str:
+def _base(verb: str, asked: _Asked) -> str:
     if verb == "delete":
-        return str(asked.preconditions.get("uid") or asked.preconditions.get("resourceVersion") or "")
-    return asked.metadata.resource_version if isinstance(asked.metadata, Meta) else ""
+        return asked.preconditions.uid or asked.preconditions.resource_version
+    return asked.metadata.resource_version

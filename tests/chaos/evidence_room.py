@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from chaos.checker.evidence import Object, Seen, root_of
+from common import labels
 from common.bus.sharding import Root
 from common.kube.client import KubeClient
 from common.kube.resources import HTTP_ROUTE, LEASE, POD, RAY_CLUSTER, RAY_SERVICE
@@ -17,9 +18,9 @@ from common.kube.watch import Key, Target, Timing, Watch
 TARGETS: Final = (
     Target(resource=RAY_CLUSTER),
     Target(resource=RAY_SERVICE),
-    Target(resource=POD, selector="ray.io/cluster"),
+    Target(resource=POD, selector=labels.CLUSTER),
     Target(resource=HTTP_ROUTE, is_optional=True),
-    Target(resource=LEASE, selector="raybus.io/replica-of"),
+    Target(resource=LEASE, selector=labels.REPLICA_OF),
 )
 TIMING: Final = Timing(longest_retry=1.0)
 Check = Callable[[Object], bool]

@@ -22,7 +22,7 @@ from chaos.report import Entry, Report
 from chaos.schedule import RECONCILERS, WATCHER, Fault
 from chaos.stack import CROWD, PROBES, Stack
 from chaos.users import Request, Users
-from common import errors
+from common import errors, labels
 from common.api.opaque import Body
 from common.kube.resources import HTTP_ROUTE, POD, RAY_CLUSTER, RAY_SERVICE, Resource
 from common.runtime import ownership
@@ -35,7 +35,6 @@ REST_SECONDS: Final = 120.0
 CALM_SECONDS: Final = 4.0
 """For so long nothing may be found wrong before all is at rest."""
 TICK: Final = 2.0
-PARTITIONS: Final = "raybus.io/partitions"
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,7 +188,7 @@ async def _all(found: Stack, resource: Resource) -> list[Body]:
 
 def partitions_of(lease: Seen) -> frozenset[int]:
     """Read the partitions that a replica's Lease lists."""
-    return ownership.parse(lease.object.metadata.annotations.get(PARTITIONS, ""))
+    return ownership.parse(lease.object.metadata.annotations.get(labels.PARTITIONS, ""))
 
 
 def _as_violation(left: Unreconciled, end: float) -> Violation:

@@ -3,10 +3,9 @@
 Both carry the version that etcd gave them. Versions are one sequence over all kinds, so the order of any two is certain.
 """
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from common import labels
 from common.bus.sharding import Root
@@ -178,10 +177,3 @@ def root_of(kind: str, meta: Meta, origins: dict[tuple[str, str], Root]) -> Root
         case _:
             cluster = meta.labels.get(labels.CLUSTER)
             return origins.get((meta.namespace, cluster)) if cluster else None
-
-
-class Headed(msgspec.Struct, frozen=True, rename="camel"):
-    """The part of a request's body that says what it is based on."""
-
-    metadata: Meta | UnsetType = UNSET
-    preconditions: dict[str, Any] = {}

@@ -1,0 +1,103 @@
+"""The audit log is read as the API server writes it: who wrote, what it was based on, which version it became."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from chaos import audit_trail
+from chaos.audit_trail import Trail
+from chaos.checker.evidence import Write
+from common.bus.sharding import Root
+
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+AGENT = "raybus-cluster-reconciler/v0.1.0 (cluster-reconciler-2)"
+
+
+def a_line(**fields: Any) -> dict[str, Any]:
+    answer = {"metadata": {"name": "c", "namespace": "ns", "resourceVersion": "12"}}
+    defaults: dict[str, Any] = {
+        "verb": "update",
+        "stage": "ResponseComplete",
+        "userAgent": AGENT,
+        "stageTimestamp": "2026-01-01T00:00:02.500000Z",
+        "objectRef": {"resource": "rayclusters", "subresource": "status", "namespace": "ns", "name": "c"},
+        "responseStatus": {"code": 200},
+        "requestObject": {"metadata": {"name": "c", "resourceVersion": "11"}},
+        "responseObject": answer,
+    }
+    return {**defaults, **fields}
+
+
+def read(folder: Path, *lines: dict[str, Any]) -> Trail:
+    log = folder / "audit.log"
+    log.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    return audit_trail.read(log, {}, began=BEGAN)
+
+
+def the_write(folder: Path, **fields: Any) -> Write:
+    (found,) = read(folder, a_line(**fields)).writes
+    return found
+
+
+def test_an_update(tmp_path: Path) -> None:
+    found = the_write(tmp_path)
+    assert (found.version, found.at, found.based_on) == (12, 2.5, "11")
+    assert (found.service, found.replica) == ("cluster-reconciler", "cluster-reconciler-2")
+    assert (found.resource, found.of_root) == ("rayclusters/status", Root("RayCluster", "ns", "c"))
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "base"),
+    [
+        pytest.param("patch", {"metadata": {"resourceVersion": "7", "annotations": {"a": None}}}, "7", id="a patch"),
+        pytest.param("patch", {"metadata": {"labels": {"a": None}}}, "", id="a patch of whatever is there"),
+        pytest.param("patch", [{"op": "add"}], "", id="a JSON patch"),
+        pytest.param("update", {"metadata": {"name": "c"}}, "", id="an update of whatever is there"),
+        pytest.param("delete", {"preconditions": {"uid": "u"}}, "u", id="a deletion of this one"),
+        pytest.param("delete", {"kind": "DeleteOptions"}, "", id="a deletion of whatever has the name"),
+    ],
+)
+def test_what_it_is_based_on(tmp_path: Path, verb: str, body: object, base: str) -> None:
+    assert the_write(tmp_path, verb=verb, requestObject=body).based_on == base
+
+
+def test_a_pods_root_is_its_clusters(tmp_path: Path) -> None:
+    labels = {"ray.io/originated-from-cr-name": "s", "ray.io/originated-from-crd": "RayService"}
+    cluster = a_line(responseObject={"metadata": {"name": "c", "namespace": "ns", "labels": labels}})
+    meta = {"name": "p", "namespace": "ns", "resourceVersion": "13", "labels": {"ray.io/cluster": "c"}}
+    pod = a_line(verb="create", objectRef={"resource": "pods", "namespace": "ns"}, responseObject={"metadata": meta})
+    assert [each.of_root for each in read(tmp_path, cluster, pod).writes] == [Root("RayService", "ns", "s")] * 2
+
+
+def test_a_deletion_that_tells_no_version(tmp_path: Path) -> None:
+    answer = {"kind": "Status", "status": "Success", "metadata": {}}
+    found = the_write(tmp_path, verb="delete", responseObject=answer)
+    assert (found.version, found.name) == (0, "c")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"userAgent": "kube-controller-manager/v1 (linux/amd64)"}, id="somebody else's"),
+        pytest.param({"responseStatus": {"code": 409}}, id="refused"),
+        pytest.param({"userAgent": "chaos"}, id="a user's"),
+    ],
+)
+def test_it_passes_over(tmp_path: Path, fields: dict[str, Any]) -> None:
+    assert read(tmp_path, a_line(**fields)).writes == []
+
+
+def test_logs_that_were_rotated_are_read_too_and_half_a_line_is_not(tmp_path: Path) -> None:
+    line = msgspec.json.encode(a_line()) + b"\n"
+    (tmp_path / "audit-2026-01-01T00-00-00.000.log").write_bytes(line)
+    log = tmp_path / "audit.log"
+    log.write_bytes(line + line[:50])
+    assert len(audit_trail.read(log, {}, began=BEGAN).writes) == 2
+
+
+def test_watches_are_counted_by_who_opened_them(tmp_path: Path) -> None:
+    lines = [a_line(verb="watch", userAgent="raybus-watcher (watcher-0)")] * 2
+    assert read(tmp_path, *lines).watches == {"raybus-watcher (watcher-0)": 2}

@@ -9,7 +9,6 @@ import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 import msgspec
 import pytest
@@ -23,39 +22,21 @@ from common.bus.messages import Gone, State
 from common.bus.nats import connect
 from common.kube import resources
 from common.kube.client import KubeClient, Patch
-from common.kube.resources import Resource
-from localcluster import kubeconfig as kubeconfigs
+from integration.watcher.replicas import KINDS, Replica, replica
 from localcluster.control_plane import ControlPlane
 from support.builders.manifests import a_ray_cluster
 from support.servers import witness as witnesses
-from support.servers.relayed import Secured, Watcher, provisioned
-from support.servers.wire import Wire
+from support.servers.relayed import provisioned
 from support.servers.witness import Witness, witnessed
 from support.waiting import eventually, eventually_true
 
 pytestmark = [pytest.mark.integration]
 
 TAKE_OVER_SECONDS: Final = 10.0
-KINDS: Final[dict[Resource, str]] = {resources.RAY_CLUSTER: "", resources.SERVICE: "ray.io/cluster"}
 
 
 class _Answer(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
-
-
-class Replica(msgspec.Struct, frozen=True, kw_only=True):
-    """A watcher and its wires."""
-
-    watcher: Watcher
-    to_nats: Wire
-    to_api: Wire
-
-    async def leads(self, kube: KubeClient, namespace: str) -> bool:
-        try:
-            lease = msgspec.json.decode(await kube.get(resources.LEASE, namespace, "ray-operator-leader"))
-        except errors.NotFound:
-            return False
-        return bool(lease["spec"].get("holderIdentity") == self.watcher.name)
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,28 +73,6 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 
         await eventually_true(is_equal, within=30.0, every=0.2, what="a stream that equals a list")
         assert self.witness.regressions == []
-
-
-def kubeconfig_through(wire: Wire, kubeconfig: Path, to: Path) -> Path:
-    access = kubeconfigs.read_access(kubeconfig)
-    return kubeconfigs.write(to, "wired", msgspec.structs.replace(access, server=f"https://127.0.0.1:{wire.port}"))
-
-
-@contextlib.asynccontextmanager
-async def replica(secured: Secured, kubeconfig: Path, namespace: str, through: Path) -> AsyncGenerator[Replica]:
-    api = urlsplit(kubeconfigs.read_access(kubeconfig).server).port or 443
-    async with Wire(secured.server.port).laid() as to_nats, Wire(api).laid() as to_api:
-        watcher = Watcher(
-            secured,
-            kubeconfig_through(to_api, kubeconfig, through),
-            namespace,
-            nats_url=f"tls://127.0.0.1:{to_nats.port}",
-        )
-        watcher.start()
-        try:
-            yield Replica(watcher=watcher, to_nats=to_nats, to_api=to_api)
-        finally:
-            watcher.kill()
 
 
 @contextlib.asynccontextmanager

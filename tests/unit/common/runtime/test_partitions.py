@@ -1,0 +1,288 @@
+"""Partitions that come and go under a controller: which keys may be looked at, what is forgotten, and what stays."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+import msgspec
+import pytest
+
+from common import errors
+from common.api.core import Pod
+from common.api.ray_cluster import RayCluster
+from common.bus.cache import Cache, Object, Objects
+from common.runtime.clock import SystemClock
+from common.runtime.controller import Controller
+from common.runtime.key import Key, Watched
+
+pytestmark = pytest.mark.looptime
+
+NS = "ns"
+
+
+def a_cluster(name: str, version: int = 1) -> bytes:
+    meta = {"namespace": NS, "name": name, "uid": name, "resourceVersion": str(version)}
+    return msgspec.json.encode({"metadata": meta, "spec": {"headGroupSpec": {"template": {}}}})
+
+
+def a_pod(cluster: str, name: str = "", version: int = 1) -> bytes:
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": cluster, "uid": cluster, "controller": True}
+    name = name or f"{cluster}-pod"
+    meta = {"namespace": NS, "name": name, "uid": name, "resourceVersion": str(version), "ownerReferences": [owner]}
+    return msgspec.json.encode({"metadata": meta})
+
+
+def keys_of(obj: Object) -> list[Key]:
+    owners = [each.name for each in obj.metadata.owner_references]
+    return [Key(NS, owners[0] if owners else obj.metadata.name)]
+
+
+class Shell:
+    """A controller whose looks last as long as a test says."""
+
+    def __init__(self) -> None:
+        self.cache = Cache()
+        self.forgotten: list[str] = []
+        watched = Watched(kinds={"RayCluster": RayCluster, "Pod": Pod}, root=RayCluster, keys_of=keys_of)
+        self.controller = Controller("test", watched, cache=self.cache, clock=SystemClock(), forget=self._forget)
+        self.looks: list[str] = []
+        self.cut: list[str] = []
+        self.seconds = 0.0
+
+    async def reconcile(self, key: Key, *, now: datetime) -> datetime | None:
+        self.looks.append(key.name)
+        try:
+            await asyncio.sleep(self.seconds)
+        except asyncio.CancelledError:
+            self.cut.append(key.name)
+            raise
+        return None
+
+    def _forget(self, objects: Objects) -> None:
+        self.forgotten += [each.metadata.name for each in objects]
+
+    async def run(self, script: Callable[[], Awaitable[None]]) -> None:
+        async with asyncio.TaskGroup() as group:
+            working = group.create_task(self.controller.run(self.reconcile, workers=4))
+            await script()
+            await asyncio.sleep(1)
+            working.cancel()
+
+    def names(self, kind: type[Object]) -> set[str]:
+        return {each.metadata.name for each in self.cache.all(kind)}
+
+
+async def test_one_partition_is_worked_on_while_another_one_loads() -> None:
+    shell = Shell()
+    first, second = shell.controller.hold(1), shell.controller.hold(2)
+    for listener, name in ((first, "a"), (second, "b")):
+        listener.loading("start")
+        listener.changed("RayCluster", a_cluster(name), trace="")
+
+    async def script() -> None:
+        first.synced(10)
+        await asyncio.sleep(1)
+        assert shell.looks == ["a"]
+        assert shell.controller.loading == 1
+        second.synced(10)
+
+    await shell.run(script)
+    assert shell.looks == ["a", "b"]
+
+
+async def test_a_reload_of_one_partition_touches_nothing_of_another() -> None:
+    shell = Shell()
+    first, second = shell.controller.hold(1), shell.controller.hold(2)
+    first.changed("RayCluster", a_cluster("a"), trace="")
+    second.changed("RayCluster", a_cluster("b"), trace="")
+    first.synced(10)
+    second.synced(10)
+
+    async def script() -> None:
+        await asyncio.sleep(1)
+        first.loading("its consumer broke")
+        first.synced(20)
+
+    await shell.run(script)
+    assert shell.names(RayCluster) == {"b"}
+    assert shell.looks == ["a", "b", "a"]
+
+
+async def test_a_partition_that_is_given_up_takes_its_objects_and_keys_along() -> None:
+    shell = Shell()
+    first, second = shell.controller.hold(1), shell.controller.hold(2)
+    for listener, name in ((first, "a"), (second, "b")):
+        listener.changed("RayCluster", a_cluster(name), trace="")
+        listener.changed("Pod", a_pod(name), trace="")
+        listener.synced(10)
+    shell.cache.put(msgspec.json.decode(a_pod("a", "just-created", 30), type=Pod))
+
+    async def script() -> None:
+        await asyncio.sleep(1)
+        await shell.controller.release({1})
+        first.changed("RayCluster", a_cluster("a", 40), trace="")  # on its way when we let go
+        shell.controller.wake(Key(NS, "a"))
+
+    await shell.run(script)
+    assert (shell.names(RayCluster), shell.names(Pod)) == ({"b"}, {"b-pod"})
+    assert sorted(shell.forgotten) == ["a", "a-pod", "just-created"]
+    assert shell.looks == ["a", "b"]
+    assert shell.controller.held == {2}
+
+
+async def test_a_look_may_end_before_its_partition_is_given_up() -> None:
+    shell = Shell()
+    listener = shell.controller.hold(1)
+    listener.changed("RayCluster", a_cluster("a"), trace="")
+    listener.synced(10)
+    shell.seconds = 3.0
+
+    async def script() -> None:
+        await asyncio.sleep(1)
+        assert shell.controller.stop({1}) == {1}
+        began = asyncio.get_running_loop().time()
+        await shell.controller.release({1}, patience=10.0)
+        assert asyncio.get_running_loop().time() - began == pytest.approx(2.0)
+
+    await shell.run(script)
+    assert (shell.looks, shell.cut) == (["a"], [])
+
+
+async def test_a_look_that_lasts_is_cut_short() -> None:
+    shell = Shell()
+    listener = shell.controller.hold(1)
+    listener.changed("RayCluster", a_cluster("a"), trace="")
+    listener.synced(10)
+    shell.seconds = 30.0
+
+    async def script() -> None:
+        await asyncio.sleep(1)
+        async with asyncio.timeout(1):
+            await shell.controller.release({1}, patience=0.5)
+
+    await shell.run(script)
+    assert (shell.looks, shell.cut) == (["a"], ["a"])
+
+
+async def test_a_partition_may_come_back() -> None:
+    shell = Shell()
+    for version in (1, 2):
+        listener = shell.controller.hold(1)
+        listener.loading("start")
+        listener.changed("RayCluster", a_cluster("a", version), trace="")
+        listener.synced(10)
+        if version == 1:
+            await shell.controller.release({1})
+
+    async def script() -> None:
+        await asyncio.sleep(0)
+
+    await shell.run(script)
+    assert shell.looks == ["a"]
+
+
+async def test_an_object_that_moves_between_our_partitions_is_never_missing() -> None:
+    shell = Shell()
+    first, second = shell.controller.hold(1), shell.controller.hold(2)
+    first.changed("Pod", a_pod("a"), trace="")
+    first.synced(10)
+    second.synced(10)
+    first.moved("Pod", NS, "a-pod", to=2)
+    assert shell.names(Pod) == {"a-pod"}
+    first.loading("its consumer broke")
+    first.synced(20)
+    assert shell.names(Pod) == {"a-pod"}
+    second.changed("Pod", a_pod("a"), trace="")
+    second.removed("Pod", NS, "a-pod", version=30, trace="")
+    assert shell.names(Pod) == set()
+
+
+async def test_an_object_that_moves_away_is_dropped_and_may_return_unchanged() -> None:
+    shell = Shell()
+    listener = shell.controller.hold(1)
+    listener.changed("Pod", a_pod("a"), trace="")
+    listener.synced(10)
+    listener.moved("Pod", NS, "a-pod", to=9)
+    assert shell.names(Pod) == set()
+    listener.changed("Pod", a_pod("a"), trace="")
+    assert shell.names(Pod) == {"a-pod"}
+
+
+async def test_a_deletion_told_before_the_move_counts() -> None:
+    shell = Shell()
+    first, second = shell.controller.hold(1), shell.controller.hold(2)
+    first.synced(10)
+    second.synced(10)
+    second.changed("Pod", a_pod("a"), trace="")
+    second.removed("Pod", NS, "a-pod", version=5, trace="")
+    first.changed("Pod", a_pod("a"), trace="")  # the consumer of its old partition is late
+    first.moved("Pod", NS, "a-pod", to=2)
+    assert shell.names(Pod) == set()
+
+
+async def test_what_a_reload_missed_comes_back_when_the_bus_shows_it() -> None:
+    shell = Shell()
+    listener = shell.controller.hold(1)
+    listener.changed("Pod", a_pod("a", version=5), trace="")
+    listener.loading("start")
+    listener.synced(20)
+    listener.changed("Pod", a_pod("a", version=5), trace="")
+    assert shell.names(Pod) == {"a-pod"}
+
+
+async def test_a_child_seen_before_its_parent_waits_for_the_parents_partition() -> None:
+    shell = Shell()
+    first, second = shell.controller.hold(1), shell.controller.hold(2)
+    first.synced(10)
+    second.loading("start")
+
+    async def script() -> None:
+        first.changed("Pod", a_pod("a"), trace="")
+        await asyncio.sleep(1)
+        shell.looks.clear()
+        second.changed("RayCluster", a_cluster("a"), trace="")
+        first.changed("Pod", a_pod("a", version=2), trace="")
+        await asyncio.sleep(1)
+        assert shell.looks == []
+        second.synced(10)
+
+    await shell.run(script)
+    assert shell.looks == ["a"]
+
+
+async def test_what_belongs_to_others_is_not_kept_for_long() -> None:
+    shell = Shell()
+    listener = shell.controller.hold(1)
+    listener.changed("RayCluster", a_cluster("a"), trace="")
+    listener.synced(10)
+    for cluster in ("a", "somebody-elses"):
+        shell.cache.put(msgspec.json.decode(a_pod(cluster, version=20), type=Pod))
+
+    async def script() -> None:
+        await asyncio.sleep(60)
+
+    await shell.run(script)
+    assert shell.names(Pod) == {"a-pod"}
+
+
+async def test_a_refused_write_is_tried_again_later_and_not_told_as_an_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shell = Shell()
+    listener = shell.controller.hold(1)
+    listener.changed("RayCluster", a_cluster("a"), trace="")
+    listener.synced(10)
+    tries: list[float] = []
+
+    async def fenced(key: Key, *, now: datetime) -> datetime | None:
+        tries.append(asyncio.get_running_loop().time())
+        if len(tries) < 3:
+            raise errors.NotOurs("not sure", after=1.0)
+        return None
+
+    async with asyncio.TaskGroup() as group:
+        working = group.create_task(shell.controller.run(fenced, workers=1))
+        await asyncio.sleep(10)
+        working.cancel()
+    assert tries == pytest.approx([0.0, 1.0, 2.0], abs=0.01)
+    assert "warning" not in capsys.readouterr().out

@@ -148,7 +148,6 @@ LISTENED: Final = (
     ">",
     "*",
 )
-SHARDED: Final = {name for name in permissions.SERVICES if name != "watcher"}
 BESIDES: Final[dict[str, set[str]]] = {
     "cluster-reconciler": {"ray.members.cluster-reconciler"},
     "service-reconciler": {"ray.members.service-reconciler"},

@@ -1,0 +1,1 @@
+"""`raybus events`: what happened to upgrades, as an outsider reads it."""

@@ -1,0 +1,247 @@
+"""`raybus events` as a process against a real NATS server with users, TLS and the outsiders' mirror."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from common import upgrade_events
+from common.bus import credentials
+from support.builders.upgrade_story import a_retreat, a_story
+from support.servers.outside import Outside, outside
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.integration]
+
+PATIENCE = 30.0
+STORY = a_story()
+OTHER = a_story("my.chat", namespace="team-a")
+IDS = [event.id for event in STORY]
+
+
+class Done(msgspec.Struct, frozen=True):
+    """How a command ended."""
+
+    code: int
+    out: list[str]
+    err: list[str]
+
+    @property
+    def ids(self) -> list[str]:
+        return [msgspec.json.decode(line)["id"] for line in self.out]
+
+
+class Running:
+    """A command that goes on, and the lines that it has written so far."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.out: list[str] = []
+        self.err: list[str] = []
+
+    async def read(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for stream, lines in ((self._process.stdout, self.out), (self._process.stderr, self.err)):
+                assert stream is not None
+                group.create_task(_collect(stream, lines))
+
+    async def until(self, count: int) -> None:
+        """Wait until it has written so many lines."""
+        await eventually(lambda: len(self.out) >= count, within=PATIENCE, what=f"{count} lines; {self.err}")
+
+    async def end(self, number: signal.Signals) -> int:
+        self._process.send_signal(number)
+        async with asyncio.timeout(PATIENCE):
+            return await self._process.wait()
+
+    def kill(self) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
+
+
+async def _collect(stream: asyncio.StreamReader, lines: list[str]) -> None:
+    async for line in stream:
+        lines.append(line.decode().rstrip("\n"))  # noqa: PERF401  (others look at the list while it grows)
+
+
+@asynccontextmanager
+async def started(at: Outside, *arguments: str) -> AsyncGenerator[Running]:
+    words = ["events", "--nats", at.url, "--nats-credentials", str(at.folder), *arguments]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "raybus_cli.main", *words, stdout=pipe, stderr=pipe
+    )
+    running = Running(process)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(running.read())
+        try:
+            yield running
+        finally:
+            running.kill()
+            await process.wait()
+
+
+async def run(*arguments: str) -> Done:
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "raybus_cli.main", "events", *arguments, stdout=pipe, stderr=pipe
+    )
+    async with asyncio.timeout(PATIENCE):
+        out, err = await process.communicate()
+    return Done(process.returncode or 0, out.decode().splitlines(), err.decode().splitlines())
+
+
+async def ask(at: Outside, *arguments: str) -> Done:
+    return await run("--nats", at.url, "--nats-credentials", str(at.folder), *arguments)
+
+
+@pytest_asyncio.fixture
+async def at(tmp_path: Path) -> AsyncGenerator[Outside]:
+    async with outside(tmp_path / "nats") as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def told(at: Outside) -> Outside:
+    """Two upgrades have happened, one event after the other in turn."""
+    await at.publish([event for both in zip(STORY, OTHER, strict=True) for event in both])
+    return at
+
+
+async def test_all_events_as_they_are_stored_and_in_order(told: Outside) -> None:
+    done = await ask(told, "-o", "json")
+    wanted = [
+        upgrade_events.encode(event).payload.decode() for both in zip(STORY, OTHER, strict=True) for event in both
+    ]
+    assert (done.code, done.out, done.err) == (0, wanted, [])
+
+
+async def test_one_service_for_people(told: Outside) -> None:
+    done = await ask(told, "team-a/my.chat")
+    assert (done.code, len(done.out), done.err) == (0, len(OTHER), [])
+    assert done.out[3] == (
+        "2026-01-31T10:00:30Z  team-a/my.chat  traffic: greeter-old 100 → 50 %, greeter-new 0 → 50 %"
+    )
+
+
+async def test_a_part_of_the_history(told: Outside) -> None:
+    from_an_id = await ask(told, "default/greeter", "-o", "json", "--replay", IDS[4], "-n", "3")
+    assert (from_an_id.code, from_an_id.ids) == (0, IDS[4:7])
+    last = await ask(told, "default/greeter", "-o", "json", "-n", "2")
+    assert (last.code, last.ids) == (0, IDS[-2:])
+    since = await ask(told, "default/greeter", "-o", "json", "--since", "10m")
+    assert (since.code, since.ids) == (0, IDS)
+
+
+async def test_an_event_that_is_stored_twice_is_shown_once(at: Outside) -> None:
+    await at.publish(STORY[:4])
+    await at.publish(STORY[:4], again="-again")
+    await at.publish(STORY[4:])
+    assert (await ask(at, "-o", "json")).ids == IDS
+
+
+async def test_following_ends_with_ctrl_c(told: Outside) -> None:
+    async with started(told, "default/greeter", "--follow", "-n", "1", "-o", "json") as running:
+        await running.until(1)
+        await told.publish(a_retreat())
+        await running.until(5)
+        assert await running.end(signal.SIGINT) == 0
+        await eventually(lambda: len(running.out) == 5, what="the end")
+        assert [msgspec.json.decode(line)["id"] for line in running.out] == [
+            IDS[-1],
+            *(each.id for each in a_retreat()),
+        ]
+        assert running.err == []
+
+
+async def test_following_goes_on_after_nats_was_killed(told: Outside) -> None:
+    async with started(told, "default/greeter", "--follow", "-o", "json") as running:
+        await running.until(len(STORY))
+        told.secured.server.kill()
+        await eventually(lambda: running.err, within=PATIENCE, what="a word about NATS")
+        told.secured.server.start()
+        await told.publish(a_retreat())
+        await running.until(len(STORY) + 4)
+        assert await running.end(signal.SIGINT) == 0
+    assert [msgspec.json.decode(line)["id"] for line in running.out] == [*IDS, *(each.id for each in a_retreat())]
+    assert "going on after the last event" in running.err[0]
+
+
+async def test_following_begins_anew_where_the_stream_was_lost(told: Outside) -> None:
+    async with started(told, "default/greeter", "--follow", "-o", "json") as running:
+        await running.until(len(STORY))
+        told.secured.server.kill()
+        told.secured.server.lose_store()
+        told.secured.server.start()
+        await told.provide()
+        await told.publish([*STORY[-2:], *a_retreat()])
+        await running.until(len(STORY) + 4)
+        assert await running.end(signal.SIGINT) == 0
+    assert [msgspec.json.decode(line)["id"] for line in running.out] == [*IDS, *(each.id for each in a_retreat())]
+
+
+async def test_nothing_happened_yet(at: Outside) -> None:
+    done = await ask(at)
+    assert done == Done(0, [], ["raybus events: no events"])
+
+
+async def test_an_unknown_id(told: Outside) -> None:
+    done = await ask(told, "--replay", "nobody-knows-it", "--follow")
+    assert (done.code, done.out) == (1, [])
+    assert done.err == [
+        "error: no event with the id 'nobody-knows-it' is stored; 'raybus events -o json' shows the ids"
+    ]
+
+
+async def test_a_server_without_the_stream(tmp_path: Path, at: Outside) -> None:
+    at.secured.server.kill()
+    at.secured.server.lose_store()
+    at.secured.server.start()
+    done = await ask(at, "--follow")
+    assert (done.code, done.out) == (1, [])
+    assert done.err == [
+        f"error: {at.url} has no stream of events for subscriber: does raybus run with this NATS? "
+        "'python -m common.bus.provision streams' makes the stream"
+    ]
+
+
+async def test_credentials_of_another_server(tmp_path: Path, at: Outside) -> None:
+    stranger = tmp_path / "stranger"
+    stranger.mkdir()
+    (stranger / "seed").write_text(credentials.new_seed())
+    (stranger / "ca.crt").write_bytes((at.folder / "ca.crt").read_bytes())
+    done = await run("--nats", at.url, "--nats-credentials", str(stranger))
+    assert (done.code, done.out, len(done.err)) == (1, [], 1)
+    assert done.err[0].startswith(f"error: NATS at {at.url} does not know the user of {stranger}/seed; ")
+
+
+async def test_a_server_that_is_away(at: Outside) -> None:
+    at.secured.server.kill()
+    done = await ask(at)
+    assert (done.code, done.out, len(done.err)) == (1, [], 1)
+    assert done.err[0].startswith(f"error: NATS at {at.url} is not reachable: ")
+
+
+async def test_a_command_that_makes_no_sense(tmp_path: Path) -> None:
+    done = await run("greeter", "--nats", "tls://localhost:1", "--nats-credentials", str(tmp_path))
+    assert (done.code, done.out) == (2, [])
+    assert done.err == [
+        "error: 'greeter' names no RayService: expected NAMESPACE/RAYSERVICE, such as default/chat",
+    ]
+
+
+async def test_a_reader_that_goes_away(told: Outside) -> None:
+    words = f"{sys.executable} -m raybus_cli.main events --nats {told.url} --nats-credentials {told.folder} | head -1"
+    process = await asyncio.create_subprocess_shell(
+        words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=dict(os.environ)
+    )
+    async with asyncio.timeout(PATIENCE):
+        out, err = await process.communicate()
+    assert (len(out.splitlines()), err) == (1, b"")

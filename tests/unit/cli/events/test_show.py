@@ -1,0 +1,77 @@
+"""Which events are shown: each once, from where on, and how many."""
+
+import msgspec
+import pytest
+
+from common import upgrade_events
+from common.bus.nats import Stored
+from common.upgrade_events import Event
+from raybus_cli.events.options import Options
+from raybus_cli.events.show import REMEMBERED, Show
+from support.builders.upgrade_story import a_story
+
+
+def _stored(number: int, event: Event) -> Stored:
+    wire = upgrade_events.encode(event)
+    return Stored(wire.subject, number, wire.headers, wire.payload)
+
+
+STORY = [_stored(number, event) for number, event in enumerate(a_story(), start=1)]
+IDS = [event.id for event in a_story()]
+
+
+def _shown(options: Options, told: list[Stored], later: list[Stored] | None = None) -> list[str]:
+    """Return the ids of what is shown of the stored events, and then of those that come later."""
+    lines: list[str] = []
+    show = Show(msgspec.structs.replace(options, as_json=True), lines.append)
+    wants_more = all(show.take(each) for each in told) and show.caught_up()
+    assert show.count == len(lines)
+    for each in later or []:
+        wants_more = wants_more and show.take(each)
+    return [msgspec.json.decode(line)["id"] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("options", "shown", "shown_later"),
+    [
+        pytest.param(Options(), slice(0, 6), slice(0, 0), id="all that is stored"),
+        pytest.param(Options(follow=True), slice(0, 6), slice(6, 9), id="and what comes"),
+        pytest.param(Options(limit=2), slice(4, 6), slice(0, 0), id="the last two"),
+        pytest.param(Options(limit=2, follow=True), slice(4, 6), slice(6, 9), id="the last two and what comes"),
+        pytest.param(Options(limit=100), slice(0, 6), slice(0, 0), id="no more than there are"),
+        pytest.param(Options(replay=IDS[3]), slice(3, 6), slice(0, 0), id="from an id on, that one included"),
+        pytest.param(Options(replay=IDS[3], follow=True), slice(3, 6), slice(6, 9), id="from an id on and what comes"),
+        pytest.param(Options(replay=IDS[1], limit=2), slice(1, 3), slice(0, 0), id="the first two from an id on"),
+        pytest.param(Options(replay=IDS[5], limit=2, follow=True), slice(5, 6), slice(6, 7), id="two, one to come"),
+        pytest.param(Options(replay="unknown", follow=True), slice(0, 0), slice(0, 0), id="none for an unknown id"),
+    ],
+)
+def test_what_is_shown(options: Options, shown: slice, shown_later: slice) -> None:
+    assert _shown(options, STORY[:6], STORY[6:9]) == IDS[shown] + IDS[shown_later]
+
+
+def test_an_event_that_comes_twice_is_shown_once() -> None:
+    again = [Stored(each.subject, each.sequence + 50, each.headers, each.payload) for each in STORY[:6]]
+    assert _shown(Options(follow=True), STORY[:3], [*again, *STORY[6:8]]) == IDS[:8]
+
+
+def test_an_id_that_is_not_there_is_noticed() -> None:
+    show = Show(Options(replay="unknown"), lambda _: None)
+    assert all(show.take(each) for each in STORY)
+    assert (show.caught_up(), show.is_start_missing) == (False, True)
+
+
+def test_json_is_what_is_stored_on_one_line() -> None:
+    lines: list[str] = []
+    show = Show(Options(as_json=True), lines.append)
+    show.take(STORY[0])
+    show.take(Stored("s", 50, {}, b'{\n "id": "1",\n "more": [1, 2]\n}'))
+    show.take(Stored("s", 51, {}, b"\xffno\njson"))
+    assert lines == [STORY[0].payload.decode(), '{"id":"1","more":[1,2]}', "�no json"]
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    show = Show(Options(), lambda _: None)
+    for number in range(REMEMBERED + 5):
+        show.take(Stored("s", number, {}, b'{"id":"%d"}' % number))
+    assert len(show._known) == REMEMBERED  # pyright: ignore[reportPrivateUsage]  (the bound is what is tested)

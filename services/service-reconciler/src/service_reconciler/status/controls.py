@@ -3,9 +3,10 @@
 A pause that is over stays as False until the upgrade ends: the time without progress counts from its end.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
-from common.api.meta import Condition
+from common.api.meta import Condition, whole_seconds
 from service_reconciler.promotion.control import Control
 from service_reconciler.reasons import ConditionType, Reason
 from service_reconciler.status import conditions
@@ -18,6 +19,9 @@ KINDS = (
     ConditionType.INVALID_ANNOTATIONS,
 )
 RESUMED = "The upgrade goes on."
+SECOND: Final = timedelta(seconds=1)
+SKEW: Final = timedelta(seconds=5)
+"""By how much the clocks of two machines may differ."""
 
 
 def put(
@@ -27,8 +31,18 @@ def put(
     wanted = {news.type: news for news in _news(held, control, is_upgrading=is_upgrading)}
     kept = conditions.without(held, *(kind for kind in KINDS if kind not in wanted))
     for news in wanted.values():
-        kept = conditions.put(kept, news, generation=generation, now=now)
+        kept = conditions.put(kept, news, generation=generation, now=_moment(kept, news, now=now))
     return kept
+
+
+def _moment(held: list[Condition], news: News, *, now: datetime) -> datetime:
+    """Return when a condition changes: a second after the last time at least, since that tells the events of both apart."""
+    old = conditions.find(held, news.type)
+    if old is None or old.status == news.status:
+        return now
+    ahead = old.last_transition_time - whole_seconds(now)
+    is_soon = timedelta(0) <= ahead < SKEW  # what is further ahead was written before the clock was set back
+    return old.last_transition_time + SECOND if is_soon else now
 
 
 def _news(held: list[Condition], control: Control, *, is_upgrading: bool) -> list[News]:

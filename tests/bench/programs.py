@@ -68,6 +68,25 @@ async def watched(pids: Pids) -> AsyncGenerator[Peak]:
     peak.pss_mib = max(peak.pss_mib, pss_mib(pids()))
 
 
+class Machine:
+    """How busy all processors were since this was made, with everything that ran on them."""
+
+    def __init__(self) -> None:
+        self._busy, self._all = _processors()
+
+    @property
+    def percent(self) -> float:
+        """Return the share of the time."""
+        busy, everything = _processors()
+        return 100 * (busy - self._busy) / max(1, everything - self._all)
+
+
+def _processors() -> tuple[int, int]:
+    """Return the ticks that processors worked, and all ticks."""
+    ticks = [int(each) for each in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
+
+
 def _cpu_seconds(pid: int) -> float:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -99,12 +99,12 @@ async def _measured(count: int, replicas: int, latency: float, logs: Path) -> Fi
         async with crowd.watching(rig, crowd.CLUSTERS, crowd.is_ready) as ready:
             await crowd.create_cluster(rig, ALONE, "probe", workers=1)
             await ready.count(1)
-            cpu, busy = programs.cpu_seconds(pids), _machine()
+            cpu, machine = programs.cpu_seconds(pids), programs.Machine()
             began = asyncio.get_running_loop().time()
             await crowd.each(count, lambda index: _create(rig, index))
             await ready.count(1 + count)
             wall = asyncio.get_running_loop().time() - began
-            now = _machine()
+            percent = machine.percent
         at = sorted(moment - began for (namespace, _), moment in ready.at.items() if namespace == CROWD)
         return Figures(
             replicas=replicas,
@@ -112,7 +112,7 @@ async def _measured(count: int, replicas: int, latency: float, logs: Path) -> Fi
             wall=wall,
             ready_at=at,
             cpu_seconds=programs.cpu_seconds(pids) - cpu,
-            machine_percent=100 * (now[0] - busy[0]) / max(1, now[1] - busy[1]),
+            machine_percent=percent,
             watches=rig.audit.watches("raybus"),
         )
 
@@ -161,13 +161,6 @@ async def _is_shared(rig: Rig, replicas: int) -> bool:
     leases = msgspec.json.decode(listed, type=_Leases).items
     held = [len(ownership.parse(each.metadata.annotations.get(labels.PARTITIONS, ""))) for each in leases]
     return len(held) == replicas and min(held) > 0 and sum(held) == 64
-
-
-def _machine() -> tuple[float, float]:
-    """Return how long all processors were busy, and how long they were there."""
-    fields = [int(each) for each in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
-    idle = fields[3] + fields[4]
-    return sum(fields[:8]) - idle, sum(fields[:8])
 
 
 def table(found: Result) -> Table:

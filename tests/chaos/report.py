@@ -55,6 +55,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     against_leases: int
     with_base: int
     autoscaled: int
+    machine_percent: float
+    """How busy all processors of the machine were, with everything that ran on it; close to 100 gaps say little."""
     watches: dict[str, int]
     unreconciled: list[Unreconciled]
     gaps: list[Gap]
@@ -122,7 +124,8 @@ def _basis(rule: str, report: Report) -> str:
 
 
 def _gaps(report: Report) -> Table:
-    table = Table("while", "changes", "p50", "longest", "by", "allowed", title="gaps of keys", title_justify="left")
+    title = f"gaps of keys; processors of the machine in use: {report.machine_percent:.0f} %"
+    table = Table("while", "changes", "p50", "longest", "by", "allowed", title=title, title_justify="left")
     for row in _rows(report):
         table.add_row(*row)
     return table

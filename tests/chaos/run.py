@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from bench.programs import Machine
 from chaos import audit_trail, crowd, schedule, stack
 from chaos.checker import evidence, gaps, history, rest, writes
 from chaos.checker.evidence import Seen, Violation
@@ -87,7 +88,7 @@ class Run:
         async with asyncio.timeout(PREPARED_SECONDS):
             await probes.prepare()
         self._say("all probes answer; faults and changes begin")
-        self._since = self.now()
+        self._since, machine = self.now(), Machine()
         async with asyncio.TaskGroup() as background:
             telling = background.create_task(self._tell(striking, users, probes))
             probing = background.create_task(probes.run())
@@ -97,7 +98,7 @@ class Run:
                 group.create_task(users.ask(requests, since=self._since))
             probing.cancel()
             self._say("faults and changes are over; waiting until all is at rest")
-            end = self.now()
+            end, percent = self.now(), machine.percent
             left = await self._rested(found)
             telling.cancel()
             scaling.cancel()
@@ -124,6 +125,7 @@ class Run:
             against_leases=judged.against_leases,
             with_base=judged.with_base,
             autoscaled=judged.autoscaled,
+            machine_percent=round(percent, 1),
             watches=trail.watches,
             unreconciled=left,
             gaps=gaps.summary(waits, striking.struck, end=end),

@@ -73,7 +73,7 @@ def test_a_pods_root_is_its_clusters(tmp_path: Path) -> None:
 
 
 def test_a_deletion_that_tells_no_version(tmp_path: Path) -> None:
-    answer = {"kind": "Status", "status": "Success", "metadata": {}}
+    answer: dict[str, Any] = {"kind": "Status", "status": "Success", "metadata": {}}
     found = the_write(tmp_path, verb="delete", responseObject=answer)
     assert (found.version, found.name) == (0, "c")
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
-from common import errors
+from common import errors, labels, spec_hash
 from common.api.opaque import Body, Json
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import CONTROLLER_REVISION, EVENT, POD, RAY_CLUSTER, RAY_SERVICE, SERVICE, Resource
@@ -83,6 +83,11 @@ class Town:
         for each in clusters:
             made = await self.put(RAY_CLUSTER, each)
             name = made["metadata"]["name"]
+            stamp = {
+                labels.SPEC_HASH: spec_hash.service_goal_hash(made["spec"])
+            }  # of the spec with the server's defaults
+            patch = Patch(body={"metadata": {"annotations": stamp}})
+            await self.kube.patch(RAY_CLUSTER, self.namespace, name, patch)
             record = looks.a_revision(name, service["spec"]["serveConfigV2"])
             record["metadata"]["labels"] = {"ray.io/cluster": name, "raybus.io/record": "serve-config"}
             record["metadata"]["ownerReferences"][0] |= {"uid": made["metadata"]["uid"], "apiVersion": "ray.io/v1"}

@@ -94,7 +94,7 @@ async def test_status_says_what_it_waits_for_and_gives_up_in_time(town: Town) ->
     await _in_steps(town)
     done = town.raybus("status", "demo", "--timeout", "2s")
     assert (done.code, done.out) == (1, "")
-    assert "0 s  Upgrading: " in done.err
+    assert " s  Upgrading: Both" in done.err
     assert "not within 2 s: Upgrading" in done.err
 
 

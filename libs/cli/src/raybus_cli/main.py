@@ -38,6 +38,7 @@ PARTS: Final = {
     "abort": Part("raybus_cli.control.cli", "abort", "Give an upgrade up and go back to the active cluster."),
     "retry": Part("raybus_cli.control.cli", "retry", "Try an aborted upgrade again."),
     "undo": Part("raybus_cli.control.cli", "undo", "Ask for the spec before this one again."),
+    "explain": Part("raybus_cli.explaining.cli", "explain", "Say why a RayService is not ready, and what to do."),
     "history": Part("raybus_cli.control.cli", "history", "Show the specs that are kept of a RayService."),
     "events": Part("raybus_cli.events.cli", "events", "Show what happened to upgrades, and what happens."),
     "demo": Part("raybus_cli.demo.cli", "demo", "Upgrade a model under load and count what clients noticed."),

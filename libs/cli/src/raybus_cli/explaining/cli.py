@@ -1,0 +1,58 @@
+"""`raybus explain`: the options and how the answer is printed."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from common.kube.client import KubeClient
+from raybus_cli.access import session
+from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption
+from raybus_cli.completion import names
+from raybus_cli.explaining import findings
+from raybus_cli.explaining.findings import Explanation
+from raybus_cli.output import printing
+from raybus_cli.output.printing import Output, OutputOption
+from raybus_cli.reading import reader
+from raybus_cli.show.phase import Phase
+from service_reconciler.config import Config
+
+
+def explain(
+    name: Annotated[str, typer.Argument(help="Name of the RayService.", autocompletion=names.services)],
+    output: OutputOption = Output.TEXT,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+) -> None:
+    """Say why a RayService is not ready, or its upgrade does not get on: causes, most likely first, each with a remedy.
+
+    Pods, scheduler, images, quota, Serve and Gateway are looked at together. Example: raybus explain demo
+    """
+    place = session.where(kubeconfig, context, namespace)
+
+    async def work(kube: KubeClient) -> Explanation:
+        return findings.explain(await reader.read(kube, place.namespace, name), Config(), now=session.now())
+
+    found = session.run(place, work)
+    if output in {Output.JSON, Output.YAML}:
+        printing.data(found, output)
+    else:
+        printing.show(draw(found))
+
+
+def draw(found: Explanation) -> RenderableType:
+    """Return the answer for people."""
+    head = Text(f"RayService {found.namespace}/{found.name} is ")
+    head.append(found.phase, style="bold green" if found.phase is Phase.READY else "bold yellow")
+    lines: list[RenderableType] = [head]
+    if found.message:
+        lines.append(Text(f"  {found.message}"))
+    if not found.findings:
+        calm = found.phase is Phase.READY
+        lines.append(Text("Nothing is wrong." if calm else "Nothing is known to be wrong; it may need a moment."))
+    for number, each in enumerate(found.findings, start=1):
+        lines += [Text(f"{number}. {each.what}", style="bold"), Text(f"   → {each.remedy}")]
+    lines += [Text(f"Not seen: {each}", style="dim") for each in found.unseen]
+    return Group(*lines)

@@ -1,0 +1,213 @@
+"""Everything that keeps a RayService from serving its spec, most likely first, each with what to do about it.
+
+The causes are found by service-reconciler's own rules (`service_reconciler.serve`), asked for every pod instead of the first
+one; conditions and Warning Events add what those do not see.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+
+from common import labels
+from common.api.core import Pod
+from raybus_cli.explaining import remedies
+from raybus_cli.reading import observing
+from raybus_cli.reading.look import Look
+from raybus_cli.show import phase
+from raybus_cli.show.phase import Phase
+from service_reconciler.config import Config
+from service_reconciler.observed import ClusterView, Observed
+from service_reconciler.reasons import Reason
+from service_reconciler.serve import gateway_problems, problems
+from service_reconciler.serve.problems import Problem
+
+FRESH: Final = timedelta(minutes=15)
+"""Older Events explain what was."""
+UNSEEN_AFTER: Final = timedelta(seconds=20)
+"""How long a change may be unseen before that is worth a word."""
+MOST_EVENTS: Final = 5
+
+
+class Rank(IntEnum):
+    """How likely a cause is the one to mend first."""
+
+    SPEC = 0
+    """Nothing goes on before that is mended."""
+    ORDER = 1
+    """Somebody wants it so."""
+    NOBODY = 2
+    """Nobody looks after it."""
+    QUOTA = 3
+    IMAGE = 4
+    CAPACITY = 5
+    PODS = 6
+    GATEWAY = 7
+    SERVE = 8
+    OTHER = 9
+    EVENT = 10
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One cause."""
+
+    rank: Rank
+    what: str
+    remedy: str
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The whole answer."""
+
+    namespace: str
+    name: str
+    phase: Phase
+    message: str
+    findings: list[Finding]
+    unseen: list[str] = []
+
+
+_BY_CAUSE: Final = {
+    Reason.QUOTA_EXCEEDED: Rank.QUOTA,
+    Reason.IMAGE_PULL_FAILED: Rank.IMAGE,
+    Reason.INSUFFICIENT_CAPACITY: Rank.CAPACITY,
+    Reason.GATEWAY_NOT_READY: Rank.GATEWAY,
+    Reason.APPLICATION_NOT_READY: Rank.SERVE,
+}
+_CONTROLS: Final = ("UpgradePaused", "UpgradeAborted", "InvalidAnnotations")
+
+
+def explain(look: Look, config: Config, *, now: datetime) -> Explanation:
+    """Return why a RayService is as it is."""
+    doing, observed = phase.of(look.service), observing.observe(look, config)
+    found = [*_of_the_spec(observed), *_of_orders(look), *_of_nobody(look, now=now)]
+    if observed.violation is None:
+        found += [*_of_clusters(look, observed, now=now), *_of_applications(look)]
+    found += [*_of_stall(look, found), *_of_events(look, found, now=now)]
+    meta = look.service.metadata
+    return Explanation(
+        namespace=meta.namespace,
+        name=meta.name,
+        phase=doing.phase,
+        message=doing.message,
+        findings=sorted(_once(found), key=lambda each: each.rank),
+        unseen=list(look.unseen),
+    )
+
+
+def _of_the_spec(observed: Observed) -> Iterator[Finding]:
+    if observed.violation is not None:
+        yield Finding(rank=Rank.SPEC, what=observed.violation.text, remedy=remedies.SPEC)
+
+
+def _of_orders(look: Look) -> Iterator[Finding]:
+    """Yield what a user, or a deadline, has ordered."""
+    name, doing = look.service.metadata.name, phase.of(look.service)
+    if doing.phase in remedies.BY_PHASE:
+        yield Finding(rank=Rank.ORDER, what=doing.message, remedy=remedies.BY_PHASE[doing.phase].format(name=name))
+    for kind in _CONTROLS:
+        held = phase.find(look.service.status.conditions, kind)
+        if held is not None and held.status == "True":
+            text = remedies.control(kind, held.reason).format(name=name)
+            yield Finding(rank=Rank.ORDER, what=held.message, remedy=text)
+
+
+def _of_nobody(look: Look, *, now: datetime) -> Iterator[Finding]:
+    service = look.service
+    owner = service.raw_spec.get("managedBy", labels.MANAGED_BY_US)
+    if owner != labels.MANAGED_BY_US:
+        text = f"spec.managedBy is {owner}, so raybus leaves the RayService alone"
+        yield Finding(rank=Rank.NOBODY, what=text, remedy=remedies.MANAGED_BY)
+        return
+    born = service.metadata.creation_timestamp
+    is_new = born is not None and now - born < UNSEEN_AFTER
+    if not service.status.conditions and not is_new:
+        yield Finding(rank=Rank.NOBODY, what="no service of raybus has looked at it", remedy=remedies.NOBODY)
+    for cluster in look.clusters:
+        meta = cluster.metadata
+        is_old = meta.creation_timestamp is not None and now - meta.creation_timestamp >= UNSEEN_AFTER
+        if is_old and not cluster.status.conditions and not look.pods_of(meta.name):
+            text = f"RayCluster {meta.name} has neither pods nor a status: nobody has looked at it"
+            yield Finding(rank=Rank.NOBODY, what=text, remedy=remedies.NOBODY)
+
+
+def _of_clusters(look: Look, observed: Observed, *, now: datetime) -> Iterator[Finding]:
+    """Yield what keeps the cluster from serving that is to serve next, by each of its pods, and the Gateway."""
+    view = observed.active if phase.is_true(look.service, "RollbackInProgress") else observed.pending or observed.active
+    pods = view.pods if view is not None else ()
+    for pod in pods or (None,):
+        problem = problems.find(observed, _with_pod(view, pod), now=now)
+        if problem is not None:
+            yield _finding(problem)
+    for pod in pods:
+        yield from _of_ends(pod)
+    problem = gateway_problems.find(observed, now=now)
+    if problem is not None:
+        yield _finding(problem)
+
+
+def _with_pod(view: ClusterView | None, pod: Pod | None) -> ClusterView | None:
+    if view is None or pod is None:
+        return view
+    return msgspec.structs.replace(view, pods=(pod,))
+
+
+def _finding(problem: Problem) -> Finding:
+    rank = _BY_CAUSE.get(problem.cause, Rank.OTHER)
+    is_pods = rank is Rank.OTHER and problem.text.startswith("pod ")
+    return Finding(rank=Rank.PODS if is_pods else rank, what=problem.text, remedy=remedies.problem(problem))
+
+
+def _of_ends(pod: Pod) -> Iterator[Finding]:
+    """Yield how containers of a pod ended that are not up again."""
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        ended = status.state.terminated
+        if ended is None or (ended.exit_code == 0 and not ended.reason):
+            continue
+        if ended.reason == "Completed":
+            continue
+        why = ended.reason or f"exit code {ended.exit_code}"
+        text = f"pod {pod.metadata.name}: container {status.name} ended: {why}"
+        log = remedies.LOGS.format(pod=pod.metadata.name, container=status.name)
+        yield Finding(rank=Rank.PODS, what=text, remedy=remedies.MEMORY if ended.reason == "OOMKilled" else log)
+
+
+def _of_applications(look: Look) -> Iterator[Finding]:
+    """Yield applications that the status says do not run; the dashboard may be out of our sight."""
+    status = look.service.status
+    for side in (status.active_service_status, status.pending_service_status):
+        for name, app in sorted((side.applications or {}).items()):
+            if app.status in {"RUNNING", ""}:
+                continue
+            why = f": {' '.join(app.message.split())}" if app.message else ""
+            text = f"application {name} on RayCluster {side.ray_cluster_name} is {app.status}{why}"
+            yield Finding(rank=Rank.SERVE, what=text, remedy=remedies.APPLICATION.format(cluster=side.ray_cluster_name))
+
+
+def _of_stall(look: Look, found: list[Finding]) -> Iterator[Finding]:
+    """Yield what the service itself says, unless its cause is named already."""
+    held = phase.find(look.service.status.conditions, "UpgradeStalled")
+    if held is not None and held.status == "True" and not any(each.what in held.message for each in found):
+        yield Finding(rank=Rank.OTHER, what=held.message, remedy=remedies.STALL.format(name=look.service.metadata.name))
+
+
+def _of_events(look: Look, found: list[Finding], *, now: datetime) -> Iterator[Finding]:
+    """Yield the newest Warnings that say something new."""
+    if phase.of(look.service).phase is Phase.READY and not found:
+        return
+    told = " ".join(each.what for each in found)
+    seen: set[tuple[str, str]] = set()
+    for event in reversed(look.events):
+        key = (event.reason, event.note)
+        is_old = event.at is None or now - event.at > FRESH
+        if event.type != "Warning" or is_old or key in seen or event.note in told or len(seen) >= MOST_EVENTS:
+            continue
+        seen.add(key)
+        text = f"{event.regarding.kind} {event.regarding.name}: {event.reason}: {event.note}"
+        yield Finding(rank=Rank.EVENT, what=text, remedy=remedies.event(event.reason))
+
+
+def _once(found: list[Finding]) -> list[Finding]:
+    return list({each.what: each for each in found}.values())

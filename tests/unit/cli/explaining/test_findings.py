@@ -1,0 +1,149 @@
+"""Why a RayService is not ready: each cause with its remedy, in the order in which they are mended."""
+
+from typing import Any
+
+import pytest
+
+from raybus_cli.explaining import cli, findings
+from raybus_cli.explaining.findings import Rank
+from raybus_cli.reading.look import Look
+from service_reconciler.config import Config
+from support.builders import look as looks
+from support.builders.look import (
+    BLUE,
+    GREEN,
+    NOW,
+    UPGRADING,
+    a_condition,
+    a_look,
+    a_pod,
+    a_service,
+    an_event,
+    at_rest,
+    in_steps,
+)
+from support.golden import Golden
+from support.terminal import text_of
+
+NOT_READY = a_condition("Ready", "False", reason="Initializing", message="RayService is initializing")
+NO_NODE = {
+    "conditions": [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/3 nodes are available: no GPU",
+        }
+    ]
+}
+
+
+def _waiting(reason: str, message: str = "") -> dict[str, Any]:
+    return {"containerStatuses": [{"name": "ray", "state": {"waiting": {"reason": reason, "message": message}}}]}
+
+
+def _starting(**pod: Any) -> Look:
+    """Return a first start whose worker is not ready."""
+    service = a_service(NOT_READY, pending=looks.a_side(BLUE), endpoints=0)
+    service["status"]["pendingServiceStatus"]["applicationStatuses"] = {}
+    return at_rest(service=service, pods=[a_pod(BLUE, "head"), a_pod(BLUE, "gpu", 1, ready=False, **pod)], serve={})
+
+
+def _failed_application() -> Look:
+    service = a_service(NOT_READY, pending=looks.a_side(BLUE), endpoints=0)
+    apps = service["status"]["pendingServiceStatus"]["applicationStatuses"]
+    apps["app"] = {"status": "DEPLOY_FAILED", "message": "No module named\n'model'", "serveDeploymentStatuses": {}}
+    return at_rest(service=service, serve={})
+
+
+def _over_quota() -> Look:
+    failure = a_condition("ReplicaFailure", reason="FailedCreateWorkerPod", message="exceeded quota: gpus")
+    cluster = looks.a_cluster(BLUE, looks.a_config())
+    cluster["status"]["conditions"].append(failure)
+    return at_rest(service=a_service(NOT_READY, pending=looks.a_side(BLUE)), clusters=[cluster])
+
+
+def _ended(reason: str) -> dict[str, Any]:
+    return {"containerStatuses": [{"name": "ray", "state": {"terminated": {"exitCode": 137, "reason": reason}}}]}
+
+
+@pytest.mark.parametrize(
+    ("look", "rank", "what", "remedy"),
+    [
+        pytest.param(
+            at_rest(service=looks.a_ready_service(upgradeStrategy={"type": "Soon"})),
+            Rank.SPEC,
+            "UpgradeStrategy.Type value Soon is invalid",
+            "raybus lint",
+            id="an invalid spec",
+        ),
+        pytest.param(_starting(**NO_NODE), Rank.CAPACITY, "cannot be placed on a node", "add nodes", id="no node"),
+        pytest.param(
+            _starting(**_waiting("ErrImagePull")), Rank.IMAGE, "cannot be pulled", "imagePullSecrets", id="no image"
+        ),
+        pytest.param(
+            _starting(**_waiting("CrashLoopBackOff")),
+            Rank.PODS,
+            "keeps ending",
+            "kubectl describe pod",
+            id="it crashes",
+        ),
+        pytest.param(_starting(**_ended("OOMKilled")), Rank.PODS, "OOMKilled", "limits.memory", id="out of memory"),
+        pytest.param(_over_quota(), Rank.QUOTA, "exceeded quota", "raybus plan", id="over quota"),
+        pytest.param(
+            _failed_application(),
+            Rank.SERVE,
+            "is DEPLOY_FAILED: No module named 'model'",
+            "dashboard",
+            id="an application",
+        ),
+        pytest.param(
+            in_steps(a_condition("UpgradeInProgress", since=60)),
+            Rank.GATEWAY,
+            "Gateway default/demo-gateway does not exist (is the Gateway API installed?)",
+            "gatewayClassName",
+            id="no Gateway",
+        ),
+        pytest.param(
+            in_steps(
+                UPGRADING, a_condition("UpgradePaused", reason="PauseRequested", message="Paused by raybus.io/pause.")
+            ),
+            Rank.ORDER,
+            "Paused by raybus.io/pause.",
+            "raybus resume demo",
+            id="a pause",
+        ),
+        pytest.param(
+            a_look(a_service(endpoints=0)), Rank.NOBODY, "no service of raybus", "raybus doctor", id="nobody looks"
+        ),
+    ],
+)
+def test_the_first_cause_is_named_with_its_remedy(look: Look, rank: Rank, what: str, remedy: str) -> None:
+    first = findings.explain(look, Config(), now=NOW).findings[0]
+    assert first.rank is rank
+    assert what in first.what
+    assert remedy in first.remedy
+
+
+def test_a_service_that_serves_has_no_findings() -> None:
+    look = at_rest(events=[an_event("Unhealthy", "probe failed", kind="Warning", about=("Pod", "x"))])
+    assert findings.explain(look, Config(), now=NOW).findings == []
+
+
+def test_every_pod_is_asked_and_warnings_add_what_is_new(golden: Golden) -> None:
+    pods = [
+        a_pod(GREEN, "gpu", 1, ready=False, age=150, **NO_NODE),
+        a_pod(GREEN, "gpu", 2, ready=False, age=150, **_waiting("ImagePullBackOff")),
+    ]
+    events = [
+        an_event(
+            "FailedMount", "secret hf-token not found", kind="Warning", about=("Pod", pods[0]["metadata"]["name"])
+        ),
+        an_event("BackOff", "too old", kind="Warning", at=4000),
+    ]
+    stalled = a_condition(
+        "UpgradeStalled", reason="InsufficientCapacity", message="No progress for 10m0s: something else"
+    )
+    found = findings.explain(in_steps(UPGRADING, stalled, pods=pods, events=events, serve={}), Config(), now=NOW)
+    assert [each.rank for each in found.findings] == [Rank.IMAGE, Rank.CAPACITY, Rank.GATEWAY, Rank.OTHER, Rank.EVENT]
+    golden.check("cli/explain.txt", text_of(cli.draw(found), width=150))

@@ -1,4 +1,4 @@
-"""One process plays the heads of all clusters: their dashboards and their Serve proxies.
+"""One process plays the heads of all clusters: their dashboards, their Serve proxies, and what their pods export.
 
 The API server's proxy comes to a pod's address and says in a header for which Service or pod it asks.
 """
@@ -28,6 +28,8 @@ class Heads:
         self.serve = FakeServe(SystemClock())
         self.asked: Counter[str] = Counter()
         """Requests by what was asked for."""
+        self.ongoing = 0
+        """Requests that each pod's proxy works on, as far as it tells."""
         self._put = asyncio.Event()
 
     async def configured(self, cluster: str, count: int) -> None:
@@ -40,7 +42,8 @@ class Heads:
     async def details(self, request: web.Request) -> web.Response:
         """Answer a GET of the applications."""
         self.asked["dashboard"] += 1
-        return web.json_response(self.serve.head(_target(request)).details())
+        head = self.serve.head(_target(request))
+        return web.json_response(head.details()) if head.behaviour == "ok" else web.Response(status=500)
 
     async def deploy(self, request: web.Request) -> web.Response:
         """Take a Serve config."""
@@ -59,6 +62,11 @@ class Heads:
         self.asked["proxy"] += 1
         return web.Response(text="success")
 
+    async def metrics(self, _request: web.Request) -> web.Response:
+        """Tell how many requests a pod's proxy works on."""
+        self.asked["metrics"] += 1
+        return web.Response(text=f'ray_serve_num_ongoing_http_requests{{node_id="n"}} {self.ongoing}.0\n')
+
 
 @asynccontextmanager
 async def played() -> AsyncGenerator[Heads]:
@@ -68,10 +76,11 @@ async def played() -> AsyncGenerator[Heads]:
     app.router.add_get("/api/serve/applications/", heads.details)
     app.router.add_put("/api/serve/applications/", heads.deploy)
     app.router.add_get("/-/healthz", heads.health)
+    app.router.add_get("/metrics", heads.metrics)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        for port in (ports.DASHBOARD, ports.SERVE):
+        for port in (ports.DASHBOARD, ports.SERVE, ports.METRICS):
             await web.TCPSite(runner, "0.0.0.0", port).start()  # noqa: S104  (there is no other network inside)
         yield heads
     finally:

@@ -158,7 +158,6 @@ def _datasource() -> Json:
         "includeAll": False,
         "skipUrlSync": False,
         "options": [],
-        "current": {},
     }
 
 
@@ -168,7 +167,6 @@ def _variable(each: Variable) -> Json:
         "label": each.label,
         "type": "query",
         "datasource": SOURCE,
-        "definition": each.query,
         "query": {"query": each.query, "refId": "StandardVariableQuery"},
         "hide": 0,
         "refresh": 2,

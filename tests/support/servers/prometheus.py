@@ -1,6 +1,7 @@
 """A real Prometheus, and its tool for rules: Debian's package, unpacked into the cache and never installed as a service."""
 
 import asyncio
+import math
 import os
 import shutil
 import subprocess
@@ -27,15 +28,16 @@ class Missing(Exception):
 
 
 class Series(msgspec.Struct, frozen=True):
-    """One line of an answer."""
+    """One line of an answer: a value, or values over a time."""
 
     metric: dict[str, str] = {}
     value: tuple[float, str] = (0.0, "NaN")
+    values: list[tuple[float, str]] = []
 
     @property
-    def number(self) -> float:
-        """Return the value."""
-        return float(self.value[1])
+    def is_drawn(self) -> bool:
+        """Tell whether any of the values is a number."""
+        return any(math.isfinite(float(number)) for _, number in self.values)
 
 
 class _Data(msgspec.Struct, frozen=True, rename="camel"):
@@ -60,6 +62,16 @@ class Prometheus:
         """Ask for the value of an expression now; AssertionError when it is refused."""
         return (await self._get("/api/v1/query", query=expression)).result
 
+    async def drawn(self, expression: str, *, since: float, until: float) -> int:
+        """Return how many lines Grafana would draw between two moments (Unix time)."""
+        query = {"query": expression, "start": str(since), "end": str(until), "step": "1"}
+        return sum(each.is_drawn for each in (await self._get("/api/v1/query_range", **query)).result)
+
+    async def texts(self) -> set[str]:
+        """Return what the alerts say that fire."""
+        found = (await self._get("/api/v1/alerts")).alerts
+        return {each["annotations"]["summary"] for each in found if each["state"] == "firing"}
+
     async def firing(self) -> set[str]:
         """Return the names of the alerts that fire."""
         found = (await self._get("/api/v1/alerts")).alerts
@@ -72,7 +84,7 @@ class Prometheus:
     async def is_ready(self) -> bool:
         """Tell whether it answers questions."""
         try:
-            return (await self._client.get("/-/ready")).status_code == httpx.codes.OK
+            return (await self._client.get("/-/ready")).is_success
         except httpx.TransportError:
             return False
 

@@ -1,8 +1,6 @@
 """deploy/monitoring: made files are up to date, every name is one that the code exports, every alert has its paragraph."""
 
-import json
 import re
-from typing import Any
 
 import pytest
 
@@ -41,8 +39,7 @@ def test_alerts_and_dashboards_name_only_what_is_exported() -> None:
 
 
 def queries(name: str) -> list[str]:
-    panels: list[dict[str, Any]] = json.loads((files.MONITORING / "dashboards" / f"{name}.json").read_text())["panels"]
-    return [target["expr"] for panel in panels for target in panel.get("targets", [])]
+    return [query.expr for row in DASHBOARDS[name].rows for panel in row.panels for query in panel.queries]
 
 
 @pytest.mark.parametrize("name", ALERTS)

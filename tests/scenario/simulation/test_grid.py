@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from scenario.simulation import chronicle
 from scenario.simulation.faults import FAULTS, IN_ONE_STEP, POINTS, Fault
 from scenario.simulation.setting import Setting
 from scenario.simulation.sim import Sim
@@ -134,6 +135,8 @@ async def test_without_an_upgrade_strategy_the_first_cluster_stays() -> None:
 
 
 def check(sim: Sim, end: End, expected: set[Ending], case: str) -> None:
-    """Fail with the whole story unless all rules held and the end is as it must be."""
+    """Fail with the whole story unless all rules held, outsiders were told all of it, and the end is as it must be."""
     assert not sim.broken, f"{case}: {sim.broken}\n{sim.story()}"
+    untold = [] if end.ending is Ending.STALLED else chronicle.broken(sim)
+    assert not untold, f"{case}: {untold}\n{sim.story()}"
     assert end.ending in expected, f"{case}: {end.ending} {end.named}\n{sim.story()}"

@@ -1,0 +1,113 @@
+"""Outsiders are told all of an upgrade, in order, whatever dies around the telling; and the rules for that can be broken."""
+
+import random
+from typing import Any
+
+import pytest
+
+from common.api.meta import Condition
+from scenario.service_reconciler.world import Killed
+from scenario.simulation import chronicle
+from scenario.simulation.faults import FAULTS
+from scenario.simulation.setting import Setting
+from scenario.simulation.stories import begun, end_of, told
+from scenario.upgrade.world import GREEN
+from service_reconciler.events import standing, steps
+
+pytestmark = pytest.mark.long
+
+KINDS = ["NewClusterWithIncrementalUpgrade", "NewCluster"]
+TOLD = {"NewClusterWithIncrementalUpgrade": 13, "NewCluster": 5}
+"""As many events as an upgrade has."""
+
+
+def deaths(kind: str, *, every: int) -> list[tuple[str, str, int]]:
+    """Return before and after which event a process dies."""
+    cases = [(kind, side, number) for number in range(1, TOLD[kind] + 1) for side in ("before", "after")]
+    return cases[::every]
+
+
+@pytest.mark.acceptance("rayservice", 53)
+@pytest.mark.parametrize(("kind", "side", "number"), [*deaths(KINDS[0], every=5), *deaths(KINDS[1], every=3)])
+async def test_a_death_around_an_event_loses_none(kind: str, side: str, number: int) -> None:
+    sim = await begun(Setting(kind=kind))
+    sim.kill_at_publish = (side, number)
+    sim.ask(GREEN)
+    await end_of(sim)
+    assert (sim.kill_at_publish, sim.broken, chronicle.broken(sim)) == (None, [], [])
+    assert len(sim.events.unique()) == TOLD[kind]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_many_deaths_at_random_lose_none(seed: int) -> None:
+    """Whatever process looks dies, before or after one in eight of its writes and events."""
+    sim = await begun(Setting(seed=seed + 1, slow=1.0))
+    rng = random.Random(seed)
+
+    def die(_side: str = "") -> None:
+        if sim._is_looking and rng.random() < 1 / 8:
+            raise Killed
+
+    sim.events.on_publish.append(die)
+    sim.kube.faults.append(lambda request: die() if request.verb not in {"get", "list"} else None)
+    sim.ask(GREEN)
+    await end_of(sim, patience=400)
+    assert (sim.broken, chronicle.broken(sim)) == ([], [])
+
+
+def _forgets_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every second step of traffic-manager pass untold."""
+    honest, seen = steps.unseen, set[str]()
+
+    def unseen(*args: Any, **kwargs: Any) -> Any:
+        for each in honest(*args, **kwargs):
+            seen.add(each.id)
+            if len(seen) % 2:
+                yield each
+
+    monkeypatch.setattr(steps, "unseen", unseen)
+
+
+def _forgets_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tell of no promotion."""
+    honest = standing.said
+    monkeypatch.setattr(
+        standing, "said", lambda *args, **more: [each for each in honest(*args, **more) if each.kind != "promoted"]
+    )
+
+
+def _invents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Say something else each time that an event is repeated."""
+    honest, said = standing._told, list[int]()
+
+    def tell(observed: Any, condition: Condition, data: Any) -> Any:
+        said.append(1)
+        event = honest(observed, condition, data)
+        return type(event)(**{**_fields(event), "name": f"{event.name}-{len(said)}"})
+
+    monkeypatch.setattr(standing, "_told", tell)
+
+
+def _fields(event: Any) -> dict[str, Any]:
+    return {field: getattr(event, field) for field in event.__struct_fields__}
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "said"),
+    [(_forgets_steps, "not told, or out of order"), (_forgets_the_end, "was not promoted")],
+)
+async def test_a_service_that_leaves_something_out_is_caught(
+    sabotage: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sabotage(monkeypatch)
+    sim = await told(Setting())
+    await end_of(sim)
+    assert any(said in each for each in chronicle.broken(sim))
+
+
+async def test_a_repetition_that_says_something_else_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    _invents(monkeypatch)
+    paused = Setting(annotations={"raybus.io/pause": "true"})
+    sim = await told(paused, FAULTS["service is down"], "configured")
+    await sim.run(5)
+    assert any("and then" in each for each in chronicle.repetitions(sim))

@@ -38,6 +38,9 @@ def configuration(place: Place, *, name: str) -> str:
         "makeIPTablesUtilChains": False,
         "serializeImagePulls": False,
         "maxPods": 250,
+        # A process that is killed again and again, to see what happens, is back soon; by default the wait grows to 300 s.
+        "featureGates": {"KubeletCrashLoopBackOffMax": True},
+        "crashLoopBackOff": {"maxContainerRestartPeriod": "10s"},
         # The machine is not the node's alone: evict late, and never delete images that nobody could pull again.
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "imageGCHighThresholdPercent": 100,

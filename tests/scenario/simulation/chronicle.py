@@ -13,7 +13,7 @@ from common.api import ray_service
 from common.api.gateway import HttpRoute
 from common.kube.resources import HTTP_ROUTE, RAY_SERVICE
 from common.traffic_record import WHOLE, Share
-from common.upgrade_events import Aborted, CapacityChanged, CloudEvent, Data, TrafficShifted
+from common.upgrade_events import Aborted, CapacityChanged, Cause, CloudEvent, Data, Started, TrafficShifted
 from common.upgrade_events import Share as Part
 from scenario.simulation.sim import Change, Sim
 
@@ -137,11 +137,13 @@ def _order(events: list[CloudEvent[Data]]) -> Iterator[str]:
 
 def _chain(events: list[CloudEvent[Data]]) -> Iterator[str]:
     """Each step begins where the last one ended."""
-    last = AT_FIRST
+    last: Numbers | None = AT_FIRST
     for each in events:
+        if isinstance(each.data, Started) and each.data.reason is Cause.ACTIVE_CLUSTER_GONE:
+            last = None  # the new cluster begins with everything, since there is no other
         if isinstance(each.data, CapacityChanged | TrafficShifted):
             before = (_part(each.data.before.old), _part(each.data.before.new))
-            if before != last:
+            if last is not None and before != last:
                 yield f"a step begins at {before} after {last}"
             last = (_part(each.data.after.old), _part(each.data.after.new))
 

@@ -38,13 +38,14 @@ def after(observed: Observed, names: Names, status: RayServiceStatus, *, now: da
 def suspended(observed: Observed, *, now: datetime) -> list[Action]:
     """Tell that the upgrade which is on goes with its service."""
     why = "The RayService is suspended; all its clusters are deleted."
-    return _published(ends.cut_short(observed, ends.SUSPENDED, why, now=now))
+    return _published((*steps.unseen(observed, now=now), *ends.cut_short(observed, ends.SUSPENDED, why, now=now)))
 
 
 def deleted(observed: Observed, *, now: datetime) -> list[Action]:
     """Tell what ends with a RayService."""
     why = "The RayService is deleted, and all its clusters with it."
-    return [*_published(ends.cut_short(observed, ends.DELETED, why, now=now)), *swept(observed, now=now)]
+    end = (*steps.unseen(observed, now=now), *ends.cut_short(observed, ends.DELETED, why, now=now))
+    return [*_published(end), *swept(observed, now=now)]
 
 
 def swept(observed: Observed, *, now: datetime) -> list[Action]:

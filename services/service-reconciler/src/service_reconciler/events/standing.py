@@ -9,7 +9,6 @@ from datetime import datetime
 
 from common import serve_writer
 from common.api.meta import Condition
-from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
 from common.upgrade_events import (
     Aborted,
@@ -36,35 +35,32 @@ from service_reconciler.status import conditions
 def said(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> Iterator[Event]:
     """Yield what a status with these names says, in the order in which it came about."""
     written = status.last_update_time or now
-    active = next((each for each in observed.clusters if each.metadata.name == names.active), None)
-    if active is not None:
-        yield from _of_the_left(observed, names, status, active, at=written)
+    yield from _of_the_left(observed, names, status, at=written)
     if names.active and names.pending:
         yield from _of_the_pending(observed, names, status, at=written)
 
 
-def _of_the_left(
-    observed: Observed, names: Names, status: RayServiceStatus, active: RayCluster, *, at: datetime
-) -> Iterator[Event]:
+def _of_the_left(observed: Observed, names: Names, status: RayServiceStatus, *, at: datetime) -> Iterator[Event]:
     """Yield the ends of upgrades whose other cluster has no deadline yet, or is gone already."""
-    there = {each.metadata.name for each in observed.clusters}
-    lost = origin.from_of(active)
+    there = {each.metadata.name: each for each in observed.clusters}
+    active = there.get(names.active)
+    lost = origin.from_of(active) if active is not None else ""
     if lost and lost not in there:
-        upgrade = story.upgrade(observed, Names(active=lost, pending=active.metadata.name))
+        upgrade = story.upgrade(observed, Names(active=lost, pending=names.active))
         yield story.event(observed, Promoted(upgrade=upgrade), at=at)
     for cluster in observed.clusters:
         is_needed = cluster.metadata.name in {names.active, names.pending}
         if is_needed or DELETE_AFTER in cluster.metadata.annotations:
             continue
-        found = origin.of(active, cluster)
+        found = origin.of(names, active, cluster)
         if found is None:
             continue
-        pair = Names(active=found.old.metadata.name, pending=found.new.metadata.name)
+        upgrade = story.upgrade(observed, found.pair)
         if found.is_promoted:
-            yield story.event(observed, Promoted(upgrade=story.upgrade(observed, pair)), at=at)
+            yield story.event(observed, Promoted(upgrade=upgrade), at=at)
         else:
-            yield from _of_the_abort(observed, story.upgrade(observed, pair), status)
-            yield rolled_back(observed, pair, status, at=at)
+            yield from _of_the_abort(observed, upgrade, status)
+            yield rolled_back(observed, found.pair, status, at=at)
 
 
 def rolled_back(observed: Observed, pair: Names, status: RayServiceStatus, *, at: datetime) -> Event:

@@ -8,28 +8,32 @@ import msgspec
 
 from common import labels
 from common.api.ray_cluster import RayCluster
+from service_reconciler.observed import Names
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """An upgrade between two clusters, one of which is the active one now."""
 
-    old: RayCluster
-    new: RayCluster
+    pair: Names
+    """The old cluster as the active one, and the new one as pending."""
     is_promoted: bool
 
 
-def of(active: RayCluster, left: RayCluster) -> Origin | None:
-    """Return the upgrade that left a cluster behind, None when there was none between these two."""
-    if from_of(left) == active.metadata.name:
-        return Origin(old=active, new=left, is_promoted=False)
-    if from_of(active) == left.metadata.name:
-        return Origin(old=left, new=active, is_promoted=True)
+def of(names: Names, active: RayCluster | None, left: RayCluster) -> Origin | None:
+    """Return the upgrade that left a cluster behind, None when there was none with the active one, which may be gone."""
+    name = left.metadata.name
+    is_given_up = Origin(pair=Names(active=names.active, pending=name), is_promoted=False)
+    is_replaced = Origin(pair=Names(active=name, pending=names.active), is_promoted=True)
+    if not names.active:
+        return None
+    if from_of(left) == names.active:
+        return is_given_up
+    if active is None or from_of(active) == name:
+        return is_replaced
     born, born_before = active.metadata.creation_timestamp, left.metadata.creation_timestamp
     if from_of(active) or from_of(left) or born is None or born_before is None:
         return None
-    if born_before <= born:
-        return Origin(old=left, new=active, is_promoted=True)
-    return Origin(old=active, new=left, is_promoted=False)
+    return is_replaced if born_before <= born else is_given_up
 
 
 def from_of(cluster: RayCluster) -> str:

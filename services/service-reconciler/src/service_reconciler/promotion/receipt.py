@@ -44,12 +44,13 @@ class SoFar(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def so_far(observed: Observed, leaving: RayCluster, *, now: datetime) -> str | None:
     """Return what is written on a cluster that becomes unneeded; None when it was part of no upgrade."""
-    found = origin.of(observed.active.cluster, leaving) if observed.active is not None else None
+    active = observed.active.cluster if observed.active is not None else None
+    found = origin.of(observed.names, active, leaving)
     if found is None:
         return None
-    pair = Names(active=found.old.metadata.name, pending=found.new.metadata.name)
-    outcome = Outcome.PROMOTED if found.is_promoted else failure(observed, observed.service.status, pair)
-    story = _story(observed, pair, found.new, outcome, settled=whole_seconds(now))
+    outcome = Outcome.PROMOTED if found.is_promoted else failure(observed, observed.service.status, found.pair)
+    new = active if found.is_promoted else leaving
+    story = _story(observed, found.pair, new, outcome, settled=whole_seconds(now))
     return msgspec.json.encode(story).decode()
 
 
@@ -100,14 +101,14 @@ def is_written(observed: Observed, receipt: Receipt) -> bool:
     return held is not None and (held.old, held.new) == (receipt.old, receipt.new)
 
 
-def _story(observed: Observed, pair: Names, new: RayCluster, outcome: Outcome, *, settled: datetime) -> SoFar:
+def _story(observed: Observed, pair: Names, new: RayCluster | None, outcome: Outcome, *, settled: datetime) -> SoFar:
     found = _stats(observed, pair)
     moved = found.moved_at if found is not None else None
     return SoFar(
         old=pair.active,
         new=pair.pending,
         outcome=outcome,
-        started=new.metadata.creation_timestamp or settled,
+        started=(new.metadata.creation_timestamp if new is not None else None) or settled,
         moved=whole_seconds(moved) if moved is not None else (settled if outcome is Outcome.PROMOTED else None),
         settled=settled,
         most=found.most if found is not None else (None if observed.routes else BOTH),

@@ -17,7 +17,8 @@ import msgspec
 
 START_SECONDS: Final = 15.0
 STOP_SECONDS: Final = 5.0
-RETIRE_SECONDS: Final = 40.0
+RETIRE_SECONDS: Final = 60.0
+LAME_DUCK: Final = "Entering lame duck mode"
 PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None)
 
@@ -82,6 +83,11 @@ class NatsServer:
             time.sleep(0.02)
         raise AssertionError(f"nats-server did not start in {START_SECONDS:g} s:\n{self.log.read_text()}")
 
+    @property
+    def has_ended(self) -> bool:
+        """Tell whether the process is gone, though nobody here ended it."""
+        return self._process is None or self._process.poll() is not None
+
     def kill(self) -> None:
         """Kill as a crash does: nothing is flushed or closed."""
         self._end(signal.SIGKILL)
@@ -107,8 +113,12 @@ class NatsServer:
     def retire(self) -> None:
         """Have the server hand over what it has, let its clients go, and end: what a pod does when it is replaced."""
         assert self._process is not None
+        before = self.log.read_text().count(LAME_DUCK)
         self._process.send_signal(signal.SIGUSR2)
-        self._process.send_signal(signal.SIGTERM)  # a kubelet does so at once after its hook; it must change nothing
+        deadline = time.monotonic() + START_SECONDS
+        while self.log.read_text().count(LAME_DUCK) == before and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self._process.send_signal(signal.SIGTERM)  # a kubelet does so after its hook; it must change nothing
         self._process.wait(RETIRE_SECONDS)
         self._process = None
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import httpx
 import msgspec
@@ -29,6 +29,14 @@ from support.waiting import eventually
 
 EVERYTHING: Final = frozenset(range(PARTITIONS))
 _LIBC: Final = ctypes.CDLL(None)
+
+
+class Users(Protocol):
+    """One server or several that know the users of our table."""
+
+    def settings(self, user: str) -> Settings:
+        """Return how a user connects."""
+        ...
 
 
 class Secured:
@@ -61,7 +69,7 @@ async def secured_nats(folder: Path) -> AsyncGenerator[Secured]:
 class Watcher:
     """`python -m watcher` as a process."""
 
-    def __init__(self, secured: Secured, kubeconfig: Path, namespace: str, *, nats_url: str | None = None) -> None:
+    def __init__(self, secured: Users, kubeconfig: Path, namespace: str, *, nats_url: str | None = None) -> None:
         self._settings = secured.settings("watcher")
         self._nats_url = nats_url or self._settings.nats_url
         self._kubeconfig = kubeconfig

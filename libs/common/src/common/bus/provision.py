@@ -6,7 +6,7 @@
 
 `streams` reads `RAYBUS_NATS_*` like a service. Once, as the user `provisioner`, it makes the streams and changes those that
 differ. With `--watch`, as the user `keeper`, it stays beside the server, makes again what a lost volume took along, and has
-the server read its files when they change; it may change or delete nothing. `credentials`: `common.bus.issue`.
+the server read its files when they change, and start anew when a full disk has stopped it; it may change or delete no stream. `credentials`: `common.bus.issue`.
 """
 
 import argparse
@@ -24,6 +24,7 @@ import uvloop
 
 from common import errors
 from common.bus import issue, streams
+from common.bus.disk import DiskWatch
 from common.bus.nats import Bus, StreamInfo
 from common.bus.nats import connect as connected
 from common.bus.reload import Beside, Reloader
@@ -67,7 +68,7 @@ async def _changed(bus: Bus, config: streams.Config, info: StreamInfo, differenc
     try:
         changed = await bus.api(f"STREAM.UPDATE.{name}", info.config | config, StreamInfo)
     except (errors.Rejected, errors.Unavailable) as problem:
-        return [f"{difference} ({problem})" for difference in differences]
+        return [*differences, f"and cannot be changed: {problem}"]
     log.info("stream changed", stream=name, changes=list(differences))
     return streams.differences(config, changed.config)
 
@@ -112,6 +113,7 @@ async def _watch(accounts: Sequence[_Account], beside: Beside | None) -> None:
             group.create_task(keep(bus, account.wanted))
         if beside is not None:
             group.create_task(Reloader(beside, SystemClock()).run())
+            group.create_task(DiskWatch(beside).run())
         await asyncio.Event().wait()
 
 

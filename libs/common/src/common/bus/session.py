@@ -49,7 +49,9 @@ class Session:
             async with asyncio.timeout(REQUEST_SECONDS):
                 message = await answer
         except TimeoutError:
-            raise errors.Unavailable(f"NATS did not answer {subject} within {REQUEST_SECONDS:g} s") from None
+            raise errors.Unavailable(
+                f"NATS did not answer {subject} within {REQUEST_SECONDS:g} s{_hint(subject)}"
+            ) from None
         except nats_errors.MaxPayloadError as problem:
             raise errors.Rejected(f"{subject}: {len(payload)} bytes are more than the server takes") from problem
         except (nats_errors.Error, OSError) as problem:
@@ -113,6 +115,13 @@ class Session:
         _, answer = self._waiting.get(message.subject.rpartition(".")[2], ("", None))
         if answer is not None and not answer.done():
             answer.set_result(message)
+
+
+def _hint(subject: str) -> str:
+    """Say what a publish that is never answered most often means."""
+    return (
+        "" if subject.startswith("$") else "; its log says whether its disk is full (it answers again after a restart)"
+    )
 
 
 def status_of(message: Msg) -> str:

@@ -17,11 +17,23 @@ DAY: Final = 24 * 3600 * SECOND
 DUPLICATE_WINDOW: Final = 120 * SECOND
 EVENTS_MAX_BYTES: Final = 256 * 1024 * 1024
 EVENTS_MAX_AGE: Final = 30 * DAY
+UNLIMITED: Final[Config] = {"max_bytes": -1, "max_msgs": -1, "max_age": 0}
+"""A limit would let the server drop an object's last state, and its readers take that object for deleted."""
+ESSENTIAL: Final = (
+    "subjects",
+    "max_msgs_per_subject",
+    "sealed",
+    "allow_direct",
+    "allow_msg_ttl",
+    *UNLIMITED,
+)
+"""Unless these are as they must be, the state stream cannot do its work; the others are a matter of safety or speed."""
 
 
 def state(*, replicas: int = 1) -> Config:
     """Return the configuration of the state stream."""
     last_values: Config = {"max_msgs_per_subject": 1, "allow_msg_ttl": True, "duplicate_window": DUPLICATE_WINDOW}
+    last_values |= UNLIMITED
     return _on_disk(subjects.STATE_STREAM, replicas) | {"subjects": [subjects.ALL_STATE]} | last_values
 
 
@@ -53,10 +65,6 @@ def _on_disk(name: str, replicas: int) -> Config:
 def _history(max_bytes: int) -> Config:
     """Messages leave by age or size alone."""
     return {"max_age": EVENTS_MAX_AGE, "max_bytes": max_bytes, "deny_delete": True, "deny_purge": True}
-
-
-ESSENTIAL: Final = ("subjects", "max_msgs_per_subject", "sealed", "discard", "allow_direct", "allow_msg_ttl")
-"""Without these as they must be, the state stream cannot do its work; the others are a matter of safety or speed."""
 
 
 MIRROR_API: Final = "JS.ray"

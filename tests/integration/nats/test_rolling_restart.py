@@ -1,0 +1,187 @@
+"""Three NATS servers fall and rise under load: a real watcher publishes, a reader follows, and a ledger knows the truth.
+
+Each time that the reader may decide, it must know every object in the state that the watcher's list had, or a newer one: so
+nothing is lost, nothing regresses, and nothing is decided on an incomplete state. What the reader was without is printed.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from itertools import count, cycle
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from common import errors
+from common.bus.nats import connect
+from common.bus.state_feed import StateFeed
+from common.kube import resources
+from common.kube.client import KubeClient, Patch
+from localcluster.control_plane import ControlPlane
+from support.builders.manifests import a_ray_cluster
+from support.fakes.listener import Recorder
+from support.servers.nats_cluster import NatsCluster, nats_cluster
+from support.servers.relayed import EVERYTHING, Watcher
+from support.waiting import eventually, eventually_true
+
+pytestmark = [pytest.mark.integration, pytest.mark.long]
+
+OBJECTS: Final = 20
+PATIENCE: Final = 180.0
+"""Seconds until the first load: a starting watcher on a machine that is busy with other things."""
+PAUSE: Final = 0.05
+"""Seconds between two changes: about 15 a second."""
+STEPPED_DOWN: Final = 30.0
+"""Seconds that a reader may be without the state when a server hands over; an idle machine needs two."""
+ELECTION: Final = 60.0
+"""… when a leader is killed: 5 to 8 s for the election on an idle machine, and the watcher's next session."""
+
+
+class Ledger(Recorder):
+    """A reader that is checked against what was really written, whenever it may decide."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: dict[str, list[int]] = {}
+        """Every version of each object, as the API server numbered them."""
+        self.wrong: list[str] = []
+        self.gaps: list[float] = []
+        self._since: float | None = None
+
+    def loading(self, why: str) -> None:
+        if self._since is None:
+            self._since = asyncio.get_running_loop().time()
+        super().loading(why)
+
+    def synced(self, version: int) -> None:
+        super().synced(version)
+        if self._since is not None:
+            self.gaps.append(asyncio.get_running_loop().time() - self._since)
+        self._since = None
+        for name, versions in self.written.items():
+            listed = max((each for each in versions if each <= version), default=0)
+            if self.version_of(name) < listed:
+                self.wrong.append(f"{name} is {self.version_of(name)}, the list at {version} had {listed}")
+
+    def changed(self, kind: str, body: bytes, *, trace: str) -> None:
+        before = dict(self.objects)
+        super().changed(kind, body, trace=trace)
+        for key, found in self.objects.items():
+            old = before.get(key)
+            if old is not None and version(found) < version(old):
+                self.wrong.append(f"{key} went back from {version(old)} to {version(found)}")
+
+    def version_of(self, name: str) -> int:
+        return next((version(found) for (_, _, known), found in self.objects.items() if known == name), 0)
+
+    def is_even(self) -> bool:
+        """Tell whether the newest version of everything is known."""
+        return self.is_synced and all(self.version_of(name) == versions[-1] for name, versions in self.written.items())
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """The servers, the reader and the watcher."""
+
+    nats: NatsCluster
+    reader: Ledger
+    watcher: Watcher
+
+
+def version(found: dict[str, Any]) -> int:
+    return int(found["metadata"]["resourceVersion"])
+
+
+async def load(kube: KubeClient, namespace: str, ledger: Ledger) -> None:
+    """Change one object after the other until cancelled."""
+    for number, name in zip(count(), cycle(list(ledger.written))):
+        change = {"metadata": {"annotations": {"changed": str(number)}}}
+        answer = await kube.patch(resources.RAY_CLUSTER, namespace, name, Patch(body=change))
+        ledger.written[name].append(version(msgspec.json.decode(answer, type=dict[str, Any])))
+        await asyncio.sleep(PAUSE)
+
+
+@asynccontextmanager
+async def under_load(
+    folder: Path, control_plane: ControlPlane, kube: KubeClient, namespace: str
+) -> AsyncGenerator[World]:
+    async with nats_cluster(folder) as cluster, connect(cluster.settings("cluster-reconciler")) as bus:
+        watcher, reader = Watcher(cluster, control_plane.kubeconfig, namespace), Ledger()
+        for number in range(OBJECTS):
+            name = f"demo-{number}"
+            answer = await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster(name))
+            reader.written[name] = [version(msgspec.json.decode(answer, type=dict[str, Any]))]
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(StateFeed(bus, reader="test").follow(EVERYTHING, reader))]
+            watcher.start()
+            try:
+                await eventually(reader.is_even, within=PATIENCE, what="the first load")
+                changing = group.create_task(load(kube, namespace, reader))
+                yield World(nats=cluster, reader=reader, watcher=watcher)
+                changing.cancel()
+                await eventually(reader.is_even, within=PATIENCE, what="the newest version of everything")
+            finally:
+                watcher.kill()
+                for task in tasks:
+                    task.cancel()
+    assert reader.wrong == []
+    changes = sum(len(versions) for versions in reader.written.values())
+    told = ", ".join(f"{gap:.1f}" for gap in reader.gaps[1:])
+    print(f"{changes} changes, 0 lost; the reader was without the state {len(reader.gaps) - 1} times: {told} s")  # noqa: T201  (the figures that the test is about)
+
+
+async def until_written_anew(world: World) -> None:
+    """Wait until a change that is made from now on is known to the reader."""
+    known = {name: versions[-1] for name, versions in world.reader.written.items()}
+    await eventually(
+        lambda: world.reader.is_synced and any(world.reader.version_of(name) > known[name] for name in known),
+        within=PATIENCE,
+        what="a change",
+    )
+
+
+async def test_servers_are_replaced_one_after_the_other(
+    tmp_path: Path, control_plane: ControlPlane, kube: KubeClient, namespace: str
+) -> None:
+    async with (
+        under_load(tmp_path, control_plane, kube, namespace) as world,
+        connect(world.nats.settings("keeper")) as bus,
+    ):
+        for server in world.nats.servers:
+            await asyncio.to_thread(server.retire)
+            await asyncio.to_thread(server.start)
+            await bus.session()
+            await world.nats.until_whole(bus, "RAY_STATE")
+        await eventually(lambda: world.reader.is_synced, within=PATIENCE, what="the reader's load")
+    assert max(world.reader.gaps[1:], default=0.0) < STEPPED_DOWN
+
+
+async def test_the_leader_of_the_stream_is_killed(
+    tmp_path: Path, control_plane: ControlPlane, kube: KubeClient, namespace: str
+) -> None:
+    async with (
+        under_load(tmp_path, control_plane, kube, namespace) as world,
+        connect(world.nats.settings("keeper")) as bus,
+    ):
+        await bus.session()
+        leader = await world.nats.leader(bus, "RAY_STATE")
+
+        async def another_leads() -> bool:
+            await bus.session()
+            try:
+                return await world.nats.leader(bus, "RAY_STATE") is not leader
+            except errors.Retryable:
+                return False
+
+        loop = asyncio.get_running_loop()
+        killed_at = loop.time()
+        leader.kill()
+        await eventually_true(another_leads, within=ELECTION, every=0.1, what="another leader")
+        elected_at = loop.time()
+        await until_written_anew(world)
+        elected, arrived = elected_at - killed_at, loop.time() - killed_at
+        print(f"another leader after {elected:.1f} s, changes arrive again after {arrived:.1f} s")  # noqa: T201  (figures)
+        await asyncio.to_thread(leader.start)
+        await world.nats.until_whole(bus, "RAY_STATE")
+    assert max(world.reader.gaps[1:], default=0.0) < ELECTION

@@ -126,9 +126,7 @@ async def test_all_events_as_they_are_stored_and_in_order(told: Outside) -> None
 async def test_one_service_for_people(told: Outside) -> None:
     done = await ask(told, "team-a/my.chat")
     assert (done.code, len(done.out), done.err) == (0, len(OTHER), [])
-    assert done.out[3] == (
-        "2026-01-31T10:00:30Z  team-a/my.chat  traffic: greeter-old 100 → 50 %, greeter-new 0 → 50 %"
-    )
+    assert done.out[3] == "2026-01-01T12:01:10Z  team-a/my.chat  traffic: demo-x7k2p 100 → 95 %, demo-b4n9d 0 → 5 %"
 
 
 async def test_a_part_of_the_history(told: Outside) -> None:

@@ -23,7 +23,7 @@ def test_every_kind_is_one_line(golden: Golden) -> None:
 def test_a_kind_that_this_reader_does_not_know_is_told_by_its_name() -> None:
     known = msgspec.json.decode(upgrade_events.encode(a_story()[0]).payload)
     newer = msgspec.json.encode({**known, "type": "io.raybus.upgrade.admired.v1"})
-    assert words.line("s", newer) == "2026-01-31T10:00:00Z  default/greeter  admired: greeter-old → greeter-new"
+    assert words.line("s", newer) == "2026-01-01T12:00:00Z  default/greeter  admired: demo-x7k2p → demo-b4n9d"
 
 
 @pytest.mark.parametrize("payload", [b"", b"{", b"[]", b'{"type": "io.raybus.upgrade.started.v1"}', b"\xff"])

@@ -1,5 +1,6 @@
-"""A picture of a run: how many clusters were ready after how long, one line for each contender. Pure: SVG text."""
+"""A picture of a run: how many clusters were ready after how long, or how many changes took how long. Pure: SVG text."""
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -12,7 +13,7 @@ COLOURS: Final = ("#999999", "#0060c0", "#d06000", "#208020")
 
 
 class Line(msgspec.Struct, frozen=True):
-    """The moments, in seconds and in order, at which one more was ready."""
+    """The moments, in order, at which one more was ready."""
 
     name: str
     moments: Sequence[float]
@@ -22,19 +23,45 @@ def draw(lines: Sequence[Line], *, title: str) -> str:
     """Return the picture."""
     longest = max((line.moments[-1] for line in lines if line.moments), default=1.0)
     most = max((len(line.moments) for line in lines), default=1)
-    parts = [
+    drawn = [_path(line.moments, longest, most) for line in lines]
+    told = [f"{line.name}: {line.moments[-1]:.1f} s" if line.moments else line.name for line in lines]
+    frame = _frame(title, across=f"seconds, 0 to {longest:.1f}", up=f"{most} ready")
+    return _picture(frame, drawn, told)
+
+
+def shares(lines: Sequence[Line], *, title: str, unit: str) -> str:
+    """Return the picture of how large a share took at most how long; each power of ten is as wide as the others."""
+    decades = max(1, math.ceil(math.log10(max((line.moments[-1] for line in lines if line.moments), default=1.0))))
+    drawn: list[str] = []
+    for line in lines:
+        places = [max(0.0, math.log10(max(moment, 1.0))) for moment in line.moments]
+        drawn.append(_path(places, decades, max(1, len(places))))
+    told = [f"{line.name}: {len(line.moments)}" for line in lines]
+    frame = _frame(title, across=unit, up="100 %")
+    for decade in range(decades + 1):
+        across = MARGIN + (WIDTH - 2 * MARGIN) * decade / decades
+        frame.append(_text(across, HEIGHT - MARGIN + 16, f"{10**decade}", "middle"))
+        frame.append(f'<path d="M{across:.1f},{MARGIN} V{HEIGHT - MARGIN}" stroke="#dddddd" fill="none"/>')
+    return _picture(frame, drawn, told)
+
+
+def _frame(title: str, *, across: str, up: str) -> list[str]:
+    return [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" font-family="sans-serif" font-size="12">',
         '<rect width="100%" height="100%" fill="white"/>',
         _text(WIDTH / 2, 24, title, "middle"),
-        _text(WIDTH / 2, HEIGHT - 10, f"seconds, 0 to {longest:.1f}", "middle"),
-        _text(MARGIN, MARGIN - 8, f"{most} ready", "start"),
+        _text(WIDTH / 2, HEIGHT - 10, across, "middle"),
+        _text(MARGIN, MARGIN - 8, up, "start"),
         f'<path d="M{MARGIN},{MARGIN} V{HEIGHT - MARGIN} H{WIDTH - MARGIN}" stroke="black" fill="none"/>',
     ]
-    for number, line in enumerate(lines):
+
+
+def _picture(frame: Sequence[str], paths: Sequence[str], told: Sequence[str]) -> str:
+    parts = list(frame)
+    for number, (path, words) in enumerate(zip(paths, told, strict=True)):
         colour = COLOURS[number % len(COLOURS)]
-        parts.append(f'<path d="{_path(line.moments, longest, most)}" stroke="{colour}" stroke-width="2" fill="none"/>')
-        told = f"{line.name}: {line.moments[-1]:.1f} s" if line.moments else line.name
-        parts.append(_text(MARGIN + 12, MARGIN + 18 * (number + 1), told, "start", colour))
+        parts.append(f'<path d="{path}" stroke="{colour}" stroke-width="2" fill="none"/>')
+        parts.append(_text(MARGIN + 12, MARGIN + 18 * (number + 1), words, "start", colour))
     return "\n".join([*parts, "</svg>", ""])
 
 

@@ -5,7 +5,7 @@ import asyncio
 import looptime
 import pytest
 
-from common.runtime.work_queue import NEW_IN_A_ROW, WorkQueue
+from common.runtime.work_queue import NEW_IN_A_ROW, REST_SECONDS, WorkQueue
 
 pytestmark = pytest.mark.looptime
 
@@ -96,6 +96,44 @@ async def test_what_is_new_goes_first_but_not_for_ever() -> None:
     taken = [await queue.take() for _ in range(len(news) + 1)]
     assert taken.index("known") == NEW_IN_A_ROW
     assert sorted(taken) == ["known", *news]
+
+
+async def test_what_was_at_rest_goes_by_turns_with_a_crowd() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    for key in ("rested", "busy"):
+        queue.add(key)
+        queue.done(await queue.take())
+        await asyncio.sleep(REST_SECONDS if key == "rested" else 1.0)
+    for number in range(20):
+        queue.add(f"new{number}", is_new=True)
+    queue.add("busy")
+    queue.add("rested")
+
+    taken = [await queue.take() for _ in range(12)]
+    assert (taken.index("rested"), taken.index("busy")) == (0, NEW_IN_A_ROW + 1)
+
+
+async def test_many_at_rest_do_not_hold_up_what_is_new() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    for number in range(10):
+        queue.add(f"rested{number}")
+        queue.done(await queue.take())
+    await asyncio.sleep(REST_SECONDS + 1)
+    for number in range(10):
+        queue.add(f"rested{number}")
+        queue.add(f"new{number}", is_new=True)
+
+    taken = [await queue.take() for _ in range(20)]
+    assert [key[:3] for key in taken] == ["res", "new"] * 10
+
+
+async def test_a_timer_does_not_make_a_key_go_before_what_is_new() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("resync")
+    queue.done(await queue.take(), look_again_at=asyncio.get_running_loop().time() + 60)
+    await asyncio.sleep(61)
+    queue.add("new", is_new=True)
+    assert [await queue.take(), await queue.take()] == ["new", "resync"]
 
 
 async def test_who_comes_after_a_crowd_does_not_wait_for_it() -> None:

@@ -3,11 +3,13 @@
 A key is in work at most once; what arrives meanwhile collapses into one follow-up look (spec raycluster §5.3). A later
 look that was promised is kept unless an earlier one comes first. What has just been created goes before what is looked at
 again, though not always, groups of keys (namespaces) take turns, and in a crowd of new keys the first and the smallest go by
-turns: somebody's small cluster does not wait for a crowd.
+turns: somebody's small cluster does not wait for a crowd. Nor does a cluster that was at rest until something happened to it: it
+goes by turns with all others.
 """
 
 import asyncio
 import heapq
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -20,6 +22,10 @@ EARLY: Final = 0.001
 """Seconds: an event loop may wake a sleeper a clock's tick early, which must not spin."""
 NEW_IN_A_ROW: Final = 8
 """So many new keys are taken before one of the others has its turn."""
+REST_SECONDS: Final = 5.0
+"""A key that was not looked at for this long is at rest."""
+REMEMBERED: Final = 20_000
+"""Keys whose last look is remembered; those that are forgotten have their turn as all others."""
 
 
 class Meter(Protocol):
@@ -75,9 +81,14 @@ class WorkQueue(Generic[K]):
         """Whose time the others are; None before the first key."""
         self._new: Turns[K] = Turns(group_of, size_of=size_of)
         self._known: Turns[K] = Turns(group_of)
+        self._rested: Turns[K] = Turns(group_of)
+        """Keys that were at rest until somebody asked for a look."""
+        self._rested_was_last = False
+        self._looked_at: OrderedDict[K, float] = OrderedDict()
+        """When the last look at each key ended; the latest stand last."""
         self._new_in_a_row = 0
         self._waiting: dict[K, float] = {}
-        """Keys in `_new` and `_known`, and since when."""
+        """Keys in `_new`, `_known` and `_rested`, and since when."""
         self._busy: dict[K, float] = {}
         """Keys in work, and since when."""
         self._dirty: dict[K, float] = {}
@@ -104,14 +115,7 @@ class WorkQueue(Generic[K]):
 
     def add(self, key: K, *, is_new: bool = False) -> None:
         """Ask for a look at a key as soon as possible; `is_new` when its object has just been created."""
-        if key in self._waiting or key in self._dirty:
-            return
-        self._loop = asyncio.get_running_loop()
-        self._meter.added()
-        if key in self._busy:
-            self._dirty[key] = self._loop.time()
-        else:
-            self._put(key, since=self._loop.time(), is_new=is_new)
+        self._ask(key, self._new if is_new else self._lane(key))
 
     def add_at(self, key: K, when: float) -> None:
         """Ask for a look at a key at a time of the event loop's clock, unless an earlier one is promised."""
@@ -170,24 +174,49 @@ class WorkQueue(Generic[K]):
         return self._failures.get(key, 0)
 
     def _next(self) -> K:
+        if self._rested and not (self._rested_was_last and (self._new or self._known)):
+            self._rested_was_last = True
+            return self._rested.take()
+        self._rested_was_last = False
         if self._new and (self._new_in_a_row < NEW_IN_A_ROW or not self._known):
             self._new_in_a_row += 1
             return self._new.take()
         self._new_in_a_row = 0
         return self._known.take()
 
-    def _put(self, key: K, *, since: float, is_new: bool = False) -> None:
+    def _ask(self, key: K, lane: Turns[K]) -> None:
+        if key in self._waiting or key in self._dirty:
+            return
+        self._loop = asyncio.get_running_loop()
+        self._meter.added()
+        if key in self._busy:
+            self._dirty[key] = self._loop.time()
+        else:
+            self._put(key, lane, since=self._loop.time())
+
+    def _lane(self, key: K) -> Turns[K]:
+        """Return where a key waits that is known."""
+        looked_at = self._looked_at.get(key)
+        is_rested = looked_at is not None and asyncio.get_running_loop().time() > looked_at + REST_SECONDS
+        return self._rested if is_rested else self._known
+
+    def _put(self, key: K, lane: Turns[K], *, since: float) -> None:
         self._waiting[key] = since
-        (self._new if is_new else self._known).put(key)
+        lane.put(key)
         self._changed.set()
 
     def _release(self, key: K) -> None:
         began = self._busy.pop(key, None)
         if began is not None:
-            self._meter.worked(asyncio.get_running_loop().time() - began)
+            now = asyncio.get_running_loop().time()
+            self._meter.worked(now - began)
+            self._looked_at[key] = now
+            self._looked_at.move_to_end(key)
+            if len(self._looked_at) > REMEMBERED:
+                self._looked_at.popitem(last=False)
         since = self._dirty.pop(key, None)
         if since is not None:
-            self._put(key, since=since)
+            self._put(key, self._known, since=since)
 
     def _fire_timers(self) -> None:
         now = asyncio.get_running_loop().time() + EARLY
@@ -195,4 +224,4 @@ class WorkQueue(Generic[K]):
             when, _, key = heapq.heappop(self._timers)
             if self._due.get(key) == when:
                 del self._due[key]
-                self.add(key)
+                self._ask(key, self._known)

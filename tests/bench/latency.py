@@ -1,0 +1,307 @@
+"""How long does it take from a change of a pod at the API server until its reconciler begins to look at it?
+
+    make bench-latency [N=300] [JSON=1]
+
+A real API server, etcd, scheduler, controller-manager and NATS; simulated pods (kwok); the services as `raybus up` runs
+them, tracing on. The benchmark patches pods of clusters that are at rest, first while nothing else happens, then while N other
+clusters scale up, half of them in the crowd's own namespace. A change is found again by its trace, whose id follows from the
+pod's uid and new version. The time counts from the moment when the PATCH was *sent*, so it holds what the API server takes
+to store it, until the end of the span `queue` of cluster-reconciler, which is where the look begins.
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import AsyncGenerator
+from itertools import count, cycle, pairwise
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from bench import crowd, plot
+from bench.plot import Line
+from bench.rig import ALONE, CROWD, Rig, fresh
+from bench.scale_up import percentile
+from common.api.meta import ObjectMeta
+from common.bus import messages
+from common.kube.client import Patch
+from common.kube.resources import POD
+from common.observability import tracing
+from localcluster.errors import ClusterError
+from support.servers import raybus_up
+
+OUTPUT: Final = Path(__file__).parents[2] / "build" / "bench"
+RECONCILER: Final = "raybus-cluster-reconciler"
+AT_REST: Final = 120
+"""Clusters whose pods are patched, half of them in each namespace: so each is at rest for six seconds between two changes."""
+EVERY_SECONDS: Final = 0.05
+IDLE_CHANGES: Final = 600
+SETTLING_SECONDS: Final = 10.0
+READY_SECONDS: Final = 600.0
+"""Time enough for a machine that others use as well."""
+FLUSH_SECONDS: Final = 2.0
+"""Spans are on their way to the file for a fifth of a second; more on a slow machine."""
+GOALS: Final = {"idle": 50.0, "busy": 500.0}
+"""Milliseconds that 99 of 100 changes must not exceed."""
+MS: Final = 1_000_000
+STAGES: Final = ("stored and told", "watch", "publish and deliver", "receive", "queue")
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """A change that the benchmark made."""
+
+    trace: str
+    namespace: str
+    at: int
+    """When the request was sent, in nanoseconds since 1970."""
+
+
+class Way(msgspec.Struct, frozen=True, kw_only=True):
+    """One change's way, in milliseconds."""
+
+    at: float
+    """Since the first change of its phase."""
+    total: float
+    stages: dict[str, float]
+
+
+class Population(msgspec.Struct, frozen=True, kw_only=True):
+    """Many changes of a kind."""
+
+    name: str
+    goal: float | None
+    """Milliseconds; None where none was set."""
+    ways: list[Way]
+    lost: int
+    """Changes that woke nobody: a newer state of the same pod overtook them, or the look's own read had brought them already."""
+
+    def at(self, percent: int, stage: str | None = None) -> float:
+        """Return the time that so many percent do not exceed, of the whole way or of one stage."""
+        return percentile(sorted(way.total if stage is None else way.stages[stage] for way in self.ways), percent)
+
+    @property
+    def is_reached(self) -> bool:
+        """Tell whether the goal is reached."""
+        return self.goal is None or (bool(self.ways) and self.at(99) < self.goal)
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """All that one run has measured."""
+
+    clusters: int
+    scale_up_seconds: float
+    populations: list[Population]
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+
+
+class _Listed(msgspec.Struct, frozen=True):
+    items: list[_Answer]
+
+
+async def measure(clusters: int) -> Figures:
+    """Run both phases on a control plane of their own."""
+    async with fresh() as rig:
+        traces = rig.work / "traces"
+        environment = {"RAYBUS_TRACES": str(traces)}
+        up = raybus_up.started(rig.work / "up", "--kubeconfig", str(rig.kubeconfig), environment=environment)
+        with up as running:
+            await running.ready(within=READY_SECONDS)
+            pods = await _at_rest(rig)
+            say(f"{IDLE_CHANGES} changes while nothing else happens")
+            idle = [await _change(rig, pod) async for pod in _paced(pods, IDLE_CHANGES)]
+            say(f"the same while {clusters} clusters scale up")
+            busy, began, seconds = await _while_scaling_up(rig, pods, clusters)
+            await asyncio.sleep(FLUSH_SECONDS)
+        spans = Spans(traces)
+        goal = GOALS["busy"]
+        return Figures(
+            clusters=clusters,
+            scale_up_seconds=seconds,
+            populations=[
+                spans.ways("idle", idle, goal=GOALS["idle"]),
+                spans.ways("busy, another namespace", [each for each in busy if each.namespace == ALONE], goal=goal),
+                spans.ways(
+                    "busy, the crowd's namespace", [each for each in busy if each.namespace == CROWD], goal=goal
+                ),
+                spans.crowd("busy, pods of the crowd itself", since=began, goal=None),
+            ],
+        )
+
+
+# --- the changes -------------------------------------------------------------------------------------------------------------
+
+
+async def _at_rest(rig: Rig) -> list[tuple[str, str]]:
+    """Bring some clusters up, and return their head pods once nothing happens any more."""
+    namespaces = cycle((ALONE, CROWD))
+    async with crowd.watching(rig, crowd.CLUSTERS, crowd.is_ready) as ready:
+        for number, namespace in zip(range(AT_REST), namespaces, strict=False):
+            await crowd.create_cluster(rig, namespace, f"rest{number}", workers=1)
+        await ready.count(AT_REST)
+    await asyncio.sleep(SETTLING_SECONDS)
+    found: list[list[tuple[str, str]]] = []
+    for namespace in (ALONE, CROWD):
+        heads = await rig.kube.list(POD, namespace, label_selector="ray.io/node-type=head")
+        listed = msgspec.json.decode(heads, type=_Listed)
+        found.append([(namespace, item.metadata.name) for item in listed.items])
+    return [pod for pair in zip(*found, strict=False) for pod in pair]
+
+
+async def _paced(pods: list[tuple[str, str]], most: int | None) -> AsyncGenerator[tuple[str, str]]:
+    """Give one pod after the other, at a steady pace."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    for number, pod in zip(count() if most is None else range(most), cycle(pods), strict=False):
+        await asyncio.sleep(max(0.0, began + number * EVERY_SECONDS - loop.time()))
+        yield pod
+
+
+async def _change(rig: Rig, pod: tuple[str, str]) -> Sent:
+    namespace, name = pod
+    at = time.time_ns()
+    patch = Patch(body={"metadata": {"annotations": {"bench/at": str(at)}}})
+    meta = msgspec.json.decode(await rig.kube.patch(POD, namespace, name, patch), type=_Answer).metadata
+    return Sent(trace=messages.trace_of(meta.uid, meta.resource_version).split("-")[1], namespace=namespace, at=at)
+
+
+async def _while_scaling_up(rig: Rig, pods: list[tuple[str, str]], clusters: int) -> tuple[list[Sent], int, float]:
+    """Create many clusters, and go on changing pods until all are ready; return the changes, and when that began and how long it took."""
+    sent: list[Sent] = []
+
+    async def change() -> None:
+        async for pod in _paced(pods, None):
+            sent.append(await _change(rig, pod))  # noqa: PERF401  (it is cancelled in the middle)
+
+    async with crowd.watching(rig, crowd.CLUSTERS, crowd.is_ready) as ready, asyncio.TaskGroup() as group:
+        known = len(ready.at)
+        began, clock = time.time_ns(), time.monotonic()
+        changing = group.create_task(change())
+        await crowd.each(clusters, lambda index: _create(rig, index))
+        await ready.count(known + clusters)
+        changing.cancel()
+        return sent, began, time.monotonic() - clock
+
+
+async def _create(rig: Rig, index: int) -> None:
+    await crowd.create_cluster(rig, CROWD, f"c{index:05d}")
+
+
+# --- the traces --------------------------------------------------------------------------------------------------------------
+
+
+class Spans:
+    """What the services wrote, by trace."""
+
+    def __init__(self, file: Path) -> None:
+        self._traces: dict[str, dict[str, tracing.Line]] = {}
+        decoder = msgspec.json.Decoder(tracing.Line)
+        with file.open("rb") as lines:
+            for each in lines:
+                span = decoder.decode(each)
+                if span.service in {RECONCILER, "raybus-watcher"}:
+                    self._traces.setdefault(span.trace, {}).setdefault(span.name, span)
+
+    def ways(self, name: str, sent: list[Sent], *, goal: float | None) -> Population:
+        """Return the ways of the benchmark's own changes."""
+        first = min((each.at for each in sent), default=0)
+        found = [_way(self._traces.get(each.trace, {}), each.at, first) for each in sent]
+        ways = [way for way in found if way is not None]
+        return Population(name=name, goal=goal, ways=ways, lost=len(found) - len(ways))
+
+    def crowd(self, name: str, *, since: int, goal: float | None) -> Population:
+        """Return the ways of all changes of the crowd's pods, from the moment when the watcher heard of them."""
+        roots = [spans["watch"] for spans in self._traces.values() if "watch" in spans]
+        begun = [
+            root for root in roots if root.begin >= since and root.attributes["object"].startswith(f"Pod {CROWD}/c")
+        ]
+        return self.ways(name, [Sent(trace=root.trace, namespace=CROWD, at=root.begin) for root in begun], goal=goal)
+
+
+def _way(spans: dict[str, tracing.Line], at: int, first: int) -> Way | None:
+    """Cut a change's way into its stages; None when it did not get to its end."""
+    if not spans.keys() >= {"watch", "receive", "queue"}:
+        return None
+    moments = (
+        at,
+        spans["watch"].begin,
+        spans["watch"].end,
+        spans["receive"].begin,
+        spans["queue"].begin,
+        spans["queue"].end,
+    )
+    lengths = [(later - earlier) / MS for earlier, later in pairwise(moments)]
+    total = (moments[-1] - at) / MS
+    return Way(at=(at - first) / MS, total=total, stages=dict(zip(STAGES, lengths, strict=True)))
+
+
+# --- the figures -------------------------------------------------------------------------------------------------------------
+
+
+def show(figures: Figures) -> None:
+    """Print the table."""
+    title = (
+        f"pod change → reconciler begins, ms; {figures.clusters} clusters scaled up in {figures.scale_up_seconds:.1f} s"
+    )
+    table = Table("", "changes", "p50", "p99", "max", "goal p99", *STAGES, title=title, title_justify="left")
+    for each in figures.populations:
+        goal = "" if each.goal is None else f"{each.goal:g} {'reached' if each.is_reached else 'MISSED'}"
+        whole = [f"{each.at(percent):.1f}" for percent in (50, 99, 100)]
+        stages = [f"{each.at(50, stage):.1f} / {each.at(99, stage):.1f}" for stage in STAGES]
+        table.add_row(each.name, str(len(each.ways)), *whole, goal, *stages)
+    console = Console(width=180)
+    console.print(table)
+    console.print(
+        "each stage: p50 / p99; from the sent PATCH, or for the crowd's own pods from the watcher's hearing of it"
+    )
+
+
+def write(figures: Figures, folder: Path) -> list[Path]:
+    """Write the JSON file and the picture; return where."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file, picture = folder / "latency.json", folder / "latency.svg"
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(figures)) + b"\n")
+    lines = [Line(each.name, sorted(way.total for way in each.ways)) for each in figures.populations]
+    picture.write_text(plot.shares(lines, title="from a pod's change to the start of the reconcile", unit="ms"))
+    return [file, picture]
+
+
+def say(line: str) -> None:
+    """Tell the user what goes on."""
+    sys.stderr.write(f"bench: {line}\n")
+    sys.stderr.flush()
+
+
+def main() -> None:
+    """Measure, print and write down; exit code 1 when a goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-n", type=int, default=300, help="RayClusters that scale up (300)")
+    parser.add_argument("-o", choices=["table", "json"], default="table", help="what goes to standard output (table)")
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, default=OUTPUT, help="where figures and picture go (build/bench)"
+    )
+    asked = parser.parse_args()
+    if asked.n < 1:
+        parser.error(f"-n {asked.n}: create at least one cluster")
+    try:
+        figures = asyncio.run(measure(asked.n))
+    except ClusterError as problem:
+        raise SystemExit(f"bench: {problem}") from None
+    if asked.o == "json":
+        sys.stdout.write(msgspec.json.encode(figures).decode() + "\n")
+    else:
+        show(figures)
+    say(f"written: {', '.join(str(path) for path in write(figures, asked.out))}")
+    missed = [each.name for each in figures.populations if not each.is_reached]
+    if missed:
+        raise SystemExit(f"bench: missed the goal: {'; '.join(missed)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""`raybus lint`: reads files, prints `file:line: level: field: text`, exit code 1 when something would be refused."""
+
+from typing import Annotated
+
+import typer
+
+from common import errors, feature_gates
+from raybus_cli.access import session
+from raybus_cli.linting import lint as linting
+from raybus_cli.linting.finding import Finding, Level
+from raybus_cli.manifests import reading as manifests
+from raybus_cli.output import printing
+from raybus_cli.output.printing import Output, OutputOption
+
+
+def lint(
+    file: Annotated[
+        list[str], typer.Option("--filename", "-f", help="Manifest; - for standard input. May be repeated.")
+    ],
+    gates: Annotated[str, typer.Option("--feature-gates", help="As raybus runs with: Name=true,Other=false.")] = "",
+    no_advice: Annotated[bool, typer.Option("--no-advice", help="Errors only.")] = False,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Check manifests without a cluster: shape, the rules of raybus with file and field, and advice.
+
+    Exit code 1 when something would be refused. Example: raybus lint -f demo.yaml
+    """
+    try:
+        enabled = feature_gates.resolve(feature_gates.parse(gates))
+        documents = [each for name in file for each in manifests.read(name)]
+    except errors.InvalidSpec as problem:
+        session.fail(problem)
+    known = [each for each in documents if each.kind in linting.KINDS]
+    if not known:
+        session.fail(errors.InvalidSpec(f"there is no RayService and no RayCluster in {', '.join(file)}"))
+    found = [each for document in known for each in linting.lint(document, enabled)]
+    shown = [each for each in found if each.level is Level.ERROR or not no_advice]
+    if output in {Output.JSON, Output.YAML}:
+        printing.data(shown, output)
+    else:
+        for each in shown:
+            typer.echo(line(each))
+        wrong = sum(each.level is Level.ERROR for each in shown)
+        typer.echo(f"{len(known)} object(s), {wrong} error(s), {len(shown) - wrong} piece(s) of advice", err=True)
+    raise SystemExit(1 if any(each.level is Level.ERROR for each in found) else 0)
+
+
+def line(found: Finding) -> str:
+    """Return a finding as compilers write it, so that editors find the place."""
+    return f"{found.file}:{found.line}: {found.level}: {found.field}: {found.text}"

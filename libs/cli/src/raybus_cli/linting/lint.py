@@ -1,0 +1,31 @@
+"""All findings about a document: its shape, then the services' rules, then advice. Nothing is asked of a cluster."""
+
+from typing import Final
+
+from common.feature_gates import Gates
+from raybus_cli.linting import advice, rules, shape
+from raybus_cli.linting.finding import Finding, Level
+from raybus_cli.manifests.reading import Document, Place, path
+
+KINDS: Final = ("RayService", "RayCluster")
+API_VERSION: Final = "ray.io/v1"
+
+
+def lint(document: Document, gates: Gates) -> list[Finding]:
+    """Return what is to be said of a document; nothing for kinds that are not ours."""
+    if document.kind not in KINDS:
+        return []
+    errors = [(place, "stands twice; only the last one counts") for place in document.repeated]
+    version = document.body.get("apiVersion")
+    if version != API_VERSION:
+        errors.append((("apiVersion",), f"{version} should be {API_VERSION}"))
+    wrong = shape.problems(document.kind, document.body)
+    errors += wrong or rules.problems(document, gates)
+    found = [_finding(document, Level.ERROR, place, text) for place, text in errors]
+    if not wrong:
+        found += [_finding(document, Level.ADVICE, place, text) for place, text in advice.problems(document)]
+    return sorted(found, key=lambda each: each.line)
+
+
+def _finding(document: Document, level: Level, place: Place, text: str) -> Finding:
+    return Finding(file=document.file, line=document.line(place), level=level, field=path(place), text=text)

@@ -1,0 +1,83 @@
+"""What raybus itself refuses: the validations of the services, each with the field that its text names."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final, cast
+
+import msgspec
+
+from common import upgrade_controls
+from common.api import ray_cluster, ray_service
+from common.api.opaque import Json
+from common.feature_gates import Gates
+from common.ray import submit
+from common.validation import ray_cluster as cluster_rules
+from raybus_cli.linting.shape import Problem
+from raybus_cli.manifests.reading import Document, Place
+from service_reconciler import validation
+
+_PATH: Final = re.compile(r"[Ss]pec(?:\.[A-Za-z][A-Za-z0-9]*)+")
+_FIELD: Final = re.compile(r"\b[a-z]+(?:[A-Z][A-Za-z0-9]*)+\b")
+"""How the names of most fields look: two words or more."""
+
+
+def problems(document: Document, gates: Gates) -> list[Problem]:
+    """Return the rules that a manifest breaks; the services stop at the first one, and so does each list of rules here."""
+    body: Json = {**document.body, "spec": document.body.get("spec") or {}}
+    found = _of_service(body, gates) if document.kind == ray_service.KIND else _of_cluster(body, gates)
+    return [(_place(document, text), text) for text in found]
+
+
+def _of_service(body: Json, gates: Gates) -> Iterator[str]:
+    service = ray_service.decode(body)
+    violation = validation.violation(service, gates)
+    if violation is not None:
+        yield violation.text
+    text = service.raw_spec.get("serveConfigV2")
+    if isinstance(text, str) and (wrong := submit.problem(text)) is not None:
+        yield wrong
+    yield from upgrade_controls.of(service).problems
+
+
+def _of_cluster(body: Json, gates: Gates) -> Iterator[str]:
+    cluster = ray_cluster.decode(body)
+    try:
+        rules = (
+            cluster_rules.metadata(cluster),
+            cluster_rules.spec(cluster, gates),
+            cluster_rules.upgrade_options(cluster),
+            cluster_rules.unsupported(cluster, gates) or None,
+        )
+    except msgspec.ValidationError as problem:
+        rules = (str(problem),)
+    yield from (each for each in rules if each is not None)
+
+
+def _place(document: Document, text: str) -> Place:
+    """Return the field that a text names: an annotation, a path from the spec on, or the first name of a field in it."""
+    annotations: Json = cast("Json", document.body.get("metadata") or {}).get("annotations") or {}
+    for name in annotations:
+        if name in text:
+            return ("metadata", "annotations", name)
+    for found in _PATH.findall(text):
+        place = tuple(part[:1].lower() + part[1:] for part in str(found).split("."))
+        while len(place) > 1:
+            if place in document.lines:
+                return place
+            place = place[:-1]
+    for word in _FIELD.findall(text):
+        places = [each for each in document.lines if each and each[-1] == word]
+        if places:
+            return max(places, key=lambda each: (_is_in_named_group(document, each, text), -len(each)))
+    return ("spec",)
+
+
+def _is_in_named_group(document: Document, place: Place, text: str) -> bool:
+    """Tell whether a field is in a worker group that a text names."""
+    value: object = document.body
+    for part in place:
+        value = cast("Any", value)[part]
+        name = cast("Json", value).get("groupName") if isinstance(value, dict) else None
+        if name is not None and f" {name} " in f" {text} ":
+            return True
+    return False

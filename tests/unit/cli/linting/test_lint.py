@@ -1,0 +1,194 @@
+"""What lint says of a manifest: file, line, field, and what is wrong or could be better."""
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from common.api.opaque import Json
+from common.feature_gates import BETA
+from raybus_cli import main
+from raybus_cli.linting import cli, lint
+from raybus_cli.linting.finding import Finding, Level
+from raybus_cli.manifests import reading
+from support.builders.look import STEPS, a_config
+from support.builders.ray_service import a_serve_config
+from support.golden import Golden
+
+FILE = "demo.yaml"
+
+
+def _good() -> Json:
+    """Return a manifest of which nothing is to be said."""
+    config = a_config(gcsFaultToleranceOptions={"redisAddress": "redis:6379"})
+    config["headGroupSpec"]["rayStartParams"] = {"num-cpus": "0"}
+    spec = {"serveConfigV2": a_serve_config(), "rayClusterConfig": config, "upgradeStrategy": copy.deepcopy(STEPS)}
+    return {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": {"name": "demo"}, "spec": spec}
+
+
+def _lint(body: Json) -> list[Finding]:
+    return [each for document in reading.parse(yaml.safe_dump(body), FILE) for each in lint.lint(document, BETA)]
+
+
+def _group(body: Json) -> Json:
+    return body["spec"]["rayClusterConfig"]["workerGroupSpecs"][0]
+
+
+def _misspell(body: Json) -> None:
+    _group(body)["replica"] = 2
+
+
+def _mistype(body: Json) -> None:
+    _group(body)["maxReplicas"] = "many"
+
+
+def _forget(body: Json) -> None:
+    del body["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]
+
+
+def _choose(body: Json) -> None:
+    body["spec"]["rayClusterConfig"]["autoscalerOptions"] = {"upscalingMode": "Fast"}
+
+
+def _overstep(body: Json) -> None:
+    body["spec"]["upgradeStrategy"]["clusterUpgradeOptions"]["stepSizePercent"] = 30
+
+
+def _turn_around(body: Json) -> None:
+    _group(body).update(minReplicas=9, maxReplicas=8)
+
+
+def _serve_nonsense(body: Json) -> None:
+    body["spec"]["serveConfigV2"] = "applications: ["
+
+
+def _deadline(body: Json) -> None:
+    body["metadata"]["annotations"] = {"raybus.io/progress-deadline": "soon"}
+
+
+def _old_version(body: Json) -> None:
+    body["apiVersion"] = "ray.io/v1alpha1"
+
+
+GROUP = "spec.rayClusterConfig.workerGroupSpecs[0]"
+OPTIONS = "spec.upgradeStrategy.clusterUpgradeOptions"
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "says"),
+    [
+        pytest.param(_misspell, f"{GROUP}.replica", "unknown field; did you mean replicas?", id="a misspelt field"),
+        pytest.param(_mistype, f"{GROUP}.maxReplicas", "must be a whole number, not 'many'", id="another type"),
+        pytest.param(_forget, "spec.rayClusterConfig.headGroupSpec.template", "is required", id="a missing field"),
+        pytest.param(
+            _choose, "spec.rayClusterConfig.autoscalerOptions.upscalingMode", "is none of Default", id="an unknown word"
+        ),
+        pytest.param(
+            _overstep, f"{OPTIONS}.stepSizePercent", "less than or equal to maxSurgePercent", id="a step too far"
+        ),
+        pytest.param(_turn_around, f"{GROUP}.minReplicas", "minReplicas", id="bounds that cross"),
+        pytest.param(_serve_nonsense, "spec.serveConfigV2", "is not YAML", id="a Serve config"),
+        pytest.param(
+            _deadline,
+            "metadata.annotations.raybus.io/progress-deadline",
+            "is not a positive duration",
+            id="an annotation",
+        ),
+        pytest.param(_old_version, "apiVersion", "should be ray.io/v1", id="an old version"),
+    ],
+)
+def test_an_error_names_field_and_line(change: Callable[[Json], None], field: str, says: str) -> None:
+    body = _good()
+    change(body)
+    wrong = [each for each in _lint(body) if each.level is Level.ERROR]
+    assert [each.field for each in wrong] == [field]
+    assert says in wrong[0].text
+    key = field.rpartition(".")[2] if "/" not in field else "raybus.io/progress-deadline"
+    lines = yaml.safe_dump(body).splitlines()
+    assert "required" in says or key in lines[wrong[0].line - 1]
+
+
+def test_of_a_good_manifest_nothing_is_said() -> None:
+    assert _lint(_good()) == []
+
+
+def _no_port(body: Json) -> None:
+    container: Json = body["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"][0]
+    container["ports"] = [{"name": "dashboard", "containerPort": 8265}]
+
+
+def _latest(body: Json) -> None:
+    _group(body)["template"]["spec"]["containers"][0]["image"] = "rayproject/ray"
+
+
+def _mismatch(body: Json) -> None:
+    body["spec"]["rayClusterConfig"]["rayVersion"] = "2.40.0"
+
+
+def _bare(body: Json) -> None:
+    del _group(body)["template"]["spec"]["containers"][0]["resources"]
+
+
+def _odd_step(body: Json) -> None:
+    body["spec"]["upgradeStrategy"]["clusterUpgradeOptions"]["stepSizePercent"] = 7
+
+
+def _slow(body: Json) -> None:
+    body["spec"]["upgradeStrategy"]["clusterUpgradeOptions"]["intervalSeconds"] = 3600
+
+
+def _few(body: Json) -> None:
+    _group(body).update(replicas=0)
+
+
+def _at_once(body: Json) -> None:
+    body["spec"]["rayClusterDeletionDelaySeconds"] = 0
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        pytest.param(_no_port, "no port named serve", id="no port"),
+        pytest.param(_latest, "may be another image tomorrow", id="no tag"),
+        pytest.param(_mismatch, "rayVersion says 2.40.0", id="another Ray"),
+        pytest.param(_bare, "no resources", id="no resources"),
+        pytest.param(_odd_step, "15 moves", id="an odd step"),
+        pytest.param(_slow, "moves its traffic for 540 min", id="hours"),
+        pytest.param(_few, "less than minReplicas 1", id="fewer than the least"),
+        pytest.param(_at_once, "raybus undo", id="no time to go back"),
+    ],
+)
+def test_advice_is_no_error(change: Callable[[Json], None], says: str) -> None:
+    body = _good()
+    change(body)
+    found = _lint(body)
+    assert {each.level for each in found} == {Level.ADVICE}
+    assert any(says in each.text for each in found)
+
+
+def test_a_key_that_stands_twice_is_found() -> None:
+    text = "apiVersion: ray.io/v1\nkind: RayCluster\nmetadata: {name: a}\nspec:\n  rayVersion: a\n  rayVersion: b\n"
+    found = [each for document in reading.parse(text, FILE) for each in lint.lint(document, BETA)]
+    assert "demo.yaml:6: error: spec.rayVersion: stands twice; only the last one counts" in map(cli.line, found)
+
+
+def test_lists_and_other_kinds_are_read() -> None:
+    inner = {"apiVersion": "v1", "kind": "List", "items": [_good(), {"kind": "ConfigMap"}]}
+    documents = reading.parse(yaml.safe_dump(inner) + "---\n---\nkind: Secret\n", FILE)
+    assert [each.kind for each in documents] == ["RayService", "ConfigMap", "Secret"]
+    assert documents[0].line(("spec", "serveConfigV2")) > 1
+
+
+def test_the_exit_code_tells_errors_from_advice(golden: Golden) -> None:
+    body = _good()
+    _misspell(body)
+    _bare(body)
+    bad = CliRunner().invoke(main.build("lint"), ["lint", "-f", "-"], input=yaml.safe_dump(body))
+    other = _good()
+    _bare(other)
+    fair = CliRunner().invoke(main.build("lint"), ["lint", "-f", "-"], input=yaml.safe_dump(other))
+    none = CliRunner().invoke(main.build("lint"), ["lint", "-f", "-"], input="kind: Secret\n")
+    assert (bad.exit_code, fair.exit_code, none.exit_code) == (1, 0, 2)
+    golden.check("cli/lint.txt", bad.output + fair.output)

@@ -353,6 +353,16 @@ _ENDED: Final = Row(
             queries=(Query("sum(increase(raybus_drain_requests_cut_total[$__range]))", "cut"),),
         ),
         Panel(
+            title="Upgrade events",
+            text="By kind, in the time shown; a lost one was refused by NATS.",
+            kind="stat",
+            queries=(
+                Query(
+                    "sum by (kind, result) (increase(raybus_upgrade_events_total[$__range])) > 0", "{{kind}} {{result}}"
+                ),
+            ),
+        ),
+        Panel(
             title="Least capacity, most surge",
             text="Of each service's last upgrade.",
             unit="percent",

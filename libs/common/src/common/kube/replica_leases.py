@@ -117,13 +117,15 @@ def name(service: str, identity: str) -> str:
 
 def _standing(lease: _Lease) -> Standing:
     meta = lease.metadata
+    named = ownership.parse(meta.annotations.get(labels.PARTITIONS, "none are named"))
     return Standing(
         name=meta.name,
         uid=meta.uid,
         version=meta.resource_version,
         identity=lease.spec.holder_identity or meta.name,
         session=meta.annotations.get(labels.SESSION, ""),
-        partitions=ownership.parse(meta.annotations.get(labels.PARTITIONS, "")),
+        partitions=ownership.ALL if named is None else named,
+        is_readable=named is not None,
         takes_part=meta.annotations.get(labels.TAKES_PART) == "true",
         duration=lease.spec.lease_duration_seconds or ownership.DURATION_SECONDS,
     )

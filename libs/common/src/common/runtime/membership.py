@@ -86,6 +86,8 @@ class Membership:
         self._ours: ownership.Sightings = {}
         """Our own Lease as the API server has it."""
         self._is_ousted = False
+        self._contested: frozenset[int] = frozenset()
+        """What we held at the last look although another Lease named it."""
         self._renewed_at = float("-inf")
         self._problem: str | None = "the Leases are not yet read"
         metrics.LEASE_AGE.labels(leases.name).set_function(self._age)
@@ -134,12 +136,13 @@ class Membership:
     async def _turn(self) -> None:
         """Look at all Leases, and do what they ask for."""
         mine = await self._look()
-        if mine is None or self._mine is None or (mine.uid, mine.session) != (self._mine.uid, self._leases.session):
+        if not self._is_ours(mine):
             await self._begin(mine)
             mine = await self._look()
         self._mine = mine or self._mine
         for each in [each.standing for each in self._others.values() if each.remaining <= 0]:
             await self._clear(each)
+        await self._yield()
         takes_part = self._is_able()
         move = ownership.decide(self._leases.identity, self._held, self._others, takes_part=takes_part)
         if move.give:
@@ -156,6 +159,12 @@ class Membership:
         self._ours = ownership.see(self._ours, [] if mine is None else [mine], now=self._steady())
         self._others = ownership.see(self._others, listed.values(), now=self._steady())
         return mine
+
+    def _is_ours(self, found: Standing | None) -> bool:
+        """Tell whether it is still our Lease: nobody has deleted it, and no other process writes it."""
+        if found is None or self._mine is None or found.uid != self._mine.uid:
+            return False
+        return found.session in {self._leases.session, ""}
 
     async def _begin(self, found: Standing | None) -> None:
         """Have a Lease that names nothing: at the start, and when the one that we had is gone."""
@@ -190,6 +199,18 @@ class Membership:
             pass
         log.warning("a replica was silent for too long", identity=expired.identity, partitions=len(expired.partitions))
         self._others = {name: each for name, each in self._others.items() if name != expired.name}
+
+    async def _yield(self) -> None:
+        """Give up what somebody else names as well: that happens only where a Lease was edited by hand.
+
+        Who has just claimed what is ours sees that at once and takes it back, so it is looked at twice.
+        """
+        contested = ownership.contested(self._held, self._others)
+        lasting = contested & self._contested
+        self._contested = contested
+        if lasting:
+            log.warning("partitions are claimed twice and given up", partitions=ownership.spell(lasting))
+            await self._give(lasting)
 
     async def _take(self, wanted: frozenset[int]) -> None:
         """Claim partitions, and begin with those that nobody else claims."""

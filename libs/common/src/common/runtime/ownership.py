@@ -40,6 +40,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     """Which process wrote it: one that starts anew in its pod has the same identity."""
     partitions: frozenset[int] = frozenset()
+    is_readable: bool = True
+    """Else somebody has edited it, and it claims everything, so that nobody takes what may be its holder's."""
     takes_part: bool = True
     """Whether it can look after partitions: one that ends, or does not reach NATS, cannot."""
     duration: float = DURATION_SECONDS
@@ -120,16 +122,22 @@ def is_everything_held(held: frozenset[int], others: Sightings) -> bool:
     return held.union(*(each.standing.partitions for each in others.values() if each.remaining > 0)) == ALL
 
 
+def contested(held: frozenset[int], others: Sightings) -> frozenset[int]:
+    """Return what we hold and another Lease names too."""
+    readable = [each.standing.partitions for each in others.values() if each.standing.is_readable]
+    return held & frozenset[int]().union(*readable)
+
+
 def spell(partitions: Iterable[int]) -> str:
     """Write partitions as they stand on a Lease: `0,1,2,7`."""
     return ",".join(map(str, sorted(partitions)))
 
 
-def parse(text: str) -> frozenset[int]:
-    """Read what `spell` wrote; what cannot be read claims everything, so that nobody takes what may be somebody's."""
+def parse(text: str) -> frozenset[int] | None:
+    """Read what `spell` wrote; None for anything else."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not all(part.isdecimal() and int(part) < PARTITIONS for part in parts):
-        return ALL
+        return None
     return frozenset(map(int, parts))
 
 

@@ -5,7 +5,7 @@ is. What is away is waited for, never a reason to crash. At the end all is hande
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from secrets import token_hex
@@ -17,6 +17,7 @@ from common.bus.cache import Cache
 from common.bus.hints import Hints
 from common.bus.nats import Bus
 from common.bus.state_feed import StateFeed
+from common.kube import installation
 from common.kube.client import KubeClient
 from common.kube.replica_leases import ReplicaLeases
 from common.observability import health
@@ -65,7 +66,8 @@ async def run(settings: Settings, assemble: Assemble, *, version: str, bus: Bus 
             identity=identity.of(settings),
             session=token_hex(8),
         )
-        await _Replica(settings, leases, fence, bus or Bus(settings)).run(partial(assemble, kube))
+        learn = partial(installation.learn, own, settings.namespace)
+        await _Replica(settings, leases, fence, bus or Bus(settings), learn).run(partial(assemble, kube))
 
 
 @asynccontextmanager
@@ -78,7 +80,11 @@ async def _client(settings: Settings, user_agent: str) -> AsyncGenerator[KubeCli
 
 
 class _Replica:
-    def __init__(self, settings: Settings, leases: ReplicaLeases, fence: Fence, bus: Bus) -> None:
+    def __init__(
+        self, settings: Settings, leases: ReplicaLeases, fence: Fence, bus: Bus, learn: Callable[[], Awaitable[str]]
+    ) -> None:
+        self._learn_installation = learn
+        self._feed: StateFeed | None = None
         self._settings = settings
         self._leases = leases
         self._fence = fence
@@ -96,7 +102,8 @@ class _Replica:
 
     async def _take_part(self, app: App) -> None:
         hints = Hints(self._bus, service=self._settings.service)
-        feed = StateFeed(self._bus, reader=self._settings.service)
+        feed = StateFeed(self._bus, reader=self._settings.service, installation=await self._learn_installation())
+        self._feed = feed
         await self._bus.session()  # who does not reach NATS asks for nothing
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(hints.run()), group.create_task(app.run(workers=self._settings.workers))]
@@ -124,6 +131,8 @@ class _Replica:
     def _ready(self) -> str | None:
         if self._bus.problem is not None:
             return self._bus.problem
+        if self._feed is not None and self._feed.problem is not None:
+            return self._feed.problem
         if self._app is None:
             return "the API server does not answer yet"
         if self._membership is None:

@@ -1,0 +1,94 @@
+"""How long a change waits while replicas come, go, die and freeze; figures are logged, and held to three times the goal."""
+
+import signal
+import time
+
+import pytest
+import structlog
+
+from integration.replicas.conftest import Town
+from support.waiting import eventually_true
+
+pytestmark = [pytest.mark.integration, pytest.mark.long]
+
+log = structlog.get_logger()
+
+SLOW = 3.0
+"""How much slower than a calm one the machine may be."""
+
+
+async def test_replicas_share_the_work_whatever_happens_to_them(town: Town) -> None:
+    town.start()
+    await town.rest()
+    began = time.monotonic()
+    town.start()
+    town.start()
+    await town.rest()
+    log.info("longest gap", case="1 → 3 replicas", seconds=round(await town.longest_gap(began), 2))
+
+    began = time.monotonic()
+    town.replicas.end(town.replicas.running[0], signal.SIGTERM)
+    await town.rest()
+    gap = await town.longest_gap(began)
+    log.info("longest gap", case="SIGTERM", seconds=round(gap, 2))
+    assert gap < 1.0 * SLOW
+
+    town.start()
+    await town.rest()
+    began = time.monotonic()
+    town.replicas.end(town.replicas.running[0], signal.SIGKILL)
+    await town.rest()
+    gap = await town.longest_gap(began)
+    log.info("longest gap", case="kill -9", seconds=round(gap, 2))
+    assert gap < 10.0 * SLOW
+
+
+async def test_who_was_frozen_comes_back_with_nothing_and_is_given_its_part(town: Town) -> None:
+    town.start()
+    town.start()
+    await town.rest()
+    frozen = town.replicas.running[0]
+    began = time.monotonic()
+    frozen.tell(signal.SIGSTOP)
+    await eventually_true(lambda: _is_alone(town), within=60, every=0.1, what="the loss of its Lease")
+    gap = await town.longest_gap(began)
+    log.info("longest gap", case="SIGSTOP", seconds=round(gap, 2))
+    assert gap < 10.0 * SLOW
+
+    frozen.tell(signal.SIGCONT)
+    await town.rest()
+    assert await frozen.metric("raybus_partition_handovers_total") > 0
+    assert "our Lease is gone, and all partitions with it" in frozen.told
+    await town.longest_gap(time.monotonic())
+    assert "Traceback" not in "".join(each.told for each in town.replicas.running)
+
+
+async def test_a_container_that_restarts_goes_on_at_once(town: Town) -> None:
+    town.start("one")
+    await town.rest()
+    began = time.monotonic()
+    town.replicas.end(town.replicas.running[0], signal.SIGKILL)
+    town.start("one")
+    await town.rest()
+    log.info("longest gap", case="restart", seconds=round(await town.longest_gap(began), 2))
+
+
+async def test_of_two_with_one_identity_only_one_works_and_the_other_says_why(town: Town) -> None:
+    town.start("same")
+    await town.rest()
+    ousted = town.replicas.running[0]
+    town.start("same")
+    await eventually_true(lambda: _says(ousted.told), within=60, every=0.1, what="a word about the identity")
+    assert not await ousted.is_ready()
+    town.replicas.end(ousted, signal.SIGTERM)
+    await town.rest()
+    await town.longest_gap(time.monotonic())
+
+
+async def _is_alone(town: Town) -> bool:
+    held = await town.replicas.held()
+    return list(held) == [town.replicas.running[1].name] and len(next(iter(held.values()))) == 64
+
+
+async def _says(told: str) -> bool:
+    return "give every replica an identity of its own (RAYBUS_IDENTITY)" in told

@@ -1,0 +1,402 @@
+"""Replicas at their Leases in virtual time: how soon who takes over what, and that no two ever work on the same."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Set
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+
+import pytest
+
+from common import errors, labels
+from common.api.opaque import Body
+from common.kube.replica_leases import ReplicaLeases, name
+from common.kube.resources import LEASE, Resource
+from common.runtime import ownership
+from common.runtime.clock import SystemClock
+from common.runtime.fence import Fence
+from common.runtime.membership import Membership
+from common.runtime.ownership import ALL
+from support.fakes.kube import FakeKube
+
+pytestmark = pytest.mark.looptime
+
+NAMESPACE = "raybus"
+
+
+def time() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class Air:
+    """Carries hints to everybody, unless it is still."""
+
+    def __init__(self) -> None:
+        self.is_still = False
+        self._ears: list[asyncio.Event] = []
+
+    def ear(self) -> "Ear":
+        event = asyncio.Event()
+        self._ears.append(event)
+        return Ear(self, event)
+
+    def carry(self) -> None:
+        for each in [] if self.is_still else self._ears:
+            each.set()
+
+
+class Ear:
+    """One replica's hints."""
+
+    def __init__(self, air: Air, event: asyncio.Event) -> None:
+        self._air = air
+        self._event = event
+
+    async def send(self) -> None:
+        self._air.carry()
+
+    async def wait(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self._event.wait()
+        self._event.clear()
+
+
+class Plot:
+    """What one replica works on."""
+
+    def __init__(self) -> None:
+        self.worked: set[int] = set()
+        self.busy: set[int] = set()
+        self.seconds_to_end = 0.2
+
+    def take(self, partitions: Set[int]) -> None:
+        self.worked |= partitions
+
+    def stop(self, partitions: Set[int]) -> frozenset[int]:
+        return frozenset(partitions & self.busy)
+
+    async def release(self, partitions: Set[int], *, patience: float) -> None:
+        if partitions & self.busy:
+            await asyncio.sleep(min(patience, self.seconds_to_end))
+        self.busy -= partitions
+        self.worked -= partitions
+
+
+class WeakLine(FakeKube):
+    """An API server behind a line that loses requests, and answers to requests that were carried out."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        self._dice = random.Random(seed)
+        self.losses = 0.0
+
+    async def list(self, resource: Resource, namespace: str | None, *, label_selector: str = "") -> bytes:
+        return await self._through(partial(super().list, resource, namespace, label_selector=label_selector))
+
+    async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
+        return await self._through(partial(super().create, resource, namespace, body))
+
+    async def replace(
+        self, resource: Resource, namespace: str | None, body: Body, *, subresource: str | None = None
+    ) -> bytes:
+        return await self._through(partial(super().replace, resource, namespace, body, subresource=subresource))
+
+    async def delete(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        version: str | None = None,
+    ) -> bytes:
+        return await self._through(partial(super().delete, resource, namespace, name, uid=uid, version=version))
+
+    async def _through(self, request: Callable[[], Awaitable[bytes]]) -> bytes:
+        await asyncio.sleep(0.002 + self._dice.random() * 0.01)
+        if self._dice.random() < self.losses:
+            raise errors.Unavailable("the request was lost")
+        answer = await request()
+        await asyncio.sleep(self._dice.random() * 0.01)
+        if self._dice.random() < self.losses:
+            raise errors.Unavailable("the answer was lost")
+        return answer
+
+
+class Replica:
+    """One process: it can end in good order, die, freeze and wake."""
+
+    def __init__(self, town: "Town", identity: str, session: str = "1") -> None:
+        self.identity = identity
+        self.plot = Plot()
+        self.fence = Fence(time)
+        self.is_able = True
+        leases = ReplicaLeases(
+            town.kube, SystemClock(), namespace=NAMESPACE, service="test", identity=identity, session=session
+        )
+        self.membership = Membership(
+            leases,
+            self.plot,
+            town.air.ear(),
+            fence=self.fence,
+            steady=time,
+            is_able=lambda: self.is_able,
+            controller="test",
+        )
+        self._town = town
+        self._running: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Run, or go on after a freeze."""
+        self._running = self._town.group.create_task(self.membership.run())
+
+    def freeze(self) -> None:
+        """Stop where it is; what it believes stays."""
+        assert self._running is not None
+        self._running.cancel()
+
+    async def end(self) -> None:
+        """End as at SIGTERM."""
+        self.freeze()
+        await self.membership.leave()
+        self._town.replicas.remove(self)
+
+    def die(self) -> None:
+        """End as at kill -9."""
+        self.freeze()
+        self.fence.close()
+        self.plot.worked.clear()
+        self._town.replicas.remove(self)
+
+
+class Town:
+    """All replicas of a service."""
+
+    def __init__(self, group: asyncio.TaskGroup, kube: WeakLine) -> None:
+        self.group = group
+        self.kube = kube
+        self.air = Air()
+        self.replicas: list[Replica] = []
+        self.watching = group.create_task(self._watch())
+
+    def add(self, identity: str, session: str = "1") -> Replica:
+        replica = Replica(self, identity, session)
+        self.replicas.append(replica)
+        replica.start()
+        return replica
+
+    def parts(self) -> list[int]:
+        """Return how many partitions each replica works on."""
+        return [len(each.plot.worked) for each in self.replicas]
+
+    def is_at_rest(self) -> bool:
+        """Tell whether everything is worked on once, evenly, and by those who may."""
+        worked = sorted(each for replica in self.replicas for each in replica.plot.worked)
+        parts = self.parts()
+        return (
+            worked == sorted(ALL)
+            and max(parts) - min(parts) <= 1
+            and all(not each.membership.problem for each in self.replicas)
+        )
+
+    async def rest(self, *, within: float) -> float:
+        """Wait until all is at rest; return how long that took."""
+        began = time()
+        while not self.is_at_rest():
+            assert time() - began < within, self.parts()
+            await asyncio.sleep(0.01)
+        return time() - began
+
+    async def _watch(self) -> None:
+        """Fail as soon as two who may write work on the same partition."""
+        while True:
+            sure = [each for replica in self.replicas if replica.fence.is_open for each in replica.plot.worked]
+            assert len(sure) == len(set(sure)), "two owners"
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def a_town(seed: int = 0) -> AsyncGenerator[Town]:
+    async with asyncio.TaskGroup() as group:
+        town = Town(group, WeakLine(seed))
+        yield town
+        for each in town.replicas:
+            each.freeze()
+        town.watching.cancel()
+
+
+async def test_who_is_alone_has_everything_at_once() -> None:
+    async with a_town() as town:
+        town.add("a")
+        assert await town.rest(within=1) < 0.2
+
+
+@pytest.mark.parametrize("is_still", [pytest.param(False, id="with hints"), pytest.param(True, id="without")])
+async def test_newcomers_get_their_part_soon(is_still: bool) -> None:
+    async with a_town() as town:
+        town.air.is_still = is_still
+        town.add("a")
+        await town.rest(within=1)
+        for identity in "bcd":
+            town.add(identity)
+        assert await town.rest(within=10) < (8 if is_still else 1)
+
+
+async def test_who_ends_hands_over_within_a_second() -> None:
+    async with a_town() as town:
+        town.add("a")
+        leaving = town.add("b")
+        await town.rest(within=10)
+        leaving.plot.busy = set(list(leaving.plot.worked)[:3])
+        began = time()
+        await leaving.end()
+        await town.rest(within=10)
+        assert time() - began < 1.0
+        assert [body["metadata"]["name"] for (kind, *_), body in town.kube.objects.items() if kind == "Lease"] == [
+            name("test", "a")
+        ]
+
+
+async def test_who_dies_is_replaced_within_ten_seconds() -> None:
+    async with a_town() as town:
+        town.add("a")
+        dying = town.add("b")
+        await town.rest(within=10)
+        await asyncio.sleep(1.9)
+        dying.die()
+        assert ownership.DURATION_SECONDS - 2 < await town.rest(within=10) < 9.5
+
+
+@pytest.mark.long
+async def test_who_was_frozen_writes_nothing_and_comes_back_with_nothing() -> None:
+    async with a_town() as town:
+        town.add("a")
+        frozen = town.add("b")
+        await town.rest(within=10)
+        frozen.freeze()
+        await asyncio.sleep(12)
+        assert len(frozen.plot.worked) == 32  # it believes so still
+        with pytest.raises(errors.NotOurs):
+            frozen.fence.check()
+        frozen.start()
+        await town.rest(within=10)
+
+
+async def test_a_short_freeze_changes_nothing() -> None:
+    async with a_town() as town:
+        town.add("a")
+        frozen = town.add("b")
+        await town.rest(within=10)
+        before = set(frozen.plot.worked)
+        frozen.freeze()
+        await asyncio.sleep(5.5)
+        assert not frozen.fence.is_open
+        frozen.start()
+        await asyncio.sleep(1)
+        assert frozen.fence.is_open
+        assert frozen.plot.worked == before
+
+
+@pytest.mark.long
+async def test_an_api_server_that_is_away_stops_writes_and_moves_nothing() -> None:
+    async with a_town() as town:
+        replicas = [town.add("a"), town.add("b")]
+        await town.rest(within=10)
+        before = [set(each.plot.worked) for each in replicas]
+        town.kube.losses = 1.0
+        await asyncio.sleep(20)
+        assert not any(each.fence.is_open for each in replicas)
+        assert all("cannot be kept" in (each.membership.problem or "") for each in replicas)
+        town.kube.losses = 0.0
+        await town.rest(within=5)
+        assert [set(each.plot.worked) for each in replicas] == before
+
+
+@pytest.mark.long
+async def test_who_does_not_reach_nats_leaves_its_part_to_those_who_do() -> None:
+    async with a_town() as town:
+        town.add("a")
+        apart = town.add("b")
+        await town.rest(within=10)
+        apart.is_able = False
+        await asyncio.sleep(5)
+        assert town.parts() == [64, 0]
+        apart.is_able = True
+        await town.rest(within=10)
+
+
+async def test_a_process_that_follows_another_in_its_pod_need_not_wait() -> None:
+    async with a_town() as town:
+        town.add("a").die()
+        await asyncio.sleep(0)
+        town.add("a", session="2")
+        assert await town.rest(within=1) < 0.2
+
+
+@pytest.mark.long
+async def test_of_two_with_one_identity_one_works_and_the_other_says_why() -> None:
+    async with a_town() as town:
+        first = town.add("a")
+        await town.rest(within=1)
+        second = town.add("a", session="2")
+        await asyncio.sleep(20)
+        assert "RAYBUS_IDENTITY" in (first.membership.problem or "")
+        assert (len(first.plot.worked), len(second.plot.worked)) == (0, 64)
+
+
+async def test_a_lease_whose_annotations_a_user_removes_is_put_right() -> None:
+    async with a_town() as town:
+        town.add("a")
+        town.add("b")
+        await town.rest(within=10)
+        before = [set(each.plot.worked) for each in town.replicas]
+        edit(town, "a", {})
+        await asyncio.sleep(3)
+        assert town.is_at_rest()
+        assert [set(each.plot.worked) for each in town.replicas] == before
+
+
+async def test_partitions_that_a_user_takes_out_of_a_lease_have_one_owner_soon() -> None:
+    async with a_town() as town:
+        town.watching.cancel()  # for a second two may hold them, who do not corrupt each other's work
+        town.add("a")
+        town.add("b")
+        await town.rest(within=10)
+        edit(town, "a", {labels.PARTITIONS: "", labels.TAKES_PART: "true", labels.SESSION: "1"})
+        await asyncio.sleep(1)
+        await town.rest(within=10)
+
+
+def edit(town: Town, identity: str, annotations: dict[str, str]) -> None:
+    lease = town.kube.objects["Lease", NAMESPACE, name("test", identity)]
+    town.kube.put(LEASE, lease | {"metadata": {**lease["metadata"], "annotations": annotations}})
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(12))
+async def test_whatever_is_lost_on_the_way_all_comes_to_rest(seed: int) -> None:
+    dice = random.Random(seed)
+    async with a_town(seed) as town:
+        town.kube.losses = 0.15
+        town.air.is_still = dice.random() < 0.5
+        for turn in range(30):
+            await asyncio.sleep(dice.random() * 4)
+            acts = [lambda turn=turn: town.add(f"r{turn}")]
+            if len(town.replicas) > 1:
+                victim = dice.choice(town.replicas)
+                acts += [victim.die, victim.freeze, victim.start if dice.random() < 0.5 else victim.die]
+            dice.choice(acts)()
+        town.kube.losses = 0.0
+        for each in town.replicas:
+            each.freeze()
+            each.start()
+        await town.rest(within=60)
+
+
+def test_a_lease_has_a_name_that_kubernetes_takes() -> None:
+    assert name("traffic-manager", "pod-1") == "raybus-traffic-manager-pod-1"
+    odd = name("traffic-manager", "My_Host.example-77")
+    assert odd.startswith("raybus-traffic-manager-my-host-example-77-")
+    assert len(name("traffic-manager", "x" * 300)) < 253
+    assert name("traffic-manager", "x" * 300) != name("traffic-manager", "x" * 301)

@@ -13,15 +13,12 @@ from common.api import ray_service
 from common.api.gateway import HttpRoute
 from common.kube.resources import HTTP_ROUTE, RAY_SERVICE
 from common.traffic_record import WHOLE, Share
-from common.upgrade_events import Aborted, CapacityChanged, Cause, CloudEvent, Data, Started, TrafficShifted
-from common.upgrade_events import Share as Part
+from common.upgrade_events import CapacityChanged, CloudEvent, Data, TrafficShifted
 from scenario.simulation.sim import Change, Sim
+from support import upgrade_laws
+from support.upgrade_laws import AT_FIRST, Numbers
 
 Pair = tuple[str, str]
-Numbers = tuple[tuple[int, int], tuple[int, int]]
-"""Capacity and weight, of the old and of the new cluster."""
-AT_FIRST: Numbers = ((WHOLE, WHOLE), (0, 0))
-ENDS = {"completed", "rolled-back", "failed"}
 TIMES = {"time", "started", "finished", "seconds", "traceparent"}
 
 
@@ -34,14 +31,9 @@ def broken(sim: Sim) -> list[str]:
     happened = dict(_happened(sim.changes))
     found = [*repetitions(sim), *_names(sim, told, happened)]
     for pair, events in told.items():
-        found += [f"{pair}: {each}" for each in (*_order(events), *_chain(events))]
+        found += [f"{pair}: {each}" for each in upgrade_laws.broken(events)]
         found += [f"{pair}: {each}" for each in _steps(events, happened.get(pair, []))]
     return found
-
-
-def kinds(events: list[CloudEvent[Data]]) -> list[str]:
-    """Return the kinds of events."""
-    return [each.type.removeprefix("io.raybus.upgrade.").removesuffix(".v1") for each in events]
 
 
 class _Past:
@@ -117,46 +109,11 @@ def _names(sim: Sim, told: dict[Pair, list[CloudEvent[Data]]], happened: dict[Pa
         yield f"there were the upgrades {sorted(happened)}, and told are {sorted(upgrades)}"
 
 
-def _order(events: list[CloudEvent[Data]]) -> Iterator[str]:
-    order = kinds(events)
-    ends = [
-        kind
-        for kind, event in zip(order, events, strict=True)
-        if kind in ENDS or (isinstance(event.data, Aborted) and event.data.over)
-    ]
-    if order[0] not in {"started", "failed"} or order.count("started") > 1:
-        yield f"it does not begin with started: {order}"
-    if len(ends) != 1 or order[-1] not in {*ENDS, "aborted"}:
-        yield f"it does not end once: {order}"
-    if order[-1] == "completed" and "promoted" not in order:
-        yield f"it is completed and was not promoted: {order}"
-    later = [order.index(each) for each in ("capacity-changed", "traffic-shifted", "promoted") if each in order]
-    if later and ("cluster-created" not in order or order.index("cluster-created") > min(later)):
-        yield f"cluster-created comes too late: {order}"
-
-
-def _chain(events: list[CloudEvent[Data]]) -> Iterator[str]:
-    """Each step begins where the last one ended."""
-    last: Numbers | None = AT_FIRST
-    for each in events:
-        if isinstance(each.data, Started) and each.data.reason is Cause.ACTIVE_CLUSTER_GONE:
-            last = None  # the new cluster begins with everything, since there is no other
-        if isinstance(each.data, CapacityChanged | TrafficShifted):
-            before = (_part(each.data.before.old), _part(each.data.before.new))
-            if last is not None and before != last:
-                yield f"a step begins at {before} after {last}"
-            last = (_part(each.data.after.old), _part(each.data.after.new))
-
-
 def _steps(events: list[CloudEvent[Data]], happened: list[Numbers]) -> Iterator[str]:
     """Every split of the record is told, in order."""
     steps = [each.data for each in events if isinstance(each.data, CapacityChanged | TrafficShifted)]
-    told = [AT_FIRST, *((_part(each.after.old), _part(each.after.new)) for each in steps)]
+    told = [AT_FIRST, *(upgrade_laws.numbers(each.after) for each in steps)]
     rest = iter(told)
     missing = [each for each in happened if not any(each == one for one in rest)]
     if missing:
         yield f"not told, or out of order: {missing} of {happened}; told: {told}"
-
-
-def _part(part: Part) -> tuple[int, int]:
-    return (part.capacity_percent, part.traffic_percent)

@@ -42,10 +42,11 @@ def test_a_pod_keeps_what_decisions_read() -> None:
     assert found["metadata"]["annotations"] == {"team": "a"}
 
 
-def test_a_pod_that_does_not_fit_its_view_is_published_whole() -> None:
-    found = trimmed(resources.POD, an_object(spec={"containers": "odd"}))
+def test_a_pod_that_does_not_fit_its_view_is_published_whole_but_for_environments() -> None:
+    container = {"name": "ray", "env": [{"name": "PASSWORD", "value": "secret"}], "envFrom": [{"secretRef": {}}]}
+    found = trimmed(resources.POD, an_object(spec={"containers": [container], "nodeName": 7}))
 
-    assert found["spec"] == {"containers": "odd"}
+    assert found["spec"] == {"containers": [{"name": "ray"}], "nodeName": 7}
 
 
 def test_secrets_never_reach_the_bus() -> None:

@@ -5,7 +5,7 @@ everything but the bookkeeping. KubeRay copies a RayService's annotations to its
 included (spec rayservice §4.3), so these two kinds keep theirs.
 """
 
-from typing import Final
+from typing import Any, Final, cast
 from zlib import crc32
 
 import msgspec
@@ -18,6 +18,7 @@ LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 KEEP_LAST_APPLIED: Final = frozenset({"RayService", "RayCluster"})
 NEVER: Final = frozenset({"Secret"})
 """Kinds that must not reach the bus, whoever asks."""
+ENVIRONMENTS: Final = frozenset({"env", "envFrom"})
 VIEWS: Final[dict[str, type[core.Pod] | type[core.EndpointSlice] | type[core.Job]]] = {
     "Pod": core.Pod,
     "EndpointSlice": core.EndpointSlice,
@@ -50,12 +51,28 @@ def trim(resource: Resource, raw: bytes) -> bytes:
         try:
             found = msgspec.json.decode(raw, type=view)
         except msgspec.ValidationError:
-            return _finished(resource, msgspec.json.decode(raw))
+            return _finished(resource, _without_environments(msgspec.json.decode(raw)))
         kept = msgspec.json.encode(found)
         if LAST_APPLIED in found.metadata.annotations:
             return _finished(resource, msgspec.json.decode(kept))
         return _named(resource) + kept[1:]
     return _finished(resource, msgspec.json.decode(raw))
+
+
+def _without_environments(body: Body) -> Body:
+    """Return a copy of what fits no view, without the fields that may hold secrets."""
+
+    def of(value: Any) -> Any:
+        if isinstance(value, list):
+            return [of(each) for each in cast("list[Any]", value)]
+        if not isinstance(value, dict):
+            return value
+        fields = cast("dict[str, Any]", value)
+        return {
+            name: of(each) for name, each in fields.items() if not (name in ENVIRONMENTS and isinstance(each, list))
+        }
+
+    return of(body)
 
 
 def _named(resource: Resource) -> bytes:

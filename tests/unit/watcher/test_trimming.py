@@ -43,7 +43,7 @@ def test_a_pod_keeps_what_decisions_read() -> None:
 
 
 def test_a_pod_that_does_not_fit_its_view_is_published_whole_but_for_environments() -> None:
-    container = {"name": "ray", "env": [{"name": "PASSWORD", "value": "secret"}], "envFrom": [{"secretRef": {}}]}
+    container = {"name": "ray", "env": [{"name": "PASSWORD", "value": "secret"}], "envFrom": [{"prefix": "X"}]}
     found = trimmed(resources.POD, an_object(spec={"containers": [container], "nodeName": 7}))
 
     assert found["spec"] == {"containers": [{"name": "ray"}], "nodeName": 7}

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -9,19 +10,14 @@ import structlog
 import typer
 
 from common import errors
-from common.bus.consumer import Begin, from_sequence, from_time
-from common.bus.nats import Bus, connect
 from common.runtime.clock import SystemClock
-from common.runtime.settings import Settings
+from raybus_cli.access import kubeconfig as kubeconfigs
 from raybus_cli.access import problems
-from raybus_cli.events import connection
+from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption
+from raybus_cli.events import connection, run
 from raybus_cli.events import options as checks
 from raybus_cli.events.options import Options
-from raybus_cli.events.reading import Reader
-from raybus_cli.events.show import Show
 
-CONNECT_SECONDS = 5.0
-"""How long a server may take that is reachable and not overloaded."""
 INTERRUPTED = 130
 
 
@@ -44,7 +40,7 @@ def events(
         str, typer.Option("--output", "-o", help="text: a line for people; json: the CloudEvent as it is stored.")
     ] = "text",
     nats: Annotated[
-        str | None, typer.Option(envvar="RAYBUS_NATS_URL", help="NATS; default: as the folder of the credentials says.")
+        str | None, typer.Option(envvar="RAYBUS_NATS_URL", help="A NATS to reach directly; else as the folder says.")
     ] = None,
     nats_credentials: Annotated[
         Path | None,
@@ -52,8 +48,14 @@ def events(
             envvar="RAYBUS_NATS_CREDENTIALS", help="Folder with the seed of the user 'subscriber' and ca.crt."
         ),
     ] = None,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+    raybus_namespace: Annotated[str, typer.Option(help="Where raybus runs in the cluster.")] = "raybus",
 ) -> None:
     """Show the steps of upgrades, in order, from the history that outsiders may read.
+
+    Without --nats and --nats-credentials it takes the key from the cluster's Secret nats-user-subscriber and reaches NATS
+    through 'kubectl port-forward'.
 
     Exit code 0: all that was wanted is shown. 1: it could not be read. 2: the command makes no sense as written.
     """
@@ -66,14 +68,18 @@ def events(
             follow=follow,
             as_json=checks.check_output(output),
         )
-        settings = connection.settings(nats, nats_credentials)
+        if nats is None and nats_credentials is None:
+            place = kubeconfigs.find(kubeconfig, context, None, env=os.environ)
+            work = run.through(place, raybus_namespace, chosen, _write, _say)
+        else:
+            work = run.show(connection.settings(nats, nats_credentials), chosen, _write, _say)
     except errors.InvalidSpec as problem:
         _fail(problem)
     # What libraries complain of is part of our own errors; as lines of a log it would stand between the events.
     logging.disable()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:
-        asyncio.run(_run(chosen, settings))
+        asyncio.run(work)
     except (errors.RaybusError, BrokenPipeError, KeyboardInterrupt, BaseExceptionGroup) as problem:
         _end(problems.first(problem), is_following=follow)
 
@@ -85,44 +91,6 @@ def _end(problem: BaseException, *, is_following: bool) -> NoReturn:
     if isinstance(problem, errors.RaybusError):
         _fail(problem)
     raise problem
-
-
-async def _run(options: Options, settings: Settings) -> None:
-    show = Show(options, _write)
-    async with connect(settings) as bus:
-        await _connected(bus, settings)
-        try:
-            await Reader(bus, options.subject, _begin(options)).run(show, is_patient=options.follow, say=_say)
-        except errors.NotFound:
-            raise errors.NotFound(
-                f"{settings.nats_url} has no stream of events for {settings.service}: does raybus run with this NATS? "
-                "'python -m common.bus.provision streams' makes the stream"
-            ) from None
-    if show.is_start_missing:
-        raise errors.NotFound(
-            f"no event with the id {options.replay!r} is stored"
-            f"{'' if options.service is None else ' for this RayService'}; 'raybus events -o json' shows the ids"
-        )
-    if show.count == 0:
-        _say("no events")
-
-
-async def _connected(bus: Bus, settings: Settings) -> None:
-    try:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            await bus.session()
-    except TimeoutError:
-        problem = bus.problem or f"NATS at {settings.nats_url} does not answer"
-        if "authorization" in problem.lower():
-            raise errors.Forbidden(
-                f"NATS at {settings.nats_url} does not know the user of {settings.nats_seed_file}; "
-                "name the folder of this server's credentials with --nats-credentials"
-            ) from None
-        raise errors.Unavailable(problem) from None
-
-
-def _begin(options: Options) -> Begin:
-    return from_sequence(1) if options.since is None else from_time(options.since)
 
 
 def _write(line: str) -> None:

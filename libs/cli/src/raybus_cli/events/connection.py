@@ -24,10 +24,6 @@ ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  (read from a configuration, not li
 
 def settings(nats: str | None, folder: Path | None) -> Settings:
     """Return how to connect; raise `InvalidSpec` naming the option that is wrong."""
-    if nats is None and folder is None:
-        raise errors.InvalidSpec(
-            "where is NATS? Give --nats URL with --nats-credentials DIR (or RAYBUS_NATS_URL and RAYBUS_NATS_CREDENTIALS)"
-        )
     seed, authority = (None, None) if folder is None else _credentials(folder)
     return Settings(
         service=USER,

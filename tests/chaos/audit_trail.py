@@ -119,7 +119,7 @@ def _write(line: _Line, origins: dict[tuple[str, str], Root], began: datetime) -
     if kind == "RayCluster" and (root := root_of(kind, meta, origins)) is not None:
         origins.setdefault((meta.namespace, meta.name), root)
     return Write(
-        version=int(answered.resource_version or 0),
+        version=_version(answered, asked),
         at=(datetime.fromisoformat(line.stage_timestamp) - began).total_seconds(),
         service=ours["service"],
         replica=ours["replica"],
@@ -135,6 +135,12 @@ def _write(line: _Line, origins: dict[tuple[str, str], Root], began: datetime) -
 def _asked(raw: msgspec.Raw) -> _Asked:
     """Read a request's body; a JSON patch is a list, and demands nothing that we look for."""
     return _Asked() if bytes(raw).startswith(b"[") else msgspec.json.decode(raw, type=_Asked)
+
+
+def _version(answered: Meta, asked: _Asked) -> int:
+    """Return the version that a write made; one that changed nothing, or ended a deletion, is answered with the old one."""
+    version = answered.resource_version
+    return int(version) if version and version != asked.metadata.resource_version else 0
 
 
 def _named(asked: _Asked, what: _Reference) -> Meta:

@@ -32,6 +32,8 @@ class EvidenceRoom:
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
         self.seen: list[Seen] = []
+        self.moved_at = 0.0
+        """When anything but a Lease changed last."""
         self._latest: dict[tuple[str, str, str], Seen] = {}
         self._stirred: defaultdict[tuple[str, str, str], asyncio.Event] = defaultdict(asyncio.Event)
 
@@ -69,6 +71,8 @@ class EvidenceRoom:
         if before is not None and before.version >= seen.version:
             return
         self._latest[seen.key] = seen
+        if seen.kind != "Lease":
+            self.moved_at = seen.at
         self.seen.append(seen)
         self._stirred[seen.key].set()
 

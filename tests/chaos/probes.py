@@ -105,12 +105,12 @@ class Probes:
         self, name: str, owner: str, change: tuple[Resource, Body], effect: Callable[[], Awaitable[None]]
     ) -> None:
         resource, spec = change
-        asked = self._room.now()
         try:
             await self._stack.kube.patch(resource, PROBES, name, Patch(body={"spec": spec}))
         except errors.RaybusError:  # the API server is away, which is not what is measured
             await asyncio.sleep(RETRY)
             return
+        asked = self._room.now()  # how long the API server took is nobody's gap
         self._asked[name] = (owner, asked)
         await effect()
         del self._asked[name]

@@ -31,8 +31,10 @@ from common.runtime.clock import SystemClock
 
 WATCHERS: Final = 2
 PREPARED_SECONDS: Final = 300.0
-REST_SECONDS: Final = 120.0
-"""How long everything may take to be as it should after the last fault and the last change."""
+STILL_SECONDS: Final = 60.0
+"""What is not as it should be after nothing has moved for so long never will be."""
+REST_SECONDS: Final = 600.0
+"""However much moves, all is as it should be after this long."""
 CALM_SECONDS: Final = 4.0
 """For so long nothing may be found wrong before all is at rest."""
 TICK: Final = 2.0
@@ -99,7 +101,7 @@ class Run:
             probing.cancel()
             self._say("faults and changes are over; waiting until all is at rest")
             end, percent = self.now(), machine.percent
-            left = await self._rested(found)
+            left = await self._rested(found, room)
             telling.cancel()
             scaling.cancel()
         probes.finish()
@@ -108,9 +110,10 @@ class Run:
         trail = audit_trail.read(log, dict(origins), began=self._began_at)
         judged = writes.judge(trail.writes, room.seen, partitions_of)
         waits = probes.waits
+        told = gaps.summary(waits, striking.struck, end=end)
         violations = [
             *(_as_violation(each, end) for each in left),
-            *history.judge(room.seen),
+            *history.judge(room.seen, memory=max(history.MEMORY_SECONDS, *(gap.longest for gap in told))),
             *judged.violations,
             *gaps.judge(waits, striking.struck, end=end),
         ]
@@ -128,23 +131,23 @@ class Run:
             machine_percent=round(percent, 1),
             watches=trail.watches,
             unreconciled=left,
-            gaps=gaps.summary(waits, striking.struck, end=end),
+            gaps=told,
             violations=sorted(violations, key=lambda each: each.at),
             timeline=sorted(_timeline(striking, users, room.seen, trail, origins), key=lambda each: each.at),
         )
 
-    async def _rested(self, found: Stack) -> list[Unreconciled]:
-        """Wait until nothing is wrong for a while; return what is wrong still when the time is up."""
-        loop = asyncio.get_running_loop()
-        deadline, calm_since = loop.time() + REST_SECONDS, loop.time()
-        left: list[Unreconciled] = []
-        while loop.time() < deadline:
+    async def _rested(self, found: Stack, room: EvidenceRoom) -> list[Unreconciled]:
+        """Wait until nothing is wrong for a while; return what is wrong still when nothing moves any more."""
+        began = calm_since = self.now()
+        while True:
             left = rest.judge(await look(found))
-            calm_since = loop.time() if left else calm_since
-            if loop.time() - calm_since >= CALM_SECONDS:
+            now = self.now()
+            calm_since = now if left else calm_since
+            if now - calm_since >= CALM_SECONDS:
                 return []
+            if left and (now > began + REST_SECONDS or now > max(began, room.moved_at) + STILL_SECONDS):
+                return left
             await asyncio.sleep(1.0)
-        return left
 
     async def _tell(self, striking: Faults, users: Crowd, probes: Probes) -> None:
         """Say now and then what goes on."""

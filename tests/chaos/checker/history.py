@@ -12,19 +12,19 @@ from common import labels, names
 
 WHOLE: Final = 100
 MEMORY_SECONDS: Final = 30.0
-"""A reconciler may carry out for so long what the spec said before."""
 
 
-def judge(seen: Iterable[Seen]) -> list[Violation]:
-    """Return every broken rule, in order."""
-    replay = _Replay()
+def judge(seen: Iterable[Seen], *, memory: float = MEMORY_SECONDS) -> list[Violation]:
+    """Return every broken rule, in order; what was wanted is carried out for `memory` seconds more, until the change is known."""
+    replay = _Replay(memory)
     return [each for one in sorted(seen, key=lambda each: each.version) for each in replay.take(one)]
 
 
 class _Replay:
     """All objects as of one version."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: float) -> None:
+        self._memory = memory
         self._now: dict[tuple[str, str, str], Seen] = {}
         self._pods: defaultdict[tuple[str, str], dict[str, Seen]] = defaultdict(dict)
         self._wanted: defaultdict[tuple[str, str], list[tuple[float, dict[str, int]]]] = defaultdict(list)
@@ -73,8 +73,8 @@ class _Replay:
     def _most(self, cluster: tuple[str, str], group: str, at: float) -> int:
         """Return the most workers that a group was to have in the last seconds."""
         history = self._wanted[cluster]
-        recent = [wanted for since, wanted in history if since >= at - MEMORY_SECONDS]
-        before = [wanted for since, wanted in history if since < at - MEMORY_SECONDS][-1:]
+        recent = [wanted for since, wanted in history if since >= at - self._memory]
+        before = [wanted for since, wanted in history if since < at - self._memory][-1:]
         return max((wanted.get(group, 0) for wanted in before + recent), default=0)
 
     def _cluster(self, seen: Seen, is_new: bool) -> Iterator[Violation]:

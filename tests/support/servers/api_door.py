@@ -223,6 +223,8 @@ class _Passage:
 
     async def send(self, piece: bytes) -> None:
         """Send to the client."""
+        if self._writer.is_closing():
+            raise EOFError
         self._writer.write(piece)
         await self._writer.drain()
 

@@ -78,6 +78,11 @@ def test_a_deletion_that_tells_no_version(tmp_path: Path) -> None:
     assert (found.version, found.name) == (0, "c")
 
 
+def test_a_write_that_ends_a_deletion_makes_no_version(tmp_path: Path) -> None:
+    body = {"metadata": {"resourceVersion": "12", "finalizers": []}}
+    assert the_write(tmp_path, verb="patch", requestObject=body).version == 0
+
+
 @pytest.mark.parametrize(
     "fields",
     [

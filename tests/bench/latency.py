@@ -14,7 +14,8 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncGenerator
-from itertools import count, cycle, pairwise
+from itertools import count as counting
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -39,7 +40,7 @@ RECONCILER: Final = "raybus-cluster-reconciler"
 AT_REST: Final = 120
 """Clusters whose pods are patched, half of them in each namespace: so each is at rest for six seconds between two changes."""
 EVERY_SECONDS: Final = 0.05
-IDLE_CHANGES: Final = 600
+CHANGES: Final = 600
 SETTLING_SECONDS: Final = 10.0
 READY_SECONDS: Final = 600.0
 """Time enough for a machine that others use as well."""
@@ -105,7 +106,15 @@ class _Listed(msgspec.Struct, frozen=True):
     items: list[_Answer]
 
 
-async def measure(clusters: int) -> Figures:
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for."""
+
+    clusters: int
+    at_rest: int
+    changes: int
+
+
+async def measure(wanted: Wanted) -> Figures:
     """Run both phases on a control plane of their own."""
     async with fresh() as rig:
         traces = rig.work / "traces"
@@ -113,16 +122,16 @@ async def measure(clusters: int) -> Figures:
         up = raybus_up.started(rig.work / "up", "--kubeconfig", str(rig.kubeconfig), environment=environment)
         with up as running:
             await running.ready(within=READY_SECONDS)
-            pods = await _at_rest(rig)
-            say(f"{IDLE_CHANGES} changes while nothing else happens")
-            idle = [await _change(rig, pod) async for pod in _paced(pods, IDLE_CHANGES)]
-            say(f"the same while {clusters} clusters scale up")
-            busy, began, seconds = await _while_scaling_up(rig, pods, clusters)
+            pods = await _at_rest(rig, wanted.at_rest)
+            say(f"{wanted.changes} changes while nothing else happens")
+            idle = [await _change(rig, pod) async for pod in _paced(pods, wanted.changes)]
+            say(f"the same while {wanted.clusters} clusters scale up")
+            busy, began, seconds = await _while_scaling_up(rig, pods, wanted.clusters)
             await asyncio.sleep(FLUSH_SECONDS)
         spans = Spans(traces)
         goal = GOALS["busy"]
         return Figures(
-            clusters=clusters,
+            clusters=wanted.clusters,
             scale_up_seconds=seconds,
             populations=[
                 spans.ways("idle", idle, goal=GOALS["idle"]),
@@ -138,13 +147,13 @@ async def measure(clusters: int) -> Figures:
 # --- the changes -------------------------------------------------------------------------------------------------------------
 
 
-async def _at_rest(rig: Rig) -> list[tuple[str, str]]:
+async def _at_rest(rig: Rig, wanted: int) -> list[tuple[str, str]]:
     """Bring some clusters up, and return their head pods once nothing happens any more."""
     namespaces = cycle((ALONE, CROWD))
     async with crowd.watching(rig, crowd.CLUSTERS, crowd.is_ready) as ready:
-        for number, namespace in zip(range(AT_REST), namespaces, strict=False):
+        for number, namespace in zip(range(wanted), namespaces, strict=False):
             await crowd.create_cluster(rig, namespace, f"rest{number}", workers=1)
-        await ready.count(AT_REST)
+        await ready.count(wanted)
     await asyncio.sleep(SETTLING_SECONDS)
     found: list[list[tuple[str, str]]] = []
     for namespace in (ALONE, CROWD):
@@ -158,7 +167,7 @@ async def _paced(pods: list[tuple[str, str]], most: int | None) -> AsyncGenerato
     """Give one pod after the other, at a steady pace."""
     loop = asyncio.get_running_loop()
     began = loop.time()
-    for number, pod in zip(count() if most is None else range(most), cycle(pods), strict=False):
+    for number, pod in zip(counting() if most is None else range(most), cycle(pods), strict=False):
         await asyncio.sleep(max(0.0, began + number * EVERY_SECONDS - loop.time()))
         yield pod
 
@@ -282,15 +291,20 @@ def main() -> None:
     """Measure, print and write down; exit code 1 when a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", type=int, default=300, help="RayClusters that scale up (300)")
+    parser.add_argument(
+        "--rest", type=int, default=AT_REST, help=f"clusters at rest whose pods are changed ({AT_REST})"
+    )
+    parser.add_argument("--changes", type=int, default=CHANGES, help=f"changes while nothing else happens ({CHANGES})")
     parser.add_argument("-o", choices=["table", "json"], default="table", help="what goes to standard output (table)")
     parser.add_argument(
         "--out", metavar="DIR", type=Path, default=OUTPUT, help="where figures and picture go (build/bench)"
     )
     asked = parser.parse_args()
-    if asked.n < 1:
-        parser.error(f"-n {asked.n}: create at least one cluster")
+    for name, count, least in (("-n", asked.n, 1), ("--rest", asked.rest, 2), ("--changes", asked.changes, 1)):
+        if count < least:
+            parser.error(f"{name} {count}: expected {least} or more")
     try:
-        figures = asyncio.run(measure(asked.n))
+        figures = asyncio.run(measure(Wanted(clusters=asked.n, at_rest=asked.rest, changes=asked.changes)))
     except ClusterError as problem:
         raise SystemExit(f"bench: {problem}") from None
     if asked.o == "json":

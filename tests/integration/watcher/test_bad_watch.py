@@ -101,6 +101,7 @@ async def test_who_says_when_to_come_again_is_heard(
 ) -> None:
     moody = Moody(Fate(status=429, retry_after=1), watches=watches, times=2)
     async with behind(control_plane, tmp_path, moody, namespace) as (watch, collection, _):
+        await eventually(lambda: moody.is_over, within=30.0, what="two refusals")
         await eventually(lambda: watch.problem is None and collection.lists, within=30.0, what="the watch")
         assert moody.asked_at[1] - moody.asked_at[0] >= 1.0
 

@@ -43,7 +43,7 @@ its labels, so its dashboards go on to work; `raybus_` is ours. Scrape with `hon
 label `namespace` of an object must not be taken for that of the pod.
 
 A series about an object ends with it, and one replica exports it: the one that looks after the object. So sums over replicas
-are right, and a restart forgets none of them but `kuberay_cluster_provisioned_duration_seconds`, which KubeRay forgets too.
+are right. They are computed from the objects at each scrape, so a restart forgets none of them.
 
 Besides, each process has what the Python client brings: `process_cpu_seconds_total`, `process_resident_memory_bytes`,
 `process_open_fds`, `process_max_fds`, `process_start_time_seconds`, `process_virtual_memory_bytes`, `python_info`,

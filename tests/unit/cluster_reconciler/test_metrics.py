@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cluster_reconciler.metrics import ClusterMetrics
+from cluster_reconciler.metrics import DURATION, ClusterMetrics
 from common import labels
 from common.bus.cache import Cache
 from common.runtime.key import Key
@@ -42,10 +42,23 @@ def test_series_follow_the_state_and_end_with_their_cluster() -> None:
 
 @pytest.mark.acceptance("raycluster", 27, 115)
 def test_the_time_to_provision_is_kept_until_the_cluster_is_gone() -> None:
-    registry = CollectorRegistry()
-    metrics = ClusterMetrics(Cache(), registry)
-    metrics.provisioned(a_ray_cluster(metadata=CREATED), now=NOW + timedelta(seconds=7))
-    name = "kuberay_cluster_provisioned_duration_seconds"
-    assert registry.get_sample_value(name, SERIES) == 7
+    cache, registry = Cache(), CollectorRegistry()
+    metrics = ClusterMetrics(cache, registry)
+    cluster = a_ray_cluster(metadata=CREATED)
+    cache.put(cluster)
+    assert registry.get_sample_value(DURATION.name, SERIES) is None
+    metrics.provisioned(cluster, now=NOW + timedelta(seconds=7.5))
+    assert registry.get_sample_value(DURATION.name, SERIES) == 7.5
+    cache.remove(type(cluster), "ns", "c", version=3)
+    assert registry.get_sample_value(DURATION.name, SERIES) is None
+
+
+@pytest.mark.acceptance("raycluster", 115)
+def test_another_process_reads_the_time_to_provision_from_the_status() -> None:
+    cache, registry = Cache(), CollectorRegistry()
+    metrics = ClusterMetrics(cache, registry)
+    since = {"lastTransitionTime": (NOW + timedelta(seconds=7)).isoformat()}
+    cache.put(a_ray_cluster(metadata=CREATED, status={"conditions": [PROVISIONED | since]}))
+    assert registry.get_sample_value(DURATION.name, SERIES) == 7
     metrics.forget(Key("ns", "c"))
-    assert registry.get_sample_value(name, SERIES) is None
+    assert registry.get_sample_value(DURATION.name, SERIES) == 7

@@ -1,14 +1,14 @@
 """This service's own metrics, with KubeRay's names (spec raycluster §16; acceptance case 115).
 
-A series ends with its cluster: two gauges are computed from the state at each scrape, the third is dropped by the look
-that finds the cluster gone.
+A series ends with its cluster: all are computed from the state at each scrape. So a restart forgets none, and a partition that
+goes to another replica takes its series along.
 """
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Final, Protocol
 
-from prometheus_client import REGISTRY, CollectorRegistry, Gauge
+from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -55,8 +55,8 @@ class ClusterMetrics(Collector):
 
     def __init__(self, cache: Cache, registry: CollectorRegistry = REGISTRY) -> None:
         self._cache = cache
-        self._duration = Gauge(DURATION.name, DURATION.text, DURATION.labels, registry=registry)
-        self._uids: dict[Key, set[str]] = {}
+        self._seconds: dict[Key, dict[str, float]] = {}
+        """Durations that this process has seen end, by uid; of others the status tells, in whole seconds."""
         registry.register(self)
 
     def provisioned(self, cluster: RayCluster, *, now: datetime) -> None:
@@ -64,24 +64,32 @@ class ClusterMetrics(Collector):
         meta = cluster.metadata
         if meta.creation_timestamp is None:
             return
-        self._uids.setdefault(Key(meta.namespace, meta.name), set()).add(meta.uid)
         seconds = (now - meta.creation_timestamp).total_seconds()
-        self._duration.labels(meta.name, meta.namespace, meta.uid).set(seconds)
+        self._seconds.setdefault(Key(meta.namespace, meta.name), {})[meta.uid] = seconds
 
     def forget(self, key: Key) -> None:
-        """Drop the duration of every cluster that had this name."""
-        for uid in self._uids.pop(key, set()):
-            self._duration.remove(key.name, key.namespace, uid)
+        """Drop what was seen of every cluster that had this name."""
+        self._seconds.pop(key, None)
 
     def describe(self) -> Iterable[Metric]:
         """Name the families without reading the state."""
-        return [self._info(()), self._provisioned(())]
+        return [self._info(()), self._provisioned(()), self._durations(())]
 
     def collect(self) -> Iterator[Metric]:
         """Compute a series per cluster from the state as it is now."""
         clusters = tuple(self._cache.all(RayCluster))
         yield self._info(clusters)
         yield self._provisioned(clusters)
+        yield self._durations(clusters)
+
+    def _durations(self, clusters: tuple[RayCluster, ...]) -> Metric:
+        family = DURATION.empty()
+        for cluster in clusters:
+            meta = cluster.metadata
+            seconds = self._seconds.get(Key(meta.namespace, meta.name), {}).get(meta.uid, _told(cluster))
+            if seconds is not None:
+                family.add_metric((meta.name, meta.namespace, meta.uid), seconds)
+        return family
 
     def _info(self, clusters: tuple[RayCluster, ...]) -> Metric:
         family = INFO.empty()
@@ -98,3 +106,12 @@ class ClusterMetrics(Collector):
             holds = "true" if conditions.is_true(cluster.status, ConditionType.PROVISIONED) else "false"
             family.add_metric((meta.name, meta.namespace, meta.uid, holds), 1)
         return family
+
+
+def _told(cluster: RayCluster) -> float | None:
+    """Return how long a cluster took as its status tells, None while it has not come up."""
+    found = conditions.find(cluster.status.conditions, ConditionType.PROVISIONED)
+    created = cluster.metadata.creation_timestamp
+    if found is None or found.status != "True" or created is None:
+        return None
+    return (found.last_transition_time - created).total_seconds()

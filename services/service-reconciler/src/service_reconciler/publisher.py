@@ -45,6 +45,8 @@ class Publisher:
         wire = upgrade_events.encode(event, trace=trace.current() or None)
         try:
             await self._bus.publish(wire.subject, wire.payload, wire.headers, expected=None, message_id=event.id)
+        except errors.NotOurs:
+            raise  # it is told by whoever looks after the RayService now
         except errors.Retryable as problem:
             if self._bus.problem is not None or self._is_waited_for():
                 raise

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import re
 import ssl
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import timedelta
 from typing import Final, TypeVar, cast
 
@@ -82,6 +82,7 @@ class Bus:
         self._settings = settings
         self._keys = Keys(settings)
         self._session: Session | None = None
+        self._may_publish: Callable[[], None] = lambda: None
         self._arrived = asyncio.Event()
         self._problem: str | None = f"not yet connected to NATS at {settings.nats_url}"
         self._last_error: Exception | None = None
@@ -133,6 +134,10 @@ class Bus:
             raise errors.Unavailable(self._problem or "not connected to NATS")
         return self._session
 
+    def guard(self, check: Callable[[], None]) -> None:
+        """Have every message that is to be stored asked for first; the check raises what a refusal means."""
+        self._may_publish = check
+
     async def publish(
         self, subject: str, payload: bytes, headers: Mapping[str, str], *, expected: int | None, message_id: str
     ) -> PubAck:
@@ -140,6 +145,7 @@ class Bus:
 
         The same `message_id` twice within the stream's window stores it once, so a retry after a lost answer is safe.
         """
+        self._may_publish()
         sent = {**headers, "Nats-Msg-Id": message_id}
         if expected is not None:
             sent["Nats-Expected-Last-Subject-Sequence"] = str(expected)

@@ -57,7 +57,9 @@ async def run(settings: Settings, assemble: Assemble, *, version: str, bus: Bus 
     user_agent = f"raybus-{settings.service}/{version}"
     async with _client(settings, user_agent) as kube, _client(settings, user_agent) as own:
         fence = Fence()
+        bus = bus or Bus(settings)
         kube.guard(fence.check)
+        bus.guard(fence.check)
         leases = ReplicaLeases(
             own,  # a client of its own: no crowd of reconciles delays a renewal, and the fence does not stop one
             SystemClock(),
@@ -67,7 +69,7 @@ async def run(settings: Settings, assemble: Assemble, *, version: str, bus: Bus 
             session=token_hex(8),
         )
         learn = partial(installation.learn, own, settings.namespace)
-        await _Replica(settings, leases, fence, bus or Bus(settings), learn).run(partial(assemble, kube))
+        await _Replica(settings, leases, fence, bus, learn).run(partial(assemble, kube))
 
 
 @asynccontextmanager

@@ -1,0 +1,68 @@
+"""What a closed fence stops: every write to the API server, to dashboards and to streams, before anything is sent."""
+
+import pytest
+from kubernetes_asyncio.client import Configuration
+
+from common import errors
+from common.bus.nats import Bus
+from common.kube.client import KubeClient, Patch
+from common.kube.resources import POD
+from common.ray.dashboard import DirectDashboard, Head, ProxiedDashboard
+from common.runtime.fence import Fence
+from common.runtime.settings import Settings
+
+HEAD = Head(namespace="ns", service="head", port=8265)
+
+
+class Watch:
+    """A clock that a test sets."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_it_is_open_only_until_the_moment_that_a_renewal_named() -> None:
+    clock = Watch()
+    fence = Fence(clock)
+    assert not fence.is_open
+    fence.open_until(5.0)
+    clock.now = 4.9
+    fence.check()
+    clock.now = 5.0
+    with pytest.raises(errors.NotOurs):
+        fence.check()
+    fence.open_until(9.0)
+    fence.close()
+    with pytest.raises(errors.NotOurs):
+        fence.check()
+
+
+async def test_no_write_to_the_api_server_is_sent() -> None:
+    nowhere = Configuration(host="http://127.0.0.1:9")
+    kube = KubeClient(nowhere, user_agent="test")
+    kube.guard(Fence().check)
+    try:
+        for write in (
+            kube.create(POD, "ns", {"metadata": {"name": "a"}}),
+            kube.replace(POD, "ns", {"metadata": {"name": "a"}}),
+            kube.patch(POD, "ns", "a", Patch(body={})),
+            kube.delete(POD, "ns", "a"),
+            kube.delete_collection(POD, "ns", label_selector="a=b"),
+            ProxiedDashboard(kube).deploy(HEAD, {}),
+            DirectDashboard(domain="nowhere", check_write=kube.check_write).deploy(HEAD, {}),
+        ):
+            with pytest.raises(errors.NotOurs):
+                await write
+        with pytest.raises(errors.Unavailable):  # reads are sent
+            await kube.get(POD, "ns", "a")
+    finally:
+        await kube.close()
+
+
+async def test_nothing_is_published() -> None:
+    bus = Bus(Settings(service="test"))
+    bus.guard(Fence().check)
+    with pytest.raises(errors.NotOurs):
+        await bus.publish("ray.events.ns.svc.started", b"", {}, expected=None, message_id="1")

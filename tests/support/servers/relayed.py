@@ -84,8 +84,8 @@ class Watcher:
         environment = {
             **os.environ,
             "RAYBUS_NATS_URL": self._nats_url,
-            "RAYBUS_NATS_SEED_FILE": str(self._settings.nats_seed_file),
-            "RAYBUS_NATS_CA_FILE": str(self._settings.nats_ca_file),
+            "RAYBUS_NATS_SEED_FILE": str(self._settings.nats_seed_file or ""),
+            "RAYBUS_NATS_CA_FILE": str(self._settings.nats_ca_file or ""),
             "RAYBUS_KUBECONFIG": str(self._kubeconfig),
             "RAYBUS_NAMESPACE": self._namespace,
             "RAYBUS_WATCH_NAMESPACES": self._namespace,

@@ -14,8 +14,11 @@ LEASES_OF_REPLICAS: dict[str, set[str]] = {
     "own coordination.k8s.io/leases": {"list", "create", "update", "delete"},
 }
 
+IDENTITY = {"cluster /namespaces=kube-system": {"get"}}
+
 EXPECTED: dict[str, dict[str, set[str]]] = {
     "watcher": {
+        **IDENTITY,
         "cluster ray.io/rayclusters": READ,
         "cluster ray.io/rayservices": READ,
         "cluster /pods": READ,
@@ -30,6 +33,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "own coordination.k8s.io/leases": {"create"},
     },
     "cluster-reconciler": {
+        **IDENTITY,
         **LEASES_OF_REPLICAS,
         "cluster ray.io/rayclusters": {"get", "patch"},
         "cluster ray.io/rayclusters/status": {"update"},
@@ -53,6 +57,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster events.k8s.io/events": {"create", "patch"},
     },
     "service-reconciler": {
+        **IDENTITY,
         **LEASES_OF_REPLICAS,
         "cluster ray.io/rayservices": {"get", "patch"},
         "cluster ray.io/rayservices/status": {"update"},
@@ -70,6 +75,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster events.k8s.io/events": {"create", "patch"},
     },
     "traffic-manager": {
+        **IDENTITY,
         **LEASES_OF_REPLICAS,
         "cluster ray.io/rayservices": {"get"},
         "cluster ray.io/rayservices/finalizers": {"update"},

@@ -1,6 +1,6 @@
 """Who may take the Lease, by what we have seen and not by what clocks say."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -55,6 +55,15 @@ def test_a_renewal_starts_the_wait_anew_and_a_second_look_does_not() -> None:
     renewed = leadership.see(again, Lease(LeaseSpec(holder_identity="kuberay", renew_time="2")), now=21.0)
 
     assert (first.since, again.since, renewed.since) == (10.0, 10.0, 21.0)
+
+
+@pytest.mark.parametrize("minutes", [-5, 5])
+def test_a_leader_whose_clock_is_wrong_is_judged_by_what_we_saw(minutes: int) -> None:
+    theirs = leadership.taken(None, "other", at=AT + timedelta(minutes=minutes))
+    seen = leadership.see(None, Lease(theirs), now=100.0)
+
+    assert leadership.holder_to_wait_for(seen, "me", now=99.9 + leadership.DURATION_SECONDS) == "other"
+    assert leadership.holder_to_wait_for(seen, "me", now=100.0 + leadership.DURATION_SECONDS) is None
 
 
 def test_taking_over_counts_a_transition_and_renewing_does_not() -> None:

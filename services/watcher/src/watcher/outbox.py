@@ -53,6 +53,8 @@ class Outbox:
         self._puts = 0
         self._awaited: dict[str, int] = {}
         self._arrived = asyncio.Event()
+        self.problem: str | None = None
+        """Why the newest publish was not taken; None after one that was."""
         self.last_sequence = 0
         """The newest sequence that we know of; a stream that is behind it has lost something."""
         self.stored_count = 0
@@ -123,7 +125,9 @@ class Outbox:
                 log.warning("an object cannot be published", subject=subject, why=str(problem))
             except errors.Retryable as problem:
                 is_in_doubt = True
-                log.warning("publishing again", subject=subject, why=str(problem))
+                if self.problem is None:  # of many subjects that meet the same, and try again several times a second
+                    log.warning("publishing again", subject=subject, why=str(problem))
+                self.problem = str(problem)
                 await asyncio.sleep(PAUSE_SECONDS)
                 continue
             metrics.PUBLISH_SECONDS.observe(loop.time() - began)
@@ -137,6 +141,7 @@ class Outbox:
         sequence = await self._stream.publish(
             subject, message, expected=expected, message_id=f"{subject}@{version}@{expected}"
         )
+        self.problem = None
         self._hold(subject, _entry(sequence, message))
         self.last_sequence = max(self.last_sequence, sequence)
         self.stored_count += 1

@@ -50,7 +50,7 @@ class Stream(Protocol):
         ...
 
     async def identity(self) -> StreamIdentity:
-        """Say which stream this is; `NotFound` when there is none."""
+        """Say which stream this is; `NotFound` when there is none, `InvalidSpec` when it cannot do its work."""
         ...
 
     async def load(self) -> dict[str, Entry]:

@@ -50,7 +50,10 @@ class Reach:
         loop = asyncio.get_running_loop()
         try:
             await self._server.identity()
-        except errors.NotFound as problem:  # an answer all the same; nobody can write before it is created
+        except (
+            errors.NotFound,
+            errors.Terminal,
+        ) as problem:  # an answer all the same; nobody can write before it is created
             self.problem = str(problem)
         except errors.Retryable as problem:
             self.problem = str(problem)

@@ -50,12 +50,14 @@ class Sessions:
         self._jitter = jitter
         self._timing = timing or Timing()
         self._watches: list[Watch] = []
+        self._outbox: Outbox | None = None
         self._problem: str | None = "the stream has not been asked for yet"
 
     @property
     def problem(self) -> str | None:
         """Say why the stream may differ from the API server; None when it does not. What readiness asks."""
-        return self._problem or next((watch.problem for watch in self._watches if watch.problem), None)
+        unsent = self._outbox.problem if self._outbox is not None else None
+        return self._problem or unsent or next((watch.problem for watch in self._watches if watch.problem), None)
 
     @property
     def stuck(self) -> str | None:
@@ -75,7 +77,7 @@ class Sessions:
             except errors.RaybusError as problem:
                 why = str(problem)
             finally:  # also when we no longer lead: what stands still then is no reason to be restarted
-                self._watches = []
+                self._watches, self._outbox = [], None
                 metrics.SYNCED.set(0)
                 metrics.WATCH_AGE.clear()
             if why != self._problem:
@@ -94,7 +96,7 @@ class Sessions:
                 over.set_result(why)
 
         identity = await self._stream.identity()
-        outbox = Outbox(self._stream, await self._stream.load(), give_up)
+        outbox = self._outbox = Outbox(self._stream, await self._stream.load(), give_up)
         relay = Relay(outbox, give_up)
         self._watches = [
             Watch(self._kube, target, relay.sink(number, target.resource), jitter=self._jitter, timing=self._timing)
@@ -149,6 +151,9 @@ class Sessions:
                 found = await self._stream.identity()
             except errors.NotFound:
                 give_up("the state stream is gone")
+                return
+            except errors.Terminal as problem:
+                give_up(str(problem))
                 return
             except errors.Retryable as problem:
                 log.warning("the stream cannot be asked", why=str(problem))

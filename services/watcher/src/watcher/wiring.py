@@ -4,8 +4,10 @@ import asyncio
 import random
 from secrets import token_hex
 
+from common.bus import epoch
 from common.bus.nats import Bus
 from common.kube.client import KubeClient
+from common.kube.installation import Installation
 from common.kube.watch import Timing
 from common.observability import health
 from common.runtime.clock import SystemClock
@@ -22,14 +24,15 @@ async def serve(settings: Settings, *, timing: Timing | None = None) -> None:
     """Run the watcher until cancelled."""
     kube = await KubeClient.connect(kubeconfig=settings.kubeconfig, user_agent=own.USER_AGENT)
     bus = Bus(settings)
-    stream = NatsStream(bus, may_write=lambda: leadership.is_sure)
+    installation = Installation(kube, settings.namespace)
+    stream = NatsStream(bus, installation, may_write=lambda: leadership.is_sure)
     reach = Reach(stream)
     leadership = Leadership(kube, SystemClock(), reach, namespace=settings.namespace, me=own.identity(settings))
     sessions = Sessions(
         kube,
         stream,
         watched.targets(settings.watch_namespaces),
-        new_epoch=lambda: token_hex(8),
+        new_epoch=lambda: epoch.new(installation.known, token_hex(8)),
         jitter=random.random,
         timing=timing,
     )

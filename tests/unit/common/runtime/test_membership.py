@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Set
 from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timedelta
 from functools import partial
 
 import pytest
@@ -13,7 +14,7 @@ from common.api.opaque import Body
 from common.kube.replica_leases import ReplicaLeases, name
 from common.kube.resources import LEASE, Resource
 from common.runtime import ownership
-from common.runtime.clock import SystemClock
+from common.runtime.clock import Clock, SystemClock
 from common.runtime.fence import Fence
 from common.runtime.membership import Membership
 from common.runtime.ownership import ALL
@@ -26,6 +27,16 @@ NAMESPACE = "raybus"
 
 def time() -> float:
     return asyncio.get_running_loop().time()
+
+
+class WrongClock(SystemClock):
+    """A machine whose clock on the wall is wrong."""
+
+    def __init__(self, by: timedelta) -> None:
+        self._by = by
+
+    def now(self) -> datetime:
+        return super().now() + self._by
 
 
 class Air:
@@ -127,13 +138,13 @@ class WeakLine(FakeKube):
 class Replica:
     """One process: it can end in good order, die, freeze and wake."""
 
-    def __init__(self, town: "Town", identity: str, session: str = "1") -> None:
+    def __init__(self, town: "Town", identity: str, session: str, clock: Clock) -> None:
         self.identity = identity
         self.plot = Plot()
         self.fence = Fence(time)
         self.is_able = True
         leases = ReplicaLeases(
-            town.kube, SystemClock(), namespace=NAMESPACE, service="test", identity=identity, session=session
+            town.kube, clock, namespace=NAMESPACE, service="test", identity=identity, session=session
         )
         self.membership = Membership(
             leases,
@@ -180,8 +191,8 @@ class Town:
         self.replicas: list[Replica] = []
         self.watching = group.create_task(self._watch())
 
-    def add(self, identity: str, session: str = "1") -> Replica:
-        replica = Replica(self, identity, session)
+    def add(self, identity: str, session: str = "1", clock: Clock | None = None) -> Replica:
+        replica = Replica(self, identity, session, clock or SystemClock())
         self.replicas.append(replica)
         replica.start()
         return replica
@@ -264,6 +275,19 @@ async def test_who_dies_is_replaced_within_ten_seconds() -> None:
         dying = town.add("b")
         await town.rest(within=10)
         await asyncio.sleep(1.9)
+        dying.die()
+        assert ownership.DURATION_SECONDS - 2 < await town.rest(within=10) < 9.5
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("minutes", [-5, 5])
+async def test_clocks_that_differ_by_minutes_change_nothing(minutes: int) -> None:
+    async with a_town() as town:
+        town.add("a")
+        dying = town.add("b", clock=WrongClock(timedelta(minutes=minutes)))
+        assert await town.rest(within=10) < 1
+        await asyncio.sleep(3 * ownership.DURATION_SECONDS)
+        assert town.parts() == [32, 32]
         dying.die()
         assert ownership.DURATION_SECONDS - 2 < await town.rest(within=10) < 9.5
 

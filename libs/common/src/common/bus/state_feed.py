@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from common import errors
-from common.bus import messages, sharding, subjects
+from common.bus import epoch, messages, sharding, subjects
 from common.bus.consumer import Reading, Source, consume
 from common.bus.feed import Listener, Synced
 from common.bus.messages import Gone, State
@@ -34,8 +34,11 @@ PATIENCE_SECONDS: Final = 10.0
 class StateFeed:
     """The state stream as one replica follows it; implements `Feed`."""
 
-    def __init__(self, bus: Bus, *, reader: str) -> None:
+    def __init__(self, bus: Bus, *, reader: str, installation: str = "") -> None:
         self._bus = bus
+        self._installation = installation
+        self.problem: str | None = None
+        """Why nothing that the stream says counts, if that is so."""
         self._names = (f"{reader}-{token_hex(4)}-{number}" for number in count())
         """Names of consumers: never the same twice, also not in two replicas."""
         self._silent_until = float("-inf")
@@ -45,11 +48,12 @@ class StateFeed:
         why, retry = "started", FIRST_RETRY
         while True:
             listener.loading(why)
-            load = _Load(partitions, listener)
+            load = _Load(partitions, listener, self._installation)
             try:
                 why = await self._read(partitions, load)
             except errors.Retryable as problem:
                 why = str(problem)
+            self.problem = why if why.startswith(epoch.FOREIGN) else None
             metrics.STATE_RELOADS.labels("broken" if load.is_synced else "not loaded").inc()
             self._complain("the state must be loaded again", why)
             retry = FIRST_RETRY if load.is_synced else min(LONGEST_RETRY, retry * 2)
@@ -86,9 +90,11 @@ class StateFeed:
 class _Load:
     """One load: hands messages on, tells when it is complete, and gives up when the epoch changes."""
 
-    def __init__(self, partitions: frozenset[int], listener: Listener) -> None:
+    def __init__(self, partitions: frozenset[int], listener: Listener, installation: str) -> None:
         self._partitions = partitions
         self._listener = listener
+        self._installation = installation
+        self._foreign: str | None = None
         self._progress = Progress(partitions)
         self.reading: Reading | None = None
 
@@ -126,6 +132,7 @@ class _Load:
 
     def _marked(self, subject: str, marker: Synced) -> None:
         partition = subjects.parse_synced(subject)
+        self._foreign = self._foreign or epoch.foreign(marker.epoch, self._installation)
         why = self._progress.marked(-1 if partition is None else partition, marker)
         if why is not None and self.reading is not None:
             self.reading.give_up(why)
@@ -134,6 +141,9 @@ class _Load:
     def advance(self) -> None:
         """Tell the listener once, as soon as nothing is missing."""
         if self.reading is None:  # the last consumer is still being asked for
+            return
+        if self._foreign is not None:
+            self.reading.give_up(self._foreign)
             return
         version = self._progress.complete()
         if version is not None:

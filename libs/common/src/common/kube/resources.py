@@ -29,6 +29,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
 
 RAY_CLUSTER: Final = Resource(group="ray.io", kind="RayCluster", plural="rayclusters")
 RAY_SERVICE: Final = Resource(group="ray.io", kind="RayService", plural="rayservices")
+NAMESPACE: Final = Resource(kind="Namespace", plural="namespaces")
 POD: Final = Resource(kind="Pod", plural="pods")
 SERVICE: Final = Resource(kind="Service", plural="services")
 CONFIG_MAP: Final = Resource(kind="ConfigMap", plural="configmaps")

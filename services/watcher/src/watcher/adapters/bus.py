@@ -5,19 +5,21 @@ from collections.abc import Callable
 from secrets import token_hex
 
 from common import errors
-from common.bus import messages, pulse, subjects
+from common.bus import epoch, messages, pulse, streams, subjects
 from common.bus.consumer import Source, consume
 from common.bus.feed import Synced
 from common.bus.messages import Message
 from common.bus.nats import Bus, Stored
+from common.kube.installation import Installation
 from watcher.ports import Entry, StreamIdentity
 
 
 class NatsStream:
     """The state stream as its only writer sees it; `may_write` is asked before each publish."""
 
-    def __init__(self, bus: Bus, *, may_write: Callable[[], bool]) -> None:
+    def __init__(self, bus: Bus, installation: Installation, *, may_write: Callable[[], bool]) -> None:
         self._bus = bus
+        self._installation = installation
         self._may_write = may_write
 
     async def until_lost(self) -> str:
@@ -52,10 +54,16 @@ class NatsStream:
     async def identity(self) -> StreamIdentity:
         """Say which stream this is; `NotFound` when there is none."""
         info = await self._bus.stream(subjects.STATE_STREAM)
+        if wrong := streams.unusable(info.config):
+            raise errors.InvalidSpec(
+                f"stream {subjects.STATE_STREAM}: {'; '.join(wrong)}; `python -m common.bus.provision streams` changes it, or "
+                "delete it: it is made anew and filled again"
+            )
         return StreamIdentity(created=info.created, last_sequence=info.state.last_seq)
 
     async def load(self) -> dict[str, Entry]:
-        """Return what every subject holds; headers alone tell it."""
+        """Return what every subject holds; headers alone tell it. `Unavailable` for a stream that we must not write to."""
+        await self._examine()
         held: dict[str, Entry] = {}
         read = asyncio.Event()
 
@@ -78,6 +86,19 @@ class NatsStream:
             if not read.is_set():
                 raise errors.Unavailable("the state stream could not be read to its end")
         return {subject: entry for subject, entry in held.items() if not entry.is_gone}
+
+    async def _examine(self) -> None:
+        """Refuse a stream that another installation writes to."""
+        ours = await self._installation.learn()
+        marker = await self._bus.last(subjects.STATE_STREAM, subjects.synced(0))
+        if marker is None:
+            return
+        try:
+            message = messages.decode(marker.subject, marker.headers, marker.payload)
+        except messages.Undecodable:
+            return  # nobody's; it is replaced with the others
+        if isinstance(message, Synced) and (why := epoch.foreign(message.epoch, ours)):
+            raise errors.Unavailable(why)
 
     async def last(self, subject: str) -> Entry:
         """Return what one subject holds."""

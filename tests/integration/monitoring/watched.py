@@ -2,8 +2,9 @@
 
 Run in a network of its own (`bench.pod_network`), where one process plays all Ray heads; prints what Prometheus knew as JSON:
 
-    python -m integration.monitoring.watched
+    python -m integration.monitoring.watched [DASHBOARD.json…]
 
+Dashboards of others, KubeRay's for example, are tried as well when they are named.
 Alerts are those of deploy/monitoring with shorter times, so that a run takes a minute or two and not an hour.
 """
 
@@ -13,10 +14,10 @@ import re
 import signal
 import sys
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -59,8 +60,9 @@ SHORTER: Final = (
 VARIABLES: Final = (
     (r"\$__rate_interval", "10s"),
     (r"\$__range", "10m"),
-    (r"\$namespace|\$rayservice", ".*"),
+    (r'=~?"\$\{?\w+\}?"', '=~".*"'),
 )
+"""What Grafana would put in their place when all is chosen."""
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,11 +87,12 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 class Story:
     """One run."""
 
-    def __init__(self, found: Rig, played: Heads, server: Prometheus, pids: dict[str, int]) -> None:
+    def __init__(self, found: Rig, played: Heads, server: Prometheus, *, pids: dict[str, int], more: list[str]) -> None:
         self._rig = found
         self._played = played
         self._server = server
         self._pids = pids
+        self._more = more
         self._began = _wall_clock()
         self._fired: dict[str, list[str]] = {}
         self._texts: set[str] = set()
@@ -110,7 +113,7 @@ class Story:
         await self._until("raybus_service_last_upgrade_finished_timestamp_seconds")
         await self._until("increase(raybus_upgrades_total[10m]) > 0")
         await self._until_fired("requests were cut", "RaybusRequestsCut")
-        queries = {query: await self._lines(query) for query in _queries()}
+        queries = {query: await self._lines(query) for query in [*_queries(), *self._more]}
         held = {metric: await self._server.query(metric) for metric in KUBERAY}
         targets = await self._server.scraped()
         await self._break(second)
@@ -298,8 +301,20 @@ async def _gateway(found: Rig) -> AsyncGenerator[None]:
         task.cancel()
 
 
-async def run() -> Told:
-    """Start everything, and run the story."""
+def _expressions(node: object) -> Iterator[str]:
+    """Yield the queries of a dashboard."""
+    if isinstance(node, list):
+        for each in cast("list[object]", node):
+            yield from _expressions(each)
+    elif isinstance(node, dict):
+        for key, each in cast("dict[str, object]", node).items():
+            if key == "expr" and isinstance(each, str):
+                yield each
+            yield from _expressions(each)
+
+
+async def run(more: list[str]) -> Told:
+    """Start everything, and run the story; `more` are queries to be tried beside our own."""
     async with AsyncExitStack() as stack:
         found = await stack.enter_async_context(rig.fresh())
         played = await stack.enter_async_context(heads.played())
@@ -310,7 +325,7 @@ async def run() -> Told:
         pids = {name: announced.one(name) for name in announced.pids}
         jobs, rules = _jobs(pids), _shorter_rules(found.work)
         server = await stack.enter_async_context(prometheus.started(found.work / "prometheus", jobs=jobs, rules=rules))
-        return await Story(found, played, server, pids).tell()
+        return await Story(found, played, server, pids=pids, more=more).tell()
 
 
 def _wall_clock() -> float:
@@ -325,10 +340,12 @@ def say(line: str) -> None:
 
 def main() -> None:
     """Enter the network of our own and print what was found."""
+    named = [each for each in sys.argv[1:] if each != "--inside"]
     if "--inside" not in sys.argv:
-        pod_network.enter("integration.monitoring.watched", [])
+        pod_network.enter("integration.monitoring.watched", named)
     pod_network.prepare()
-    sys.stdout.write(msgspec.json.encode(asyncio.run(run())).decode() + "\n")
+    more = [query for each in named for query in _expressions(msgspec.json.decode(Path(each).read_bytes()))]
+    sys.stdout.write(msgspec.json.encode(asyncio.run(run(more))).decode() + "\n")
 
 
 if __name__ == "__main__":

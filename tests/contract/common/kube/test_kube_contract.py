@@ -200,10 +200,14 @@ async def test_requests_are_counted_by_code_and_method(kube: Kube) -> None:
     if not isinstance(kube, KubeClient):
         pytest.skip("the fake sends no requests")
     labels = {"code": "404", "method": "GET", "host": kube.server.partition("://")[2]}
+    timed = {"verb": "GET", "host": labels["host"]}
+    seconds = "rest_client_request_duration_seconds_count"
     before = REGISTRY.get_sample_value("rest_client_requests_total", labels) or 0
+    before_timed = REGISTRY.get_sample_value(seconds, timed) or 0
     with pytest.raises(errors.NotFound):
         await kube.get(SECRET, NAMESPACE, "no-such-secret")
     assert REGISTRY.get_sample_value("rest_client_requests_total", labels) == before + 1
+    assert REGISTRY.get_sample_value(seconds, timed) == before_timed + 1
 
 
 async def test_events_of_our_recorder_are_accepted(kube: Kube) -> None:

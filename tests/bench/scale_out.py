@@ -159,7 +159,7 @@ async def _is_shared(rig: Rig, replicas: int) -> bool:
     """Tell whether every replica holds its part of the partitions."""
     listed = await rig.kube.list(LEASE, NAMESPACE, label_selector=f"{labels.REPLICA_OF}={RECONCILER}")
     leases = msgspec.json.decode(listed, type=_Leases).items
-    held = [len(ownership.parse(each.metadata.annotations.get(labels.PARTITIONS, ""))) for each in leases]
+    held = [len(ownership.parse(each.metadata.annotations.get(labels.PARTITIONS, "")) or ()) for each in leases]
     return len(held) == replicas and min(held) > 0 and sum(held) == 64
 
 

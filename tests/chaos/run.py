@@ -193,7 +193,7 @@ async def _all(found: Stack, resource: Resource) -> list[Body]:
 
 def partitions_of(lease: Seen) -> frozenset[int]:
     """Read the partitions that a replica's Lease lists."""
-    return ownership.parse(lease.object.metadata.annotations.get(labels.PARTITIONS, ""))
+    return ownership.parse(lease.object.metadata.annotations.get(labels.PARTITIONS, "")) or frozenset()
 
 
 def _as_violation(left: Unreconciled, end: float) -> Violation:

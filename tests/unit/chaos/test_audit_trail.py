@@ -79,7 +79,7 @@ def test_a_deletion_that_tells_no_version(tmp_path: Path) -> None:
 
 
 def test_a_write_that_ends_a_deletion_makes_no_version(tmp_path: Path) -> None:
-    body = {"metadata": {"resourceVersion": "12", "finalizers": []}}
+    body: dict[str, Any] = {"metadata": {"resourceVersion": "12", "finalizers": []}}
     assert the_write(tmp_path, verb="patch", requestObject=body).version == 0
 
 

@@ -81,6 +81,11 @@ class World(Surroundings):
             self._put(kind, body)
         self._next = self.clock.now()
 
+    @property
+    def is_looking(self) -> bool:
+        """Tell whether it is a process that acts now."""
+        return self._is_looking
+
     async def look(self) -> None:
         """Look at the RayService until nothing is due now."""
         for _ in range(50):

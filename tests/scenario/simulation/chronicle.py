@@ -4,7 +4,7 @@ Repetitions are legal as long as they say the same; what counts is what a reader
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -97,7 +97,7 @@ def repetitions(sim: Sim) -> Iterator[str]:
 
 def _timeless(value: Any) -> Any:
     if isinstance(value, dict):
-        held: dict[str, Any] = value
+        held = cast("dict[str, Any]", value)
         return {key: _timeless(each) for key, each in held.items() if key not in TIMES}
     return value
 

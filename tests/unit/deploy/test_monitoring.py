@@ -3,7 +3,9 @@
 import re
 
 import pytest
+import yaml
 
+from support import manifests
 from support.golden import Golden
 from support.manifests import ROOT
 from support.monitoring import catalogue, files
@@ -57,5 +59,41 @@ def test_each_paragraph_of_the_page_is_about_an_alert() -> None:
     assert titles == list(ALERTS)
 
 
-def test_the_scrape_example_keeps_the_labels_of_objects() -> None:
-    assert "honor_labels: true" in files.SCRAPE.read_text()
+def test_the_scrape_example_finds_all_services_and_keeps_the_labels_of_objects() -> None:
+    (job,) = yaml.safe_load(files.SCRAPE.read_text())["scrape_configs"]
+    assert (job["job_name"], job["honor_labels"]) == ("raybus", True)
+    found = [kept for target in targets() if (kept := relabelled(target, job["relabel_configs"])) is not None]
+    assert {each["service"] for each in found} == set(manifests.SERVICES)
+    assert {each["namespace"] for each in found} == {manifests.NAMESPACE}
+    assert all(each["pod"].startswith(each["service"]) for each in found)
+
+
+def targets() -> list[dict[str, str]]:
+    """Return what Prometheus would discover of the base: one target for each port of a pod."""
+    workloads = manifests.of_kind(manifests.read(manifests.BASE), "Deployment", "StatefulSet", "Job")
+    return [
+        {
+            "namespace": manifests.NAMESPACE,
+            "pod_name": f"{each['metadata']['name']}-x7k2p",
+            "pod_container_port_name": port.get("name", ""),
+        }
+        | {
+            f"pod_label_{re.sub('[^a-zA-Z0-9]', '_', key)}": value
+            for key, value in each["spec"]["template"]["metadata"].get("labels", {}).items()
+        }
+        for each in workloads
+        for container in each["spec"]["template"]["spec"]["containers"]
+        for port in container.get("ports", [{}])
+    ]
+
+
+def relabelled(target: dict[str, str], rules: list[files.Json]) -> dict[str, str] | None:
+    """Return the labels that a target gets, None when it is not kept; as Prometheus does it."""
+    labels: dict[str, str] = {}
+    for rule in rules:
+        value = ";".join(target.get(each.removeprefix("__meta_kubernetes_"), "") for each in rule["source_labels"])
+        if rule.get("action") != "keep":
+            labels[rule["target_label"]] = value
+        elif not re.fullmatch(rule["regex"], value):
+            return None
+    return labels

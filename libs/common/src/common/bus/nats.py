@@ -255,7 +255,7 @@ class Bus:
 
     def _note(self, problem: BaseException) -> None:
         url = self._settings.nats_url
-        if isinstance(problem, ConnectionError) and "Authorization Violation" in (self._problem or ""):
+        if isinstance(problem, BrokenPipeError | ConnectionResetError) and "Violation" in (self._problem or ""):
             return  # it closed before it could be heard why; we know already
         if isinstance(problem, errors.InvalidSpec):
             reason = text = str(problem)

@@ -20,6 +20,7 @@ REMEDIES: Final = {
     SEALED: "delete the stream; the provisioner makes it anew and it is filled again",
     10023: "raise the limits of JetStream or free its disk",
     10047: "raise max_file_store of the server, or give it a larger disk",
+    10026: "readers that gave up leave consumers behind for seconds; raise max_consumers if this goes on",
     10028: "raise max_mem of the server",
     10077: "raise max_bytes of the stream or free its disk",
     10002: "raise the JetStream limits of the account",

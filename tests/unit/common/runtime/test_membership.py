@@ -160,6 +160,8 @@ class Replica:
 
     def start(self) -> None:
         """Run, or go on after a freeze."""
+        if self._running is not None and not self._running.cancelling() and not self._running.done():
+            return
         self._running = self._town.group.create_task(self.membership.run())
 
     def freeze(self) -> None:
@@ -390,6 +392,19 @@ async def test_partitions_that_a_user_takes_out_of_a_lease_have_one_owner_soon()
         edit(town, "a", {labels.PARTITIONS: "", labels.TAKES_PART: "true", labels.SESSION: "1"})
         await asyncio.sleep(1)
         await town.rest(within=10)
+
+
+async def test_a_lease_whose_label_a_user_removes_is_made_anew() -> None:
+    async with a_town() as town:
+        town.watching.cancel()  # see above
+        town.add("a")
+        town.add("b")
+        await town.rest(within=10)
+        lease = town.kube.objects["Lease", NAMESPACE, name("test", "a")]
+        town.kube.put(LEASE, lease | {"metadata": {**lease["metadata"], "labels": {}}})
+        await asyncio.sleep(3)
+        await town.rest(within=10)
+        assert len(town.kube.objects) == 2
 
 
 def edit(town: Town, identity: str, annotations: dict[str, str]) -> None:

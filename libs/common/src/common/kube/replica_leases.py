@@ -85,10 +85,10 @@ class ReplicaLeases:
         async with _bounded():
             await self._kube.delete(LEASE, self._namespace, expired.name, uid=expired.uid, version=expired.version)
 
-    async def drop(self, mine: Standing) -> None:
+    async def drop(self, *, uid: str | None = None) -> None:
         """Delete our own Lease, whatever its version."""
         async with _bounded():
-            await self._kube.delete(LEASE, self._namespace, self.name, uid=mine.uid)
+            await self._kube.delete(LEASE, self._namespace, self.name, uid=uid)
 
     def _body(self, metadata: Body, partitions: frozenset[int], takes_part: bool) -> Body:  # noqa: FBT001  (read off the call)
         metadata["annotations"] = {

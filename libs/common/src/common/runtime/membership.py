@@ -124,7 +124,7 @@ class Membership:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self._give(self._held, is_end=True)
                 if self._mine is not None:
-                    await self._leases.drop(self._mine)
+                    await self._leases.drop(uid=self._mine.uid)
                 await self._hints.send()
         except (errors.RaybusError, TimeoutError) as problem:
             log.warning("the partitions could not be handed over", error=str(problem))
@@ -183,11 +183,18 @@ class Membership:
         self._is_ousted = False
         asked_at, takes_part = self._steady(), self._is_able()
         if found is None:
-            self._mine = await self._leases.create(takes_part=takes_part)
+            self._mine = await self._create(takes_part=takes_part)
         else:  # of the process before us, in the same pod
             self._mine = await self._leases.write(found, frozenset(), takes_part=takes_part)
         self._renew(asked_at)
         await self._hints.send()
+
+    async def _create(self, *, takes_part: bool) -> Standing:
+        try:
+            return await self._leases.create(takes_part=takes_part)
+        except errors.AlreadyExists:  # made by a request whose answer was lost, or somebody took its label away
+            await self._leases.drop()
+            return await self._leases.create(takes_part=takes_part)
 
     async def _clear(self, expired: Standing) -> None:
         """Delete the Lease of somebody who was silent for too long."""

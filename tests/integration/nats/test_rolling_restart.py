@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from common import errors
+from common.bus import provision, streams
 from common.bus.nats import connect
 from common.bus.state_feed import StateFeed
 from common.kube import resources
@@ -185,3 +186,19 @@ async def test_the_leader_of_the_stream_is_killed(
         await asyncio.to_thread(leader.start)
         await world.nats.until_whole(bus, "RAY_STATE")
     assert max(world.reader.gaps[1:], default=0.0) < ELECTION
+
+
+async def test_a_stream_on_one_server_is_spread_over_three_and_keeps_what_it_holds(tmp_path: Path) -> None:
+    async with nats_cluster(tmp_path) as cluster, connect(cluster.settings("provisioner")) as provisioner:
+        await provisioner.session()
+        assert await provision.ensure(provisioner, [streams.state(replicas=1)], may_change=True) == []
+        async with connect(cluster.settings("watcher")) as bus:
+            await bus.session()
+            await bus.publish("ray.state.3.pod.ns.one", b"{}", {}, expected=None, message_id="one")
+
+        assert await provision.ensure(provisioner, [streams.state(replicas=3)]) == [
+            "stream RAY_STATE: num_replicas is 1, must be 3"
+        ]
+        assert await provision.ensure(provisioner, [streams.state(replicas=3)], may_change=True) == []
+        await cluster.until_whole(provisioner, "RAY_STATE")
+        assert (await provisioner.stream("RAY_STATE")).state.messages == 1

@@ -1,6 +1,8 @@
 """What a user reads when NATS turns a service away, word by word: `/readyz` shows `Bus.problem`, the log its reason."""
 
+import errno
 from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,9 +18,10 @@ from common.bus.nats import Bus, connect
 from common.bus.server_conf import Server
 from common.runtime.clock import SystemClock
 from common.runtime.settings import Settings
-from support.servers.nats import nats_server
+from support.servers.nats import NatsServer, nats_server
 from support.servers.relayed import Secured, secured_nats
-from support.waiting import eventually
+from support.servers.wire import Wire
+from support.waiting import eventually, eventually_true
 
 pytestmark = [pytest.mark.integration]
 
@@ -193,3 +196,52 @@ async def test_a_stream_that_is_missing_is_named(secured: Secured) -> None:
         await bus.session()
         with pytest.raises(errors.NotFound, match=r"stream not found .* the provisioner beside the server makes it"):
             await bus.stream("RAY_STATE")
+
+
+async def test_nobody_listens_at_the_start_and_later_again(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path)
+    server.start()
+    server.kill()
+    nobody = f"NATS at {server.url} is not reachable: [Errno {errno.ECONNREFUSED}] Connect call failed ('127.0.0.1', {server.port})"
+    settings = Settings(service="watcher", nats_url=server.url)
+    try:
+        async with connect(settings) as bus:
+            await eventually(lambda: bus.problem == nobody, within=30.0, what="the reason")
+            server.start()
+            await eventually(lambda: bus.problem is None, within=30.0, what="the connection")
+            server.kill()
+            await eventually(lambda: bus.problem == nobody, within=30.0, what="the reason once more")
+            with pytest.raises(errors.Unavailable) as refused:
+                await bus.stream("RAY_STATE")
+            assert str(refused.value) == nobody
+    finally:
+        server.kill()
+
+
+async def test_a_slow_server_is_waited_for_and_a_very_slow_one_is_named(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        wire = Wire(server.port)
+        async with wire.laid(), connect_through(wire) as bus:
+            await bus.session()
+            await bus.api("STREAM.CREATE.RAY_STATE", streams.state(), dict[str, object])
+            wire.delay = 0.3
+            assert (await bus.stream("RAY_STATE")).state.messages == 0
+            wire.delay = 3.0
+            with pytest.raises(errors.Unavailable) as refused:
+                await bus.stream("RAY_STATE")
+            assert str(refused.value) == "NATS did not answer $JS.API.STREAM.INFO.RAY_STATE within 2 s"
+            wire.delay = 0.0
+            await eventually_true(lambda: answers(bus), within=60.0, what="an answer")
+
+
+async def answers(bus: Bus) -> bool:
+    await bus.session()
+    try:
+        await bus.stream("RAY_STATE")
+    except errors.Retryable:
+        return False
+    return True
+
+
+def connect_through(wire: Wire) -> AbstractAsyncContextManager[Bus]:
+    return connect(Settings(service="watcher", nats_url=f"nats://127.0.0.1:{wire.port}"))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -153,3 +154,37 @@ def test_the_command_says_what_is_missing(capsys: pytest.CaptureFixture[str]) ->
 
     assert ended.value.code == 2
     assert "--out --secrets is required" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["streams"], ["streams", "--watch"]])
+def test_a_key_that_is_none_ends_the_process_with_one_line(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = tmp_path / "seed"
+    seed.write_text("nonsense")
+    monkeypatch.setenv("RAYBUS_NATS_SEED_FILE", str(seed))
+
+    assert provision.main(arguments) == 2
+    assert capsys.readouterr().err.splitlines()[-1].partition(": ")[2] == (
+        f"RAYBUS_NATS_SEED_FILE={seed}: holds no NKEY seed; `python -m common.bus.provision credentials` makes one"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        pytest.param(["streams", "--replicas", "2"], "expected 1, 3 or 5", id="an even number of replicas"),
+        pytest.param(["credentials", "--out", "x", "--servers", "4"], "expected 1, or 3, 5 or 7", id="of servers"),
+        pytest.param(
+            ["credentials", "--out", "x", "--rotate", "nobody"], "invalid choice: 'nobody'", id="who is not there"
+        ),
+    ],
+)
+def test_an_option_that_cannot_be_meant_is_named(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        provision.main(arguments)
+
+    assert ended.value.code == 2
+    assert complaint in capsys.readouterr().err

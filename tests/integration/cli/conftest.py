@@ -50,7 +50,7 @@ class Town:
     def raybus(self, *words: str, stdin: str = "", kubeconfig: Path | None = None) -> Done:
         """Run the command line without a terminal, in a thread of its own, for it has an event loop of its own."""
         env = {"KUBECONFIG": str(kubeconfig or self.kubeconfig), "COLUMNS": "160", "NO_COLOR": "1"}
-        place = () if "-A" in words or "-n" in words else ("-n", self.namespace)
+        place = () if "-A" in words or words[0] in {"doctor", "lint"} else ("-n", self.namespace)
         command = [*words, *place]
 
         def run() -> Result:

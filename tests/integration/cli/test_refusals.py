@@ -1,17 +1,21 @@
 """No kubeconfig, no cluster, no rights, no CRDs: one line each, with what to do."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 import yaml
 
-from common.kube.resources import Resource
+from common.kube.client import KubeClient
+from common.kube.resources import RAY_SERVICE, Resource
 from integration.cli.conftest import Town
 from localcluster.control_plane import ControlPlane
+from support.builders import look as looks
 
 pytestmark = [pytest.mark.integration]
 
+CRDS = Path(__file__).parents[3] / "deploy" / "crds"
 SERVICE_ACCOUNT = Resource(kind="ServiceAccount", plural="serviceaccounts")
 
 
@@ -72,6 +76,24 @@ async def bare(tmp_path: Path) -> AsyncGenerator[Path]:
     """Run a control plane without our CRDs."""
     async with ControlPlane.started(tmp_path / "bare") as running:
         yield running.kubeconfig
+
+
+async def test_status_outlives_an_api_server_that_is_away_for_a_while(tmp_path: Path) -> None:
+    async with ControlPlane.started(tmp_path / "own", crds=CRDS) as own:
+        kube = await KubeClient.connect(kubeconfig=own.kubeconfig, user_agent="raybus-test")
+        body = {"apiVersion": "ray.io/v1", "kind": "RayService", **looks.a_service(endpoints=0)}
+        body = {"metadata": {"name": "demo"}, **{key: body[key] for key in ("apiVersion", "kind", "spec")}}
+        await kube.create(RAY_SERVICE, "default", body)
+        await kube.close()
+        await own.stop_api_server()
+        town = Town(kube, own.kubeconfig, "default")
+        async with asyncio.TaskGroup() as group:
+            asked = group.create_task(asyncio.to_thread(town.raybus, "status", "demo", "--timeout", "20s"))
+            await asyncio.sleep(2)
+            await own.start_api_server()
+    assert asked.result().code == 1
+    assert "does not answer" in asked.result().err
+    assert "not within 20 s: raybus has not looked at generation 1 yet" in asked.result().err
 
 
 async def test_no_crds(town: Town, bare: Path) -> None:

@@ -4,6 +4,7 @@ Only that part is imported, so that a broken one takes no other along and each s
 1 it could not be done, 2 the command makes no sense as written. Standard output carries results only.
 """
 
+import os
 import platform
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ import msgspec
 import typer
 
 from common.version import VERSION
+from raybus_cli.completion import cli as completion
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -32,6 +34,7 @@ PARTS: Final = {
     "list": Part("raybus_cli.show.cli", "list_", "List all RayServices and RayClusters."),
     "status": Part("raybus_cli.show.cli", "status", "Wait until a RayService serves its spec; the exit code says."),
     "plan": Part("raybus_cli.planning.cli", "plan", "Say what a manifest would do to the running service."),
+    "lint": Part("raybus_cli.linting.cli", "lint", "Check manifests without a cluster."),
     "pause": Part("raybus_cli.control.cli", "pause", "Hold an upgrade where it is."),
     "resume": Part("raybus_cli.control.cli", "resume", "Let a paused upgrade go on."),
     "promote": Part("raybus_cli.control.cli", "promote", "Skip the rest of an upgrade's steps."),
@@ -39,6 +42,9 @@ PARTS: Final = {
     "retry": Part("raybus_cli.control.cli", "retry", "Try an aborted upgrade again."),
     "undo": Part("raybus_cli.control.cli", "undo", "Ask for the spec before this one again."),
     "explain": Part("raybus_cli.explaining.cli", "explain", "Say why a RayService is not ready, and what to do."),
+    "doctor": Part("raybus_cli.doctor.cli", "doctor", "Check an installation of raybus."),
+    "bundle": Part("raybus_cli.bundling.cli", "bundle", "Write an archive for a bug report, without secrets."),
+    "completion": Part("raybus_cli.completion.cli", "completion", "Print a script that completes for a shell."),
     "history": Part("raybus_cli.control.cli", "history", "Show the specs that are kept of a RayService."),
     "events": Part("raybus_cli.events.cli", "events", "Show what happened to upgrades, and what happens."),
     "demo": Part("raybus_cli.demo.cli", "demo", "Upgrade a model under load and count what clients noticed."),
@@ -86,9 +92,18 @@ def version(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line."""
+    """Run the command line, or answer a shell that completes it."""
+    if completion.VARIABLE in os.environ:
+        completion.begin()
+        build(completion.verb(os.environ))([], prog_name=completion.PROGRAM)
+        return
     words = list(sys.argv[1:] if arguments is None else arguments)
     build(next((word for word in words if not word.startswith("-")), None))(words)
+
+
+def complete_for_kubectl() -> None:
+    """Answer kubectl, which asks for candidates."""
+    completion.for_kubectl(build)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,8 @@ from support.terminal import text_of
 )
 def test_it_looks_like(name: str, look: Look, golden: Golden) -> None:
     found = tree.build(look, now=NOW)
-    golden.check(f"cli/tree-{name}.txt", text_of(picture.draw(found)) + "\n" + picture.line(found) + "\n")
+    golden.check(f"cli/tree-{name}.txt", text_of(picture.draw(found)))
+    golden.check(f"cli/line-{name}.txt", picture.line(found) + "\n")
 
 
 def test_weights_capacities_and_the_next_step_are_told() -> None:

@@ -50,7 +50,14 @@ async def service(kube: KubeClient, namespace: str, name: str) -> RayService:
 
 
 async def read(kube: KubeClient, namespace: str, name: str) -> Look:
-    """Read a RayService and all that belongs to it."""
+    """Read a RayService and all that belongs to it; raise one problem, however many reads met it."""
+    try:
+        return await _read(kube, namespace, name)
+    except BaseExceptionGroup as met:
+        raise problems.first(met) from met
+
+
+async def _read(kube: KubeClient, namespace: str, name: str) -> Look:
     found = await service(kube, namespace, name)
     reader = _Reader(kube, namespace)
     clusters = await reader.all(RAY_CLUSTER, RayCluster, owner.marks(name))

@@ -1,7 +1,7 @@
 """`raybus get`, `raybus list`, `raybus status`: the options, the waiting, and the exit codes."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Final, TypeVar
 
 import msgspec
@@ -150,12 +150,10 @@ async def _follow(look: Callable[[], Awaitable[tree.Tree]], output: Output) -> N
     console = printing.console()
     if console.is_terminal and output in {Output.TEXT, Output.WIDE}:
         with Live(console=console, auto_refresh=False) as live:
-            while True:
-                live.update(picture.draw(await look(), wide=output is Output.WIDE), refresh=True)
-                await asyncio.sleep(LOOK_EVERY)
+            async for found in _looks(look):
+                live.update(picture.draw(found, wide=output is Output.WIDE), refresh=True)
     told = ""
-    while True:
-        found = await look()
+    async for found in _looks(look):
         if output in {Output.JSON, Output.YAML}:
             text = msgspec.json.encode(found).decode() if output is Output.JSON else printing.text_of(found, output)
         else:
@@ -163,6 +161,19 @@ async def _follow(look: Callable[[], Awaitable[tree.Tree]], output: Output) -> N
         if text != told:
             typer.echo(text)
             told = text
+
+
+async def _looks(look: Callable[[], Awaitable[tree.Tree]]) -> AsyncIterator[tree.Tree]:
+    """Look again and again; an API server that does not answer is told once and waited for."""
+    is_away = False
+    while True:
+        try:
+            yield await look()
+            is_away = False
+        except errors.Unavailable as problem:
+            if not is_away:
+                typer.echo(problems.line(problem), err=True)
+            is_away = True
         await asyncio.sleep(LOOK_EVERY)
 
 

@@ -1,0 +1,1 @@
+"""`bundle`: what a bug report needs, without secrets."""

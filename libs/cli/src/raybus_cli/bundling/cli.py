@@ -1,0 +1,49 @@
+"""`raybus bundle`: where the archive goes, and what is said of it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from common import errors
+from common.kube.client import KubeClient
+from raybus_cli.access import session
+from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption
+from raybus_cli.bundling import collect
+from raybus_cli.bundling.collect import Files
+from raybus_cli.completion import names
+
+
+def bundle(
+    name: Annotated[str, typer.Argument(help="Name of the RayService.", autocompletion=names.services)],
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="The archive; else raybus-bundle-NAME.tar.gz.")
+    ] = None,
+    raybus_namespace: Annotated[str, typer.Option("--raybus-namespace", help="Where raybus is installed.")] = "raybus",
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+) -> None:
+    """Write a tar.gz for a bug report: the RayService, what belongs to it, and raybus with its logs.
+
+    It holds no Secret and no value of an environment variable; look through it before you send it.
+    Example: raybus bundle demo
+    """
+    place = session.where(kubeconfig, context, namespace)
+    folder = f"raybus-bundle-{name}"
+    path = file or Path(f"{folder}.tar.gz")
+    now = session.now()
+
+    async def work(kube: KubeClient) -> Files:
+        return await collect.collect(kube, place.namespace, name, raybus_namespace, now=now)
+
+    files = session.run(place, work)
+    try:
+        path.write_bytes(collect.archive(files, folder, now=now))
+    except OSError as problem:
+        session.fail(errors.InvalidSpec(f"cannot write {path}: {problem.strerror}; name another file with --file"))
+    typer.echo(f"{path}: {len(files)} files, without Secrets and values of environment variables")
+    if "unseen.txt" in files:
+        typer.echo(
+            f"{len(files['unseen.txt'].splitlines())} thing(s) could not be read: see unseen.txt in it", err=True
+        )

@@ -1,0 +1,130 @@
+"""Collects what a bug report needs: the RayService and all that belongs to it, and raybus itself with its logs.
+
+Secrets are never asked for. What the caller may not see is noted in `unseen.txt`.
+"""
+
+import io
+import tarfile
+from datetime import datetime
+from typing import Final, cast
+
+import msgspec
+import yaml
+
+from common import errors, labels, names, weighted_route
+from common.api.opaque import Body, Json
+from common.kube.client import KubeClient
+from common.kube.resources import (
+    CONTROLLER_REVISION,
+    ENDPOINT_SLICE,
+    EVENT,
+    GATEWAY,
+    HTTP_ROUTE,
+    LEASE,
+    POD,
+    RAY_CLUSTER,
+    RAY_SERVICE,
+    SERVICE,
+    Resource,
+)
+from common.ray import owner
+from common.version import VERSION
+from raybus_cli.bundling import redact
+from raybus_cli.doctor import checks, survey
+from raybus_cli.doctor.survey import DEPLOYMENT, STATEFUL_SET
+from raybus_cli.reading import reader
+from raybus_cli.reading.reader import QUOTA
+
+LOG_LINES: Final = 2000
+"""Last lines of each container's log."""
+PART_OF: Final = "app.kubernetes.io/part-of=raybus"
+Files = dict[str, str]
+"""Path in the archive to text."""
+
+
+async def collect(kube: KubeClient, namespace: str, name: str, raybus: str, *, now: datetime) -> Files:
+    """Return the files of the archive; raise `NotFound` when there is no such RayService."""
+    service = await reader.service(kube, namespace, name)
+    found = _Collector(kube)
+    await found.one(RAY_SERVICE, namespace, name, "rayservice.yaml")
+    marks = ",".join(f"{key}={value}" for key, value in owner.marks(name).items())
+    clusters = await found.all(RAY_CLUSTER, namespace, "rayclusters.yaml", selector=marks)
+    await found.all(SERVICE, namespace, "services.yaml", selector=marks)
+    for cluster in clusters:
+        mark = f"{labels.CLUSTER}={cluster}"
+        for resource in (POD, CONTROLLER_REVISION, SERVICE):
+            await found.all(resource, namespace, f"{cluster}/{resource.plural}.yaml", selector=mark)
+    await found.one(HTTP_ROUTE, namespace, weighted_route.name_of(service), "httproute.yaml")
+    await found.one(GATEWAY, namespace, names.gateway(name), "gateway.yaml")
+    for resource in (EVENT, QUOTA, ENDPOINT_SLICE):
+        await found.all(resource, namespace, f"{resource.plural}.yaml")
+    await _of_raybus(found, raybus)
+    facts = await survey.survey(kube, raybus)
+    judged = msgspec.to_builtins(checks.all_of(facts, now=now))
+    found.files["doctor.yaml"] = yaml.safe_dump(judged, sort_keys=False)
+    found.files["version.txt"] = f"raybus {VERSION}\nKubernetes {facts.server_version}\n{now:%Y-%m-%dT%H:%M:%SZ}\n"
+    if found.unseen:
+        found.files["unseen.txt"] = "\n".join(found.unseen) + "\n"
+    return found.files
+
+
+def archive(files: Files, folder: str, *, now: datetime) -> bytes:
+    """Return a tar.gz with these files in one folder; the same files give the same archive."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for path, text in sorted(files.items()):
+            data = text.encode()
+            entry = tarfile.TarInfo(f"{folder}/{path}")
+            entry.size, entry.mtime = len(data), int(now.timestamp())
+            tar.addfile(entry, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+async def _of_raybus(found: "_Collector", namespace: str) -> None:
+    for resource in (DEPLOYMENT, STATEFUL_SET, LEASE, EVENT):
+        await found.all(resource, namespace, f"raybus/{resource.plural}.yaml")
+    for pod in await found.all(POD, namespace, "raybus/pods.yaml", selector=PART_OF):
+        await found.log(namespace, pod)
+
+
+class _Collector:
+    """Reads objects and logs into files; notes what it may not see."""
+
+    def __init__(self, kube: KubeClient) -> None:
+        self._kube = kube
+        self.files: Files = {}
+        self.unseen: list[str] = []
+
+    async def one(self, resource: Resource, namespace: str, name: str, path: str) -> None:
+        """Read an object, if it is there."""
+        try:
+            body: Body = msgspec.json.decode(await self._kube.get(resource, namespace, name))
+        except errors.NotFound:
+            return
+        except errors.Forbidden as problem:
+            self.unseen.append(f"{path}: {problem}")
+            return
+        self.files[path] = yaml.safe_dump(redact.obj(body), sort_keys=False)
+
+    async def all(self, resource: Resource, namespace: str, path: str, *, selector: str = "") -> list[str]:
+        """Read the objects of a kind; return their names."""
+        try:
+            body: Body = msgspec.json.decode(await self._kube.list(resource, namespace, label_selector=selector))
+        except (errors.Forbidden, errors.NotFound) as problem:
+            self.unseen.append(f"{path}: {problem}")
+            return []
+        items: list[Json] = [{"kind": resource.kind, **each} for each in cast("list[Json]", body.get("items") or [])]
+        if items:
+            self.files[path] = yaml.safe_dump_all([redact.obj(each) for each in items], sort_keys=False)
+        return [str(each["metadata"]["name"]) for each in items]
+
+    async def log(self, namespace: str, pod: str) -> None:
+        """Read the end of a pod's log."""
+        path = f"{POD.path(namespace, pod, 'log')}"
+        query = {"tailLines": str(LOG_LINES), "timestamps": "true"}
+        try:
+            text = (await self._kube.request("GET", path, query=query)).decode(errors="replace")
+        except errors.RaybusError as problem:
+            self.unseen.append(f"log of {pod}: {problem}")
+            return
+        self.files[f"raybus/{pod}.log"] = "".join(redact.text(line) for line in text.splitlines(keepends=True))

@@ -1,0 +1,54 @@
+"""`raybus doctor`: asks, judges, prints; exit code 1 when a check failed."""
+
+from collections.abc import Iterable
+from typing import Annotated, Final
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from common.kube.client import KubeClient
+from raybus_cli.access import session
+from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption
+from raybus_cli.doctor import checks, survey
+from raybus_cli.doctor.checks import Check, State
+from raybus_cli.output import printing
+from raybus_cli.output.printing import Output, OutputOption
+
+_STYLES: Final = {State.OK: "green", State.WARNING: "yellow", State.FAILED: "bold red", State.UNKNOWN: "dim"}
+
+
+def doctor(
+    raybus_namespace: Annotated[str, typer.Option("--raybus-namespace", help="Where raybus is installed.")] = "raybus",
+    output: OutputOption = Output.TEXT,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+) -> None:
+    """Check an installation: CRDs, services, leader, partitions, NATS and its certificate, Gateway API, rights, versions.
+
+    Exit code 1 when a check failed. What you may not see is unknown, not wrong. Example: raybus doctor -o json
+    """
+    place = session.where(kubeconfig, context, None)
+
+    async def work(kube: KubeClient) -> list[Check]:
+        return checks.all_of(await survey.survey(kube, raybus_namespace), now=session.now())
+
+    found = session.run(place, work)
+    if output in {Output.JSON, Output.YAML}:
+        printing.data(found, output)
+    else:
+        printing.show(draw(found))
+    raise SystemExit(1 if any(each.state is State.FAILED for each in found) else 0)
+
+
+def draw(found: Iterable[Check]) -> RenderableType:
+    """Return the checks for people."""
+    lines: list[RenderableType] = []
+    for each in found:
+        line = Text()
+        line.append(f"{each.state:8}", style=_STYLES[each.state])
+        line.append(f"{each.name}: {each.text}")
+        lines.append(line)
+        if each.remedy:
+            lines.append(Text(f"        → {each.remedy}"))
+    return Group(*lines)

@@ -1,0 +1,100 @@
+"""What is known of an installation; None where the caller may not look."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from common.api.core import View
+from common.api.meta import Condition, ObjectMeta
+from common.api.opaque import Json
+
+
+class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a Deployment or StatefulSet was asked to be."""
+
+    replicas: int = 1
+    template: Json = {}
+
+
+class WorkloadStatus(View, frozen=True, kw_only=True):
+    """How it is doing."""
+
+    ready_replicas: int = 0
+    updated_replicas: int = 0
+
+
+class Workload(View, frozen=True, kw_only=True):
+    """A Deployment or a StatefulSet."""
+
+    metadata: ObjectMeta
+    spec: WorkloadSpec = WorkloadSpec()
+    status: WorkloadStatus = WorkloadStatus()
+
+
+class LeaseSpec(View, frozen=True, kw_only=True):
+    """Who holds a Lease, and since when."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    renew_time: datetime | None = None
+
+
+class Lease(View, frozen=True, kw_only=True):
+    """A Lease."""
+
+    metadata: ObjectMeta
+    spec: LeaseSpec = LeaseSpec()
+
+
+class GatewayClassSpec(View, frozen=True, kw_only=True):
+    """Who serves a GatewayClass."""
+
+    controller_name: str = ""
+
+
+class GatewayClassStatus(View, frozen=True, kw_only=True):
+    """What its controller says."""
+
+    conditions: tuple[Condition, ...] = ()
+
+
+class GatewayClass(View, frozen=True, kw_only=True):
+    """A GatewayClass."""
+
+    metadata: ObjectMeta
+    spec: GatewayClassSpec = GatewayClassSpec()
+    status: GatewayClassStatus = GatewayClassStatus()
+
+
+class Right(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether somebody may do something."""
+
+    who: str
+    """`you`, or a service of raybus."""
+    verb: str
+    resource: str
+    group: str
+    is_allowed: bool | None
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the checks are made from."""
+
+    namespace: str
+    server_version: str = ""
+    definitions: dict[str, dict[str, Any] | None] | None = None
+    """The CustomResourceDefinitions by name; None for one that is not there."""
+    deployments: list[Workload] | None = None
+    stateful_sets: list[Workload] | None = None
+    leases: list[Lease] | None = None
+    certificate: bytes | None = None
+    """The NATS server's certificate; None when nobody lets us see it."""
+    gateway_versions: list[str] | None = None
+    """Versions of the Gateway API that are served; empty when it is not installed."""
+    gateway_classes: list[GatewayClass] | None = None
+    asked_classes: frozenset[str] = frozenset()
+    """The classes that RayServices name."""
+    kuberay: list[str] | None = None
+    """Where KubeRay runs, as `namespace/name`."""
+    rights: list[Right] = []

@@ -1,0 +1,152 @@
+"""Asks the API server for the facts; what the caller may not see stays unknown."""
+
+from collections.abc import Awaitable
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+
+from common import errors, serve_writer
+from common.api.opaque import Json
+from common.api.ray_service import RayService
+from common.kube.client import KubeClient
+from common.kube.resources import LEASE, RAY_SERVICE, SECRET, Resource
+from raybus_cli.doctor.facts import Facts, GatewayClass, Lease, Right, Workload
+from raybus_cli.reading.reader import Items
+
+T = TypeVar("T")
+DEPLOYMENT: Final = Resource(group="apps", kind="Deployment", plural="deployments")
+STATEFUL_SET: Final = Resource(group="apps", kind="StatefulSet", plural="statefulsets")
+GATEWAY_CLASS: Final = Resource(group="gateway.networking.k8s.io", kind="GatewayClass", plural="gatewayclasses")
+CRD: Final = Resource(group="apiextensions.k8s.io", kind="CustomResourceDefinition", plural="customresourcedefinitions")
+REVIEWS: Final = "/apis/authorization.k8s.io/v1"
+DEFINITIONS: Final = ("rayclusters.ray.io", "rayservices.ray.io")
+KUBERAY: Final = "app.kubernetes.io/name=kuberay-operator"
+_YOURS: Final = (
+    ("get", "ray.io", "rayservices"),
+    ("list", "ray.io", "rayclusters"),
+    ("patch", "ray.io", "rayservices"),
+    ("list", "", "pods"),
+    ("list", "events.k8s.io", "events"),
+)
+_OF_SERVICES: Final = (
+    ("watcher", "watch", "ray.io", "rayservices"),
+    ("watcher", "watch", "", "pods"),
+    ("cluster-reconciler", "create", "", "pods"),
+    ("cluster-reconciler", "update", "ray.io", "rayclusters"),
+    ("service-reconciler", "create", "ray.io", "rayclusters"),
+    ("service-reconciler", "create", "apps", "controllerrevisions"),
+    ("traffic-manager", "create", "gateway.networking.k8s.io", "httproutes"),
+)
+
+
+async def survey(kube: KubeClient, namespace: str) -> Facts:
+    """Return what is known of the installation in a namespace."""
+    secret = await _unless_hidden(kube.get(SECRET, namespace, "nats-server"))
+    return Facts(
+        namespace=namespace,
+        server_version=await _version(kube),
+        definitions=await _definitions(kube),
+        deployments=await _all(kube, DEPLOYMENT, Workload, namespace),
+        stateful_sets=await _all(kube, STATEFUL_SET, Workload, namespace),
+        leases=await _all(kube, LEASE, Lease, namespace),
+        certificate=_certificate(secret),
+        gateway_versions=await _gateway_versions(kube),
+        gateway_classes=await _all(kube, GATEWAY_CLASS, GatewayClass, None),
+        asked_classes=await _asked_classes(kube),
+        kuberay=await _kuberay(kube),
+        rights=await _rights(kube, namespace),
+    )
+
+
+async def _version(kube: KubeClient) -> str:
+    answer: Json = msgspec.json.decode(await kube.request("GET", "/version"))
+    return str(answer.get("gitVersion", ""))
+
+
+async def _definitions(kube: KubeClient) -> dict[str, dict[str, Any] | None] | None:
+    found: dict[str, dict[str, Any] | None] = {}
+    for name in DEFINITIONS:
+        try:
+            found[name] = msgspec.json.decode(await kube.get(CRD, None, name))
+        except errors.NotFound:
+            found[name] = None
+        except errors.Forbidden:
+            return None
+    return found
+
+
+async def _all(kube: KubeClient, resource: Resource, view: type[T], namespace: str | None) -> list[T] | None:
+    body = await _unless_hidden(kube.list(resource, namespace))
+    return None if body is None else msgspec.json.decode(body, type=Items[view]).items
+
+
+def _certificate(secret: bytes | None) -> bytes | None:
+    """Return the certificate of a Secret; nothing else of it is kept."""
+    if secret is None:
+        return None
+    data: dict[str, bytes] = msgspec.json.decode(secret, type=_Secret).data
+    return data.get("tls.crt")
+
+
+class _Secret(msgspec.Struct, frozen=True):
+    """A Secret's files."""
+
+    data: dict[str, bytes] = {}
+
+
+async def _gateway_versions(kube: KubeClient) -> list[str] | None:
+    try:
+        answer: Json = msgspec.json.decode(await kube.request("GET", f"/apis/{GATEWAY_CLASS.group}"))
+    except errors.NotFound:
+        return []
+    except errors.Forbidden:
+        return None
+    return [str(each["version"]) for each in cast("list[Json]", answer.get("versions") or [])]
+
+
+async def _asked_classes(kube: KubeClient) -> frozenset[str]:
+    found = await _all(kube, RAY_SERVICE, RayService, None) or []
+    return frozenset(name for each in found if (name := _class_of(each)))
+
+
+def _class_of(service: RayService) -> str:
+    if not serve_writer.asks_for_steps(service):
+        return ""
+    strategy: Json = service.raw_spec.get("upgradeStrategy") or {}
+    options: Json = strategy.get("clusterUpgradeOptions") or {}
+    return str(options.get("gatewayClassName") or "")
+
+
+async def _kuberay(kube: KubeClient) -> list[str] | None:
+    body = await _unless_hidden(kube.list(DEPLOYMENT, None, label_selector=KUBERAY))
+    if body is None:
+        return None
+    running = [each for each in msgspec.json.decode(body, type=Items[Workload]).items if each.status.ready_replicas]
+    return [f"{each.metadata.namespace}/{each.metadata.name}" for each in running]
+
+
+async def _rights(kube: KubeClient, namespace: str) -> list[Right]:
+    found = [await _right(kube, "you", None, *each) for each in _YOURS]
+    for service, verb, group, resource in _OF_SERVICES:
+        user = f"system:serviceaccount:{namespace}:{service}"
+        found.append(await _right(kube, service, user, verb, group, resource))
+    return found
+
+
+async def _right(kube: KubeClient, who: str, user: str | None, verb: str, group: str, resource: str) -> Right:
+    spec: Json = {"resourceAttributes": {"verb": verb, "group": group, "resource": resource}}
+    kind = "selfsubjectaccessreviews"
+    if user is not None:
+        kind, spec = "subjectaccessreviews", {**spec, "user": user}
+    body = await _unless_hidden(kube.request("POST", f"{REVIEWS}/{kind}", body={"spec": spec}))
+    answer: Json = {} if body is None else msgspec.json.decode(body)
+    allowed = None if body is None else bool(answer["status"].get("allowed"))
+    return Right(who=who, verb=verb, resource=resource, group=group, is_allowed=allowed)
+
+
+async def _unless_hidden(ask: Awaitable[T]) -> T | None:
+    """Return an answer, None where the caller may not look or there is nothing."""
+    try:
+        return await ask
+    except (errors.Forbidden, errors.NotFound):
+        return None

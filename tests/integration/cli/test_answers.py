@@ -1,0 +1,70 @@
+"""`explain`, `doctor` and `bundle` on a real API server, with objects in made-up states."""
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from common.api.opaque import Json
+from common.kube.resources import POD
+from integration.cli.conftest import Town
+from support.builders import look as looks
+from support.builders.look import BLUE, a_cluster, a_condition, a_config, a_pod, a_side
+
+pytestmark = [pytest.mark.integration]
+NOT_READY = a_condition("Ready", "False", reason="Initializing", message="RayService is initializing")
+SECRET = "hunter2"
+
+
+async def _starting(town: Town) -> None:
+    config = a_config()
+    config["headGroupSpec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "HF_TOKEN", "value": SECRET}]
+    service = looks.a_service(NOT_READY, pending=a_side(BLUE), endpoints=0, config=config)
+    stuck = a_pod(BLUE, "gpu", 1, ready=False)
+    stuck["spec"]["containers"][0]["env"] = [{"name": "HF_TOKEN", "value": SECRET}]
+    waiting: Json = {"name": "ray", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
+    waiting["state"] = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+    stuck["status"]["containerStatuses"] = [waiting]
+    await town.settle(service, a_cluster(BLUE, config), pods=(a_pod(BLUE, "head"), stuck))
+
+
+async def test_explain_names_the_cause_and_the_remedy(town: Town) -> None:
+    await _starting(town)
+    await town.tell("FailedMount", "no such volume", kind="Warning", about=("Pod", "demo-blue-head-aaaaa"), at=-(10**9))
+    done = town.raybus("explain", "demo")
+    assert (done.code, done.err) == (0, "")
+    assert "1. pod demo-blue-gpu-worker-00001: the image rayproject/ray:2.52.0 cannot be pulled" in done.out
+    assert "imagePullSecrets" in done.out
+    found = town.raybus("explain", "demo", "-o", "json").data["findings"]
+    assert found[0]["what"].startswith("pod demo-blue-gpu-worker-00001")
+
+
+async def test_doctor_of_a_cluster_without_raybus(town: Town) -> None:
+    done = town.raybus("doctor", "-o", "json")
+    states = {each["name"]: each["state"] for each in done.data}
+    assert done.code == 1
+    assert (states["CRD rayclusters.ray.io"], states["CRD rayservices.ray.io"]) == ("ok", "ok")
+    assert (states["watcher"], states["leader"], states["your rights"]) == ("failed", "failed", "ok")
+    assert "→ install raybus" in town.raybus("doctor").out
+
+
+async def test_a_bundle_holds_everything_but_secrets(town: Town, tmp_path: Path) -> None:
+    await _starting(town)
+    await town.put(POD, a_pod("other", "head"))
+    target = tmp_path / "report.tar.gz"
+    done = town.raybus("bundle", "demo", "-f", str(target))
+    assert done.code == 0
+    with tarfile.open(fileobj=io.BytesIO(target.read_bytes()), mode="r:gz") as tar:
+        files = {name: (tar.extractfile(name) or io.BytesIO()).read().decode() for name in tar.getnames()}
+    held = {name.removeprefix("raybus-bundle-demo/") for name in files}
+    assert {"rayservice.yaml", "rayclusters.yaml", f"{BLUE}/pods.yaml", "doctor.yaml", "version.txt"} <= held
+    text = "".join(files.values())
+    assert "HF_TOKEN" in text
+    assert SECRET not in text
+
+
+async def test_a_bundle_of_nobody_is_one_line(town: Town, tmp_path: Path) -> None:
+    done = town.raybus("bundle", "nobody", "-f", str(tmp_path / "x.tar.gz"))
+    assert (done.code, (tmp_path / "x.tar.gz").exists()) == (1, False)
+    assert done.err.startswith('error: rayservices.ray.io "nobody" not found')

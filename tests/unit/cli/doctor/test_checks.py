@@ -1,0 +1,206 @@
+"""What the doctor makes of an installation: one that is well, and each fault by itself."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from common.bus import credentials
+from common.bus.sharding import PARTITIONS
+from common.crd import definitions
+from common.runtime import ownership
+from common.version import VERSION
+from raybus_cli.doctor import checks, cli
+from raybus_cli.doctor.checks import SERVICES, State
+from raybus_cli.doctor.facts import Facts, GatewayClass, Lease, Right, Workload
+from support.builders.look import NOW
+from support.golden import Golden
+from support.terminal import text_of
+
+SERVER = credentials.new_server(
+    credentials.new_authority(now=NOW), names=["nats"], now=NOW, lifetime=timedelta(days=90)
+).certificate
+
+
+def _workload(name: str, *, ready: int = 1, replicas: int = 1, tag: str = VERSION) -> Workload:
+    template = {"spec": {"containers": [{"name": name, "image": f"docker.io/raybus/{name}:{tag}"}]}}
+    body = {
+        "metadata": {"name": name},
+        "spec": {"replicas": replicas, "template": template},
+        "status": {"readyReplicas": ready},
+    }
+    return msgspec.convert(body, Workload)
+
+
+def _lease(name: str, *, age: float = 1, service: str = "", partitions: str = "") -> Lease:
+    renewed = (NOW - timedelta(seconds=age)).isoformat()
+    meta: dict[str, Any] = {"name": name, "labels": {}, "annotations": {"raybus.io/partitions": partitions}}
+    if service:
+        meta["labels"] = {"raybus.io/replica-of": service}
+    body = {"metadata": meta, "spec": {"holderIdentity": f"{name}-0", "leaseDurationSeconds": 7, "renewTime": renewed}}
+    return msgspec.convert(body, Lease, strict=False)
+
+
+def _class(name: str, status: str = "True") -> GatewayClass:
+    said = {
+        "type": "Accepted",
+        "status": status,
+        "reason": "Accepted",
+        "message": "",
+        "lastTransitionTime": NOW.isoformat(),
+    }
+    return msgspec.convert({"metadata": {"name": name}, "status": {"conditions": [said]}}, GatewayClass)
+
+
+def _leases(count: int = PARTITIONS) -> list[Lease]:
+    partitions = ownership.spell(range(count))
+    return [
+        _lease("ray-operator-leader"),
+        *(_lease(f"raybus-{name}-0", service=name, partitions=partitions) for name in checks.RECONCILERS),
+    ]
+
+
+def _well(**fields: Any) -> Facts:
+    crds = {each["metadata"]["name"]: each for each in definitions.all_definitions().values()}
+    defaults: dict[str, Any] = {
+        "server_version": "v1.34.2",
+        "definitions": crds,
+        "deployments": [_workload(name) for name in SERVICES],
+        "stateful_sets": [_workload("nats", tag="2.11.0")],
+        "leases": _leases(),
+        "certificate": SERVER,
+        "gateway_versions": ["v1"],
+        "gateway_classes": [_class("envoy")],
+        "asked_classes": frozenset({"envoy"}),
+        "kuberay": [],
+        "rights": [Right(who="you", verb="get", resource="rayservices", group="ray.io", is_allowed=True)],
+    }
+    return Facts(namespace="raybus", **{**defaults, **fields})
+
+
+def test_an_installation_that_is_well(golden: Golden) -> None:
+    found = checks.all_of(_well(), now=NOW)
+    assert {each.state for each in found} == {State.OK}
+    golden.check("cli/doctor.txt", text_of(cli.draw(found)))
+
+
+def _old_crd() -> Facts:
+    crds = {each["metadata"]["name"]: each for each in definitions.all_definitions().values()}
+    v1 = crds["rayservices.ray.io"]["spec"]["versions"][0]
+    del v1["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["upgradeStrategy"]
+    return _well(definitions=crds)
+
+
+def _instead(name: str, **fields: Any) -> list[Workload]:
+    return [_workload(each, **fields) if each == name else _workload(each) for each in SERVICES]
+
+
+def _one_lease_more() -> list[Lease]:
+    return [*_leases(), _lease("raybus-traffic-manager-1", service="traffic-manager", partitions="5")]
+
+
+@pytest.mark.parametrize(
+    ("facts", "name", "state", "says"),
+    [
+        pytest.param(
+            lambda: _well(server_version="v1.20.1"), "Kubernetes", State.WARNING, "older", id="old Kubernetes"
+        ),
+        pytest.param(
+            lambda: _well(definitions={"rayclusters.ray.io": None}),
+            "CRD rayclusters.ray.io",
+            State.FAILED,
+            "not installed",
+            id="no CRD",
+        ),
+        pytest.param(_old_crd, "CRD rayservices.ray.io", State.WARNING, "spec.upgradeStrategy", id="an old CRD"),
+        pytest.param(lambda: _well(deployments=[]), "watcher", State.FAILED, "no Deployment watcher", id="no service"),
+        pytest.param(
+            lambda: _well(deployments=_instead("traffic-manager", ready=0)),
+            "traffic-manager",
+            State.FAILED,
+            "0 of 1 ready",
+            id="a service is down",
+        ),
+        pytest.param(
+            lambda: _well(deployments=_instead("watcher", ready=0, replicas=0)),
+            "watcher",
+            State.FAILED,
+            "scaled to 0",
+            id="a service is off",
+        ),
+        pytest.param(
+            lambda: _well(deployments=_instead("watcher", ready=1, replicas=2)),
+            "watcher",
+            State.WARNING,
+            "1 of 2 ready",
+            id="a replica is down",
+        ),
+        pytest.param(
+            lambda: _well(deployments=_instead("watcher", tag="9.9.9")),
+            "watcher",
+            State.WARNING,
+            f"this command line is {VERSION}",
+            id="another version",
+        ),
+        pytest.param(lambda: _well(stateful_sets=[]), "nats", State.WARNING, "another NATS", id="NATS elsewhere"),
+        pytest.param(lambda: _well(leases=[]), "leader", State.FAILED, "nobody holds", id="no leader"),
+        pytest.param(
+            lambda: _well(leases=[_lease("ray-operator-leader", age=600)]),
+            "leader",
+            State.FAILED,
+            "has not renewed",
+            id="a leader that is gone",
+        ),
+        pytest.param(
+            lambda: _well(leases=_leases(PARTITIONS - 1)),
+            "partitions of traffic-manager",
+            State.FAILED,
+            "63 of 64",
+            id="a partition that nobody holds",
+        ),
+        pytest.param(
+            lambda: _well(leases=_one_lease_more()),
+            "partitions of traffic-manager",
+            State.FAILED,
+            "1 held twice",
+            id="a partition that two hold",
+        ),
+        pytest.param(
+            lambda: _well(gateway_versions=[]), "Gateway API", State.FAILED, "is not installed", id="no Gateway API"
+        ),
+        pytest.param(
+            lambda: _well(gateway_classes=[_class("envoy", "False")]),
+            "Gateway API",
+            State.FAILED,
+            "GatewayClass envoy",
+            id="a class that nobody serves",
+        ),
+        pytest.param(
+            lambda: _well(kuberay=["ray/op"]), "KubeRay", State.WARNING, "runs in ray/op", id="KubeRay beside"
+        ),
+        pytest.param(
+            lambda: _well(rights=[Right(who="watcher", verb="watch", resource="pods", group="", is_allowed=False)]),
+            "rights of watcher",
+            State.FAILED,
+            "lacking: watch pods",
+            id="a right is missing",
+        ),
+        pytest.param(lambda: _well(certificate=b"x"), "NATS certificate", State.FAILED, "cannot be read", id="no PEM"),
+        pytest.param(
+            lambda: Facts(namespace="raybus"), "services", State.UNKNOWN, "you may not read Deployments", id="no rights"
+        ),
+    ],
+)
+def test_each_fault_is_named_with_a_remedy(facts: Callable[[], Facts], name: str, state: State, says: str) -> None:
+    found = next(each for each in checks.all_of(facts(), now=NOW) if each.name == name)
+    assert found.state is state
+    assert says in found.text
+    assert found.remedy or state is State.UNKNOWN
+
+
+@pytest.mark.parametrize(("days", "state"), [(80, State.WARNING), (100, State.FAILED), (0, State.OK)])
+def test_a_certificate_is_renewed_in_time(days: int, state: State) -> None:
+    found = checks.all_of(_well(), now=NOW + timedelta(days=days))
+    assert next(each for each in found if each.name == "NATS certificate").state is state

@@ -1,52 +1,94 @@
-"""Who changes an object knows its trace, and finds in it how the change came through the watcher and NATS to a reader."""
+"""Who changes an object knows its trace, and finds in it the whole way of the change: watcher, NATS, a replica, its writes."""
 
+import asyncio
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from common.api.meta import ObjectMeta
-from common.bus import messages
+from common.api.core import Pod
+from common.bus import messages, sharding
+from common.bus.cache import Cache, Object
+from common.bus.nats import connect
+from common.bus.sharding import Root
+from common.bus.state_feed import StateFeed
 from common.kube import resources
-from common.kube.client import KubeClient, Patch
+from common.kube.installation import Installation
 from common.observability import tracing
 from common.observability.tracing import Line
-from localcluster.control_plane import ControlPlane
-from support.builders.manifests import a_ray_cluster
-from support.servers.relayed import relayed
+from common.runtime.clock import SystemClock
+from common.runtime.controller import Controller
+from common.runtime.key import Key, Watched
+from support.fakes.kube import FakeKube
+from support.servers.relayed import provisioned
 from support.waiting import eventually
+from watcher.adapters.bus import NatsStream
+from watcher.outbox import Outbox
+from watcher.relay import Relay
 
 pytestmark = [pytest.mark.integration]
 
+TRACE = messages.trace_of("uid-of-one", "8")
+PARTITION = sharding.partition_of(Root("Pod", "ns", "one"))
+WAY = ["watch", "publish", "receive", "queue", "reconcile", "write"]
 
-class _Answer(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta
+
+def a_pod(version: int) -> bytes:
+    meta = {"namespace": "ns", "name": "one", "uid": "uid-of-one", "resourceVersion": str(version)}
+    return msgspec.json.encode({"metadata": meta})
 
 
-async def test_a_change_is_followed_to_a_reader(
-    control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "traces"
-    monkeypatch.setenv("RAYBUS_TRACES", str(file))  # for the watcher's process
+def own_key(obj: Object) -> list[Key]:
+    return [Key(obj.metadata.namespace, obj.metadata.name)]
 
-    def way(trace: str) -> dict[str, Line]:
-        lines = file.read_bytes().splitlines() if file.exists() else []
-        return {span.name: span for each in lines if (span := msgspec.json.decode(each, type=Line)).trace == trace}
 
-    await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster())
-    with tracing.configured("reader", file=file, environment={}):
-        async with relayed(tmp_path, control_plane.kubeconfig, namespace) as world:
-            await world.until_synced(within=60.0)
-            patch = Patch(body={"metadata": {"annotations": {"touched": "yes"}}})
-            answer = await kube.patch(resources.RAY_CLUSTER, namespace, "demo", patch)
-            meta = msgspec.json.decode(answer, type=_Answer).metadata
-            trace = messages.trace_of(meta.uid, meta.resource_version)
-            spans = trace.split("-")[1]
-            await eventually(lambda: len(way(spans)) == 3, within=30.0, what="three spans")
+async def test_a_change_is_followed_from_the_watcher_to_what_is_written(tmp_path: Path) -> None:
+    looks: list[Key] = []
 
-    found = way(spans)
-    assert found.keys() == {"watch", "publish", "receive"}
-    assert found["watch"].attributes["object"] == f"RayCluster {namespace}/demo"
-    assert {span.service for span in found.values()} == {"raybus-watcher", "raybus-reader"}
-    assert found["publish"].parent == found["receive"].parent == found["watch"].span == trace.split("-")[2]
-    assert found["watch"].begin <= found["watch"].end <= found["receive"].begin
+    async def reconcile(key: Key, *, now: datetime) -> None:
+        with tracing.step("write", method="PATCH"):
+            looks.append(key)
+
+    async with provisioned(tmp_path) as (secured, bus), connect(secured.settings("watcher")) as writer:
+        await writer.session()
+        ours = Installation(FakeKube(), "raybus")
+        ours.known = "cluster/raybus"
+        stream = NatsStream(writer, ours, may_write=lambda: True)
+        await eventually(lambda: bus.problem is None, within=30.0, what="the reader's connection")
+        outbox = Outbox(stream, await stream.load(), lambda _: None)
+        relay = Relay(outbox, lambda _: None)
+        told = relay.sink(0, resources.POD)
+        watched = Watched(kinds={"Pod": Pod}, root=Pod, keys_of=own_key)
+        controller = Controller("test", watched, cache=Cache(), clock=SystemClock())
+        with tracing.configured("test", file=tmp_path / "traces", environment={}):
+            async with asyncio.TaskGroup() as group:
+                feed = StateFeed(bus, reader="test")
+                tasks = [
+                    group.create_task(outbox.work()),
+                    group.create_task(feed.follow(frozenset({PARTITION}), controller.hold(PARTITION))),
+                    group.create_task(controller.run(reconcile, workers=1)),
+                ]
+                told.present(a_pod(7))
+                relay.everything_is_listed()
+                relay.mark("cluster/raybus/first", 7)
+                await eventually(lambda: len(looks) == 1, within=30.0, what="the look after the load")
+                told.present(a_pod(8))
+                await eventually(lambda: len(looks) == 2, within=30.0, what="the look after the change")
+                await outbox.settle()
+                for task in tasks:
+                    task.cancel()
+
+    lines = [msgspec.json.decode(line, type=Line) for line in (tmp_path / "traces").read_bytes().splitlines()]
+    _, trace, span, _ = TRACE.split("-")
+    found = {each.name: each for each in lines if each.trace == trace}
+    assert sorted(found) == sorted(WAY)
+    assert found["watch"].attributes == {"object": "Pod ns/one", "version": "8"}
+    parents = {name: each.parent for name, each in found.items()}
+    below = dict.fromkeys(("publish", "receive", "queue", "reconcile"), span)
+    assert parents == {"watch": "", "write": found["reconcile"].span, **below}
+    ends = [found[name].end for name in ("watch", "queue", "write", "reconcile")]
+    assert ends == sorted(ends)
+    assert [each.name for each in lines if each.trace == messages.trace_of("uid-of-one", "7").split("-")[1]].count(
+        "queue"
+    ) == 0

@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import msgspec
@@ -13,14 +14,17 @@ import pytest
 import pytest_asyncio
 
 from common import errors
-from common.bus import credential_store, credentials, provision, streams
+from common.bus import credential_store, credentials, issue, provision, streams
 from common.bus.credential_store import AUTHORITY, SERVER, USER, Folder, Step
 from common.bus.nats import Bus, connect
 from common.bus.reload import Beside, Reloader, newest_of
 from common.bus.server_conf import Server
+from common.kube import resources
+from common.kube.client import KubeClient
 from common.runtime.clock import SystemClock
 from common.runtime.settings import Settings
-from localcluster import ports
+from localcluster import ports, processes
+from localcluster.control_plane import ControlPlane
 from support.servers.nats import nats_server
 from support.servers.relayed import Secured
 from support.waiting import eventually, eventually_true
@@ -222,3 +226,28 @@ async def test_a_configuration_that_the_server_does_not_take_is_told(
     await eventually(is_told, within=30.0, what="the complaint")
     async with connect(kept.secured.settings("watcher")) as bus:
         await eventually(lambda: bus.problem is None, within=30.0, what="the connection")
+
+
+async def test_the_command_replaces_every_secret_and_tells_each_phase(
+    control_plane: ControlPlane, kube: KubeClient, namespace: str
+) -> None:
+    command = [sys.executable, "-m", "common.bus.provision", "credentials", "--secrets", namespace]
+    command += ["--kubeconfig", str(control_plane.kubeconfig)]
+    first = await processes.run(command)
+    assert first.code == 0, first.errors
+    before = {name: await secret(kube, namespace, name) for name in issue.bundles(["all"])}
+
+    second = await processes.run([*command, "--rotate", "all", "--overlap", "0.2"])
+
+    assert second.code == 0, second.errors
+    after = {name: await secret(kube, namespace, name) for name in before}
+    assert [name for name in before if before[name] == after[name]] == []
+    assert {name: set(held) for name, held in after.items()} == {name: set(held) for name, held in before.items()}
+    told = second.output.splitlines()
+    assert f"  {WATCHER}: the servers learn the new one" in told
+    assert f"  {WATCHER}: it reaches who uses it, and the old one is still good" in told
+    assert told[-1] == "all keys are settled"
+
+
+async def secret(kube: KubeClient, namespace: str, name: str) -> dict[str, str]:
+    return msgspec.json.decode(await kube.get(resources.SECRET, namespace, name), type=dict[str, Any])["data"]

@@ -10,6 +10,7 @@ from common.kube.client import KubeClient
 from common.kube.installation import Installation
 from common.kube.watch import Timing
 from common.observability import health
+from common.runtime import identity
 from common.runtime.clock import SystemClock
 from common.runtime.settings import Settings
 from watcher import settings as own
@@ -27,7 +28,7 @@ async def serve(settings: Settings, *, timing: Timing | None = None) -> None:
     installation = Installation(kube, settings.namespace)
     stream = NatsStream(bus, installation, may_write=lambda: leadership.is_sure)
     reach = Reach(stream)
-    leadership = Leadership(kube, SystemClock(), reach, namespace=settings.namespace, me=own.identity(settings))
+    leadership = Leadership(kube, SystemClock(), reach, namespace=settings.namespace, me=identity.of(settings))
     sessions = Sessions(
         kube,
         stream,

@@ -1,0 +1,84 @@
+"""Which kubeconfig, context and namespace hold, by kubectl's rules; and what refusals mean."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from common import errors
+from raybus_cli.access import kubeconfig, problems
+from raybus_cli.access.kubeconfig import Where
+
+
+def _write(path: Path, current: str | None, **namespaces: str | None) -> Path:
+    contexts = [
+        {"name": name, "context": {"cluster": name, "user": name, **({"namespace": space} if space else {})}}
+        for name, space in namespaces.items()
+    ]
+    path.write_text(yaml.safe_dump({"contexts": contexts, **({"current-context": current} if current else {})}))
+    return path
+
+
+def _find(env: dict[str, str], *given: str | None, mounted: Path = Path("/nowhere")) -> Where:
+    return kubeconfig.find(*(*given, None, None, None)[:3], env=env, mounted=mounted)
+
+
+def test_the_contexts_namespace_holds_unless_another_is_named(tmp_path: Path) -> None:
+    path = _write(tmp_path / "a", "one", one="team", two=None)
+    env = {"KUBECONFIG": str(path), "HOME": str(tmp_path)}
+    assert _find(env) == Where(kubeconfig=path, context="one", namespace="team")
+    assert _find(env, None, "two").namespace == "default"
+    assert _find(env, None, None, "mine").namespace == "mine"
+
+
+def test_of_several_files_the_first_word_wins(tmp_path: Path) -> None:
+    first, second = _write(tmp_path / "a", None, one="a"), _write(tmp_path / "b", "one", one="b", two="c")
+    env = {"KUBECONFIG": f"{first}:{tmp_path / 'none'}:{second}", "HOME": str(tmp_path)}
+    assert _find(env) == Where(kubeconfig=Path(f"{first}:{second}"), context="one", namespace="a")
+    assert _find(env, None, "two").namespace == "c"
+
+
+def test_the_option_goes_before_the_environment(tmp_path: Path) -> None:
+    named, other = _write(tmp_path / "a", "one", one="a"), _write(tmp_path / "b", "one", one="b")
+    assert _find({"KUBECONFIG": str(other), "HOME": str(tmp_path)}, str(named)).namespace == "a"
+
+
+def test_without_any_a_pods_own_account_is_used(tmp_path: Path) -> None:
+    for name, text in (("token", "t"), ("namespace", "inner\n")):
+        (tmp_path / name).write_text(text)
+    assert _find({"HOME": str(tmp_path)}, mounted=tmp_path) == Where(kubeconfig=None, namespace="inner")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        pytest.param("contexts: [", "it is not YAML", id="not YAML"),
+        pytest.param("contexts: []", "the kubeconfig has no current-context", id="no context"),
+        pytest.param("current-context: gone", "context 'gone' is not in the kubeconfig", id="a context that is gone"),
+    ],
+)
+def test_a_kubeconfig_of_no_use_is_one_line(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "a").write_text(text)
+    with pytest.raises(errors.InvalidSpec, match=says):
+        _find({"KUBECONFIG": str(tmp_path / "a"), "HOME": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    ("problem", "says"),
+    [
+        pytest.param(
+            errors.NotFound("the server could not find the requested resource"), "install the CRDs", id="no CRDs"
+        ),
+        pytest.param(errors.NotFound('"x" not found'), "raybus list -A", id="no such object"),
+        pytest.param(errors.Forbidden("cannot list"), "kubectl auth can-i", id="no right"),
+        pytest.param(errors.Forbidden("Unauthorized"), "log in again", id="a stranger"),
+        pytest.param(errors.Forbidden("exceeded quota: gpus"), "exceeded quota: gpus", id="over quota"),
+        pytest.param(errors.Unavailable("no answer"), "is the --context right?", id="no answer"),
+        pytest.param(errors.Conflict("old"), "try again", id="somebody was first"),
+        pytest.param(errors.Rejected("a\nb"), "a b", id="lines become one"),
+    ],
+)
+def test_a_refusal_says_what_to_do(problem: errors.RaybusError, says: str) -> None:
+    text = problems.line(problem)
+    assert says in text
+    assert "\n" not in text

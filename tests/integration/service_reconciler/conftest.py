@@ -26,13 +26,14 @@ from common.kube.resources import (
     Resource,
 )
 from common.runtime.clock import SystemClock
-from common.runtime.replica import ALL_PARTITIONS
 from localcluster.control_plane import ControlPlane
 from service_reconciler import wiring
 from service_reconciler.config import Config
 from support.builders.ray_service import a_ray_service
 from support.fakes.api_feed import ApiFeed
+from support.fakes.events import FakeEvents
 from support.fakes.serve import FakeServe
+from support.following import follow
 from support.servers.control_plane import control_plane
 
 __all__ = ["control_plane", "live"]
@@ -108,15 +109,15 @@ async def running(kube: KubeClient, config: Config) -> AsyncGenerator[FakeServe]
     """Run both services for the length of a block."""
     clock = SystemClock()
     serve = FakeServe(clock)
-    app = wiring.assemble(kube, serve, config, clock=clock, instance="test")
+    app = wiring.assemble(kube, serve, config, clock=clock, instance="test", bus=FakeEvents(clock))
     clusters = cluster_wiring.assemble(
         kube, ClusterConfig(), clock=clock, instance="test", registry=CollectorRegistry()
     )
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(ApiFeed(kube, KINDS).follow(ALL_PARTITIONS, app.controller)),
+            group.create_task(follow(ApiFeed(kube, KINDS), app.controller)),
             group.create_task(app.run(workers=4)),
-            group.create_task(ApiFeed(kube, CLUSTER_KINDS).follow(ALL_PARTITIONS, clusters.controller)),
+            group.create_task(follow(ApiFeed(kube, CLUSTER_KINDS), clusters.controller)),
             group.create_task(clusters.run(workers=4)),
         ]
         yield serve

@@ -20,7 +20,7 @@ from support.waiting import eventually
 
 pytestmark = [pytest.mark.integration]
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 STORY = a_story()
 OTHER = a_story("my.chat", namespace="team-a")
 IDS = [event.id for event in STORY]
@@ -136,6 +136,7 @@ async def test_a_part_of_the_history(told: Outside) -> None:
     assert (last.code, last.ids) == (0, IDS[-2:])
     since = await ask(told, "default/greeter", "-o", "json", "--since", "10m")
     assert (since.code, since.ids) == (0, IDS)
+    assert await ask(told, "--since", "0") == Done(0, [], ["raybus events: no events"])
 
 
 async def test_an_event_that_is_stored_twice_is_shown_once(at: Outside) -> None:
@@ -243,3 +244,15 @@ async def test_a_reader_that_goes_away(told: Outside) -> None:
     async with asyncio.timeout(PATIENCE):
         out, err = await process.communicate()
     assert (len(out.splitlines()), err) == (1, b"")
+
+
+@pytest.mark.parametrize("file", ["seed", "ca.crt"])
+async def test_credentials_that_are_none(at: Outside, tmp_path: Path, file: str) -> None:
+    folder = tmp_path / "credentials"
+    folder.mkdir()
+    (folder / "seed").write_bytes((at.folder / "users" / "subscriber.seed").read_bytes())
+    (folder / "ca.crt").write_bytes((at.folder / "ca.crt").read_bytes())
+    (folder / file).write_text("nothing of use")
+    done = await run("--nats", at.url, "--nats-credentials", str(folder))
+    assert (done.code, done.out, len(done.err)) == (2, [], 1)
+    assert str(folder / file) in done.err[0]

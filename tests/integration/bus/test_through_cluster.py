@@ -59,7 +59,7 @@ async def _run(path: Path, *arguments: str) -> tuple[int, list[str], list[str]]:
         stderr=pipe,
         env={**variables, "PATH": f"{path}:{os.environ['PATH']}"},
     )
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(90):
         out, err = await process.communicate()
     return process.returncode or 0, out.decode().splitlines(), err.decode().splitlines()
 

@@ -7,7 +7,7 @@ from common import upgrade_events
 from common.bus.nats import Stored
 from common.upgrade_events import Event
 from raybus_cli.events.options import Options
-from raybus_cli.events.show import REMEMBERED, Show
+from raybus_cli.events.show import Show
 from support.builders.upgrade_story import a_story
 
 
@@ -70,8 +70,9 @@ def test_json_is_what_is_stored_on_one_line() -> None:
     assert lines == [STORY[0].payload.decode(), '{"id":"1","more":[1,2]}', "�no json"]
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raybus_cli.events.show.REMEMBERED", 10)
     show = Show(Options(), lambda _: None)
-    for number in range(REMEMBERED + 5):
+    for number in range(15):
         show.take(Stored("s", number, {}, b'{"id":"%d"}' % number))
-    assert len(show._known) == REMEMBERED  # pyright: ignore[reportPrivateUsage]  (the bound is what is tested)
+    assert len(show._known) == 10  # pyright: ignore[reportPrivateUsage]  (the bound is what is tested)

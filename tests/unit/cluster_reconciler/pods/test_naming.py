@@ -34,6 +34,14 @@ def test_place_cluster_and_hour_change_the_name() -> None:
     assert len({draw(first), draw(first, "1"), draw(other), draw(first, hours=1)}) == 4
 
 
+def test_the_first_pods_are_named_by_the_hour_of_their_cluster_whenever_they_are_made() -> None:
+    made = {"creationTimestamp": "2026-01-01T11:59:50Z"}
+    new = an_observation(cluster=a_ray_cluster(metadata=made))
+    told = an_observation(cluster=a_ray_cluster(metadata=made, status={"lastUpdateTime": "2026-01-01T11:59:59Z"}))
+    assert draw(new) == draw(new, hours=1)
+    assert draw(told) != draw(told, hours=1)
+
+
 def test_what_is_there_what_is_gone_and_what_the_autoscaler_names_is_passed_over() -> None:
     first = draw(an_observation())
     named = a_ray_cluster(groups=[a_group(scale_strategy={"workersToDelete": [first]})])

@@ -5,7 +5,8 @@ another owner of the key who knows more or less than we do, meets AlreadyExists 
 
 And a name does not come back while anybody may remember it: what is there, what was deleted as far as the state tells, and
 what the autoscaler names in `workersToDelete` is passed over. The state remembers a deletion for an hour, so the hour is part
-of the seed (design rule 5; spec raycluster §2.7, §22).
+of the seed (design rule 5; spec raycluster §2.7, §22). Of a cluster that has no status yet it is the hour in which the cluster
+was made: its first pods are made without asking which there are, so an owner before us must have drawn the same names.
 """
 
 import hashlib
@@ -19,6 +20,7 @@ import msgspec
 from cluster_reconciler.observed import Observed
 from common import names
 from common import ray_cluster_traits as traits
+from common.api.ray_cluster import RayCluster
 
 SEASON_SECONDS: Final = 3600
 """No longer than tombstones stay in the state stream."""
@@ -32,7 +34,7 @@ class Namer:
         self._taken = (
             {pod.metadata.name for pod in observed.pods} | observed.taken | {each for few in named for each in few}
         )
-        self._seed = (observed.cluster.metadata.uid, str(int(now.timestamp()) // SEASON_SECONDS))
+        self._seed = (observed.cluster.metadata.uid, str(_season(observed.cluster, now)))
         self._attempts: dict[tuple[str, str], int] = {}
 
     def pod(self, prefix: str, group: str, place: str = "") -> str:
@@ -59,6 +61,13 @@ class Namer:
 
     def _name(self, prefix: str, group: str, place: str, host: str, attempt: int) -> str:
         return prefix + _suffix(*self._seed, group, place, host, str(attempt))
+
+
+def _season(cluster: RayCluster, now: datetime) -> int:
+    """Return the hour that the names of a cluster's new pods depend on."""
+    made = cluster.metadata.creation_timestamp
+    moment = made if made is not None and cluster.status.last_update_time is None else now
+    return int(moment.timestamp()) // SEASON_SECONDS
 
 
 def _suffix(*parts: str) -> str:

@@ -87,7 +87,7 @@ async def test_status_is_done_when_the_spec_serves(town: Town) -> None:
     await _at_rest(town)
     done = town.raybus("status", "demo", "--timeout", "10s")
     assert (done.code, done.err) == (0, "")
-    assert "Ready: RayCluster demo-blue serves" in done.out
+    assert "Ready: 3 endpoints, RayCluster demo-blue serves" in done.out
 
 
 async def test_status_says_what_it_waits_for_and_gives_up_in_time(town: Town) -> None:

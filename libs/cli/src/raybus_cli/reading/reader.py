@@ -6,11 +6,12 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from common import errors, labels, names, ports, weighted_route
+from common import errors, labels, names, ports, serve_writer, weighted_route
 from common.api.core import Pod, Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
+from common.feature_gates import BETA
 from common.kube.client import KubeClient
 from common.kube.resources import (
     CONTROLLER_REVISION,
@@ -66,8 +67,8 @@ async def _read(kube: KubeClient, namespace: str, name: str) -> Look:
         pods = group.create_task(reader.of_clusters(POD, Pod, clusters))
         revisions = group.create_task(reader.of_clusters(CONTROLLER_REVISION, Revision, clusters))
         services = group.create_task(reader.all(SERVICE, Service, owner.marks(name)))
-        route = group.create_task(reader.one(HTTP_ROUTE, HttpRoute, weighted_route.name_of(found)))
-        grpc = group.create_task(reader.one(GRPC_ROUTE, GrpcRoute, names.grpc_route(name)))
+        route = group.create_task(reader.route(found, HTTP_ROUTE, HttpRoute, weighted_route.name_of(found)))
+        grpc = group.create_task(reader.route(found, GRPC_ROUTE, GrpcRoute, names.grpc_route(name)))
         limits = group.create_task(reader.all(QUOTA, Quota, {}))
         serve = group.create_task(reader.serve(clusters))
     gateways = await reader.gateways(found, route.result())
@@ -136,12 +137,17 @@ class _Reader:
 
         return await self._unless_hidden(resource, ask)
 
+    async def route(self, service: RayService, resource: Resource, view: type[T], name: str) -> T | None:
+        """Read a route of a RayService; nobody misses the Gateway API where traffic does not move in steps."""
+        return await self.one(resource, view, name) if serve_writer.is_incremental(service, BETA) else None
+
     async def gateways(
         self, service: RayService, route: HttpRoute | None
     ) -> dict[weighted_route.Place, Gateway | None]:
         """Read the Gateways that the traffic comes through, if it moves in steps."""
         found: dict[weighted_route.Place, Gateway | None] = {}
-        for place in weighted_route.parents_of(service, route):
+        is_used = serve_writer.is_incremental(service, BETA)
+        for place in weighted_route.parents_of(service, route) if is_used else ():
             found[place] = await self.one(GATEWAY, Gateway, place[1], namespace=place[0])
         return found
 

@@ -48,7 +48,9 @@ def of(look: Look) -> Verdict:
         return Verdict(course=Course.GOING_ON, text=f"{doing.phase}: {doing.message}")
     if (why := _unserved(look)) is not None:
         return Verdict(course=Course.GOING_ON, text=why)
-    text = f"{where} Ready: RayCluster {look.active} serves, {service.status.num_serve_endpoints} endpoints"
+    text = (
+        f"{where} Ready: {service.status.num_serve_endpoints} endpoints, RayCluster {look.active or 'unknown'} serves"
+    )
     return Verdict(course=Course.DONE, text=text)
 
 

@@ -7,10 +7,10 @@ RUN := $(VENV)/bin
 PACKAGES := libs/common libs/localcluster libs/cli services/watcher services/cluster-reconciler services/service-reconciler services/traffic-manager
 $(if $(VERBOSE),,.SILENT:)
 
-.PHONY: help setup lock check format test unit integration e2e soak demo bench bench-clusters bench-services golden clean
+.PHONY: help setup lock check format test unit integration e2e soak chaos demo bench bench-clusters bench-services bench-latency bench-scale-out golden clean
 
 help: ## show this list
-	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
 
 setup: $(VENV)/.ready ## make the virtual environment with every tool and package
 
@@ -57,10 +57,14 @@ soak: setup ## SOAK=20 upgrades while parts of raybus are killed (SEED=1), and e
 	$(RUN)/raybus cluster prepare >/dev/null
 	SOAK=$(or $(SOAK),20) SEED=$(or $(SEED),1) $(RUN)/pytest -v -s tests/e2e -m soak
 
+chaos: setup ## everything fails in turn for MINUTES=30 (SEED=1, REPLICAS=4) on a real API server and NATS; a checker judges
+	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
+	cd tests && ../$(PY) -m chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1) --replicas $(or $(REPLICAS),4)
+
 demo: setup ## a real upgrade under load on a real local cluster
 	$(RUN)/raybus demo
 
-bench: bench-clusters bench-services ## every benchmark; the figures go to build/bench
+bench: bench-clusters bench-services bench-latency bench-scale-out ## every benchmark; the figures go to build/bench
 
 bench-clusters: setup ## N=300 RayClusters to ready; PEER='CMD' runs another operator beside it; IDLE=10, FAIR=1
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
@@ -70,6 +74,14 @@ bench-clusters: setup ## N=300 RayClusters to ready; PEER='CMD' runs another ope
 bench-services: setup ## N=500 RayServices at rest for IDLE=2 minutes, and how soon a changed one is served
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
 	cd tests && ../$(PY) -m bench.services -n $(or $(N),500) --idle $(or $(IDLE),2)
+
+bench-latency: setup ## from a pod's change to the start of its look, at rest and while N=300 clusters scale up; JSON=1
+	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
+	cd tests && ../$(PY) -m bench.latency -n $(or $(N),300) $(if $(JSON),-o json)
+
+bench-scale-out: setup ## four replicas against one with LATENCY=200 ms to the API server, N=160 clusters
+	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
+	cd tests && ../$(PY) -m bench.scale_out -n $(or $(N),160) --latency $(or $(LATENCY),200)
 
 golden: setup ## rewrite golden files, and docs/acceptance-*.md, from what the code does now
 	$(RUN)/pytest -q tests/unit tests/scenario tests/architecture --update-golden

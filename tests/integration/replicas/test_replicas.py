@@ -14,12 +14,13 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 log = structlog.get_logger()
 
 SLOW = 3.0
-"""How much slower than a calm one the machine may be."""
+"""How much slower than a calm machine this one may be; what a change waits while nothing happens comes on top."""
 
 
 async def test_replicas_share_the_work_whatever_happens_to_them(town: Town) -> None:
     town.start()
     await town.rest()
+    usual = await _usual_gap(town)
     began = time.monotonic()
     town.start()
     town.start()
@@ -31,7 +32,7 @@ async def test_replicas_share_the_work_whatever_happens_to_them(town: Town) -> N
     await town.rest()
     gap = await town.longest_gap(began)
     log.info("longest gap", case="SIGTERM", seconds=round(gap, 2))
-    assert gap < 1.0 * SLOW
+    assert gap < (1.0 + usual) * SLOW
 
     town.start()
     await town.rest()
@@ -40,20 +41,21 @@ async def test_replicas_share_the_work_whatever_happens_to_them(town: Town) -> N
     await town.rest()
     gap = await town.longest_gap(began)
     log.info("longest gap", case="kill -9", seconds=round(gap, 2))
-    assert gap < 10.0 * SLOW
+    assert gap < (10.0 + usual) * SLOW
 
 
 async def test_who_was_frozen_comes_back_with_nothing_and_is_given_its_part(town: Town) -> None:
     town.start()
     town.start()
     await town.rest()
+    usual = await _usual_gap(town)
     frozen = town.replicas.running[0]
     began = time.monotonic()
     frozen.tell(signal.SIGSTOP)
     await eventually_true(lambda: _is_alone(town), within=60, every=0.1, what="the loss of its Lease")
     gap = await town.longest_gap(began)
     log.info("longest gap", case="SIGSTOP", seconds=round(gap, 2))
-    assert gap < 10.0 * SLOW
+    assert gap < (10.0 + usual) * SLOW
 
     frozen.tell(signal.SIGCONT)
     await town.rest()
@@ -83,6 +85,15 @@ async def test_of_two_with_one_identity_only_one_works_and_the_other_says_why(to
     town.replicas.end(ousted, signal.SIGTERM)
     await town.rest()
     await town.longest_gap(time.monotonic())
+
+
+async def _usual_gap(town: Town) -> float:
+    """Return how long a change waits while nothing happens, on this machine and now."""
+    began = time.monotonic()
+    await town.longest_gap(began)
+    gap = await town.longest_gap(began)
+    log.info("longest gap", case="nothing happens", seconds=round(gap, 2))
+    return gap
 
 
 async def _is_alone(town: Town) -> bool:

@@ -1,4 +1,4 @@
-"""The shell subscriber: its syntax always; with the nats CLI on the path (or in $NATS_CLI), the whole of it."""
+"""The shell subscriber: its syntax always; the whole of it with the nats CLI on the path, in $NATS_CLI or in our cache."""
 
 import os
 import shutil
@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from common.upgrade_events import Event
+from localcluster.settings import Settings
 from support.builders.upgrade_story import a_retreat, a_story
 from support.servers.outside import Outside
 from support.waiting import eventually
@@ -23,9 +24,10 @@ STORY, RETREAT = a_story(), a_retreat()
 
 def _path() -> str:
     """Return a PATH with the nats CLI; leave the test out where there is none."""
-    found = os.environ.get("NATS_CLI") or shutil.which("nats")
+    cached = Settings.from_environment().cache_root / "bin" / "nats"
+    found = os.environ.get("NATS_CLI") or shutil.which("nats") or (str(cached) if cached.exists() else None)
     if found is None:
-        pytest.skip("no nats CLI: put it on the PATH, or name it in NATS_CLI")
+        pytest.skip(f"no nats CLI: put it on the PATH or at {cached}, or name it in NATS_CLI")
     return f"{Path(found).parent}:{os.environ['PATH']}"
 
 

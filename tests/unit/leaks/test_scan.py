@@ -61,7 +61,9 @@ def test_it_may_stand_nowhere_else(kind: str) -> None:
 
 
 def test_an_environment_of_any_value_is_a_leak() -> None:
-    body = {"spec": {"containers": [{"name": "ray", "envFrom": []}, {"env": [{"name": "V", "value": "x"}]}]}}
+    body = {
+        "spec": {"containers": [{"name": "ray", "envFrom": [{"prefix": "X"}]}, {"env": [{"name": "V", "value": "x"}]}]}
+    }
     assert [leak.what for leak in scan.leaks([_said(msgspec.json.encode(body))], [])] == ["the field envFrom"]
     labelled = {"metadata": {"labels": {"env": "production"}}}
     assert scan.leaks([_said(msgspec.json.encode(labelled))], []) == []

@@ -1,0 +1,228 @@
+"""Upgrades while processes are killed: the real services on a real API server and a real NATS, with simulated pods and heads.
+
+    cd tests && python -m integration.events.kills --upgrades 50 --seed 1
+
+Half of the RayServices move their traffic in steps, where this machine has the definitions of the Gateway API. Nobody listens
+meanwhile: the outsider comes when all is over, and reads what is in the mirror of its own account. What was told then stands on
+standard output as JSON.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from bench import pod_network
+from chaos import stack
+from chaos.stack import CROWD, Stack
+from common import errors
+from common.api.opaque import Body, Json
+from common.bus import subjects
+from common.bus.consumer import Source, consume, from_sequence
+from common.bus.nats import Stored, connect
+from common.kube.client import Patch
+from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
+from integration.events.told import Run, Upgraded
+from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config
+from support.servers.relayed import Secured
+from support.waiting import eventually_true
+
+SERVICES: Final = ("watcher", "cluster-reconciler", "service-reconciler", "traffic-manager")
+REST: Final = {"service-reconciler": 4.0, "traffic-manager": 8.0, "nats": 15.0, "watcher": 60.0}
+"""Seconds for which who was killed is left alone: a watcher that comes again waits for its predecessor's Lease."""
+LULL: Final = (0.2, 3.0)
+"""Seconds between two deaths."""
+PATIENCE: Final = 600.0
+STREETS: Final = 5
+"""RayServices that are upgraded side by side."""
+STEPS: Final[Json] = {
+    "type": "NewClusterWithIncrementalUpgrade",
+    "clusterUpgradeOptions": {
+        "maxSurgePercent": 50,
+        "stepSizePercent": 25,
+        "intervalSeconds": 1,
+        "gatewayClassName": "fast",
+    },
+}
+
+
+def say(line: str) -> None:
+    """Tell whoever waits what goes on."""
+    sys.stderr.write(f"kills: {time.monotonic():.0f} s: {line}\n")
+    sys.stderr.flush()
+
+
+class Street:
+    """One RayService and its upgrades."""
+
+    def __init__(self, found: Stack, number: int) -> None:
+        self._kube = found.kube
+        self.name = f"s{number}"
+        self._in_steps = found.has_gateway and number % 2 == 1
+        self._version = 0
+
+    async def begin(self) -> None:
+        """Bring it up."""
+        strategy: Json = {"upgradeStrategy": STEPS} if self._in_steps else {}
+        body = a_ray_service(name=self.name, **strategy, **self._spec())
+        body["metadata"] = {"name": self.name}
+        await self._kube.create(RAY_SERVICE, CROWD, body)
+        await eventually_true(self._serves, within=PATIENCE, what=f"{self.name} to serve")
+
+    async def upgrade(self) -> Upgraded:
+        """Change its spec, and wait until the old cluster is gone."""
+        old = await self._active()
+        self._version += 1
+        changed = self._spec()
+        spec = {
+            "rayClusterConfig": changed["config"],
+            "serveConfigV2": changed["serve"],
+        }
+        await self._kube.patch(RAY_SERVICE, CROWD, self.name, Patch(body={"spec": spec}))
+
+        async def is_over() -> bool:
+            with contextlib.suppress(errors.Retryable):  # the API server of a busy machine is late at times
+                return await self._active() not in {"", old} and len(await self._clusters()) == 1
+            return False
+
+        await eventually_true(is_over, within=PATIENCE, what=f"upgrade {self._version} of {self.name}")
+        return Upgraded(service=self.name, old=old, new=await self._active())
+
+    def _spec(self) -> dict[str, Any]:
+        groups = [a_group(minReplicas=1, replicas=1)] if self._in_steps else []
+        scaled: Json = {"enableInTreeAutoscaling": True} if self._in_steps else {}
+        config: Body = a_cluster_config(*groups, image=f"rayproject/ray:2.{50 + self._version}.0", **scaled)
+        return {
+            "config": {**config, "workerGroupSpecs": groups},
+            "serve": a_serve_config(message=f"v{self._version}"),
+            "rayClusterDeletionDelaySeconds": 0,
+        }
+
+    async def _serves(self) -> bool:
+        with contextlib.suppress(errors.Retryable):
+            return (await self._status()).get("serviceStatus") == "Running"
+        return False
+
+    async def _active(self) -> str:
+        return (await self._status()).get("activeServiceStatus", {}).get("rayClusterName", "")
+
+    async def _status(self) -> Json:
+        body = msgspec.json.decode(await self._kube.get(RAY_SERVICE, CROWD, self.name))
+        return body.get("status", {})
+
+    async def _clusters(self) -> list[str]:
+        listed = msgspec.json.decode(await self._kube.list(RAY_CLUSTER, CROWD))["items"]
+        names = [each["metadata"]["name"] for each in listed]
+        return [each for each in names if each.startswith(f"{self.name}-")]
+
+
+async def run(options: argparse.Namespace, work: Path) -> Run:
+    """Do it all."""
+    rng = random.Random(options.seed)
+    began = time.monotonic()
+    async with stack.started(work, options.logs, say) as found:
+        for service in SERVICES:
+            found.fleet.scale(service, 1)
+        for each in found.fleet.all():
+            await eventually_true(each.is_ready, within=PATIENCE, what=f"{each.name} to be ready")
+        streets = [Street(found, number) for number in range(min(STREETS, options.upgrades))]
+        async with asyncio.TaskGroup() as group:
+            for each in streets:
+                group.create_task(each.begin())
+        say(f"{len(streets)} services serve; {options.upgrades} upgrades begin")
+        done: list[Upgraded] = []
+        killed: Counter[str] = Counter()
+        async with asyncio.TaskGroup() as group:
+            killer = group.create_task(_kill(found, rng, killed))
+            async with asyncio.TaskGroup() as users:
+                for number, street in enumerate(streets):
+                    count = len(range(number, options.upgrades, len(streets)))
+                    users.create_task(_upgrade(street, count, done))
+            killer.cancel()
+        say(f"all upgrades are over after {sum(killed.values())} deaths")
+        found.nats.thaw()
+        events = await _read(Secured(found.nats, work / "nats"), len(done))
+    seconds = round(time.monotonic() - began)
+    return Run(upgrades=done, killed=dict(killed), events=events, seconds=seconds, in_steps=found.has_gateway)
+
+
+async def _upgrade(street: Street, count: int, done: list[Upgraded]) -> None:
+    for _ in range(count):
+        done.append(await street.upgrade())
+        say(f"{len(done)}: {done[-1].service} is upgraded")
+
+
+async def _kill(found: Stack, rng: random.Random, killed: Counter[str]) -> None:
+    """Kill whoever is drawn, until cancelled; each comes again by itself, NATS after a moment.
+
+    Who has not come again yet is left alone, so that a slow machine sees as many deaths for each upgrade as a quick one.
+    """
+    alone_until = dict.fromkeys(REST, 0.0)
+    while True:
+        await asyncio.sleep(rng.uniform(*LULL))
+        victim = rng.choice(list(REST))
+        needed = list(found.fleet.all()) if victim == "nats" else found.fleet.of(victim)
+        if time.monotonic() < alone_until[victim] or not all([await each.is_ready() for each in needed]):
+            continue
+        alone_until[victim] = time.monotonic() + REST[victim]
+        killed[victim] += 1
+        say(f"{victim} dies")
+        if victim != "nats":
+            needed[0].tell(signal.SIGKILL)
+            continue
+        found.nats.kill()
+        try:
+            await asyncio.sleep(0.3)
+        finally:
+            found.nats.start()
+
+
+async def _read(secured: Secured, count: int) -> list[str]:
+    """Read the mirror from its beginning, as an outsider that was away all the time, until all upgrades have ended."""
+    told: list[str] = []
+
+    def take(stored: Stored) -> None:
+        told.append(stored.payload.decode())
+
+    def has_ended() -> bool:
+        return len({each for each in told if ".completed.v1" in each}) >= count
+
+    async with connect(secured.settings("subscriber")) as outside:
+        await outside.session()
+        source = Source(stream=subjects.EVENTS_STREAM, filter=subjects.ALL_EVENTS, name="away", begin=from_sequence(1))
+        async with consume(outside, [source], take=take, read=lambda: None):
+            for _ in range(600):
+                if has_ended():
+                    break
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(1.0)
+    return told
+
+
+def main() -> None:
+    """Enter a network of our own and print what was told."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--upgrades", type=int, default=50, help="how many upgrades (50)")
+    parser.add_argument("--seed", type=int, default=1, help="what deaths are drawn from (1)")
+    parser.add_argument("--logs", type=Path, required=True, metavar="DIR", help="where the logs of the processes go")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if not options.inside:
+        pod_network.enter("integration.events.kills", sys.argv[1:])
+    pod_network.prepare()
+    with tempfile.TemporaryDirectory(prefix="raybus-kills-") as work:
+        found = asyncio.run(run(options, Path(work)))
+    sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+
+
+if __name__ == "__main__":
+    main()

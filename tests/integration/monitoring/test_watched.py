@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from integration.monitoring.watched import Told
+from integration.monitoring.watched import PROVOKED, Told
 from localcluster.binaries import locate
 from localcluster.settings import Settings
 
@@ -78,4 +78,5 @@ def test_alerts_fire_when_their_cause_is_provoked(told: Told) -> None:
         "cluster-reconciler is frozen": ["RaybusPartitionsWithoutOwner", "RaybusServiceDown"],
         "watcher is frozen": ["RaybusNoLeaderWatcher"],
     }
+    assert {alert for alerts in told.fired.values() for alert in alerts} == PROVOKED
     assert [text for text in told.texts if "no value" in text or "rror" in text] == []

@@ -31,7 +31,7 @@ from common.api.meta import ObjectMeta
 from common.bus import messages
 from common.kube.client import Patch
 from common.kube.resources import POD
-from common.observability import tracing
+from common.observability import logging, tracing
 from localcluster.errors import ClusterError
 from support.servers import raybus_up
 
@@ -263,7 +263,8 @@ def show(figures: Figures) -> None:
         goal = "" if each.goal is None else f"{each.goal:g} {'reached' if each.is_reached else 'MISSED'}"
         whole = [f"{each.at(percent):.1f}" for percent in (50, 99, 100)]
         stages = [f"{each.at(50, stage):.1f} / {each.at(99, stage):.1f}" for stage in STAGES]
-        table.add_row(each.name, str(len(each.ways)), *whole, goal, *stages)
+        followed = f"{len(each.ways)} of {len(each.ways) + each.lost}"
+        table.add_row(each.name, followed, *whole, goal, *stages)
     console = Console(width=180)
     console.print(table)
     console.print(
@@ -303,6 +304,7 @@ def main() -> None:
     for name, count, least in (("-n", asked.n, 1), ("--rest", asked.rest, 2), ("--changes", asked.changes, 1)):
         if count < least:
             parser.error(f"{name} {count}: expected {least} or more")
+    logging.configure("bench", level="WARNING")
     try:
         figures = asyncio.run(measure(Wanted(clusters=asked.n, at_rest=asked.rest, changes=asked.changes)))
     except ClusterError as problem:

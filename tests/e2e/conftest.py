@@ -18,6 +18,7 @@ from raybus_cli.demo import ground
 from raybus_cli.demo.kubectl import Kubectl
 from raybus_cli.demo.story import Plan, Story
 from raybus_cli.demo.view import View
+from support.leaks import in_cluster
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 OVERLAY = Path(__file__).parent / "overlay"
@@ -79,6 +80,7 @@ async def rig(known: Record) -> AsyncGenerator[Rig]:
         async with asyncio.timeout(300):
             await rig.story().install()
         yield rig
+        assert await in_cluster.leaks(kube, kubectl) == []
 
 
 @asynccontextmanager

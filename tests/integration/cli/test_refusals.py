@@ -95,12 +95,10 @@ async def test_status_outlives_an_api_server_that_is_away_for_a_while(tmp_path: 
         await own.start_api_server()
         patch = Patch(body={"status": service["status"]}, subresource="status")
         await kube.patch(RAY_SERVICE, "default", "demo", patch)
-        out, _ = await asked.communicate()
+        out, said = await asked.communicate()
         await kube.close()
-    assert (asked.returncode, out.decode()) == (
-        0,
-        "RayService default/demo Ready: 3 endpoints, RayCluster unknown serves\n",
-    )
+    assert asked.returncode == 0, said
+    assert out.decode() == "RayService default/demo Ready: 3 endpoints, RayCluster unknown serves\n"
 
 
 async def test_no_crds(town: Town, bare: Path) -> None:

@@ -25,6 +25,8 @@ from raybus_cli.show.verdict import Course, Verdict
 
 LOOK_EVERY: Final = 1.0
 """Seconds between looks while something is watched."""
+WAKES_UP: Final = 60.0
+"""Seconds for which an API server that was away may know neither kinds nor rights."""
 REMIND_EVERY: Final = 10.0
 """Seconds after which `status` says again that it waits."""
 
@@ -129,11 +131,17 @@ async def _wait(kube: KubeClient, namespace: str, name: str, *, seconds: float) 
     """Look until a rollout is over or time is up; say each change, and now and then that we wait."""
     loop = asyncio.get_running_loop()
     began, told, told_at = loop.time(), "", 0.0
+    away_until = 0.0
     while True:
         try:
             found = verdict.of(await reader.read(kube, namespace, name))
         except errors.Unavailable as problem:
+            away_until = loop.time() + WAKES_UP
             found = Verdict(course=Course.GOING_ON, text=problems.line(problem))
+        except (errors.Forbidden, errors.NotFound) as problem:
+            if loop.time() > away_until:
+                raise
+            found = Verdict(course=Course.GOING_ON, text=f"the API server is not all there yet: {problem}")
         spent = loop.time() - began
         if found.course is not Course.GOING_ON:
             return found

@@ -163,7 +163,7 @@ _OTHERS: Final = Row(
             queries=(
                 Query("max(raybus_watcher_objects)", "objects"),
                 Query("max(raybus_watcher_pending)", "not stored yet"),
-                Query("sum by (reason) (raybus_state_reloads_total)", "reloads: {{reason}}"),
+                Query("sum(raybus_state_reloads_total) or vector(0)", "reloads"),
             ),
         ),
         Panel(

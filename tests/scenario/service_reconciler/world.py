@@ -253,7 +253,7 @@ class World(Surroundings):
 
     def _put(self, kind: str, body: Body) -> None:
         if kind in KINDS:
-            self.app.cache.put(msgspec.json.decode(msgspec.json.encode(body), type=KINDS[kind]))
+            self.app.cache.put(msgspec.json.decode(msgspec.json.encode(body), type=KINDS[kind]), partition=0)
 
 
 async def a_running_world(*, switches: Config = _CONFIG, **fields: Any) -> World:

@@ -124,7 +124,7 @@ class Sim(Pair):
                 meta = obj.metadata
                 app.cache.remove(view, meta.namespace, meta.name, version=int(meta.resource_version))
             else:
-                app.cache.put(obj)
+                app.cache.put(obj, partition=0)
             process.due = self.clock.monotonic()
 
     async def _turn(self, process: Process) -> bool:

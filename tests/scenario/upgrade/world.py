@@ -211,7 +211,9 @@ class Pair(World):
 
     def _give(self, kind: str, body: Body) -> None:
         if kind in traffic.KINDS and not self._is_withheld(kind, body):
-            self.traffic.cache.put(msgspec.json.decode(msgspec.json.encode(body), type=traffic.KINDS[kind]))
+            self.traffic.cache.put(
+                msgspec.json.decode(msgspec.json.encode(body), type=traffic.KINDS[kind]), partition=0
+            )
 
 
 def weights_of(route: Body, *, rule: int = 0) -> dict[str, int]:

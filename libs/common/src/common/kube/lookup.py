@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from common import errors
-from common.bus.cache import Cache, Object
+from common.bus.cache import Cache, Object, version_of
 from common.kube.client import Kube
 from common.kube.resources import Resource
 from common.runtime.clock import Clock
@@ -34,6 +34,15 @@ class Lookup:
         cached = self._cache.get(view, *place)
         if cached is not None and self._cache.home(view, *place) is not None:
             return cached
+        found = await self._find(resource, view, place, max_age=max_age)
+        if cached is None or (found is not None and version_of(found.metadata) >= version_of(cached.metadata)):
+            return found
+        found = await self._find(resource, view, place, max_age=0.0)  # what we read is older than a write of our own
+        if found is None:
+            self._cache.forget([cached])
+        return found
+
+    async def _find(self, resource: Resource, view: type[T], place: tuple[str, str], *, max_age: float) -> T | None:
         key, now = (resource.kind, *place), self._clock.monotonic()
         read_at, body = self._read.pop(key, (now - max_age, None))
         if now - read_at >= max_age:

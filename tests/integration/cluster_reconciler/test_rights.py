@@ -24,7 +24,12 @@ pytestmark = [pytest.mark.integration]
 
 ROLE_FILE = Path(__file__).parents[3] / "deploy" / "base" / "cluster-reconciler" / "role.yaml"
 RBAC = "rbac.authorization.k8s.io"
-PLURALS = {"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings"}
+PLURALS = {
+    "ClusterRole": "clusterroles",
+    "ClusterRoleBinding": "clusterrolebindings",
+    "Role": "roles",
+    "RoleBinding": "rolebindings",
+}
 NAMESPACE = Resource(kind="Namespace", plural="namespaces")
 
 
@@ -99,7 +104,14 @@ async def grant(control_plane: ControlPlane) -> None:
     wanted: list[tuple[Resource, str | None, Body]] = [
         (NAMESPACE, None, {"metadata": {"name": "raybus"}}),
         (SERVICE_ACCOUNT, "raybus", {"metadata": {"name": "cluster-reconciler"}}),
-        *((Resource(group=RBAC, kind=each["kind"], plural=PLURALS[each["kind"]]), None, each) for each in documents),
+        *(
+            (
+                Resource(group=RBAC, kind=each["kind"], plural=PLURALS[each["kind"]]),
+                None if each["kind"].startswith("Cluster") else "raybus",
+                each,
+            )
+            for each in documents
+        ),
     ]
     kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="raybus-test")
     try:

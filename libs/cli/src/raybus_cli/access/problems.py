@@ -15,6 +15,7 @@ _REMEDIES: Final = (
     (errors.Forbidden, "ask for that right, and see what you may do with 'kubectl auth can-i --list'"),
     (errors.Conflict, "somebody else changed it just now, try again"),
     (errors.Unavailable, "is it up, and is the --context right?"),
+    (errors.Throttled, "try again in a moment"),
 )
 
 

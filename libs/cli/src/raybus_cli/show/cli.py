@@ -135,7 +135,7 @@ async def _wait(kube: KubeClient, namespace: str, name: str, *, seconds: float) 
     while True:
         try:
             found = verdict.of(await reader.read(kube, namespace, name))
-        except errors.Unavailable as problem:
+        except (errors.Unavailable, errors.Throttled) as problem:
             away_until = loop.time() + WAKES_UP
             found = Verdict(course=Course.GOING_ON, text=problems.line(problem))
         except (errors.Forbidden, errors.NotFound) as problem:
@@ -178,7 +178,7 @@ async def _looks(look: Callable[[], Awaitable[tree.Tree]]) -> AsyncIterator[tree
         try:
             yield await look()
             is_away = False
-        except errors.Unavailable as problem:
+        except (errors.Unavailable, errors.Throttled) as problem:
             if not is_away:
                 typer.echo(problems.line(problem), err=True)
             is_away = True

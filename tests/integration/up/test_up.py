@@ -73,7 +73,7 @@ async def test_it_uses_a_nats_server_that_runs_already(control_plane: ControlPla
     with started(tmp_path / "one", "--kubeconfig", str(control_plane.kubeconfig), "--data-dir", str(folder)) as one:
         first = await one.ready()
         port = (folder / "nats-server.conf").read_text().partition(f'listen: "{address}:')[2].partition('"')[0]
-        own = ["--nats", f"tls://{address}:{port}", "--nats-credentials", str(folder), "--namespace", "kube-public"]
+        own = ["--nats", f"tls://{address}:{port}", "--nats-credentials", str(folder)]
         with started(tmp_path / "two", "--kubeconfig", str(control_plane.kubeconfig), *own) as two:
             second = await two.ready()
     assert second.pids.keys() == first.pids.keys() - {"nats"}

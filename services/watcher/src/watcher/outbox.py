@@ -104,8 +104,8 @@ class Outbox:
             self._busy.add(subject)
             while (put := self._next.pop(subject, None)) is not None:
                 await self._deliver(subject, put)
+                metrics.PENDING.set(len(self._tickets))
             self._busy.discard(subject)
-            metrics.PENDING.set(len(self._tickets))
 
     async def _deliver(self, subject: str, put: _Put) -> None:
         """Publish one message, however long it takes; a newer one makes it pointless, unless it may have been stored."""

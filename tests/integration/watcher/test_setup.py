@@ -51,11 +51,11 @@ async def test_secrets_are_made_once(control_plane: ControlPlane, kube: KubeClie
 
 async def test_a_server_that_hangs_is_noticed(world: Relayed) -> None:
     world.nats.freeze()
-    await eventually(lambda: not world.reader.is_synced, within=15.0, what="the reader's doubt")
+    await eventually(lambda: not world.reader.is_synced, within=30.0, what="the reader's doubt")
 
     world.nats.thaw()
     await world.until_synced(within=30.0)
-    assert "silent" in " ".join(world.reader.reasons)
+    assert any("silent" in each or "lost" in each for each in world.reader.reasons)
 
 
 async def test_a_server_that_comes_late_is_waited_for(tmp_path: Path) -> None:

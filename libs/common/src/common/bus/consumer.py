@@ -15,8 +15,8 @@ import msgspec
 from common.bus.nats import Bus, Stored
 from common.bus.session import Incoming, Session
 
-HEARTBEAT_SECONDS: Final = 2
-SILENCE_SECONDS: Final = 5.0
+HEARTBEAT_SECONDS: Final = 5
+SILENCE_SECONDS: Final = 12.0
 """Without a word for this long, the server or its consumer is gone."""
 FORGOTTEN_SECONDS: Final = 10
 """The server drops a consumer that nobody listens to after this long; so nobody needs the right to delete one."""

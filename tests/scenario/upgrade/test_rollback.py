@@ -39,6 +39,7 @@ async def test_59_a_reverted_spec_takes_everything_back(golden: Golden) -> None:
     assert green not in world.clusters
 
 
+@pytest.mark.long
 @pytest.mark.acceptance("rayservice", 60)
 async def test_60_a_rollback_is_cancelled_by_the_pending_spec() -> None:
     world = await at_weight(30)
@@ -51,6 +52,7 @@ async def test_60_a_rollback_is_cancelled_by_the_pending_spec() -> None:
     await world.until(lambda: world.is_settled() and world.active == green, seconds=400)
 
 
+@pytest.mark.long
 @pytest.mark.acceptance("rayservice", 61)
 async def test_61_a_third_spec_goes_back_first_and_its_config_never_meets_the_first_cluster() -> None:
     world = await at_weight(50)
@@ -91,6 +93,7 @@ async def test_64_a_rollback_needs_no_gateway() -> None:
     assert world.active == blue
 
 
+@pytest.mark.long
 @pytest.mark.acceptance("rayservice", 62)
 async def test_62_capacity_stays_above_traffic_on_the_way_back() -> None:
     strategy = a_strategy(surge=30, step=7)
@@ -184,6 +187,7 @@ async def test_85_a_service_that_goes_in_mid_upgrade_takes_all_with_it() -> None
     assert (world.clusters, world.gateways, world.route) == ([], [], None)
 
 
+@pytest.mark.long
 async def test_a_pending_cluster_that_turns_silent_gives_its_share_back_and_resumes() -> None:
     world = await at_weight(30)
     head = world.serve.head(f"{world.pending}-head-svc")

@@ -27,8 +27,8 @@ def test_the_longer_nothing_changes_the_slower(quiet: float, seconds: float) -> 
     ("services", "seconds"),
     [
         pytest.param(1, 5, id="every few seconds"),
-        pytest.param(100, 5, id="as many as can be asked so often"),
-        pytest.param(500, 25, id="more share the same questions"),
+        pytest.param(80, 5, id="as many as can be asked so often"),
+        pytest.param(400, 25, id="more share the same questions"),
     ],
 )
 def test_services_at_rest_share_what_is_asked(services: int, seconds: float) -> None:

@@ -13,7 +13,7 @@ FASTEST: Final = timedelta(seconds=0.25)
 SLOWEST: Final = timedelta(seconds=5)
 PATIENCE: Final = 40
 """How many times an interval passes before it grows."""
-QUESTIONS: Final = 20
+QUESTIONS: Final = 16
 """How many services at rest one replica asks in a second, all together."""
 _NEVER: Final = datetime(1, 1, 1, tzinfo=UTC)
 

@@ -1,8 +1,11 @@
-"""What every ring shares: golden files, and a limit on how long a test may wait."""
+"""What every ring shares: golden files, logs as they are by default, and a limit on how long a test may wait."""
 
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from support.golden import Golden
 
@@ -22,3 +25,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def golden(request: pytest.FixtureRequest) -> Golden:
     """Compare text with a file of tests/golden."""
     return Golden(root=Path(__file__).parent / "golden", update=bool(request.config.getoption("--update-golden")))
+
+
+@pytest.fixture(autouse=True)
+def logs_as_found() -> Iterator[None]:
+    """What one test makes of the process's logs is not what the next one of the same worker reads."""
+    found = structlog.get_config()
+    yield
+    structlog.configure(**found)
+    logging.disable(logging.NOTSET)

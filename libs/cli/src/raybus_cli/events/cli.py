@@ -1,8 +1,10 @@
 """`raybus events`: the options, and what each kind of failure means for the exit code."""
 
 import asyncio
+import contextlib
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -75,13 +77,24 @@ def events(
             work = run.show(connection.settings(nats, nats_credentials), chosen, _write, _say)
     except errors.InvalidSpec as problem:
         _fail(problem)
-    # What libraries complain of is part of our own errors; as lines of a log it would stand between the events.
+    try:
+        with _without_logs():
+            asyncio.run(work)
+    except (errors.RaybusError, BrokenPipeError, KeyboardInterrupt, BaseExceptionGroup) as problem:
+        _end(problems.first(problem), is_following=follow)
+
+
+@contextlib.contextmanager
+def _without_logs() -> Iterator[None]:
+    """What libraries complain of is part of our own errors; as lines of a log it would stand between the events."""
+    before = structlog.get_config()["wrapper_class"]
     logging.disable()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:
-        asyncio.run(work)
-    except (errors.RaybusError, BrokenPipeError, KeyboardInterrupt, BaseExceptionGroup) as problem:
-        _end(problems.first(problem), is_following=follow)
+        yield
+    finally:
+        structlog.configure(wrapper_class=before)
+        logging.disable(logging.NOTSET)
 
 
 def _end(problem: BaseException, *, is_following: bool) -> NoReturn:

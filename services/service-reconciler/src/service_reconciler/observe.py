@@ -21,7 +21,7 @@ from common.kube import gateways
 from common.kube.lookup import Lookup
 from common.kube.resources import HTTP_ROUTE, RAY_SERVICE
 from common.ray import adoption, endpoints, impostor, owner, pace
-from common.ray.view import head_is_ready
+from common.ray.view import dashboard_service, head_is_ready
 from common.runtime.clock import ClockWatch
 from common.runtime.key import Key
 from service_reconciler import observed as seen
@@ -211,8 +211,7 @@ class Observer:
 
     def dashboard_service(self, cluster: RayCluster) -> Service | None:
         """Return the Service through which a cluster's dashboard is reached."""
-        name = cluster.status.head.service_name or names.head_service(cluster.metadata.name)
-        return self._cache.get(Service, cluster.metadata.namespace, name)
+        return self._cache.get(Service, cluster.metadata.namespace, dashboard_service(cluster))
 
     def _endpoints(self, service: RayService, clusters: Names) -> int:
         """Count the pods that requests may reach; those of a first cluster count once it serves, another's Service never."""

@@ -12,7 +12,7 @@ from common.api.gateway import Gateway, GrpcRoute, HttpRoute, Route
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.ray import pace
-from common.ray.view import Reading, Refusal
+from common.ray.view import ServeView
 from common.traffic_record import Record
 from service_reconciler.config import Config
 from service_reconciler.resources import serve_service
@@ -27,24 +27,12 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     pending: str = ""
 
 
-class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterView(ServeView, frozen=True, kw_only=True):
     """A cluster of the RayService, with what its pods and its dashboard say."""
 
-    cluster: RayCluster
     pods: tuple[Pod, ...] = ()
-    serve: Reading = Reading()
-    given: str | None = None
-    """The Serve config that Ray accepted last, from the durable record; where there is none, what Serve tells."""
-    refused: Refusal | None = None
-    put_at: datetime | None = None
-    """When this process last sent a config; paces repeats, decides nothing else."""
     proxy_answers: tuple[bool, ...] = ()
     """The last health checks of the head's proxy, newest last."""
-
-    @property
-    def name(self) -> str:
-        """Return the cluster's name."""
-        return self.cluster.metadata.name
 
     @property
     def head(self) -> Pod | None:

@@ -23,7 +23,7 @@ from common.kube.client import Kube
 from common.kube.lookup import Lookup
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_SERVICE
 from common.ray import adoption, endpoints, impostor, owner, pace
-from common.ray.view import head_is_ready
+from common.ray.view import dashboard_service, head_is_ready
 from common.runtime.clock import Clock
 from common.runtime.key import Key
 from traffic_manager.observed import ClusterView, Observed
@@ -106,8 +106,7 @@ class Observer:
 
     def dashboard_service(self, cluster: RayCluster) -> Service | None:
         """Return the Service through which a cluster's dashboard is reached."""
-        name = cluster.status.head.service_name or names.head_service(cluster.metadata.name)
-        return self._cache.get(Service, cluster.metadata.namespace, name)
+        return self._cache.get(Service, cluster.metadata.namespace, dashboard_service(cluster))
 
     def _unknown_kinds(self, uid: str) -> frozenset[str]:
         now = self._clock.monotonic()

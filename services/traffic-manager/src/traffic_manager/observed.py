@@ -10,36 +10,23 @@ from common.api.core import Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.meta import Condition
 from common.api.opaque import Json
-from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.feature_gates import Gates
 from common.ray import pace
-from common.ray.view import Reading, Refusal
+from common.ray.view import ServeView
 from common.traffic_record import Record
 
 
-class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterView(ServeView, frozen=True, kw_only=True):
     """A cluster of the RayService, with what its dashboard says."""
 
-    cluster: RayCluster
-    serve: Reading = Reading()
-    given: str | None = None
-    """The Serve config that Ray accepted last, from the durable record; where there is none, what Serve tells."""
-    strategy: Json = {}
+    strategy: Json = msgspec.field(default_factory=dict[str, Any])
     """The upgrade strategy with which the cluster was begun, from the same record."""
-    refused: Refusal | None = None
-    put_at: datetime | None = None
-    """When this process last sent a config; paces repeats, decides nothing else."""
     serve_service: Service | None = None
     silent_since: datetime | None = None
     """Since when this process has seen that the cluster cannot serve; None while it can."""
     endpoints: int = 0
     """Ready pods behind that Service."""
-
-    @property
-    def name(self) -> str:
-        """Return the cluster's name."""
-        return self.cluster.metadata.name
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -85,8 +85,8 @@ def events(
 
 
 @contextlib.contextmanager
-def _without_logs() -> Iterator[None]:
-    """What libraries complain of is part of our own errors; as lines of a log it would stand between the events."""
+def _without_logs() -> Generator[None]:
+    """Silence the log: what libraries complain of is part of our own errors, and would stand between the events."""
     before = structlog.get_config()["wrapper_class"]
     logging.disable()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from common import labels, names, traffic_record
+from common import labels, traffic_record
 from common.api.core import Pod, Service, View
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.meta import ObjectMeta
@@ -109,12 +109,3 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     def pods_of(self, cluster: str) -> tuple[Pod, ...]:
         """Return the pods of a cluster."""
         return tuple(pod for pod in self.pods if pod.metadata.labels.get(labels.CLUSTER) == cluster)
-
-    def events_about(self, kind: str, name: str) -> tuple[Event, ...]:
-        """Return the Events about one object."""
-        return tuple(each for each in self.events if (each.regarding.kind, each.regarding.name) == (kind, name))
-
-
-def dashboard_service(cluster: RayCluster) -> str:
-    """Return the name of the Service through which a cluster's dashboard is reached."""
-    return cluster.status.head.service_name or names.head_service(cluster.metadata.name)

@@ -29,9 +29,9 @@ from common.ray import owner, revision
 from common.ray.dashboard import Head, ProxiedDashboard
 from common.ray.revision import Revision
 from common.ray.serve_status import ServeDetails
-from common.ray.view import head_is_ready
+from common.ray.view import dashboard_service, head_is_ready
 from raybus_cli.access import problems
-from raybus_cli.reading.look import Event, Look, Quota, dashboard_service
+from raybus_cli.reading.look import Event, Look, Quota
 
 T = TypeVar("T")
 QUOTA: Final = Resource(kind="ResourceQuota", plural="resourcequotas")

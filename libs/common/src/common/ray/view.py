@@ -1,11 +1,11 @@
 """What is seen of Serve on one cluster; both services that may write to a dashboard look at it through this."""
 
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
-from common import ports
+from common import names, ports
 from common.api.core import Pod
 from common.api.ray_cluster import RayCluster
 from common.ray.serve_status import ServeDetails
@@ -47,33 +47,26 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
         return not timedelta(0) < self.retry_at - now <= LONGEST_RETRY
 
 
-class ServeView(Protocol):
-    """A cluster as the decision about its Serve config sees it."""
+class ServeView(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster as the decision about its Serve config sees it; each service adds what else it reads."""
+
+    cluster: RayCluster
+    serve: Reading = Reading()
+    given: str | None = None
+    """The Serve config that Ray accepted last, from the durable record; where there is none, what Serve tells."""
+    refused: Refusal | None = None
+    put_at: datetime | None = None
+    """When this process last sent a config; paces repeats, decides nothing else."""
 
     @property
-    def cluster(self) -> RayCluster:
-        """The cluster."""
-        ...
+    def name(self) -> str:
+        """Return the cluster's name."""
+        return self.cluster.metadata.name
 
-    @property
-    def serve(self) -> Reading:
-        """The last look at its dashboard."""
-        ...
 
-    @property
-    def given(self) -> str | None:
-        """The Serve config that Ray accepted last, from the durable record."""
-        ...
-
-    @property
-    def refused(self) -> Refusal | None:
-        """The last config that it did not take."""
-        ...
-
-    @property
-    def put_at(self) -> datetime | None:
-        """When this process last sent a config; paces repeats, decides nothing else."""
-        ...
+def dashboard_service(cluster: RayCluster) -> str:
+    """Return the name of the Service through which a cluster's dashboard is reached."""
+    return cluster.status.head.service_name or names.head_service(cluster.metadata.name)
 
 
 def head_is_ready(cluster: RayCluster) -> bool:

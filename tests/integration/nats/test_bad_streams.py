@@ -168,6 +168,6 @@ def skipped() -> float:
 
 async def held(bus: Bus, namespace: str) -> dict[str, int]:
     """Return the subjects of a namespace's RayClusters."""
-    request = {"subjects_filter": f"ray.state.*.raycluster.{namespace}.>"}
+    request = {"subjects_filter": f"ray.state.*.cluster.raycluster.{namespace}.>"}
     info = await bus.api("STREAM.INFO.RAY_STATE", request, dict[str, Any])
     return info["state"]["subjects"]

@@ -20,6 +20,7 @@ from common.bus import messages, subjects
 from common.bus.feed import Synced
 from common.bus.messages import Gone, State
 from common.bus.nats import connect
+from common.bus.sharding import Place, Tree
 from common.kube import resources
 from common.kube.client import KubeClient, Patch
 from integration.watcher.replicas import KINDS, Replica, replica
@@ -262,7 +263,7 @@ async def test_what_somebody_else_wrote_is_mended(
                 kind="RayCluster", namespace=namespace, name="ghost", uid="u", version="1", form="1", body=b"{}"
             )
             wire = messages.encode(ghost)
-            where = subjects.state(5, "RayCluster", namespace, "ghost")
+            where = subjects.state(Place(5, Tree.CLUSTER), "RayCluster", namespace, "ghost")
             await late.publish(where, wire.payload, wire.headers, expected=0, message_id="late")
             await eventually(lambda: isinstance(witness.last.get(where), Gone), within=PATIENCE, what="its end")
             await eventually(lambda: witness.epoch() not in {None, first}, within=PATIENCE, what="another epoch")

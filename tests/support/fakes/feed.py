@@ -6,6 +6,7 @@ from common.bus import messages, subjects
 from common.bus.feed import Listener, Synced
 from common.bus.messages import Gone, Message, State
 from common.bus.progress import Progress
+from common.bus.sharding import Place, Tree
 
 
 class FakeStream:
@@ -56,8 +57,9 @@ class FakeStream:
 class FakeFeed:
     """Follows a `FakeStream`; implements `common.bus.feed.Feed`."""
 
-    def __init__(self, stream: FakeStream) -> None:
+    def __init__(self, stream: FakeStream, *, tree: Tree | None = None) -> None:
         self._stream = stream
+        self._tree = tree
 
     async def follow(self, partitions: frozenset[int], listener: Listener) -> None:
         """Tell the listener about some partitions until cancelled."""
@@ -90,19 +92,22 @@ class FakeFeed:
     def _tell(
         self, subject: str, message: Message, partitions: frozenset[int], listener: Listener, progress: Progress
     ) -> str | None:
-        if int(subject.split(".")[2]) not in partitions:
+        _, _, partition, tree, *_ = subject.split(".")
+        if int(partition) not in partitions or self._tree not in {None, tree}:
             return None
         trace = messages.encode(message).headers.get(messages.TRACE, "")
         match message:
             case State():
                 listener.changed(message.kind, message.body, trace=trace)
-            case Gone(moved_to=partition) if partition in partitions:
+            case Gone(moved_to=Place() as to) if self._tree not in {None, to.tree}:
+                listener.moved(message.kind, message.namespace, message.name, to=None)
+            case Gone(moved_to=Place() as to) if to.partition in partitions:
                 pass
-            case Gone(moved_to=int(to)):
-                listener.moved(message.kind, message.namespace, message.name, to=to)
+            case Gone(moved_to=Place() as to):
+                listener.moved(message.kind, message.namespace, message.name, to=to.partition)
             case Gone():
                 version = messages.number(message.version)
                 listener.removed(message.kind, message.namespace, message.name, version=version, trace=trace)
             case Synced():
-                return progress.marked(int(subject.split(".")[2]), message)
+                return progress.marked(int(partition), message)
         return None

@@ -19,8 +19,8 @@ class Recorder:
         self.syncs: list[int] = []
         """The version of each completed load."""
         self.removals: list[tuple[Key, int]] = []
-        self.moves: list[tuple[Key, int]] = []
-        """Objects that left, with the partitions that they went to."""
+        self.moves: list[tuple[Key, int | None]] = []
+        """Objects that left, with the partitions that they went to; None for trees that are not read."""
         self.traces: dict[Key, str] = {}
         """The newest trace of each object."""
 
@@ -41,7 +41,7 @@ class Recorder:
         self.traces[kind, namespace, name] = trace
         self.objects.pop((kind, namespace, name), None)
 
-    def moved(self, kind: str, namespace: str, name: str, *, to: int) -> None:
+    def moved(self, kind: str, namespace: str, name: str, *, to: int | None) -> None:
         self.moves.append(((kind, namespace, name), to))
         self.objects.pop((kind, namespace, name), None)
 

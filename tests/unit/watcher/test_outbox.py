@@ -10,12 +10,14 @@ from common import errors
 from common.bus import subjects
 from common.bus.feed import Synced
 from common.bus.messages import Gone, State
+from common.bus.sharding import Place, Tree
 from support.fakes.stream import FakeStateStream
 from support.waiting import eventually
 from watcher import outbox as outboxes
 from watcher.outbox import Outbox
 
-SUBJECT = subjects.state(1, "Pod", "ns", "one")
+PLACE = Place(1, Tree.CLUSTER)
+SUBJECT = subjects.state(PLACE, "Pod", "ns", "one")
 
 
 def a_pod(version: int, *, form: str = "1", uid: str = "u") -> State:
@@ -67,7 +69,7 @@ async def test_what_the_stream_holds_is_not_said_again() -> None:
     stream.put(SUBJECT, a_pod(1), 7)
     async with working(stream) as (outbox, _):
         outbox.put(SUBJECT, a_pod(1))
-        outbox.put(subjects.state(1, "Pod", "ns", "never"), gone(1))
+        outbox.put(subjects.state(PLACE, "Pod", "ns", "never"), gone(1))
         await outbox.settle()
 
     assert len(stream.stored) == 1
@@ -142,7 +144,7 @@ async def test_a_publish_without_an_answer_is_repeated_before_what_is_newer() ->
 async def test_a_slow_stream_makes_nobody_wait_and_nothing_grow() -> None:
     """5,000 changes of ten objects while nothing is stored: ten messages wait, and each is the newest."""
     stream = FakeStateStream()
-    where = [subjects.state(1, "Pod", "ns", f"p{number}") for number in range(10)]
+    where = [subjects.state(PLACE, "Pod", "ns", f"p{number}") for number in range(10)]
     async with working(stream) as (outbox, _):
         stream.flows.clear()
         for version in range(1, 5001):

@@ -55,7 +55,7 @@ def an_object(
 
 
 def subject(root: Root, kind: str, name: str) -> str:
-    return subjects.state(sharding.partition_of(root), kind, "ns", name)
+    return subjects.state(sharding.place_of(root), kind, "ns", name)
 
 
 SVC = Root("RayService", "ns", "svc")
@@ -86,7 +86,7 @@ async def test_an_orphan_moves_when_its_parent_shows_up(setup: Setup) -> None:
     put = setup.waiting()
     assert isinstance(put[subject(SVC, "Pod", "pod")], State)
     assert put[subject(DEMO, "Pod", "pod")] == Gone(
-        kind="Pod", namespace="ns", name="pod", version="5", moved_to=sharding.partition_of(SVC)
+        kind="Pod", namespace="ns", name="pod", version="5", moved_to=sharding.place_of(SVC)
     )
     assert setup.reasons == []
 
@@ -163,7 +163,7 @@ async def test_an_object_that_stands_under_an_old_root_is_moved_at_the_start() -
 
     moved = setup.waiting()[subject(DEMO, "Pod", "pod")]
     assert isinstance(moved, Gone)
-    assert moved.moved_to == sharding.partition_of(SVC)
+    assert moved.moved_to == sharding.place_of(SVC)
 
 
 async def test_a_kind_that_is_not_served_does_not_count_for_the_version(setup: Setup) -> None:

@@ -14,6 +14,7 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache, Object, Objects
 from common.bus.nats import Bus as NatsBus
+from common.bus.sharding import Tree
 from common.kube.carrier import Carrier
 from common.kube.client import Kube, KubeClient
 from common.kube.events import EventRecorder
@@ -36,6 +37,7 @@ from service_reconciler import metrics
 from service_reconciler import settings as own_settings
 from service_reconciler.apply import Applier
 from service_reconciler.config import Config
+from service_reconciler.history import History
 from service_reconciler.observe import Observer
 from service_reconciler.plan import make_plan
 from service_reconciler.ports import Bus, Ray
@@ -76,7 +78,7 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
     lookup = Lookup(kube, cache, clock)
     observer = Observer(cache, serve, revisions, config=config, lookup=lookup, watch=ClockWatch(clock))
     carrier = Carrier(kube, cache, events, views=KINDS, regarding=RAY_SERVICE)
-    ray = Ray(serve=serve, revisions=revisions)
+    ray = Ray(serve=serve, revisions=revisions, history=History(kube))
     applier = Applier(kube, cache, ray, carrier=carrier, reads=observer, publisher=Publisher(bus, clock))
 
     def forget(objects: Objects) -> None:
@@ -88,6 +90,7 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
         controller=Controller(CONTROLLER, watched, cache=cache, clock=clock, forget=forget),
         reconciler=Reconciler(observer.observe, make_plan, applier.apply),
         cache=cache,
+        tree=Tree.SERVICE,
         least_workers=LEAST_WORKERS,
     )
 

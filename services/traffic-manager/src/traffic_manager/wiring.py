@@ -10,6 +10,7 @@ from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache, Object, Objects
+from common.bus.sharding import Tree
 from common.feature_gates import Gates
 from common.kube.carrier import Carrier
 from common.kube.client import Kube, KubeClient
@@ -67,6 +68,7 @@ def assemble(kube: Kube, dashboard: Dashboard, gates: Gates, *, clock: Clock, in
         controller=Controller(CONTROLLER, watched, cache=cache, clock=clock, forget=forget),
         reconciler=Reconciler(observer.observe, make_plan, applier.apply),
         cache=cache,
+        tree=Tree.SERVICE,
         least_workers=LEAST_WORKERS,
     )
 

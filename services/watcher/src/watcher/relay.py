@@ -131,7 +131,7 @@ class Relay:
                 namespace=where.namespace,
                 name=where.name,
                 version=str(self.version),
-                moved_to=target.partition if target is not None else None,
+                moved_to=target.place if target is not None else None,
             )
             self._outbox.put(subject, gone)
 
@@ -152,7 +152,7 @@ class Relay:
     # --- where things stand ------------------------------------------------------------------------------------------
 
     def _place(self, ref: Ref, known: _Seen, state: State, *, heard: int = 0) -> None:
-        """Publish an object under its root's partition, unless its root will be known in a moment."""
+        """Publish an object where its root's tree stands, unless its root will be known in a moment."""
         address = self._forest.address(ref)
         if address.is_certain:
             self._uncertain.pop(ref, None)
@@ -160,14 +160,14 @@ class Relay:
             self._uncertain[ref] = state
             if self._is_listing:
                 return
-        partition = sharding.partition_of(address.root)
-        subject = subjects.state(partition, ref.kind, ref.namespace, ref.name)
+        place = sharding.place_of(address.root)
+        subject = subjects.state(place, ref.kind, ref.namespace, ref.name)
         old, known.subject = known.subject, subject
         self._outbox.put(subject, state, heard=heard)
         if old and old != subject:
             self._outbox.put(
                 old,
-                Gone(kind=ref.kind, namespace=ref.namespace, name=ref.name, version=state.version, moved_to=partition),
+                Gone(kind=ref.kind, namespace=ref.namespace, name=ref.name, version=state.version, moved_to=place),
             )
 
     def _move(self, ref: Ref) -> None:
@@ -179,8 +179,8 @@ class Relay:
         if state is not None:
             self._place(ref, known, state)
             return
-        partition = sharding.partition_of(self._forest.address(ref).root)
-        if known.subject != subjects.state(partition, ref.kind, ref.namespace, ref.name):
+        place = sharding.place_of(self._forest.address(ref).root)
+        if known.subject != subjects.state(place, ref.kind, ref.namespace, ref.name):
             self._give_up(f"{ref.kind} {ref.namespace}/{ref.name} moves to another root, and so must be listed again")
 
     def _lose(self, source: int, ref: Ref, version: int) -> None:

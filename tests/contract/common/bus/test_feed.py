@@ -15,6 +15,7 @@ from common.bus import messages, provision, streams, subjects
 from common.bus.feed import Feed, Synced
 from common.bus.messages import Gone, Message, State
 from common.bus.nats import Bus, connect
+from common.bus.sharding import Place, Tree
 from common.bus.state_feed import StateFeed
 from common.runtime.settings import Settings
 from support.fakes.feed import FakeFeed, FakeStream
@@ -75,26 +76,34 @@ class Setup(msgspec.Struct, frozen=True):
     stream: Writing
     feed: Feed
     recorder: Recorder
+    services: Recorder
+    """Is told of the trees of RayServices and nothing else."""
 
 
 @pytest_asyncio.fixture(params=["fake", pytest.param("nats", marks=pytest.mark.integration)])
 async def setup(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Setup]:
-    recorder = Recorder()
+    recorder, services = Recorder(), Recorder()
     async with AsyncExitStack() as stack:
         if request.param == "fake":
             fake = FakeStream()
-            found = Setup(fake, FakeFeed(fake), recorder)
+            found = Setup(fake, FakeFeed(fake), recorder, services)
+            partly: Feed = FakeFeed(fake, tree=Tree.SERVICE)
         else:
             server = stack.enter_context(nats_server(tmp_path))
             bus = await stack.enter_async_context(connect(Settings(service="test", nats_url=server.url)))
             await bus.session()
             await provision.ensure(bus, [streams.state()])
-            found = Setup(RealStream(bus, server), StateFeed(bus, reader="test"), recorder)
+            found = Setup(RealStream(bus, server), StateFeed(bus, reader="test"), recorder, services)
+            partly = StateFeed(bus, reader="test-services", tree=Tree.SERVICE)
         group = await stack.enter_async_context(asyncio.TaskGroup())
-        following = group.create_task(found.feed.follow(FOLLOWED, recorder))
-        await eventually(lambda: recorder.reasons, what="the first load")
+        following = [
+            group.create_task(found.feed.follow(FOLLOWED, recorder)),
+            group.create_task(partly.follow(FOLLOWED, services)),
+        ]
+        await eventually(lambda: recorder.reasons and services.reasons, what="the first load")
         yield found
-        following.cancel()
+        for task in following:
+            task.cancel()
 
 
 def a_pod(name: str = "one", *, version: int = 10) -> State:
@@ -102,12 +111,13 @@ def a_pod(name: str = "one", *, version: int = 10) -> State:
     return State(kind="Pod", namespace="ns", name=name, uid="u", version=str(version), form="1", body=body)
 
 
-def gone(name: str = "one", *, version: int = 11, moved_to: int | None = None) -> Gone:
-    return Gone(kind="Pod", namespace="ns", name=name, version=str(version), moved_to=moved_to)
+def gone(name: str = "one", *, version: int = 11, moved_to: int | Place | None = None) -> Gone:
+    place = Place(moved_to, Tree.SERVICE) if isinstance(moved_to, int) else moved_to
+    return Gone(kind="Pod", namespace="ns", name=name, version=str(version), moved_to=place)
 
 
-def under(partition: int, name: str = "one") -> str:
-    return subjects.state(partition, "Pod", "ns", name)
+def under(partition: int, name: str = "one", *, tree: Tree = Tree.SERVICE) -> str:
+    return subjects.state(Place(partition, tree), "Pod", "ns", name)
 
 
 async def synced(recorder: Recorder) -> None:
@@ -213,6 +223,31 @@ async def test_an_object_that_moves_to_another_owner_is_gone(setup: Setup) -> No
 
     await eventually(lambda: setup.recorder.moves == [(("Pod", "ns", "one"), OTHER)], what="the move")
     assert setup.recorder.names("Pod") == set()
+
+
+async def test_who_reads_services_is_told_of_no_other_tree_and_of_completeness_all_the_same(setup: Setup) -> None:
+    await setup.stream.store(under(3, "alone", tree=Tree.CLUSTER), a_pod("alone"))
+    await setup.stream.store(under(3, "served"), a_pod("served"))
+    await setup.stream.mark("a", 20, FOLLOWED)
+
+    await eventually(lambda: setup.recorder.is_synced and setup.services.is_synced, what="the end of both loads")
+    assert setup.recorder.names("Pod") == {"alone", "served"}
+    assert setup.services.names("Pod") == {"served"}
+
+
+async def test_an_object_that_leaves_for_a_tree_that_is_not_read_is_gone(setup: Setup) -> None:
+    await setup.stream.store(under(3), a_pod())
+    await setup.stream.mark("a", 20, FOLLOWED)
+    await eventually(lambda: setup.recorder.is_synced and setup.services.is_synced, what="the end of both loads")
+
+    await setup.stream.store(under(3, tree=Tree.CLUSTER), a_pod())
+    await setup.stream.store(under(3), gone(moved_to=Place(3, Tree.CLUSTER)))
+
+    await eventually(lambda: setup.services.moves == [(("Pod", "ns", "one"), None)], what="the move")
+    assert setup.services.names("Pod") == set()
+    await setup.stream.store(under(3, "last"), a_pod("last"))
+    await eventually(lambda: setup.recorder.knows("Pod", "last"), what="the last object")
+    assert setup.recorder.names("Pod") == {"one", "last"}
 
 
 async def test_an_interruption_means_a_reload(setup: Setup) -> None:

@@ -20,18 +20,20 @@ from support.waiting import eventually
 
 pytestmark = [pytest.mark.integration]
 
-STATE = "ray.state.3.pod.ns.one"
-MARKER = "ray.state.3.synced"
+STATE = "ray.state.3.service.pod.ns.one"
+MARKER = "ray.state.3.service.synced"
 EVENT = "ray.events.ns.svc.started"
 API = "$JS.API"
 READ = f"{API}.CONSUMER.CREATE.RAY_STATE.any.ray.state.>"
 READ_PART = f"{API}.CONSUMER.CREATE.RAY_STATE.any.ray.state.3.>"
+READ_SERVICES = f"{API}.CONSUMER.CREATE.RAY_STATE.any.ray.state.3.service.>"
 READ_EVENTS = f"{API}.CONSUMER.CREATE.RAY_EVENTS.any.ray.events.>"
 MAKE_STATE = {f"{API}.STREAM.INFO.RAY_STATE", f"{API}.STREAM.CREATE.RAY_STATE"}
 MAKE_EVENTS = {f"{API}.STREAM.INFO.RAY_EVENTS", f"{API}.STREAM.CREATE.RAY_EVENTS"}
-OTHER_STATE = "ray.state.63.raycluster.ns.other"
+OTHER_STATE = "ray.state.63.cluster.raycluster.ns.other"
 OTHER_EVENT = "ray.events.other.svc.promoted"
-READING = {READ, READ_PART, "$JS.FC.RAY_STATE.any.1"}
+READING_SERVICES = {READ_SERVICES, "$JS.FC.RAY_STATE.any.1"}
+READING = {READ, READ_PART, *READING_SERVICES}
 MAKING = {f"{API}.STREAM.{verb}.{stream}" for verb in ("INFO", "CREATE") for stream in ("RAY_STATE", "RAY_EVENTS")}
 CHANGING = {f"{API}.STREAM.UPDATE.{stream}" for stream in ("RAY_STATE", "RAY_EVENTS")}
 MAKING_MIRROR = {f"{API}.STREAM.{verb}.RAY_EVENTS" for verb in ("INFO", "CREATE")}
@@ -46,8 +48,8 @@ ALLOWED: Final[dict[str, set[str]]] = {
         f"{API}.DIRECT.GET.RAY_STATE.{STATE}",
     },
     "cluster-reconciler": {*READING, "ray.members.cluster-reconciler"},
-    "service-reconciler": {*READING, EVENT, OTHER_EVENT, "ray.members.service-reconciler"},
-    "traffic-manager": {*READING, "ray.members.traffic-manager"},
+    "service-reconciler": {*READING_SERVICES, EVENT, OTHER_EVENT, "ray.members.service-reconciler"},
+    "traffic-manager": {*READING_SERVICES, "ray.members.traffic-manager"},
     "keeper": MAKING,
     "provisioner": MAKING | CHANGING,
     "keeper-outside": MAKING_MIRROR,
@@ -107,7 +109,7 @@ CLASSES: Final[dict[str, list[str]]] = {
         f"{API}.CONSUMER.CREATE.RAY_STATE.any.{EVENT}",
         f"{API}.CONSUMER.CREATE.RAY_EVENTS.any.{STATE}",
     ],
-    "consumers with a filter": [READ, READ_PART, READ_EVENTS],
+    "consumers with a filter": [READ, READ_PART, READ_SERVICES, READ_EVENTS],
     "consumers: use and remove": [
         f"{API}.CONSUMER.{verb}.{stream}.any"
         for verb in ("INFO", "MSG.NEXT", "DELETE", "PAUSE", "RESET", "UNPIN", "LEADER.STEPDOWN")

@@ -6,9 +6,10 @@ import pytest
 from common.bus import messages, subjects
 from common.bus.feed import Synced
 from common.bus.messages import Gone, Message, State, Undecodable
+from common.bus.sharding import Place, Tree
 from support.golden import Golden
 
-POD = subjects.state(17, "Pod", "team-a", "demo.head")
+POD = subjects.state(Place(17, Tree.SERVICE), "Pod", "team-a", "demo.head")
 STATE = State(
     kind="Pod",
     namespace="team-a",
@@ -20,7 +21,8 @@ STATE = State(
 )
 LARGE = msgspec.structs.replace(STATE, body=b'{"ballast":"' + b"x" * 100_000 + b'"}')
 DELETED = Gone(kind="Pod", namespace="team-a", name="demo.head", version="4712")
-MOVED = Gone(kind="Pod", namespace="team-a", name="demo.head", version="4712", moved_to=5)
+MOVED = Gone(kind="Pod", namespace="team-a", name="demo.head", version="4712", moved_to=Place(5, Tree.CLUSTER))
+PLACE = Place(63, Tree.CLUSTER)
 MARKER = Synced(epoch="8f1e", version=4713)
 
 CASES = [
@@ -61,6 +63,7 @@ def test_only_large_objects_are_compressed() -> None:
         pytest.param({messages.ENCODING: "lzma"}, b"{}", "'lzma' is unknown", id="unknown encoding"),
         pytest.param({messages.ENCODING: "zlib"}, b"not zlib", "does not decompress", id="broken payload"),
         pytest.param({messages.GONE: "perhaps"}, b"", "neither", id="unknown way to be gone"),
+        pytest.param({messages.GONE: "moved 5 forest"}, b"", "neither", id="moved to an unknown kind of tree"),
         pytest.param({messages.KIND: "Synced"}, b"{", "does not decode", id="broken marker"),
     ],
 )
@@ -84,8 +87,8 @@ def test_a_trace_belongs_to_one_change() -> None:
 
 @pytest.mark.parametrize("name", ["simple", "with.dots", "a.b.c"])
 def test_a_name_survives_its_subject(name: str) -> None:
-    where = subjects.parse_state(subjects.state(63, "RayCluster", "ns", name))
+    where = subjects.parse_state(subjects.state(PLACE, "RayCluster", "ns", name))
 
-    assert where == subjects.StateSubject(63, "raycluster", "ns", name)
+    assert where == subjects.StateSubject(PLACE, "raycluster", "ns", name)
     assert subjects.parse_synced(subjects.synced(63)) == 63
-    assert subjects.parse_synced(subjects.state(63, "Pod", "ns", "synced")) is None
+    assert subjects.parse_synced(subjects.state(PLACE, "Pod", "ns", "synced")) is None

@@ -39,8 +39,11 @@ class Listener(Protocol):
         """Take note that an object was gone at a resourceVersion."""
         ...
 
-    def moved(self, kind: str, namespace: str, name: str, *, to: int) -> None:
-        """Take note that an object left for a partition that this feed does not follow."""
+    def moved(self, kind: str, namespace: str, name: str, *, to: int | None) -> None:
+        """Take note that an object left for a partition that this feed does not follow.
+
+        None stands for a tree of a kind that the reader does not read, in whichever partition.
+        """
         ...
 
     def synced(self, version: int) -> None:

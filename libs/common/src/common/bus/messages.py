@@ -23,6 +23,7 @@ import msgspec
 
 from common.bus import subjects
 from common.bus.feed import Synced
+from common.bus.sharding import Place, Tree
 
 KIND: Final = "Raybus-Kind"
 VERSION: Final = "Raybus-Version"
@@ -55,13 +56,13 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gone(msgspec.Struct, frozen=True, kw_only=True):
-    """An object is no longer under this subject; `moved_to` names the partition that it went to, if it lives on."""
+    """An object is no longer under this subject; `moved_to` is where it stands now, if it lives on."""
 
     kind: str
     namespace: str
     name: str
     version: str
-    moved_to: int | None = None
+    moved_to: Place | None = None
 
 
 Message = State | Gone | Synced
@@ -95,7 +96,8 @@ def encode(message: Message) -> Wire:
                 payload = zlib.compress(payload, 1)
             return Wire(headers=headers, payload=payload)
         case Gone():
-            moved = "deleted" if message.moved_to is None else f"moved {message.moved_to}"
+            to = message.moved_to
+            moved = "deleted" if to is None else f"moved {to.partition} {to.tree}"
             headers = {
                 KIND: message.kind,
                 VERSION: message.version,
@@ -162,13 +164,14 @@ def _needed(headers: Mapping[str, str], header: str) -> str:
     return value
 
 
-def _destination(gone: str) -> int | None:
-    word, _, partition = gone.partition(" ")
-    if word == "deleted":
-        return None
-    if word != "moved" or not partition.isdecimal():
-        raise Undecodable(f"{GONE}: {gone!r} is neither `deleted` nor `moved <partition>`")
-    return int(partition)
+def _destination(gone: str) -> Place | None:
+    match gone.split(" "):
+        case ["deleted"]:
+            return None
+        case ["moved", partition, ("service" | "cluster") as tree] if partition.isdecimal():
+            return Place(int(partition), Tree(tree))
+        case _:
+            raise Undecodable(f"{GONE}: {gone!r} is neither `deleted` nor `moved <partition> <tree>`")
 
 
 def _body(headers: Mapping[str, str], payload: bytes) -> bytes:

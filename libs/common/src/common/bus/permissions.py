@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from common.bus import subjects
+from common.bus.sharding import Tree
 from common.bus.streams import MIRROR_API, MIRROR_DELIVER
 
 API: Final = "$JS.API"
@@ -32,6 +33,11 @@ READ_STATE: Final = (
     f"{API}.CONSUMER.CREATE.{STATE}.*.{subjects.ALL_STATE}",
     f"$JS.FC.{STATE}.>",
 )
+READ_SERVICES: Final = (
+    f"{API}.CONSUMER.CREATE.{STATE}.*.{subjects.partition_filter('*', Tree.SERVICE)}",
+    f"$JS.FC.{STATE}.>",
+)
+"""Only the trees of RayServices."""
 MAKE_STATE: Final = (f"{API}.STREAM.INFO.{STATE}", f"{API}.STREAM.CREATE.{STATE}")
 MAKE_EVENTS: Final = (f"{API}.STREAM.INFO.{EVENTS}", f"{API}.STREAM.CREATE.{EVENTS}")
 PUBLISH_EVENTS: Final = (subjects.ALL_EVENTS,)
@@ -56,8 +62,8 @@ USERS: Final = (
         *READ_STATE,
     ),
     _sharded("cluster-reconciler", *READ_STATE),
-    _sharded("service-reconciler", *READ_STATE, *PUBLISH_EVENTS),
-    _sharded("traffic-manager", *READ_STATE),
+    _sharded("service-reconciler", *READ_SERVICES, *PUBLISH_EVENTS),
+    _sharded("traffic-manager", *READ_SERVICES),
     _service("keeper", *MAKE_STATE, *MAKE_EVENTS),
     _service(
         "provisioner",

@@ -1,5 +1,10 @@
-"""Which partition an object belongs to: a hash of its root, so that a whole tree has one owner per service."""
+"""Where an object stands in the state stream: by its root, so that a whole tree has one owner per service.
 
+The partition is a hash of the root. Beside it stands whether the tree is a RayService's: the services that decide about
+those read nothing of the others, however many clusters and pods there are.
+"""
+
+from enum import StrEnum
 from typing import Final
 from zlib import crc32
 
@@ -17,6 +22,27 @@ class Root(msgspec.Struct, frozen=True):
     name: str
 
 
+class Tree(StrEnum):
+    """What stands at the top of a tree."""
+
+    SERVICE = "service"
+    """A RayService."""
+    CLUSTER = "cluster"
+    """A RayCluster that no RayService made, or something below one that is not known yet."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where the objects of one tree stand."""
+
+    partition: int
+    tree: Tree
+
+
 def partition_of(root: Root) -> int:
     """Return the partition of a root, 0 … 63; the same in every process and release."""
     return crc32(f"{root.kind}/{root.namespace}/{root.name}".encode()) % PARTITIONS
+
+
+def place_of(root: Root) -> Place:
+    """Return where everything below a root stands, and the root itself."""
+    return Place(partition_of(root), Tree.SERVICE if root.kind == "RayService" else Tree.CLUSTER)

@@ -1,8 +1,8 @@
 """The feed of a replica from the real stream: `common.bus.feed.Feed` over NATS.
 
-All partitions at once are read by one consumer; some of them by one consumer each, because a filter must stand in the subject
-of the request that creates a consumer for the server's permissions to restrict it. A replica follows each of its partitions by
-itself, so what befalls all of them is logged once.
+Each partition is read by a consumer of its own, because a filter must stand in the subject of the request that creates a
+consumer for the server's permissions to restrict it. A replica follows each of its partitions by itself, so what befalls all
+of them is logged once.
 """
 
 import asyncio
@@ -13,12 +13,13 @@ from typing import Final
 import structlog
 
 from common import errors
-from common.bus import epoch, messages, sharding, subjects
+from common.bus import epoch, messages, subjects
 from common.bus.consumer import Reading, Source, consume
 from common.bus.feed import Listener, Synced
 from common.bus.messages import Gone, State
 from common.bus.nats import Bus, Stored
 from common.bus.progress import Progress
+from common.bus.sharding import Place, Tree
 from common.observability import metrics, tracing
 
 log = structlog.get_logger()
@@ -34,8 +35,10 @@ PATIENCE_SECONDS: Final = 10.0
 class StateFeed:
     """The state stream as one replica follows it; implements `Feed`."""
 
-    def __init__(self, bus: Bus, *, reader: str, installation: str = "") -> None:
+    def __init__(self, bus: Bus, *, reader: str, tree: Tree | None = None, installation: str = "") -> None:
+        """Read for a service; with a kind of trees nothing but those."""
         self._bus = bus
+        self._tree = tree
         self._installation = installation
         self.problem: str | None = None
         """Why nothing that the stream says counts, if that is so."""
@@ -48,7 +51,7 @@ class StateFeed:
         why, retry = "started", FIRST_RETRY
         while True:
             listener.loading(why)
-            load = _Load(partitions, listener, self._installation)
+            load = _Load(partitions, self._tree, listener, self._installation)
             try:
                 why = await self._read(partitions, load)
             except errors.Retryable as problem:
@@ -81,17 +84,16 @@ class StateFeed:
             log.warning(problem, why=why)
 
     def _sources(self, partitions: frozenset[int]) -> list[Source]:
-        filters = [subjects.partition_filter(partition) for partition in sorted(partitions)]
-        if len(filters) == sharding.PARTITIONS:
-            filters = [subjects.ALL_STATE]
+        filters = [subjects.partition_filter(partition, self._tree) for partition in sorted(partitions)]
         return [Source(stream=subjects.STATE_STREAM, filter=part, name=next(self._names)) for part in filters]
 
 
 class _Load:
     """One load: hands messages on, tells when it is complete, and gives up when the epoch changes."""
 
-    def __init__(self, partitions: frozenset[int], listener: Listener, installation: str) -> None:
+    def __init__(self, partitions: frozenset[int], tree: Tree | None, listener: Listener, installation: str) -> None:
         self._partitions = partitions
+        self._tree = tree
         self._listener = listener
         self._installation = installation
         self._foreign: str | None = None
@@ -118,10 +120,8 @@ class _Load:
         match message:
             case State():
                 self._listener.changed(message.kind, message.body, trace=trace)
-            case Gone(moved_to=partition) if partition in self._partitions:
-                return  # the object's new subject is ours too, and tells all there is to tell
-            case Gone(moved_to=int(to)):
-                self._listener.moved(message.kind, message.namespace, message.name, to=to)
+            case Gone(moved_to=Place() as to):
+                self._moved(message, to)
             case Gone():
                 version = messages.number(message.version)
                 self._listener.removed(message.kind, message.namespace, message.name, version=version, trace=trace)
@@ -129,6 +129,12 @@ class _Load:
                 self._marked(stored.subject, message)
         if self.is_synced:  # what a load brings is no news
             tracing.child("receive", trace, heard)
+
+    def _moved(self, gone: Gone, to: Place) -> None:
+        is_read = self._tree in {None, to.tree}
+        if is_read and to.partition in self._partitions:
+            return  # the object's new subject is ours too, and tells all there is to tell
+        self._listener.moved(gone.kind, gone.namespace, gone.name, to=to.partition if is_read else None)
 
     def _marked(self, subject: str, marker: Synced) -> None:
         partition = subjects.parse_synced(subject)

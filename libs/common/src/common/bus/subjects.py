@@ -1,17 +1,19 @@
 """The only builder of subject strings.
 
-`ray.state.<partition>.<kind>.<namespace>.<name>`   the last state of one object      stream RAY_STATE
-`ray.state.<partition>.synced`                      "this partition is complete"      stream RAY_STATE
-`ray.events.<namespace>.<rayservice>.<type>`        one step of an upgrade            stream RAY_EVENTS
-`ray.members.<service>`                             "our Leases have changed"         no stream
+`ray.state.<partition>.<tree>.<kind>.<namespace>.<name>`   the last state of one object      stream RAY_STATE
+`ray.state.<partition>.service.synced`                     "this partition is complete"      stream RAY_STATE
+`ray.events.<namespace>.<rayservice>.<type>`               one step of an upgrade            stream RAY_EVENTS
+`ray.members.<service>`                                    "our Leases have changed"         no stream
 
-A token of a subject may not hold a dot, a name may, and no Kubernetes name holds an underscore: so a dot is written as
+`tree` is `service` or `cluster`. The word that a partition is complete speaks for both, and stands where all readers read. A token of a subject may not hold a dot, a name may, and no Kubernetes name holds an underscore: so a dot is written as
 an underscore.
 """
 
 from typing import Final
 
 import msgspec
+
+from common.bus.sharding import Place, Tree
 
 STATE_STREAM: Final = "RAY_STATE"
 EVENTS_STREAM: Final = "RAY_EVENTS"
@@ -25,7 +27,7 @@ ALL_EVENTS: Final = f"{EVENTS_PREFIX}.>"
 class StateSubject(msgspec.Struct, frozen=True):
     """What the subject of an object's state says; `kind` is in lower case."""
 
-    partition: int
+    place: Place
     kind: str
     namespace: str
     name: str
@@ -41,37 +43,40 @@ def name(token: str) -> str:
     return token.replace("_", ".")
 
 
-def state(partition: int, kind: str, namespace: str, object_name: str) -> str:
+def state(place: Place, kind: str, namespace: str, object_name: str) -> str:
     """Return the subject that holds the last state of an object."""
-    return f"{STATE_PREFIX}.{partition}.{kind.lower()}.{token(namespace)}.{token(object_name)}"
+    where = f"{STATE_PREFIX}.{place.partition}.{place.tree}"
+    return f"{where}.{kind.lower()}.{token(namespace)}.{token(object_name)}"
 
 
 def parse_state(subject: str) -> StateSubject | None:
     """Read the subject of an object's state; None for any other subject."""
     match subject.split("."):
-        case ["ray", "state", partition, kind, namespace, object_name] if partition.isdecimal():
-            return StateSubject(int(partition), kind, name(namespace), name(object_name))
+        case ["ray", "state", partition, ("service" | "cluster") as tree, kind, namespace, object_name] if (
+            partition.isdecimal()
+        ):
+            return StateSubject(Place(int(partition), Tree(tree)), kind, name(namespace), name(object_name))
         case _:
             return None
 
 
 def synced(partition: int) -> str:
     """Return the subject of the watcher's word that a partition holds all there is."""
-    return f"{STATE_PREFIX}.{partition}.synced"
+    return f"{STATE_PREFIX}.{partition}.{Tree.SERVICE}.synced"
 
 
 def parse_synced(subject: str) -> int | None:
     """Return the partition that a marker is about; None for any other subject."""
     match subject.split("."):
-        case ["ray", "state", partition, "synced"] if partition.isdecimal():
+        case ["ray", "state", partition, Tree.SERVICE, "synced"] if partition.isdecimal():
             return int(partition)
         case _:
             return None
 
 
-def partition_filter(partition: int) -> str:
-    """Return the filter that matches all of one partition."""
-    return f"{STATE_PREFIX}.{partition}.>"
+def partition_filter(partition: int | str, tree: Tree | None = None) -> str:
+    """Return the filter that matches all of one partition, or one kind of its trees; `*` stands for every partition."""
+    return f"{STATE_PREFIX}.{partition}.>" if tree is None else f"{STATE_PREFIX}.{partition}.{tree}.>"
 
 
 def members(service: str) -> str:

@@ -144,15 +144,15 @@ class Intake:
         if self._cache.remove(view, *place, version=version, partition=partition.number) and known is not None:
             self._wake(partition, known, trace)
 
-    def left(self, partition: "_Partition", kind: str, place: tuple[str, str], to: int) -> None:
-        """Take note that an object stands in another partition now; what is ours still is known until that one tells."""
+    def left(self, partition: "_Partition", kind: str, place: tuple[str, str], to: int | None) -> None:
+        """Take note that an object stands elsewhere now (None: where we do not read); what is ours still is known until that one tells."""
         view = self._kinds.get(kind)
         if view is None:
             return
         gone = self._cache.move(view, *place, origin=partition.number, to=to if to in self._followed else None)
         if gone is not None:
             self._wake(partition, gone, "")
-        elif view is self._root and self._cache.home(view, *place) == to:
+        elif to is not None and view is self._root and self._cache.home(view, *place) == to:
             self._places[Key(*place)] = to
 
     def completed(self, partition: "_Partition", loaded: Set[caches.Key], version: int) -> None:
@@ -224,7 +224,7 @@ class _Partition:
         if self.is_held:
             self._intake.gone(self, kind, (namespace, name), version, trace)
 
-    def moved(self, kind: str, namespace: str, name: str, *, to: int) -> None:
+    def moved(self, kind: str, namespace: str, name: str, *, to: int | None) -> None:
         if self.is_held:
             self._intake.left(self, kind, (namespace, name), to)
 

@@ -16,6 +16,7 @@ import msgspec
 from common.bus.cache import Cache
 from common.bus.hints import Hints
 from common.bus.nats import Bus
+from common.bus.sharding import Tree
 from common.bus.state_feed import StateFeed
 from common.kube import installation
 from common.kube.client import KubeClient
@@ -40,6 +41,8 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     """The shell that is told of changes."""
     reconciler: Reconcile
     cache: Cache
+    tree: Tree | None = None
+    """What it reads of the stream, if not all."""
     least_workers: int = 1
     """For looks that may wait seconds for somebody who does not answer, and cost nothing meanwhile."""
 
@@ -104,7 +107,8 @@ class _Replica:
 
     async def _take_part(self, app: App) -> None:
         hints = Hints(self._bus, service=self._settings.service)
-        feed = StateFeed(self._bus, reader=self._settings.service, installation=await self._learn_installation())
+        installation = await self._learn_installation()
+        feed = StateFeed(self._bus, reader=self._settings.service, tree=app.tree, installation=installation)
         self._feed = feed
         await self._bus.session()  # who does not reach NATS asks for nothing
         async with asyncio.TaskGroup() as group:

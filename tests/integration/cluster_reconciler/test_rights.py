@@ -1,4 +1,4 @@
-"""The rights that deploy/base grants are enough for all that the service does, and no child is refused to it."""
+"""The rights that deploy/ grants are enough for all that the service does, and no child is refused to it."""
 
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import yaml
 
 from cluster_reconciler import discovery
 from cluster_reconciler.config import Config
@@ -18,11 +17,11 @@ from common.kube.client import KubeClient, Patch
 from common.kube.resources import EVENT, PERSISTENT_VOLUME_CLAIM, SERVICE_ACCOUNT, Resource
 from integration.cluster_reconciler.conftest import Live, running
 from localcluster.control_plane import ControlPlane
+from support import manifests
 from support.builders.ray_cluster import a_head, a_ray_cluster
 
 pytestmark = [pytest.mark.integration]
 
-ROLE_FILE = Path(__file__).parents[3] / "deploy" / "base" / "cluster-reconciler" / "role.yaml"
 RBAC = "rbac.authorization.k8s.io"
 PLURALS = {
     "ClusterRole": "clusterroles",
@@ -30,12 +29,19 @@ PLURALS = {
     "Role": "roles",
     "RoleBinding": "rolebindings",
 }
+ROLES = [
+    document
+    for document in [*manifests.read(manifests.DEPLOY / "rights/roles"), *manifests.read(manifests.BASE)]
+    if document["kind"] in PLURALS
+    and document["metadata"]["name"] in {"raybus-cluster-reconciler", "cluster-reconciler"}
+]
+"""What the manifests grant the service."""
 NAMESPACE = Resource(kind="Namespace", plural="namespaces")
 
 
 @pytest.fixture
 async def own_kubeconfig(control_plane: ControlPlane) -> Path:
-    """Grant what deploy/base says, and act as the service from then on."""
+    """Grant what deploy/ says, and act as the service from then on."""
     await grant(control_plane)
     return await control_plane.kubeconfig_for_service_account("raybus", "cluster-reconciler")
 
@@ -99,8 +105,7 @@ async def ended(live: Live) -> bool:
 
 
 async def grant(control_plane: ControlPlane) -> None:
-    """Apply what deploy/base says of the service's rights, once per control plane."""
-    documents = list(yaml.safe_load_all(ROLE_FILE.read_text()))
+    """Apply what deploy/ says of the service's rights, once per control plane."""
     wanted: list[tuple[Resource, str | None, Body]] = [
         (NAMESPACE, None, {"metadata": {"name": "raybus"}}),
         (SERVICE_ACCOUNT, "raybus", {"metadata": {"name": "cluster-reconciler"}}),
@@ -110,7 +115,7 @@ async def grant(control_plane: ControlPlane) -> None:
                 None if each["kind"].startswith("Cluster") else "raybus",
                 each,
             )
-            for each in documents
+            for each in ROLES
         ),
     ]
     kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="raybus-test")
@@ -142,8 +147,7 @@ async def granted_without(
 ) -> AsyncGenerator[tuple[Path, Callable[[], Awaitable[None]]]]:
     """Act as an account whose rights lack the creation of one kind; the second value grants it."""
     await grant(control_plane)
-    documents = list(yaml.safe_load_all(ROLE_FILE.read_text()))
-    role = next(each for each in documents if each["kind"] == "ClusterRole")
+    (role,) = manifests.of_kind(ROLES, "ClusterRole")
     less = [_less(rule) if plural in rule["resources"] else rule for rule in role["rules"]]
     name, namespace = f"less-{plural}", "raybus"
     subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}

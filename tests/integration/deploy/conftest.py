@@ -37,5 +37,5 @@ def kubectl(kubectl_binary: Path, control_plane: ControlPlane) -> Kubectl:
 
 @pytest.fixture(scope="session")
 def applied(kubectl: Kubectl) -> str:
-    """Apply the local overlay once; return what kubectl said."""
-    return kubectl("apply", "-k", str(DEPLOY / "overlays" / "local"))
+    """Install the CRDs and the local overlay once; return what kubectl said."""
+    return "".join(kubectl("apply", "-k", str(DEPLOY / folder)) for folder in ("crds", "overlays/local"))

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from localcluster import processes
-from localcluster.control_plane import ControlPlane
 from support import manifests
 from support.manifests import DEPLOY, SERVICES
 
@@ -104,11 +102,3 @@ def test_a_second_time_changes_nothing(applied: str, kubectl: Kubectl) -> None:
     # kubectl calls a budget configured each time, whatever it holds: its selector is patched as a whole.
     changed = [line for line in again.splitlines() if not line.endswith("unchanged")]
     assert [line for line in changed if not line.startswith("poddisruptionbudget")] == []
-
-
-async def test_production_installs_with_one_command_on_a_clean_cluster(kubectl_binary: Path, tmp_path: Path) -> None:
-    async with ControlPlane.started(tmp_path) as clean:
-        command = [str(kubectl_binary), "--kubeconfig", str(clean.kubeconfig), "apply", "-k"]
-        finished = await processes.run([*command, str(DEPLOY / "overlays" / "production")])
-    assert (finished.code, finished.errors) == (0, "")
-    assert "customresourcedefinition.apiextensions.k8s.io/rayclusters.ray.io created" in finished.output

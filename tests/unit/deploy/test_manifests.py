@@ -9,7 +9,6 @@ from support import manifests
 from support.manifests import BASE, DEPLOY, NAMESPACE, SERVICES, Document
 
 ALL = manifests.read(BASE)
-OURS = [document for document in ALL if document["kind"] != "CustomResourceDefinition"]
 CONTAINERS = manifests.containers(ALL)
 PODS = manifests.pod_specs(ALL)
 RESTRICTED_VOLUMES = {"configMap", "emptyDir", "persistentVolumeClaim", "projected", "secret"}
@@ -138,4 +137,11 @@ def test_the_production_overlay_names_every_image_that_base_uses() -> None:
 
 
 def test_nothing_is_deployed_outside_our_namespace() -> None:
-    assert {each["metadata"].get("namespace", NAMESPACE) for each in OURS} == {NAMESPACE}
+    assert {each["metadata"].get("namespace", NAMESPACE) for each in ALL} == {NAMESPACE}
+
+
+def test_no_deletion_of_an_overlay_takes_the_crds_and_with_them_every_ray_service() -> None:
+    folders = [path for path in (DEPLOY / "overlays").iterdir() if path.is_dir()]
+    assert {each.name for each in folders} >= {"local", "production", "namespaced", "migration"}
+    for folder in folders:
+        assert manifests.of_kind(manifests.read(folder), "CustomResourceDefinition") == []

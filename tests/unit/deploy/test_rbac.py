@@ -4,9 +4,9 @@ import pytest
 
 from common.bus import permissions
 from support import manifests
-from support.manifests import BASE
+from support.manifests import BASE, DEPLOY
 
-ALL = manifests.read(BASE)
+ALL = [*manifests.read(BASE), *manifests.read(DEPLOY / "rights" / "everywhere")]
 READ = {"get", "list", "watch"}
 GATEWAY = "cluster gateway.networking.k8s.io"
 

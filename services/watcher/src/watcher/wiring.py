@@ -28,7 +28,8 @@ async def serve(settings: Settings, *, timing: Timing | None = None) -> None:
     installation = Installation(kube, settings.namespace)
     stream = NatsStream(bus, installation, may_write=lambda: leadership.is_sure)
     reach = Reach(stream)
-    leadership = Leadership(kube, SystemClock(), reach, namespace=settings.namespace, me=identity.of(settings))
+    held_in = settings.lease_namespace or settings.namespace
+    leadership = Leadership(kube, SystemClock(), reach, namespace=held_in, me=identity.of(settings))
     sessions = Sessions(
         kube,
         stream,

@@ -74,6 +74,7 @@ class Story:
         """Put raybus on the cluster and wait until each of its pods is ready."""
         with self._stepping("install raybus"):
             overlay = self._plan.overlay or self._plan.manifests / "overlays/local"
+            await self._kubectl.run("apply", "--server-side", "-k", str(self._plan.manifests / "crds"))
             await self._kubectl.run("apply", "-k", str(overlay))
             await self._watch.wait("raybus getting ready", _raybus_is_ready, patience=self._plan.patience)
 

@@ -253,7 +253,7 @@ def _rights(facts: Facts) -> Iterator[Check]:
         name = "your rights" if who == "you" else f"rights of {who}"
         lacking = [f"{each.verb} {each.resource}" for each in own if each.is_allowed is False]
         if lacking:
-            remedy = "ask for them" if who == "you" else "apply the Roles and bindings of deploy/base again"
+            remedy = "ask for them" if who == "you" else "apply the Roles and bindings of deploy/ again"
             yield Check(name=name, state=State.FAILED, text=f"lacking: {', '.join(lacking)}", remedy=remedy)
         elif any(each.is_allowed is None for each in own):
             yield Check(name=name, state=State.UNKNOWN, text="you may not ask for them")

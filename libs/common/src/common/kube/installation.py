@@ -1,4 +1,8 @@
-"""Which raybus this is: the uid of its cluster, which is that of `kube-system`, and its namespace."""
+"""Which raybus this is: the uid of its cluster, which is that of `kube-system`, and its namespace.
+
+Where the rights end at single namespaces (deploy/overlays/namespaced), the uid of raybus' own namespace tells clusters apart too; all
+services of an installation have the same rights, so they agree.
+"""
 
 import asyncio
 from typing import Final
@@ -42,15 +46,22 @@ class Installation:
 
 async def learn(kube: Kube, namespace: str) -> str:
     """Return `<uid>/<namespace>`, waiting for the API server; empty, with a warning, where it does not tell."""
+    why: list[str] = []
+    for told_by in (CLUSTER, namespace):
+        try:
+            return f"{await _uid(kube, told_by)}/{namespace}"
+        except (errors.Terminal, errors.NotFound) as problem:
+            why.append(str(problem))
+    remedy = f"allow: get namespace {CLUSTER}, or {namespace}"
+    log.warning("whose NATS this is cannot be checked", why="; ".join(why), remedy=remedy)
+    return ""
+
+
+async def _uid(kube: Kube, name: str) -> str:
     while True:
         try:
-            answer = await kube.get(NAMESPACE, None, CLUSTER)
-        except (errors.Terminal, errors.NotFound) as problem:
-            log.warning(
-                "whose NATS this is cannot be checked", why=str(problem), remedy=f"allow: get namespace {CLUSTER}"
-            )
-            return ""
+            return msgspec.json.decode(await kube.get(NAMESPACE, None, name), type=_Namespace).metadata.uid
+        except errors.NotFound:
+            raise
         except errors.Retryable:
             await asyncio.sleep(RETRY_SECONDS)
-            continue
-        return f"{msgspec.json.decode(answer, type=_Namespace).metadata.uid}/{namespace}"

@@ -35,6 +35,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     http_port: int = 8080
     namespace: str = "default"
     """Where our Leases live."""
+    lease_namespace: str = ""
+    """Where the watchers' Lease lives, if elsewhere: KubeRay's namespace, so that the two exclude each other."""
     identity: str = ""
     """Which replica of the service this is; empty means the host's name, outside a cluster with the process id."""
     watch_namespaces: tuple[str, ...] = ()
@@ -61,6 +63,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             kubeconfig=read.file("RAYBUS_KUBECONFIG"),
             http_port=read.number("RAYBUS_HTTP_PORT", 8080, most=65535),
             namespace=read.text("RAYBUS_NAMESPACE", "default"),
+            lease_namespace=read.text("RAYBUS_LEASE_NAMESPACE", ""),
             identity=read.text("RAYBUS_IDENTITY", ""),
             watch_namespaces=read.names("RAYBUS_WATCH_NAMESPACES"),
             log_level=read.choice("RAYBUS_LOG_LEVEL", "INFO", LEVELS),

@@ -1,0 +1,32 @@
+"""Who tells which cluster this is, by what may be read."""
+
+import pytest
+
+from common import errors
+from common.kube import installation, resources
+from support.fakes.kube import FakeKube, Request
+
+
+def refusing(*names: str) -> FakeKube:
+    """Return a server with two namespaces, of which some may not be read."""
+    kube = FakeKube()
+    for name in ("kube-system", "raybus"):
+        kube.put(resources.NAMESPACE, {"metadata": {"name": name, "namespace": "", "uid": f"uid-of-{name}"}})
+
+    def refuse(request: Request) -> errors.RaybusError | None:
+        return errors.Forbidden(f"{request.name} is not for you") if request.name in names else None
+
+    kube.faults.append(refuse)
+    return kube
+
+
+@pytest.mark.parametrize(
+    ("forbidden", "told"),
+    [
+        pytest.param((), "uid-of-kube-system/raybus", id="kube-system lasts as long as the cluster"),
+        pytest.param(("kube-system",), "uid-of-raybus/raybus", id="else our own namespace tells clusters apart"),
+        pytest.param(("kube-system", "raybus"), "", id="else nobody can tell"),
+    ],
+)
+async def test_an_installation_is_known_by_what_it_may_read(forbidden: tuple[str, ...], told: str) -> None:
+    assert await installation.learn(refusing(*forbidden), "raybus") == told

@@ -173,6 +173,7 @@ class Sessions:
 
     def _measure(self) -> None:
         now = asyncio.get_running_loop().time()
+        metrics.SYNCED.set(self.problem is None)
         for watch in self._watches:
             if watch.is_served:
                 metrics.WATCH_AGE.labels(str(watch.target)).set(now - watch.heard_at)

@@ -40,10 +40,31 @@ class Series(msgspec.Struct, frozen=True):
         return any(math.isfinite(float(number)) for _, number in self.values)
 
 
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a server looks, as Prometheus writes times."""
+
+    scrape: str = "1s"
+    evaluation: str = "1s"
+
+
+class Rule(msgspec.Struct, frozen=True, rename="camel"):
+    """What a server says of a rule that it was given."""
+
+    name: str
+    health: str
+    """ok once it was evaluated without an error."""
+    last_error: str = ""
+
+
+class _Group(msgspec.Struct, frozen=True):
+    rules: list[Rule] = []
+
+
 class _Data(msgspec.Struct, frozen=True, rename="camel"):
     result: list[Series] = []
     alerts: list[dict[str, Any]] = []
     active_targets: list[dict[str, Any]] = []
+    groups: list[_Group] = []
 
 
 class _Answer(msgspec.Struct, frozen=True, rename="camel"):
@@ -74,8 +95,16 @@ class Prometheus:
 
     async def firing(self) -> set[str]:
         """Return the names of the alerts that fire."""
+        return {name for name, state in await self.standing() if state == "firing"}
+
+    async def standing(self) -> set[tuple[str, str]]:
+        """Return the names of the alerts that are pending or firing, each with its state."""
         found = (await self._get("/api/v1/alerts")).alerts
-        return {each["labels"]["alertname"] for each in found if each["state"] == "firing"}
+        return {(each["labels"]["alertname"], each["state"]) for each in found}
+
+    async def rules(self) -> list[Rule]:
+        """Return what it makes of the rules."""
+        return [rule for group in (await self._get("/api/v1/rules")).groups for rule in group.rules]
 
     async def scraped(self) -> dict[str, str]:
         """Return the health of each target by its URL."""
@@ -119,22 +148,24 @@ def _unpack(folder: Path) -> None:
             passing.replace(folder / each)
 
 
-def _configured(work: Path, *, jobs: list[dict[str, Any]], rules: Path) -> Path:
+def _configured(work: Path, *, jobs: list[dict[str, Any]], rules: Path, pace: Pace) -> Path:
     work.mkdir(parents=True, exist_ok=True)
-    seconds = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
-    config = {"global": seconds, "rule_files": [str(rules)], "scrape_configs": jobs}
+    intervals = {"scrape_interval": pace.scrape, "scrape_timeout": pace.scrape, "evaluation_interval": pace.evaluation}
+    config = {"global": intervals, "rule_files": [str(rules)], "scrape_configs": jobs}
     path = work / "prometheus.yml"
     path.write_text(yaml.safe_dump(config))
     return path
 
 
 @asynccontextmanager
-async def started(work: Path, *, jobs: list[dict[str, Any]], rules: Path) -> AsyncGenerator[Prometheus]:
-    """Run a server that scrapes and judges every second, for the length of a block."""
+async def started(
+    work: Path, *, jobs: list[dict[str, Any]], rules: Path, pace: Pace | None = None
+) -> AsyncGenerator[Prometheus]:
+    """Run a server for the length of a block; unless told otherwise it scrapes and judges every second."""
     (port,) = ports.free(1)
     command = [
         str(program("prometheus")),
-        f"--config.file={_configured(work, jobs=jobs, rules=rules)}",
+        f"--config.file={_configured(work, jobs=jobs, rules=rules, pace=pace or Pace())}",
         f"--storage.tsdb.path={work / 'data'}",
         f"--web.listen-address=127.0.0.1:{port}",
     ]

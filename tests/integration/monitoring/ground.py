@@ -1,0 +1,91 @@
+"""What the runs of this folder stand on: the real stack, and a real Prometheus that scrapes whatever replicas there are.
+
+The stack is that of the chaos runs (API server, etcd, NATS with users and TLS, services as processes behind doors, simulated pods,
+fake Ray heads). Targets are a file that follows the fleet, with the labels that deploy/monitoring/scrape.yaml gives them.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from chaos import stack
+from chaos.schedule import RECONCILERS, WATCHER
+from chaos.stack import Stack
+from support.servers import prometheus
+from support.servers.fleet import NAMESPACE, Replica
+from support.servers.prometheus import Pace, Prometheus
+from support.waiting import eventually_true
+
+SERVICES: Final = (WATCHER, *RECONCILERS)
+PATIENCE: Final = 180.0
+FOLLOWED_SECONDS: Final = 0.2
+
+
+class Ground(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it, running."""
+
+    stack: Stack
+    server: Prometheus
+    work: Path
+    more: list[Replica] = []
+    """Replicas beside the fleet that are scraped as well."""
+
+
+@asynccontextmanager
+async def started(
+    work: Path, logs: Path, say: Callable[[str], None], *, rules: Path, pace: Pace | None = None
+) -> AsyncGenerator[Ground]:
+    """Run one replica of each service, and once all are ready Prometheus, for the length of a block."""
+    targets = work / "targets.json"
+    jobs = [{"job_name": "raybus", "honor_labels": True, "file_sd_configs": [{"files": [str(targets)]}]}]
+    more: list[Replica] = []
+    async with stack.started(work, logs, say) as found:
+        for service in SERVICES:
+            found.fleet.scale(service, 1)
+        await found.fleet.ready()
+        _tell(targets, found.fleet.all())
+        async with (
+            prometheus.started(work / "prometheus", jobs=jobs, rules=rules, pace=pace) as server,
+            asyncio.TaskGroup() as group,
+        ):
+            following = group.create_task(_follow(targets, lambda: [*found.fleet.all(), *more]))
+            try:
+                yield Ground(stack=found, server=server, work=work, more=more)
+            finally:
+                following.cancel()
+
+
+async def until(server: Prometheus, expression: str, *, count: int = 1, within: float = PATIENCE) -> None:
+    """Wait until an expression has so many values."""
+
+    async def holds() -> bool:
+        return len(await server.query(expression)) >= count
+
+    await eventually_true(holds, within=within, what=expression)
+
+
+async def _follow(targets: Path, replicas: Callable[[], Iterable[Replica]]) -> None:
+    """Write the targets anew whenever they are others."""
+    while True:
+        _tell(targets, replicas())
+        await asyncio.sleep(FOLLOWED_SECONDS)
+
+
+def _tell(targets: Path, replicas: Iterable[Replica]) -> None:
+    told = [
+        {
+            "targets": [f"127.0.0.1:{each.port}"],
+            "labels": {"service": each.service, "pod": each.name, "namespace": NAMESPACE},
+        }
+        for each in replicas
+    ]
+    text = msgspec.json.encode(told)
+    if targets.exists() and targets.read_bytes() == text:
+        return
+    passing = targets.with_suffix(".passing")
+    passing.write_bytes(text)
+    passing.replace(targets)

@@ -1,0 +1,72 @@
+"""The RayServices and RayClusters that are watched, and what can be asked of them."""
+
+from typing import Final
+
+import msgspec
+
+from bench.rig import CROWD
+from common.api.opaque import Body, Json
+from common.kube.client import KubeClient, Patch
+from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
+from support.builders.ray_service import a_cluster_config, a_group, a_ray_service
+from support.waiting import eventually_true
+
+FIRST: Final = "rayproject/ray:2.52.0"
+
+
+def a_config(image: str) -> Json:
+    """Return the spec of a cluster with a head and a worker."""
+    return a_cluster_config(a_group(minReplicas=1, replicas=1), image=image, enableInTreeAutoscaling=True)
+
+
+def a_service(name: str, *, interval: int | None, annotations: dict[str, str] | None = None, delay: int = 0) -> Body:
+    """Return a RayService that is upgraded in steps, `interval` seconds apart, or at once where that is None.
+
+    `delay`: seconds until an old cluster is deleted.
+    """
+    options = {"maxSurgePercent": 50, "stepSizePercent": 25, "intervalSeconds": interval, "gatewayClassName": "fast"}
+    in_steps = {"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": options}
+    fields: Json = {} if interval is None else {"upgradeStrategy": in_steps}
+    body = a_ray_service(
+        name=name, config=a_config(FIRST), annotations=annotations, rayClusterDeletionDelaySeconds=delay, **fields
+    )
+    del body["metadata"]["namespace"]
+    return body
+
+
+def a_cluster(name: str, *, port: int = 6379) -> Body:
+    """Return a RayCluster; a port beyond 65535 is one that the API server refuses."""
+    spec = a_cluster_config()
+    spec["headGroupSpec"]["template"]["spec"]["containers"][0]["ports"] = [
+        {"name": "gcs-server", "containerPort": port}
+    ]
+    return {"apiVersion": RAY_CLUSTER.api_version, "kind": RAY_CLUSTER.kind, "metadata": {"name": name}, "spec": spec}
+
+
+async def change(kube: KubeClient, name: str, config: Json, *, serve: str = "") -> None:
+    """Give a RayService another cluster spec, and another Serve config if there is one."""
+    spec: Json = {"rayClusterConfig": config} | ({"serveConfigV2": serve} if serve else {})
+    await kube.patch(RAY_SERVICE, CROWD, name, Patch(body={"spec": spec}))
+
+
+async def annotate(kube: KubeClient, name: str, annotations: dict[str, str | None]) -> None:
+    """Set annotations of a RayService; None takes one away."""
+    await kube.patch(RAY_SERVICE, CROWD, name, Patch(body={"metadata": {"annotations": annotations}}))
+
+
+async def until_served(kube: KubeClient, name: str, *, within: float, other_than: str = "") -> str:
+    """Wait until a RayService runs on one cluster alone, another one than that; return which."""
+    cluster = ""
+
+    async def serves() -> bool:
+        nonlocal cluster
+        body: Body = msgspec.json.decode(await kube.get(RAY_SERVICE, CROWD, name))
+        status: Json = body.get("status", {})
+        cluster = status.get("activeServiceStatus", {}).get("rayClusterName", "")
+        is_alone = not status.get("pendingServiceStatus", {}).get("rayClusterName", "")
+        return status.get("serviceStatus") == "Running" and is_alone and cluster not in {"", other_than}
+
+    await eventually_true(
+        serves, within=within, what=f"RayService {name} on a cluster other than {other_than or 'none'}"
+    )
+    return cluster

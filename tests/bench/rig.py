@@ -12,7 +12,7 @@ from bench.audit import AuditLog
 from common import errors
 from common.api.opaque import Body
 from common.kube.client import KubeClient
-from common.kube.resources import SERVICE_ACCOUNT, Resource
+from common.kube.resources import NAMESPACE, SERVICE_ACCOUNT
 from localcluster.control_plane import ControlPlane
 from support.waiting import eventually_true
 
@@ -22,7 +22,6 @@ CROWD: Final = "crowd"
 ALONE: Final = "alone"
 """The namespace of somebody else."""
 USER_AGENT: Final = "bench"
-_NAMESPACE: Final = Resource(kind="Namespace", plural="namespaces")
 
 
 class Rig(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,5 +65,5 @@ async def _add_namespace(kube: KubeClient, name: str) -> None:
         return True
 
     body: Body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-    await kube.create(_NAMESPACE, None, body)
+    await kube.create(NAMESPACE, None, body)
     await eventually_true(has_account, every=0.05, what=f"the ServiceAccount of namespace {name}")

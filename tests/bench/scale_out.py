@@ -25,7 +25,8 @@ from bench import crowd, plot, programs
 from bench.plot import Line
 from bench.rig import ALONE, CROWD, Rig, fresh
 from common import labels
-from common.kube.resources import LEASE, Resource
+from common.kube import resources
+from common.kube.resources import LEASE
 from common.runtime import ownership
 from localcluster.errors import ClusterError
 from raybus_cli.up.programs import BusAccess
@@ -125,7 +126,7 @@ async def _create(rig: Rig, index: int) -> None:
 async def _raybus(rig: Rig, replicas: int, latency: float, logs: Path) -> AsyncGenerator[Sequence[int]]:
     """Run a watcher and so many replicas of cluster-reconciler; say which processes those and NATS are."""
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    await rig.kube.create(Resource(kind="Namespace", plural="namespaces"), None, body)
+    await rig.kube.create(resources.NAMESPACE, None, body)
     async with secured_nats(rig.work / "nats") as secured:
         bus = BusAccess(url=secured.server.url, credentials=rig.work / "nats")
         ground = Ground(

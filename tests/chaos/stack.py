@@ -12,8 +12,8 @@ from bench import heads
 from bench.heads import Heads
 from chaos import audit_trail
 from common.api.opaque import Body
+from common.kube import resources
 from common.kube.client import KubeClient
-from common.kube.resources import Resource
 from localcluster.api import read_manifests
 from localcluster.binaries import locate
 from localcluster.control_plane import ControlPlane
@@ -30,7 +30,6 @@ CROWD: Final = "crowd"
 PROBES: Final = "probes"
 USER_AGENT: Final = "chaos"
 ROUTES: Final = frozenset({"Gateway", "HTTPRoute", "GRPCRoute"})
-_NAMESPACE: Final = Resource(kind="Namespace", plural="namespaces")
 
 
 class Stack(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +75,7 @@ async def started(work: Path, logs: Path, say: Callable[[str], None]) -> AsyncGe
 async def add_namespace(kube: KubeClient, name: str) -> None:
     """Make a namespace."""
     body: Body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-    await kube.create(_NAMESPACE, None, body)
+    await kube.create(resources.NAMESPACE, None, body)
 
 
 async def _audited(control_plane: ControlPlane) -> None:

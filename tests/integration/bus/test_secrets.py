@@ -16,7 +16,6 @@ from common.bus import messages, subjects
 from common.bus.nats import Bus, connect
 from common.kube import resources
 from common.kube.client import KubeClient
-from common.kube.resources import Resource
 from localcluster.control_plane import ControlPlane
 from raybus_cli.events import connection
 from support.builders.upgrade_story import a_story
@@ -28,7 +27,6 @@ from support.waiting import eventually, eventually_true
 
 pytestmark = [pytest.mark.integration]
 
-NAMESPACE = Resource(kind="Namespace", plural="namespaces")
 PATIENCE = 60.0
 IN_SECRET = f"canary-in-secret-{token_hex(8)}"
 IN_RESOURCE = f"canary-in-environment-{token_hex(8)}"
@@ -87,7 +85,7 @@ def _injected_pod() -> Body:
 async def planted(control_plane: ControlPlane, tmp_path: Path) -> AsyncGenerator[Planted]:
     kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="test")
     name = f"guarded-{token_hex(4)}"
-    await kube.create(NAMESPACE, None, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    await kube.create(resources.NAMESPACE, None, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
     with contextlib.suppress(errors.AlreadyExists):  # the controller was quicker
         await kube.create(resources.SERVICE_ACCOUNT, name, account)

@@ -11,14 +11,12 @@ import pytest
 from common.bus import credential_store
 from common.bus.credential_store import Secrets
 from common.kube.client import KubeClient
-from common.kube.resources import Resource
+from common.kube.resources import NAMESPACE
 from localcluster.control_plane import ControlPlane
 from support.builders.upgrade_story import a_story
 from support.servers.outside import outside
 
 pytestmark = [pytest.mark.integration]
-
-NAMESPACE = Resource(kind="Namespace", plural="namespaces")
 STORY = a_story()
 KUBECTL = '''#!{python}
 """Does what `kubectl port-forward` does, without a kubelet; its first connection breaks, as when a pod goes."""

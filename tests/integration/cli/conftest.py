@@ -15,15 +15,22 @@ from typer.testing import CliRunner, Result
 from common import errors, labels, spec_hash
 from common.api.opaque import Body, Json
 from common.kube.client import KubeClient, Patch
-from common.kube.resources import CONTROLLER_REVISION, EVENT, POD, RAY_CLUSTER, RAY_SERVICE, SERVICE, Resource
+from common.kube.resources import (
+    CONTROLLER_REVISION,
+    EVENT,
+    NAMESPACE,
+    POD,
+    RAY_CLUSTER,
+    RAY_SERVICE,
+    SERVICE,
+    Resource,
+)
 from localcluster.control_plane import ControlPlane
 from raybus_cli import main
 from support.builders import look as looks
 from support.servers.control_plane import control_plane
 
 __all__ = ["control_plane", "town"]
-
-NAMESPACE = Resource(kind="Namespace", plural="namespaces")
 
 
 class Done(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from common.kube.client import KubeClient, Patch
-from common.kube.resources import RAY_SERVICE, Resource
+from common.kube.resources import RAY_SERVICE, SERVICE_ACCOUNT
 from integration.cli.conftest import Town
 from localcluster.control_plane import ControlPlane
 from support.builders import look as looks
@@ -18,7 +18,6 @@ from support.builders import look as looks
 pytestmark = [pytest.mark.integration]
 
 CRDS = Path(__file__).parents[3] / "deploy" / "crds"
-SERVICE_ACCOUNT = Resource(kind="ServiceAccount", plural="serviceaccounts")
 
 
 def _with_token(kubeconfig: Path, token: str, to: Path) -> Path:

@@ -25,7 +25,7 @@ from common.bus.feed import Feed
 from common.bus.sharding import PARTITIONS
 from common.bus.state_feed import StateFeed
 from common.kube.client import APPLY_PATCH, KubeClient, Patch
-from common.kube.resources import EVENT, JOB, POD, RAY_CLUSTER, SERVICE, Resource
+from common.kube.resources import EVENT, JOB, NAMESPACE, POD, RAY_CLUSTER, SERVICE, Resource
 from common.runtime.clock import SystemClock
 from common.runtime.controller import Reconcile
 from common.runtime.key import Key
@@ -185,7 +185,7 @@ async def running(
     """
     kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="raybus-test")
     namespace = f"t-{uuid4().hex[:8]}"
-    await kube.create(Resource(kind="Namespace", plural="namespaces"), None, {"metadata": {"name": namespace}})
+    await kube.create(NAMESPACE, None, {"metadata": {"name": namespace}})
     own = await CountingClient.connect(kubeconfig=kubeconfig or control_plane.kubeconfig, user_agent="raybus-test")
     app = wiring.assemble(own, config, clock=SystemClock(), instance="test", registry=CollectorRegistry())
     looks = Looks(app.reconciler)

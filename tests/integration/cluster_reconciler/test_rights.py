@@ -14,7 +14,7 @@ from common import errors
 from common.api.opaque import Body
 from common.feature_gates import BETA, Gate
 from common.kube.client import KubeClient, Patch
-from common.kube.resources import EVENT, PERSISTENT_VOLUME_CLAIM, SERVICE_ACCOUNT, Resource
+from common.kube.resources import EVENT, NAMESPACE, PERSISTENT_VOLUME_CLAIM, SERVICE_ACCOUNT, Resource
 from integration.cluster_reconciler.conftest import Live, running
 from localcluster.control_plane import ControlPlane
 from support import manifests
@@ -36,7 +36,6 @@ ROLES = [
     and document["metadata"]["name"] in {"raybus-cluster-reconciler", "cluster-reconciler"}
 ]
 """What the manifests grant the service."""
-NAMESPACE = Resource(kind="Namespace", plural="namespaces")
 
 
 @pytest.fixture

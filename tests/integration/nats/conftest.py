@@ -6,13 +6,11 @@ from secrets import token_hex
 import pytest_asyncio
 
 from common.kube.client import KubeClient
-from common.kube.resources import Resource
+from common.kube.resources import NAMESPACE
 from localcluster.control_plane import ControlPlane
 from support.servers.control_plane import control_plane
 
 __all__ = ["control_plane"]
-
-NAMESPACE = Resource(kind="Namespace", plural="namespaces")
 
 
 @pytest_asyncio.fixture

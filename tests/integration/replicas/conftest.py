@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from common import errors
 from common.kube.client import KubeClient, Patch
-from common.kube.resources import RAY_CLUSTER, Resource
+from common.kube.resources import NAMESPACE, RAY_CLUSTER
 from localcluster.control_plane import ControlPlane
 from support.builders.ray_cluster import a_group, a_ray_cluster
 from support.fakes.api_feed import ApiFeed
@@ -98,7 +98,7 @@ class Town:
 async def town(control_plane: ControlPlane, tmp_path: Path) -> AsyncGenerator[Town]:
     kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="raybus-test")
     namespace = f"t-{uuid4().hex[:8]}"
-    await kube.create(Resource(kind="Namespace", plural="namespaces"), None, {"metadata": {"name": namespace}})
+    await kube.create(NAMESPACE, None, {"metadata": {"name": namespace}})
     async with relayed(tmp_path / "nats", control_plane.kubeconfig, namespace) as bus:
         with ended(Replicas("cluster_reconciler", kube, bus.secured, control_plane.kubeconfig, namespace)) as replicas:
             found = Town(kube, namespace, tmp_path, replicas)

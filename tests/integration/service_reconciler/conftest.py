@@ -19,6 +19,7 @@ from common.kube.resources import (
     CONTROLLER_REVISION,
     ENDPOINT_SLICE,
     EVENT,
+    NAMESPACE,
     POD,
     RAY_CLUSTER,
     RAY_SERVICE,
@@ -130,7 +131,7 @@ async def live(request: pytest.FixtureRequest, control_plane: ControlPlane) -> A
     """Run both services in a namespace of its own; the parameter, if there is one, is the service-reconciler's configuration."""
     kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="raybus-test")
     namespace = f"t-{uuid4().hex[:8]}"
-    await kube.create(Resource(kind="Namespace", plural="namespaces"), None, {"metadata": {"name": namespace}})
+    await kube.create(NAMESPACE, None, {"metadata": {"name": namespace}})
     try:
         async with running(kube, getattr(request, "param", Config())) as serve:
             yield Live(kube, serve, namespace)

@@ -12,7 +12,7 @@ import cluster_reconciler.wiring as cluster_wiring
 from cluster_reconciler.config import Config as ClusterConfig
 from common.feature_gates import BETA
 from common.kube.client import KubeClient
-from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, Resource
+from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, NAMESPACE
 from common.runtime.clock import SystemClock
 from integration.service_reconciler import conftest as around
 from integration.service_reconciler.conftest import Live
@@ -74,7 +74,7 @@ async def stepping(control_plane: ControlPlane) -> AsyncGenerator[Live]:
         await api.apply_definitions([each for each in held if each["spec"]["names"]["kind"] in WANTED])
     kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="raybus-test")
     namespace = f"t-{uuid4().hex[:8]}"
-    await kube.create(Resource(kind="Namespace", plural="namespaces"), None, {"metadata": {"name": namespace}})
+    await kube.create(NAMESPACE, None, {"metadata": {"name": namespace}})
     try:
         async with running(kube, namespace) as serve:
             yield Live(kube, serve, namespace)

@@ -10,14 +10,11 @@ import pytest_asyncio
 from common import errors
 from common.kube import resources
 from common.kube.client import KubeClient
-from common.kube.resources import Resource
 from localcluster.control_plane import ControlPlane
 from support.servers.control_plane import control_plane
 from support.servers.relayed import Relayed, relayed
 
 __all__ = ["control_plane"]
-
-NAMESPACE = Resource(kind="Namespace", plural="namespaces")
 
 
 @pytest_asyncio.fixture
@@ -30,7 +27,7 @@ async def kube(control_plane: ControlPlane) -> AsyncGenerator[KubeClient]:
 @pytest_asyncio.fixture
 async def namespace(kube: KubeClient) -> str:
     name = f"watcher-{token_hex(4)}"
-    await kube.create(NAMESPACE, None, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    await kube.create(resources.NAMESPACE, None, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
     with contextlib.suppress(errors.AlreadyExists):  # the controller was quicker
         await kube.create(resources.SERVICE_ACCOUNT, name, account)

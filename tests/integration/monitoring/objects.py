@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from bench.rig import CROWD
+from common import errors
 from common.api.opaque import Body, Json
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
@@ -46,12 +47,25 @@ def a_cluster(name: str, *, port: int = 6379) -> Body:
 async def change(kube: KubeClient, name: str, config: Json, *, serve: str = "") -> None:
     """Give a RayService another cluster spec, and another Serve config if there is one."""
     spec: Json = {"rayClusterConfig": config} | ({"serveConfigV2": serve} if serve else {})
-    await kube.patch(RAY_SERVICE, CROWD, name, Patch(body={"spec": spec}))
+    await _patch(kube, name, {"spec": spec})
 
 
 async def annotate(kube: KubeClient, name: str, annotations: dict[str, str | None]) -> None:
     """Set annotations of a RayService; None takes one away."""
-    await kube.patch(RAY_SERVICE, CROWD, name, Patch(body={"metadata": {"annotations": annotations}}))
+    await _patch(kube, name, {"metadata": {"annotations": annotations}})
+
+
+async def _patch(kube: KubeClient, name: str, body: Json) -> None:
+    """Patch, again and again while the API server is late."""
+
+    async def is_taken() -> bool:
+        try:
+            await kube.patch(RAY_SERVICE, CROWD, name, Patch(body=body))
+        except errors.Retryable:
+            return False
+        return True
+
+    await eventually_true(is_taken, what=f"a patch of RayService {name}")
 
 
 async def until_served(kube: KubeClient, name: str, *, within: float, other_than: str = "") -> str:
@@ -60,7 +74,10 @@ async def until_served(kube: KubeClient, name: str, *, within: float, other_than
 
     async def serves() -> bool:
         nonlocal cluster
-        body: Body = msgspec.json.decode(await kube.get(RAY_SERVICE, CROWD, name))
+        try:
+            body: Body = msgspec.json.decode(await kube.get(RAY_SERVICE, CROWD, name))
+        except errors.Retryable:  # the API server of a busy machine is late at times
+            return False
         status: Json = body.get("status", {})
         cluster = status.get("activeServiceStatus", {}).get("rayClusterName", "")
         is_alone = not status.get("pendingServiceStatus", {}).get("rayClusterName", "")

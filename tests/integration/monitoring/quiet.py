@@ -14,11 +14,12 @@ import signal
 import sys
 import tempfile
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Final
 
+import httpx
 import msgspec
 from rich.console import Console
 from rich.table import Table
@@ -51,7 +52,7 @@ SIGNALS: Final = {
     "longest wait in a queue (s)": ("max(raybus_queue_longest_wait_seconds)", 30.0),
     "wait in a queue, p99 (s)": (
         "max(histogram_quantile(0.99, sum by (controller, le) (rate(workqueue_queue_duration_seconds_bucket[5m]))))",
-        5.0,
+        10.0,
     ),
     "silence of Serve in an active cluster (s)": ('max(raybus_serve_poll_age_seconds{role="active"})', 180.0),
     "share of looks that fail": (
@@ -157,8 +158,10 @@ class Hour:
         self._doing = "rest"
 
     async def _tell(self, began: float) -> None:
+        standing: list[str] = []
         while True:
-            standing = sorted(f"{name} {state}" for name, state in await self._found.server.standing())
+            with suppress(httpx.TransportError):  # of a busy machine; what counts is asked for at the end
+                standing = sorted(f"{name} {state}" for name, state in await self._found.server.standing())
             since = self._clock.monotonic() - began
             say(
                 f"{since:.0f} of {self._seconds:.0f} s | {len(self._took)} upgrades | {self._doing} "

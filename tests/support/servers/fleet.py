@@ -37,6 +37,8 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
     """Which services go through doors; the others ask the API server themselves."""
     environment: dict[str, str] = {}
     """What services are told besides."""
+    namespace: str = NAMESPACE
+    """Where their Leases live."""
 
 
 class Replica:
@@ -92,7 +94,10 @@ class Replica:
 
     def _program(self, config: Path) -> children.Program:
         options = Options(
-            kubeconfig=config, server=self._ground.access.server, namespace=NAMESPACE, log_dir=self._ground.log_dir
+            kubeconfig=config,
+            server=self._ground.access.server,
+            namespace=self._ground.namespace,
+            log_dir=self._ground.log_dir,
         )
         environment = os.environ | self._ground.environment
         replica = programs.Replica(service=self.service, name=self.name, identity=self.name, port=self.port)

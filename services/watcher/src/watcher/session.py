@@ -145,7 +145,7 @@ class Sessions:
         outbox.last_sequence = max(outbox.last_sequence, identity.last_sequence)
         while True:
             await asyncio.sleep(CHECK_SECONDS)
-            self._measure()
+            self._measure(outbox)
             newest = outbox.last_sequence
             try:
                 found = await self._stream.identity()
@@ -171,9 +171,9 @@ class Sessions:
     async def _listen(self, give_up: Callable[[str], None]) -> None:
         give_up(await self._stream.until_lost())
 
-    def _measure(self) -> None:
+    def _measure(self, outbox: Outbox) -> None:
         now = asyncio.get_running_loop().time()
-        metrics.SYNCED.set(self.problem is None)
+        metrics.SYNCED.set(self._problem is None and outbox.problem is None)
         for watch in self._watches:
             if watch.is_served:
                 metrics.WATCH_AGE.labels(str(watch.target)).set(now - watch.heard_at)

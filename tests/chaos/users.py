@@ -13,22 +13,14 @@ import msgspec
 
 from common.api.opaque import Body, Json
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
-from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config
+from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config, a_strategy
 
 CLUSTERS: Final = 8
 SERVICES: Final = 5
 MOST_WORKERS: Final = 4
 EVERY_SECONDS: Final = (0.6, 2.4)
 VERSIONS: Final = ("2.52.0", "2.53.0", "2.54.0")
-STEPS: Final[Json] = {
-    "type": "NewClusterWithIncrementalUpgrade",
-    "clusterUpgradeOptions": {
-        "maxSurgePercent": 50,
-        "stepSizePercent": 25,
-        "intervalSeconds": 1,
-        "gatewayClassName": "fast",
-    },
-}
+STEPS: Final[Json] = a_strategy(surge=50, step=25, interval=1)
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ import pytest
 from common.api.opaque import Json
 from integration.crds.conftest import CRDS, Kubectl
 from support.builders.ray_cluster import a_group, a_head, a_template
+from support.builders.ray_service import a_strategy
 
 pytestmark = [pytest.mark.integration]
 
@@ -87,10 +88,8 @@ def test_a_wrong_spec_is_rejected_by_name(kubectl: Kubectl, spec: Json, fault: s
 
 
 def test_a_service_has_defaults_in_its_ports_and_upgrade_options(kubectl: Kubectl) -> None:
-    options = {"stepSizePercent": 5, "intervalSeconds": 10, "gatewayClassName": "g"}
-    strategy = {"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": options}
     serve = {"spec": {"ports": [{"port": 8000}]}}
-    kubectl.ok("apply", "-f", "-", obj=a_service("s", upgradeStrategy=strategy, serveService=serve))
+    kubectl.ok("apply", "-f", "-", obj=a_service("s", upgradeStrategy=a_strategy(surge=None), serveService=serve))
     spec = kubectl.stored("rayservice", "s")["spec"]
     assert spec["upgradeStrategy"]["clusterUpgradeOptions"]["maxSurgePercent"] == 100
     assert spec["serveService"]["spec"]["ports"] == [{"port": 8000, "protocol": "TCP"}]

@@ -32,7 +32,7 @@ from common.bus.nats import Stored, connect
 from common.kube.client import Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from integration.events.told import Run, Upgraded
-from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config
+from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config, a_strategy
 from support.servers.relayed import Secured
 from support.waiting import eventually_true
 
@@ -44,15 +44,7 @@ LULL: Final = (0.2, 3.0)
 PATIENCE: Final = 600.0
 STREETS: Final = 5
 """RayServices that are upgraded side by side."""
-STEPS: Final[Json] = {
-    "type": "NewClusterWithIncrementalUpgrade",
-    "clusterUpgradeOptions": {
-        "maxSurgePercent": 50,
-        "stepSizePercent": 25,
-        "intervalSeconds": 1,
-        "gatewayClassName": "fast",
-    },
-}
+STEPS: Final[Json] = a_strategy(surge=50, step=25, interval=1)
 
 
 def say(line: str) -> None:

@@ -9,7 +9,7 @@ from common import errors
 from common.api.opaque import Body, Json
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
-from support.builders.ray_service import a_cluster_config, a_group, a_ray_service
+from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_strategy
 from support.waiting import eventually_true
 
 FIRST: Final = "rayproject/ray:2.52.0"
@@ -25,9 +25,9 @@ def a_service(name: str, *, interval: int | None, annotations: dict[str, str] | 
 
     `delay`: seconds until an old cluster is deleted.
     """
-    options = {"maxSurgePercent": 50, "stepSizePercent": 25, "intervalSeconds": interval, "gatewayClassName": "fast"}
-    in_steps = {"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": options}
-    fields: Json = {} if interval is None else {"upgradeStrategy": in_steps}
+    fields: Json = {}
+    if interval is not None:
+        fields["upgradeStrategy"] = a_strategy(surge=50, step=25, interval=interval)
     body = a_ray_service(
         name=name, config=a_config(FIRST), annotations=annotations, rayClusterDeletionDelaySeconds=delay, **fields
     )

@@ -31,7 +31,7 @@ from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from localcluster.api import read_manifests
 from localcluster.binaries import locate
 from localcluster.settings import Settings
-from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config
+from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config, a_strategy
 from support.monitoring import files
 from support.monitoring.catalogue import OWNERS
 from support.monitoring.dashboards import DASHBOARDS
@@ -44,15 +44,7 @@ PATIENCE: Final = 180.0
 GATEWAY_KINDS: Final = {"Gateway", "HTTPRoute", "GRPCRoute"}
 CUT: Final = 3
 """Requests that each pod works on for ever."""
-STEPS: Final[Json] = {
-    "type": "NewClusterWithIncrementalUpgrade",
-    "clusterUpgradeOptions": {
-        "maxSurgePercent": 50,
-        "stepSizePercent": 25,
-        "intervalSeconds": 2,
-        "gatewayClassName": "fast",
-    },
-}
+STEPS: Final[Json] = a_strategy(surge=50, step=25, interval=2)
 PROVOKED: Final = {
     "RaybusNatsAway",
     "RaybusNoLeaderWatcher",

@@ -6,19 +6,11 @@ from common.api.opaque import Json
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER
 from integration.service_reconciler.conftest import Live
 from integration.service_reconciler.test_life import active, condition, is_settled, pending
-from support.builders.ray_service import a_cluster_config, a_group, a_serve_config
+from support.builders.ray_service import a_cluster_config, a_group, a_serve_config, a_strategy
 
 pytestmark = [pytest.mark.integration]
 
-STEPS: Json = {
-    "type": "NewClusterWithIncrementalUpgrade",
-    "clusterUpgradeOptions": {
-        "maxSurgePercent": 50,
-        "stepSizePercent": 25,
-        "intervalSeconds": 1,
-        "gatewayClassName": "fast",
-    },
-}
+STEPS: Json = a_strategy(surge=50, step=25, interval=1)
 
 
 def config(image: str) -> Json:

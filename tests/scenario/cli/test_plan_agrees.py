@@ -23,9 +23,9 @@ from raybus_cli.reading import observing
 from raybus_cli.reading.look import Look
 from scenario.cli.changes import Spec, changed
 from scenario.service_reconciler.world import World, a_running_world
-from scenario.upgrade.world import a_config, a_running_pair, a_strategy
+from scenario.upgrade.world import a_config, a_running_pair
 from service_reconciler.config import Config
-from support.builders.ray_service import NAME, a_cluster_config, a_group, a_serve_config
+from support.builders.ray_service import NAME, a_cluster_config, a_group, a_serve_config, a_strategy
 
 CHANGES = 60
 SETTLED = 400.0

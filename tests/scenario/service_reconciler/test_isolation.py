@@ -7,7 +7,8 @@ import pytest
 from common.api.opaque import Json
 from common.ray.serve_api import SLOW_AT_ONCE
 from scenario.service_reconciler.street import DEAD, Street, in_memory
-from scenario.upgrade.world import a_config, a_strategy
+from scenario.upgrade.world import a_config
+from support.builders.ray_service import a_strategy
 from support.fakes import virtual_time
 from support.fakes.virtual_time import VirtualClock
 from support.waiting import eventually

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
-from scenario.upgrade.world import BLUE, GREEN, a_running_pair, a_strategy
-from support.builders.ray_service import a_serve_config
+from scenario.upgrade.world import BLUE, GREEN, a_running_pair
+from support.builders.ray_service import a_serve_config, a_strategy
 
 
 @pytest.mark.acceptance("rayservice", 9)

@@ -9,7 +9,7 @@ from common.api.opaque import Json
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SERVICE
 from scenario.service_reconciler.world import World, a_running_world, story
 from service_reconciler.config import Config
-from support.builders.ray_service import a_cluster_config, a_group, a_serve_config
+from support.builders.ray_service import a_cluster_config, a_group, a_serve_config, a_strategy
 from support.golden import Golden
 
 GREEN = a_cluster_config(image="rayproject/ray:2.53.0")
@@ -368,8 +368,7 @@ async def test_38_none_creates_a_cluster_when_there_is_none() -> None:
 
 @pytest.mark.acceptance("rayservice", 56)
 async def test_56_without_its_gate_the_incremental_type_falls_back_to_one_switch_and_says_so() -> None:
-    options = {"maxSurgePercent": 20, "stepSizePercent": 5, "intervalSeconds": 10, "gatewayClassName": "eg"}
-    strategy = {"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": options}
+    strategy = a_strategy()
     world = await a_running_world(
         switches=Config(gates=frozenset()),
         config=a_cluster_config(enableInTreeAutoscaling=True),

@@ -10,8 +10,8 @@ from common import errors
 from common.kube.resources import GATEWAY, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
 from scenario.simulation.ray import REPLICAS
 from scenario.simulation.sim import Sim
-from scenario.upgrade.world import BLUE, GREEN, RED, a_strategy
-from support.builders.ray_service import NAME
+from scenario.upgrade.world import BLUE, GREEN, RED
+from support.builders.ray_service import NAME, a_strategy
 from support.fakes.kube import Request
 
 Do = Callable[[Sim], None]

@@ -3,7 +3,7 @@
 import msgspec
 
 from common.api.opaque import Json
-from scenario.upgrade.world import a_strategy
+from support.builders.ray_service import a_strategy
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):

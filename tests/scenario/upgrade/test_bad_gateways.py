@@ -4,7 +4,8 @@ import pytest
 
 from common.api.opaque import Json
 from common.kube.resources import GATEWAY, HTTP_ROUTE
-from scenario.upgrade.world import GATEWAY_API, GREEN, Pair, a_running_pair, a_strategy
+from scenario.upgrade.world import GATEWAY_API, GREEN, Pair, a_running_pair
+from support.builders.ray_service import a_strategy
 
 FAST = a_strategy(surge=50, step=25, interval=2)
 SLOW = a_strategy(surge=50, step=25, interval=20)

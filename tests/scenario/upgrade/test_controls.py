@@ -7,8 +7,8 @@ import pytest
 
 from common.api.opaque import Json
 from common.kube.resources import RAY_CLUSTER
-from scenario.upgrade.world import BLUE, GREEN, RED, Pair, a_running_pair, a_strategy
-from support.builders.ray_service import a_serve_config
+from scenario.upgrade.world import BLUE, GREEN, RED, Pair, a_running_pair
+from support.builders.ray_service import a_serve_config, a_strategy
 
 STEPS = a_strategy(surge=50, step=25, interval=2)
 SLOW = a_strategy(surge=20, step=5, interval=60)

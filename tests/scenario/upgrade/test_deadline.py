@@ -8,8 +8,8 @@ import pytest
 from common.api.opaque import Json
 from common.kube.resources import POD, RAY_CLUSTER
 from scenario.upgrade.test_controls import STEPS, V2, held, is_at_rest, messages, say
-from scenario.upgrade.world import GREEN, RED, Pair, a_running_pair, a_strategy
-from support.builders.ray_service import a_serve_config
+from scenario.upgrade.world import GREEN, RED, Pair, a_running_pair
+from support.builders.ray_service import a_serve_config, a_strategy
 
 Fault = Callable[[Pair], None]
 MISSING = a_serve_config(import_path="missing:app", message="v2")

@@ -4,7 +4,8 @@ from typing import Any
 
 from common import labels
 from common.kube.resources import POD
-from scenario.upgrade.world import GREEN, Pair, a_running_pair, a_strategy
+from scenario.upgrade.world import GREEN, Pair, a_running_pair
+from support.builders.ray_service import a_strategy
 
 FAST = a_strategy(surge=100, step=100, interval=1)
 

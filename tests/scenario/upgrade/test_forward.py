@@ -5,8 +5,8 @@ import pytest
 from common.api.opaque import Json
 from common.feature_gates import BETA, Gate
 from common.kube.resources import GATEWAY, HTTP_ROUTE, RAY_CLUSTER, SERVICE
-from scenario.upgrade.world import GATEWAY_API, GREEN, Pair, a_running_pair, a_strategy, story_of
-from support.builders.ray_service import a_serve_config
+from scenario.upgrade.world import GATEWAY_API, GREEN, Pair, a_running_pair, story_of
+from support.builders.ray_service import a_serve_config, a_strategy
 from support.golden import Golden
 
 FAST = a_strategy(surge=50, step=25, interval=2)

@@ -4,7 +4,8 @@ import pytest
 
 from common.api.opaque import Json
 from common.kube.resources import GRPC_ROUTE, SERVICE
-from scenario.upgrade.world import Pair, a_config, a_running_pair, a_strategy, weights_of
+from scenario.upgrade.world import Pair, a_config, a_running_pair, weights_of
+from support.builders.ray_service import a_strategy
 
 FAST = a_strategy(surge=50, step=25, interval=2)
 

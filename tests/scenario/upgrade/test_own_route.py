@@ -9,7 +9,8 @@ from common import labels
 from common.api.opaque import Body, Json
 from common.kube.resources import GATEWAY, HTTP_ROUTE, RAY_SERVICE
 from common.traffic_record import ANNOTATION
-from scenario.upgrade.world import GREEN, Pair, a_strategy, weights_of
+from scenario.upgrade.world import GREEN, Pair, weights_of
+from support.builders.ray_service import a_strategy
 
 FAST = a_strategy(surge=50, step=25, interval=2)
 OWN = {labels.HTTP_ROUTE: "mine"}

@@ -8,7 +8,8 @@ import pytest
 from common import labels
 from common.api.opaque import Json
 from common.kube.resources import RAY_CLUSTER
-from scenario.upgrade.world import BLUE, GREEN, RED, Pair, a_running_pair, a_strategy
+from scenario.upgrade.world import BLUE, GREEN, RED, Pair, a_running_pair
+from support.builders.ray_service import a_strategy
 
 FAST = a_strategy(surge=50, step=25, interval=2)
 BLUE_GREEN: Json = {"type": "NewCluster"}

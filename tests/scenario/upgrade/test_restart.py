@@ -2,8 +2,8 @@
 
 import pytest
 
-from scenario.upgrade.world import GREEN, Pair, a_running_pair, a_strategy
-from support.builders.ray_service import a_serve_config
+from scenario.upgrade.world import GREEN, Pair, a_running_pair
+from support.builders.ray_service import a_serve_config, a_strategy
 
 FAST = a_strategy(surge=50, step=50, interval=1)
 WRITES = 45

@@ -3,8 +3,8 @@
 import pytest
 
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
-from scenario.upgrade.world import BLUE, GREEN, RED, Pair, a_running_pair, a_strategy, story_of
-from support.builders.ray_service import a_serve_config
+from scenario.upgrade.world import BLUE, GREEN, RED, Pair, a_running_pair, story_of
+from support.builders.ray_service import a_serve_config, a_strategy
 from support.golden import Golden
 
 GREEN_CONFIG = a_serve_config(message="v2")

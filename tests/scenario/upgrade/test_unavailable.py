@@ -4,7 +4,8 @@ import pytest
 
 from common import labels
 from common.api.opaque import Json
-from scenario.upgrade.world import BLUE, GREEN, Pair, a_running_pair, a_strategy
+from scenario.upgrade.world import BLUE, GREEN, Pair, a_running_pair
+from support.builders.ray_service import a_strategy
 
 ALLOWED = {labels.MAX_UNAVAILABLE: "20"}
 

@@ -16,20 +16,12 @@ from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_SERVICE
 from common.runtime.replica import App
 from scenario.service_reconciler.world import TICK, Killed, World
 from service_reconciler.config import Config
-from support.builders.ray_service import NAME, NAMESPACE, a_cluster_config, a_group
+from support.builders.ray_service import NAME, NAMESPACE, a_cluster_config, a_group, a_strategy
 from support.fakes.gateway import FakeGatewayController
 from support.fakes.kube import Request
 from traffic_manager import wiring as traffic
 
 GATEWAY_API = frozenset({GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind})
-
-
-def a_strategy(*, surge: int | None = 20, step: int = 5, interval: int = 10) -> Json:
-    """Return an upgrade strategy with traffic in steps."""
-    options: Json = {"stepSizePercent": step, "intervalSeconds": interval, "gatewayClassName": "fast"}
-    if surge is not None:
-        options["maxSurgePercent"] = surge
-    return {"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": options}
 
 
 def a_config(image: str = "rayproject/ray:2.52.0", *groups: Json) -> Json:

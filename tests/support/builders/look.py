@@ -14,20 +14,12 @@ from common.ray.serve_status import ServeDetails
 from raybus_cli.reading.look import Event, Look, Quota
 from service_reconciler.config import Config
 from service_reconciler.resources import ray_cluster as clusters
-from support.builders.ray_service import a_cluster_config, a_group, a_ray_service
+from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_strategy
 
 NOW = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)
 BLUE, GREEN = "demo-blue", "demo-green"
 OLD_IMAGE, NEW_IMAGE = "rayproject/ray:2.52.0", "rayproject/ray:2.53.0"
-STEPS: Json = {
-    "type": "NewClusterWithIncrementalUpgrade",
-    "clusterUpgradeOptions": {
-        "maxSurgePercent": 20,
-        "stepSizePercent": 10,
-        "intervalSeconds": 30,
-        "gatewayClassName": "envoy",
-    },
-}
+STEPS: Json = a_strategy(step=10, interval=30, gateway_class="envoy")
 
 
 def ago(seconds: float) -> str:

@@ -43,6 +43,14 @@ def a_cluster_config(*groups: Json, image: str = "rayproject/ray:2.52.0", **fiel
     }
 
 
+def a_strategy(*, surge: int | None = 20, step: int = 5, interval: int = 10, gateway_class: str = "fast") -> Json:
+    """Return an upgrade strategy with traffic in steps, `interval` seconds apart."""
+    options: Json = {"stepSizePercent": step, "intervalSeconds": interval, "gatewayClassName": gateway_class}
+    if surge is not None:
+        options["maxSurgePercent"] = surge
+    return {"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": options}
+
+
 def a_ray_service(
     *,
     name: str = NAME,

@@ -16,7 +16,7 @@ from common.traffic_record import Record, Share
 from service_reconciler.config import Config
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.resources import ray_cluster as clusters
-from support.builders.ray_service import a_cluster_config, a_ray_service
+from support.builders.ray_service import a_cluster_config, a_ray_service, a_strategy
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 GENERATION = 3
@@ -70,10 +70,8 @@ def an_upgrade(
     **fields: Any,
 ) -> Observed:
     """Return an observation; `moved` and `changed` say when the traffic record last changed, in seconds."""
-    options = {"maxSurgePercent": 20, "stepSizePercent": 5, "intervalSeconds": interval, "gatewayClassName": "fast"}
-    strategy = {"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": options}
     config = a_cluster_config(image="rayproject/ray:2.53.0")
-    body = a_ray_service(config=config, annotations=annotations, upgradeStrategy=strategy)
+    body = a_ray_service(config=config, annotations=annotations, upgradeStrategy=a_strategy(interval=interval))
     body["metadata"]["generation"] = GENERATION
     body["status"] = {
         "activeServiceStatus": {"rayClusterName": "blue", "targetCapacity": 100},

@@ -13,6 +13,8 @@ from typing import Final
 
 import msgspec
 
+from common.api.meta import micro_time
+
 LEASE_NAME: Final = "ray-operator-leader"
 DURATION_SECONDS: Final = 6
 """A crashed leader's place is free after this long; a container that restarts in its pod keeps its place."""
@@ -23,7 +25,6 @@ DEADLINE_SECONDS: Final = 4.0
 """A leader that could not renew for this long stops; well before its Lease can expire."""
 ANNOTATION: Final = "raybus.io/watcher"
 """On the Lease: which watcher does what with it."""
-MICRO: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -86,7 +87,7 @@ def holder_to_wait_for(seen: Sighting, me: str, *, now: float) -> str | None:
 
 def taken(spec: LeaseSpec | None, me: str, *, at: datetime) -> LeaseSpec:
     """Return what the Lease says once we hold it, or hold it for longer."""
-    stamp = at.strftime(MICRO)
+    stamp = micro_time(at)
     mine = spec is not None and spec.holder_identity == me
     before = (spec.lease_transitions or 0) if spec is not None else -1
     return LeaseSpec(
@@ -100,7 +101,7 @@ def taken(spec: LeaseSpec | None, me: str, *, at: datetime) -> LeaseSpec:
 
 def released(spec: LeaseSpec, *, at: datetime) -> LeaseSpec:
     """Return what the Lease says once we have let go."""
-    stamp = at.strftime(MICRO)
+    stamp = micro_time(at)
     return LeaseSpec(
         holder_identity="",
         lease_duration_seconds=1,

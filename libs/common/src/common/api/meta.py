@@ -65,3 +65,8 @@ def whole_seconds(moment: datetime) -> datetime:
 def rfc3339(moment: datetime) -> str:
     """Return Kubernetes' text form of a time: whole seconds, UTC."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_time(moment: datetime) -> str:
+    """Return Kubernetes' MicroTime, the text form of the times in Leases and Events: microseconds, UTC."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -13,7 +13,7 @@ import structlog
 
 from common import errors
 from common.api.event import Event
-from common.api.meta import ObjectMeta
+from common.api.meta import ObjectMeta, micro_time
 from common.api.opaque import Body
 from common.kube.client import Kube, Patch
 from common.kube.resources import EVENT, Resource
@@ -21,7 +21,6 @@ from common.runtime.clock import Clock
 
 log = structlog.get_logger()
 
-STAMP: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
 NOTE_LIMIT: Final = 1024
 """Bytes of a note that the API server accepts; a longer one is cut."""
 QUIET_SECONDS: Final = 360.0
@@ -80,7 +79,7 @@ class EventRecorder:
             self._told.popitem(last=False)
 
     def _series(self, count: int) -> Body:
-        return {"count": count, "lastObservedTime": self._clock.now().strftime(STAMP)}
+        return {"count": count, "lastObservedTime": micro_time(self._clock.now())}
 
     def _body(self, resource: Resource, regarding: ObjectMeta, event: Event, count: int) -> Body:
         now = self._clock.now()
@@ -89,7 +88,7 @@ class EventRecorder:
             "apiVersion": EVENT.api_version,
             "kind": EVENT.kind,
             "metadata": {"name": f"{regarding.name}.{stamp:x}", "namespace": regarding.namespace},
-            "eventTime": now.strftime(STAMP),
+            "eventTime": micro_time(now),
             "type": event.type,
             "reason": event.reason,
             "action": event.action,

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from common import errors, labels
-from common.api.meta import ObjectMeta
+from common.api.meta import ObjectMeta, micro_time
 from common.api.opaque import Body
 from common.kube.client import Kube
 from common.kube.resources import LEASE
@@ -24,7 +24,6 @@ from common.runtime.ownership import Standing
 
 CALL_SECONDS: Final = 2.5
 LONGEST_NAME: Final = 200
-MICRO: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
@@ -103,7 +102,7 @@ class ReplicaLeases:
             "spec": {
                 "holderIdentity": self.identity,
                 "leaseDurationSeconds": ownership.DURATION_SECONDS,
-                "renewTime": self._clock.now().strftime(MICRO),
+                "renewTime": micro_time(self._clock.now()),
             },
         }
 

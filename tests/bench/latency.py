@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
-from bench import crowd, plot
+from bench import crowd, plot, report
 from bench.plot import Line
+from bench.report import OUTPUT, say
 from bench.rig import ALONE, CROWD, Rig, fresh
 from bench.scale_up import percentile
 from common.api.meta import ObjectMeta
@@ -32,10 +32,8 @@ from common.bus import messages
 from common.kube.client import Patch
 from common.kube.resources import POD
 from common.observability import logging, tracing
-from localcluster.errors import ClusterError
 from support.servers import raybus_up
 
-OUTPUT: Final = Path(__file__).parents[2] / "build" / "bench"
 RECONCILER: Final = "raybus-cluster-reconciler"
 AT_REST: Final = 120
 """Clusters whose pods are patched, half of them in each namespace: so each is at rest for six seconds between two changes."""
@@ -253,42 +251,31 @@ def _way(spans: dict[str, tracing.Line], at: int, first: int) -> Way | None:
 # --- the figures -------------------------------------------------------------------------------------------------------------
 
 
-def show(figures: Figures) -> None:
-    """Print the table."""
+def table(figures: Figures) -> Table:
+    """Return the figures as people read them."""
     title = (
         f"pod change → reconciler begins, ms; {figures.clusters} clusters scaled up in {figures.scale_up_seconds:.1f} s"
     )
-    table = Table("", "changes", "p50", "p99", "max", "goal p99", *STAGES, title=title, title_justify="left")
+    shown = Table("", "changes", "p50", "p99", "max", "goal p99", *STAGES, title=title, title_justify="left")
+    shown.caption = (
+        "each stage: p50 / p99; from the sent PATCH, or for the crowd's own pods from the watcher's hearing of it"
+    )
     for each in figures.populations:
         goal = "" if each.goal is None else f"{each.goal:g} {'reached' if each.is_reached else 'MISSED'}"
         whole = [f"{each.at(percent):.1f}" for percent in (50, 99, 100)]
         stages = [f"{each.at(50, stage):.1f} / {each.at(99, stage):.1f}" for stage in STAGES]
         followed = f"{len(each.ways)} of {len(each.ways) + each.lost}"
-        table.add_row(each.name, followed, *whole, goal, *stages)
-    console = Console(width=180)
-    console.print(table)
-    console.print(
-        "each stage: p50 / p99; from the sent PATCH, or for the crowd's own pods from the watcher's hearing of it"
-    )
+        shown.add_row(each.name, followed, *whole, goal, *stages)
+    return shown
 
 
-def write(figures: Figures, folder: Path) -> list[Path]:
-    """Write the JSON file and the picture; return where."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file, picture = folder / "latency.json", folder / "latency.svg"
-    file.write_bytes(msgspec.json.format(msgspec.json.encode(figures)) + b"\n")
+def picture(figures: Figures) -> str:
+    """Draw how many changes took how long."""
     lines = [Line(each.name, sorted(way.total for way in each.ways)) for each in figures.populations]
-    picture.write_text(plot.shares(lines, title="from a pod's change to the start of the reconcile", unit="ms"))
-    return [file, picture]
+    return plot.shares(lines, title="from a pod's change to the start of the reconcile", unit="ms")
 
 
-def say(line: str) -> None:
-    """Tell the user what goes on."""
-    sys.stderr.write(f"bench: {line}\n")
-    sys.stderr.flush()
-
-
-def main() -> None:
+def main() -> int:
     """Measure, print and write down; exit code 1 when a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", type=int, default=300, help="RayClusters that scale up (300)")
@@ -305,19 +292,11 @@ def main() -> None:
         if count < least:
             parser.error(f"{name} {count}: expected {least} or more")
     logging.configure("bench", level="WARNING")
-    try:
-        figures = asyncio.run(measure(Wanted(clusters=asked.n, at_rest=asked.rest, changes=asked.changes)))
-    except ClusterError as problem:
-        raise SystemExit(f"bench: {problem}") from None
-    if asked.o == "json":
-        sys.stdout.write(msgspec.json.encode(figures).decode() + "\n")
-    else:
-        show(figures)
-    say(f"written: {', '.join(str(path) for path in write(figures, asked.out))}")
-    missed = [each.name for each in figures.populations if not each.is_reached]
-    if missed:
-        raise SystemExit(f"bench: missed the goal: {'; '.join(missed)}")
+    figures = report.measured(measure(Wanted(clusters=asked.n, at_rest=asked.rest, changes=asked.changes)))
+    report.show(figures, lambda: table(figures), form=asked.o, width=180)
+    report.write(figures, picture(figures), asked.out / "latency")
+    return report.judged([f"{each.name} under {each.goal:g} ms" for each in figures.populations if not each.is_reached])
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -16,26 +16,23 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import structlog
 import uvloop
-from rich.console import Console
 from rich.table import Table
 
-from bench import crowd, plot, programs
+from bench import crowd, plot, programs, report
 from bench.plot import Line
+from bench.report import OUTPUT, say
 from bench.rig import ALONE, CROWD, Rig, fresh
 from common import labels
 from common.kube import resources
 from common.kube.resources import LEASE
 from common.runtime import ownership
-from localcluster.errors import ClusterError
 from raybus_cli.up.programs import BusAccess
 from support.servers.api_door import Fate
 from support.servers.fleet import NAMESPACE, Fleet, Ground, streams_kept
 from support.servers.relayed import secured_nats
 from support.waiting import eventually_true
 
-OUTPUT: Final = Path(__file__).parents[2] / "build" / "bench"
 WATCHER: Final = "watcher"
 RECONCILER: Final = "cluster-reconciler"
 GOAL: Final = 3.2
@@ -180,20 +177,11 @@ def table(found: Result) -> Table:
     return shown
 
 
-def write(found: Result, folder: Path) -> list[Path]:
-    """Write the JSON file and the picture; return where."""
-    figures, picture = folder / "scale-out.json", folder / "scale-out.svg"
-    figures.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+def picture(found: Result) -> str:
+    """Draw how many were ready after how long."""
     lines = [Line(f"{each.replicas} replicas", each.ready_at) for each in found.figures]
     title = f"{found.figures[0].clusters} RayClusters to ready, {found.latency_ms} ms latency"
-    picture.write_text(plot.draw(lines, title=title))
-    return [figures, picture]
-
-
-def say(line: str) -> None:
-    """Tell the user what goes on."""
-    sys.stderr.write(f"bench: {line}\n")
-    sys.stderr.flush()
+    return plot.draw(lines, title=title)
 
 
 def asked(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -209,32 +197,18 @@ def asked(arguments: list[str] | None = None) -> argparse.Namespace:
     return found
 
 
-def _keep_stdout_clean() -> None:
-    """Send what our own watches log to where progress goes."""
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-
-
 def main() -> int:
     """Measure, print and write down; 1 when a goal was missed."""
     options = asked()
-    _keep_stdout_clean()
+    report.keep_stdout_clean()
     logs = options.out / "scale-out-logs"
     logs.mkdir(parents=True, exist_ok=True)
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            found = runner.run(measure(options.n, options.latency, logs))
-    except ClusterError as problem:
-        raise SystemExit(f"bench: {problem}") from None
-    if options.o == "json":
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found)).decode() + "\n")
-    else:
-        Console(width=120).print(table(found))
-    say(f"written: {', '.join(str(path) for path in write(found, options.out))}")
+    found = report.measured(measure(options.n, options.latency, logs), loop=uvloop.new_event_loop)
+    report.show(found, lambda: table(found), form=options.o)
+    report.write(found, picture(found), options.out / "scale-out")
     if found.is_cpu_bound:
         say(f"processors were the limit (over {BUSY:g} % in use): the ratio says little about sharding")
-    for goal in found.missed:
-        say(f"missed: {goal}")
-    return 1 if found.missed else 0
+    return report.judged(found.missed)
 
 
 if __name__ == "__main__":

@@ -15,17 +15,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
-from bench import crowd, heads, pod_network, programs, rig
+from bench import crowd, heads, pod_network, programs, report, rig
 from bench.heads import Heads
+from bench.report import say
 from bench.rig import CROWD, Rig
 from common.api.opaque import Body
 from common.kube.client import Patch
 from common.kube.resources import RAY_SERVICE
 from common.kube.watch import Key, Target
-from localcluster.errors import ClusterError
 from support.builders.ray_service import a_cluster_config, a_ray_service, a_serve_config
 from support.servers import raybus_up
 
@@ -256,12 +255,6 @@ def table(found: Figures) -> Table:
     return shown
 
 
-def say(line: str) -> None:
-    """Tell the user what goes on."""
-    sys.stderr.write(f"bench: {line}\n")
-    sys.stderr.flush()
-
-
 def asked(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -282,17 +275,9 @@ def main() -> int:
     if not options.inside:
         pod_network.enter("bench.services", arguments)
     pod_network.prepare()
-    try:
-        found = asyncio.run(measure(options.n, options.idle))
-    except ClusterError as problem:
-        raise SystemExit(f"bench: {problem}") from None
-    if options.o == "json":
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found)).decode() + "\n")
-    else:
-        Console(width=120).print(table(found))
-    for goal in found.missed:
-        say(f"missed: {goal}")
-    return 1 if found.missed else 0
+    found = report.measured(measure(options.n, options.idle))
+    report.show(found, lambda: table(found), form=options.o)
+    return report.judged(found.missed)
 
 
 if __name__ == "__main__":

@@ -16,11 +16,11 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-import structlog
 import uvloop
 from rich.console import Console
 
 from bench import pod_network
+from bench.report import keep_stdout_clean
 from chaos import report
 from chaos.report import Report
 from chaos.run import Run, Wanted
@@ -81,11 +81,6 @@ async def _until_told(wanted: Wanted) -> Report:
     return await Run(wanted, say).report()
 
 
-def _keep_stdout_clean() -> None:
-    """Send what our own watches log to where progress goes."""
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-
-
 def main() -> int:
     """Run and report; 1 when a rule was broken."""
     arguments = sys.argv[1:]
@@ -93,7 +88,7 @@ def main() -> int:
     if not options.inside:
         pod_network.enter("chaos", arguments)
     pod_network.prepare()
-    _keep_stdout_clean()
+    keep_stdout_clean()
     try:
         found = _run(options)
     except (asyncio.CancelledError, KeyboardInterrupt):

@@ -14,10 +14,9 @@ from common.api.opaque import Body
 from common.kube.client import JSON_PATCH, Patch
 from common.kube.resources import RAY_CLUSTER
 from common.runtime.key import Key
-from integration.cluster_reconciler import take_over
 from integration.cluster_reconciler.conftest import Live, running
 from localcluster.control_plane import ControlPlane
-from support.kuberay import goldens, objects
+from support.kuberay import goldens, leaving, objects
 from support.kuberay.settings import SETTINGS, Setting, of_name
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("scheduler_kinds")]
@@ -26,7 +25,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("scheduler_kinds"
 @pytest.mark.acceptance("raycluster", 82)
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 async def test_taking_over_changes_nothing(control_plane: ControlPlane, tmp_path: Path, setting: Setting) -> None:
-    prepare = partial(take_over.leave, setting=setting)
+    prepare = partial(leaving.leave, setting=setting)
     bus = tmp_path if setting.name == "plain" else None
     async with running(control_plane, setting.config(), bus=bus, prepare=prepare) as live:
         before = await objects.read(live.kube, live.namespace)
@@ -42,7 +41,7 @@ async def test_taking_over_changes_nothing(control_plane: ControlPlane, tmp_path
 @pytest.mark.parametrize("name", ["multi-host", "everything"])
 async def test_what_was_taken_over_is_looked_after(control_plane: ControlPlane, name: str) -> None:
     setting = of_name("plain")
-    async with running(control_plane, setting.config(), prepare=partial(take_over.leave, setting=setting)) as live:
+    async with running(control_plane, setting.config(), prepare=partial(leaving.leave, setting=setting)) as live:
         await all_seen(live, setting)
         old = await pod_uids(live, name)
         change: Body = {"op": "replace", "path": "/spec/workerGroupSpecs/1/replicas", "value": 3}

@@ -221,7 +221,7 @@ def _growth(observed: Observed, decision: Decision, control: Control) -> list[Ac
     match ray_cluster.match(view.cluster, observed.service, version=version):
         case Match.APPENDED:
             patch = ray_cluster.growth(view.cluster, observed.service, version=version)
-        case Match.FULL if ray_cluster.needs_stamp(view.cluster, version=version):
+        case Match.FULL if ray_cluster.needs_stamp(view.cluster, observed.service, version=version):
             patch = ray_cluster.stamp(view.cluster, observed.service, version=version)
         case Match.FULL | Match.DIFFERENT:
             return []

@@ -50,6 +50,25 @@ def test_what_a_cluster_is_to_the_goal(goal: Json, annotations: dict[str, str], 
     assert compare(BASE, goal, **annotations) is expected
 
 
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        pytest.param({}, False, id="ours"),
+        pytest.param({labels.KUBERAY_VERSION: "nightly"}, False, id="KubeRay's, and it says the same"),
+        pytest.param({labels.KUBERAY_VERSION: "v1.5.1"}, False, id="a released KubeRay's, and it says the same"),
+        pytest.param(OTHER, True, id="KubeRay's, of another algorithm"),
+        pytest.param({labels.KUBERAY_VERSION: "v1.5.1", labels.NUM_WORKER_GROUPS: "2"}, True, id="another number"),
+        pytest.param({labels.KUBERAY_VERSION: "raybus-v0.0.9"}, True, id="an older raybus"),
+        pytest.param({labels.KUBERAY_VERSION: "old"}, True, id="nobody known"),
+    ],
+)
+def test_which_annotations_are_renewed(annotations: dict[str, str], expected: bool) -> None:
+    service = ray_service.decode(a_ray_service(config=BASE))
+    built = ray_cluster.build(service, "demo-abcde", version=OURS)
+    built["metadata"]["annotations"] |= annotations
+    assert ray_cluster.needs_stamp(types.decode(built), service, version=OURS) is expected
+
+
 def test_a_cluster_carries_labels_annotations_and_owner() -> None:
     service = ray_service.decode(a_ray_service(annotations={"x": "y"}))
     meta = ray_cluster.build(service, "demo-abcde", version=OURS)["metadata"]

@@ -3,6 +3,7 @@
 Spec rayservice §4.3, §6.1-6.4; acceptance 16-23.
 """
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
@@ -20,6 +21,8 @@ from common.ray import owner
 
 DELETE_AFTER: Final = "raybus.io/delete-after"
 """When a cluster that nobody needs any more is deleted; on the cluster, so that a restart does not forget it."""
+_KUBERAY: Final = re.compile(r"nightly|v1\.\d+\.\d+(-.*)?")
+"""How KubeRay writes its version."""
 
 
 class Match(StrEnum):
@@ -106,9 +109,17 @@ def growth(cluster: RayCluster, service: RayService, *, version: str) -> Body:
     return {**_stamp_patch(cluster, service, version=version), "spec": {"workerGroupSpecs": groups}}
 
 
-def needs_stamp(cluster: RayCluster, *, version: str) -> bool:
-    """Tell whether another version of the operator wrote the annotations."""
-    return cluster.metadata.annotations.get(labels.KUBERAY_VERSION) != version
+def needs_stamp(cluster: RayCluster, service: RayService, *, version: str) -> bool:
+    """Tell whether the annotations of another version of the operator must be renewed.
+
+    Those of KubeRay stay where they say what ours would: KubeRay, given the cluster back, then finds its own version and leaves
+    the spec alone, and two operators at once have nothing to undo.
+    """
+    held, wanted = cluster.metadata.annotations, stamps(service, version=version)
+    if held.get(labels.KUBERAY_VERSION) == version:
+        return False
+    is_same = all(held.get(name) == value for name, value in wanted.items() if name != labels.KUBERAY_VERSION)
+    return not (is_same and _KUBERAY.fullmatch(held.get(labels.KUBERAY_VERSION, "")))
 
 
 def stamp(cluster: RayCluster, service: RayService, *, version: str) -> Body:

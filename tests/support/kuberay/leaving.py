@@ -1,6 +1,7 @@
 """Makes a namespace look as KubeRay left it: its objects under its field manager, its pods running, its status written.
 
-The objects are those of `tests/golden/kuberay`. What one API server drew (identities, addresses, ports) is that of this one.
+The objects are those of `tests/golden/kuberay`: RayClusters with what belongs to them, and whole trees of RayServices. What one
+API server drew (identities, addresses, ports) is that of this one.
 """
 
 import asyncio
@@ -11,8 +12,8 @@ import msgspec
 
 from common.api.opaque import Body
 from common.kube.client import KubeClient
-from common.kube.resources import POD, RAY_CLUSTER
-from support.kuberay import goldens, objects
+from common.kube.resources import POD, RAY_CLUSTER, Resource
+from support.kuberay import goldens, trees
 from support.kuberay.settings import Setting
 
 MANAGER: Final = "manager"
@@ -32,8 +33,20 @@ async def leave(kube: KubeClient, namespace: str, setting: Setting) -> None:
     words = {name: await _leave_objects(kube, namespace, some) for name, some in found.items()}
     addresses = await _running(kube, namespace)
     for name, some in found.items():
-        mine = {old: addresses[pod] for pod, old in _addresses(some).items() if pod in addresses}
-        await _write_status(kube, namespace, _renamed(some[0], {**words[name], **mine}))
+        await _write_status(kube, namespace, RAY_CLUSTER, _renamed(some[0], words[name] | _moved(some, addresses)))
+
+
+async def leave_tree(kube: KubeClient, namespace: str, name: str) -> None:
+    """Make a RayService and all that belongs to it as KubeRay left them."""
+    some = trees.load(name, namespace=namespace)
+    words: Words = {}
+    for each in some:
+        made = await _create(kube, namespace, _renamed(each, words))
+        words |= _words(each, made)
+    words |= _moved(some, await _running(kube, namespace))
+    for each in some:
+        if each.get("status") and each["kind"] in trees.WITH_STATUS:
+            await _write_status(kube, namespace, trees.resource_of(each), _renamed(each, words))
 
 
 async def _leave_objects(kube: KubeClient, namespace: str, some: list[Body]) -> Words:
@@ -41,10 +54,15 @@ async def _leave_objects(kube: KubeClient, namespace: str, some: list[Body]) -> 
     cluster = await _create(kube, namespace, some[0])
     words = {goldens.CLUSTER_UID: cast("str", cluster["metadata"]["uid"])}
     for child in sorted(some[1:], key=lambda each: each["kind"] == "Pod"):  # pods need their ServiceAccount
-        made = await _create(kube, namespace, _renamed(child, words))
-        if child["kind"] == "Service" and child["spec"].get("clusterIP", "None") != "None":
-            words[child["spec"]["clusterIP"]] = made["spec"]["clusterIP"]
-            words |= _node_ports(child, made)
+        words |= _words(child, await _create(kube, namespace, _renamed(child, words)))
+    return words
+
+
+def _words(old: Body, new: Body) -> Words:
+    """Return what an object is called otherwise here."""
+    words: Words = {old["metadata"]["uid"]: new["metadata"]["uid"]} if "uid" in old["metadata"] else {}
+    if old["kind"] == "Service" and old["spec"].get("clusterIP", "None") != "None":
+        words |= {old["spec"]["clusterIP"]: new["spec"]["clusterIP"], **_node_ports(old, new)}
     return words
 
 
@@ -55,7 +73,7 @@ def _node_ports(old: Body, new: Body) -> Words:
 
 async def _create(kube: KubeClient, namespace: str, body: Body) -> Body:
     """Create an object as KubeRay's operator would."""
-    resource = objects.resource_of(body)
+    resource = trees.resource_of(body)
     answer = await kube.request("POST", resource.path(namespace), query={"fieldManager": MANAGER}, body=_sent(body))
     return msgspec.json.decode(answer)
 
@@ -63,6 +81,7 @@ async def _create(kube: KubeClient, namespace: str, body: Body) -> Body:
 def _sent(body: Body) -> Body:
     """Leave out what the API server draws; a status has its own request."""
     sent = {field: value for field, value in body.items() if field != "status"}
+    sent["metadata"] = {field: value for field, value in body["metadata"].items() if field != "uid"}
     if body["kind"] == "Service":
         chosen = [] if body["spec"]["clusterIP"] == "None" else ["clusterIP"]
         spec = {
@@ -89,15 +108,18 @@ def _is_ready(pod: Body) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in pod["status"].get("conditions", []))
 
 
-def _addresses(some: list[Body]) -> Words:
-    return {each["metadata"]["name"]: each["status"]["podIP"] for each in some if each["kind"] == "Pod"}
+def _moved(some: list[Body], addresses: Words) -> Words:
+    """Return the addresses of pods by those that they had."""
+    pods = {each["metadata"]["name"]: each["status"]["podIP"] for each in some if each["kind"] == "Pod"}
+    return {old: addresses[pod] for pod, old in pods.items() if pod in addresses}
 
 
-async def _write_status(kube: KubeClient, namespace: str, cluster: Body) -> None:
-    name = cluster["metadata"]["name"]
-    current = msgspec.json.decode(await kube.get(RAY_CLUSTER, namespace, name))
-    status = {**cluster["status"], "observedGeneration": current["metadata"]["generation"]}
-    path = RAY_CLUSTER.path(namespace, name, "status")
+async def _write_status(kube: KubeClient, namespace: str, resource: Resource, body: Body) -> None:
+    """Write a status as that of the object as it is here: its generation may have been another one."""
+    name = body["metadata"]["name"]
+    current = msgspec.json.decode(await kube.get(resource, namespace, name))
+    path = resource.path(namespace, name, "status")
+    status = trees.regenerated(body["status"], current["metadata"]["generation"])
     await kube.request("PUT", path, query={"fieldManager": MANAGER}, body={**current, "status": status})
 
 

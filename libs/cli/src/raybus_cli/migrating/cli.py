@@ -1,0 +1,66 @@
+"""`raybus migrate check`: the options, the exit code."""
+
+from typing import Annotated
+
+import typer
+
+from common import errors
+from common.kube.client import KubeClient
+from raybus_cli.access import problems, session
+from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption
+from raybus_cli.migrating import check as checking
+from raybus_cli.migrating import picture, report
+from raybus_cli.migrating.report import Report
+from raybus_cli.output import printing
+from raybus_cli.output.printing import Output, OutputOption
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    help="Take a cluster over from KubeRay's operator.",
+)
+
+
+@app.callback()
+def migrate() -> None:
+    """Take a cluster over from KubeRay's operator."""
+
+
+@app.command()
+def check(
+    raybus_namespace: Annotated[
+        str, typer.Option("--raybus-namespace", help="Where raybus is, or will be.")
+    ] = "raybus",
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Look at one namespace; else at all that KubeRay watches.")
+    ] = None,
+    output: OutputOption = Output.TEXT,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+) -> None:
+    """Say what taking over from KubeRay would change, object by object: it must be nothing. Reads only.
+
+    Exit code 0 when it is nothing, 1 when something would change or is not supported, 2 when it could not be read.
+    Example: raybus migrate check -o wide
+    """
+    place = session.where(kubeconfig, context, namespace)
+
+    async def work(kube: KubeClient) -> Report | str:
+        try:
+            return await checking.check(kube, raybus_namespace=raybus_namespace, namespace=namespace)
+        except (errors.RaybusError, BaseExceptionGroup) as problem:
+            first = problems.first(problem)
+            if not isinstance(first, errors.RaybusError):
+                raise
+            return problems.line(first)
+
+    found = session.run(place, work)
+    if isinstance(found, str):
+        typer.echo(f"error: {found}", err=True)
+        raise SystemExit(report.UNREAD_CODE)
+    if output in {Output.JSON, Output.YAML}:
+        printing.data(found, output)
+    else:
+        printing.show(picture.draw(found, wide=output is Output.WIDE))
+    raise SystemExit(report.CODES[found.verdict])

@@ -1,0 +1,111 @@
+"""What cluster-reconciler would do with a RayCluster that KubeRay looks after: its own observation, its own plan, its own status."""
+
+from datetime import datetime
+from typing import Final
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from cluster_reconciler import apply, observe, wiring
+from cluster_reconciler import plan as planning
+from cluster_reconciler.actions import Plan
+from cluster_reconciler.config import Config
+from cluster_reconciler.observed import Observed
+from cluster_reconciler.ports import Ports
+from cluster_reconciler.refusals import find as refusal_of
+from cluster_reconciler.status import compute, gate, head_info
+from common import labels
+from common.api import ray_cluster
+from common.api.ray_cluster import RayCluster, RayClusterStatus
+from common.bus.cache import Cache
+from common.feature_gates import Gate
+from common.kube.client import Kube
+from common.runtime.clock import SystemClock
+from common.runtime.key import Key
+from common.validation import not_built_yet
+from raybus_cli.migrating import changes, findings
+from raybus_cli.migrating.findings import Finding, Subject
+
+SETTLED: Final = "see why with 'kubectl describe'; if the settings are the same, send a 'raybus bundle'"
+UNSETTLED: Final = "KubeRay has not finished with it: wait until it is ready, and check again"
+
+
+def ports(kube: Kube, cache: Cache, config: Config) -> Ports:
+    """Return what cluster-reconciler decides from, over what was read."""
+    registry = CollectorRegistry()
+    assembled = wiring.assemble(kube, config, clock=SystemClock(), instance="migrate", registry=registry)
+    return msgspec.structs.replace(assembled.ports, cache=cache)
+
+
+async def judge(cluster: RayCluster, io: Ports, *, now: datetime) -> Subject:
+    """Return what taking over a RayCluster would change."""
+    meta = cluster.metadata
+    return findings.subject(ray_cluster.KIND, meta.namespace, meta.name, await _findings(cluster, io, now=now))
+
+
+async def _findings(cluster: RayCluster, io: Ports, *, now: datetime) -> list[Finding]:
+    meta = cluster.metadata
+    refusal = refusal_of(cluster, io.config)
+    if refusal is not None and refusal.event is None:
+        return [findings.note("belongs to neither operator: spec.managedBy names another one")]
+    missing = _unsupported(cluster, io.config)
+    if refusal is not None:
+        return [*missing, *_refused(refusal.event.note if refusal.event is not None else "")]
+    observed = await observe.observe(Key(meta.namespace, meta.name), io, now=now)
+    if observed is None:
+        return []
+    todo = planning.make(observed, io.config, now=now)
+    remedy = SETTLED if _is_settled(observed) else UNSETTLED
+    return [*missing, *changes.of_cluster(todo, remedy), *_status(observed, todo, io.config, now=now)]
+
+
+def _refused(note: str) -> list[Finding]:
+    return [findings.note(f"is refused, as by KubeRay: {note}", "its pods are left alone until it is mended")]
+
+
+def _unsupported(cluster: RayCluster, config: Config) -> list[Finding]:
+    """Return what the cluster asks for and raybus does not do, in the words of the condition UnsupportedFeatures."""
+    found: list[Finding] = []
+    for rule in not_built_yet.ALL:
+        text = rule(cluster, config.gates) or ""
+        what, _, remedy = text.partition("; ")
+        if text:
+            found.append(findings.unsupported(what, f"keep KubeRay for it, or {remedy}"))
+    return found
+
+
+def _status(observed: Observed, todo: Plan, config: Config, *, now: datetime) -> list[Finding]:
+    """Return what the status would say otherwise."""
+    outcome = apply.outcome(todo, ())
+    if not todo.writes_status or head_info.violation(observed, has_failed=outcome.failure is not None) is not None:
+        return []
+    old = observed.cluster.status
+    new = compute.compute(observed, outcome, now=now, has_conditions=config.has(Gate.STATUS_CONDITIONS))
+    if not gate.has_changed(old, new):
+        return []
+    fields = ", ".join(_fields(old, new))
+    if old.state != new.state:
+        return [
+            findings.change(
+                f"the status would change: {fields}; state {old.state or 'none'} becomes {new.state}", UNSETTLED
+            )
+        ]
+    return [findings.note(f"the status is brought up to date: {fields}")]
+
+
+def _fields(old: RayClusterStatus, new: RayClusterStatus) -> list[str]:
+    ignored = {"lastUpdateTime", "observedGeneration", "stateTransitionTimes"}
+    return [each for each in changes.differing(old, new) if each not in ignored]
+
+
+def _is_settled(observed: Observed) -> bool:
+    """Tell whether KubeRay has told that it is done with the spec as it is."""
+    status, meta = observed.cluster.status, observed.cluster.metadata
+    is_whole = status.available_worker_replicas == status.desired_worker_replicas
+    return status.observed_generation == meta.generation and is_whole
+
+
+def owner_of(cluster: RayCluster) -> tuple[str, str]:
+    """Return the kind and the name of what made a RayCluster; empty for a user's own."""
+    own = cluster.metadata.labels
+    return own.get(labels.ORIGIN_KIND, ""), own.get(labels.ORIGIN_NAME, "")

@@ -1,0 +1,146 @@
+"""An operator as its Deployment describes it: version, flags, environment, and which file configures it. Pure.
+
+KubeRay is found by the label of its Helm chart and manifests, or by the name of its image.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, cast
+
+import msgspec
+
+from common.api.opaque import Json
+from raybus_cli.doctor.facts import Workload
+
+NAME_LABEL: Final = "app.kubernetes.io/name"
+KUBERAY: Final = "kuberay-operator"
+_IMAGES: Final = ("kuberay/operator", "kuberay-operator")
+_SWITCHES: Final = frozenset(
+    {
+        "enable-leader-election",
+        "forced-cluster-upgrade",
+        "enable-batch-scheduler",
+        "use-kubernetes-proxy",
+        "enable-metrics",
+    }
+)
+"""Flags that may stand without a value."""
+RAYBUS: Final = ("watcher", "cluster-reconciler", "service-reconciler", "traffic-manager")
+
+
+class Mounted(msgspec.Struct, frozen=True):
+    """Where a pod's file comes from."""
+
+    config_map: str
+    key: str
+
+
+class Operator(msgspec.Struct, frozen=True, kw_only=True):
+    """What a Deployment runs, and how it is configured."""
+
+    namespace: str
+    name: str
+    image: str
+    version: str
+    """The image's tag."""
+    replicas: int
+    ready: int
+    flags: dict[str, str] = {}
+    """Command line flags without dashes."""
+    environment: dict[str, str] = {}
+    """Variables with a value of their own; those that come from elsewhere are not known here."""
+    file: Mounted | None = None
+    """Which ConfigMap holds the configuration file, if one is named."""
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether a pod of it is ready."""
+        return self.ready > 0
+
+
+def kuberay(deployments: Iterable[Workload]) -> list[Operator]:
+    """Return KubeRay's operators among some Deployments."""
+    return [of(each) for each in deployments if _is_kuberay(each)]
+
+
+def raybus(deployments: Iterable[Workload], namespace: str) -> dict[str, Operator]:
+    """Return the services of raybus that are installed in a namespace, by name."""
+    held = (each for each in deployments if each.metadata.namespace == namespace and each.metadata.name in RAYBUS)
+    return {each.metadata.name: of(each) for each in held}
+
+
+def of(found: Workload, *, file_variable: str = "RAYBUS_OPERATOR_CONFIG") -> Operator:
+    """Read a Deployment."""
+    container = _container(found)
+    image = str(container.get("image") or "")
+    flags = parse_flags(_texts(container, "args") + _texts(container, "command")[1:])
+    environment = {
+        str(each["name"]): str(each.get("value") or "") for each in _items(container, "env") if "valueFrom" not in each
+    }
+    path = flags.get("config") or environment.get(file_variable, "")
+    return Operator(
+        namespace=found.metadata.namespace,
+        name=found.metadata.name,
+        image=image,
+        version=_tag(image),
+        replicas=found.spec.replicas,
+        ready=found.status.ready_replicas,
+        flags=flags,
+        environment=environment,
+        file=_mounted(found, container, path) if path else None,
+    )
+
+
+def parse_flags(arguments: Iterable[str]) -> dict[str, str]:
+    """Read flags as Go does: one dash or two, the value behind `=` or next."""
+    flags: dict[str, str] = {}
+    waiting = ""
+    for word in arguments:
+        if waiting and not word.startswith("-"):
+            flags[waiting], waiting = word, ""
+            continue
+        name, equals, value = word.lstrip("-").partition("=")
+        flags[name] = value if equals else "true"
+        waiting = "" if equals or name in _SWITCHES else name
+    return flags
+
+
+def _is_kuberay(found: Workload) -> bool:
+    image = str(_container(found).get("image") or "")
+    return found.metadata.labels.get(NAME_LABEL) == KUBERAY or any(
+        each in image.partition("@")[0].rpartition(":")[0] + "/" for each in _IMAGES
+    )
+
+
+def _container(found: Workload) -> Json:
+    containers = _items(_pod(found), "containers")
+    return containers[0] if containers else {}
+
+
+def _pod(found: Workload) -> Json:
+    return found.spec.template.get("spec") or {}
+
+
+def _tag(image: str) -> str:
+    tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2]
+    return tag or image.partition("@")[2] or "unknown"
+
+
+def _mounted(found: Workload, container: Json, path: str) -> Mounted | None:
+    """Return the ConfigMap and the key behind a path in a container."""
+    for mount in _items(container, "volumeMounts"):
+        root, part = str(mount.get("mountPath", "")).rstrip("/"), str(mount.get("subPath") or "")
+        key = part if path == root and part else path.removeprefix(f"{root}/") if path.startswith(f"{root}/") else ""
+        volume = next((each for each in _items(_pod(found), "volumes") if each.get("name") == mount.get("name")), {})
+        source = cast("Mapping[str, object]", volume.get("configMap") or {})
+        if key and source.get("name"):
+            renamed = {str(each["path"]): str(each["key"]) for each in _items(dict(source), "items")}
+            return Mounted(str(source["name"]), renamed.get(key, key))
+    return None
+
+
+def _items(body: Json, field: str) -> list[Json]:
+    return cast("list[Json]", body.get(field) or [])
+
+
+def _texts(body: Json, field: str) -> list[str]:
+    return [str(each) for each in cast("list[object]", body.get(field) or [])]

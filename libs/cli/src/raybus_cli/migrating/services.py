@@ -1,0 +1,145 @@
+"""What service-reconciler and traffic-manager would do with a RayService: their own observations, plans and status."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from common import labels
+from common.api import ray_service
+from common.api.ray_cluster import RayClusterStatus
+from common.api.ray_service import RayService, RayServiceStatus
+from common.bus.cache import Cache
+from common.kube.client import Kube
+from common.kube.lookup import Lookup
+from common.ray.dashboard import Dashboard
+from common.ray.revisions import Revisions
+from common.ray.serve_api import ServeApi
+from common.runtime.clock import Clock, ClockWatch
+from common.runtime.key import Key
+from raybus_cli.migrating import changes, findings
+from raybus_cli.migrating.findings import Finding, Subject
+from service_reconciler import plan as service_plan
+from service_reconciler.actions import WriteStatus
+from service_reconciler.config import Config
+from service_reconciler.observe import Observer as ServiceObserver
+from service_reconciler.observed import ClusterView, Observed
+from service_reconciler.resources import ray_cluster
+from traffic_manager import plan as traffic_plan
+from traffic_manager.observe import Observer as TrafficObserver
+
+SETTLED: Final = "see what 'raybus explain' says of it; if the settings are the same, send a 'raybus bundle'"
+UNSETTLED: Final = (
+    "KubeRay has not taken in its spec: wait until status.observedGeneration is that of the spec, and check again"
+)
+
+
+class Observers(msgspec.Struct, frozen=True):
+    """Both services' ways to look at a RayService."""
+
+    service: ServiceObserver
+    traffic: TrafficObserver
+
+
+def observers(kube: Kube, dashboard: Dashboard, cache: Cache, config: Config, clock: Clock) -> Observers:
+    """Return both, over what was read."""
+    serve, revisions, lookup = ServeApi(dashboard, kube, clock), Revisions(kube, cache), Lookup(kube, cache, clock)
+    watch = ClockWatch(clock)
+    return Observers(
+        service=ServiceObserver(cache, serve, revisions, config=config, lookup=lookup, watch=watch),
+        traffic=TrafficObserver(cache, kube, serve, revisions, gates=config.gates, clock=clock),
+    )
+
+
+async def judge(service: RayService, eyes: Observers, *, now: datetime) -> Subject:
+    """Return what taking over a RayService would change."""
+    meta = service.metadata
+    if service.raw_spec.get("managedBy", labels.MANAGED_BY_US) != labels.MANAGED_BY_US:
+        found = [findings.note("belongs to neither operator: spec.managedBy names another one")]
+        return findings.subject(ray_service.KIND, meta.namespace, meta.name, found)
+    key = Key(meta.namespace, meta.name)
+    seen = await eyes.service.observe(key, now=now)
+    traffic = await eyes.traffic.observe(key, now=now)
+    if seen is None or traffic is None:
+        return findings.subject(ray_service.KIND, meta.namespace, meta.name, [])
+    planned = service_plan.make_plan(seen, now=now)
+    actions = [*planned.actions, *traffic_plan.make_plan(traffic, now=now).actions]
+    moves = bool(seen.names.pending)
+    is_settled = service.status.observed_generation == meta.generation
+    found = [
+        *_standing(seen),
+        *_silent(seen.active, seen.pending),
+        *_spec(seen),
+        *changes.of_service(actions, moves=moves, remedy=SETTLED if is_settled else UNSETTLED),
+        *_status(seen, (each.status for each in actions if isinstance(each, WriteStatus))),
+    ]
+    return findings.subject(ray_service.KIND, meta.namespace, meta.name, found)
+
+
+def _standing(seen: Observed) -> list[Finding]:
+    """Say that an upgrade is on, and where it stands."""
+    active, pending = seen.names.active, seen.names.pending
+    if not active or not pending:
+        return []
+    shares = seen.record.clusters
+    parts = [
+        f"{name} capacity {shares[name].capacity} %, traffic {shares[name].weight} %"
+        for name in (active, pending)
+        if name in shares
+    ]
+    return [findings.note(f"an upgrade is on from {active} to {pending}{': ' if parts else ''}{'; '.join(parts)}")]
+
+
+def _silent(*views: ClusterView | None) -> list[Finding]:
+    remedy = "you need 'get' on services/proxy, and the API server must reach the head; without an answer nobody knows its config"
+    return [
+        findings.unread(f"Serve of RayCluster {view.name} does not tell its state: {view.serve.problem}", remedy)
+        for view in views
+        if view is not None and view.serve.problem
+    ]
+
+
+def _spec(seen: Observed) -> list[Finding]:
+    """Say that a cluster's hash was written by another algorithm; what it holds decides then."""
+    view = seen.pending or seen.active
+    if view is None or not seen.names.active:
+        return []
+    held, goal = view.cluster.metadata.annotations.get(labels.SPEC_HASH, ""), ray_cluster.goal_hash(seen.service)
+    if held == goal:
+        return []
+    same = ray_cluster.match(view.cluster, seen.service, version=seen.config.version)
+    return [
+        findings.note(f"the spec hash of RayCluster {view.name} is not that of the spec; by its content it is {same}")
+    ]
+
+
+def _status(seen: Observed, written: Iterable[RayServiceStatus]) -> list[Finding]:
+    old = seen.service.status
+    found: list[Finding] = []
+    for new in written:
+        fields = changes.differing(_bare(old), _bare(new))
+        names = [
+            (each.active_service_status.ray_cluster_name, each.pending_service_status.ray_cluster_name)
+            for each in (old, new)
+        ]
+        text = f"the status is brought up to date: {', '.join(fields)}"
+        if names[0] == names[1]:
+            found.append(findings.note(text))
+        elif names[0][1] and names[1] == (names[0][1], ""):
+            found.append(findings.note(f"the upgrade goes on where it stands: {names[0][1]} is promoted"))
+        else:
+            found.append(
+                findings.change(f"the status would name other clusters: {names[0]} becomes {names[1]}", SETTLED)
+            )
+    return found
+
+
+def _bare(status: RayServiceStatus) -> RayServiceStatus:
+    """Return a status without times and without the copies of cluster statuses, which are written along."""
+    nothing = RayClusterStatus()
+    held = (status.active_service_status, status.pending_service_status)
+    active, pending = (msgspec.structs.replace(each, ray_cluster_status=nothing) for each in held)
+    return msgspec.structs.replace(
+        status, last_update_time=None, active_service_status=active, pending_service_status=pending
+    )

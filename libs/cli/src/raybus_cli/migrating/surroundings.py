@@ -1,0 +1,121 @@
+"""What stands around the clusters and services and matters for a take-over: jobs, webhooks, leaders, the Gateway API. Pure."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Final, cast
+
+from common import labels, serve_writer
+from common.api.ray_service import RayService
+from raybus_cli.doctor.checks import STALE
+from raybus_cli.doctor.facts import Lease
+from raybus_cli.migrating import findings
+from raybus_cli.migrating.facts import Hook, Installation, Job, Surroundings
+from raybus_cli.migrating.findings import Finding, Subject
+from raybus_cli.migrating.operator import Operator
+
+_OVER: Final = frozenset({"Complete", "Failed"})
+_GROUP: Final = "ray.io"
+_TAKEN_OVER: Final = frozenset({"rayclusters", "rayservices", "*", "rayclusters/*", "rayservices/*"})
+_KEEP: Final = "raybus runs no jobs: let them end before KubeRay stops, or run them elsewhere"
+
+
+def operators(found: Installation, *, now: datetime) -> Iterator[Finding]:
+    """Yield what is to be said of the operators that are installed."""
+    if found.kuberay is None:
+        yield findings.unread(
+            "Deployments of all namespaces may not be listed, so KubeRay was not looked for",
+            "ask for 'list deployments'",
+        )
+        return
+    if not found.kuberay:
+        yield findings.note("no KubeRay operator is installed; its own configuration cannot be compared")
+    if len(found.kuberay) > 1:
+        names = ", ".join(f"{each.namespace}/{each.name}" for each in found.kuberay)
+        yield findings.note(
+            f"several KubeRay operators are installed ({names}); the first one's configuration is compared"
+        )
+    running = [each for each in found.kuberay if each.is_running]
+    watcher = found.raybus.get("watcher")
+    if running and watcher is not None and watcher.is_running:
+        yield _both(running[0], watcher, found.leases or [], now=now)
+
+
+def _both(kuberay: Operator, watcher: Operator, leases: Iterable[Lease], *, now: datetime) -> Finding:
+    """Say what it means that both run: nothing where they share the Lease by which one of them leads."""
+    named = (watcher.environment.get(name) for name in ("RAYBUS_LEASE_NAMESPACE", "RAYBUS_NAMESPACE"))
+    place = next((each for each in named if each), watcher.namespace)
+    elects = kuberay.flags.get("enable-leader-election", "true") != "false"
+    theirs = kuberay.flags.get("leader-election-namespace") or kuberay.namespace
+    if elects and place == theirs:
+        holder = next((each.spec.holder_identity for each in leases if _is_held(each, theirs, now=now)), None)
+        return findings.note(
+            f"KubeRay and raybus both run and share the Lease {theirs}/ray-operator-leader, held by {holder or 'nobody'}: "
+            "only its holder works"
+        )
+    stop = f"'kubectl -n {kuberay.namespace} scale deployment {kuberay.name} --replicas 0'"
+    return findings.change(
+        f"KubeRay ({kuberay.namespace}/{kuberay.name}) and raybus ({watcher.namespace}) both run and share no Lease: "
+        "both write to the same objects",
+        f"stop one of them: {stop}",
+    )
+
+
+def _is_held(lease: Lease, namespace: str, *, now: datetime) -> bool:
+    renewed = lease.spec.renew_time
+    return lease.metadata.namespace == namespace and renewed is not None and now - renewed <= STALE
+
+
+def gateways(services: Iterable[RayService], around: Surroundings) -> Iterator[Finding]:
+    """Yield what upgrades in steps lack."""
+    asking = [each.metadata for each in services if serve_writer.asks_for_steps(each)]
+    if asking and not around.has_gateway_api:
+        name = f"{asking[0].namespace}/{asking[0].name}"
+        text = f"RayService {name} wants its traffic moved in steps, and the Gateway API is not installed"
+        yield findings.note(text, "as with KubeRay, its upgrades wait until it is")
+
+
+def webhooks(around: Surroundings) -> Iterator[Finding]:
+    """Yield the webhooks that would refuse every change once KubeRay's operator, which answers them, is gone."""
+    if around.webhooks is None:
+        yield findings.unread("webhook configurations may not be listed", "ask for 'list' on them, or look yourself")
+        return
+    for kind, each in around.webhooks:
+        held = [hook for hook in each.webhooks if _is_kuberays(hook) and hook.failure_policy != "Ignore"]
+        if held:
+            yield findings.change(
+                f"{kind} {each.metadata.name} sends changes to KubeRay's operator: without it they are refused",
+                f"'kubectl delete {kind.lower()} {each.metadata.name}' before KubeRay stops; "
+                "'kubectl apply -k deploy/admission' checks the same without a server",
+            )
+
+
+def _is_kuberays(hook: Hook) -> bool:
+    """Tell whether a webhook is asked about what raybus takes over, by a Service of the cluster."""
+    if not hook.client_config.get("service"):
+        return False
+    return any(
+        _GROUP in cast("list[str]", rule.get("apiGroups") or [])
+        and _TAKEN_OVER & set(cast("list[str]", rule.get("resources") or []))
+        for rule in hook.rules
+    )
+
+
+def jobs(around: Surroundings) -> Iterator[Subject]:
+    """Yield the RayJobs and RayCronJobs; raybus runs neither."""
+    for each in around.jobs or []:
+        yield _job("RayJob", each, is_over=each.status.job_deployment_status in _OVER)
+    for each in around.cron_jobs or []:
+        yield _job("RayCronJob", each, is_over=each.spec.suspend)
+
+
+def _job(kind: str, job: Job, *, is_over: bool) -> Subject:
+    meta = job.metadata
+    if job.spec.managed_by not in {None, "", labels.MANAGED_BY_US}:
+        found = findings.note("belongs to neither operator: spec.managedBy names another one")
+    elif is_over:
+        state = "is suspended" if kind == "RayCronJob" else f"is over ({job.status.job_deployment_status})"
+        found = findings.note(f"{state}; raybus leaves it as it is, and deletes nothing after its time")
+    else:
+        state = job.status.job_deployment_status or "not begun"
+        found = findings.unsupported(f"nobody would look after it ({state})", _KEEP)
+    return findings.subject(kind, meta.namespace, meta.name, [found])

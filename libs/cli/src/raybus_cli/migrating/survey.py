@@ -1,0 +1,163 @@
+"""Asks the API server for all that the report is made from; reads only. What the caller may not see is noted."""
+
+from collections.abc import Awaitable
+from typing import Final, TypeVar, cast
+
+import msgspec
+
+from common import errors, labels
+from common.api.core import EndpointSlice, Pod, Service
+from common.api.core import Job as BatchJob
+from common.api.gateway import Gateway, GrpcRoute, HttpRoute
+from common.api.opaque import Json
+from common.api.ray_cluster import RayCluster
+from common.api.ray_service import RayService
+from common.bus.cache import Cache, Object
+from common.kube.client import KubeClient
+from common.kube.resources import (
+    CONFIG_MAP,
+    CONTROLLER_REVISION,
+    ENDPOINT_SLICE,
+    GATEWAY,
+    GRPC_ROUTE,
+    HTTP_ROUTE,
+    JOB,
+    LEASE,
+    POD,
+    RAY_CLUSTER,
+    RAY_SERVICE,
+    SERVICE,
+    Resource,
+)
+from common.ray import revision
+from common.ray.revision import Revision
+from raybus_cli.access import problems
+from raybus_cli.doctor.checks import LEADER
+from raybus_cli.doctor.facts import Lease, Workload
+from raybus_cli.doctor.survey import DEPLOYMENT
+from raybus_cli.migrating import operator as operators
+from raybus_cli.migrating.facts import (
+    MUTATING,
+    RAY_CRON_JOB,
+    RAY_JOB,
+    VALIDATING,
+    Installation,
+    Job,
+    Surroundings,
+    WebhookConfiguration,
+)
+from raybus_cli.migrating.operator import Operator
+from raybus_cli.reading.reader import Items
+
+T = TypeVar("T")
+Scope = tuple[str | None, ...]
+"""Namespaces to look at; `(None,)` means all."""
+
+_NEEDED: Final[tuple[tuple[Resource, type[Object], str], ...]] = (
+    (RAY_CLUSTER, RayCluster, ""),
+    (RAY_SERVICE, RayService, ""),
+    (POD, Pod, labels.CLUSTER),
+    (SERVICE, Service, ""),
+    (ENDPOINT_SLICE, EndpointSlice, ""),
+    (JOB, BatchJob, labels.CLUSTER),
+    (CONTROLLER_REVISION, Revision, f"{revision.RECORD}={revision.SERVE_CONFIG}"),
+    (GATEWAY, Gateway, ""),
+    (HTTP_ROUTE, HttpRoute, ""),
+    (GRPC_ROUTE, GrpcRoute, ""),
+)
+"""What the services know, with the labels by which it is listed."""
+_HOME: Final = 0
+"""The partition that everything is said to come from: there is no bus here."""
+
+
+class Survey:
+    """Reads; remembers what it could not read."""
+
+    def __init__(self, kube: KubeClient) -> None:
+        self._kube = kube
+        self.unread: list[str] = []
+
+    async def installation(self, raybus_namespace: str) -> Installation:
+        """Read how both operators are installed."""
+        deployments = await self._all(DEPLOYMENT, Workload)
+        kuberay = None if deployments is None else operators.kuberay(deployments)
+        if deployments is None:
+            deployments = await self._all(DEPLOYMENT, Workload, (raybus_namespace,)) or []
+        ours = operators.raybus(deployments, raybus_namespace)
+        decider = ours.get("cluster-reconciler")
+        places = {raybus_namespace, *(each.namespace for each in kuberay or [])}
+        held = [await self._all(LEASE, Lease, (place,)) for place in sorted(places)]
+        return Installation(
+            kuberay=kuberay,
+            kuberay_file=await self._file(kuberay[0]) if kuberay else None,
+            raybus=ours,
+            raybus_file=await self._file(decider) if decider is not None else None,
+            leases=[each for some in held for each in some or [] if each.metadata.name == LEADER],
+        )
+
+    async def state(self, scope: Scope) -> Cache:
+        """Read the objects as the services would know them; raise `NotFound` where RayClusters are not served."""
+        cache = Cache()
+        for resource, view, selector in _NEEDED:
+            for each in await self._all(resource, view, scope, selector) or []:
+                cache.put(each, partition=_HOME)
+        return cache
+
+    async def surroundings(self, scope: Scope) -> Surroundings:
+        """Read what stands around them."""
+        webhooks: list[tuple[str, WebhookConfiguration]] | None = []
+        for resource in (VALIDATING, MUTATING):
+            found = await self._all(resource, WebhookConfiguration)
+            webhooks = (
+                None if found is None or webhooks is None else [*webhooks, *((resource.kind, each) for each in found)]
+            )
+        return Surroundings(
+            jobs=await self._all(RAY_JOB, Job, scope),
+            cron_jobs=await self._all(RAY_CRON_JOB, Job, scope),
+            webhooks=webhooks,
+            has_gateway_api=await self._serves(HTTP_ROUTE),
+        )
+
+    async def _file(self, found: Operator) -> str | None:
+        if found.file is None:
+            return None
+        where = f"ConfigMap {found.namespace}/{found.file.config_map}"
+        body = await self._unless_hidden(where, self._kube.get(CONFIG_MAP, found.namespace, found.file.config_map))
+        data: Json = {} if body is None else msgspec.json.decode(body).get("data") or {}
+        text = cast("str | None", data.get(found.file.key))
+        if body is not None and text is None:
+            self.unread.append(f"{where}: has no key {found.file.key}")
+        return text
+
+    async def _all(
+        self, resource: Resource, view: type[T], scope: Scope = (None,), selector: str = ""
+    ) -> list[T] | None:
+        """Return the objects of a kind, none where the kind is not served; None where the caller may not look."""
+        found: list[T] = []
+        for namespace in scope:
+            where = resource.plural if namespace is None else f"{resource.plural} in {namespace}"
+            try:
+                ask = self._kube.list(resource, namespace, label_selector=selector)
+                body = await self._unless_hidden(where, ask)
+            except errors.NotFound:
+                if resource in {RAY_CLUSTER, RAY_SERVICE}:
+                    raise
+                return []
+            if body is None:
+                return None
+            found += msgspec.json.decode(body, type=Items[view]).items
+        return found
+
+    async def _serves(self, resource: Resource) -> bool:
+        try:
+            await self._kube.request("GET", f"/apis/{resource.api_version}")
+        except (errors.NotFound, errors.Forbidden):
+            return False
+        return True
+
+    async def _unless_hidden(self, where: str, ask: Awaitable[bytes]) -> bytes | None:
+        try:
+            return await ask
+        except errors.Forbidden as problem:
+            self.unread.append(f"{where}: {problems.line(problem)}")
+            return None

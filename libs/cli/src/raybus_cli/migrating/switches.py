@@ -1,0 +1,204 @@
+"""KubeRay's flags, gates and variables, what they are called here, and the configuration that they come to.
+
+The configuration is made by the services' own readers, so that nothing here can mean something else than there.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from cluster_reconciler import operator_file
+from cluster_reconciler import settings as cluster_settings
+from cluster_reconciler.config import BatchSchedulerName
+from cluster_reconciler.config import Config as ClusterConfig
+from common import errors, feature_gates
+from common.feature_gates import Gate
+from common.runtime.settings import Settings
+from raybus_cli.migrating import findings
+from raybus_cli.migrating.findings import Finding
+from raybus_cli.migrating.operator import Operator
+from service_reconciler import settings as service_settings
+from service_reconciler.config import Config as ServiceConfig
+
+GATES: Final = "RAYBUS_FEATURE_GATES"
+NAMESPACES: Final = "RAYBUS_WATCH_NAMESPACES"
+PROXY: Final = "RAYBUS_USE_KUBERNETES_PROXY"
+NOTHING: Final = "needs nothing here"
+
+FLAGS: Final[dict[str, str]] = {
+    "feature-gates": GATES,
+    "watch-namespace": NAMESPACES,
+    "batch-scheduler": cluster_settings.BATCH_SCHEDULER,
+    "enable-batch-scheduler": f"{cluster_settings.BATCH_SCHEDULER}=volcano",
+    "config": cluster_settings.FILE,
+    "use-kubernetes-proxy": PROXY,
+    "reconcile-concurrency": "RAYBUS_WORKERS",
+    "leader-election-namespace": "RAYBUS_NAMESPACE",
+    "metrics-addr": "RAYBUS_HTTP_PORT",
+    "health-probe-bind-address": "RAYBUS_HTTP_PORT",
+    "enable-leader-election": NOTHING,
+    "enable-metrics": NOTHING,
+    "forced-cluster-upgrade": NOTHING,
+    "log-file-path": NOTHING,
+    "log-file-encoder": NOTHING,
+    "log-stdout-encoder": NOTHING,
+    "qps": NOTHING,
+    "burst": NOTHING,
+}
+"""Flags of KubeRay's operator, and what stands for each of them."""
+_OF_JOBS: Final = ("DELETE_RAYJOB_CR_AFTER_JOB_FINISHES",)
+_NOT_YET: Final = frozenset({Gate.MTLS, Gate.NETWORK_POLICY, Gate.HISTORY_SERVER, Gate.CRON_JOB})
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True):
+    """How the services of raybus decide."""
+
+    clusters: ClusterConfig
+    services: ServiceConfig
+    namespaces: tuple[str, ...] = ()
+    """Which are looked after; empty means all."""
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting of KubeRay's operator, and its name here."""
+
+    kuberay: str
+    value: str
+    here: str
+
+
+class _Noting(Mapping[str, str]):
+    """An environment that notes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: set[str] = set()
+
+    def __getitem__(self, name: str) -> str:
+        self.asked.add(name)
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def heeded() -> frozenset[str]:
+    """Return the variables that the services read."""
+    noting = _Noting()
+    _read(noting)
+    return frozenset(noting.asked)
+
+
+def translated(operator: Operator, file_text: str | None) -> tuple[dict[str, str], list[Finding]]:
+    """Return the environment that makes raybus decide as this operator does, and what cannot be said in it."""
+    known, found = heeded(), list[Finding]()
+    wanted = {name: value for name, value in operator.environment.items() if name in known and value}
+    gates, strange = _gates(operator.flags.get("feature-gates", ""))
+    found += strange
+    if gates:
+        wanted[GATES] = feature_gates.spell(gates)
+    file = _file(file_text, operator)
+    flags = operator.flags
+    namespaces = flags.get("watch-namespace", "") if file is None else file.watch_namespace or ""
+    if namespaces:
+        wanted[NAMESPACES] = namespaces
+    if file is None and (scheduler := _scheduler(flags)):
+        wanted[cluster_settings.BATCH_SCHEDULER] = scheduler
+    through_proxy = flags.get("use-kubernetes-proxy") == "true" if file is None else file.use_kubernetes_proxy
+    if through_proxy:
+        wanted[PROXY] = "true"
+    found += [
+        findings.unsupported(
+            f"the feature gate {gate} is on, and raybus does not do that yet", "see docs/kuberay-map.md"
+        )
+        for gate in sorted(_NOT_YET & feature_gates.resolve(gates))
+    ]
+    return wanted, found
+
+
+def settings_of(operator: Operator) -> list[Setting]:
+    """Return what is set at an operator, and its name here."""
+    known = heeded()
+    flags = [
+        Setting(kuberay=f"--{name}", value=value, here=FLAGS.get(name, "unknown here"))
+        for name, value in sorted(operator.flags.items())
+    ]
+    variables = [
+        Setting(kuberay=name, value=value, here="the same" if name in known else _other(name))
+        for name, value in sorted(operator.environment.items())
+    ]
+    return flags + variables
+
+
+def configuration(environment: Mapping[str, str], file_text: str | None) -> Configuration:
+    """Return how raybus decides in an environment; raise `InvalidSpec` for what it would refuse at its start."""
+    found = _read({name: value for name, value in environment.items() if name != cluster_settings.FILE})
+    if file_text is None:
+        return found
+    file = operator_file.parse(file_text, path=cluster_settings.FILE)
+    return msgspec.structs.replace(found, clusters=operator_file.apply(found.clusters, file))
+
+
+def differences(wanted: Configuration, held: Configuration) -> list[str]:
+    """Return in what an installed raybus decides otherwise, as `field: KubeRay …, raybus …`."""
+    found: list[str] = []
+    for theirs, ours in ((wanted.clusters, held.clusters), (wanted.services, held.services)):
+        for field in theirs.__struct_fields__:
+            pair = _shown(getattr(theirs, field)), _shown(getattr(ours, field))
+            text = f"{field.replace('_', ' ')}: KubeRay {pair[0]}, raybus {pair[1]}"
+            if pair[0] != pair[1] and text not in found:
+                found.append(text)
+    return found
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, frozenset):
+        return ",".join(sorted(map(str, value))) or "none"  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]  (gates)
+    if isinstance(value, BatchSchedulerName):
+        return value.value or "none"
+    return str(value)
+
+
+def _read(environment: Mapping[str, str]) -> Configuration:
+    settings = Settings.from_environment("migrate", _known_places(environment))
+    return Configuration(
+        clusters=cluster_settings.configure(settings, environment),
+        services=service_settings.config_of(settings, environment),
+        namespaces=settings.watch_namespaces,
+    )
+
+
+def _known_places(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """Return an environment without the files of a pod, which are not on this machine."""
+    if isinstance(environment, _Noting):
+        return environment
+    return {
+        name: value for name, value in environment.items() if not name.endswith(("_FILE", "_KUBECONFIG", "_TRACES"))
+    }
+
+
+def _gates(text: str) -> tuple[dict[str, bool], list[Finding]]:
+    """Read gates one by one, so that one that nobody knows here hides no other."""
+    named, found = dict[str, bool](), list[Finding]()
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        try:
+            named |= feature_gates.parse(part)
+        except errors.InvalidSpec:
+            found.append(findings.unsupported(f"the feature gate {part} is not known here", "see whether you use it"))
+    return named, found
+
+
+def _scheduler(flags: Mapping[str, str]) -> str:
+    is_volcano = flags.get("enable-batch-scheduler") == "true"
+    return flags.get("batch-scheduler", "") or (BatchSchedulerName.VOLCANO.value if is_volcano else "")
+
+
+def _file(text: str | None, operator: Operator) -> operator_file.OperatorFile | None:
+    return None if text is None else operator_file.parse(text, path=operator.flags.get("config", "--config"))
+
+
+def _other(name: str) -> str:
+    return "of RayJobs, which raybus does not run" if name in _OF_JOBS else "no variable of raybus"

@@ -19,7 +19,6 @@ class ConditionType(StrEnum):
     UPGRADE_PAUSED = "UpgradePaused"
     UPGRADE_STALLED = "UpgradeStalled"
     UPGRADE_ABORTED = "UpgradeAborted"
-    UPGRADE_EVENT_LOST = "UpgradeEventLost"
     INVALID_ANNOTATIONS = "InvalidAnnotations"
 
 
@@ -94,6 +93,7 @@ class EventReason(StrEnum):
     DRAIN_STARTED = "DrainStarted"
     DRAIN_ENDED = "DrainEnded"
     UPGRADE_RECEIPT = "UpgradeReceipt"
+    SPEC_NOT_RECORDED = "SpecNotRecorded"
     INCREMENTAL_UPGRADE_DISABLED = "IncrementalUpgradeDisabled"
     EMPTY_SERVE_CONFIG = "EmptyServeConfig"
     PODS_NOT_STARTING = "PodsNotStarting"

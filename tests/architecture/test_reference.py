@@ -1,0 +1,78 @@
+"""docs/reference says what the code says, and docs/troubleshooting.md has a word for every trouble; `make golden` rewrites the former."""
+
+import re
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from cluster_reconciler.operator_file import OperatorFile
+from support.docs import annotations, conditions, configuration, field_texts, fields, sizing
+from support.golden import Golden
+from support.manifests import ROOT
+
+PAGES: dict[str, Callable[[], str]] = {
+    "fields": fields.page,
+    "annotations": annotations.page,
+    "conditions": conditions.page,
+    "configuration": configuration.page,
+}
+TROUBLESHOOTING = ROOT / "docs" / "troubleshooting.md"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_says_what_the_code_says(name: str, request: pytest.FixtureRequest) -> None:
+    pages = Golden(root=ROOT / "docs" / "reference", update=bool(request.config.getoption("--update-golden")))
+    pages.check(f"{name}.md", PAGES[name]())
+
+
+def test_the_table_of_sizes_says_what_the_code_would_do(request: pytest.FixtureRequest) -> None:
+    pages = Golden(root=ROOT / "docs" / "how-to", update=bool(request.config.getoption("--update-golden")))
+    before, rest = (pages.root / "sizing.md").read_text().split(sizing.BEGIN)
+    pages.check("sizing.md", before + sizing.table() + rest.split(sizing.END)[1])
+
+
+def test_the_recorded_plan_of_that_page_is_the_tests_own() -> None:
+    shown = (ROOT / "docs" / "how-to" / "sizing.md").read_text().split("```text\n")[1].split("```")[0]
+    assert shown in (ROOT / "tests" / "golden" / "cli" / "plan-new-cluster.txt").read_text()
+
+
+def test_every_field_has_a_meaning_and_every_meaning_a_field() -> None:
+    assert fields.paths() == set(field_texts.TEXTS)
+
+
+def test_every_annotation_label_and_finalizer_of_the_code_is_described_once() -> None:
+    described = annotations.described()
+    assert sorted(described) == sorted(annotations.named())
+
+
+def test_every_condition_and_every_reason_has_a_meaning() -> None:
+    said = conditions.SERVICES | conditions.CLUSTERS
+    assert set(said) == conditions.types()
+    named = {reason for each in said.values() for reason in each.reasons}
+    assert conditions.reasons() - named == set()
+
+
+def test_every_event_has_a_meaning() -> None:
+    assert [reason for reason in sorted(conditions.events()) if not conditions.is_explained(reason)] == []
+    assert {*conditions.NORMAL, *conditions.WARNINGS} - conditions.events() == set()
+
+
+def test_every_variable_that_a_service_reads_is_described() -> None:
+    assert set(configuration.variables()) == set(configuration.TEXTS)
+    assert configuration.named() <= set(configuration.TEXTS)
+
+
+def test_every_field_of_the_operators_file_is_described() -> None:
+    assert configuration.fields() == {field.encode_name for field in msgspec.structs.fields(OperatorFile)}
+
+
+def test_every_trouble_that_the_services_name_is_on_the_page_for_it() -> None:
+    page = TROUBLESHOOTING.read_text()
+    assert sorted(word for word in conditions.trouble() if f"`{word}`" not in page) == []
+
+
+def test_what_the_page_for_trouble_names_is_what_the_services_say() -> None:
+    first_cells = re.findall(r"^\| (`[^|]*`) \|", TROUBLESHOOTING.read_text(), re.MULTILINE)
+    words = {word for cell in first_cells for word in re.findall(r"`([A-Z]\w+)`", cell)}
+    assert words - conditions.events() - conditions.reasons() - conditions.types() == set()

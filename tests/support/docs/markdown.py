@@ -1,0 +1,17 @@
+"""Markdown as the written pages use it: tables, and cells that stand in them."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+WRITTEN: Final = "This page is written from the code by `make golden`."
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a table."""
+    lines = [f"| {' | '.join(headings)} |", f"|{'---|' * len(headings)}"]
+    return [*lines, *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def code(text: str) -> str:
+    """Return a word as code, or nothing for none."""
+    return f"`{text}`" if text else ""

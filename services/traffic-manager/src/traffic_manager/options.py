@@ -19,17 +19,24 @@ def policy(observed: Observed) -> Policy:
     """Return how fast traffic moves; without any options an upgrade is finished in one step."""
     unavailable = upgrade_controls.of(observed.service).unavailable
     for options in _given(observed):
-        surge, step = options.get("maxSurgePercent"), options.get("stepSizePercent")
-        seconds = options.get("intervalSeconds")
-        if isinstance(step, int) and isinstance(seconds, int):
-            surge = surge if isinstance(surge, int) else 100
-            return Policy(
-                surge=surge,
-                step=step or (unavailable if surge == 0 else 0),  # KubeRay takes no step that is greater than the surge
-                interval=timedelta(seconds=seconds),
-                unavailable=unavailable,
-            )
+        if (found := of(options, unavailable=unavailable)) is not None:
+            return found
     return Policy(unavailable=unavailable)
+
+
+def of(options: Json, *, unavailable: int) -> Policy | None:
+    """Return what `clusterUpgradeOptions` ask for; None where step or interval is missing, or is no number."""
+    surge, step = options.get("maxSurgePercent"), options.get("stepSizePercent")
+    seconds = options.get("intervalSeconds")
+    if not isinstance(step, int) or not isinstance(seconds, int):
+        return None
+    surge = surge if isinstance(surge, int) else 100
+    return Policy(
+        surge=surge,
+        step=step or (unavailable if surge == 0 else 0),  # KubeRay takes no step that is greater than the surge
+        interval=timedelta(seconds=seconds),
+        unavailable=unavailable,
+    )
 
 
 def hastened(policy: Policy, observed: Observed, controls: Controls, direction: Direction) -> Policy:

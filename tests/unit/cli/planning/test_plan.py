@@ -5,8 +5,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
+from common import labels
 from common.api import ray_service
 from common.api.opaque import Json
 from common.api.ray_service import RayService
@@ -30,6 +32,8 @@ QUOTA: Json = {
         "used": {"requests.nvidia.com/gpu": "4", "pods": "5"},
     },
 }
+
+FULL: Json = {"maxSurgePercent": 0, "stepSizePercent": 0, "intervalSeconds": 30, "gatewayClassName": "eg"}
 
 
 def _goal(look: Look, **spec: Any) -> RayService:
@@ -112,6 +116,24 @@ def test_steps_take_as_long_as_their_intervals(
 
 def test_without_a_surge_an_upgrade_never_ends() -> None:
     assert not steps.tell(Policy(surge=0, step=10, interval=timedelta(seconds=1))).is_finished
+
+
+def test_a_full_cluster_is_upgraded_with_what_it_may_lack() -> None:
+    options = {"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": FULL}
+    found = _plan(at_rest(), Sizing(unavailable=20), config=a_config(looks.NEW_IMAGE), upgradeStrategy=options)
+    way = found.ways[1]
+    assert (way.moves, way.traffic_seconds, way.lowest_percent, way.peak_percent) == (5, 123, 80, 100)
+    assert "80 to 100 %" in text_of(picture.draw(found), width=200)
+
+
+def test_the_annotation_for_a_full_cluster_counts() -> None:
+    options = {"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": FULL}
+    look, config = at_rest(), a_config(looks.NEW_IMAGE)
+    assert _plan(look, config=config, upgradeStrategy=options).ways[1].traffic_seconds is None
+    goal = _goal(look, config=config, upgradeStrategy=options)
+    meta = msgspec.structs.replace(goal.metadata, annotations={labels.MAX_UNAVAILABLE: "20"})
+    found = plan.build(look, msgspec.structs.replace(goal, metadata=meta), Config(), Sizing(), now=NOW)
+    assert found.ways[1].traffic_seconds == 123
 
 
 def test_a_cluster_asks_for_head_and_workers() -> None:

@@ -4,6 +4,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from common.traffic_record import WHOLE
 from raybus_cli.output import printing
 from raybus_cli.planning.plan import Plan, Way
 from raybus_cli.planning.predict import Outcome
@@ -36,10 +37,12 @@ def _costs(plan: Plan) -> Table:
     rows = [["now", "", "", "", *(plan.now.get(name, "0") for name in names)]] if plan.now else []
     for way in plan.ways:
         amounts = [_amount(way, name) for name in names]
-        rows.append(
-            [way.strategy, "asked for" if way.is_chosen else "", _traffic(way), f"{way.peak_percent} %", *amounts]
-        )
+        rows.append([way.strategy, "asked for" if way.is_chosen else "", _traffic(way), _capacity(way), *amounts])
     return printing.table(headings, rows)
+
+
+def _capacity(way: Way) -> str:
+    return f"{way.peak_percent} %" if way.lowest_percent == WHOLE else f"{way.lowest_percent} to {way.peak_percent} %"
 
 
 def _amount(way: Way, name: str) -> str:

@@ -1,11 +1,11 @@
 """The whole answer of `raybus plan`: what happens, by which fields, what either strategy costs, and whether a quota allows it."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 import msgspec
 
-from common import labels, serve_writer
+from common import labels, serve_writer, upgrade_controls
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
@@ -19,6 +19,7 @@ from raybus_cli.planning.quotas import Verdict
 from raybus_cli.reading import strategy
 from raybus_cli.reading.look import Look
 from service_reconciler.config import DEFAULT_DELETION_DELAY, Config
+from traffic_manager import options
 from traffic_manager.migration.state import Policy
 
 AT_ONCE: Final = "NewCluster"
@@ -30,6 +31,8 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
     surge: int | None = None
     step: int | None = None
     interval: int | None = None
+    unavailable: int | None = None
+    """Percent of capacity that may be missing (`raybus.io/max-unavailable-percent`)."""
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -42,7 +45,9 @@ class Way(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How long the traffic takes to move once the new cluster is ready; None when these options never end."""
     moves: int
     peak_percent: int
-    """Capacity of both clusters together."""
+    """The most capacity that both clusters have together."""
+    lowest_percent: int = WHOLE
+    """The least."""
     peak: Amounts
     at_most: Amounts
     """The peak when no node is freed in time."""
@@ -136,6 +141,7 @@ def _ways(look: Look, old: RayCluster, goal: RayService, config: Config, sizing:
         traffic_seconds=round(story.length.total_seconds()) if story.is_finished else None,
         moves=len(story.weights),
         peak_percent=story.most,
+        lowest_percent=story.least,
         peak=peak.expected,
         at_most=peak.at_most,
         quotas=quotas.judge(look.quotas, now, peak.expected),
@@ -147,12 +153,10 @@ def _policy(goal: RayService, sizing: Sizing) -> Policy | None:
     """Return the options of an upgrade in steps: those to try, else those of the manifest."""
     strategy_of: Json = goal.raw_spec.get("upgradeStrategy") or {}
     held: Json = strategy_of.get("clusterUpgradeOptions") or {}
-    surge = held.get("maxSurgePercent", strategy.LARGEST_SURGE) if sizing.surge is None else sizing.surge
-    step = held.get("stepSizePercent") if sizing.step is None else sizing.step
-    interval = held.get("intervalSeconds") if sizing.interval is None else sizing.interval
-    if not isinstance(step, int) or not isinstance(interval, int) or not isinstance(surge, int) or step <= 0:
-        return None
-    return Policy(surge=surge, step=step, interval=timedelta(seconds=interval))
+    tried = {"maxSurgePercent": sizing.surge, "stepSizePercent": sizing.step, "intervalSeconds": sizing.interval}
+    given = {**held, **{name: value for name, value in tried.items() if value is not None}}
+    unavailable = upgrade_controls.of(goal).unavailable if sizing.unavailable is None else sizing.unavailable
+    return options.of(given, unavailable=unavailable)
 
 
 def _prepared(service: RayService) -> int | None:

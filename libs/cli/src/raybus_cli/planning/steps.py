@@ -49,6 +49,11 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
         """Return the most capacity that both have together, in percent."""
         return max((each.active_capacity + each.pending_capacity for each in self.moments), default=WHOLE)
 
+    @property
+    def least(self) -> int:
+        """Return the least capacity that both have together, in percent."""
+        return min((each.active_capacity + each.pending_capacity for each in self.moments), default=WHOLE)
+
 
 def tell(policy: Policy) -> Story:
     """Return how an upgrade goes with these options."""

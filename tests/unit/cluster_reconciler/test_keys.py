@@ -1,8 +1,10 @@
 import msgspec
 import pytest
 
-from cluster_reconciler.keys import keys_of
+from cluster_reconciler.keys import keys_of, precedence
 from common.api.meta import OwnerReference
+from common.api.ray_cluster import RayClusterStatus
+from common.bus.cache import Cache
 from common.runtime.key import Key
 from support.builders.pods import a_pod
 from support.builders.ray_cluster import a_ray_cluster
@@ -31,3 +33,23 @@ def test_a_child_wakes_its_controller(owners: list[OwnerReference], keys: list[K
 
 def test_a_cluster_wakes_itself() -> None:
     assert list(keys_of(a_ray_cluster())) == [Key("ns", "c")]
+
+
+@pytest.mark.parametrize(
+    ("status", "rests"),
+    [
+        pytest.param({"state": "ready", "desiredWorkerReplicas": 3, "readyWorkerReplicas": 3}, True, id="all is there"),
+        pytest.param({"state": "ready"}, True, id="a head alone"),
+        pytest.param(
+            {"state": "ready", "desiredWorkerReplicas": 3, "readyWorkerReplicas": 2}, False, id="a worker lacks"
+        ),
+        pytest.param({"desiredWorkerReplicas": 3, "readyWorkerReplicas": 3}, False, id="never ready"),
+        pytest.param({"state": "suspended"}, False, id="suspended"),
+    ],
+)
+def test_a_cluster_that_had_all_its_pods_rests(status: dict[str, object], *, rests: bool) -> None:
+    cache = Cache()
+    cluster = msgspec.structs.replace(a_ray_cluster(), status=msgspec.convert(status, RayClusterStatus))
+    cache.put(cluster)
+    assert precedence(cache).rests(Key("ns", "c")) is rests
+    assert not precedence(cache).rests(Key("ns", "another"))

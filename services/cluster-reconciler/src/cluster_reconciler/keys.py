@@ -1,11 +1,13 @@
-"""Which RayCluster wants a look when an object changed (spec raycluster §5.1), and how much work a new one is."""
+"""Which RayCluster wants a look when an object changed (spec raycluster §5.1), and which of many goes first."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
+from cluster_reconciler.reasons import State
 from cluster_reconciler.status import counters
 from common.api import ray_cluster
-from common.api.ray_cluster import RayCluster
+from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.bus.cache import Cache, Object
+from common.runtime.controller import Precedence
 from common.runtime.key import Key
 
 
@@ -20,11 +22,21 @@ def keys_of(obj: Object) -> Iterator[Key]:
             yield Key(meta.namespace, owner.name)
 
 
-def size_of(cache: Cache) -> Callable[[Key], int]:
-    """Return the function that tells how many worker pods a cluster should have."""
+def precedence(cache: Cache) -> Precedence:
+    """Return what tells which clusters go first: the smallest of new ones, and those that had all their pods."""
 
-    def size(key: Key) -> int:
+    def size_of(key: Key) -> int:
+        """Count the worker pods that a cluster should have."""
         cluster = cache.get(RayCluster, key.namespace, key.name)
         return 0 if cluster is None else counters.desired(cluster)
 
-    return size
+    def rests(key: Key) -> bool:
+        cluster = cache.get(RayCluster, key.namespace, key.name)
+        return cluster is not None and _is_complete(cluster.status)
+
+    return Precedence(size_of=size_of, rests=rests)
+
+
+def _is_complete(status: RayClusterStatus) -> bool:
+    """Tell whether the last look found all that was wanted then."""
+    return status.state == State.READY and status.ready_worker_replicas == status.desired_worker_replicas

@@ -14,7 +14,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from cluster_reconciler import discovery
 from cluster_reconciler import settings as own_settings
 from cluster_reconciler.config import Config
-from cluster_reconciler.keys import keys_of, size_of
+from cluster_reconciler.keys import keys_of, precedence
 from cluster_reconciler.memory import Memories
 from cluster_reconciler.metrics import ClusterMetrics
 from cluster_reconciler.ports import Ports
@@ -70,7 +70,7 @@ def assemble(
                 ports.metrics.forget(key)
 
     watched = Watched(kinds=KINDS, root=RayCluster, keys_of=keys_of)
-    controller = Controller(CONTROLLER, watched, cache=cache, clock=clock, size_of=size_of(cache), forget=forget)
+    controller = Controller(CONTROLLER, watched, cache=cache, clock=clock, precedence=precedence(cache), forget=forget)
     return App(controller=controller, reconciler=partial(reconcile, io=ports), cache=cache, ports=ports)
 
 

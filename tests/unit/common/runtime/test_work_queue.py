@@ -5,7 +5,7 @@ import asyncio
 import looptime
 import pytest
 
-from common.runtime.work_queue import NEW_IN_A_ROW, REST_SECONDS, WorkQueue
+from common.runtime.work_queue import NEW_IN_A_ROW, WorkQueue
 
 pytestmark = pytest.mark.looptime
 
@@ -99,11 +99,7 @@ async def test_what_is_new_goes_first_but_not_for_ever() -> None:
 
 
 async def test_what_was_at_rest_goes_by_turns_with_a_crowd() -> None:
-    queue: WorkQueue[str] = WorkQueue()
-    for key in ("rested", "busy"):
-        queue.add(key)
-        queue.done(await queue.take())
-        await asyncio.sleep(REST_SECONDS if key == "rested" else 1.0)
+    queue: WorkQueue[str] = WorkQueue(rests=lambda key: key == "rested")
     for number in range(20):
         queue.add(f"new{number}", is_new=True)
     queue.add("busy")
@@ -114,11 +110,7 @@ async def test_what_was_at_rest_goes_by_turns_with_a_crowd() -> None:
 
 
 async def test_many_at_rest_do_not_hold_up_what_is_new() -> None:
-    queue: WorkQueue[str] = WorkQueue()
-    for number in range(10):
-        queue.add(f"rested{number}")
-        queue.done(await queue.take())
-    await asyncio.sleep(REST_SECONDS + 1)
+    queue: WorkQueue[str] = WorkQueue(rests=lambda key: key.startswith("rested"))
     for number in range(10):
         queue.add(f"rested{number}")
         queue.add(f"new{number}", is_new=True)

@@ -8,8 +8,9 @@ gives partitions up: when it returns, no look at their keys is under way, and no
 import asyncio
 from collections.abc import Awaitable, Callable, Set
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Final, Protocol
 
+import msgspec
 import structlog
 
 from common import errors
@@ -19,7 +20,7 @@ from common.observability.reconcile_meter import ReconcileMeter
 from common.runtime.clock import Clock
 from common.runtime.intake import Intake
 from common.runtime.key import Key, Watched
-from common.runtime.work_queue import WorkQueue, one_size
+from common.runtime.work_queue import WorkQueue, never_rests, one_size
 
 log = structlog.get_logger()
 
@@ -42,6 +43,18 @@ class Reconcile(Protocol):
     def __call__(self, key: Key, *, now: datetime) -> Awaitable[datetime | None]: ...
 
 
+class Precedence(msgspec.Struct, frozen=True, kw_only=True):
+    """What tells which of a namespace's keys goes first; asked when a key begins to wait."""
+
+    size_of: Callable[[Key], int] = one_size
+    """How much work a new one is."""
+    rests: Callable[[Key], bool] = never_rests
+    """Whether it had reached its goal before something happened to it."""
+
+
+AS_THEY_COME: Final = Precedence()
+
+
 class Controller:
     """One kind's reconciles in one replica."""
 
@@ -52,13 +65,15 @@ class Controller:
         *,
         cache: Cache,
         clock: Clock,
-        size_of: Callable[[Key], int] = one_size,
+        precedence: Precedence = AS_THEY_COME,
         forget: Forget = _nothing_to_forget,
     ) -> None:
         self.name = name
         self._clock = clock
         self._meter = ReconcileMeter(name)
-        self._queue: WorkQueue[Key] = WorkQueue(group_of=lambda key: key.namespace, size_of=size_of, meter=self._meter)
+        self._queue: WorkQueue[Key] = WorkQueue(
+            group_of=lambda key: key.namespace, size_of=precedence.size_of, rests=precedence.rests, meter=self._meter
+        )
         self._meter.follow(self._queue)
         self._intake = Intake(name, watched, cache=cache, wake=self._wake)
         self._forget = forget

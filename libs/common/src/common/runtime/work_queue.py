@@ -3,13 +3,12 @@
 A key is in work at most once; what arrives meanwhile collapses into one follow-up look (spec raycluster §5.3). A later
 look that was promised is kept unless an earlier one comes first. What has just been created goes before what is looked at
 again, though not always, groups of keys (namespaces) take turns, and in a crowd of new keys the first and the smallest go by
-turns: somebody's small cluster does not wait for a crowd. Nor does a cluster that was at rest until something happened to it: it
-goes by turns with all others.
+turns: somebody's small cluster does not wait for a crowd. Nor does a cluster that had reached its goal until something happened to
+it: it goes by turns with all others.
 """
 
 import asyncio
 import heapq
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -22,10 +21,6 @@ EARLY: Final = 0.001
 """Seconds: an event loop may wake a sleeper a clock's tick early, which must not spin."""
 NEW_IN_A_ROW: Final = 8
 """So many new keys are taken before one of the others has its turn."""
-REST_SECONDS: Final = 5.0
-"""A key that was not looked at for this long is at rest."""
-REMEMBERED: Final = 20_000
-"""Keys whose last look is remembered; those that are forgotten have their turn as all others."""
 
 
 class Meter(Protocol):
@@ -66,6 +61,11 @@ def one_size(_key: object) -> int:
     return 1
 
 
+def never_rests(_key: object) -> bool:
+    """Take no key for one that has reached its goal."""
+    return False
+
+
 class WorkQueue(Generic[K]):
     """The keys of one service; all methods belong to one event loop."""
 
@@ -74,6 +74,7 @@ class WorkQueue(Generic[K]):
         *,
         group_of: Callable[[K], Hashable] = _one_group,
         size_of: Callable[[K], int] = one_size,
+        rests: Callable[[K], bool] = never_rests,
         meter: Meter | None = None,
     ) -> None:
         self._meter: Meter = meter or _Nobody()
@@ -82,10 +83,9 @@ class WorkQueue(Generic[K]):
         self._new: Turns[K] = Turns(group_of, size_of=size_of)
         self._known: Turns[K] = Turns(group_of)
         self._rested: Turns[K] = Turns(group_of)
-        """Keys that were at rest until somebody asked for a look."""
+        """Keys that had reached their goal when somebody asked for a look."""
         self._rested_was_last = False
-        self._looked_at: OrderedDict[K, float] = OrderedDict()
-        """When the last look at each key ended; the latest stand last."""
+        self._rests = rests
         self._new_in_a_row = 0
         self._waiting: dict[K, float] = {}
         """Keys in `_new`, `_known` and `_rested`, and since when."""
@@ -196,9 +196,7 @@ class WorkQueue(Generic[K]):
 
     def _lane(self, key: K) -> Turns[K]:
         """Return where a key waits that is known."""
-        looked_at = self._looked_at.get(key)
-        is_rested = looked_at is not None and asyncio.get_running_loop().time() > looked_at + REST_SECONDS
-        return self._rested if is_rested else self._known
+        return self._rested if self._rests(key) else self._known
 
     def _put(self, key: K, lane: Turns[K], *, since: float) -> None:
         self._waiting[key] = since
@@ -208,15 +206,10 @@ class WorkQueue(Generic[K]):
     def _release(self, key: K) -> None:
         began = self._busy.pop(key, None)
         if began is not None:
-            now = asyncio.get_running_loop().time()
-            self._meter.worked(now - began)
-            self._looked_at[key] = now
-            self._looked_at.move_to_end(key)
-            if len(self._looked_at) > REMEMBERED:
-                self._looked_at.popitem(last=False)
+            self._meter.worked(asyncio.get_running_loop().time() - began)
         since = self._dirty.pop(key, None)
         if since is not None:
-            self._put(key, self._known, since=since)
+            self._put(key, self._lane(key), since=since)
 
     def _fire_timers(self) -> None:
         now = asyncio.get_running_loop().time() + EARLY

@@ -1,24 +1,23 @@
 """`raybus events`: the options, and what each kind of failure means for the exit code."""
 
 import asyncio
-import contextlib
-import logging
 import os
-from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
-import structlog
 import typer
 
 from common import errors
 from common.runtime.clock import SystemClock
+from common.runtime.settings import Settings
 from raybus_cli.access import kubeconfig as kubeconfigs
 from raybus_cli.access import problems
 from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption
 from raybus_cli.events import connection, run
 from raybus_cli.events import options as checks
 from raybus_cli.events.options import Options
+from raybus_cli.output import logs
 
 INTERRUPTED = 130
 
@@ -72,29 +71,20 @@ def events(
         )
         if nats is None and nats_credentials is None:
             place = kubeconfigs.find(kubeconfig, context, None, env=os.environ)
-            work = run.through(place, raybus_namespace, chosen, _write, _say)
+            work = run.through(place, raybus_namespace, partial(_show, chosen))
         else:
             work = run.show(connection.settings(nats, nats_credentials), chosen, _write, _say)
     except errors.InvalidSpec as problem:
         _fail(problem)
     try:
-        with _without_logs():
+        with logs.silenced():
             asyncio.run(work)
     except (errors.RaybusError, BrokenPipeError, KeyboardInterrupt, BaseExceptionGroup) as problem:
         _end(problems.first(problem), is_following=follow)
 
 
-@contextlib.contextmanager
-def _without_logs() -> Generator[None]:
-    """Silence the log: what libraries complain of is part of our own errors, and would stand between the events."""
-    before = structlog.get_config()["wrapper_class"]
-    logging.disable()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    try:
-        yield
-    finally:
-        structlog.configure(wrapper_class=before)
-        logging.disable(logging.NOTSET)
+async def _show(chosen: Options, settings: Settings, within: float) -> None:
+    await run.show(settings, chosen, _write, _say, within=within)
 
 
 def _end(problem: BaseException, *, is_following: bool) -> NoReturn:

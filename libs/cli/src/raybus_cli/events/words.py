@@ -9,6 +9,7 @@ from common import upgrade_events
 from common.upgrade_events import (
     Aborted,
     CapacityChanged,
+    CloudEvent,
     ClusterCreated,
     Completed,
     Data,
@@ -32,9 +33,13 @@ def line(subject: str, payload: bytes) -> str:
         event = upgrade_events.decode(payload)
     except msgspec.DecodeError as problem:
         return _plain(f"{'(no time)':20}  {subject}  is no upgrade event: {problem}")
+    return _plain(f"{event.time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}  {service(event.source)}  {told(event)}")
+
+
+def told(event: CloudEvent[Data]) -> str:
+    """Return what an event says, without when and of which RayService."""
     kind = upgrade_events.kind_of(event.type)
-    told = say(event.data) if kind in upgrade_events.KINDS else f"{kind}: {_both(event.data)}"
-    return _plain(f"{event.time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}  {_service(event.source)}  {told}")
+    return _plain(say(event.data) if kind in upgrade_events.KINDS else f"{kind}: {_both(event.data)}")
 
 
 @singledispatch
@@ -132,7 +137,7 @@ def _way(direction: Direction) -> str:
     return " (rolling back)" if direction is Direction.BACK else ""
 
 
-def _service(source: str) -> str:
+def service(source: str) -> str:
     """Return NAMESPACE/RAYSERVICE of a source; the source itself when it is none of ours."""
     match source.split("/"):
         case ["", "apis", "ray.io", "v1", "namespaces", namespace, "rayservices", name]:

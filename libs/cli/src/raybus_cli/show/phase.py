@@ -28,6 +28,14 @@ class Phase(StrEnum):
     NOT_READY = "NotReady"
 
 
+class Tone(StrEnum):
+    """How a phase is to be taken."""
+
+    GOOD = "good"
+    BUSY = "busy"
+    BAD = "bad"
+
+
 class Doing(msgspec.Struct, frozen=True, kw_only=True):
     """How a RayService is doing."""
 
@@ -36,6 +44,7 @@ class Doing(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
+_BAD: Final = {Phase.INVALID, Phase.TIMED_OUT, Phase.STALLED, Phase.ABORTED, Phase.NOT_READY}
 _BY_CONDITION: Final = (
     ("Suspended", Phase.SUSPENDED),
     ("Suspending", Phase.SUSPENDING),
@@ -70,6 +79,13 @@ def of(service: RayService) -> Doing:
     if ready is None:
         return Doing(phase=Phase.STARTING, message="no service of raybus has looked at it yet: see 'raybus doctor'")
     return Doing(phase=_NOT_READY.get(ready.reason, Phase.NOT_READY), reason=ready.reason, message=ready.message)
+
+
+def tone(phase: Phase) -> Tone:
+    """Return how a phase is to be taken."""
+    if phase is Phase.READY:
+        return Tone.GOOD
+    return Tone.BAD if phase in _BAD else Tone.BUSY
 
 
 def find(conditions: Sequence[Condition], kind: str) -> Condition | None:

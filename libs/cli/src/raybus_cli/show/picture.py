@@ -7,24 +7,25 @@ from rich.text import Text
 from rich.tree import Tree as Drawn
 
 from raybus_cli.output.printing import age
-from raybus_cli.show.phase import Phase
+from raybus_cli.show import phase
+from raybus_cli.show.phase import Tone
 from raybus_cli.show.tree import Branch, PodLine, Tree, Upgrade
 
 BAR: Final = 20
-_GOOD: Final = {Phase.READY}
-_BAD: Final = {Phase.INVALID, Phase.TIMED_OUT, Phase.STALLED, Phase.ABORTED, Phase.NOT_READY}
+_STYLES: Final = {Tone.GOOD: "bold green", Tone.BUSY: "bold yellow", Tone.BAD: "bold red"}
 
 
 def draw(tree: Tree, *, wide: bool = False) -> RenderableType:
     """Return the picture; a wide one has every pod's restarts and what could not be read."""
+    tone = phase.tone(tree.phase)
     head = Text()
     head.append(f"RayService {tree.namespace}/{tree.name}", style="bold")
     head.append("   ")
-    head.append(tree.phase, style=_style(tree.phase))
+    head.append(tree.phase, style=_STYLES[tone])
     head.append(f"   {tree.strategy}   {tree.endpoints} endpoint{'' if tree.endpoints == 1 else 's'}")
     lines: list[RenderableType] = [head]
     if tree.message:
-        lines.append(Text(f"  {tree.message}", style="" if tree.phase in _GOOD else "yellow"))
+        lines.append(Text(f"  {tree.message}", style="" if tone is Tone.GOOD else "yellow"))
     if tree.upgrade is not None:
         lines.append(Text(f"  {upgrade_line(tree.upgrade)}", style="cyan"))
     lines += [_branch(each, wide=wide) for each in tree.clusters] or [Text("  no cluster")]
@@ -63,12 +64,6 @@ def bar(percent: int) -> str:
     """Return a share as a bar."""
     filled = round(BAR * percent / 100)
     return "█" * filled + "░" * (BAR - filled)
-
-
-def _style(phase: Phase) -> str:
-    if phase in _GOOD:
-        return "bold green"
-    return "bold red" if phase in _BAD else "bold yellow"
 
 
 def _summary(branch: Branch) -> str:

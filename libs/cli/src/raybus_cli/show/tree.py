@@ -120,6 +120,18 @@ def pod_state(pod: Pod) -> str:
     return "NotReady" if pod.status.phase == "Running" else pod.status.phase or "Pending"
 
 
+def weight(look: Look, name: str) -> int | None:
+    """Return a cluster's share of the traffic; None where nobody tells."""
+    status = _status_of(look, name)
+    if status is not None and status.traffic_routed_percent is not None:
+        return status.traffic_routed_percent
+    if strategy.policy(look.service) is None:
+        is_serving = name == look.active and look.service.status.num_serve_endpoints > 0
+        return WHOLE if is_serving else 0
+    share = look.record.clusters.get(name)
+    return share.weight if share is not None else None
+
+
 def seconds_since(moment: datetime | None, now: datetime) -> int | None:
     """Return an age in whole seconds."""
     return None if moment is None else max(0, math.floor((now - moment).total_seconds()))
@@ -136,15 +148,17 @@ def _upgrade(look: Look, *, now: datetime) -> Upgrade | None:
     status = look.service.status
     pending, active = status.pending_service_status, status.active_service_status
     weights = steps.tell(policy).weights
-    weight = (active if is_back else pending).traffic_routed_percent or 0
+    moved_so_far = (active if is_back else pending).traffic_routed_percent or 0
     moved = (active if is_back else pending).last_traffic_migrated_time
     due = (
-        None if moved is None or weight >= WHOLE else max(0, math.ceil((moved + policy.interval - now).total_seconds()))
+        None
+        if moved is None or moved_so_far >= WHOLE
+        else max(0, math.ceil((moved + policy.interval - now).total_seconds()))
     )
     is_held = is_back or phase.is_true(look.service, "UpgradePaused")
     return Upgrade(
         direction=direction,
-        step=sum(1 for each in weights if each <= weight),
+        step=sum(1 for each in weights if each <= moved_so_far),
         steps=len(weights),
         next_step_seconds=None if is_held else due,
     )
@@ -160,7 +174,7 @@ def _branch(look: Look, cluster: RayCluster, *, now: datetime) -> Branch:
     return Branch(
         name=name,
         role=_role(look, cluster),
-        weight=_weight(look, name, status),
+        weight=weight(look, name),
         target_capacity=share.capacity if share is not None else (status.target_capacity if status else None),
         ready_capacity=_ready_capacity(details),
         ready_pods=sum(pod.is_running_and_ready for pod in pods),
@@ -179,16 +193,6 @@ def _role(look: Look, cluster: RayCluster) -> str:
     if cluster.metadata.name == look.active:
         return "active"
     return "pending" if cluster.metadata.name == look.pending else "leaving"
-
-
-def _weight(look: Look, name: str, status: ClusterServiceStatus | None) -> int | None:
-    if status is not None and status.traffic_routed_percent is not None:
-        return status.traffic_routed_percent
-    if strategy.policy(look.service) is None:
-        is_serving = name == look.active and look.service.status.num_serve_endpoints > 0
-        return WHOLE if is_serving else 0
-    share = look.record.clusters.get(name)
-    return share.weight if share is not None else None
 
 
 def _ready_capacity(details: serve_status.ServeDetails | None) -> int | None:

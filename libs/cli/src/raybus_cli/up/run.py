@@ -6,7 +6,6 @@ A signal ends the services first, since they give their Lease back, and then NAT
 
 import asyncio
 import os
-import signal
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ import msgspec
 
 from common import errors
 from localcluster import ports
+from raybus_cli import stopping
 from raybus_cli.up import children, programs, surroundings
 from raybus_cli.up.children import Child
 from raybus_cli.up.options import MODULES, Options
@@ -26,10 +26,6 @@ from raybus_cli.up.readiness import Readiness
 
 SERVICES_PATIENCE: Final = 7.0
 BUS_PATIENCE: Final = 1.5
-
-
-class Stopped(Exception):
-    """We were told to end."""
 
 
 class Up:
@@ -47,9 +43,9 @@ class Up:
         with ExitStack() as stack:
             try:
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(_signalled())
+                    group.create_task(stopping.told())
                     group.create_task(self._live(group, stack))
-            except* Stopped:
+            except* stopping.Stopped:
                 say("stopping")
             finally:
                 await asyncio.shield(self._stop())
@@ -103,16 +99,6 @@ class Up:
     async def _stop(self) -> None:
         await children.stop(self._services, patience=SERVICES_PATIENCE)
         await children.stop(self._bus, patience=BUS_PATIENCE)
-
-
-async def _signalled() -> None:
-    """Raise `Stopped` at the first SIGTERM or SIGINT; later ones change nothing."""
-    loop = asyncio.get_running_loop()
-    told = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
-    await told.wait()
-    raise Stopped
 
 
 def say(line: str) -> None:

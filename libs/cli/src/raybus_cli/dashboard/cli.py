@@ -1,0 +1,119 @@
+"""`raybus dashboard`: the options, and the life of the page's server."""
+
+import asyncio
+import os
+import sys
+import webbrowser
+from pathlib import Path
+from socket import socket
+from typing import Annotated, Final
+
+import typer
+
+from common import errors
+from raybus_cli import stopping
+from raybus_cli.access import problems, session
+from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption, Where
+from raybus_cli.dashboard import server
+from raybus_cli.dashboard.board import Board, Standing
+from raybus_cli.dashboard.listening import Listener, Through
+from raybus_cli.dashboard.looking import Looker
+from raybus_cli.events import connection, run
+from raybus_cli.output import logs
+
+PORT: Final = 3100
+DISPLAYS: Final = ("DISPLAY", "WAYLAND_DISPLAY")
+"""Without one of them a Unix machine would open a browser of the terminal, where our own words stand."""
+
+
+def dashboard(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes any free one.")] = PORT,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Print the address, and leave the browser alone.")] = False,
+    all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Those of all namespaces.")] = False,
+    nats: Annotated[
+        str | None, typer.Option(envvar="RAYBUS_NATS_URL", help="A NATS to reach directly; else as the folder says.")
+    ] = None,
+    nats_credentials: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="RAYBUS_NATS_CREDENTIALS", help="Folder with the seed of the user 'subscriber' and ca.crt."
+        ),
+    ] = None,
+    raybus_namespace: Annotated[str, typer.Option(help="Where raybus runs in the cluster.")] = "raybus",
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+) -> None:
+    """Show RayServices and their upgrades on a page of this machine, live, until Ctrl-C.
+
+    It works with your kubeconfig and your rights, and changes nothing. Upgrade events come over NATS as with 'raybus
+    events'; where that cannot be reached, the page says so and goes by what the API server shows. Only this machine can
+    open the page. Exit code 0 after Ctrl-C. Example: raybus dashboard -A
+    """
+    place = session.where(kubeconfig, context, namespace)
+    try:
+        through = _through(place, raybus_namespace, nats, nats_credentials)
+        listening = server.listen(port)
+    except errors.RaybusError as problem:
+        session.fail(problem)
+    scope = None if all_namespaces else place.namespace
+    try:
+        with logs.silenced(), listening:
+            asyncio.run(_Life(place, scope, through, is_opened=not no_open).live(listening))
+    except BaseExceptionGroup as met:
+        _end(problems.first(met))
+
+
+class _Life:
+    """One run."""
+
+    def __init__(self, place: Where, scope: str | None, through: Through, *, is_opened: bool) -> None:
+        self._board = Board(Standing(context=place.context or "", namespace=scope))
+        self._listener = Listener(through, scope, self._board)
+        self._looker = Looker(place, scope, self._board, self._listener.history)
+        self._is_opened = is_opened
+
+    async def live(self, listening: socket) -> None:
+        """Show the page until we are told to end, in an exception group with `Stopped` or what is in the way."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(stopping.told())
+                group.create_task(self._show(listening))
+        finally:
+            await self._looker.close()
+
+    async def _show(self, listening: socket) -> None:
+        """Look once, so that what is in the way is said here and not on a page; then serve."""
+        await self._looker.look()
+        async with server.serving(listening, self._board) as address, asyncio.TaskGroup() as group:
+            group.create_task(self._looker.follow_list())
+            group.create_task(self._looker.follow_details())
+            group.create_task(self._listener.listen())
+            typer.echo(f"{address}")
+            typer.echo("raybus dashboard: open that address; Ctrl-C ends it", err=True)
+            if self._is_opened and _has_browser():
+                await asyncio.to_thread(webbrowser.open, address)
+
+
+def _through(place: Where, raybus_namespace: str, nats: str | None, credentials: Path | None) -> Through:
+    """Return the way to NATS; raise `InvalidSpec` naming the option that is wrong."""
+    if nats is None and credentials is None:
+        return lambda read: run.through(place, raybus_namespace, read)
+    settings = connection.settings(nats, credentials)
+    return lambda read: read(settings, run.CONNECT_SECONDS)
+
+
+def _has_browser() -> bool:
+    """Tell whether there is a screen for a browser to open on."""
+    if sys.platform in {"darwin", "win32"}:
+        return sys.stdout.isatty()
+    return sys.stdout.isatty() and any(os.environ.get(name) for name in DISPLAYS)
+
+
+def _end(problem: BaseException) -> None:
+    """Say why it ended; to be told to end is no failure."""
+    if isinstance(problem, stopping.Stopped):
+        return
+    if isinstance(problem, errors.RaybusError):
+        session.fail(problem)
+    raise problem

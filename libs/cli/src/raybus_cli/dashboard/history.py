@@ -1,0 +1,112 @@
+"""Keeps what was told and seen of upgrades: the newest few of each RayService, each event once.
+
+Events win over what was seen, since they are complete and carry the cluster's own time. What was seen fills in where the bus is
+out of reach, and where it has forgotten an upgrade.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from common import upgrade_events
+from common.api.ray_service import RayService
+from common.bus.nats import Stored
+from common.upgrade_receipt import Outcome
+from raybus_cli.dashboard import story
+from raybus_cli.dashboard.story import Event, Part, Sample, Story
+from raybus_cli.events import words
+from raybus_cli.reading.look import Look
+from raybus_cli.show import tree
+
+KEPT: Final = 5
+"""Upgrades of each RayService."""
+MOST_EVENTS: Final = 1000
+"""Of one upgrade: a hundred steps have some four hundred."""
+MOST_SAMPLES: Final = 500
+
+
+class History:
+    """What is known of upgrades; takes the events as they come from the bus."""
+
+    def __init__(self, changed: Callable[[str], None], caught_up: Callable[[], None]) -> None:
+        self._changed = changed
+        self._caught_up = caught_up
+        self._told: dict[str, dict[str, dict[str, Event]]] = {}
+        """RayService → upgrade → event, by their ids."""
+        self._samples: dict[str, deque[Sample]] = {}
+
+    def take(self, event: Stored) -> bool:
+        """Keep an event; what is none of ours is passed over."""
+        try:
+            read = upgrade_events.decode(event.payload)
+        except msgspec.DecodeError:
+            return True
+        key = words.service(read.source)
+        upgrades = self._told.setdefault(key, {})
+        events = upgrades.setdefault(read.data.upgrade.id, {})
+        if read.id not in events and len(events) < MOST_EVENTS:
+            events[read.id] = read
+            self._changed(key)
+        while len(upgrades) > KEPT:
+            del upgrades[next(iter(upgrades))]
+        return True
+
+    def caught_up(self) -> bool:
+        """Hear that there are no more for now."""
+        self._caught_up()
+        return True
+
+    def see(self, key: str, service: RayService, *, now: datetime) -> None:
+        """Note what a RayService says of its upgrade."""
+        samples = self._samples.get(key)
+        last = samples[-1] if samples else None
+        found = _sample(service, last, now=now)
+        if found is None or (last is not None and _same(found, last)):
+            return
+        self._samples.setdefault(key, deque(maxlen=MOST_SAMPLES)).append(found)
+
+    def stories(self, key: str, *, is_told: bool) -> list[Story]:
+        """Return the upgrades of a RayService, newest first; `is_told` says that all events have arrived."""
+        told = [story.tell(list(events.values())) for events in self._told.get(key, {}).values()]
+        pairs: dict[tuple[str, str], list[Sample]] = {}
+        for each in self._samples.get(key, ()):
+            pairs.setdefault((each.old, each.new), []).append(each)
+        known = {(each.old, each.new) for each in told}
+        if not is_told:
+            told = [story.go_on(each, pairs.get((each.old, each.new), [])) for each in told]
+        told += [story.seen(samples) for pair, samples in pairs.items() if pair not in known]
+        return sorted(told, key=lambda each: each.began, reverse=True)[:KEPT]
+
+
+def _sample(service: RayService, last: Sample | None, *, now: datetime) -> Sample | None:
+    """Return what is seen of an upgrade that goes on, or that went on when one looked last."""
+    status = service.status
+    sides = (status.active_service_status, status.pending_service_status)
+    old, new = (each.ray_cluster_name for each in sides)
+    if old and new:
+        look = Look(service=service)
+        weights = [tree.weight(look, each.ray_cluster_name) for each in sides]
+        parts = [
+            Part(traffic=weight, capacity=each.target_capacity) for weight, each in zip(weights, sides, strict=True)
+        ]
+        return Sample(at=now, old=old, new=new, parts=(parts[0], parts[1]))
+    if last is None or last.over or old not in {last.old, last.new}:
+        return None
+    is_new = old == last.new
+    parts = [
+        msgspec.structs.replace(part, traffic=weight)
+        for part, weight in zip(last.parts, _ends(is_new=is_new), strict=True)
+    ]
+    over = Outcome.PROMOTED if is_new else Outcome.ROLLED_BACK
+    return Sample(at=now, old=last.old, new=last.new, parts=(parts[0], parts[1]), over=over)
+
+
+def _ends(*, is_new: bool) -> tuple[int, int]:
+    return (0, 100) if is_new else (100, 0)
+
+
+def _same(one: Sample, other: Sample) -> bool:
+    return msgspec.structs.replace(one, at=other.at) == other

@@ -1,0 +1,159 @@
+"""Serves the page on this machine: five files and one stream of events, to GET alone.
+
+Pages of others get nothing: a name that leads here by DNS rebinding is refused by the Host header, another site's request by what
+the browser says of its origin. The page may load nothing but itself, and turn no text into markup or script.
+"""
+
+import asyncio
+import contextlib
+import errno
+import re
+import socket
+from collections.abc import AsyncGenerator
+from importlib import resources
+from typing import Final
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from common import errors
+from raybus_cli.dashboard.board import Board
+from raybus_cli.dashboard.feed import BEAT, Feed
+
+HOST: Final = "127.0.0.1"
+NAMES: Final = (HOST, "localhost")
+"""What the page may be called by."""
+FILES: Final = {
+    "/": ("index.html", "text/html"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/chart.js": ("chart.js", "text/javascript"),
+    "/page.css": ("page.css", "text/css"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+KEY: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+"""NAMESPACE/RAYSERVICE."""
+BEAT_SECONDS: Final = 5.0
+LULL: Final = 0.2
+"""Seconds between two batches of news, so that a page is not flooded."""
+FAREWELL_SECONDS: Final = 1.0
+
+
+def listen(port: int) -> socket.socket:
+    """Return a socket of this machine alone; 0 takes any free port. Raise `Unavailable` when it is taken."""
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((HOST, port))
+        found.listen()
+    except OSError as problem:
+        found.close()
+        why = "is taken" if problem.errno == errno.EADDRINUSE else f"cannot be used ({problem.strerror})"
+        raise errors.Unavailable(
+            f"port {port} of {HOST} {why}: is another dashboard open? --port names another, --port 0 takes any free one"
+        ) from problem
+    return found
+
+
+@contextlib.asynccontextmanager
+async def serving(listening: socket.socket, board: Board) -> AsyncGenerator[str]:
+    """Answer for the length of a block; hands out the page's address."""
+    port = int(listening.getsockname()[1])
+    app = web.Application(middlewares=[_Guard(port).check])
+    pages = _Pages(board)
+    for path in FILES:
+        app.router.add_get(path, pages.file, allow_head=False)
+    app.router.add_get("/events", pages.events, allow_head=False)
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=FAREWELL_SECONDS)
+    await runner.setup()
+    try:
+        await web.SockSite(runner, listening).start()
+        yield f"http://{HOST}:{port}/"
+    finally:
+        pages.end()
+        await runner.cleanup()
+
+
+class _Guard:
+    """Refuses what does not come from the page itself or its user."""
+
+    def __init__(self, port: int) -> None:
+        self._hosts = {f"{name}:{port}" for name in NAMES}
+        self._origins = {"same-origin", "none"}
+
+    @web.middleware
+    async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Let a request through, or answer why not; say in every answer what the page may do."""
+        response = self._refusal(request)
+        if response is None:
+            try:
+                response = await handler(request)
+            except web.HTTPException as problem:
+                response = _plain(problem.status, problem.reason)
+        if not response.prepared:
+            response.headers.update(HEADERS)
+        return response
+
+    def _refusal(self, request: web.Request) -> web.Response | None:
+        if request.headers.get("Host", "").lower() not in self._hosts:
+            return _plain(421, f"this page is called http://{min(self._hosts)}/ and nothing else")
+        if request.headers.get("Sec-Fetch-Site", "none") not in self._origins and request.path != "/":
+            return _plain(403, "pages of others get nothing here")
+        return None if request.method == "GET" else _plain(405, "only GET is answered", Allow="GET")
+
+
+class _Pages:
+    """Answers."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._end = asyncio.Event()
+
+    def end(self) -> None:
+        """End all streams."""
+        self._end.set()
+
+    async def file(self, request: web.Request) -> web.Response:
+        """Answer with a file of the page."""
+        name, kind = FILES[request.path]
+        body = resources.files("raybus_cli.dashboard").joinpath("page", name).read_bytes()
+        return web.Response(body=body, content_type=kind, charset="utf-8")
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        """Send what is known and what changes, until the page goes or we end."""
+        chosen = request.query.get("service")
+        if chosen is not None and not KEY.fullmatch(chosen):
+            return _plain(400, "service: expected NAMESPACE/RAYSERVICE, such as default/chat")
+        response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        with self._board.page(chosen), contextlib.suppress(ConnectionError):
+            await self._send(response, Feed(self._board, chosen))
+        return response
+
+    async def _send(self, response: web.StreamResponse, feed: Feed) -> None:
+        version = -1
+        while not self._end.is_set():
+            try:
+                async with asyncio.timeout(BEAT_SECONDS):
+                    version = await self._board.turned(version)
+            except TimeoutError:
+                await response.write(BEAT)
+            if news := feed.news():
+                await response.write(news)
+            await asyncio.sleep(LULL)
+
+
+def _plain(status: int, text: str, **headers: str) -> web.Response:
+    return web.Response(status=status, text=f"{text}\n", headers=headers)

@@ -1,0 +1,20 @@
+"""Silences the log where people read: what libraries complain of is part of our own errors already."""
+
+import contextlib
+import logging
+from collections.abc import Generator
+
+import structlog
+
+
+@contextlib.contextmanager
+def silenced() -> Generator[None]:
+    """Say nothing but our own words for the length of a block."""
+    before = structlog.get_config()["wrapper_class"]
+    logging.disable()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    try:
+        yield
+    finally:
+        structlog.configure(wrapper_class=before)
+        logging.disable(logging.NOTSET)

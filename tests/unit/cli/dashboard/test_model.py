@@ -1,0 +1,78 @@
+"""What the page shows of a RayService."""
+
+from datetime import timedelta
+
+import msgspec
+
+from common import labels
+from raybus_cli.dashboard import model
+from raybus_cli.dashboard.model import Cause, Group, Share, Upgrade
+from raybus_cli.show.phase import Tone
+from support.builders.look import (
+    BLUE,
+    GREEN,
+    NOW,
+    READY,
+    UPGRADING,
+    a_condition,
+    a_pod,
+    a_ready_service,
+    at_rest,
+    in_steps,
+)
+from support.upgrade_events import RECEIPT
+
+
+def test_the_row_of_an_upgrade_in_steps() -> None:
+    row = model.rows([in_steps(weight=30).service], now=NOW)["default/demo"]
+    assert (row.phase, row.tone, row.strategy) == ("Upgrading", Tone.BUSY, "NewClusterWithIncrementalUpgrade")
+    assert row.upgrade == Upgrade(direction="forward", step=3, steps=10, next_step_at=NOW + timedelta(seconds=18))
+    assert row.shares == [Share(name=BLUE, role="active", weight=70), Share(name=GREEN, role="pending", weight=30)]
+
+
+def test_the_row_of_a_service_at_rest() -> None:
+    row = model.rows([at_rest().service], now=NOW)["default/demo"]
+    assert (row.tone, row.upgrade, row.shares) == (Tone.GOOD, None, [Share(name=BLUE, role="active", weight=100)])
+
+
+def test_a_row_does_not_change_by_the_clock() -> None:
+    services = [in_steps(weight=30).service, at_rest().service]
+    assert model.rows(services, now=NOW) == model.rows(services, now=NOW + timedelta(seconds=3))
+
+
+def test_a_paused_upgrade_has_no_next_step() -> None:
+    paused = in_steps(
+        UPGRADING, a_condition("UpgradePaused", reason="PauseRequested", message="Paused by raybus.io/pause.")
+    )
+    row = model.rows([paused.service], now=NOW)["default/demo"]
+    assert row.upgrade is not None
+    assert (row.phase, row.upgrade.next_step_at, row.message) == ("Paused", None, "Paused by raybus.io/pause.")
+
+
+def test_clusters_with_target_and_ready_capacity_and_their_pods_by_group() -> None:
+    waiting = a_pod(GREEN, "gpu", 2, ready=False)
+    waiting["status"]["containerStatuses"] = [
+        {"name": "ray", "restartCount": 3, "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+    ]
+    look = in_steps(weight=30, pods=[a_pod(GREEN, "head"), a_pod(GREEN, "gpu", 1), waiting])
+    old, new = model.detail(look, [], now=NOW).clusters
+    assert (old.role, old.weight, old.target_capacity, old.ready_capacity) == ("active", 70, 90, 90)
+    assert (new.role, new.weight, new.target_capacity, new.ready_capacity) == ("pending", 30, 30, 30)
+    assert new.groups == [
+        Group(name="head", ready=1, pods=1),
+        Group(name="gpu", ready=1, pods=2, others={"ImagePullBackOff": 1}, restarts=3),
+    ]
+
+
+def test_what_stands_in_the_way_comes_with_what_to_do() -> None:
+    stalled = a_condition("UpgradeStalled", reason="InsufficientCapacity", message="No progress for 10m: no node")
+    causes = model.detail(in_steps(READY, UPGRADING, stalled), [], now=NOW).causes
+    assert any("No progress for 10m: no node" in each.what and each.remedy for each in causes)
+    assert model.detail(at_rest(), [], now=NOW).causes == list[Cause]()
+
+
+def test_the_receipt_is_read_from_the_annotation() -> None:
+    text = msgspec.json.encode(RECEIPT).decode()
+    for written, read in ((text, RECEIPT), ("somebody's note", None)):
+        look = at_rest(service=a_ready_service(annotations={labels.UPGRADE_RECEIPT: written}))
+        assert model.detail(look, [], now=NOW).receipt == read

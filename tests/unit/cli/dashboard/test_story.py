@@ -1,0 +1,103 @@
+"""What is made of an upgrade's events, and of what was seen where nobody tells."""
+
+from datetime import timedelta
+
+import pytest
+
+from common import upgrade_events as ue
+from common.upgrade_events import CloudEvent, Data, Event
+from common.upgrade_receipt import Outcome
+from raybus_cli.dashboard import story
+from raybus_cli.dashboard.story import Mood, Part, Sample
+from support.builders.upgrade_story import a_retreat, a_story
+from support.upgrade_events import EXAMPLES, RECEIPT, START, UPGRADE, an_event
+
+
+def _read(events: list[Event]) -> list[CloudEvent[Data]]:
+    return [ue.decode(ue.encode(each).payload) for each in events]
+
+
+def _after(seconds: float) -> timedelta:
+    return timedelta(seconds=seconds)
+
+
+def _a_sample(seconds: float, old: int, new: int, *, over: str = "") -> Sample:
+    parts = (Part(traffic=old, capacity=100), Part(traffic=new, capacity=new))
+    return Sample(at=START + _after(seconds), old=UPGRADE.old, new=UPGRADE.new, parts=parts, over=over)
+
+
+def test_a_whole_upgrade_in_steps() -> None:
+    told = story.tell(_read(a_story()))
+    moves = [
+        (each.at - START, each.old.traffic, each.new.traffic, each.old.capacity, each.new.capacity)
+        for each in told.points
+    ]
+    assert moves == [
+        (_after(0), 100, 0, 100, 0),
+        (_after(60.25), 100, 0, 100, 20),
+        (_after(70.5), 95, 5, 100, 20),
+        (_after(190), 0, 100, 100, 20),
+    ]
+    assert (told.began, told.ended, told.outcome) == (START, START + _after(260), Outcome.PROMOTED)
+    assert told.receipt == RECEIPT
+    assert [each.kind for each in told.lines] == [ue.kind_of(each.type) for each in _read(a_story())]
+    assert {each.kind: each.mood for each in told.lines}["stalled"] is Mood.BAD
+
+
+def test_an_upgrade_that_goes_on_has_no_end() -> None:
+    told = story.tell(_read(a_story()[:4]))
+    assert (told.ended, told.outcome, told.receipt) == (None, "", None)
+    assert told.points[-1].new == Part(traffic=5, capacity=20)
+
+
+@pytest.mark.parametrize(
+    ("events", "outcome"),
+    [
+        pytest.param(a_retreat()[:3], Outcome.ABORTED, id="rolled back after an abort"),
+        pytest.param(a_retreat()[:1], "", id="an abort whose traffic is still to go back"),
+        pytest.param(a_retreat()[-1:], "Failed", id="never ready"),
+    ],
+)
+def test_an_upgrade_that_came_to_nothing(events: list[Event], outcome: str) -> None:
+    assert story.tell(_read(events)).outcome == outcome
+
+
+def test_traffic_that_moves_at_once_has_no_capacities() -> None:
+    kinds = (ue.Started, ue.Promoted)
+    told = story.tell(_read([an_event(data, seconds=seconds) for seconds, data in EXAMPLES if isinstance(data, kinds)]))
+    assert [(each.old, each.new) for each in told.points] == [
+        (Part(traffic=100), Part(traffic=0)),
+        (Part(traffic=0), Part(traffic=100)),
+    ]
+
+
+def test_a_cluster_that_was_gone_had_no_traffic_to_show() -> None:
+    data = ue.Started(upgrade=UPGRADE, reason=ue.Cause.ACTIVE_CLUSTER_GONE, strategy="NewCluster", generation=4)
+    assert story.tell(_read([an_event(data)])).points == []
+
+
+def test_what_was_seen_goes_on_after_the_last_event() -> None:
+    told = story.tell(_read(a_story()[:4]))
+    samples = [
+        _a_sample(20, 100, 0),
+        _a_sample(75, 80, 20),
+        _a_sample(76, 80, 20),
+        _a_sample(90, 0, 100, over="Promoted"),
+    ]
+    longer = story.go_on(told, samples)
+    assert [each.new.traffic for each in longer.points] == [0, 0, 5, 20, 100]
+    assert [each.kind for each in longer.lines][4:] == ["seen"] * 3
+    assert (longer.ended, longer.outcome) == (START + _after(90), "Promoted")
+
+
+def test_what_was_seen_adds_nothing_to_an_upgrade_whose_end_was_told() -> None:
+    told = story.tell(_read(a_story()))
+    assert story.go_on(told, [_a_sample(900, 50, 50)]) == told
+
+
+def test_an_upgrade_that_nobody_told_of() -> None:
+    made = story.seen([_a_sample(0, 100, 0), _a_sample(5, 80, 20)])
+    assert [(each.old.traffic, each.new.traffic) for each in made.points] == [(100, 0), (80, 20)]
+    assert made.lines[-1].text == (
+        f"seen: {UPGRADE.old} traffic 80 %, capacity 100 %; {UPGRADE.new} traffic 20 %, capacity 20 %"
+    )

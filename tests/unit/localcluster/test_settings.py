@@ -17,6 +17,14 @@ def test_two_checkouts_have_two_names() -> None:
     assert len(_SETTINGS.default_name) == len("raybus-123456")
 
 
+def test_a_user_may_name_the_cluster_once_for_all_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAYBUS_CLUSTER", "mine")
+    assert (Settings.from_environment().layout().name, Settings.from_environment().layout("other").name) == (
+        "mine",
+        "other",
+    )
+
+
 @pytest.mark.parametrize("name", ["", "A", "a_b", "-a", "a-", "a" * 16, "../x", "1a"])
 def test_a_name_that_could_not_name_a_network_is_refused(name: str) -> None:
     with pytest.raises(MisuseError, match="cluster name"):

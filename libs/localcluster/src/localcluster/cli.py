@@ -37,7 +37,9 @@ class Output(StrEnum):
 
 T = TypeVar("T")
 
-Name = Annotated[str | None, typer.Option("--name", help="Name of the cluster; without it, the one of this checkout.")]
+Name = Annotated[
+    str | None, typer.Option("--name", help="Name of the cluster; else $RAYBUS_CLUSTER, or the one of this checkout.")
+]
 Format = Annotated[Output, typer.Option("--output", "-o", help="How to print the result.")]
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 

@@ -26,10 +26,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     state_root: Path
     assets: Path | None = None
     """`KUBEBUILDER_ASSETS`: binaries that the user brought along; they go first."""
+    cluster: str | None = None
+    """`RAYBUS_CLUSTER`: the name of the cluster where no command names one."""
 
     @classmethod
     def from_environment(cls) -> "Settings":
-        """Read the XDG directories and `KUBEBUILDER_ASSETS`; the checkout is the nearest parent with `deploy/crds` or `.git`."""
+        """Read the XDG directories, `KUBEBUILDER_ASSETS` and `RAYBUS_CLUSTER`; the checkout is the nearest parent with `deploy/crds` or `.git`."""
         home = Path.home()
         assets = os.environ.get("KUBEBUILDER_ASSETS")
         return cls(
@@ -37,6 +39,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             cache_root=Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "raybus",
             state_root=Path(os.environ.get("XDG_STATE_HOME") or home / ".local" / "state") / "raybus",
             assets=Path(assets) if assets else None,
+            cluster=os.environ.get("RAYBUS_CLUSTER") or None,
         )
 
     @property
@@ -46,11 +49,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def default_name(self) -> str:
-        """The name of this checkout's cluster: six hex digits of its path tell two checkouts apart."""
-        return f"raybus-{hashlib.sha256(str(self.checkout).encode()).hexdigest()[:6]}"
+        """The name that the user set, or that of this checkout's cluster: six hex digits of its path tell two checkouts apart."""
+        return self.cluster or f"raybus-{hashlib.sha256(str(self.checkout).encode()).hexdigest()[:6]}"
 
     def layout(self, name: str | None = None) -> "Layout":
-        """Return the places of the cluster `name`, or of this checkout's own."""
+        """Return the places of the cluster `name`, or of the default one."""
         chosen = self.default_name if name is None else name
         if not _NAME.fullmatch(chosen):
             raise MisuseError(f"cluster name {chosen!r}: use up to 15 of a-z, 0-9 and '-', beginning with a letter")

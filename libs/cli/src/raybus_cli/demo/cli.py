@@ -41,7 +41,9 @@ def demo(
     driver: Annotated[
         str, typer.Option(help="How to make the cluster: auto, built, kind, k3s or kubeconfig.")
     ] = "auto",
-    name: Annotated[str | None, typer.Option(help="Name of the cluster; without it, the one of this checkout.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the cluster; else $RAYBUS_CLUSTER, or the one of this checkout.")
+    ] = None,
     kubeconfig: Annotated[
         Path | None, typer.Option(help="An existing cluster whose node has the images; only with --driver kubeconfig.")
     ] = None,

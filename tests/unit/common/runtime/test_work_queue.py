@@ -109,6 +109,22 @@ async def test_what_was_at_rest_goes_by_turns_with_a_crowd() -> None:
     assert (taken.index("rested"), taken.index("busy")) == (0, NEW_IN_A_ROW + 1)
 
 
+async def test_what_was_at_rest_goes_first_while_most_looks_are_at_others() -> None:
+    queue: WorkQueue[str] = WorkQueue(rests=lambda key: key.startswith("rested"))
+    for number in range(20):
+        queue.add(f"new{number}", is_new=True)
+    crowd = [await queue.take() for _ in range(4)]
+    for number in range(10):
+        queue.add(f"rested{number}")
+
+    for _ in range(3):  # each of them takes no time
+        key = await queue.take()
+        assert key.startswith("rested")
+        queue.done(key)
+    taken = [await queue.take() for _ in range(6)]  # none of these ends
+    assert [key[:3] for key in (*crowd, *taken)].count("res") == 5  # half of the looks under way
+
+
 async def test_many_at_rest_do_not_hold_up_what_is_new() -> None:
     queue: WorkQueue[str] = WorkQueue(rests=lambda key: key.startswith("rested"))
     for number in range(10):

@@ -280,6 +280,8 @@ def _told(request: Request) -> str | None:
         return None
     if request.kind == "Event":
         return f"event {request.body['reason']}: {request.body['note']}"
+    if request.kind == "ControllerRevision" and "-goal-" in request.name:
+        return f"{request.verb} ControllerRevision of the spec"
     if request.kind == "ControllerRevision":
         return f"{request.verb} ControllerRevision of {request.name.rpartition('-serve-')[0]}"
     if request.subresource != "status":

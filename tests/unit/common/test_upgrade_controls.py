@@ -104,3 +104,15 @@ def test_what_is_no_percentage_is_named(value: str) -> None:
     found = controls(max_unavailable_percent=value)
     problem = f'raybus.io/max-unavailable-percent "{value}" is not a whole number from 0 to 99; 0 holds'
     assert (found.unavailable, found.problems) == (0, (problem,))
+
+
+@pytest.mark.parametrize(("value", "kept"), [("0", 0), ("3", 3), ("99", 99)])
+def test_how_many_specs_are_kept(value: str, kept: int) -> None:
+    assert controls(revision_history_limit=value) == Controls(history=kept)
+
+
+@pytest.mark.parametrize("value", ["100", "-1", "all", ""])
+def test_what_is_no_number_of_specs_is_named(value: str) -> None:
+    found = controls(revision_history_limit=value)
+    problem = f'raybus.io/revision-history-limit "{value}" is not a whole number from 0 to 99; 10 holds'
+    assert (found.history, found.problems) == (10, (problem,))

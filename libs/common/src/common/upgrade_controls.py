@@ -15,6 +15,9 @@ from common.api.ray_service import RayService
 
 DEFAULT_DEADLINE: Final = timedelta(minutes=10)
 MOST_UNAVAILABLE: Final = 99
+DEFAULT_HISTORY: Final = 10
+"""As for a Deployment."""
+MOST_HISTORY: Final = 99
 
 
 class OnDeadline(StrEnum):
@@ -39,6 +42,8 @@ class Controls(msgspec.Struct, frozen=True, kw_only=True):
     on_deadline: OnDeadline = OnDeadline.WAIT
     unavailable: int = 0
     """Percent of capacity that may be missing while traffic moves in steps."""
+    history: int = DEFAULT_HISTORY
+    """How many earlier specs are kept on record."""
     problems: tuple[str, ...] = ()
     """What is wrong with the values that cannot be meant."""
 
@@ -52,7 +57,8 @@ def of(service: RayService) -> Controls:
         promotes=read.switch(labels.PROMOTE, or_generation=True),
         deadline=read.length(labels.PROGRESS_DEADLINE, DEFAULT_DEADLINE),
         on_deadline=read.policy(labels.ON_DEADLINE, OnDeadline.WAIT),
-        unavailable=read.percent(labels.MAX_UNAVAILABLE),
+        unavailable=read.number(labels.MAX_UNAVAILABLE, 0, most=MOST_UNAVAILABLE),
+        history=read.number(labels.HISTORY_LIMIT, DEFAULT_HISTORY, most=MOST_HISTORY),
         problems=(*read.problems, *([odd] if (odd := weighted_route.odd_name(service)) is not None else [])),
     )
 
@@ -86,12 +92,12 @@ class _Reader:
         self._note(name, "a positive duration such as 10m or a number of seconds", f"{durations.text(default)} holds")
         return default
 
-    def percent(self, name: str) -> int:
-        text = self._held.get(name, "0").strip()
-        if text.isascii() and text.isdigit() and len(text) <= len(str(MOST_UNAVAILABLE)):
+    def number(self, name: str, default: int, *, most: int) -> int:
+        text = self._held.get(name, str(default)).strip()
+        if text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most:
             return int(text)
-        self._note(name, f"a whole number from 0 to {MOST_UNAVAILABLE}", "0 holds")
-        return 0
+        self._note(name, f"a whole number from 0 to {most}", f"{default} holds")
+        return default
 
     def policy(self, name: str, default: OnDeadline) -> OnDeadline:
         text = self._held.get(name, default).strip()

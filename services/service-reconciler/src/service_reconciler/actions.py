@@ -6,6 +6,7 @@ from common.api.ray_service import RayServiceStatus
 from common.kube.actions import SILENT, Change, Create, Delete, Tell, Told, Write
 from common.ray.revision import Given
 from common.upgrade_events import Event
+from service_reconciler.resources.goal_revision import Spec
 
 __all__ = [
     "SILENT",
@@ -15,6 +16,7 @@ __all__ = [
     "Create",
     "Delete",
     "Publish",
+    "Remember",
     "SetFinalizers",
     "Submit",
     "Tell",
@@ -68,6 +70,17 @@ class Submit(Write, frozen=True, kw_only=True):
         return f"send the Serve config to {self.cluster.metadata.name}"
 
 
+class Remember(Write, frozen=True, kw_only=True):
+    """Record what the RayService asks for, and what serves until then; one that is refused holds nothing up."""
+
+    before: Spec | None
+    kept: int
+    """How many records of earlier specs may stay."""
+
+    def __str__(self) -> str:
+        return "record the spec"
+
+
 class Publish(Write, frozen=True, kw_only=True):
     """Tell outsiders of a step of an upgrade, once in the life of a process; what follows makes it past."""
 
@@ -77,4 +90,4 @@ class Publish(Write, frozen=True, kw_only=True):
         return f"publish {self.event}"
 
 
-Action = WriteStatus | SetFinalizers | Annotate | Create | Change | Delete | Submit | Publish | Tell
+Action = WriteStatus | SetFinalizers | Annotate | Create | Change | Delete | Submit | Remember | Publish | Tell

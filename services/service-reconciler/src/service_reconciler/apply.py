@@ -8,6 +8,7 @@ from typing import assert_never
 
 import msgspec
 
+from common import errors
 from common.api import ray_service
 from common.api.event import warning
 from common.api.meta import ObjectMeta
@@ -26,6 +27,7 @@ from service_reconciler.actions import (
     Create,
     Delete,
     Publish,
+    Remember,
     SetFinalizers,
     Submit,
     WriteStatus,
@@ -36,7 +38,7 @@ from service_reconciler.ports import Ray
 from service_reconciler.publisher import Publisher
 from service_reconciler.reasons import EventReason
 
-Deed = WriteStatus | SetFinalizers | Annotate | Create | Change | Delete | Submit | Publish
+Deed = WriteStatus | SetFinalizers | Annotate | Create | Change | Delete | Submit | Remember | Publish
 
 
 class Applier:
@@ -67,6 +69,8 @@ class Applier:
                 case Submit(cluster=cluster, given=given):
                     await self._ray.serve.submit(cluster, self._reads.dashboard_service(cluster), given.serve_config)
                     await self._ray.revisions.record(cluster, given)
+                case Remember():
+                    return await self._remember(service, action)
                 case Publish(event=event):
                     return await self._publish(service.metadata, event)
                 case _:
@@ -75,6 +79,15 @@ class Applier:
             return True
 
         await self._carrier.carry_out(service.metadata, actions, do)
+
+    async def _remember(self, service: RayService, action: Remember) -> bool:
+        """Record the spec; tell the user of a refusal, because 'undo' will miss it."""
+        try:
+            await self._ray.history.record(service, action.before, kept=action.kept)
+        except errors.Terminal as problem:
+            note = f"The spec is not recorded, so 'raybus undo' cannot go back to it later: {problem}"
+            await self._carrier.tell(service.metadata, warning(EventReason.SPEC_NOT_RECORDED, "Upgrade", note))
+        return False
 
     async def _publish(self, meta: ObjectMeta, event: Event) -> bool:
         """Tell outsiders of an event, and the user of one that they will miss; there is nothing else to tell."""

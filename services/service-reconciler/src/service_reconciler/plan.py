@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from common import durations, labels, traffic_record
+from common import durations, labels, traffic_record, upgrade_controls
 from common.api.event import Event, normal, warning
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
@@ -25,6 +25,7 @@ from service_reconciler.actions import (
     Change,
     Create,
     Delete,
+    Remember,
     SetFinalizers,
     Submit,
     Tell,
@@ -37,7 +38,8 @@ from service_reconciler.promotion import dangling, pending, promote
 from service_reconciler.promotion.control import Control
 from service_reconciler.promotion.pending import Decision, Step
 from service_reconciler.reasons import ConditionType, EventReason, Reason
-from service_reconciler.resources import ray_cluster, zero_values
+from service_reconciler.resources import goal_revision, ray_cluster, zero_values
+from service_reconciler.resources.goal_revision import Spec
 from service_reconciler.resources.ray_cluster import Match
 from service_reconciler.serve import gateway_problems, initializing, problems
 from service_reconciler.serve.problems import Problem
@@ -241,7 +243,17 @@ def _creation(observed: Observed, names: Names) -> list[Action]:
         replaces=names.active,
     )
     where = f"{observed.service.metadata.namespace}/{names.pending}"
-    return [Create(resource=RAY_CLUSTER, body=body, told=announcements.cluster_created(where))]
+    kept = upgrade_controls.of(observed.service).history
+    return [
+        Remember(before=_served(observed), kept=kept),
+        Create(resource=RAY_CLUSTER, body=body, told=announcements.cluster_created(where)),
+    ]
+
+
+def _served(observed: Observed) -> Spec | None:
+    """Return the spec of the cluster that serves, with the Serve config that it has."""
+    view = observed.active
+    return goal_revision.served_by(view.cluster, view.given) if view is not None else None
 
 
 def _news(

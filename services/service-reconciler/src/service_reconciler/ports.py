@@ -7,8 +7,10 @@ import msgspec
 
 from common.api.core import Pod, Service
 from common.api.ray_cluster import RayCluster
+from common.api.ray_service import RayService
 from common.ray.revision import Given
 from common.ray.view import Reading, Refusal
+from service_reconciler.resources.goal_revision import Spec
 
 
 class ServeApi(Protocol):
@@ -51,11 +53,20 @@ class Revisions(Protocol):
         ...
 
 
+class History(Protocol):
+    """The durable records of what RayServices asked for."""
+
+    async def record(self, service: RayService, before: Spec | None, *, kept: int) -> None:
+        """Record what a RayService asks for, and what serves until then."""
+        ...
+
+
 class Ray(msgspec.Struct, frozen=True, kw_only=True):
-    """Where Serve configs go, and where it is recorded that they went."""
+    """Where Serve configs go, and where it is recorded that they went, and what was asked for."""
 
     serve: ServeApi
     revisions: Revisions
+    history: History
 
 
 class Bus(Protocol):

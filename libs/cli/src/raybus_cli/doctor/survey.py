@@ -11,6 +11,7 @@ from common.api.ray_service import RayService
 from common.kube.client import KubeClient
 from common.kube.resources import LEASE, RAY_SERVICE, SECRET, Resource
 from raybus_cli.doctor.facts import Facts, GatewayClass, Lease, Right, Workload
+from raybus_cli.migrating import operator as operators
 from raybus_cli.reading.reader import Items
 
 T = TypeVar("T")
@@ -20,7 +21,6 @@ GATEWAY_CLASS: Final = Resource(group="gateway.networking.k8s.io", kind="Gateway
 CRD: Final = Resource(group="apiextensions.k8s.io", kind="CustomResourceDefinition", plural="customresourcedefinitions")
 REVIEWS: Final = "/apis/authorization.k8s.io/v1"
 DEFINITIONS: Final = ("rayclusters.ray.io", "rayservices.ray.io")
-KUBERAY: Final = "app.kubernetes.io/name=kuberay-operator"
 _YOURS: Final = (
     ("get", "ray.io", "rayservices"),
     ("list", "ray.io", "rayclusters"),
@@ -118,11 +118,8 @@ def _class_of(service: RayService) -> str:
 
 
 async def _kuberay(kube: KubeClient) -> list[str] | None:
-    body = await _unless_hidden(kube.list(DEPLOYMENT, None, label_selector=KUBERAY))
-    if body is None:
-        return None
-    running = [each for each in msgspec.json.decode(body, type=Items[Workload]).items if each.status.ready_replicas]
-    return [f"{each.metadata.namespace}/{each.metadata.name}" for each in running]
+    found = await _all(kube, DEPLOYMENT, Workload, None)
+    return None if found is None else [each.place for each in operators.kuberay(found) if each.is_running]
 
 
 async def _rights(kube: KubeClient, namespace: str) -> list[Right]:

@@ -4,7 +4,7 @@ A write of annotations that only operators read is a note: no pod, no Service, n
 upgrade is on, its next step is a note too: KubeRay would take it as well.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, cast
 
 import msgspec
@@ -19,6 +19,7 @@ from service_reconciler import actions as service_actions
 from traffic_manager import actions as traffic_actions
 
 ServiceAction = service_actions.Action | traffic_actions.Action
+Submitted = service_actions.Submit | traffic_actions.Submit
 _STEPS: Final = frozenset({SERVICE, HTTP_ROUTE, GRPC_ROUTE, GATEWAY})
 """Kinds that an upgrade that is on may change next."""
 _WARNING: Final = "Warning"
@@ -26,15 +27,30 @@ _WARNING: Final = "Warning"
 
 def of_cluster(plan: cluster_actions.Plan, remedy: str) -> list[Finding]:
     """Return what cluster-reconciler's plan means; `remedy` is said of whatever would be felt."""
-    found = [each for action in plan.actions for each in _of_cluster_action(action, remedy)]
+    found: list[Finding] = []
+    for step in plan.steps:
+        found += [each for action in step.actions for each in _of_cluster_action(action, remedy)]
+        if any(isinstance(action, cluster_actions.Refuse) for action in step.actions):
+            return found  # nothing that follows is done
     if plan.fault:
         found.append(findings.change(f"raybus would wait: {plan.fault}", remedy))
     return found
 
 
-def of_service(actions: Iterable[ServiceAction], *, moves: bool, remedy: str) -> list[Finding]:
-    """Return what the plans for a RayService mean; `moves` says whether an upgrade is on."""
-    found = [each for action in actions for each in _of_service_action(action, moves=moves, remedy=remedy)]
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How a RayService stands, as far as its next writes depend on it."""
+
+    moves: bool
+    """Whether an upgrade is on."""
+    remedy: str
+    """What to do about whatever would be felt."""
+    is_held: Callable[[Submitted], bool]
+    """Tells whether a cluster's Serve has the config already that would be sent."""
+
+
+def of_service(actions: Iterable[ServiceAction], standing: Standing) -> list[Finding]:
+    """Return what the plans for a RayService mean."""
+    found = [each for action in actions for each in _of_service_action(action, standing)]
     return list(dict.fromkeys(found))
 
 
@@ -50,7 +66,8 @@ def _of_cluster_action(action: cluster_actions.Action, remedy: str) -> Iterator[
             yield findings.change(f"raybus would {action}", remedy)
 
 
-def _of_service_action(action: ServiceAction, *, moves: bool, remedy: str) -> Iterator[Finding]:
+def _of_service_action(action: ServiceAction, standing: Standing) -> Iterator[Finding]:
+    moves, remedy = standing.moves, standing.remedy
     match action:
         case service_actions.Publish():
             return
@@ -64,6 +81,11 @@ def _of_service_action(action: ServiceAction, *, moves: bool, remedy: str) -> It
             yield findings.note(f"the RayService gets the finalizers {', '.join(finalizers)}")
         case service_actions.Change(resource=resource, name=name, patch=patch):
             yield _of_change(f"{resource.kind} {name}", patch, is_step=moves and resource in _STEPS, remedy=remedy)
+        case service_actions.Submit() | traffic_actions.Submit() if standing.is_held(action):
+            yield findings.note(
+                f"RayCluster {action.cluster.metadata.name} is sent the Serve config once more that it has, so that it is recorded; "
+                "so does KubeRay after each restart"
+            )
         case service_actions.Submit() | traffic_actions.Submit() | traffic_actions.MoveCapacity():
             yield _felt(str(action), is_step=moves, remedy=remedy)
         case _:

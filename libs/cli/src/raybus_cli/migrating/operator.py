@@ -52,6 +52,11 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
     """Which ConfigMap holds the configuration file, if one is named."""
 
     @property
+    def place(self) -> str:
+        """Return its namespace and name."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
     def is_running(self) -> bool:
         """Tell whether a pod of it is ready."""
         return self.ready > 0
@@ -81,7 +86,7 @@ def of(found: Workload, *, file_variable: str = "RAYBUS_OPERATOR_CONFIG") -> Ope
         namespace=found.metadata.namespace,
         name=found.metadata.name,
         image=image,
-        version=_tag(image),
+        version=_split(image)[1],
         replicas=found.spec.replicas,
         ready=found.status.ready_replicas,
         flags=flags,
@@ -105,10 +110,8 @@ def parse_flags(arguments: Iterable[str]) -> dict[str, str]:
 
 
 def _is_kuberay(found: Workload) -> bool:
-    image = str(_container(found).get("image") or "")
-    return found.metadata.labels.get(NAME_LABEL) == KUBERAY or any(
-        each in image.partition("@")[0].rpartition(":")[0] + "/" for each in _IMAGES
-    )
+    repository = _split(str(_container(found).get("image") or ""))[0]
+    return found.metadata.labels.get(NAME_LABEL) == KUBERAY or repository.endswith(_IMAGES)
 
 
 def _container(found: Workload) -> Json:
@@ -120,9 +123,12 @@ def _pod(found: Workload) -> Json:
     return found.spec.template.get("spec") or {}
 
 
-def _tag(image: str) -> str:
-    tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2]
-    return tag or image.partition("@")[2] or "unknown"
+def _split(image: str) -> tuple[str, str]:
+    """Return an image's repository and its tag, or its digest where it has no tag."""
+    name, _, digest = image.partition("@")
+    folder, slash, last = name.rpartition("/")
+    base, _, tag = last.partition(":")
+    return f"{folder}{slash}{base}", tag or digest or "unknown"
 
 
 def _mounted(found: Workload, container: Json, path: str) -> Mounted | None:
@@ -130,8 +136,9 @@ def _mounted(found: Workload, container: Json, path: str) -> Mounted | None:
     for mount in _items(container, "volumeMounts"):
         root, part = str(mount.get("mountPath", "")).rstrip("/"), str(mount.get("subPath") or "")
         key = part if path == root and part else path.removeprefix(f"{root}/") if path.startswith(f"{root}/") else ""
-        volume = next((each for each in _items(_pod(found), "volumes") if each.get("name") == mount.get("name")), {})
-        source = cast("Mapping[str, object]", volume.get("configMap") or {})
+        named = (each for each in _items(_pod(found), "volumes") if each.get("name") == mount.get("name"))
+        volume: Json | None = next(named, None)
+        source = cast("Mapping[str, object]", (volume or {}).get("configMap") or {})
         if key and source.get("name"):
             renamed = {str(each["path"]): str(each["key"]) for each in _items(dict(source), "items")}
             return Mounted(str(source["name"]), renamed.get(key, key))

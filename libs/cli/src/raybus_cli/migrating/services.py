@@ -16,9 +16,11 @@ from common.kube.lookup import Lookup
 from common.ray.dashboard import Dashboard
 from common.ray.revisions import Revisions
 from common.ray.serve_api import ServeApi
+from common.ray.serve_status import ServeDetails
 from common.runtime.clock import Clock, ClockWatch
 from common.runtime.key import Key
-from raybus_cli.migrating import changes, findings
+from raybus_cli.migrating import changes, findings, holding
+from raybus_cli.migrating.changes import Standing
 from raybus_cli.migrating.findings import Finding, Subject
 from service_reconciler import plan as service_plan
 from service_reconciler.actions import WriteStatus
@@ -67,14 +69,25 @@ async def judge(service: RayService, eyes: Observers, *, now: datetime) -> Subje
     actions = [*planned.actions, *traffic_plan.make_plan(traffic, now=now).actions]
     moves = bool(seen.names.pending)
     is_settled = service.status.observed_generation == meta.generation
+    standing = Standing(
+        moves=moves,
+        remedy=SETTLED if is_settled else UNSETTLED,
+        is_held=lambda action: holding.has(_details(seen, action.cluster.metadata.name), action),
+    )
     found = [
         *_standing(seen),
         *_silent(seen.active, seen.pending),
         *_spec(seen),
-        *changes.of_service(actions, moves=moves, remedy=SETTLED if is_settled else UNSETTLED),
+        *changes.of_service(actions, standing),
         *_status(seen, (each.status for each in actions if isinstance(each, WriteStatus))),
     ]
     return findings.subject(ray_service.KIND, meta.namespace, meta.name, found)
+
+
+def _details(seen: Observed, cluster: str) -> ServeDetails | None:
+    """Return what a cluster's Serve tells."""
+    views = (each for each in (seen.active, seen.pending) if each is not None and each.name == cluster)
+    return next((each.serve.details for each in views), None)
 
 
 def _standing(seen: Observed) -> list[Finding]:

@@ -30,7 +30,7 @@ def operators(found: Installation, *, now: datetime) -> Iterator[Finding]:
     if not found.kuberay:
         yield findings.note("no KubeRay operator is installed; its own configuration cannot be compared")
     if len(found.kuberay) > 1:
-        names = ", ".join(f"{each.namespace}/{each.name}" for each in found.kuberay)
+        names = ", ".join(each.place for each in found.kuberay)
         yield findings.note(
             f"several KubeRay operators are installed ({names}); the first one's configuration is compared"
         )
@@ -54,7 +54,7 @@ def _both(kuberay: Operator, watcher: Operator, leases: Iterable[Lease], *, now:
         )
     stop = f"'kubectl -n {kuberay.namespace} scale deployment {kuberay.name} --replicas 0'"
     return findings.change(
-        f"KubeRay ({kuberay.namespace}/{kuberay.name}) and raybus ({watcher.namespace}) both run and share no Lease: "
+        f"KubeRay ({kuberay.place}) and raybus ({watcher.namespace}) both run and share no Lease: "
         "both write to the same objects",
         f"stop one of them: {stop}",
     )

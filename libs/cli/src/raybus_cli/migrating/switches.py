@@ -156,7 +156,7 @@ def differences(wanted: Configuration, held: Configuration) -> list[str]:
 
 def _shown(value: object) -> str:
     if isinstance(value, frozenset):
-        return ",".join(sorted(map(str, value))) or "none"  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]  (gates)
+        return ",".join(sorted(map(str, value))) or "none"  # pyright: ignore[reportUnknownArgumentType]  (gates)
     if isinstance(value, BatchSchedulerName):
         return value.value or "none"
     return str(value)

@@ -1,0 +1,53 @@
+"""Sending a config once more is nothing only where Serve has all of it already."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from common.api.opaque import Json
+from common.ray.revision import Given
+from common.ray.serve_status import ServeDetails
+from raybus_cli.migrating import holding
+from service_reconciler.actions import Submit
+from support.builders.ray_cluster import a_ray_cluster
+from support.builders.ray_service import a_serve_config
+from traffic_manager.actions import Submit as SubmitWithCapacity
+
+APP: Json = {
+    "name": "app",
+    "import_path": "app:main",
+    "route_prefix": "/",
+    "runtime_env": {"env_vars": {"MESSAGE": "v1"}},
+    "deployments": [],
+}
+CLUSTER = a_ray_cluster()
+GIVEN = Given(serve_config=a_serve_config(), spec_hash="", upgrade_strategy={})
+
+
+def details(*apps: Json, capacity: float | None = None) -> ServeDetails:
+    found: Any = {
+        "applications": {each["name"]: {"status": "RUNNING", "deployed_app_config": each} for each in apps},
+        "target_capacity": capacity,
+    }
+    return msgspec.convert(found, ServeDetails)
+
+
+@pytest.mark.parametrize(
+    ("held", "expected"),
+    [
+        pytest.param(details(APP), True, id="the same, with defaults"),
+        pytest.param(details({**APP, "runtime_env": {"env_vars": {"MESSAGE": "v2"}}}), False, id="another value"),
+        pytest.param(details(APP, {**APP, "name": "more"}), False, id="an application more"),
+        pytest.param(details(), False, id="nothing"),
+        pytest.param(None, False, id="no answer"),
+    ],
+)
+def test_what_serve_has(held: ServeDetails | None, expected: bool) -> None:
+    assert holding.has(held, Submit(cluster=CLUSTER, given=GIVEN)) is expected
+
+
+@pytest.mark.parametrize(("has", "sent", "expected"), [(None, 100, True), (100.0, 100, True), (40.0, 100, False)])
+def test_the_capacity_counts(has: float | None, sent: int, expected: bool) -> None:
+    action = SubmitWithCapacity(cluster=CLUSTER, given=GIVEN, capacity=sent)
+    assert holding.has(details(APP, capacity=has), action) is expected

@@ -1,0 +1,112 @@
+"""What KubeRay is told, as raybus is told it: the services' own readers make the configuration."""
+
+import pytest
+
+from cluster_reconciler.config import BatchSchedulerName
+from common import errors
+from common.feature_gates import Gate
+from raybus_cli.migrating import switches
+from raybus_cli.migrating.operator import Operator
+
+FILE = """
+apiVersion: config.ray.io/v1alpha1
+kind: Configuration
+batchScheduler: yunikorn
+watchNamespace: one,two
+defaultContainerEnvs: [{name: A, value: b}]
+"""
+
+
+def an_operator(environment: dict[str, str] | None = None, **flags: str) -> Operator:
+    held = {name.replace("_", "-"): value for name, value in flags.items()}
+    return Operator(
+        namespace="ray-system",
+        name="kuberay-operator",
+        image="kuberay/operator:v1.5.1",
+        version="v1.5.1",
+        replicas=1,
+        ready=1,
+        flags=held,
+        environment=environment or {},
+    )
+
+
+def test_flags_gates_and_variables_are_translated() -> None:
+    found, findings = switches.translated(
+        an_operator(
+            {"ENABLE_LOGIN_SHELL": "true", "SOMETHING": "else"},
+            feature_gates="RayServiceIncrementalUpgrade=false",
+            watch_namespace="one",
+            enable_batch_scheduler="true",
+            use_kubernetes_proxy="true",
+        ),
+        None,
+    )
+    assert found == {
+        "ENABLE_LOGIN_SHELL": "true",
+        "RAYBUS_FEATURE_GATES": "RayServiceIncrementalUpgrade=false",
+        "RAYBUS_WATCH_NAMESPACES": "one",
+        "RAYBUS_BATCH_SCHEDULER": "volcano",
+        "RAYBUS_USE_KUBERNETES_PROXY": "true",
+    }
+    assert findings == []
+    made = switches.configuration(found, None)
+    assert made.clusters.uses_login_shell
+    assert Gate.INCREMENTAL_UPGRADE not in made.services.gates
+    assert made.clusters.batch_scheduler is BatchSchedulerName.VOLCANO
+    assert made.namespaces == ("one",)
+
+
+def test_a_file_counts_and_the_flags_beside_it_do_not() -> None:
+    found, _ = switches.translated(an_operator(config="/f", batch_scheduler="volcano", watch_namespace="x"), FILE)
+    assert found == {"RAYBUS_WATCH_NAMESPACES": "one,two"}
+    made = switches.configuration(found, FILE)
+    assert made.clusters.batch_scheduler is BatchSchedulerName.YUNIKORN
+    assert made.clusters.default_container_envs == ({"name": "A", "value": "b"},)
+
+
+@pytest.mark.parametrize(
+    ("gates", "words"),
+    [
+        pytest.param("RayClusterMTLS=true", "RayClusterMTLS is on", id="not built yet"),
+        pytest.param("Tomorrow=true", "Tomorrow=true is not known here", id="of a newer operator"),
+        pytest.param("RayJobDeletionPolicy=true", "", id="of jobs alone"),
+    ],
+)
+def test_gates_that_raybus_cannot_have(gates: str, words: str) -> None:
+    found, told = switches.translated(an_operator(feature_gates=gates), None)
+    assert [words in each.text for each in told] == ([True] if words else [])
+    assert "Tomorrow" not in found.get("RAYBUS_FEATURE_GATES", "")
+
+
+def test_what_an_installed_raybus_decides_otherwise() -> None:
+    wanted = switches.configuration({"ENABLE_LOGIN_SHELL": "true", "RAYBUS_BATCH_SCHEDULER": "volcano"}, None)
+    held = switches.configuration({"RAYBUS_FEATURE_GATES": "RayServiceIncrementalUpgrade=false"}, None)
+    assert switches.differences(wanted, wanted) == []
+    told = switches.differences(wanted, held)
+    assert "uses login shell: KubeRay True, raybus False" in told
+    assert "batch scheduler: KubeRay volcano, raybus none" in told
+    assert [each for each in told if each.startswith("gates: ")] != []
+
+
+def test_a_wrong_file_is_refused_with_its_name() -> None:
+    with pytest.raises(errors.InvalidSpec, match="failed to decode config file"):
+        switches.configuration({}, "kind: Nothing")
+
+
+def test_the_names_of_settings_here() -> None:
+    found = switches.settings_of(
+        an_operator({"ENABLE_ZERO_DOWNTIME": "false", "MINE": "1"}, qps="10", feature_gates="A=true", strange="x")
+    )
+    assert {each.kuberay: each.here for each in found} == {
+        "--feature-gates": "RAYBUS_FEATURE_GATES",
+        "--qps": "needs nothing here",
+        "--strange": "unknown here",
+        "ENABLE_ZERO_DOWNTIME": "the same",
+        "MINE": "no variable of raybus",
+    }
+
+
+def test_the_variables_that_stand_for_flags_are_read_by_the_services() -> None:
+    named = {each.partition("=")[0] for each in switches.FLAGS.values() if each != switches.NOTHING}
+    assert named <= switches.heeded()

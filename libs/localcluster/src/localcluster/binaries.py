@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from localcluster import build
+from localcluster import build, versions
 from localcluster.progress import Progress
 from localcluster.settings import Settings
 
@@ -17,6 +17,7 @@ CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager")
 SIMULATED_NODES = ("kwok", "kwok-stages")
 NODE = (*CONTROL_PLANE, "kube-scheduler", "kubelet", "kube-proxy", "kubectl", "coredns")
 GATEWAY = ("envoy-gateway", "gateway-crds")
+TOOLS = (f"helm-{versions.HELM}",)
 
 
 class Binaries(msgspec.Struct, frozen=True, kw_only=True):

@@ -130,6 +130,7 @@ PROGRAMS: dict[str, Program] = {
         Program(name="coredns", group="coredns", main=_COREDNS, seconds=75),
         Program(name="envoy-gateway", group="envoy-gateway", main="", seconds=240),
         Program(name="kwok", group="kwok", main="", seconds=75),
+        Program(name=f"helm-{versions.HELM}", group="helm", main="", seconds=120),
     )
 }
 
@@ -139,12 +140,14 @@ MODULES: dict[str, tuple[str, str]] = {
     "coredns": ("github.com/coredns/coredns", versions.COREDNS),
     "envoy-gateway": ("github.com/envoyproxy/gateway", versions.ENVOY_GATEWAY),
     "kwok": ("sigs.k8s.io/kwok", versions.KWOK),
+    "helm": ("helm.sh/helm/v4", versions.HELM),
 }
 """Group → module and version."""
 
 INSTALLED: dict[str, str] = {
     "envoy-gateway": "github.com/envoyproxy/gateway/cmd/envoy-gateway",
     "kwok": "sigs.k8s.io/kwok/cmd/kwok",
+    "helm": "helm.sh/helm/v4/cmd/helm",
 }
 """Groups whose module has a usable main package of its own."""
 

@@ -1,0 +1,50 @@
+{{/* One of our images: (list . "watcher"). */}}
+{{- define "raybus.image" -}}
+{{- $image := (index . 0).Values.image -}}
+{{- $name := index . 1 -}}
+{{- $tag := $image.tag | default (index . 0).Chart.AppVersion -}}
+{{- with get $image.digests $name -}}
+{{ printf "%s/%s@%s" $image.registry $name . }}
+{{- else -}}
+{{ printf "%s/%s:%s" $image.registry $name $tag }}
+{{- end -}}
+{{- end -}}
+
+{{/* The settings that all services share, as JSON. */}}
+{{- define "raybus.settings" -}}
+{{- $gates := list -}}
+{{- range .Values.featureGates -}}
+{{- $gates = append $gates (printf "%s=%t" .name .enabled) -}}
+{{- end -}}
+{{- $url := "tls://nats:4222" -}}
+{{- if not .Values.nats.enabled -}}
+{{- $url = required "nats.url: say where NATS is, or set nats.enabled=true" .Values.nats.url -}}
+{{- end -}}
+{{- $settings := dict
+  "RAYBUS_NATS_URL" $url
+  "RAYBUS_LOG_LEVEL" .Values.logLevel
+  "RAYBUS_FEATURE_GATES" (join "," $gates)
+  "RAYBUS_WATCH_NAMESPACES" (join "," .Values.watchNamespace)
+  "RAYBUS_WORKERS" (toString .Values.reconcileConcurrency)
+  "RAYBUS_CLUSTER_DOMAIN" .Values.clusterDomain
+-}}
+{{- with .Values.kuberayNamespace -}}
+{{- $settings = set $settings "RAYBUS_LEASE_NAMESPACE" . -}}
+{{- end -}}
+{{- toJson $settings -}}
+{{- end -}}
+
+{{/* How many NATS servers there are and what each may keep, as JSON. */}}
+{{- define "raybus.nats" -}}
+{{- $servers := toString .Values.nats.servers -}}
+{{- dict "NATS_SERVERS" $servers "NATS_REPLICAS" $servers "NATS_MAX_STORE" .Values.nats.maxStore | toJson -}}
+{{- end -}}
+
+{{/* KubeRay's configuration file, as JSON. */}}
+{{- define "raybus.operator" -}}
+{{- $file := dict "apiVersion" "config.ray.io/v1alpha1" "kind" "Configuration" -}}
+{{- with .Values.batchScheduler.name -}}
+{{- $file = set $file "batchScheduler" . -}}
+{{- end -}}
+{{- dict "config.yaml" (merge $file .Values.configuration | toYaml) | toJson -}}
+{{- end -}}

@@ -1,0 +1,240 @@
+"""The Helm chart: made from the overlays, equal to them, and each value does what it says."""
+
+import asyncio
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from common.runtime.settings import Settings as ServiceSettings
+from localcluster import binaries
+from localcluster.progress import Progress
+from localcluster.settings import Settings
+from support import manifests
+from support.golden import Golden
+from support.helm import chart
+from support.manifests import DEPLOY, SERVICES, Document
+
+pytestmark = [pytest.mark.integration]
+
+CHART = DEPLOY / "helm" / "raybus"
+Render = Callable[..., list[Document]]
+By = dict[tuple[str, str, str], Document]
+
+
+@pytest.fixture(scope="module")
+def helm() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run Helm, which is built from its Go module the first time (about two minutes)."""
+    found = asyncio.run(binaries.obtain(binaries.TOOLS, Settings.from_environment(), Progress.to_stderr()))
+    (program,) = (str(found.path(name)) for name in binaries.TOOLS)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120, check=False)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def render(helm: Callable[..., subprocess.CompletedProcess[str]], tmp_path_factory: pytest.TempPathFactory) -> Render:
+    """Return what the chart yields for some values."""
+    folder = tmp_path_factory.mktemp("values")
+
+    def run(values: dict[str, Any] | None = None, *options: str) -> list[Document]:
+        file = folder / "values.yaml"
+        file.write_text(yaml.safe_dump(values or {}))
+        done = helm("template", "raybus", str(CHART), "--namespace", "raybus", "--values", str(file), *options)
+        assert done.returncode == 0, done.stderr
+        return manifests.parse(done.stdout)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def overlays(kubectl_binary: Path) -> Callable[[str], list[Document]]:
+    def run(folder: str) -> list[Document]:
+        command = [str(kubectl_binary), "kustomize", str(DEPLOY / folder)]
+        return manifests.parse(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+
+    return run
+
+
+def by_place(documents: list[Document]) -> By:
+    """Return objects by kind, namespace and name, without their namespaces' own objects."""
+    plain = [chart.plain(each) for each in documents if each["kind"] != "Namespace"]
+    found = {(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each for each in plain}
+    assert len(found) == len(plain)
+    config = found.get(("ConfigMap", "raybus", "operator-config"))
+    if config is not None:
+        config["data"] = {name: yaml.safe_load(text) for name, text in config["data"].items()}
+    return found
+
+
+def added(given: By, wanted: By) -> By:
+    """Return what is in one set of objects and not, or not so, in another."""
+    return {place: each for place, each in given.items() if wanted.get(place) != each}
+
+
+def test_the_templates_are_made_from_the_overlays(
+    overlays: Callable[[str], list[Document]], request: pytest.FixtureRequest
+) -> None:
+    golden = Golden(root=CHART / "templates", update=bool(request.config.getoption("--update-golden")))
+    extras = {
+        ".Values.watchNamespace": manifests.parse((DEPLOY / "overlays/namespaced/own_namespace.yaml").read_text()),
+        ".Values.kuberayNamespace": manifests.parse((DEPLOY / "components/beside-kuberay/lease.yaml").read_text()),
+    }
+    made = chart.templates(overlays("overlays/production"), extras)
+    for name, text in made.items():
+        golden.check(name, text)
+    by_hand = {"monitoring.yaml"}
+    assert {path.name for path in golden.root.glob("*.yaml")} == made.keys() | by_hand
+
+
+def test_lint_finds_nothing(helm: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    done = helm("lint", "--strict", str(CHART))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[WARNING]" not in done.stdout
+
+
+def test_without_values_it_is_the_production_overlay(render: Render, overlays: Callable[[str], list[Document]]) -> None:
+    assert by_place(render()) == by_place(overlays("overlays/production"))
+
+
+def test_it_brings_the_crds_in_the_way_that_helm_never_deletes(
+    render: Render, overlays: Callable[[str], list[Document]]
+) -> None:
+    with_crds = by_place(render({}, "--include-crds"))
+    assert added(with_crds, by_place(render())) == by_place(overlays("crds"))
+
+
+def test_named_namespaces_give_the_namespaced_overlay(
+    render: Render, overlays: Callable[[str], list[Document]]
+) -> None:
+    values = {"watchNamespace": ["default"], "priorityClass": {"create": False, "name": ""}}
+    assert by_place(render(values)) == by_place(overlays("overlays/namespaced"))
+
+
+def test_each_named_namespace_gets_the_rights(render: Render) -> None:
+    found = render({"watchNamespace": ["team-a", "team-b"]})
+    assert manifests.of_kind(found, "ClusterRole", "ClusterRoleBinding") == []
+    for kind in ("Role", "RoleBinding"):
+        placed = {each["metadata"]["namespace"] for each in manifests.of_kind(found, kind)}
+        assert placed == {"raybus", "team-a", "team-b"}
+
+
+def test_kuberays_namespace_gives_the_migration_overlay(
+    render: Render, overlays: Callable[[str], list[Document]]
+) -> None:
+    assert by_place(render({"kuberayNamespace": "ray-system"})) == by_place(overlays("overlays/migration"))
+
+
+def test_monitoring_gives_what_the_component_gives(
+    render: Render, overlays: Callable[[str], list[Document]], kubectl_binary: Path, tmp_path: Path
+) -> None:
+    operator = by_place(overlays("monitoring/prometheus-operator"))
+    rendered = render({"monitoring": {"enabled": True, "prometheusOperator": True}})
+    for each in rendered:
+        each["metadata"].setdefault("namespace", "raybus")
+    new = added(by_place(rendered), by_place(render()))
+    maps = {name: each for (kind, _, name), each in new.items() if kind == "ConfigMap" and name.startswith("raybus-")}
+    assert set(maps) == {"raybus-prometheus", "raybus-dashboards"}
+    assert maps["raybus-dashboards"]["metadata"]["labels"] == {"grafana_dashboard": "1"}
+    texts = {name: text for each in maps.values() for name, text in each["data"].items()}
+    monitoring = DEPLOY / "monitoring"
+    files = {
+        path.name: path
+        for path in (*monitoring.glob("dashboards/*"), monitoring / "rules.yaml", monitoring / "scrape.yaml")
+    }
+    assert texts == {name: path.read_text() for name, path in files.items()}
+    assert {place: each for place, each in new.items() if place[0] in {"PodMonitor", "PrometheusRule"}} == operator
+
+
+def test_a_nats_outside_takes_ours_away_and_is_named_to_the_services(render: Render) -> None:
+    outside = {"nats": {"enabled": False, "url": "tls://bus.example.com:4333", "port": 4333, "streams": False}}
+    found = render(outside)
+    gone = {place for place in by_place(render()) if place not in by_place(found)}
+    assert {name for _, _, name in gone} == {
+        "nats",
+        "nats-servers",
+        "nats-credentials",
+        "nats-rotation",
+        "nats-streams",
+    } - set()
+    told = manifests.named(found, "ConfigMap", "raybus-config")["data"]
+    assert ServiceSettings.from_environment("watcher", told).nats_url == "tls://bus.example.com:4333"
+    policy = manifests.named(found, "NetworkPolicy", "nats-clients")["spec"]
+    assert policy["egress"] == [{"ports": [{"protocol": "TCP", "port": 4333}]}]
+
+
+def test_settings_reach_the_services_and_restart_them(render: Render) -> None:
+    values = {
+        "featureGates": [{"name": "RayServiceIncrementalUpgrade", "enabled": False}],
+        "reconcileConcurrency": 9,
+        "logLevel": "DEBUG",
+        "clusterDomain": "example.internal",
+        "batchScheduler": {"name": "volcano"},
+    }
+    found = render(values)
+    told = manifests.named(found, "ConfigMap", "raybus-config")["data"]
+    read = ServiceSettings.from_environment("watcher", told)
+    assert (read.workers, read.log_level, read.cluster_domain) == (9, "DEBUG", "example.internal")
+    assert told["RAYBUS_FEATURE_GATES"] == "RayServiceIncrementalUpgrade=false"
+    file = yaml.safe_load(manifests.named(found, "ConfigMap", "operator-config")["data"]["config.yaml"])
+    assert file["batchScheduler"] == "volcano"
+    for name in SERVICES:
+        before, after = (
+            manifests.named(each, "Deployment", name)["spec"]["template"]["metadata"]["annotations"]
+            for each in (render(), found)
+        )
+        assert before[chart.CHECKSUM] != after[chart.CHECKSUM]
+
+
+def test_images_replicas_and_places_are_as_told(render: Render) -> None:
+    digest = "sha256:" + "0" * 64
+    values = {
+        "image": {
+            "registry": "registry.example.com/ray",
+            "tag": "7",
+            "digests": {"nats": digest},
+            "pullPolicy": "Always",
+        },
+        "imagePullSecrets": [{"name": "key"}],
+        "nodeSelector": {"pool": "control"},
+        "tolerations": [{"key": "control", "operator": "Exists"}],
+        "replicas": {"watcher": 3, "clusterReconciler": 4, "serviceReconciler": 5, "trafficManager": 6},
+        "nats": {"servers": 1, "maxStore": "900MB", "storage": {"size": ""}},
+        "networkPolicies": {"enabled": False},
+    }
+    found = render(values)
+    images = {each["image"] for each in manifests.containers(found).values()}
+    assert images == {f"registry.example.com/ray/{name}:7" for name in SERVICES} | {
+        f"registry.example.com/ray/nats@{digest}"
+    }
+    for pod in manifests.pod_specs(found).values():
+        assert pod["imagePullSecrets"] == [{"name": "key"}]
+        assert (pod["nodeSelector"], len(pod["tolerations"])) == ({"pool": "control"}, 1)
+    replicas = {each["metadata"]["name"]: each["spec"]["replicas"] for each in manifests.of_kind(found, "Deployment")}
+    assert replicas == dict(zip(SERVICES, (3, 4, 5, 6), strict=True))
+    nats = manifests.named(found, "StatefulSet", "nats")["spec"]
+    assert (nats["replicas"], "volumeClaimTemplates" in nats) == (1, False)
+    assert {"name": "jetstream", "emptyDir": {"sizeLimit": "1Gi"}} in nats["template"]["spec"]["volumes"]
+    assert manifests.of_kind(found, "NetworkPolicy") == []
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        pytest.param("replica.watcher=1", "replica", id="a field that there is not"),
+        pytest.param("nats.servers=2", "servers", id="a number of servers without a majority"),
+        pytest.param("watchNamespace={Team_A}", "watchNamespace", id="no name of a namespace"),
+        pytest.param("nats.enabled=false", "nats.url: say where NATS is", id="a NATS outside that nobody names"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(
+    values: str, said: str, helm: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    done = helm("template", "raybus", str(CHART), "--set", values)
+    assert done.returncode != 0
+    assert said in done.stderr

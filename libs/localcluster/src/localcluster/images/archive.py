@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import re
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ import msgspec
 
 from localcluster.errors import ClusterError
 from localcluster.images.dockerfile import Config
-from localcluster.images.layer import TIMESTAMP
+from localcluster.images.layer import OPAQUE, TIMESTAMP, WHITEOUT
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,15 +45,48 @@ def write(target: Path, image: str, config: Config, layers: Sequence[Layer], *, 
 
 def read_id(path: Path) -> str:
     """Return the id of the archive's image."""
+    name = _manifest(path).config.rsplit("/", 1)[-1].removesuffix(".json")
+    return f"sha256:{name}"
+
+
+def read_name(path: Path) -> str:
+    """Return the name and tag of the archive's image."""
+    return _manifest(path).repo_tags[0]
+
+
+def read_files(path: Path, wanted: re.Pattern[str]) -> dict[str, bytes]:
+    """Return the files of the archive's image whose whole path matches; what a higher layer takes away is not there."""
+    found: dict[str, bytes] = {}
+    with tarfile.open(path) as tar:
+        for name in _manifest(path).layers:
+            with tarfile.open(fileobj=tar.extractfile(name)) as layer:
+                _lay(layer, found, wanted)
+    return found
+
+
+def _lay(layer: tarfile.TarFile, found: dict[str, bytes], wanted: re.Pattern[str]) -> None:
+    """Put one layer upon those below."""
+    brought: dict[str, bytes] = {}
+    for member in layer:
+        place = member.name.removeprefix("./")
+        folder, slash, name = place.rpartition("/")
+        if name.startswith(WHITEOUT):
+            gone = folder if name == OPAQUE else f"{folder}{slash}{name.removeprefix(WHITEOUT)}"
+            for each in [each for each in found if each == gone or each.startswith(f"{gone}/")]:
+                del found[each]
+        elif wanted.fullmatch(place) and (stream := layer.extractfile(member)) is not None:
+            brought[place] = stream.read()
+    found.update(brought)
+
+
+def _manifest(path: Path) -> _Manifest:
     try:
         with tarfile.open(path) as tar:
             member = tar.extractfile("manifest.json")
             content = member.read() if member else b""
-        manifest = msgspec.json.decode(content, type=list[_Manifest])[0]
+        return msgspec.json.decode(content, type=list[_Manifest])[0]
     except (tarfile.TarError, KeyError, IndexError, msgspec.MsgspecError) as error:
         raise ClusterError(f"{path} is no image archive ({error}); remove it and build again") from None
-    name = manifest.config.rsplit("/", 1)[-1].removesuffix(".json")
-    return f"sha256:{name}"
 
 
 def _configuration(config: Config, layers: Sequence[Layer], architecture: str) -> bytes:

@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from localcluster.errors import ClusterError, MisuseError
-from localcluster.images import builder
+from localcluster.images import builder, sbom
 from localcluster.progress import Progress
 
 app = typer.Typer(help="Build container images without (or with) Docker.", no_args_is_help=True)
@@ -33,9 +33,11 @@ def build(
     ] = None,
     output: _AsJson = Output.text,
 ) -> None:
-    """Build what is missing and print where each image's archive lies."""
+    """Build what is missing and print where each image's archive lies; what is in it is told by sbom.cdx.json beside it."""
     try:
         found = builder.ensure(targets or (), progress=Progress.to_stderr(), files=_files(file or []))
+        for image in found.values():
+            sbom.beside(image.path)
     except ClusterError as error:
         sys.stderr.write(f"raybus images build: {error}\n")
         raise typer.Exit(2 if isinstance(error, MisuseError) else 1) from None

@@ -15,6 +15,11 @@ from typing import IO, cast
 TIMESTAMP = 1_735_689_600
 """The time of every file in every image (2025-01-01): late enough for zip files, the same in each build."""
 
+WHITEOUT = ".wh."
+"""What the name of an entry begins with that says "deleted"."""
+OPAQUE = ".wh..wh..opq"
+"""An entry that says of its folder that nothing from below shows."""
+
 _OPAQUE = "trusted.overlay.opaque"
 _CHUNK = 1 << 20
 
@@ -72,7 +77,7 @@ def _add(tar: tarfile.TarFile, name: str, path: Path, seen: dict[tuple[int, int]
         return
     if is_whiteout(info):
         folder, _, last = name.rpartition("/")
-        tar.addfile(_entry(f"{folder}/.wh.{last}".lstrip("/"), tarfile.REGTYPE))
+        tar.addfile(_entry(f"{folder}/{WHITEOUT}{last}".lstrip("/"), tarfile.REGTYPE))
         return
     entry = _entry(name, tarfile.REGTYPE)
     entry.mode = stat.S_IMODE(info.st_mode)
@@ -82,7 +87,7 @@ def _add(tar: tarfile.TarFile, name: str, path: Path, seen: dict[tuple[int, int]
         entry.type = tarfile.DIRTYPE
         tar.addfile(entry)
         if is_opaque(path):
-            tar.addfile(_entry(f"{name}/.wh..wh..opq", tarfile.REGTYPE))
+            tar.addfile(_entry(f"{name}/{OPAQUE}", tarfile.REGTYPE))
     elif stat.S_ISLNK(info.st_mode):
         entry.type, entry.linkname = tarfile.SYMTYPE, str(path.readlink())
         tar.addfile(entry)

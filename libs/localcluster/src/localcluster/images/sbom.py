@@ -1,0 +1,129 @@
+"""What is in an image, as a software bill of materials (CycloneDX 1.6, JSON) beside its archive.
+
+It is read from the finished image, so it names what is there whoever built it, and the same image gives the same bytes. Three kinds
+of things are known: Python distributions by their metadata, Debian packages by dpkg's list, Go programs by what Go wrote into them.
+"""
+
+import hashlib
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from email import message_from_string
+from email.message import Message
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from localcluster.images import archive, go_program
+
+FILE: Final = "sbom.cdx.json"
+_NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "https://cyclonedx.org/raybus")
+_STATUS: Final = "var/lib/dpkg/status"
+_COPYRIGHT: Final = re.compile(r"usr/share/doc/([^/]+)/copyright")
+_METADATA: Final = re.compile(r".*\.dist-info/METADATA")
+_PROGRAM: Final = re.compile(r"usr/local/bin/[^/]+|[^/]+")
+_LICENCE: Final = re.compile(r"^License: *(\S.*)$", re.MULTILINE)
+_WANTED: Final = re.compile(
+    rf"{_STATUS}|{_COPYRIGHT.pattern}|{_METADATA.pattern}|.*\.dist-info/RECORD|{_PROGRAM.pattern}"
+)
+_NO_LICENCE: Final = {"UNKNOWN", ""}
+_LONGEST_NAME: Final = 100
+"""Some put the whole text where the name belongs."""
+
+Json = dict[str, Any]
+Files = dict[str, bytes]
+
+
+def beside(path: Path) -> Path:
+    """Return the file beside an image's archive, written if it is not there yet."""
+    target = path.with_name(FILE)
+    if not target.exists():
+        temporary = target.with_suffix(".new")
+        temporary.write_bytes(describe(path))
+        temporary.rename(target)
+    return target
+
+
+def describe(path: Path) -> bytes:
+    """Return the bill of materials of an image's archive."""
+    image, digest = archive.read_name(path), archive.read_id(path)
+    files = archive.read_files(path, _WANTED)
+    components = [*_python(files), *_debian(files), *_go(files)]
+    name, _, version = image.rpartition(":")
+    subject: Json = {
+        "type": "container",
+        "bom-ref": image,
+        "name": name,
+        "version": version,
+        "hashes": [_sha256(digest.removeprefix("sha256:"))],
+    }
+    document: Json = {
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "serialNumber": f"urn:uuid:{uuid.uuid5(_NAMESPACE, digest)}",
+        "version": 1,
+        "metadata": {"component": subject},
+        "components": sorted({each["bom-ref"]: each for each in components}.values(), key=lambda each: each["bom-ref"]),
+    }
+    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+
+
+def _python(files: Files) -> Iterator[Json]:
+    for path in filter(_METADATA.fullmatch, files):
+        meta = message_from_string(files[path].decode(errors="replace"))
+        name, version = str(meta["Name"]), str(meta["Version"])
+        found = _component(f"pkg:pypi/{re.sub(r'[-_.]+', '-', name).lower()}@{version}", name, version, _licences(meta))
+        record = files.get(path.removesuffix("METADATA") + "RECORD")
+        if record is not None:
+            # RECORD has the hash of each file, so its own hash stands for what is installed.
+            found["properties"] = [{"name": "raybus:record:sha256", "value": hashlib.sha256(record).hexdigest()}]
+        yield found
+
+
+def _licences(meta: Message) -> list[Json]:
+    """Return an expression where there is one, else names, as the specification wants it."""
+    if expression := meta.get("License-Expression"):
+        return [{"expression": expression}]
+    classified = [
+        each.rpartition(" :: ")[2] for each in meta.get_all("Classifier", []) if each.startswith("License ::")
+    ]
+    text = str(meta.get("License", "")).strip()
+    named = [text] if text not in _NO_LICENCE and "\n" not in text and len(text) <= _LONGEST_NAME else []
+    return _named(classified or named)
+
+
+def _debian(files: Files) -> Iterator[Json]:
+    for paragraph in files.get(_STATUS, b"").decode(errors="replace").split("\n\n"):
+        meta = message_from_string(paragraph)
+        if "installed" not in str(meta.get("Status", "")).split():
+            continue
+        name, version = str(meta["Package"]), str(meta["Version"])
+        text = files.get(f"usr/share/doc/{name}/copyright", b"").decode(errors="replace")
+        licences = sorted({each.strip() for each in _LICENCE.findall(text) if len(each) <= _LONGEST_NAME})
+        reference = f"pkg:deb/debian/{name}@{version.replace(':', '%3A')}?arch={meta['Architecture']}"
+        yield _component(reference, name, version, _named(licences))
+
+
+def _go(files: Files) -> Iterator[Json]:
+    for path, content in files.items():
+        if not _PROGRAM.fullmatch(path):
+            continue
+        for module in go_program.modules(content):
+            found = _component(f"pkg:golang/{module.path}@{module.version}", module.path, module.version, [])
+            found["properties"] = [{"name": "raybus:go:sum", "value": module.checksum}] if module.checksum else []
+            yield found
+
+
+def _component(reference: str, name: str, version: str, licences: list[Json]) -> Json:
+    found: Json = {"type": "library", "bom-ref": reference, "name": name, "version": version, "purl": reference}
+    return found | ({"licenses": licences} if licences else {})
+
+
+def _named(licences: Sequence[str]) -> list[Json]:
+    return [{"license": {"name": each}} for each in licences]
+
+
+def _sha256(content: str) -> Json:
+    return {"alg": "SHA-256", "content": content}

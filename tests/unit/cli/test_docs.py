@@ -37,7 +37,7 @@ TEXTS = {
     "it with 1.",
     "plan": "The answer is that of the services: the same functions decide, fed with what the cluster holds, and the API server is asked "
     "for a dry run, so defaults and admission rules count. Each field is tried alone against the hash that decides on new clusters. "
-    "`--max-surge`, `--step` and `--interval` try other values; the time is that of the traffic where nothing is in its way, what pods and images "
+    "`--max-surge`, `--step`, `--interval` and `--max-unavailable` try other values; the time is that of the traffic where nothing is in its way, what pods and images "
     "take comes on top. Peaks while traffic moves in steps assume that Ray's autoscaler frees nodes as capacity goes; the figure in "
     "brackets is what is asked for when it does not in time.",
     "lint": "Without a cluster. An unknown field is an error, since the API server would drop it.",
@@ -46,16 +46,19 @@ TEXTS = {
     "promote": "",
     "abort": "",
     "retry": "",
-    "undo": "The spec before this one is taken from the cluster that runs it and from its ControllerRevisions. It is kept as long as that "
-    "cluster: in mid-upgrade, and afterwards until it is deleted (`spec.rayClusterDeletionDelaySeconds`). An earlier Serve config of the same "
-    "cluster is kept always.",
-    "history": "",
+    "undo": "At any time, also when the old cluster is gone: raybus keeps the [specs that a RayService had](upgrade-controls.md#undo). Without "
+    "`--to-revision` it goes back to the spec that served before this one, not to one that was given up on the way.",
+    "history": "A spec whose role is `gone` has no cluster any more; `raybus undo --to-revision` brings it back all the same.",
     "explain": "",
+    "dashboard": "What it shows and where from, with pictures: [the dashboard](dashboard.md).",
     "doctor": "",
+    "migrate": "[Coming from KubeRay](migration.md) says what to do with the answer, step by step.",
     "bundle": "",
     "completion": "",
 }
 """What is to be said of each verb beyond its help."""
+INNER = {"get": ["rayservice"], "migrate": ["check"]}
+"""Verbs that are followed by another word."""
 SHOWN = {
     "get": [
         ("raybus get rayservice demo", "tree-in-steps.txt"),
@@ -67,12 +70,13 @@ SHOWN = {
     "history": [("raybus history demo -o wide", "history.txt")],
     "explain": [("raybus explain demo", "explain.txt")],
     "doctor": [("raybus doctor", "doctor.txt")],
+    "migrate": [("raybus migrate check", "migrate-check.txt")],
 }
 """Commands and what they print, as recorded by the tests."""
 
 
 def _help(verb: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    words = [verb, "rayservice", "--help"] if verb == "get" else [verb, "--help"]
+    words = [verb, *INNER.get(verb, ()), "--help"]
     for name, value in (("COLUMNS", WIDTH), ("TERMINAL_WIDTH", WIDTH), ("NO_COLOR", "1"), ("TERM", "dumb")):
         monkeypatch.setenv(name, value)
     done = CliRunner().invoke(main.build(verb), words, prog_name="raybus")

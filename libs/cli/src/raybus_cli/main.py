@@ -43,10 +43,12 @@ PARTS: Final = {
     "undo": Part("raybus_cli.control.cli", "undo", "Ask for the spec before this one again."),
     "explain": Part("raybus_cli.explaining.cli", "explain", "Say why a RayService is not ready, and what to do."),
     "doctor": Part("raybus_cli.doctor.cli", "doctor", "Check an installation of raybus."),
+    "migrate": Part("raybus_cli.migrating.cli", "app", "Take a cluster over from KubeRay's operator."),
     "bundle": Part("raybus_cli.bundling.cli", "bundle", "Write an archive for a bug report, without secrets."),
     "completion": Part("raybus_cli.completion.cli", "completion", "Print a script that completes for a shell."),
     "history": Part("raybus_cli.control.cli", "history", "Show the specs that are kept of a RayService."),
     "events": Part("raybus_cli.events.cli", "events", "Show what happened to upgrades, and what happens."),
+    "dashboard": Part("raybus_cli.dashboard.cli", "dashboard", "Show RayServices and their upgrades on a page, live."),
     "demo": Part("raybus_cli.demo.cli", "demo", "Upgrade a model under load and count what clients noticed."),
 }
 

@@ -106,3 +106,11 @@ def test_where_the_configuration_file_comes_from(
 
 def test_a_file_that_no_config_map_holds() -> None:
     assert operator.of(a_deployment(args=["--config=/baked/in.yaml"])).file is None
+
+
+def test_what_a_config_map_gives_counts_less_than_what_stands_there() -> None:
+    found = a_deployment(
+        envFrom=[{"configMapRef": {"name": "c"}}, {"secretRef": {"name": "s"}}], env=[{"name": "A", "value": "1"}]
+    )
+    assert operator.sources(found) == ["c"]
+    assert operator.of(found, {"A": "2", "B": "3"}).environment == {"A": "1", "B": "3"}

@@ -119,7 +119,10 @@ def _class_of(service: RayService) -> str:
 
 async def _kuberay(kube: KubeClient) -> list[str] | None:
     found = await _all(kube, DEPLOYMENT, Workload, None)
-    return None if found is None else [each.place for each in operators.kuberay(found) if each.is_running]
+    if found is None:
+        return None
+    running = [each.metadata for each in operators.kuberay(found) if each.status.ready_replicas]
+    return [f"{each.namespace}/{each.name}" for each in running]
 
 
 async def _rights(kube: KubeClient, namespace: str) -> list[Right]:

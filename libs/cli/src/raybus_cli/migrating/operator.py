@@ -8,6 +8,7 @@ from typing import Final, cast
 
 import msgspec
 
+from cluster_reconciler.settings import FILE
 from common.api.opaque import Json
 from raybus_cli.doctor.facts import Workload
 
@@ -47,7 +48,7 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
     flags: dict[str, str] = {}
     """Command line flags without dashes."""
     environment: dict[str, str] = {}
-    """Variables with a value of their own; those that come from elsewhere are not known here."""
+    """Variables with a value of their own or from a ConfigMap; those that come from elsewhere are not known here."""
     file: Mounted | None = None
     """Which ConfigMap holds the configuration file, if one is named."""
 
@@ -62,25 +63,31 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
         return self.ready > 0
 
 
-def kuberay(deployments: Iterable[Workload]) -> list[Operator]:
+def kuberay(deployments: Iterable[Workload]) -> list[Workload]:
     """Return KubeRay's operators among some Deployments."""
-    return [of(each) for each in deployments if _is_kuberay(each)]
+    return [each for each in deployments if _is_kuberay(each)]
 
 
-def raybus(deployments: Iterable[Workload], namespace: str) -> dict[str, Operator]:
-    """Return the services of raybus that are installed in a namespace, by name."""
-    held = (each for each in deployments if each.metadata.namespace == namespace and each.metadata.name in RAYBUS)
-    return {each.metadata.name: of(each) for each in held}
+def raybus(deployments: Iterable[Workload], namespace: str) -> list[Workload]:
+    """Return the services of raybus that are installed in a namespace."""
+    return [each for each in deployments if each.metadata.namespace == namespace and each.metadata.name in RAYBUS]
 
 
-def of(found: Workload, *, file_variable: str = "RAYBUS_OPERATOR_CONFIG") -> Operator:
-    """Read a Deployment."""
+def sources(found: Workload) -> list[str]:
+    """Return the ConfigMaps from which a Deployment's container has its environment."""
+    held = (cast("Json", each.get("configMapRef") or {}) for each in _items(_container(found), "envFrom"))
+    return [str(each["name"]) for each in held if "name" in each]
+
+
+def of(found: Workload, more: Mapping[str, str] | None = None, *, file_variable: str = FILE) -> Operator:
+    """Read a Deployment; `more` are the variables that ConfigMaps give to its container."""
     container = _container(found)
     image = str(container.get("image") or "")
     flags = parse_flags(_texts(container, "args") + _texts(container, "command")[1:])
-    environment = {
+    own = {
         str(each["name"]): str(each.get("value") or "") for each in _items(container, "env") if "valueFrom" not in each
     }
+    environment = {**(more or {}), **own}
     path = flags.get("config") or environment.get(file_variable, "")
     return Operator(
         namespace=found.metadata.namespace,

@@ -80,10 +80,14 @@ class Survey:
     async def installation(self, raybus_namespace: str) -> Installation:
         """Read how both operators are installed."""
         deployments = await self._all(DEPLOYMENT, Workload)
-        kuberay = None if deployments is None else operators.kuberay(deployments)
+        kuberay = (
+            None if deployments is None else [await self._operator(each) for each in operators.kuberay(deployments)]
+        )
         if deployments is None:
             deployments = await self._all(DEPLOYMENT, Workload, (raybus_namespace,)) or []
-        ours = operators.raybus(deployments, raybus_namespace)
+        ours = {
+            each.metadata.name: await self._operator(each) for each in operators.raybus(deployments, raybus_namespace)
+        }
         decider = ours.get("cluster-reconciler")
         places = {raybus_namespace, *(each.namespace for each in kuberay or [])}
         held = [await self._all(LEASE, Lease, (place,)) for place in sorted(places)]
@@ -118,16 +122,32 @@ class Survey:
             has_gateway_api=await self._serves(HTTP_ROUTE),
         )
 
+    async def _operator(self, found: Workload) -> Operator:
+        more: dict[str, str] = {}
+        for name in operators.sources(found):
+            more |= await self._data(found.metadata.namespace, name)
+        return operators.of(found, more)
+
     async def _file(self, found: Operator) -> str | None:
         if found.file is None:
             return None
-        where = f"ConfigMap {found.namespace}/{found.file.config_map}"
-        body = await self._unless_hidden(where, self._kube.get(CONFIG_MAP, found.namespace, found.file.config_map))
-        data: Json = {} if body is None else msgspec.json.decode(body).get("data") or {}
-        text = cast("str | None", data.get(found.file.key))
-        if body is not None and text is None:
-            self.unread.append(f"{where}: has no key {found.file.key}")
+        text = (await self._data(found.namespace, found.file.config_map)).get(found.file.key)
+        if text is None:
+            self.unread.append(
+                f"the configuration file of {found.place}: key {found.file.key} of ConfigMap {found.file.config_map}"
+            )
         return text
+
+    async def _data(self, namespace: str, name: str) -> dict[str, str]:
+        """Return what a ConfigMap holds, nothing where there is none."""
+        try:
+            body = await self._unless_hidden(
+                f"ConfigMap {namespace}/{name}", self._kube.get(CONFIG_MAP, namespace, name)
+            )
+        except errors.NotFound:
+            return {}
+        held: Json = {} if body is None else msgspec.json.decode(body)
+        return cast("dict[str, str]", held.get("data") or {})
 
     async def _all(
         self, resource: Resource, view: type[T], scope: Scope = (None,), selector: str = ""

@@ -34,7 +34,7 @@ FLAGS: Final[dict[str, str]] = {
     "config": cluster_settings.FILE,
     "use-kubernetes-proxy": PROXY,
     "reconcile-concurrency": "RAYBUS_WORKERS",
-    "leader-election-namespace": "RAYBUS_NAMESPACE",
+    "leader-election-namespace": "RAYBUS_LEASE_NAMESPACE",
     "metrics-addr": "RAYBUS_HTTP_PORT",
     "health-probe-bind-address": "RAYBUS_HTTP_PORT",
     "enable-leader-election": NOTHING,

@@ -12,6 +12,17 @@ from support.golden import Golden
 pytest_plugins = ["support.acceptance", "support.servers.control_plane"]
 """Which acceptance cases tests prove, and fixtures that several rings use."""
 
+# As services have it by default, what a look at rest planned is not told; and each line costs little, for scenarios make many.
+structlog.configure(
+    processors=[
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.format_exc_info,
+        structlog.processors.KeyValueRenderer(key_order=["level", "event"]),
+    ],
+    wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let goldens be rewritten, and the simulation run for longer."""

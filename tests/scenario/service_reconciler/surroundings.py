@@ -1,6 +1,7 @@
 """What is around RayServices besides their controllers: an API server, RayClusters that come up, Serve, endpoints."""
 
 from common import labels
+from common.api.meta import rfc3339
 from common.api.opaque import Body, Json
 from common.kube.resources import ENDPOINT_SLICE, POD, RAY_CLUSTER, SERVICE
 from common.runtime.clock import Clock
@@ -23,6 +24,8 @@ class Surroundings:
         self.freezes_endpoints = False
         """With it the test alone writes EndpointSlices."""
         self._born: dict[str, float] = {}
+        self._followed = 0
+        """The last change that endpoints have followed."""
 
     def clusters_move_on(self) -> None:
         """Give each cluster its pods, and in its time a ready head."""
@@ -71,7 +74,7 @@ class Surroundings:
         head.nodes, head.head_node = [f"ip-{name}-worker"], f"ip-{name}-head"
 
     def _become_ready(self, name: str) -> None:
-        now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = rfc3339(self._clock.now())
         for role in ("head", "worker"):
             status = {
                 "phase": "Running",
@@ -91,7 +94,7 @@ class Surroundings:
 
     def endpoints_follow(self) -> None:
         """Let each Serve Service have the ready pods that it selects."""
-        if self.freezes_endpoints:
+        if self.freezes_endpoints or self._followed == self.kube.version:
             return
         pods = self.kube.all(POD)
         for service in self.kube.all(SERVICE):
@@ -110,6 +113,7 @@ class Surroundings:
                 "endpoints": endpoints,
             }
             self.kube.put(ENDPOINT_SLICE, body)
+        self._followed = self.kube.version
 
 
 def _containers(cluster: Body, role: str) -> list[Json]:

@@ -4,6 +4,7 @@ Each service is a process of its own: it hears of changes late, dies alone, and 
 the Gateway follow in their own time. Whatever changes is held against the rules (`rules`), and told turn by turn.
 """
 
+import logging
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -156,6 +157,9 @@ class Sim(Pair):
     # --- time ----------------------------------------------------------------------------------------------------------
 
     async def run(self, seconds: float) -> None:
+        structlog.configure(
+            wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG)
+        )  # which tells what was planned
         with structlog.testing.capture_logs() as self.notes:
             for _ in range(round(seconds / TICK)):
                 await self._tick()

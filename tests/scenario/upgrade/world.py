@@ -58,6 +58,8 @@ class Pair(World):
         self.trace: list[tuple[float, View]] = []
         self._gone: dict[str, float] = {}
         """Since when clusters with a backend are gone."""
+        self._noted = 0
+        """The last change that was noted."""
         self.unknown_kinds: set[str] = set()
         """Kinds of the Gateway API that the API server does not know."""
         self.is_sharded = False
@@ -160,6 +162,9 @@ class Pair(World):
         return self.condition("RollbackInProgress")[0] == "True"
 
     def _note(self) -> None:
+        if self._noted == self.kube.version and not self._gone:
+            return
+        self._noted = self.kube.version
         if (RAY_SERVICE.kind, NAMESPACE, NAME) not in self.kube.objects:
             return
         view = self.view
@@ -172,7 +177,8 @@ class Pair(World):
         weights = self.weights
         assert not weights or sum(weights.values()) == 100, weights
         now = self.clock.monotonic()
-        self._gone = {name: self._gone.get(name, now) for name in weights if name not in self.clusters}
+        clusters = self.clusters
+        self._gone = {name: self._gone.get(name, now) for name in weights if name not in clusters}
         for name, since in self._gone.items():
             assert weights[name] == 0 or now - since <= 1, f"{name} is gone and gets {weights[name]} percent"
 

@@ -2,6 +2,7 @@
 
 from typing import cast
 
+from common.api.meta import rfc3339
 from common.api.opaque import Body, Json
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, Resource
 from common.runtime.clock import Clock
@@ -27,18 +28,31 @@ class FakeGatewayController:
         self.is_asleep = False
         """With it nothing changes any more."""
         self._seen: dict[tuple[str, int], float] = {}
+        self._told: dict[str, tuple[object, ...]] = {}
+        """By uid, of which state and with what in mind a status was last seen to be right."""
 
     def forget(self) -> None:
         """Look at everything anew."""
         self._seen.clear()
+        self._told.clear()
 
     def move_on(self) -> None:
         """Bring every status up to date that is due."""
         if self.is_asleep:
             return
-        for (kind, _, _), body in list(self._kube.objects.items()):
-            if kind in RESOURCES and self._is_served(body) and self._is_due(body):
+        for place, body in list(self._kube.objects.items()):
+            kind = place[0]
+            if kind in RESOURCES and not self._is_right(body) and self._is_served(body) and self._is_due(body):
                 self._set(RESOURCES[kind], body)
+                self._told[body["metadata"]["uid"]] = self._mind(self._kube.objects[place])
+
+    def _is_right(self, body: Body) -> bool:
+        return self._told.get(body["metadata"]["uid"]) == self._mind(body)
+
+    def _mind(self, body: Body) -> tuple[object, ...]:
+        """Return all that a status depends on."""
+        version = body["metadata"]["resourceVersion"]
+        return version, self.is_programmed, self.accepts_routes, frozenset(self.refused_kinds)
 
     def _is_served(self, body: Body) -> bool:
         return body["spec"].get("gatewayClassName", "fast") in self.classes
@@ -70,7 +84,7 @@ class FakeGatewayController:
             self._kube.set_status(resource, meta["namespace"], meta["name"], status)
 
     def _conditions(self, body: Body, **words: tuple[str, str]) -> list[Json]:
-        now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = rfc3339(self._clock.now())
         return [
             {
                 "type": kind,

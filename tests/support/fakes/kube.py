@@ -5,7 +5,6 @@ it keeps spec and status apart, bumps the generation on a change of spec, and le
 period be Terminating. The contract tests run the same steps against the real server.
 """
 
-import copy
 import re
 import uuid
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from typing import Any, cast
 import msgspec
 
 from common import errors
+from common.api.meta import rfc3339
 from common.api.opaque import Body
 from common.kube.client import APPLY_PATCH, MERGE_PATCH, Patch
 from common.kube.resources import Resource
@@ -58,7 +58,8 @@ class FakeKube:
         """Called with kind, object and whether it is gone."""
         self.graceful_pods = False
         """With it a deleted pod stays Terminating until `finish_deletion`."""
-        self._version = 1000
+        self.version = 1000
+        """The number of the last change."""
         self._now = now or (lambda: datetime(2026, 1, 1, tzinfo=UTC))
 
     # --- the port ----------------------------------------------------------------------------------------------------
@@ -70,10 +71,10 @@ class FakeKube:
     async def list(self, resource: Resource, namespace: str | None, *, label_selector: str = "") -> bytes:
         self._receive("list", resource, namespace, label_selector)
         found = self._select(resource, namespace, label_selector)
-        return msgspec.json.encode({"metadata": {"resourceVersion": str(self._version)}, "items": found})
+        return msgspec.json.encode({"metadata": {"resourceVersion": str(self.version)}, "items": found})
 
     async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
-        body = copy.deepcopy(body)
+        body = _copy(body)
         meta = body.setdefault("metadata", {})
         self._receive("create", resource, namespace, meta.get("name", ""), body=body)
         if not _NAME.fullmatch(meta.get("name", "")):
@@ -89,9 +90,9 @@ class FakeKube:
             body.pop("status", None)
         meta |= {
             "namespace": namespace or "",
-            "uid": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{key}{self._version}")),
+            "uid": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{key}{self.version}")),
             "generation": 1,
-            "creationTimestamp": self._now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "creationTimestamp": rfc3339(self._now()),
         }
         return self._store(key, body)
 
@@ -103,8 +104,8 @@ class FakeKube:
         old = self._find(resource, namespace, name)
         self._check_preconditions(old, body["metadata"])
         if subresource == "status":
-            return self._change(resource, old, {**old, "status": copy.deepcopy(body.get("status", {}))})
-        new = copy.deepcopy(body)
+            return self._change(resource, old, {**old, "status": _copy(body.get("status", {}))})
+        new = _copy(body)
         new["metadata"] = {**new["metadata"], **_server_owned(old)}
         if resource.kind in _WITH_STATUS and "status" in old:
             new["status"] = old["status"]
@@ -143,22 +144,23 @@ class FakeKube:
     async def delete_collection(self, resource: Resource, namespace: str, *, label_selector: str) -> bytes:
         self._receive("deletecollection", resource, namespace, label_selector)
         gone = [self._delete(resource, each) for each in self._select(resource, namespace, label_selector)]
-        return msgspec.json.encode({"metadata": {"resourceVersion": str(self._version)}, "items": gone})
+        return msgspec.json.encode({"metadata": {"resourceVersion": str(self.version)}, "items": gone})
 
     # --- what a test does to the world ---------------------------------------------------------------------------------
 
     def put(self, resource: Resource, body: Body) -> Body:
         """Make an object appear, as if a user had applied it; return it as stored."""
-        meta = {"namespace": "default", **body.get("metadata", {})}
+        new = _copy(body)
+        meta = new["metadata"] = {"namespace": "default", **new.get("metadata", {})}
         key = (resource.kind, meta["namespace"], meta["name"])
         old = self.objects.get(key)
-        defaults: Body = {
-            "uid": str(uuid.uuid5(uuid.NAMESPACE_URL, str(key))),
-            "generation": 1,
-            "creationTimestamp": self._now().strftime("%Y-%m-%dT%H:%M:%SZ"),
-        }
-        new = {**copy.deepcopy(body), "metadata": {**defaults, **meta}}
         if old is None:
+            defaults: Body = {
+                "uid": str(uuid.uuid5(uuid.NAMESPACE_URL, str(key))),
+                "generation": 1,
+                "creationTimestamp": rfc3339(self._now()),
+            }
+            new["metadata"] = {**defaults, **meta}
             self._store(key, new)
         else:
             new["metadata"] |= _server_owned(old)
@@ -209,14 +211,12 @@ class FakeKube:
 
     def _select(self, resource: Resource, namespace: str | None, selector: str) -> Bodies:
         wanted = dict(part.split("=", 1) for part in selector.split(",") if part)
-        selected = [
-            (place, body)
-            for place, body in self.objects.items()
-            if place[0] == resource.kind
-            and place[1] == (namespace or place[1])
-            and all(body["metadata"].get("labels", {}).get(key) == value for key, value in wanted.items())
-        ]
-        return [body for _, body in sorted(selected, key=lambda item: item[0])]
+        kind = resource.kind
+        places = sorted(each for each in self.objects if each[0] == kind and each[1] == (namespace or each[1]))
+        found = [self.objects[place] for place in places]
+        if not wanted:
+            return found
+        return [body for body in found if wanted.items() <= body["metadata"].get("labels", {}).items()]
 
     def _check_preconditions(self, old: Body, meta: Mapping[str, Any]) -> None:
         have = old["metadata"]
@@ -233,7 +233,7 @@ class FakeKube:
             meta["generation"] = old["metadata"]["generation"] + 1
         key = (resource.kind, meta["namespace"], meta["name"])
         if meta.get("deletionTimestamp") and not meta.get("finalizers") and resource.kind != "Pod":
-            self._version += 1
+            self.version += 1
             self._remove(key)
             return msgspec.json.encode(new)
         return self._store(key, new)
@@ -243,30 +243,35 @@ class FakeKube:
         key = (resource.kind, meta["namespace"], meta["name"])
         if meta.get("finalizers") or (resource.kind == "Pod" and self.graceful_pods):
             if "deletionTimestamp" not in meta:
-                stamp = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
-                self._store(key, {**old, "metadata": {**meta, "deletionTimestamp": stamp}})
+                gone_at = {"deletionTimestamp": rfc3339(self._now())}
+                self._store(key, {**old, "metadata": {**meta, **gone_at}})
             return self.objects[key]
         self._remove(key)
         return old
 
     def _store(self, key: tuple[str, str, str], body: Body) -> bytes:
-        self._version += 1
-        body["metadata"]["resourceVersion"] = str(self._version)
+        self.version += 1
+        body["metadata"]["resourceVersion"] = str(self.version)
         self.objects[key] = body
         for told in self.on_change:
             told(key[0], body, False)
         return msgspec.json.encode(body)
 
     def _remove(self, key: tuple[str, str, str]) -> None:
-        self._version += 1
+        self.version += 1
         body = self.objects.pop(key)
-        gone = {**body, "metadata": {**body["metadata"], "resourceVersion": str(self._version)}}
+        gone = {**body, "metadata": {**body["metadata"], "resourceVersion": str(self.version)}}
         for told in self.on_change:
             told(key[0], gone, True)
         uid = body["metadata"]["uid"]
         for other, owned in list(self.objects.items()):
             if any(ref["uid"] == uid for ref in owned["metadata"].get("ownerReferences", [])):
                 self._remove(other)
+
+
+def _copy(value: Any) -> Any:
+    """Return JSON that shares nothing with what was given."""
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def _server_owned(old: Body) -> Body:
@@ -280,7 +285,7 @@ def _without_version(body: Body) -> Body:
 
 def _merge(old: object, patch: object) -> object:
     if not isinstance(patch, dict) or not isinstance(old, dict):
-        return copy.deepcopy(cast("object", patch))
+        return _copy(cast("object", patch))
     new = dict(cast("Body", old))
     for key, value in cast("Body", patch).items():
         if value is None:

@@ -13,7 +13,9 @@ from common.ray.revision import Given, Revision
 from common.ray.serve_status import ServeDetails
 from raybus_cli.reading.look import Event, Look, Quota
 from service_reconciler.config import Config
+from service_reconciler.resources import goal_revision
 from service_reconciler.resources import ray_cluster as clusters
+from service_reconciler.resources.goal_revision import GoalRevision
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_strategy
 
 NOW = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)
@@ -176,6 +178,15 @@ def a_revision(cluster: str, serve_config: str, number: int = 1) -> Body:
     }
 
 
+def a_goal(config: Json, serve_config: str, number: int, *, replaces: int | None = None) -> Body:
+    """Return the record of a spec that the RayService had; `replaces` is the number of the one that served before."""
+    service = ray_service.decode(a_service(config=config, serve=serve_config))
+    spec = goal_revision.asked_of(service)
+    body = goal_revision.build(service.metadata, spec, number, replaces=f"goal-{replaces}" if replaces else "")
+    body["metadata"] |= {"name": f"goal-{number}", "creationTimestamp": ago(7000 / number)}
+    return body
+
+
 def a_selector_service(cluster: str, name: str = "demo-serve-svc") -> Body:
     """Return a Service that selects a cluster."""
     spec = {"selector": {"ray.io/cluster": cluster, "ray.io/serve": "true"}, "ports": [{"name": "serve", "port": 8000}]}
@@ -199,6 +210,7 @@ def a_look(
     pods: list[Body] | None = None,
     events: list[Body] | None = None,
     revisions: list[Body] | None = None,
+    goals: list[Body] | None = None,
     services: list[Body] | None = None,
     serve: dict[str, Json] | None = None,
     quotas: list[Body] | None = None,
@@ -213,6 +225,7 @@ def a_look(
         pods=_read(pods, Pod),
         events=_read(events, Event),
         revisions=_read(revisions, Revision),
+        goals=_read(goals, GoalRevision),
         services=_read(services, Service),
         serve={name: msgspec.convert(each, ServeDetails) for name, each in (serve or {}).items()},
         quotas=_read(quotas, Quota),

@@ -88,3 +88,10 @@ def test_a_verb_without_an_object_says_what_to_do_instead(
 def test_a_pause_of_nothing_says_that_it_waits() -> None:
     service = ray_service.decode(a_ready_service())
     assert orders.pause(service).told.startswith("nothing is upgraded now; the next upgrade will wait")
+
+
+def test_nobody_would_heed_an_order_to_a_service_that_another_operator_runs() -> None:
+    theirs = ray_service.decode(a_ready_service(managedBy="kueue.x-k8s.io/multikueue"))
+    with pytest.raises(errors.Rejected, match=r"spec\.managedBy of RayService demo is kueue\.x-k8s\.io/multikueue"):
+        orders.expect_ours(theirs)
+    orders.expect_ours(_resting())

@@ -8,7 +8,7 @@ from common import errors
 from raybus_cli.control import cli, history, undo
 from raybus_cli.reading.look import Look
 from support.builders import look as looks
-from support.builders.look import BLUE, GREEN, NOW, a_cluster, a_config, a_revision, at_rest, in_steps
+from support.builders.look import BLUE, GREEN, NOW, a_cluster, a_config, a_goal, a_revision, at_rest, in_steps
 from support.builders.ray_service import a_serve_config
 from support.golden import Golden
 from support.terminal import text_of
@@ -33,14 +33,80 @@ def _after_an_upgrade() -> Look:
     )
 
 
+def _long_after() -> Look:
+    """Return a service that went from one image to another, past a third that never served; the old cluster is gone."""
+    new, serve = a_config(looks.NEW_IMAGE), a_serve_config(message="v2")
+    service = looks.a_ready_service(config=new, serve=serve)
+    service["status"]["activeServiceStatus"] = looks.a_side(GREEN)
+    return at_rest(
+        service=service,
+        clusters=[a_cluster(GREEN, new, age=300)],
+        revisions=[a_revision(GREEN, serve)],
+        goals=[
+            a_goal(a_config(), a_serve_config(), 1),
+            a_goal(a_config("rayproject/ray:nightly"), a_serve_config(), 2, replaces=1),
+            a_goal(new, serve, 3, replaces=1),
+        ],
+    )
+
+
+def _numbered(look: Look) -> list[tuple[int, str, bool]]:
+    return [(each.number, each.cluster, each.is_current) for each in history.build(look, now=NOW)]
+
+
 def test_history_shows_every_spec_that_is_kept(golden: Golden) -> None:
-    entries = history.build(_after_an_upgrade(), now=NOW)
-    assert [(each.number, each.cluster, each.is_current) for each in entries] == [
-        (1, BLUE, False),
-        (2, GREEN, False),
-        (3, GREEN, True),
+    entries = history.build(_long_after(), now=NOW)
+    assert [(each.number, each.role, each.is_current) for each in entries] == [
+        (1, "gone", False),
+        (2, "gone", False),
+        (3, "active", True),
     ]
     golden.check("cli/history.txt", text_of(cli.table(entries, wide=True), width=160))
+
+
+def test_where_nothing_is_recorded_the_clusters_tell() -> None:
+    assert _numbered(_after_an_upgrade()) == [(1, BLUE, False), (2, GREEN, False), (3, GREEN, True)]
+
+
+def test_a_record_and_its_cluster_are_one_entry() -> None:
+    look = in_steps()
+    text = look.service.spec.serve_config_v2
+    known = in_steps(goals=[a_goal(a_config(), text, 4), a_goal(a_config(looks.NEW_IMAGE), text, 5, replaces=4)])
+    assert _numbered(known) == [(4, BLUE, False), (5, GREEN, True)]
+
+
+def test_what_changed_in_place_comes_after_what_is_recorded() -> None:
+    config, serve = a_config(), a_serve_config(message="v2")
+    revisions = [a_revision(BLUE, a_serve_config()), a_revision(BLUE, serve, 2)]
+    goals = [a_goal(config, a_serve_config(), 1)]
+    look = at_rest(service=looks.a_ready_service(config=config, serve=serve), revisions=revisions, goals=goals)
+    assert _numbered(look) == [(1, BLUE, False), (2, BLUE, True)]
+    assert undo.choose(history.build(look, now=NOW), None, "demo").number == 1
+
+
+def test_undo_of_a_serve_config_that_went_to_and_fro_goes_on_to_and_fro() -> None:
+    config, serve = a_config(), a_serve_config(message="v2")
+    revisions = [a_revision(BLUE, serve, 2), a_revision(BLUE, a_serve_config(), 3)]
+    goals = [a_goal(a_config(looks.NEW_IMAGE), serve, 1), a_goal(config, a_serve_config(), 2, replaces=1)]
+    look = at_rest(service=looks.a_ready_service(config=config), revisions=revisions, goals=goals)
+    assert _numbered(look) == [(1, "", False), (2, BLUE, True), (3, BLUE, False)]
+    assert undo.choose(history.build(look, now=NOW), None, "demo").number == 3
+
+
+def test_undo_goes_to_what_served_before_and_past_what_never_did() -> None:
+    look = _long_after()
+    entry = undo.choose(history.build(look, now=NOW), None, "demo")
+    change = undo.change(look.service, entry)
+    assert change.told == "spec.rayClusterConfig and spec.serveConfigV2 go back to revision 1 (its cluster is gone)"
+    assert [each["value"] for each in change.operations[1:]] == [a_config(), a_serve_config()]
+
+
+def test_undo_of_a_spec_that_was_never_looked_at_goes_to_the_active_cluster() -> None:
+    unseen = looks.a_ready_service(config=a_config("rayproject/ray:nightly"))
+    text = unseen["spec"]["serveConfigV2"]
+    goals = [a_goal(a_config(looks.NEW_IMAGE), text, 1), a_goal(a_config(), text, 2, replaces=1)]
+    look = at_rest(service=unseen, clusters=[a_cluster(BLUE, a_config())], goals=goals)
+    assert undo.choose(history.build(look, now=NOW), None, "demo").number == 2
 
 
 def test_undo_goes_back_to_the_newest_other_spec() -> None:
@@ -65,7 +131,9 @@ def test_undo_in_mid_upgrade_goes_back_to_the_active_cluster() -> None:
     look = in_steps()
     entry = undo.choose(history.build(look, now=NOW), None, "demo")
     assert entry.cluster == BLUE
-    assert undo.change(look.service, entry).told == "spec.rayClusterConfig go back to revision 1 (RayCluster demo-blue)"
+    assert (
+        undo.change(look.service, entry).told == "spec.rayClusterConfig goes back to revision 1 (RayCluster demo-blue)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,13 @@ def test_a_service_is_a_namespace_and_a_name() -> None:
     assert options.check_service(None) is None
 
 
+def test_a_name_alone_is_in_the_callers_own_namespace() -> None:
+    assert options.check_service("chat", "team-a") == Service("team-a", "chat")
+    assert options.check_service("default/chat", "team-a") == Service("default", "chat")
+    with pytest.raises(errors.InvalidSpec, match="names no RayService"):
+        options.check_service("Chat", "team-a")
+
+
 @pytest.mark.parametrize(
     "text", ["chat", "/chat", "default/", "a/b/c", "default/Chat", "default/*", "default/>", " / "]
 )

@@ -50,6 +50,7 @@ async def collect(kube: KubeClient, namespace: str, name: str, raybus: str, *, n
     marks = ",".join(f"{key}={value}" for key, value in owner.marks(name).items())
     clusters = await found.all(RAY_CLUSTER, namespace, "rayclusters.yaml", selector=marks)
     await found.all(SERVICE, namespace, "services.yaml", selector=marks)
+    await found.all(CONTROLLER_REVISION, namespace, "controllerrevisions.yaml", selector=marks)
     for cluster in clusters:
         mark = f"{labels.CLUSTER}={cluster}"
         for resource in (POD, CONTROLLER_REVISION, SERVICE):

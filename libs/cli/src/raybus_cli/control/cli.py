@@ -6,6 +6,7 @@ from typing import Annotated, Final
 import typer
 from rich.table import Table
 
+from common import errors
 from common.api.ray_service import RayService
 from common.kube.client import JSON_PATCH, KubeClient, Patch
 from common.kube.resources import RAY_SERVICE
@@ -18,7 +19,12 @@ from raybus_cli.control import undo as undoing
 from raybus_cli.control.orders import Order
 from raybus_cli.output import printing
 from raybus_cli.output.printing import Output, OutputOption, age
+from raybus_cli.planning import picture, rehearsal
+from raybus_cli.planning import plan as plans
+from raybus_cli.planning.plan import Sizing
+from raybus_cli.planning.predict import Outcome
 from raybus_cli.reading import reader
+from service_reconciler.config import Config
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the RayService.", autocompletion=names.services)]
 HEADINGS: Final = ("revision", "cluster", "role", "current", "image", "ray", "groups", "applications", "age")
@@ -94,16 +100,19 @@ def undo(
     name: NameArgument,
     to_revision: Annotated[
         int | None,
-        typer.Option("--to-revision", help="A number that 'raybus history' shows; else the newest other one."),
+        typer.Option(
+            "--to-revision", help="A number that 'raybus history' shows; else the spec that served before this one."
+        ),
     ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would do, and do nothing.")] = False,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
     """Ask for the spec before this one again: its cluster spec and its Serve config; replicas stay as they are.
 
-    In mid-upgrade that rolls back; afterwards it works until the old cluster is deleted. What lives in Git must be changed
-    there too. Example: raybus undo demo
+    What that leads to is said first, as 'raybus plan' does: in mid-upgrade it rolls back, afterwards it is an upgrade like any
+    other. What lives in Git must be changed there too. Example: raybus undo demo --to-revision 3
     """
     place = session.where(kubeconfig, context, namespace)
 
@@ -111,7 +120,16 @@ def undo(
         look = await reader.read(kube, place.namespace, name)
         entry = undoing.choose(histories.build(look, now=session.now()), to_revision, name)
         change = undoing.change(look.service, entry)
-        await kube.patch(RAY_SERVICE, place.namespace, name, Patch(body=change.operations, content_type=JSON_PATCH))
+        patch = Patch(body=change.operations, content_type=JSON_PATCH)
+        goal = await rehearsal.patch(kube, place.namespace, name, patch)
+        planned = plans.build(look, goal, Config(), Sizing(), now=session.now())
+        printing.show(picture.draw(planned))
+        typer.echo()
+        if planned.outcome is Outcome.REFUSED:
+            raise errors.Rejected(f"revision {entry.number} would be refused; nothing is changed")
+        if dry_run:
+            return f"{change.told} (dry run: nothing is changed)"
+        await kube.patch(RAY_SERVICE, place.namespace, name, patch)
         return change.told
 
     typer.echo(f"rayservice.ray.io/{name}: {session.run(place, work)}")
@@ -153,7 +171,7 @@ def table(entries: list[histories.Entry], *, wide: bool = False) -> Table:
         [
             *(
                 str(each.number),
-                each.cluster,
+                each.cluster or "-",
                 each.role,
                 "yes" if each.is_current else "",
                 each.image,
@@ -172,6 +190,7 @@ def _give(decide: Callable[[RayService], Order], name: str, place: Where) -> Non
 
     async def work(kube: KubeClient) -> str:
         service = await reader.service(kube, place.namespace, name)
+        orders.expect_ours(service)
         order = decide(service)
         body = {"metadata": {"uid": service.metadata.uid, "annotations": order.annotations}}
         await kube.patch(RAY_SERVICE, place.namespace, name, Patch(body=body))

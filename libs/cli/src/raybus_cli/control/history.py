@@ -1,10 +1,11 @@
-"""The specs that a RayService had, as far as they are kept: each cluster has one, and its ControllerRevisions say what it served.
+"""The specs that a RayService had, as far as they are kept.
 
-A cluster that an upgrade left behind is deleted a while later (`spec.rayClusterDeletionDelaySeconds`), and its spec with it.
+service-reconciler records one in a ControllerRevision before it makes a cluster for it. What changed in place since then, and what
+another operator left behind, is read off the clusters that are there, each with what it was given.
 """
 
 from datetime import datetime
-from typing import cast
+from typing import Final, cast
 
 import msgspec
 
@@ -16,6 +17,11 @@ from common.ray import revision, serve_config
 from common.upgrade_receipt import Receipt
 from raybus_cli.reading.look import Look
 from raybus_cli.show.tree import seconds_since
+from service_reconciler.resources import goal_revision
+from service_reconciler.resources.goal_revision import Goal, GoalRevision
+
+_RANKS: Final = ("active", "pending", "leaving", "gone")
+"""Which cluster is named where several run the same."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -24,7 +30,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     number: int
     """Newest is greatest."""
     cluster: str
+    """Which one runs it; empty when it is gone."""
     role: str
+    replaces: int | None
+    """The one that served before it, where that is recorded."""
     image: str
     ray_version: str
     worker_groups: int
@@ -40,45 +49,89 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def build(look: Look, *, now: datetime) -> list[Entry]:
     """Return what is kept, oldest first."""
-    found: list[Entry] = []
-    for cluster in look.clusters:
-        for given in _given(look, cluster):
-            found.append(_entry(look, cluster, given, number=len(found) + 1, now=now))
+    held = [_Held(cluster=cluster, given=given) for cluster in look.clusters for given in _given(look, cluster)]
+    found = [_recorded(look, each, held, now=now) for each in look.goals]
+    number = found[-1].number if found else 0
+    for each in held:
+        if not any(each.runs(record.goal) for record in look.goals):
+            number += 1
+            found.append(_entry(look, each, number, now=now))
     return found
 
 
+class _Held(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster with something that it was given."""
+
+    cluster: RayCluster
+    given: revision.Revision | None
+
+    @property
+    def name(self) -> str:
+        return self.cluster.metadata.name
+
+    def runs(self, goal: Goal) -> bool:
+        """Tell whether this is what a recorded spec asks for."""
+        stamped = self.cluster.metadata.annotations.get(labels.SPEC_HASH)
+        is_same_cluster = goal.spec_hash in {stamped, spec_hash.service_goal_hash(self.cluster.raw_spec)}
+        return is_same_cluster and (self.given is None or self.given.data.serve_config == goal.serve_config)
+
+
 def _given(look: Look, cluster: RayCluster) -> list[revision.Revision | None]:
+    """Return what a cluster was given, oldest first; of one that does not run the goal, only what it has now."""
     records = revision.of(cluster, list(look.revisions))
-    return [*reversed(records)] if records else [None]
+    if not records:
+        return [None]
+    is_goal = _Held(cluster=cluster, given=None).runs(goal_revision.asked_of(look.service).goal)
+    return [*reversed(records)] if is_goal else [records[0]]
 
 
-def _entry(look: Look, cluster: RayCluster, record: revision.Revision | None, *, number: int, now: datetime) -> Entry:
-    config = cluster.raw_spec
-    text = record.data.serve_config if record is not None else None
-    digest = spec_hash.service_goal_hash(config)
-    goal = look.service
-    is_current = digest == spec_hash.service_goal_hash(goal.raw_cluster_config) and text in {
-        None,
-        goal.raw_spec.get("serveConfigV2", ""),
-    }
-    made = record.metadata.creation_timestamp if record is not None else None
+def _recorded(look: Look, record: GoalRevision, held: list[_Held], *, now: datetime) -> Entry:
+    found = [each for each in held if each.runs(record.goal)]
+    home = min(found, key=lambda each: _RANKS.index(_role(look, each.name)), default=None)
+    name = home.name if home is not None else ""
+    numbers = {each.metadata.name: each.revision for each in look.goals}
     return Entry(
-        number=number,
-        cluster=cluster.metadata.name,
-        role=_role(look, cluster.metadata.name),
-        image=_image(config),
-        ray_version=str(config.get("rayVersion", "")),
-        worker_groups=len(cast("list[Json]", config.get("workerGroupSpecs") or [])),
-        applications=sorted(_applications(text)),
-        spec_hash=digest,
-        is_current=is_current,
-        age_seconds=seconds_since(made or cluster.metadata.creation_timestamp, now),
-        cluster_config=config,
-        serve_config=text,
+        number=record.revision,
+        cluster=name,
+        role=_role(look, name),
+        replaces=numbers.get(record.replaces),
+        age_seconds=seconds_since(record.metadata.creation_timestamp, now),
+        **_content(look, record.goal),
     )
 
 
+def _entry(look: Look, held: _Held, number: int, *, now: datetime) -> Entry:
+    text = held.given.data.serve_config if held.given is not None else None
+    made = held.given.metadata.creation_timestamp if held.given is not None else None
+    return Entry(
+        number=number,
+        cluster=held.name,
+        role=_role(look, held.name),
+        replaces=None,
+        age_seconds=seconds_since(made or held.cluster.metadata.creation_timestamp, now),
+        **_content(look, Goal(ray_cluster_config=held.cluster.raw_spec, serve_config=text)),
+    )
+
+
+def _content(look: Look, goal: Goal) -> Json:
+    """Return what an entry says of a spec."""
+    asked, config = goal_revision.asked_of(look.service), goal.ray_cluster_config
+    digest = goal.spec_hash
+    return {
+        "image": _image(config),
+        "ray_version": str(config.get("rayVersion", "")),
+        "worker_groups": len(cast("list[Json]", config.get("workerGroupSpecs") or [])),
+        "applications": sorted(_applications(goal.serve_config)),
+        "spec_hash": digest,
+        "is_current": digest == asked.hash and goal.serve_config in {None, asked.goal.serve_config},
+        "cluster_config": config,
+        "serve_config": goal.serve_config,
+    }
+
+
 def _role(look: Look, name: str) -> str:
+    if not name:
+        return "gone"
     if name == look.active:
         return "active"
     return "pending" if name == look.pending else "leaving"

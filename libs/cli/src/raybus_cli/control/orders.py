@@ -22,6 +22,16 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     told: str
 
 
+def expect_ours(service: RayService) -> None:
+    """Raise `Rejected` for a RayService that raybus leaves alone: nobody would heed what is written there."""
+    owner = service.raw_spec.get("managedBy", labels.MANAGED_BY_US)
+    if owner != labels.MANAGED_BY_US:
+        raise errors.Rejected(
+            f"spec.managedBy of RayService {service.metadata.name} is {owner}, so raybus leaves it alone; ask that one, or see "
+            f"'raybus explain {service.metadata.name}'"
+        )
+
+
 def pause(service: RayService) -> Order:
     """Close the way forward; without an upgrade that holds for the next one."""
     told = "the upgrade is paused" if _is_upgrading(service) else "nothing is upgraded now; the next upgrade will wait"

@@ -8,7 +8,7 @@ from typing import cast
 
 import msgspec
 
-from common import errors, spec_hash
+from common import errors, labels, spec_hash
 from common.api.opaque import Body, Json
 from common.api.ray_service import RayService
 from raybus_cli.control.history import Entry
@@ -25,7 +25,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choose(entries: list[Entry], number: int | None, name: str) -> Entry:
-    """Return the entry to go back to: the one asked for, else the newest that is not what the RayService asks for."""
+    """Return the entry to go back to: the one asked for, else the spec that served before this one."""
     if number is not None:
         found = next((each for each in entries if each.number == number), None)
         if found is None:
@@ -34,19 +34,23 @@ def choose(entries: list[Entry], number: int | None, name: str) -> Entry:
     older = [each for each in entries if not each.is_current]
     if not older:
         raise errors.Rejected(
-            f"no earlier spec of RayService {name} is kept any more (it goes with its cluster); apply the manifest that you "
-            "want back"
+            f"no earlier spec of RayService {name} is kept ({labels.HISTORY_LIMIT} says how many are); apply the manifest that "
+            "you want back"
         )
-    return older[-1]
+    current = next((each for each in entries if each.is_current), None)
+    if current is None:
+        return next((each for each in reversed(older) if each.role == "active"), older[-1])
+    since = [each for each in older if each.number > current.number and each.cluster == current.cluster]
+    if since:  # the Serve config went to and fro on the same cluster
+        return since[-1]
+    return next((each for each in older if each.number == current.replaces), older[-1])
 
 
 def change(service: RayService, entry: Entry) -> Change:
     """Return the patch that makes the RayService ask for an earlier spec."""
     config = _restored(entry.cluster_config, service.raw_cluster_config)
     if spec_hash.service_goal_hash(config) != entry.spec_hash:
-        raise errors.Invariant(
-            f"the spec of RayCluster {entry.cluster} cannot be restored as it was; apply your manifest"
-        )
+        raise errors.Invariant(f"the spec of revision {entry.number} cannot be restored as it was; apply your manifest")
     operations: list[Body] = [{"op": "test", "path": "/metadata/uid", "value": service.metadata.uid}]
     changed: list[str] = []
     if config != service.raw_cluster_config:
@@ -58,7 +62,9 @@ def change(service: RayService, entry: Entry) -> Change:
     if not changed:
         raise errors.Rejected(f"RayService {service.metadata.name} asks for revision {entry.number} already")
     kept = "" if entry.serve_config is not None else "; its Serve config is not known and stays as it is"
-    told = f"{' and '.join(changed)} go back to revision {entry.number} (RayCluster {entry.cluster}){kept}"
+    where = f"RayCluster {entry.cluster}" if entry.cluster else "its cluster is gone"
+    verb = "goes" if len(changed) == 1 else "go"
+    told = f"{' and '.join(changed)} {verb} back to revision {entry.number} ({where}){kept}"
     return Change(operations=operations, told=told)
 
 

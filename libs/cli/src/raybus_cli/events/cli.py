@@ -24,7 +24,11 @@ INTERRUPTED = 130
 
 def events(
     service: Annotated[
-        str | None, typer.Argument(metavar="[NAMESPACE/RAYSERVICE]", help="Whose events; without it, everybody's.")
+        str | None,
+        typer.Argument(
+            metavar="[NAMESPACE/RAYSERVICE]",
+            help="Whose events; a name alone is looked for in the namespace of the kubeconfig's context; without it, everybody's.",
+        ),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
     since: Annotated[
@@ -61,16 +65,17 @@ def events(
     Exit code 0: all that was wanted is shown. 1: it could not be read. 2: the command makes no sense as written.
     """
     try:
+        is_direct = nats is not None or nats_credentials is not None
+        place = None if is_direct else kubeconfigs.find(kubeconfig, context, None, env=os.environ)
         chosen = Options(
-            service=checks.check_service(service),
+            service=checks.check_service(service, place.namespace if place is not None else ""),
             since=checks.check_since(since, now=SystemClock().now()),
             replay=checks.check_replay(replay),
             limit=checks.check_limit(limit),
             follow=follow,
             as_json=checks.check_output(output),
         )
-        if nats is None and nats_credentials is None:
-            place = kubeconfigs.find(kubeconfig, context, None, env=os.environ)
+        if place is not None:
             work = run.through(place, raybus_namespace, partial(_show, chosen))
         else:
             work = run.show(connection.settings(nats, nats_credentials), chosen, _write, _say)

@@ -46,12 +46,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return self.since is not None or self.replay is not None
 
 
-def check_service(text: str | None) -> Service | None:
-    """Read NAMESPACE/RAYSERVICE."""
+def check_service(text: str | None, own: str = "") -> Service | None:
+    """Read NAMESPACE/RAYSERVICE, or a name alone where the caller's own namespace is known."""
     if text is None:
         return None
     namespace, slash, name = text.partition("/")
-    if not slash or not NAME.fullmatch(namespace) or not NAME.fullmatch(name):
+    if not slash and own:
+        namespace, name = own, text
+    if not (slash or own) or not NAME.fullmatch(namespace) or not NAME.fullmatch(name):
         raise errors.InvalidSpec(f"{text!r} names no RayService: expected NAMESPACE/RAYSERVICE, such as default/chat")
     return Service(namespace, name)
 

@@ -11,7 +11,7 @@ import yaml
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-PIPE_WIDTH: Final = 200
+PIPE_WIDTH: Final = 10_000
 """Columns of a line that goes into a file or a pipe, where nobody's window is too small."""
 
 

@@ -8,7 +8,6 @@ import typer
 from common import errors, feature_gates
 from common.api import ray_service
 from common.api.opaque import Body, Json
-from common.api.ray_service import RayService
 from common.kube.client import KubeClient
 from common.kube.resources import RAY_SERVICE
 from raybus_cli.access import problems, session
@@ -17,15 +16,13 @@ from raybus_cli.manifests import reading as manifests
 from raybus_cli.manifests.reading import Document
 from raybus_cli.output import printing
 from raybus_cli.output.printing import Output, OutputOption
-from raybus_cli.planning import picture
+from raybus_cli.planning import picture, rehearsal
 from raybus_cli.planning import plan as plans
 from raybus_cli.planning.plan import Plan, Sizing
 from raybus_cli.planning.predict import Outcome
 from raybus_cli.reading import reader
 from raybus_cli.reading.look import Look
 from service_reconciler.config import Config
-
-DRY_RUN = {"dryRun": "All"}
 
 
 def plan(
@@ -35,8 +32,12 @@ def plan(
     surge: Annotated[
         int | None, typer.Option("--max-surge", help="Try another maxSurgePercent.", min=0, max=100)
     ] = None,
-    step: Annotated[int | None, typer.Option("--step", help="Try another stepSizePercent.", min=1, max=100)] = None,
+    step: Annotated[int | None, typer.Option("--step", help="Try another stepSizePercent.", min=0, max=100)] = None,
     interval: Annotated[int | None, typer.Option("--interval", help="Try another intervalSeconds.", min=1)] = None,
+    unavailable: Annotated[
+        int | None,
+        typer.Option("--max-unavailable", help="Try another raybus.io/max-unavailable-percent.", min=0, max=99),
+    ] = None,
     gates: Annotated[str, typer.Option("--feature-gates", help="As raybus runs with: Name=true,Other=false.")] = "",
     output: OutputOption = Output.TEXT,
     namespace: NamespaceOption = None,
@@ -53,7 +54,7 @@ def plan(
         wanted = _services(file)
     except errors.InvalidSpec as problem:
         session.fail(problem)
-    sizing = Sizing(surge=surge, step=step, interval=interval)
+    sizing = Sizing(surge=surge, step=step, interval=interval, unavailable=unavailable)
 
     async def work(kube: KubeClient) -> list[Plan]:
         return [
@@ -82,19 +83,12 @@ async def _plan(kube: KubeClient, document: Document, namespace: str, config: Co
     except errors.NotFound as problem:
         if problems.is_not_served(problem):
             raise
-        goal = await _dry_run(kube, "POST", namespace, {**document.body, "metadata": _meta(document, namespace)})
+        goal = await rehearsal.create(kube, namespace, {**document.body, "metadata": _meta(document, namespace)})
         quotas = await reader.quotas(kube, namespace)
         return plans.created(goal, config, Look(service=goal, quotas=quotas), now=session.now())
     stored: Body = msgspec.json.decode(await kube.get(RAY_SERVICE, namespace, document.name))
-    goal = await _dry_run(kube, "PUT", namespace, _merged(stored, document))
+    goal = await rehearsal.replace(kube, namespace, _merged(stored, document))
     return plans.build(look, goal, config, sizing, now=session.now())
-
-
-async def _dry_run(kube: KubeClient, method: str, namespace: str, body: Body) -> RayService:
-    """Return an object as it would be stored: with the defaults of the API server, held against all its rules."""
-    name = None if method == "POST" else str(body["metadata"]["name"])
-    path = RAY_SERVICE.path(namespace, name)
-    return ray_service.decode(await kube.request(method, path, query=DRY_RUN, body=body))
 
 
 def _merged(stored: Body, document: Document) -> Body:

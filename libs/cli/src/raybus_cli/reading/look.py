@@ -15,6 +15,7 @@ from common.ray.revision import Revision
 from common.ray.serve_status import ServeDetails
 from common.traffic_record import Record
 from common.weighted_route import Place
+from service_reconciler.resources.goal_revision import GoalRevision
 
 
 class Regarding(View, frozen=True, kw_only=True):
@@ -78,6 +79,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """About the RayService, its clusters and pods; oldest first."""
     revisions: tuple[Revision, ...] = ()
     """What each cluster was given."""
+    goals: tuple[GoalRevision, ...] = ()
+    """The specs that it had, oldest first."""
     route: HttpRoute | None = None
     grpc_route: GrpcRoute | None = None
     gateways: Mapping[Place, Gateway | None] = {}

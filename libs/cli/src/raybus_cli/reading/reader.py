@@ -32,6 +32,8 @@ from common.ray.serve_status import ServeDetails
 from common.ray.view import dashboard_service, head_is_ready
 from raybus_cli.access import problems
 from raybus_cli.reading.look import Event, Look, Quota
+from service_reconciler.resources import goal_revision
+from service_reconciler.resources.goal_revision import GoalRevision
 
 T = TypeVar("T")
 QUOTA: Final = Resource(kind="ResourceQuota", plural="resourcequotas")
@@ -66,6 +68,7 @@ async def _read(kube: KubeClient, namespace: str, name: str) -> Look:
     async with asyncio.TaskGroup() as group:
         pods = group.create_task(reader.of_clusters(POD, Pod, clusters))
         revisions = group.create_task(reader.of_clusters(CONTROLLER_REVISION, Revision, clusters))
+        goals = group.create_task(reader.all(CONTROLLER_REVISION, GoalRevision, goal_revision.marks(name)))
         services = group.create_task(reader.all(SERVICE, Service, owner.marks(name)))
         route = group.create_task(reader.route(found, HTTP_ROUTE, HttpRoute, weighted_route.name_of(found)))
         grpc = group.create_task(reader.route(found, GRPC_ROUTE, GrpcRoute, names.grpc_route(name)))
@@ -81,6 +84,7 @@ async def _read(kube: KubeClient, namespace: str, name: str) -> Look:
         services=tuple(services.result()),
         events=await reader.events(objects),
         revisions=tuple(revisions.result()),
+        goals=tuple(goal_revision.of(found.metadata, goals.result())),
         route=route.result(),
         grpc_route=grpc.result(),
         gateways=gateways,

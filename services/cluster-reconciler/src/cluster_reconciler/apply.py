@@ -52,8 +52,8 @@ Result = bool | errors.RaybusError
 _VIEWS: Final[dict[Resource, type[Service] | type[Job]]] = {SERVICE: Service, JOB: Job}
 """Children that the state holds."""
 
-AT_ONCE: Final = 16
-"""Requests of one step that are under way together."""
+AT_ONCE: Final = 8
+"""Requests of one step that are under way together: a cluster of five hundred workers must not be all that the API server answers."""
 
 
 class Problem(msgspec.Struct, frozen=True):

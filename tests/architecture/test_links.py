@@ -17,7 +17,8 @@ from support.manifests import ROOT
 DOCS = ROOT / "docs"
 Nav: TypeAlias = "str | list[Nav] | dict[str, Nav]"
 """A page, or pages under titles."""
-SKIPPED = {".venv", "build", "node_modules", ".git"}
+SKIPPED = {"build"}
+"""Folders beside those that begin with a dot."""
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]+`")
 LINK = re.compile(r"\]\(([^()\s]+)\)")
@@ -25,8 +26,8 @@ HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 
 
 def _pages() -> list[Path]:
-    found = (path for path in ROOT.rglob("*.md") if not SKIPPED & set(path.relative_to(ROOT).parts))
-    return sorted(found)
+    folders = (path for path in ROOT.iterdir() if path.is_dir() and path.name not in SKIPPED and path.name[0] != ".")
+    return sorted([*ROOT.glob("*.md"), *(page for folder in folders for page in folder.rglob("*.md"))])
 
 
 PAGES = _pages()

@@ -16,7 +16,7 @@ PROVEN: Final = {
     "make test": ".ci/run: make test",
     "raybus cluster down": "tests/e2e/conftest.py: ground.raze_cluster(name)",
     "kubectl apply -k deploy/overlays/production": "tests/integration/deploy/test_install.py: production",
-    "kubectl apply -f my-rayservice.yaml": "tests/e2e/test_incremental.py: serve",
+    "kubectl apply -f my-rayservice.yaml": "libs/cli/src/raybus_cli/demo/story.py: str(self._version(1))",
 }
 """Command to file and what stands in it."""
 

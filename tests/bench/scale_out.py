@@ -1,8 +1,8 @@
 """Do four replicas of cluster-reconciler bring clusters up more quickly than one, where the API server is slow to answer?
 
-    make bench-scale-out [N=160] [LATENCY=200]
+    make bench-scale-out [N=160] [LATENCY=400]
 
-A door between each replica and the API server makes every request take 200 ms longer, as a far or a busy API server does, so that
+A door between each replica and the API server makes every request take 400 ms longer, as a far or a busy API server does, so that
 neither a processor nor the API server is the limit on a small machine. The watcher has no door. Everything else as in
 `bench.clusters`. Goals: four replicas do at least 3.2 times the clusters per second, and the API server sees as many watches.
 """
@@ -188,7 +188,7 @@ def asked(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", type=int, default=160, help="RayClusters to create (160)")
-    parser.add_argument("--latency", metavar="MS", type=int, default=200, help="added to every request (200)")
+    parser.add_argument("--latency", metavar="MS", type=int, default=400, help="added to every request (400)")
     parser.add_argument("-o", choices=["text", "json"], default="text", help="how to print the figures")
     parser.add_argument("--out", metavar="DIR", type=Path, default=OUTPUT, help="where figures go (build/bench)")
     found = parser.parse_args(arguments)

@@ -90,6 +90,12 @@ def test_what_was_seen_goes_on_after_the_last_event() -> None:
     assert (longer.ended, longer.outcome) == (START + _after(90), "Promoted")
 
 
+def test_a_status_that_is_behind_the_last_event_takes_nothing_back() -> None:
+    told = story.tell(_read(a_story()[:4]))
+    samples = [_a_sample(70.6, 100, 0), _a_sample(71, 90, 10)]
+    assert [each.new.traffic for each in story.go_on(told, samples).points] == [0, 0, 5, 10]
+
+
 def test_what_was_seen_adds_nothing_to_an_upgrade_whose_end_was_told() -> None:
     told = story.tell(_read(a_story()))
     assert story.go_on(told, [_a_sample(900, 50, 50)]) == told

@@ -52,7 +52,7 @@ FAREWELL_SECONDS: Final = 1.0
 
 
 def listen(port: int) -> socket.socket:
-    """Return a socket of this machine alone; 0 takes any free port. Raise `Unavailable` when it is taken."""
+    """Return a socket of this machine alone; 0 takes any free port. raise `Terminal` when it is taken."""
     found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -61,7 +61,7 @@ def listen(port: int) -> socket.socket:
     except OSError as problem:
         found.close()
         why = "is taken" if problem.errno == errno.EADDRINUSE else f"cannot be used ({problem.strerror})"
-        raise errors.Unavailable(
+        raise errors.Terminal(
             f"port {port} of {HOST} {why}: is another dashboard open? --port names another, --port 0 takes any free one"
         ) from problem
     return found

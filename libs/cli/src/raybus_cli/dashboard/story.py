@@ -5,7 +5,7 @@ have no capacities.
 """
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
@@ -91,6 +91,9 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     over: str = ""
 
 
+LAG: Final = timedelta(seconds=3)
+"""By so much a status may be behind an event, which is told first."""
+
 _MOODS: Final = {
     "promoted": Mood.GOOD,
     "completed": Mood.GOOD,
@@ -131,11 +134,8 @@ def go_on(story: Story, samples: Sequence[Sample]) -> Story:
     """Return a story that goes on with what was seen after its last event."""
     if story.ended is not None:
         return story
-    after = story.lines[-1].at if story.lines else None
     points, lines, ended, outcome = list(story.points), list(story.lines), None, ""
-    for each in samples:
-        if after is not None and each.at <= after:
-            continue
+    for each in _news(samples, story.lines[-1].at) if story.lines else samples:
         if not points or (points[-1].old, points[-1].new) != each.parts:
             points.append(Point(at=each.at, old=each.parts[0], new=each.parts[1]))
             lines.append(Line(at=each.at, kind="seen", text=_sight(each), mood=Mood.PLAIN))
@@ -145,6 +145,13 @@ def go_on(story: Story, samples: Sequence[Sample]) -> Story:
                 Line(at=each.at, kind="seen", text=f"seen: the upgrade is over ({each.over})", mood=Mood.PLAIN)
             )
     return msgspec.structs.replace(story, points=points, lines=lines, ended=ended, outcome=outcome)
+
+
+def _news(samples: Sequence[Sample], told: datetime) -> list[Sample]:
+    """Return what was seen since the last event; of what may be older than it, only the end counts."""
+    late = [each for each in samples if each.at > told + LAG]
+    early = [each for each in samples if told < each.at <= told + LAG]
+    return [*(msgspec.structs.replace(each, at=told + LAG) for each in early[-1:]), *late]
 
 
 def _points(events: Sequence[Event]) -> Iterator[Point]:

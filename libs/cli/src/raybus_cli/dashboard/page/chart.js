@@ -8,6 +8,7 @@ const MARKED = {
   paused: "warn", resumed: "plain", stalled: "bad", promoted: "good", "drain-started": "plain",
   aborted: "bad", "rolled-back": "warn", failed: "bad", completed: "good",
 };
+const WEIGHT = ["bad", "good", "warn", "plain"];
 
 export function span(seconds) {
   const whole = Math.max(0, Math.round(seconds));
@@ -82,9 +83,10 @@ export class Chart {
   }
 
   legend() {
-    const parts = [], half = Math.max(120, (this.width - LEFT) / 2), most = Math.max(8, Math.floor((half - 40) / 7.2));
+    const start = LEFT + 78, half = (this.width - start) / 2, most = Math.max(6, Math.floor((half - 44) / 7.4));
+    const parts = [shape("text", { class: "title", x: LEFT, y: 13 }, "Traffic")];
     [["old", this.story.old], ["new", this.story.new]].filter(([, name]) => name).forEach(([side, name], index) => {
-      const x = LEFT + index * half;
+      const x = start + index * half;
       parts.push(shape("path", { class: side, d: `M${x} 9H${x + 26}` }));
       const label = shape("text", { class: side, x: x + 32, y: 13 }, short(name, most));
       label.append(shape("title", {}, name));
@@ -104,17 +106,18 @@ export class Chart {
     return parts;
   }
 
+  /** Lines where something happened; of words that have no room beside each other, the weightier ones stay. */
   marks() {
-    const parts = [], ends = [-Infinity, -Infinity];
-    for (const each of this.story.lines) {
-      const mood = MARKED[each.kind];
-      if (mood === undefined) continue;
-      const x = this.x(Date.parse(each.at)), word = each.kind.replace("-", " "), wide = word.length * 6.6;
+    const parts = [], levels = [[], []];
+    const marked = this.story.lines.filter((each) => MARKED[each.kind] !== undefined);
+    marked.sort((one, other) => WEIGHT.indexOf(MARKED[one.kind]) - WEIGHT.indexOf(MARKED[other.kind]));
+    for (const each of marked) {
+      const mood = MARKED[each.kind], x = this.x(Date.parse(each.at)), word = each.kind.replace("-", " ");
+      const wide = word.length * 6.8 + 4, isRight = x + wide > this.width - 2, left = isRight ? x - wide : x;
       parts.push(shape("line", { class: `event ${mood}`, x1: x, x2: x, y1: TOP - 4, y2: this.bottom }));
-      const isRight = x + wide > this.width - 4, left = isRight ? x - wide : x;
-      const level = ends.findIndex((end) => left > end + 6);
+      const level = levels.findIndex((taken) => taken.every(([from, to]) => left > to + 6 || left + wide < from - 6));
       if (level < 0) continue;
-      ends[level] = left + wide;
+      levels[level].push([left, left + wide]);
       parts.push(shape("text", { class: mood, x, y: TOP - 7 - level * 12, "text-anchor": isRight ? "end" : "start" }, word));
     }
     return parts;

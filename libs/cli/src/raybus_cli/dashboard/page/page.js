@@ -233,7 +233,7 @@ function showDetail() {
     $("hint").textContent = hint(detail);
     return;
   }
-  renew("head", [row, detail.problem, detail.lastEvent?.note], () => head(row, detail));
+  renew("head", [row, detail.problem, detail.lastEvent?.note, detail.causes], () => head(row, detail));
   $("causes").hidden = detail.causes.length === 0;
   renew("causes-list", detail.causes, (all) => all.map((each) => make("li", {}, text(each.what), make("br"), text(`→ ${each.remedy}`, "remedy"))));
   renew("clusters", [detail.clusters, Boolean(row.upgrade)], () => detail.clusters.length
@@ -258,9 +258,10 @@ function head(row, detail) {
       make("span", {}, "endpoints ", make("b", {}, String(row.endpoints))),
       row.created ? make("span", {}, "age ", make("b", { "data-since": row.created })) : null),
   ];
-  if (row.message) parts.push(make("p", { class: `message ${row.tone === "bad" ? "bad" : ""}` }, text(row.message)));
+  const told = new Set(detail.causes.map((each) => each.what));
+  if (row.message && row.tone !== "good" && !told.has(row.message)) parts.push(make("p", { class: `message ${row.tone === "bad" ? "bad" : ""}` }, text(row.message)));
   if (row.upgrade) parts.push(progress(row.upgrade));
-  if (detail.lastEvent) parts.push(make("p", { class: "quiet small" }, text(`Kubernetes says last: ${detail.lastEvent.reason}: ${detail.lastEvent.note} (${detail.lastEvent.about})`)));
+  if (detail.lastEvent && detail.lastEvent.note !== row.message && !told.has(detail.lastEvent.note)) parts.push(make("p", { class: "quiet small" }, text(`Kubernetes says last: ${detail.lastEvent.reason}: ${detail.lastEvent.note} (${detail.lastEvent.about})`)));
   if (detail.problem) parts.push(make("p", { class: "message bad" }, text(`This RayService could not be read just now: ${detail.problem}`)));
   return parts;
 }

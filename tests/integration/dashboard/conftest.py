@@ -1,0 +1,46 @@
+"""A browser for a run, and dashboards on the run's control plane."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from common.kube.client import KubeClient
+from common.kube.resources import NAMESPACE
+from localcluster.control_plane import ControlPlane
+from support.servers import browser
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the pictures of the documentation be taken anew."""
+    parser.addoption("--update-pictures", action="store_true", help="write the pictures of docs/images")
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def chromium() -> None:
+    """Have a browser on this machine."""
+    await browser.install()
+
+
+@pytest.fixture
+async def kube(control_plane: ControlPlane) -> AsyncGenerator[KubeClient]:
+    """Return a connection to the API server."""
+    client = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="test")
+    yield client
+    await client.close()
+
+
+@pytest.fixture
+async def namespace(kube: KubeClient) -> str:
+    """Make a namespace of its own."""
+    name = f"page-{uuid4().hex[:8]}"
+    await kube.create(NAMESPACE, None, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    return name
+
+
+@pytest.fixture
+def nobodys_bus(tmp_path: Path) -> tuple[str, ...]:
+    """Return options that lead to a NATS that is not there."""
+    return ("--nats", "nats://127.0.0.1:9")

@@ -1,0 +1,171 @@
+"""The page in a real browser where things are odd: nothing there, five hundred of them, names and messages meant to do harm."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final
+
+import pytest
+
+from common.api.opaque import Body
+from common.kube.client import KubeClient, Patch
+from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
+from localcluster.control_plane import ControlPlane
+from support.builders.look import BLUE, READY, a_cluster, a_condition, a_config, a_service, a_side
+from support.servers import browser, dashboard
+from support.servers.browser import Watched
+
+pytestmark = [pytest.mark.integration, pytest.mark.long]
+
+MANY: Final = 500
+AT_ONCE: Final = 20
+EVIL: Final = '<img src=x onerror="alert(1)"><script>alert(2)</script></textarea>javascript:alert(3)'
+ANSWER_SECONDS: Final = 3.0
+"""How long the filter may take among five hundred on a machine that is busy."""
+
+
+@asynccontextmanager
+async def opened(control_plane: ControlPlane, work: Path, *arguments: str) -> AsyncGenerator[Watched]:
+    """Open a dashboard's page for the length of a block."""
+    words = ("--kubeconfig", str(control_plane.kubeconfig), *arguments)
+    async with dashboard.started(work, *words) as running, browser.opened() as window:
+        page = Watched(await window.new_page(viewport={"width": 1280, "height": 800}))
+        await page.page.goto(running.address)
+        yield page
+        assert page.complaints == []
+        assert [each for each in page.asked if not each.startswith(running.address)] == []
+
+
+async def put(kube: KubeClient, namespace: str, body: Body) -> None:
+    """Create a RayService with the status that it has."""
+    kept = {key: value for key, value in body["metadata"].items() if key in {"name", "annotations"}}
+    made: Body = {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": kept, "spec": body["spec"]}
+    await kube.create(RAY_SERVICE, namespace, made)
+    patch = Patch(body={"status": body["status"]}, subresource="status")
+    await kube.patch(RAY_SERVICE, namespace, kept["name"], patch)
+
+
+def named(name: str, *conditions: Any, **fields: Any) -> Body:
+    """Return a RayService of a name that serves, unless its conditions say something else."""
+    body = a_service(*(conditions or (READY,)), active=fields.pop("active", None) or a_side(BLUE), **fields)
+    body["metadata"]["name"] = name
+    return body
+
+
+async def crowd(kube: KubeClient, namespace: str, bodies: Sequence[Body]) -> None:
+    """Create many, some at once."""
+    left = iter(bodies)
+
+    async def work() -> None:
+        for each in left:
+            await put(kube, namespace, each)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(AT_ONCE):
+            group.create_task(work())
+
+
+async def test_nothing_there(
+    control_plane: ControlPlane,
+    kube: KubeClient,
+    namespace: str,
+    chromium: None,
+    nobodys_bus: tuple[str, ...],
+    tmp_path: Path,
+) -> None:
+    async with opened(control_plane, tmp_path, "-n", namespace, *nobodys_bus) as page:
+        await page.until("#empty", f"No RayService in namespace {namespace}")
+        assert "raybus dashboard -A" in await page.text("#empty")
+        await put(kube, namespace, named("first"))
+        await page.until("#tone-good", "first")
+        await page.until("#head h2", "first")
+        assert not await page.page.locator("#empty").is_visible()
+        await kube.delete(RAY_SERVICE, namespace, "first")
+        await page.until("#hint", f"RayService {namespace}/first is not there (any more).")
+
+
+async def test_text_from_the_cluster_stays_text(
+    control_plane: ControlPlane,
+    kube: KubeClient,
+    namespace: str,
+    chromium: None,
+    nobodys_bus: tuple[str, ...],
+    tmp_path: Path,
+) -> None:
+    side = a_side(BLUE)
+    side["applicationStatuses"] = {EVIL: {"status": "UNHEALTHY", "message": EVIL, "serveDeploymentStatuses": {}}}
+    stalled = a_condition("UpgradeStalled", reason="Evil", message=f"stalled: {EVIL}")
+    bad = named("bad", READY, stalled, active=side, annotations={"raybus.io/upgrade-receipt": EVIL})
+    cluster = a_cluster(BLUE, a_config())
+    marks = {"ray.io/originated-from-cr-name": "bad", "ray.io/originated-from-crd": "RayService"}
+    cluster["metadata"] = {"name": BLUE, "labels": marks}
+    await kube.create(RAY_CLUSTER, namespace, cluster)
+    await put(kube, namespace, bad)
+    async with opened(control_plane, tmp_path, "-n", namespace, *nobodys_bus) as page:
+        await page.until("#head .message", EVIL)
+        await page.until("#clusters", EVIL)
+        await page.until("#causes-list", EVIL)
+        made = 'document.querySelectorAll(\'img:not([src="icon.svg"]), script:not([src="page.js"]), textarea, iframe\').length'
+        assert await page.page.evaluate(made) == 0
+        refused = (
+            "(() => { try { document.body.innerHTML = '<b>x</b>'; return 'done' } catch (e) { return e.name } })()"
+        )
+        assert await page.page.evaluate(refused) == "TypeError"
+        page.complaints.clear()
+
+
+async def test_five_hundred_stay_usable(
+    control_plane: ControlPlane,
+    kube: KubeClient,
+    namespace: str,
+    chromium: None,
+    nobodys_bus: tuple[str, ...],
+    tmp_path: Path,
+) -> None:
+    stalled = a_condition("UpgradeStalled", reason="Nothing", message="no node")
+    await crowd(
+        kube,
+        namespace,
+        [named(f"s{number:03}", *([READY, stalled] if number % 100 == 7 else [])) for number in range(MANY)],
+    )
+    async with opened(control_plane, tmp_path, "-n", namespace, *nobodys_bus) as page:
+        await page.until("#count", "500 RayServices")
+        assert await page.page.locator("#tone-bad li").count() == 5
+        assert await page.page.locator("#tone-good li").count() == 495
+        began = perf_counter()
+        await page.page.locator("#filter").fill("s123")
+        await page.until("#count", "1 of 500 RayServices")
+        spent = perf_counter() - began
+        assert spent < ANSWER_SECONDS
+        await page.page.locator("#tone-good a").first.click()
+        await page.until("#head h2", "s123")
+        await page.page.locator("#filter").fill("nobody is called so")
+        await page.until("#none-found", "Nothing matches")
+        await page.page.locator("#filter").fill("")
+        await kube.patch(
+            RAY_SERVICE, namespace, "s200", Patch(body={"status": {"conditions": [stalled]}}, subresource="status")
+        )
+        await page.until("#tone-bad", "s200")
+        assert "s123" in await page.text("#head h2")
+
+
+async def test_it_can_be_worked_with_the_keyboard(
+    control_plane: ControlPlane,
+    kube: KubeClient,
+    namespace: str,
+    chromium: None,
+    nobodys_bus: tuple[str, ...],
+    tmp_path: Path,
+) -> None:
+    for name in ("one", "two"):
+        await put(kube, namespace, named(name))
+    async with opened(control_plane, tmp_path, "-n", namespace, *nobodys_bus) as page:
+        await page.until("#head h2", "one")
+        await page.page.locator("#filter").focus()
+        for _ in range(2):
+            await page.page.keyboard.press("Tab")
+        await page.page.keyboard.press("Enter")
+        await page.until("#head h2", "two")
+        assert "two" in await page.text('a[aria-current="true"]')

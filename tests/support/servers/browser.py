@@ -1,0 +1,75 @@
+"""Debian's Chromium without a window, driven by Playwright, whose own browsers are never downloaded."""
+
+import shutil
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from playwright.async_api import Browser, Page, async_playwright
+
+from localcluster.node import preflight
+from localcluster.progress import Progress
+
+PROGRAM: Final = "chromium"
+FONT: Final = "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf"
+PACKAGES: Final = {PROGRAM: (PROGRAM,), "fonts-dejavu-core": (FONT,)}
+FLAGS: Final = (
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--font-render-hinting=none",
+)
+"""With them it works as root, and asks nobody but the page's server for anything."""
+PATIENCE: Final = 90.0
+"""Seconds; a machine that does other things as well takes long to start a browser."""
+
+
+class Watched:
+    """A page, and what it did that one does not see."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.asked: list[str] = []
+        """Addresses that it asked for."""
+        self.complaints: list[str] = []
+        """What the browser complained of: errors of scripts, and what the page was not allowed to do."""
+        page.on("request", lambda request: self.asked.append(request.url))
+        page.on("pageerror", lambda problem: self.complaints.append(str(problem)))
+        page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
+        page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
+
+    async def text(self, selector: str) -> str:
+        """Return what is to be read in a part of the page."""
+        return (await self.page.locator(selector).inner_text()).strip()
+
+    async def until(self, selector: str, text: str, *, within: float = PATIENCE) -> None:
+        """Wait until a part that can be seen has a text."""
+        found = self.page.locator(selector).filter(has_text=text).first
+        await found.wait_for(state="visible", timeout=within * 1000)
+
+    async def picture(self, path: Path) -> None:
+        """Take a picture of what the window shows."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        await self.page.screenshot(path=path, animations="disabled")
+
+
+async def install() -> None:
+    """Install the browser where it is missing; raise `ClusterError` saying what to do where that fails."""
+    await preflight.install(PACKAGES, Progress.to_stderr())
+
+
+@asynccontextmanager
+async def opened() -> AsyncGenerator[Browser]:
+    """Run a browser for the length of a block."""
+    program = shutil.which(PROGRAM)
+    assert program, f"there is no {PROGRAM}: apt-get install -y --no-install-recommends {' '.join(PACKAGES)}"
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=program, args=list(FLAGS), timeout=PATIENCE * 1000)
+        try:
+            yield browser
+        finally:
+            await browser.close()

@@ -1,0 +1,64 @@
+"""`raybus dashboard` as a user starts it: a process, the address that it prints, and its end."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from support.waiting import eventually
+
+PATIENCE: Final = 60.0
+
+
+class Dashboard:
+    """One that runs."""
+
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+        self.process = process
+        self._folder = folder
+
+    @property
+    def address(self) -> str:
+        """Return where the page is."""
+        return (self._folder / "out").read_text().strip()
+
+    @property
+    def said(self) -> str:
+        """Return what it wrote on standard error."""
+        return (self._folder / "err").read_text()
+
+    @property
+    def has_ended(self) -> bool:
+        """Tell whether the process is over."""
+        return self.process.poll() is not None
+
+    async def end(self, number: signal.Signals = signal.SIGINT) -> int:
+        """Send a signal, Ctrl-C's by default, and return the exit code."""
+        self.process.send_signal(number)
+        return await asyncio.to_thread(self.process.wait, PATIENCE)
+
+
+@asynccontextmanager
+async def started(folder: Path, *arguments: str) -> AsyncGenerator[Dashboard]:
+    """Run one for the length of a block, on any free port; it may end at once, and then say why."""
+    running = _start(folder, arguments)
+    try:
+        await eventually(lambda: running.address or running.has_ended, within=PATIENCE, what="an address")
+        yield running
+    finally:
+        running.process.kill()
+        running.process.wait()
+
+
+def _start(folder: Path, arguments: Sequence[str]) -> Dashboard:
+    folder.mkdir(parents=True, exist_ok=True)
+    port = () if "--port" in arguments else ("--port", "0")
+    command = [sys.executable, "-m", "raybus_cli.main", "dashboard", "--no-open", *port, *arguments]
+    told = {name: value for name, value in os.environ.items() if not name.startswith("RAYBUS_NATS")}
+    with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+        return Dashboard(subprocess.Popen(command, stdout=out, stderr=err, env=told), folder)

@@ -27,6 +27,7 @@ structlog.configure(
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let goldens be rewritten, and the simulation run for longer."""
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden from what the code does now")
+    parser.addoption("--update-pictures", action="store_true", help="take the pictures of docs/images anew")
     parser.addoption(
         "--sim-seeds", type=int, default=0, help="simulate every fault at every point, with so many seeds each"
     )

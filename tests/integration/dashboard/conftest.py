@@ -13,11 +13,6 @@ from localcluster.control_plane import ControlPlane
 from support.servers import browser
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let the pictures of the documentation be taken anew."""
-    parser.addoption("--update-pictures", action="store_true", help="write the pictures of docs/images")
-
-
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def chromium() -> None:
     """Have a browser on this machine."""

@@ -13,7 +13,7 @@ from common.api.core import Pod
 from common.bus.cache import Cache, Object
 from common.runtime import trace
 from common.runtime.clock import SystemClock
-from common.runtime.controller import Controller
+from common.runtime.controller import AS_THEY_COME, Controller, Precedence
 from common.runtime.key import Key, Watched
 
 pytestmark = pytest.mark.looptime
@@ -31,16 +31,21 @@ def own_key(obj: Object) -> list[Key]:
 class Shell:
     """A controller whose reconcile is a script of outcomes."""
 
-    def __init__(self, *outcomes: Exception | float | None) -> None:
+    def __init__(
+        self, *outcomes: Exception | float | None, precedence: Precedence = AS_THEY_COME, hangs_at: str = "nothing"
+    ) -> None:
         self.cache = Cache()
         watched = Watched(kinds={"Pod": Pod}, root=Pod, keys_of=own_key)
-        self.controller = Controller("test", watched, cache=self.cache, clock=SystemClock())
+        self.controller = Controller("test", watched, cache=self.cache, clock=SystemClock(), precedence=precedence)
+        self._hangs_at = hangs_at
         self.told = self.controller.hold(0)
         self.looks: list[tuple[float, str]] = []
         self._outcomes = list(outcomes)
 
     async def reconcile(self, key: Key, *, now: datetime) -> datetime | None:
         self.looks.append((round(asyncio.get_running_loop().time(), 3), key.name))
+        if key.name.startswith(self._hangs_at):
+            await asyncio.Event().wait()
         outcome = self._outcomes.pop(0) if self._outcomes else None
         if isinstance(outcome, Exception):
             raise outcome
@@ -172,6 +177,20 @@ async def test_a_new_object_is_looked_at_before_those_that_are_known() -> None:
     shell.told.changed("Pod", a_pod("new", 2), trace="")
     await shell.run_for(1)
     assert [name for _, name in shell.looks] == ["new", "a", "b", "c"]
+
+
+async def test_what_was_at_rest_is_looked_at_while_every_other_look_hangs() -> None:
+    shell = Shell(precedence=Precedence(rests=lambda key: key.name.startswith("rested")), hangs_at="new")
+    for number in range(3):
+        shell.told.changed("Pod", a_pod(f"new{number}"), trace="")
+    shell.told.synced(10)
+
+    async def script() -> None:
+        await asyncio.sleep(1)
+        shell.told.changed("Pod", a_pod("rested", 11), trace="")
+
+    await shell.run_for(10, script)
+    assert shell.looks == [(0.0, "new0"), (0.0, "new1"), (1.0, "rested")]
 
 
 async def test_a_look_runs_under_the_trace_of_the_newest_change() -> None:

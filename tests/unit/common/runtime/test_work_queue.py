@@ -98,41 +98,44 @@ async def test_what_is_new_goes_first_but_not_for_ever() -> None:
     assert sorted(taken) == ["known", *news]
 
 
-async def test_what_was_at_rest_goes_by_turns_with_a_crowd() -> None:
+async def test_what_was_at_rest_waits_in_a_lane_of_its_own() -> None:
+    queue: WorkQueue[str] = WorkQueue(group_of=lambda key: key[0], rests=lambda key: "rested" in key)
+    for number in range(3):
+        queue.add(f"new{number}", is_new=True)
+    for key in ("a-rested-1", "a-rested-2", "b-rested"):
+        queue.add(key)
+
+    assert [await queue.take_rested() for _ in range(3)] == ["a-rested-1", "b-rested", "a-rested-2"]
+    assert len(queue) == 3
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(60):
+            await queue.take_rested()
+    assert {await queue.take() for _ in range(3)} == {"new0", "new1", "new2"}
+
+
+async def test_who_waits_for_what_was_at_rest_is_woken_by_nothing_else() -> None:
     queue: WorkQueue[str] = WorkQueue(rests=lambda key: key == "rested")
-    for number in range(20):
-        queue.add(f"new{number}", is_new=True)
-    queue.add("busy")
-    queue.add("rested")
-
-    taken = [await queue.take() for _ in range(12)]
-    assert (taken.index("rested"), taken.index("busy")) == (0, NEW_IN_A_ROW + 1)
-
-
-async def test_what_was_at_rest_goes_first_while_most_looks_are_at_others() -> None:
-    queue: WorkQueue[str] = WorkQueue(rests=lambda key: key.startswith("rested"))
-    for number in range(20):
-        queue.add(f"new{number}", is_new=True)
-    crowd = [await queue.take() for _ in range(4)]
-    for number in range(10):
-        queue.add(f"rested{number}")
-
-    for _ in range(3):  # each of them takes no time
-        key = await queue.take()
-        assert key.startswith("rested")
-        queue.done(key)
-    taken = [await queue.take() for _ in range(6)]  # none of these ends
-    assert [key[:3] for key in (*crowd, *taken)].count("res") == 5  # half of the looks under way
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(queue.take_rested())
+        await asyncio.sleep(1)
+        queue.add("other")
+        queue.add_at("later", asyncio.get_running_loop().time() + 5)
+        await asyncio.sleep(10)
+        assert not waiting.done()
+        queue.add("rested")
+    assert waiting.result() == "rested"
 
 
-async def test_many_at_rest_do_not_hold_up_what_is_new() -> None:
-    queue: WorkQueue[str] = WorkQueue(rests=lambda key: key.startswith("rested"))
-    for number in range(10):
-        queue.add(f"rested{number}")
-        queue.add(f"new{number}", is_new=True)
-
-    taken = [await queue.take() for _ in range(20)]
-    assert [key[:3] for key in taken] == ["res", "new"] * 10
+async def test_a_key_is_in_work_once_whichever_lane_it_waits_in() -> None:
+    at_rest = {"key"}
+    queue: WorkQueue[str] = WorkQueue(rests=lambda key: key in at_rest)
+    queue.add("key")
+    assert await queue.take_rested() == "key"
+    at_rest.clear()
+    queue.add("key")
+    assert len(queue) == 0
+    queue.done("key")
+    assert await queue.take() == "key"
 
 
 async def test_a_timer_does_not_make_a_key_go_before_what_is_new() -> None:

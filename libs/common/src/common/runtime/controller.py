@@ -74,6 +74,7 @@ class Controller:
         self._queue: WorkQueue[Key] = WorkQueue(
             group_of=lambda key: key.namespace, size_of=precedence.size_of, rests=precedence.rests, meter=self._meter
         )
+        self._all_go_together = precedence.rests is never_rests
         self._meter.follow(self._queue)
         self._intake = Intake(name, watched, cache=cache, wake=self._wake)
         self._forget = forget
@@ -127,21 +128,26 @@ class Controller:
     # --- what the workers do -----------------------------------------------------------------------------------------
 
     async def run(self, reconcile: Reconcile, *, workers: int, time_limit: float = 60.0) -> None:
-        """Reconcile keys until cancelled, at most `workers` at once; `time_limit` seconds bound one reconcile."""
-        self._meter.workers(workers)
+        """Reconcile keys until cancelled, at most `workers` at once, and as many that had reached their goal before.
+
+        `time_limit` seconds bound one reconcile.
+        """
+        lanes = [self._queue.take] if self._all_go_together else [self._queue.take, self._queue.take_rested]
+        self._meter.workers(workers * len(lanes))
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tidy())
-            for _ in range(workers):
-                group.create_task(self._work(reconcile, time_limit))
+            for take in lanes:
+                for _ in range(workers):
+                    group.create_task(self._work(take, reconcile, time_limit))
 
     async def _tidy(self) -> None:
         while True:
             await asyncio.sleep(TIDY_SECONDS)
             self._intake.tidy()
 
-    async def _work(self, reconcile: Reconcile, time_limit: float) -> None:
+    async def _work(self, take: Callable[[], Awaitable[Key]], reconcile: Reconcile, time_limit: float) -> None:
         while True:
-            key = await self._queue.take()
+            key = await take()
             if not self._intake.may_look(key):  # once its partition is told completely, every key is woken
                 self._queue.done(key)
                 continue

@@ -4,8 +4,8 @@ A key is in work at most once; what arrives meanwhile collapses into one follow-
 look that was promised is kept unless an earlier one comes first. What has just been created goes before what is looked at
 again, though not always, groups of keys (namespaces) take turns, and in a crowd of new keys the first and the smallest go by
 turns: somebody's small cluster does not wait for a crowd. Nor does a cluster that had reached its goal until something happened to
-it: it goes first, as long as most looks under way are at others. Such a look mostly finds nothing to do and takes a millisecond,
-where a crowd's looks take seconds, so going by turns would make it wait for those.
+it: such keys wait in a lane of their own, for workers of their own. Their looks mostly find nothing to do and take a millisecond,
+where a crowd's looks take seconds and would hold every worker.
 """
 
 import asyncio
@@ -85,8 +85,6 @@ class WorkQueue(Generic[K]):
         self._known: Turns[K] = Turns(group_of)
         self._rested: Turns[K] = Turns(group_of)
         """Keys that had reached their goal when somebody asked for a look."""
-        self._rested_was_last = False
-        self._rested_in_work: set[K] = set()
         self._rests = rests
         self._new_in_a_row = 0
         self._waiting: dict[K, float] = {}
@@ -101,6 +99,7 @@ class WorkQueue(Generic[K]):
         self._failures: dict[K, int] = {}
         self._order = 0
         self._changed = asyncio.Event()
+        self._rested_changed = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -132,18 +131,21 @@ class WorkQueue(Generic[K]):
         """Wait for a key and mark it busy; `done` or `retry` must follow."""
         while True:
             self._fire_timers()
-            if self._waiting:
-                key, now = self._next(), asyncio.get_running_loop().time()
-                self._meter.waited(now - self._waiting.pop(key))
-                self._busy[key] = now
-                self._due.pop(key, None)
-                return key
+            if self._new or self._known:
+                return self._taken(self._next())
             self._changed.clear()
             try:
                 async with asyncio.timeout_at(self._timers[0][0] if self._timers else None):
                     await self._changed.wait()
             except TimeoutError:
                 continue
+
+    async def take_rested(self) -> K:
+        """Wait for a key that had reached its goal, and do as `take` does."""
+        while not self._rested:
+            self._rested_changed.clear()
+            await self._rested_changed.wait()
+        return self._taken(self._rested.take())
 
     def done(self, key: K, *, look_again_at: float | None = None) -> None:
         """Say that the look ended well; forget its failures."""
@@ -175,22 +177,19 @@ class WorkQueue(Generic[K]):
         """Return how often in a row a key has failed."""
         return self._failures.get(key, 0)
 
+    def _taken(self, key: K) -> K:
+        now = asyncio.get_running_loop().time()
+        self._meter.waited(now - self._waiting.pop(key))
+        self._busy[key] = now
+        self._due.pop(key, None)
+        return key
+
     def _next(self) -> K:
-        if self._rested and (self._may_rested_go_first() or not (self._new or self._known)):
-            self._rested_was_last = True
-            key = self._rested.take()
-            self._rested_in_work.add(key)
-            return key
-        self._rested_was_last = False
         if self._new and (self._new_in_a_row < NEW_IN_A_ROW or not self._known):
             self._new_in_a_row += 1
             return self._new.take()
         self._new_in_a_row = 0
         return self._known.take()
-
-    def _may_rested_go_first(self) -> bool:
-        """Tell whether fewer than half of the looks under way are at keys that were at rest; where all are, they go by turns."""
-        return 2 * len(self._rested_in_work) < len(self._busy) or not self._rested_was_last
 
     def _ask(self, key: K, lane: Turns[K]) -> None:
         if key in self._waiting or key in self._dirty:
@@ -209,11 +208,10 @@ class WorkQueue(Generic[K]):
     def _put(self, key: K, lane: Turns[K], *, since: float) -> None:
         self._waiting[key] = since
         lane.put(key)
-        self._changed.set()
+        (self._rested_changed if lane is self._rested else self._changed).set()
 
     def _release(self, key: K) -> None:
         began = self._busy.pop(key, None)
-        self._rested_in_work.discard(key)
         if began is not None:
             self._meter.worked(asyncio.get_running_loop().time() - began)
         since = self._dirty.pop(key, None)

@@ -18,7 +18,7 @@ WIDTH = "110"
 HEAD = """# The command line
 
 `raybus`, also as `kubectl raybus`: the same program under the name `kubectl-raybus`. It uses the kubeconfig and the rights of whoever
-calls it, and nothing else. Verbs for a running service are on this page; `raybus cluster`, `images`, `up`, `demo` and `events` have a
+calls it, and nothing else. Verbs for a running service are on this page; `raybus cluster`, `images`, `up` and `demo` have a
 `--help` of their own.
 
 - `-n`, `--context`, `--kubeconfig` mean what they mean to kubectl; `-o json|yaml|wide|name` where a verb shows something.
@@ -49,6 +49,8 @@ TEXTS = {
     "undo": "At any time, also when the old cluster is gone: raybus keeps the [specs that a RayService had](upgrade-controls.md#undo). Without "
     "`--to-revision` it goes back to the spec that served before this one, not to one that was given up on the way.",
     "history": "A spec whose role is `gone` has no cluster any more; `raybus undo --to-revision` brings it back all the same.",
+    "events": "The history that outsiders may read ([upgrade events](events/README.md)): it stays when the objects are gone. "
+    "Below, a line of each kind.",
     "explain": "",
     "dashboard": "What it shows and where from, with pictures: [the dashboard](dashboard.md).",
     "doctor": "",
@@ -68,6 +70,7 @@ SHOWN = {
     "plan": [("raybus plan -f demo.yaml", "plan-new-cluster.txt"), ("raybus plan -f demo.yaml", "plan-in-place.txt")],
     "lint": [("raybus lint -f -", "lint.txt")],
     "history": [("raybus history demo -o wide", "history.txt")],
+    "events": [("raybus events default/greeter", "events.txt")],
     "explain": [("raybus explain demo", "explain.txt")],
     "doctor": [("raybus doctor", "doctor.txt")],
     "migrate": [("raybus migrate check", "migrate-check.txt")],

@@ -9,7 +9,7 @@ from rich.table import Table
 from common import errors
 from common.api.ray_service import RayService
 from common.kube.client import JSON_PATCH, KubeClient, Patch
-from common.kube.resources import RAY_SERVICE
+from common.kube.resources import CONTROLLER_REVISION, RAY_SERVICE
 from raybus_cli.access import session
 from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption, Where
 from raybus_cli.completion import names
@@ -24,10 +24,12 @@ from raybus_cli.planning import plan as plans
 from raybus_cli.planning.plan import Sizing
 from raybus_cli.planning.predict import Outcome
 from raybus_cli.reading import reader
+from raybus_cli.reading.look import Look
 from service_reconciler.config import Config
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the RayService.", autocompletion=names.services)]
-HEADINGS: Final = ("revision", "cluster", "role", "current", "image", "ray", "groups", "applications", "age")
+HEADINGS: Final = ("revision", "cluster", "role", "current", "image", "applications", "age")
+MORE: Final = ("ray", "groups", "spec hash")
 SHORT_HASH: Final = 10
 
 
@@ -118,6 +120,7 @@ def undo(
 
     async def work(kube: KubeClient) -> str:
         look = await reader.read(kube, place.namespace, name)
+        _tell_hidden(look)
         entry = undoing.choose(histories.build(look, now=session.now()), to_revision, name)
         change = undoing.change(look.service, entry)
         patch = Patch(body=change.operations, content_type=JSON_PATCH)
@@ -150,6 +153,7 @@ def history(
 
     async def work(kube: KubeClient) -> tuple[list[histories.Entry], RayService]:
         look = await reader.read(kube, place.namespace, name)
+        _tell_hidden(look)
         return histories.build(look, now=session.now()), look.service
 
     entries, service = session.run(place, work)
@@ -166,23 +170,22 @@ def history(
 
 def table(entries: list[histories.Entry], *, wide: bool = False) -> Table:
     """Return the entries as a table."""
-    headings = [*HEADINGS, *(["spec hash"] if wide else [])]
     rows = [
         [
-            *(
-                str(each.number),
-                each.cluster or "-",
-                each.role,
-                "yes" if each.is_current else "",
-                each.image,
-                each.ray_version,
-            ),
-            *(str(each.worker_groups), ", ".join(each.applications) or "-", age(each.age_seconds)),
-            *([each.spec_hash[:SHORT_HASH]] if wide else []),
+            *(str(each.number), each.cluster or "-", each.role, "yes" if each.is_current else "", each.image),
+            *(", ".join(each.applications) or "-", age(each.age_seconds)),
+            *((each.ray_version, str(each.worker_groups), each.spec_hash[:SHORT_HASH]) if wide else ()),
         ]
         for each in entries
     ]
-    return printing.table(headings, rows)
+    return printing.table((*HEADINGS, *(MORE if wide else ())), rows)
+
+
+def _tell_hidden(look: Look) -> None:
+    """Say that there may be more, where the caller may not see the records."""
+    for each in look.unseen:
+        if each.startswith(CONTROLLER_REVISION.plural):
+            typer.echo(f"Not seen: {each}", err=True)
 
 
 def _give(decide: Callable[[RayService], Order], name: str, place: Where) -> None:

@@ -60,9 +60,7 @@ def events(
     """Show the steps of upgrades, in order, from the history that outsiders may read.
 
     Without --nats and --nats-credentials it takes the key from the cluster's Secret nats-user-subscriber and reaches NATS
-    through 'kubectl port-forward'.
-
-    Exit code 0: all that was wanted is shown. 1: it could not be read. 2: the command makes no sense as written.
+    through 'kubectl port-forward'. Example: raybus events demo --since 10m
     """
     try:
         is_direct = nats is not None or nats_credentials is not None

@@ -1,11 +1,14 @@
 """Prints a plan for people."""
 
+from typing import Final
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from common.traffic_record import WHOLE
 from raybus_cli.output import printing
+from raybus_cli.planning.differences import Difference, Effect
 from raybus_cli.planning.plan import Plan, Way
 from raybus_cli.planning.predict import Outcome
 
@@ -15,6 +18,7 @@ _STYLES = {
     Outcome.ROLLED_BACK: "bold yellow",
     Outcome.SUSPENDED: "bold yellow",
 }
+_EFFECT_WIDTH: Final = 13
 
 
 def draw(plan: Plan) -> RenderableType:
@@ -23,22 +27,31 @@ def draw(plan: Plan) -> RenderableType:
     head.append(plan.outcome, style=_STYLES.get(plan.outcome, "bold green"))
     lines: list[RenderableType] = [head, *(Text(f"  {each}") for each in plan.notes)]
     if plan.differences:
-        rows = [[each.field, each.effect, each.old, each.new, each.note] for each in plan.differences]
-        lines += [Text(), printing.table(("field", "effect", "old", "new", ""), rows)]
+        lines += [Text(), *(line for each in plan.differences for line in _difference(each))]
     if plan.ways:
         lines += [Text(), _costs(plan)]
         lines += [Text(each) for each in _sentences(plan)]
     return Group(*lines)
 
 
+def _difference(found: Difference) -> list[Text]:
+    """Return a changed field on lines of its own: paths are too long for a column."""
+    told = [found.field, f"{found.old} → {found.new}", *([found.note] if found.note else [])]
+    effect = Text(f"{found.effect:{_EFFECT_WIDTH}}", style="yellow" if found.effect is Effect.NEW_CLUSTER else "")
+    return [effect + Text(told[0]), *(Text(f"{'':{_EFFECT_WIDTH}}{each}") for each in told[1:])]
+
+
 def _costs(plan: Plan) -> Table:
+    """Return one column for what is there now and for each strategy, and a line for each amount."""
     names = sorted({name for way in plan.ways for name in way.peak})
-    headings = ("strategy", "", "traffic moves", "capacity", *names)
-    rows = [["now", "", "", "", *(plan.now.get(name, "0") for name in names)]] if plan.now else []
-    for way in plan.ways:
-        amounts = [_amount(way, name) for name in names]
-        rows.append([way.strategy, "asked for" if way.is_chosen else "", _traffic(way), _capacity(way), *amounts])
-    return printing.table(headings, rows)
+    is_now = bool(plan.now)
+    rows = [
+        ["asked for", *([""] * is_now), *("yes" if way.is_chosen else "" for way in plan.ways)],
+        ["traffic moves", *([""] * is_now), *(_traffic(way) for way in plan.ways)],
+        ["capacity", *([f"{WHOLE} %"] * is_now), *(_capacity(way) for way in plan.ways)],
+        *([name, *([plan.now.get(name, "0")] * is_now), *(_amount(way, name) for way in plan.ways)] for name in names),
+    ]
+    return printing.table(("", *(["now"] * is_now), *(way.strategy for way in plan.ways)), rows)
 
 
 def _capacity(way: Way) -> str:

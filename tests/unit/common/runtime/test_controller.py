@@ -183,6 +183,7 @@ async def test_what_was_at_rest_is_looked_at_while_every_other_look_hangs() -> N
     shell = Shell(precedence=Precedence(rests=lambda key: key.name.startswith("rested")), hangs_at="new")
     for number in range(3):
         shell.told.changed("Pod", a_pod(f"new{number}"), trace="")
+    shell.told.changed("Pod", a_pod("rested"), trace="")
     shell.told.synced(10)
 
     async def script() -> None:
@@ -190,7 +191,7 @@ async def test_what_was_at_rest_is_looked_at_while_every_other_look_hangs() -> N
         shell.told.changed("Pod", a_pod("rested", 11), trace="")
 
     await shell.run_for(10, script)
-    assert shell.looks == [(0.0, "new0"), (0.0, "new1"), (1.0, "rested")]
+    assert shell.looks == [(0.0, "new0"), (0.0, "new1"), (0.0, "rested"), (1.0, "rested")]
 
 
 async def test_a_look_runs_under_the_trace_of_the_newest_change() -> None:

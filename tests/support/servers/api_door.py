@@ -5,6 +5,7 @@ The door says in the User-Agent who came through it, so that the audit log tells
 """
 
 import asyncio
+import contextlib
 import re
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -161,7 +162,8 @@ class Door:
         """Pass a watch on until either side ends it."""
 
         async def until_the_client_goes() -> None:
-            await passage.client.read(1)
+            with contextlib.suppress(OSError):  # it may go by a reset
+                await passage.client.read(1)
             passage.close()
 
         async with asyncio.TaskGroup() as group:

@@ -34,7 +34,7 @@ TEXTS: Final = {
     "RAYBUS_WATCH_NAMESPACES": "Namespaces that are looked after, with commas between; without it all.",
     "RAYBUS_LOG_LEVEL": f"One of {', '.join(f'`{each}`' for each in settings.LEVELS)}.",
     "RAYBUS_FEATURE_GATES": "`Name=true,Other=false`; see below.",
-    "RAYBUS_WORKERS": "How many objects are looked at at once.",
+    "RAYBUS_WORKERS": "How many objects are looked at at once; as many again of the RayClusters that have all their pods.",
     "RAYBUS_CLUSTER_DOMAIN": "Domain of the Kubernetes cluster.",
     "RAYBUS_USE_KUBERNETES_PROXY": "Reach Ray dashboards through the API server, from outside the cluster.",
     "RAYBUS_TRACES": "File to which spans are appended; OpenTelemetry's `OTEL_*` variables work beside it.",

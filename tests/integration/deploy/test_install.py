@@ -1,25 +1,104 @@
-"""Each overlay on a clean API server, as a user installs it."""
+"""Each overlay on a clean API server: installed as a user does, again, and taken away; users keep what is theirs."""
 
 from pathlib import Path
 
 import pytest
+import yaml
 
 from localcluster import processes
 from localcluster.control_plane import ControlPlane
-from support.manifests import DEPLOY
+from support import leftovers
+from support.builders.ray_service import a_cluster_config, a_ray_service
+from support.manifests import DEPLOY, NAMESPACE
 
 pytestmark = [pytest.mark.integration]
 
 KUBERAY = "ray-system"
 """Where the overlay `migration` expects KubeRay to run."""
+USERS = "team-a"
+ALWAYS_CONFIGURED = ("poddisruptionbudget", "validatingadmissionpolicy.")
+"""What kubectl calls configured each time, whatever it holds: it patches some fields as a whole."""
 
 
-@pytest.mark.parametrize("overlay", ["production", "namespaced", "migration"])
-async def test_it_installs_with_two_commands(overlay: str, kubectl_binary: Path, tmp_path: Path) -> None:
-    async with ControlPlane.started(tmp_path) as clean:
-        kubectl = [str(kubectl_binary), "--kubeconfig", str(clean.kubeconfig)]
+class Cluster:
+    """A cluster as kubectl shows it."""
+
+    def __init__(self, kubectl: Path, control_plane: ControlPlane) -> None:
+        self._kubectl = [str(kubectl), "--kubeconfig", str(control_plane.kubeconfig)]
+
+    async def run(self, *arguments: str) -> str:
+        """Run a command that works."""
+        done = await processes.run([*self._kubectl, *arguments])
+        assert done.code == 0, done.errors
+        return done.output
+
+    async def apply(self, folder: str) -> list[str]:
+        """Apply a folder, strictly, and return its lines."""
+        command = ["apply", "--validate=strict", "-k", str(DEPLOY / folder)]
+        done = await processes.run([*self._kubectl, *command])
+        assert (done.code, done.errors) == (0, "")
+        return done.output.splitlines()
+
+    async def generations(self, folder: str) -> str:
+        """Return how often each object of a folder was changed."""
+        line = "jsonpath={range .items[*]}{.kind} {.metadata.name} {.metadata.generation}{'\\n'}{end}"
+        return await self.run("get", "-k", str(DEPLOY / folder), "-o", line)
+
+    async def delete(self, folder: str) -> None:
+        """Take a folder's objects away, as docs/installation.md says."""
+        await self.run("delete", "-k", str(DEPLOY / folder), "--ignore-not-found", "--timeout=60s")
+
+    async def release(self) -> None:
+        """Do what the page says of finalizers."""
+        command = leftovers.release().replace("kubectl", " ".join(self._kubectl))
+        done = await processes.run(["bash", "-c", command])
+        assert done.code == 0, done.errors
+
+
+async def add_users_objects(cluster: Cluster, folder: Path) -> None:
+    """Make what users have, held as raybus holds it while it works."""
+    service = a_ray_service()
+    service["metadata"] |= {"namespace": USERS, "finalizers": ["ray.io/rayservice-finalizer"]}
+    metadata = {"name": "mine", "namespace": USERS, "finalizers": ["ray.io/gcs-ft-redis-cleanup-finalizer"]}
+    spec = a_cluster_config()
+    mine = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata, "spec": spec}
+    other = {**mine, "metadata": {**metadata, "name": "other", "finalizers": ["example.com/theirs"]}}
+    (folder / "users.yaml").write_text(yaml.safe_dump_all([service, mine, other]))
+    await cluster.run("create", "namespace", USERS)
+    await cluster.run("apply", "-f", str(folder / "users.yaml"))
+
+
+@pytest.mark.parametrize("overlay", ["local", "production", "namespaced", "migration"])
+async def test_an_installation_comes_and_goes(overlay: str, kubectl_binary: Path, tmp_path: Path) -> None:
+    async with ControlPlane.started(tmp_path / "cluster") as control_plane:
+        cluster = Cluster(kubectl_binary, control_plane)
         if overlay == "migration":
-            await processes.run([*kubectl, "create", "namespace", KUBERAY])
-        crds = await processes.run([*kubectl, "apply", "-k", str(DEPLOY / "crds")])
-        raybus = await processes.run([*kubectl, "apply", "-k", str(DEPLOY / "overlays" / overlay)])
-    assert (crds.code, crds.errors, raybus.code, raybus.errors) == (0, "", 0, "")
+            await cluster.run("create", "namespace", KUBERAY)
+        folders = ("crds", "admission", f"overlays/{overlay}")
+        for folder in folders:
+            assert {line.rpartition(" ")[2] for line in await cluster.apply(folder)} == {"created"}
+        generations = [await cluster.generations(folder) for folder in folders]
+        again = [line for folder in folders for line in await cluster.apply(folder)]
+        changed = [line for line in again if not line.endswith("unchanged")]
+        assert [line for line in changed if not line.startswith(ALWAYS_CONFIGURED)] == []
+        assert [await cluster.generations(folder) for folder in folders] == generations
+        await add_users_objects(cluster, tmp_path)
+        before = await leftovers.uids(cluster.run, USERS, "rayservices,rayclusters")
+        for folder in reversed(folders[1:]):
+            await cluster.delete(folder)
+        assert await leftovers.of_raybus(cluster.run) == []
+        assert await leftovers.uids(cluster.run, USERS, "rayservices,rayclusters") == before
+
+
+async def test_what_is_released_can_be_deleted_and_others_keep_their_hold(kubectl_binary: Path, tmp_path: Path) -> None:
+    async with ControlPlane.started(tmp_path / "cluster", crds=DEPLOY / "crds") as control_plane:
+        cluster = Cluster(kubectl_binary, control_plane)
+        await add_users_objects(cluster, tmp_path)
+        await cluster.release()
+        await cluster.run("delete", "rayservices,rayclusters", "--all", "-n", USERS, "--wait=false")
+        left = await leftovers.uids(cluster.run, USERS, "rayservices,rayclusters")
+        assert list(left) == ["RayCluster other"]
+
+
+def test_the_page_names_our_namespace() -> None:
+    assert f"-n {NAMESPACE} " in (DEPLOY.parent / "docs" / "installation.md").read_text()

@@ -31,7 +31,7 @@ def mebis(memory: str) -> int:
     return int(memory[:-2]) * MEBI[memory[-2:]]
 
 
-@pytest.mark.parametrize("overlay", ["local", "production"])
+@pytest.mark.parametrize("overlay", ["local", "production", "namespaced", "migration"])
 def test_patches_keep_the_hardening(overlay: str, kubectl_binary: Path) -> None:
     for name, container in manifests.containers(render(kubectl_binary, overlay)).items():
         context = container["securityContext"]
@@ -87,6 +87,35 @@ def test_who_configures_nats_and_who_makes_the_streams_agree_on_the_number_of_se
     containers = manifests.containers(documents)
     for each in ("nats-credentials/credentials", "nats-streams/streams", "nats-rotation/rotation", "nats/keeper"):
         assert {"configMapRef": {"name": name}} in containers[each]["envFrom"]
+
+
+def rules(documents: list[manifests.Document], kind: str) -> dict[str, manifests.Document]:
+    return {each["metadata"]["name"]: each["rules"] for each in manifests.of_kind(documents, kind)}
+
+
+def test_the_namespaced_overlay_gives_the_same_rights_in_its_namespace_and_none_elsewhere(kubectl_binary: Path) -> None:
+    production, namespaced = render(kubectl_binary, "production"), render(kubectl_binary, "namespaced")
+    everywhere = rules(production, "ClusterRole")
+    del everywhere["raybus-cluster-identity"]
+    assert everywhere.items() <= rules(namespaced, "Role").items()
+    assert [each["kind"] for each in namespaced if "namespace" not in each["metadata"]] == ["Namespace"]
+    bound = {
+        (each["metadata"]["namespace"], each["roleRef"]["kind"], subject["name"])
+        for each in manifests.of_kind(namespaced, "RoleBinding")
+        if each["metadata"]["name"] in everywhere
+        for subject in each["subjects"]
+    }
+    assert bound == {("default", "Role", name) for name in SERVICES}
+
+
+def test_the_migration_overlay_adds_the_right_to_kuberays_lease_and_says_where_it_is(kubectl_binary: Path) -> None:
+    production, migration = render(kubectl_binary, "production"), render(kubectl_binary, "migration")
+    added = rules(migration, "Role").keys() - rules(production, "Role").keys()
+    assert added == {"raybus-kuberay-lease"}
+    role = manifests.named(migration, "Role", "raybus-kuberay-lease")
+    told = next(each for each in manifests.of_kind(migration, "ConfigMap") if "RAYBUS_LOG_LEVEL" in each["data"])
+    assert told["data"]["RAYBUS_LEASE_NAMESPACE"] == role["metadata"]["namespace"] == "ray-system"
+    assert role["rules"] == manifests.named(migration, "Role", "watcher")["rules"]
 
 
 def test_one_command_installs_everything_without_a_warning(applied: str, kubectl: Kubectl) -> None:

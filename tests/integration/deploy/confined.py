@@ -1,0 +1,290 @@
+"""The overlay `namespaced` at work, and gone again: four real services with its very rights, each as its own ServiceAccount.
+
+Run in a network of its own (`bench.pod_network`), where one process plays all Ray heads; prints what came of it as JSON:
+
+    python -m integration.deploy.confined KUBECTL
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bench import heads, pod_network, rig
+from bench.rig import ALONE, Rig
+from common.api.opaque import Body, Json
+from common.kube.client import Patch
+from common.kube.resources import CONFIG_MAP, POD, RAY_CLUSTER, RAY_SERVICE
+from localcluster import ports, processes
+from localcluster.api import read_manifests
+from localcluster.binaries import locate
+from localcluster.settings import Settings
+from raybus_cli.up import children, programs
+from raybus_cli.up.children import Child
+from raybus_cli.up.options import MODULES, Options
+from raybus_cli.up.programs import BusAccess, Replica
+from support import leftovers
+from support.builders.ray_service import a_cluster_config, a_ray_service, a_strategy
+from support.manifests import DEPLOY, NAMESPACE
+from support.servers.fleet import streams_kept
+from support.servers.gateway_controller import GatewayController
+from support.servers.relayed import secured_nats
+from support.waiting import eventually_true
+
+WATCHED: Final = "default"
+OVERLAY: Final = DEPLOY / "overlays" / "namespaced"
+PATIENCE: Final = 180.0
+ROUTES: Final = {"Gateway", "HTTPRoute", "GRPCRoute"}
+_ACCOUNT: Final = f"system:serviceaccount:{NAMESPACE}:"
+
+KINDS: Final = f"{leftovers.USERS_KINDS},gateways,httproutes"
+
+Uids = dict[str, str]
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it."""
+
+    watched: str
+    """The namespaces that the overlay names."""
+    accounts: list[str]
+    """Who asked the API server for anything."""
+    outside: list[str]
+    """What was asked for outside the namespace and raybus' own."""
+    refused: list[str]
+    """What the API server refused for want of a right."""
+    strangers: list[str]
+    """Pods of a RayCluster in a namespace that is not watched."""
+    upgraded: bool
+    lost: list[str]
+    """What users had before raybus was taken away, and not, or not the same, afterwards."""
+    left: list[str]
+    """What raybus left behind, whatever its kind."""
+    held: list[str]
+    """What cannot be deleted, after what the documentation says was done."""
+
+
+class _Reference(msgspec.Struct, frozen=True):
+    namespace: str = ""
+    resource: str = ""
+    name: str = ""
+
+
+class _User(msgspec.Struct, frozen=True):
+    username: str = ""
+
+
+class _Status(msgspec.Struct, frozen=True):
+    code: int = 0
+
+
+class _Line(msgspec.Struct, frozen=True, rename="camel"):
+    verb: str
+    request_uri: str = msgspec.field(name="requestURI", default="")
+    user: _User = _User()
+    object_ref: _Reference = _Reference()
+    response_status: _Status = _Status()
+
+    def __str__(self) -> str:
+        return f"{self.user.username.removeprefix(_ACCOUNT)}: {self.verb} {self.request_uri.partition('?')[0]}"
+
+
+class Story:
+    """One run."""
+
+    def __init__(self, found: Rig, kubectl: str) -> None:
+        self._rig = found
+        self._kubectl = kubectl
+
+    async def tell(self, bus: BusAccess) -> Told:
+        """Run it."""
+        config = await self._settings()
+        await self._rig.kube.create(RAY_CLUSTER, ALONE, _a_cluster("elsewhere"))
+        async with self._services(bus, config["RAYBUS_WATCH_NAMESPACES"]):
+            await self._rig.kube.create(RAY_CLUSTER, WATCHED, _a_cluster("plain"))
+            await self._until_state("plain", "ready")
+            await self._rig.kube.create(RAY_SERVICE, WATCHED, _a_service())
+            first = await self._until_active(other_than="")
+            await self._change_image("rayproject/ray:2.53.0")
+            second = await self._until_active(other_than=first)
+        strangers = await self._pods(ALONE)
+        asked = list(_asked(self._rig.control_plane.audit_log))
+        before = await leftovers.uids(self.run, WATCHED, KINDS)
+        await self.run("delete", "-k", str(OVERLAY), "--ignore-not-found", "--timeout=60s")
+        after = await leftovers.uids(self.run, WATCHED, KINDS)
+        return Told(
+            watched=config["RAYBUS_WATCH_NAMESPACES"],
+            accounts=sorted({each.user.username.removeprefix(_ACCOUNT) for each in asked}),
+            outside=sorted({str(each) for each in asked if _is_outside(each)}),
+            refused=sorted({str(each) for each in asked if each.response_status.code in {401, 403}}),
+            strangers=sorted(strangers),
+            upgraded=second != first,
+            lost=sorted(each for each, uid in before.items() if after.get(each) != uid),
+            left=await leftovers.of_raybus(self.run),
+            held=await self._held(),
+        )
+
+    async def install(self) -> None:
+        """Install the overlay as a user does."""
+        await self.run("apply", "-k", str(OVERLAY))
+
+    async def run(self, *arguments: str) -> str:
+        """Run kubectl as the administrator."""
+        done = await processes.run([self._kubectl, "--kubeconfig", str(self._rig.kubeconfig), *arguments])
+        assert done.code == 0, done.errors
+        return done.output
+
+    async def _settings(self) -> dict[str, str]:
+        maps: list[Body] = msgspec.json.decode(await self._rig.kube.list(CONFIG_MAP, NAMESPACE))["items"]
+        return next(each["data"] for each in maps if each["metadata"]["name"].startswith("raybus-config-"))
+
+    @asynccontextmanager
+    async def _services(self, bus: BusAccess, watched: str) -> AsyncGenerator[None]:
+        """Run the four services, each with the rights of its ServiceAccount."""
+        logs = self._rig.work / "logs"
+        logs.mkdir()
+        running: list[Child] = []
+        for service, port in zip(MODULES, ports.free(len(MODULES)), strict=True):
+            kubeconfig = await self._rig.control_plane.kubeconfig_for_service_account(NAMESPACE, service)
+            options = Options(
+                kubeconfig=kubeconfig,
+                server=self._rig.control_plane.server,
+                namespace=NAMESPACE,
+                watch_namespaces=watched,
+                log_dir=logs,
+            )
+            replica = Replica(service=service, name=service, identity=service, port=port)
+            running.append(Child(programs.service(replica, bus, environment=os.environ, options=options), say))
+        async with streams_kept(bus, logs, say), asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each.keep()) for each in running]
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await children.stop(running, patience=10.0)
+
+    async def _change_image(self, image: str) -> None:
+        patch = Patch(body={"spec": {"rayClusterConfig": _a_config(image)}})
+        await self._rig.kube.patch(RAY_SERVICE, WATCHED, "demo", patch)
+
+    async def _until_state(self, cluster: str, state: str) -> None:
+        async def is_so() -> bool:
+            body: Body = msgspec.json.decode(await self._rig.kube.get(RAY_CLUSTER, WATCHED, cluster))
+            return body.get("status", {}).get("state") == state
+
+        await eventually_true(is_so, within=PATIENCE, what=f"RayCluster {cluster} being {state}")
+
+    async def _until_active(self, *, other_than: str) -> str:
+        name = ""
+
+        async def serves() -> bool:
+            nonlocal name
+            body: Body = msgspec.json.decode(await self._rig.kube.get(RAY_SERVICE, WATCHED, "demo"))
+            status: Json = body.get("status", {})
+            name = status.get("activeServiceStatus", {}).get("rayClusterName", "")
+            is_alone = not status.get("pendingServiceStatus", {}).get("rayClusterName", "")
+            return status.get("serviceStatus") == "Running" and is_alone and name != other_than
+
+        await eventually_true(serves, within=PATIENCE, what="a cluster that serves")
+        return name
+
+    async def _pods(self, namespace: str) -> Uids:
+        pods: list[Body] = msgspec.json.decode(await self._rig.kube.list(POD, namespace))["items"]
+        return {f"Pod {each['metadata']['name']}": each["metadata"]["uid"] for each in pods}
+
+    async def _held(self) -> list[str]:
+        """Let go of what nobody looks after any more, as docs/installation.md says, delete all, and return what stays."""
+        kubectl = f"{self._kubectl} --kubeconfig {self._rig.kubeconfig}"
+        done = await processes.run(["bash", "-c", leftovers.release().replace("kubectl", kubectl)])
+        assert done.code == 0, done.errors
+        await self.run("delete", "rayservices,rayclusters", "--all", "-n", WATCHED, "--wait=false")
+
+        async def is_empty() -> bool:
+            return not await self._pods(WATCHED)
+
+        await eventually_true(is_empty, within=60, what="the pods going with their owners")
+        found = await self.run("get", "rayservices,rayclusters", "-n", WATCHED, "-o", "name", "--ignore-not-found")
+        return found.split()
+
+
+def _asked(log: Path) -> Iterator[_Line]:
+    """Yield what the services asked the API server for."""
+    decode = msgspec.json.Decoder(_Line).decode
+    for line in log.read_bytes().splitlines():
+        asked = decode(line)
+        if asked.user.username.startswith(_ACCOUNT):
+            yield asked
+
+
+def _is_outside(asked: _Line) -> bool:
+    return asked.object_ref.namespace not in {WATCHED, NAMESPACE}
+
+
+def _a_config(image: str = "rayproject/ray:2.52.0") -> Json:
+    return a_cluster_config(image=image, enableInTreeAutoscaling=True)
+
+
+def _a_service() -> Body:
+    body = a_ray_service(
+        config=_a_config(),
+        upgradeStrategy=a_strategy(surge=100, step=50, interval=1),
+        rayClusterDeletionDelaySeconds=0,
+        annotations={"raybus.io/drain-timeout": "1s"},
+    )
+    del body["metadata"]["namespace"]
+    return body
+
+
+def _a_cluster(name: str) -> Body:
+    return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": name}, "spec": _a_config()}
+
+
+@asynccontextmanager
+async def _gateway(found: Rig) -> AsyncGenerator[None]:
+    """Play a Gateway's controller for the length of a block."""
+    crds, _ = locate(["gateway-crds"], Settings.from_environment())
+    async with found.control_plane.api() as api:
+        held = read_manifests(crds["gateway-crds"])
+        await api.apply_definitions([each for each in held if each["spec"]["names"]["kind"] in ROUTES])
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(GatewayController(found.kube, WATCHED).run())
+        yield
+        task.cancel()
+
+
+async def run(kubectl: str) -> Told:
+    """Start everything, and run the story."""
+    async with AsyncExitStack() as stack:
+        found = await stack.enter_async_context(rig.fresh())
+        await stack.enter_async_context(heads.played())
+        await stack.enter_async_context(_gateway(found))
+        secured = await stack.enter_async_context(secured_nats(found.work / "nats"))
+        story = Story(found, kubectl)
+        await story.install()
+        return await story.tell(BusAccess(url=secured.server.url, credentials=found.work / "nats"))
+
+
+def say(line: str) -> None:
+    """Tell whoever waits what goes on."""
+    sys.stderr.write(f"confined: {line}\n")
+    sys.stderr.flush()
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Enter the network of our own and print what was found."""
+    named = [each for each in arguments if each != "--inside"]
+    if "--inside" not in arguments:
+        pod_network.enter("integration.deploy.confined", named)
+    pod_network.prepare()
+    (kubectl,) = named
+    sys.stdout.write(msgspec.json.encode(asyncio.run(run(kubectl))).decode() + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

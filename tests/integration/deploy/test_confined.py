@@ -1,0 +1,58 @@
+"""raybus with the rights of the overlay `namespaced`: enough to work in its namespace, none outside, and nothing left afterwards."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from integration.deploy.confined import Told
+from localcluster.binaries import locate
+from localcluster.settings import Settings
+from support.manifests import SERVICES
+
+pytestmark = [pytest.mark.integration]
+
+TESTS = Path(__file__).parents[2]
+LIMIT_SECONDS = 600
+IDENTITY = "get /api/v1/namespaces/kube-system"
+"""What every service tries once, to tell clusters apart; where it may not, it asks for its own namespace."""
+
+
+@pytest.fixture(scope="module")
+def told(kubectl_binary: Path) -> Told:
+    """Run the story once, in a network of its own."""
+    _, missing = locate(["gateway-crds", "kwok"], Settings.from_environment())
+    if missing:
+        pytest.skip(f"{missing[0]} is not built yet: `raybus cluster up` once")
+    command = [sys.executable, "-m", "integration.deploy.confined", str(kubectl_binary)]
+    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return msgspec.json.decode(done.stdout, type=Told)
+
+
+def test_its_rights_are_enough_for_a_cluster_and_for_an_upgrade_in_steps(told: Told) -> None:
+    assert told.upgraded
+    assert (told.watched, told.accounts) == ("default", sorted(SERVICES))
+
+
+def test_it_asks_for_nothing_outside_and_is_refused_nothing_inside(told: Told) -> None:
+    once = sorted(f"{service}: {IDENTITY}" for service in SERVICES)
+    assert told.refused == once
+    assert [each for each in told.outside if each not in once] == [
+        f"cluster-reconciler: {verb}" for verb in ("get /apis",)
+    ]
+    assert told.strangers == []
+
+
+def test_taking_it_away_takes_nothing_of_the_users(told: Told) -> None:
+    assert told.lost == []
+
+
+def test_it_leaves_nothing_behind(told: Told) -> None:
+    assert told.left == []
+
+
+def test_no_finalizer_of_ours_holds_what_users_delete_afterwards(told: Told) -> None:
+    assert told.held == []

@@ -26,7 +26,7 @@ def events(
     service: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAMESPACE/RAYSERVICE]",
+            metavar="NAMESPACE/RAYSERVICE",
             help="Whose events; a name alone is looked for in the namespace of the kubeconfig's context; without it, everybody's.",
         ),
     ] = None,

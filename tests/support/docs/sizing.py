@@ -9,6 +9,8 @@ from traffic_manager.migration.state import Policy
 
 BEGIN: Final = "<!-- told by the code: begin -->"
 END: Final = "<!-- told by the code: end -->"
+RECORDED: Final = "<!-- recorded: begin -->"
+RECORDED_END: Final = "<!-- recorded: end -->"
 _TRIED: Final = (
     (100, 100, 1, 0, "as quick as it gets, if a second cluster fits"),
     (100, 25, 60, 0, "few steps with time to look at each"),
@@ -28,6 +30,11 @@ def table() -> str:
     rows = [_row(*each) for each in _TRIED]
     headings = ("surge", "step", "interval", "moves", "traffic takes", "capacity of both", "for")
     return "\n".join([BEGIN, "", *markdown.table(headings, rows), "", END])
+
+
+def recorded(plan: str) -> str:
+    """Write what a recorded plan says of costs: its last paragraph."""
+    return "\n".join([RECORDED, "", "```text", plan.strip().split("\n\n")[-1], "```", "", RECORDED_END])
 
 
 def _row(surge: int, step: int, interval: int, unavailable: int, what: str) -> tuple[str, ...]:

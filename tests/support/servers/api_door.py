@@ -163,7 +163,6 @@ class Door:
 
         async def until_the_client_goes() -> None:
             with contextlib.suppress(OSError):  # it may go by a reset
-                with suppress(OSError):  # it may go without a word
                 await passage.client.read(1)
             passage.close()
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from common.api.opaque import Body
 from common.kube.client import KubeClient, Patch
-from common.kube.resources import RAY_SERVICE, SERVICE_ACCOUNT
+from common.kube.resources import RAY_SERVICE, ROLE, ROLE_BINDING, SERVICE_ACCOUNT
 from integration.cli.conftest import Town
 from localcluster.control_plane import ControlPlane
 from support.builders import look as looks
@@ -60,11 +61,41 @@ def test_a_stranger(town: Town, tmp_path: Path) -> None:
     )
 
 
-async def test_somebody_without_rights(town: Town, tmp_path: Path) -> None:
+async def _guest(town: Town, to: Path, *kinds: str) -> Path:
+    """Return the kubeconfig of somebody who may read some kinds of ray.io in the namespace, and nothing else."""
     await town.kube.create(SERVICE_ACCOUNT, town.namespace, {"metadata": {"name": "guest"}})
+    if kinds:
+        rules = [{"apiGroups": ["ray.io"], "resources": list(kinds), "verbs": ["get", "list"]}]
+        await town.kube.create(ROLE, town.namespace, {"metadata": {"name": "guest"}, "rules": rules})
+        binding: Body = {"metadata": {"name": "guest"}, "subjects": [{"kind": "ServiceAccount", "name": "guest"}]}
+        binding["subjects"][0]["namespace"] = town.namespace
+        binding["roleRef"] = {"apiGroup": ROLE.group, "kind": ROLE.kind, "name": "guest"}
+        await town.kube.create(ROLE_BINDING, town.namespace, binding)
     path = SERVICE_ACCOUNT.path(town.namespace, "guest", "token")
     answer = yaml.safe_load(await town.kube.request("POST", path, body={"spec": {}}))
-    guest = _with_token(town.kubeconfig, answer["status"]["token"], tmp_path / "guest")
+    return _with_token(town.kubeconfig, answer["status"]["token"], to)
+
+
+async def test_somebody_with_few_rights_sees_what_they_may_and_hears_what_they_may_not(
+    town: Town, tmp_path: Path
+) -> None:
+    await town.settle(looks.a_ready_service(), looks.a_cluster(looks.BLUE, looks.a_config()))
+    guest = await _guest(town, tmp_path / "guest", "rayservices", "rayclusters")
+    shown = town.raybus("get", "rayservice", "demo", "-o", "wide", kubeconfig=guest)
+    assert (shown.code, shown.err) == (0, "")
+    assert "demo-blue  active" in shown.out
+    assert "Not seen: pods: " in shown.out
+    kept = town.raybus("history", "demo", kubeconfig=guest)
+    assert kept.code == 0
+    assert kept.err.startswith("Not seen: controllerrevisions: ")
+    for verb, what in (("pause", "cannot patch"), ("undo", "no earlier spec")):
+        done = town.raybus(verb, "demo", kubeconfig=guest)
+        assert (done.code, done.out) == (1, "")
+        assert what in done.err.splitlines()[-1]
+
+
+async def test_somebody_without_rights(town: Town, tmp_path: Path) -> None:
+    guest = await _guest(town, tmp_path / "guest")
     done = town.raybus("list", kubeconfig=guest)
     assert done.code == 1
     assert 'cannot list resource "rayservices"' in done.err

@@ -40,8 +40,9 @@ async def check(
     namespace: str | None,
     dashboard: Dashboard | None = None,
     clock: Clock | None = None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Return what taking over would change; `namespace` narrows that to one."""
+    """Return what taking over would change; `namespace` narrows that to one; `progress` is told what takes its time."""
     kube.guard(read_only)
     clock = clock or SystemClock()
     survey = Survey(kube)
@@ -58,6 +59,7 @@ async def check(
         *(findings.unread(each) for each in dict.fromkeys(survey.unread)),
     ]
     through = dashboard or ProxiedDashboard(kube, seconds=DASHBOARD_SECONDS)
+    progress(f"looking at {state.count(RayService)} RayServices and {state.count(RayCluster)} RayClusters")
     objects = [
         *await _services(kube, state, configuration, through, clock),
         *await _clusters(kube, state, configuration, clock),

@@ -1,5 +1,6 @@
 """`raybus migrate check`: the options, the exit code."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -48,7 +49,12 @@ def check(
 
     async def work(kube: KubeClient) -> Report | str:
         try:
-            return await checking.check(kube, raybus_namespace=raybus_namespace, namespace=namespace)
+            return await checking.check(
+                kube,
+                raybus_namespace=raybus_namespace,
+                namespace=namespace,
+                progress=_say if sys.stderr.isatty() else _hush,
+            )
         except (errors.RaybusError, BaseExceptionGroup) as problem:
             first = problems.first(problem)
             if not isinstance(first, errors.RaybusError):
@@ -64,3 +70,12 @@ def check(
     else:
         printing.show(picture.draw(found, wide=output is Output.WIDE))
     raise SystemExit(report.CODES[found.verdict])
+
+
+def _say(line: str) -> None:
+    """Tell somebody who waits at a terminal."""
+    typer.echo(line, err=True)
+
+
+def _hush(_line: str) -> None:
+    """Tell nobody."""

@@ -1,0 +1,173 @@
+"""One real control plane with the Gateway API, on which lies what KubeRay left; all three reconcilers at work, Serve is a fake."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from uuid import uuid4
+
+import msgspec
+import pytest
+import pytest_asyncio
+from prometheus_client import CollectorRegistry
+
+import cluster_reconciler.wiring as cluster_wiring
+from cluster_reconciler.config import Config as ClusterConfig
+from common import errors
+from common.api.opaque import Body, Json
+from common.feature_gates import BETA
+from common.kube.client import KubeClient
+from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, NAMESPACE
+from common.ray import serve_config
+from common.runtime.clock import Clock, SystemClock
+from common.runtime.key import Key
+from common.runtime.replica import App
+from integration.cluster_reconciler.conftest import Looks
+from integration.service_reconciler.conftest import CLUSTER_KINDS
+from integration.traffic_manager.conftest import KINDS, WANTED
+from localcluster.api import read_manifests
+from localcluster.binaries import locate
+from localcluster.control_plane import ControlPlane
+from localcluster.settings import Settings
+from service_reconciler import wiring as service_wiring
+from service_reconciler.config import Config
+from support.counting_client import CountingClient
+from support.fakes.api_feed import ApiFeed
+from support.fakes.events import FakeEvents
+from support.fakes.serve import FakeServe
+from support.following import follow
+from support.kuberay import leaving, trees
+from support.servers.control_plane import control_plane
+from support.servers.gateway_controller import GatewayController
+from support.waiting import eventually, eventually_true
+from traffic_manager import wiring as traffic_wiring
+
+__all__ = ["control_plane", "estate", "gateway_api"]
+
+
+class Estate:
+    """A namespace with what KubeRay left in it."""
+
+    def __init__(self, control_plane: ControlPlane, kube: KubeClient, namespace: str, clock: Clock) -> None:
+        self.control_plane = control_plane
+        self.kube = kube
+        self.namespace = namespace
+        self.clock = clock
+        self.serve = FakeServe(clock)
+
+    async def inherit(self, name: str) -> list[Body]:
+        """Put a recorded tree there, its heads with the configs that they had; return what there is then."""
+        await leaving.leave_tree(self.kube, self.namespace, name)
+        found = await self.read()
+        for each in found:
+            if each["kind"] == "RayService":
+                self._configure(each)
+        await eventually_true(self._has_endpoints, within=30, every=0.1, what="endpoints behind all Services")
+        return found
+
+    def _configure(self, service: Body) -> None:
+        config: Json = serve_config.to_json(service["spec"]["serveConfigV2"])
+        status = service["status"]
+        for each in (status.get("activeServiceStatus"), status.get("pendingServiceStatus")):
+            if each and each.get("rayClusterName"):
+                head = self.serve.head(f"{each['rayClusterName']}-head-svc")
+                head.deploy_seconds = 0.0
+                capacity = {"target_capacity": each["targetCapacity"]} if "targetCapacity" in each else {}
+                head.deploy({**config, **capacity})
+
+    async def _has_endpoints(self) -> bool:
+        path = f"/apis/discovery.k8s.io/v1/namespaces/{self.namespace}/endpointslices"
+        slices: list[Body] = msgspec.json.decode(await self.kube.request("GET", path))["items"]
+        return bool(slices) and all(each.get("endpoints") for each in slices)
+
+    async def read(self) -> list[Body]:
+        """Read all objects."""
+        return await trees.read(self.kube, self.namespace)
+
+
+class Reconcilers:
+    """The three services at work, and what they asked for."""
+
+    def __init__(self, own: CountingClient, apps: Sequence[App], looks: Sequence[Looks]) -> None:
+        self.own = own
+        self._apps = apps
+        self._looks = looks
+
+    async def have_looked(self, services: Sequence[Key], clusters: Sequence[Key]) -> None:
+        """Wait until everything was looked at, and again after all that the first looks may have woken."""
+        watched = [(app, looks, services) for app, looks in zip(self._apps[:2], self._looks[:2], strict=True)]
+        watched.append((self._apps[2], self._looks[2], clusters))
+        for times in (1, 2):
+            for app, looks, keys in watched:
+                for key in keys if times > 1 else ():
+                    app.controller.wake(key)
+                await eventually(
+                    lambda looks=looks, keys=keys, times=times: all(looks.ended[key] >= times for key in keys),
+                    within=30,
+                    what="a look at everything",
+                )
+
+
+@asynccontextmanager
+async def working(estate: Estate) -> AsyncGenerator[Reconcilers]:
+    """Run the reconcilers for the length of a block."""
+    own = await CountingClient.connect(kubeconfig=estate.control_plane.kubeconfig, user_agent="raybus-test")
+    clock, namespace = estate.clock, estate.namespace
+    events = FakeEvents(clock)
+    services = service_wiring.assemble(own, estate.serve, Config(), clock=clock, instance="test", bus=events)
+    traffic = traffic_wiring.assemble(own, estate.serve, BETA, clock=clock, instance="test")
+    registry = CollectorRegistry()
+    clusters = cluster_wiring.assemble(own, ClusterConfig(), clock=clock, instance="test", registry=registry)
+    looks = [Looks(each.reconciler) for each in (services, traffic, clusters)]
+    apps = [
+        msgspec.structs.replace(app, reconciler=look)
+        for app, look in zip((services, traffic, clusters), looks, strict=True)
+    ]
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(GatewayController(estate.kube, namespace).run())]
+            for app, kinds in zip(apps, (KINDS, KINDS, CLUSTER_KINDS), strict=True):
+                feed = ApiFeed(estate.kube, kinds, namespace=namespace)
+                tasks += [group.create_task(follow(feed, app.controller)), group.create_task(app.run(workers=4))]
+            yield Reconcilers(own, apps, looks)
+            for task in tasks:
+                task.cancel()
+    finally:
+        await own.close()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def gateway_api(control_plane: ControlPlane) -> None:
+    """Define the Gateway API, once per control plane."""
+    found, _ = locate(["gateway-crds"], Settings.from_environment())
+    if not found:
+        pytest.skip("the Gateway API's definitions are not built yet: `raybus cluster up` once")
+    async with control_plane.api() as api:
+        held = read_manifests(found["gateway-crds"])
+        await api.apply_definitions([each for each in held if each["spec"]["names"]["kind"] in WANTED])
+    kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="raybus-test")
+    try:
+        await eventually_true(lambda: _is_served(kube), within=60, what="the Gateway API")
+    finally:
+        await kube.close()
+
+
+async def _is_served(kube: KubeClient) -> bool:
+    try:
+        for resource in (GATEWAY, HTTP_ROUTE, GRPC_ROUTE):
+            await kube.list(resource, None)
+    except (errors.Throttled, errors.NotFound):  # its definition was applied just now
+        return False
+    return True
+
+
+@pytest.fixture
+async def estate(control_plane: ControlPlane, gateway_api: None) -> AsyncGenerator[Estate]:
+    """Make a namespace of its own."""
+    del gateway_api  # it is there
+    kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="raybus-test")
+    namespace = f"t-{uuid4().hex[:8]}"
+    await kube.create(NAMESPACE, None, {"metadata": {"name": namespace}})
+    try:
+        yield Estate(control_plane, kube, namespace, SystemClock())
+    finally:
+        await kube.close()

@@ -1,0 +1,125 @@
+"""Where a rehearsal plays: a namespace, the Gateway API, KubeRay's Deployment as it stands there, and eyes for it all."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+
+from bench.rig import CROWD, Rig
+from common.api.opaque import Body, Json
+from common.kube.client import Patch
+from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, NAMESPACE, RAY_SERVICE, Resource
+from localcluster.api import read_manifests
+from localcluster.binaries import locate
+from localcluster.settings import Settings
+from support.kuberay import trees
+from support.servers.gateway_controller import GatewayController
+
+DEPLOYMENT: Final = Resource(group="apps", kind="Deployment", plural="deployments")
+HOME: Final = "ray-system"
+"""The namespace of KubeRay's operator."""
+KUBERAY: Final = "kuberay-operator"
+GATEWAY_KINDS: Final = frozenset({GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind})
+PATIENCE: Final = 240.0
+Holds = Callable[[Json], bool]
+
+
+class Stage:
+    """The namespace, with what is watched in it."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.went_back: list[str] = []
+        """Weights of pending clusters that became smaller."""
+        self._shares: dict[str, int] = {}
+
+    async def create(self, resource: Resource, body: Body) -> None:
+        """Create an object as a user does."""
+        await self.rig.kube.create(resource, CROWD, {**body, "metadata": {**body["metadata"], "namespace": CROWD}})
+
+    async def change(self, name: str, spec: Body) -> None:
+        """Change some fields of a RayService."""
+        await self.rig.kube.patch(RAY_SERVICE, CROWD, name, Patch(body={"spec": spec}))
+
+    async def snapshot(self) -> list[Body]:
+        """Read all that there is."""
+        return await trees.read(self.rig.kube, CROWD)
+
+    async def status(self, name: str) -> Json:
+        """Read the status of a RayService; note when traffic went back."""
+        body: Body = msgspec.json.decode(await self.rig.kube.get(RAY_SERVICE, CROWD, name))
+        status: Json = {**body.get("status", {}), "isSeen": _is_seen(body)}
+        pending: Json = status.get("pendingServiceStatus") or {}
+        key, share = f"{name} {pending.get('rayClusterName')}", int(pending.get("trafficRoutedPercent") or 0)
+        if pending.get("rayClusterName") and share < self._shares.get(key, 0):
+            self.went_back.append(f"{key}: {self._shares[key]} became {share}")
+        self._shares[key] = share
+        return status
+
+    async def until(self, name: str, holds: Holds, what: str) -> None:
+        """Wait until something holds of a RayService's status."""
+        began = time.monotonic()
+        while not holds(status := await self.status(name)):
+            if time.monotonic() - began > PATIENCE:
+                log = (self.rig.work / "peer.log").read_text(errors="replace")[-2000:]
+                raise AssertionError(f"not within {PATIENCE:g} s: {name}: {what}; status {status}\n{log}")
+            await asyncio.sleep(0.3)
+        say(f"{name}: {what} ({time.monotonic() - began:.1f} s)")
+
+    async def check(self) -> str:
+        """Run `raybus migrate check` as a user does, while no operator works; return what it said."""
+        await self.rig.kube.patch(DEPLOYMENT, HOME, KUBERAY, Patch(body={"spec": {"replicas": 0}}))
+        argv = [sys.executable, "-m", "raybus_cli.main", "migrate", "check", "--kubeconfig", str(self.rig.kubeconfig)]
+        done = await asyncio.to_thread(
+            subprocess.run, [*argv, "-o", "wide"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+
+@asynccontextmanager
+async def built(rig: Rig) -> AsyncGenerator[Stage]:
+    """Build it for the length of a block."""
+    found, _ = locate(["gateway-crds"], Settings.from_environment())
+    async with rig.control_plane.api() as api:
+        held = read_manifests(found["gateway-crds"])
+        await api.apply_definitions([each for each in held if each["spec"]["names"]["kind"] in GATEWAY_KINDS])
+    await rig.kube.create(NAMESPACE, None, {"metadata": {"name": HOME}})
+    await rig.kube.create(DEPLOYMENT, HOME, _operator())
+    async with asyncio.TaskGroup() as group:
+        gateways = group.create_task(GatewayController(rig.kube, CROWD).run())
+        yield Stage(rig)
+        gateways.cancel()
+
+
+def _operator() -> Body:
+    """Return the Deployment as KubeRay's chart makes it, with the flags that the rehearsal's operator has."""
+    marks = {"app.kubernetes.io/name": KUBERAY, "app.kubernetes.io/component": KUBERAY}
+    container: Body = {
+        "name": KUBERAY,
+        "image": "quay.io/kuberay/operator:nightly",
+        "command": ["/manager"],
+        "args": [
+            "--feature-gates=RayServiceIncrementalUpgrade=true",
+            "--enable-leader-election=true",
+            "--use-kubernetes-proxy=true",
+        ],
+    }
+    template: Body = {"metadata": {"labels": marks}, "spec": {"containers": [container]}}
+    spec: Body = {"replicas": 1, "selector": {"matchLabels": marks}, "template": template}
+    return {"metadata": {"name": KUBERAY, "labels": marks}, "spec": spec}
+
+
+def _is_seen(body: Body) -> bool:
+    return body.get("status", {}).get("observedGeneration") == body["metadata"]["generation"]
+
+
+def say(line: str) -> None:
+    """Tell the user what goes on."""
+    sys.stderr.write(f"rehearsal: {line}\n")
+    sys.stderr.flush()

@@ -1,0 +1,169 @@
+"""`raybus migrate check` on what KubeRay left: nothing would change; and each thing that would is found and told."""
+
+import json
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from typer.testing import CliRunner
+
+from common.api.opaque import Body
+from common.kube.client import KubeClient, Patch
+from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
+from integration.migration import cast_of
+from integration.migration.conftest import Estate
+from localcluster.control_plane import ControlPlane
+from raybus_cli import main
+from raybus_cli.migrating import check
+from raybus_cli.migrating.report import Report, Verdict
+from support.kuberay import goldens, leaving
+from support.kuberay.settings import of_name
+
+pytestmark = [pytest.mark.integration]
+RAY_JOB = Resource(group="ray.io", kind="RayJob", plural="rayjobs")
+HOOKS = Resource(
+    group="admissionregistration.k8s.io",
+    kind="ValidatingWebhookConfiguration",
+    plural="validatingwebhookconfigurations",
+)
+
+
+async def checked(estate: Estate) -> Report:
+    """Check the namespace, with the fake Serve in place of dashboards behind the API server."""
+    kube = await KubeClient.connect(kubeconfig=estate.control_plane.kubeconfig, user_agent="raybus-test")
+    try:
+        return await check.check(
+            kube, raybus_namespace="raybus", namespace=estate.namespace, dashboard=estate.serve, clock=estate.clock
+        )
+    finally:
+        await kube.close()
+
+
+def told(report: Report) -> dict[str, list[str]]:
+    """Return what is more than a note, by object."""
+    return {
+        f"{each.kind} {each.name}": [f"{found.level}: {found.text}" for found in each.findings if found.level != "note"]
+        for each in report.objects
+        if each.verdict != "nothing"
+    }
+
+
+@pytest.mark.parametrize("name", cast_of.RECORDED)
+async def test_a_service_that_kuberay_left_is_ready(estate: Estate, name: str) -> None:
+    before = await estate.inherit(name)
+    report = await checked(estate)
+    assert told(report) == {}
+    assert report.verdict is Verdict.READY
+    assert [each["metadata"] for each in await estate.read()] == [each["metadata"] for each in before], "it only reads"
+    kinds = [each.kind for each in report.objects]
+    assert kinds.count("RayService") == 1
+    assert kinds.count("RayCluster") == (2 if name == cast_of.MOVING else 1)
+
+
+async def test_clusters_that_kuberay_left_are_ready(estate: Estate) -> None:
+    setting = of_name("plain")
+    await leaving.leave(estate.kube, estate.namespace, setting)
+    report = await checked(estate)
+    assert told(report) == {}
+    assert sorted(each.name for each in report.objects) == sorted(goldens.clusters(setting))
+
+
+async def a_changed_spec(estate: Estate) -> None:
+    service = Patch(body={"spec": {"rayClusterConfig": cast_of.config("rayproject/ray:2.54.0")}})
+    await estate.kube.patch(RAY_SERVICE, estate.namespace, cast_of.BLUE_GREEN, service)
+
+
+async def more_workers(estate: Estate) -> None:
+    clusters = [each for each in await estate.read() if each["kind"] == "RayCluster"]
+    change: list[Body] = [{"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": 4}]
+    patch = Patch(body=change, content_type="application/json-patch+json")
+    await estate.kube.patch(RAY_CLUSTER, estate.namespace, clusters[0]["metadata"]["name"], patch)
+
+
+async def certificates(estate: Estate) -> None:
+    clusters = [each for each in await estate.read() if each["kind"] == "RayCluster"]
+    patch = Patch(body={"spec": {"tlsOptions": {"enabled": True}}})
+    await estate.kube.patch(RAY_CLUSTER, estate.namespace, clusters[0]["metadata"]["name"], patch)
+
+
+async def a_silent_dashboard(estate: Estate) -> None:
+    for head in estate.serve.heads.values():
+        head.behaviour = "silent"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "verdict", "words"),
+    [
+        pytest.param(a_changed_spec, Verdict.NOT_READY, "the status would name other clusters", id="a changed spec"),
+        pytest.param(more_workers, Verdict.NOT_READY, "raybus would create Pod", id="workers to come"),
+        pytest.param(certificates, Verdict.NOT_READY, "tlsOptions.enabled is not supported yet", id="mutual TLS"),
+        pytest.param(a_silent_dashboard, Verdict.UNREAD, "does not tell its state", id="a silent dashboard"),
+    ],
+)
+async def test_what_would_change_is_told(
+    estate: Estate, spoil: Callable[[Estate], Awaitable[None]], verdict: Verdict, words: str
+) -> None:
+    await estate.inherit(cast_of.BLUE_GREEN)
+    await spoil(estate)
+    report = await checked(estate)
+    assert report.verdict is verdict
+    assert any(words in text for some in told(report).values() for text in some), told(report)
+    assert all(found.remedy for each in report.objects for found in each.findings if found.level != "note")
+
+
+async def test_a_webhook_of_kuberays_operator_is_found(estate: Estate) -> None:
+    name = f"validating-{uuid4().hex[:8]}"
+    rule = {"apiGroups": ["ray.io"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["rayclusters"]}
+    hook: Body = {
+        "name": "vraycluster.kb.io",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "clientConfig": {"service": {"name": "webhook-service", "namespace": "ray-system"}},
+        "namespaceSelector": {"matchLabels": {"nobody": name}},
+        "rules": [rule],
+    }
+    await estate.kube.create(HOOKS, None, {"metadata": {"name": name}, "webhooks": [hook]})
+    try:
+        report = await checked(estate)
+    finally:
+        await estate.kube.delete(HOOKS, None, name)
+    found = [each for each in report.findings if name in each.text]
+    assert [each.level for each in found] == ["change"]
+    assert f"kubectl delete validatingwebhookconfiguration {name}" in found[0].remedy
+
+
+def raybus(kubeconfig: Path, *words: str) -> tuple[int, str, str]:
+    """Run the command line, in a thread of its own, for it has an event loop of its own."""
+    env = {"KUBECONFIG": str(kubeconfig), "COLUMNS": "160", "NO_COLOR": "1"}
+
+    def run() -> Any:
+        return CliRunner().invoke(main.build("migrate"), ["migrate", "check", *words], env=env)
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        done = pool.submit(run).result()
+    return done.exit_code, done.stdout, done.stderr
+
+
+async def test_an_empty_namespace_is_ready(estate: Estate) -> None:
+    code, out, _ = raybus(estate.control_plane.kubeconfig, "-n", estate.namespace, "-o", "json")
+    report = json.loads(out)
+    assert (code, report["verdict"], report["objects"]) == (0, "ready", [])
+    assert "no KubeRay operator is installed" in out
+
+
+async def test_what_may_not_be_read_ends_with_2(estate: Estate, control_plane: ControlPlane) -> None:
+    account = Resource(kind="ServiceAccount", plural="serviceaccounts")
+    await estate.kube.create(account, estate.namespace, {"metadata": {"name": "stranger"}})
+    stranger = await control_plane.kubeconfig_for_service_account(estate.namespace, "stranger")
+    code, out, err = raybus(stranger, "-n", estate.namespace)
+    assert code == 2, (out, err)
+    assert "rayclusters" in out + err
+
+
+def test_a_kubeconfig_that_is_none_ends_with_2(tmp_path: Path) -> None:
+    code, out, err = raybus(tmp_path / "nothing")
+    assert (code, out) == (2, "")
+    assert "there is no kubeconfig" in err

@@ -39,7 +39,7 @@ SERVICES: Final = ("watcher", "cluster-reconciler", "service-reconciler", "traff
 PATIENCE: Final = 240.0
 HALFWAY: Final = 40
 """Percent of the traffic at which the upgrade is paused, so that there is time to look."""
-WIDE: Final = (1280, 900)
+WIDE: Final = (1280, 1060)
 NARROW: Final = (390, 844)
 CHAT: Final = "chat"
 LIVE: Final = "live over the bus"

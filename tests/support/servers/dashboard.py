@@ -12,7 +12,7 @@ from typing import Final
 
 from support.waiting import eventually
 
-PATIENCE: Final = 60.0
+PATIENCE: Final = 180.0
 
 
 class Dashboard:

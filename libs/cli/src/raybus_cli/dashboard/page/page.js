@@ -91,7 +91,7 @@ function showStanding() {
     told.push(["bad", "The dashboard on this machine does not answer.", `What you see is from ${clock(heardAt)}. If it has ended, start it again with: raybus dashboard`]);
   } else if (standing?.problem) {
     const since = standing.seenAt ? `What you see is from ${clock(standing.seenAt)}; it is tried again every few seconds.` : "It is tried again every few seconds.";
-    told.push(["bad", "The API server cannot be asked.", `${standing.problem}. ${since}`]);
+    told.push(["bad", "The API server cannot be asked.", `${standing.problem}${/[.?!]$/.test(standing.problem) ? "" : "."} ${since}`]);
   }
   if (!isLost && standing?.hearing === "away") {
     told.push(["busy", "No upgrade events: the bus cannot be reached. This page goes on by looking at the API server every few seconds; steps between two looks, and history, may be missing.", standing.deaf]);

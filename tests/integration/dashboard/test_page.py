@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from time import perf_counter
 from typing import Any, Final
 
 import pytest
@@ -22,8 +21,15 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 MANY: Final = 500
 AT_ONCE: Final = 20
 EVIL: Final = '<img src=x onerror="alert(1)"><script>alert(2)</script></textarea>javascript:alert(3)'
-ANSWER_SECONDS: Final = 3.0
-"""How long the filter may take among five hundred on a machine that is busy."""
+ANSWER_MILLISECONDS: Final = 1000
+"""How long the filter may take among five hundred on a machine that is busy; alone it takes some ten."""
+FILTERED: Final = """() => {
+    const began = performance.now(), box = document.getElementById("filter");
+    box.value = "s123";
+    box.dispatchEvent(new Event("input"));
+    document.body.getBoundingClientRect();
+    return performance.now() - began;
+}"""
 
 
 @asynccontextmanager
@@ -104,7 +110,6 @@ async def test_text_from_the_cluster_stays_text(
     await kube.create(RAY_CLUSTER, namespace, cluster)
     await put(kube, namespace, bad)
     async with opened(control_plane, tmp_path, "-n", namespace, *nobodys_bus) as page:
-        await page.until("#head .message", EVIL)
         await page.until("#clusters", EVIL)
         await page.until("#causes-list", EVIL)
         made = 'document.querySelectorAll(\'img:not([src="icon.svg"]), script:not([src="page.js"]), textarea, iframe\').length'
@@ -134,11 +139,8 @@ async def test_five_hundred_stay_usable(
         await page.until("#count", "500 RayServices")
         assert await page.page.locator("#tone-bad li").count() == 5
         assert await page.page.locator("#tone-good li").count() == 495
-        began = perf_counter()
-        await page.page.locator("#filter").fill("s123")
+        assert await page.page.evaluate(FILTERED) < ANSWER_MILLISECONDS
         await page.until("#count", "1 of 500 RayServices")
-        spent = perf_counter() - began
-        assert spent < ANSWER_SECONDS
         await page.page.locator("#tone-good a").first.click()
         await page.until("#head h2", "s123")
         await page.page.locator("#filter").fill("nobody is called so")

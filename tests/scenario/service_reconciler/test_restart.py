@@ -4,6 +4,7 @@ import pytest
 
 from scenario.service_reconciler.world import World
 from support.builders.ray_service import a_cluster_config, a_serve_config
+from support.sampling import one_of
 
 UPGRADE = {
     "config": a_cluster_config(image="rayproject/ray:2.53.0"),
@@ -47,7 +48,7 @@ async def test_an_undisturbed_life_has_no_more_writes_than_the_tests_below_distu
     assert WRITES - 6 <= world.writes <= WRITES
 
 
-@pytest.mark.parametrize("write", range(1, WRITES + 1))
+@pytest.mark.parametrize("write", one_of(3, range(1, WRITES + 1)))
 async def test_killed_before_a_write_it_ends_the_same(write: int) -> None:
     world = World()
     world.kill_before = write
@@ -55,7 +56,7 @@ async def test_killed_before_a_write_it_ends_the_same(write: int) -> None:
     check_end(world)
 
 
-@pytest.mark.parametrize("write", range(1, WRITES + 1))
+@pytest.mark.parametrize("write", one_of(3, range(1, WRITES + 1)))
 async def test_killed_after_a_write_it_ends_the_same(write: int) -> None:
     world = World()
     world.kill_after = write

@@ -7,6 +7,7 @@ import pytest
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from scenario.upgrade.world import BLUE, GREEN, a_running_pair
 from support.builders.ray_service import a_serve_config, a_strategy
+from support.sampling import one_of
 
 
 @pytest.mark.acceptance("rayservice", 9)
@@ -41,7 +42,7 @@ async def test_93_wiped_in_mid_upgrade_the_route_still_knows_how_far_it_was() ->
 
 
 @pytest.mark.acceptance("rayservice", 94)
-@pytest.mark.parametrize("hours", [-1, 1])
+@pytest.mark.parametrize("hours", one_of(2, [-1, 1]))
 async def test_94_steps_go_on_when_the_clock_jumps(hours: int) -> None:
     interval = 10
     strategy = a_strategy(surge=50, step=10, interval=interval)

@@ -9,6 +9,7 @@ from common.api.opaque import Json
 from common.kube.resources import RAY_CLUSTER
 from scenario.upgrade.world import BLUE, GREEN, RED, Pair, a_running_pair
 from support.builders.ray_service import a_serve_config, a_strategy
+from support.sampling import one_of
 
 STEPS = a_strategy(surge=50, step=25, interval=2)
 SLOW = a_strategy(surge=20, step=5, interval=60)
@@ -48,7 +49,7 @@ async def is_at_rest(world: Pair, *, seconds: float = 30) -> bool:
     return len(world.told) == before
 
 
-@pytest.mark.parametrize("weight", [0, 25, 50, 75])
+@pytest.mark.parametrize("weight", one_of(2, [0, 25, 50, 75]))
 async def test_a_paused_upgrade_stays_where_it_is_and_goes_on_from_there(weight: int) -> None:
     world = await at_weight(weight)
     blue, green = world.active, world.pending
@@ -107,7 +108,7 @@ async def test_the_time_of_a_pause_does_not_count_against_the_deadline() -> None
     await world.until(lambda: world.is_settled() and world.active == green, seconds=60)
 
 
-@pytest.mark.parametrize("weight", [0, 25, 50, 75])
+@pytest.mark.parametrize("weight", one_of(2, [0, 25, 50, 75]))
 async def test_an_aborted_upgrade_goes_back_and_stays_there(weight: int) -> None:
     world = await at_weight(weight)
     blue, green = world.active, world.pending
@@ -123,7 +124,7 @@ async def test_an_aborted_upgrade_goes_back_and_stays_there(weight: int) -> None
     assert messages(world, green) <= {"v2"}
 
 
-@pytest.mark.parametrize("weight", [25, 75])
+@pytest.mark.parametrize("weight", one_of(2, [25, 75]))
 async def test_an_abort_takes_all_traffic_back_at_once_whatever_the_steps_are(weight: int) -> None:
     world = await at_weight(weight, strategy=a_strategy(surge=100, step=25, interval=50))
     say(world, abort="true")
@@ -170,14 +171,16 @@ async def test_an_abort_holds_before_an_upgrade_begins_and_where_there_is_none_i
     assert (world.clusters, world.condition("UpgradeAborted")[0], messages(world, blue)) == ([blue], "True", {"v1"})
 
 
-@pytest.mark.parametrize("write", range(1, 25, 3))
+@pytest.mark.parametrize("write", one_of(3, range(1, 17, 3)))
 @pytest.mark.parametrize("side", ["kill_before", "kill_after"])
 async def test_a_death_around_any_write_of_an_abort_changes_nothing_but_the_time(side: str, write: int) -> None:
     world = await at_weight(50)
     blue = world.active
-    setattr(world, side, world.writes + write)
+    world.writes = 0
+    setattr(world, side, write)
     say(world, abort="true")
     await world.until(world.is_settled, seconds=60)
+    assert world.writes >= write, "or there was no death"
     assert (world.active, world.weights, messages(world, blue)) == (blue, {blue: 100}, {"v1"})
     assert (world.condition("UpgradeAborted")[0], len(world.clusters)) == ("True", 2)
 
@@ -236,7 +239,7 @@ async def test_a_value_that_cannot_be_meant_is_told_once_and_the_default_holds()
 
 
 @pytest.mark.parametrize("hours", [2, -2])
-@pytest.mark.parametrize("moment", [0.5, 3.0, 6.0])
+@pytest.mark.parametrize("moment", one_of(3, [3.0, 0.5, 6.0]))
 async def test_a_clock_that_is_set_neither_stops_an_upgrade_nor_counts_as_time(hours: int, moment: float) -> None:
     world = await a_running_pair(upgradeStrategy=STEPS)
     blue = world.active

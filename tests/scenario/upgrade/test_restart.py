@@ -4,18 +4,19 @@ import pytest
 
 from scenario.upgrade.world import GREEN, Pair, a_running_pair
 from support.builders.ray_service import a_serve_config, a_strategy
+from support.sampling import one_of
 
 FAST = a_strategy(surge=50, step=50, interval=1)
-WRITES = 45
-"""More than an upgrade of two steps takes."""
+WRITES = 60
+"""At least as many as an upgrade of two steps takes: the first test says so."""
 
 
 async def an_upgrade(*, before: int | None = None, after: int | None = None) -> Pair:
-    """Run an upgrade in which both processes die around one write; return its end."""
+    """Run an upgrade in which both processes die around one of its writes; return its end."""
     world = await a_running_pair(upgradeStrategy=FAST, rayClusterDeletionDelaySeconds=0)
     blue = world.active
-    world.kill_before = None if before is None else world.writes + before
-    world.kill_after = None if after is None else world.writes + after
+    world.writes = 0
+    world.kill_before, world.kill_after = before, after
     world.apply(
         config=GREEN, serve=a_serve_config(message="v2"), upgradeStrategy=FAST, rayClusterDeletionDelaySeconds=0
     )
@@ -25,12 +26,16 @@ async def an_upgrade(*, before: int | None = None, after: int | None = None) -> 
     return world
 
 
+async def test_an_undisturbed_upgrade_has_no_more_writes_than_the_test_below_disturbs() -> None:
+    assert WRITES - 8 <= (await an_upgrade()).writes <= WRITES
+
+
 def messages(world: Pair, cluster: str) -> set[str]:
     return {each["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"] for each in world.puts(cluster)}
 
 
 @pytest.mark.acceptance("rayservice", 53)
-@pytest.mark.parametrize("write", range(1, WRITES, 4))
+@pytest.mark.parametrize("write", one_of(4, range(1, WRITES, 4)))
 @pytest.mark.parametrize("side", ["before", "after"])
 async def test_53_a_death_around_any_write_changes_nothing_but_the_time(side: str, write: int) -> None:
     world = await an_upgrade(**{side: write})
@@ -44,7 +49,7 @@ async def test_53_a_death_around_any_write_changes_nothing_but_the_time(side: st
 
 
 @pytest.mark.acceptance("rayservice", 53)
-@pytest.mark.parametrize("seconds", [1.5, 3, 4.25, 5, 6.5, 8])
+@pytest.mark.parametrize("seconds", one_of(2, [1.5, 3, 4.25, 5, 6.5, 8]))
 async def test_53_a_silence_of_either_service_only_delays(seconds: float) -> None:
     world = await a_running_pair(upgradeStrategy=FAST)
     blue = world.active

@@ -1,7 +1,7 @@
 """Random interleavings of what users, nodes, the bus, the API server and other owners do to one RayCluster.
 
 Whatever happens, the laws hold at every write, and once it stops, the cluster comes to what its spec asks for, and nothing
-more is written. HYPOTHESIS_PROFILE=long searches for minutes; without it the same few hundred steps are taken each time.
+more is written. HYPOTHESIS_PROFILE=long searches for minutes; without it the same steps are taken each time.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ import os
 from collections.abc import Coroutine
 from typing import Any, Final
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -22,7 +23,8 @@ HOSTS: Final = {"g": 1, "h": 2, "i": 1}
 IN_TIME: Final = settings(
     deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
-QUICK: Final = settings(IN_TIME, max_examples=50, stateful_step_count=30, derandomize=True)
+QUICK: Final = settings(IN_TIME, max_examples=12, stateful_step_count=30, derandomize=True)
+USUAL: Final = settings(QUICK, max_examples=80)
 LONG: Final = settings(IN_TIME, max_examples=3000, stateful_step_count=60)
 
 FAULTS: Final = st.dictionaries(st.integers(0, 12), st.sampled_from(Fault), max_size=3)
@@ -174,5 +176,6 @@ class OneCluster(RuleBasedStateMachine):
         self._chaos.laws.judge_numbers(self._chaos.kube.objects)
 
 
-TestOneCluster = OneCluster.TestCase
-TestOneCluster.settings = LONG if os.environ.get("HYPOTHESIS_PROFILE") == "long" else QUICK
+_USUAL_OR_LONG = LONG if os.environ.get("HYPOTHESIS_PROFILE") == "long" else USUAL
+TestOneClusterBriefly = type("TestOneClusterBriefly", (OneCluster.TestCase,), {"settings": QUICK})
+TestOneCluster = pytest.mark.long(type("TestOneCluster", (OneCluster.TestCase,), {"settings": _USUAL_OR_LONG}))

@@ -1,7 +1,9 @@
 """What the doctor makes of an installation: one that is well, and each fault by itself."""
 
+import copy
 from collections.abc import Callable
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -10,6 +12,7 @@ import pytest
 from common.bus import credentials
 from common.bus.sharding import PARTITIONS
 from common.crd import definitions
+from common.crd.schema import Schema
 from common.runtime import ownership
 from common.version import VERSION
 from raybus_cli.doctor import checks, cli
@@ -62,11 +65,15 @@ def _leases(count: int = PARTITIONS) -> list[Lease]:
     ]
 
 
+@cache
+def _crds() -> dict[str, Schema]:
+    return {each["metadata"]["name"]: each for each in definitions.all_definitions().values()}
+
+
 def _well(**fields: Any) -> Facts:
-    crds = {each["metadata"]["name"]: each for each in definitions.all_definitions().values()}
     defaults: dict[str, Any] = {
         "server_version": "v1.34.2",
-        "definitions": crds,
+        "definitions": _crds(),
         "deployments": [_workload(name) for name in SERVICES],
         "stateful_sets": [_workload("nats", tag="2.11.0")],
         "leases": _leases(),
@@ -87,7 +94,7 @@ def test_an_installation_that_is_well(golden: Golden) -> None:
 
 
 def _old_crd() -> Facts:
-    crds = {each["metadata"]["name"]: each for each in definitions.all_definitions().values()}
+    crds = copy.deepcopy(_crds())
     v1 = crds["rayservices.ray.io"]["spec"]["versions"][0]
     del v1["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["upgradeStrategy"]
     return _well(definitions=crds)

@@ -62,6 +62,7 @@ def test_lines_keep_coming_while_a_step_runs(monkeypatch: pytest.MonkeyPatch) ->
     assert out.getvalue().count("… copying") >= 4
 
 
-def test_silence_is_silent() -> None:
+def test_silence_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress.silent().step("copying") as step:
         step.note("half")
+    assert tuple(capsys.readouterr()) == ("", "")

@@ -9,6 +9,7 @@ import pytest
 from common.ray import submit
 from common.ray.submit import Submission
 from common.ray.view import ServeView
+from common.upgrade_controls import Controls
 from scenario.simulation import rules
 from scenario.simulation.rules import Moment
 from scenario.simulation.setting import Setting
@@ -117,8 +118,8 @@ def _greedy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let both clusters have more than the user allows."""
     honest = options.policy
 
-    def policy(observed: Observed) -> Policy:
-        return msgspec.structs.replace(honest(observed), surge=90)
+    def policy(observed: Observed, controls: Controls) -> Policy:
+        return msgspec.structs.replace(honest(observed, controls), surge=90)
 
     monkeypatch.setattr(options, "policy", policy)
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from common import upgrade_controls
+from common import serve_writer, upgrade_controls
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
@@ -24,8 +24,7 @@ from service_reconciler.serve import initializing
 
 LONGEST_NAME: Final = 47
 """So that `<name>-xxxxx-serve-svc` still fits into 63 characters."""
-INCREMENTAL: Final = "NewClusterWithIncrementalUpgrade"
-STRATEGIES: Final = (INCREMENTAL, "NewCluster", "None")
+STRATEGIES: Final = (serve_writer.INCREMENTAL, "NewCluster", "None")
 
 _DNS_LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _DNS_LABEL_RULE: Final = (
@@ -111,7 +110,7 @@ def _strategy_problem(service: RayService, gates: Gates) -> str | None:
     delay = spec.ray_cluster_deletion_delay_seconds
     if delay is not None and delay < 0:
         return f"Spec.RayClusterDeletionDelaySeconds should be a non-negative integer, got {delay}"
-    if strategy != INCREMENTAL or Gate.INCREMENTAL_UPGRADE not in gates or spec.upgrade_strategy is None:
+    if strategy != serve_writer.INCREMENTAL or Gate.INCREMENTAL_UPGRADE not in gates or spec.upgrade_strategy is None:
         return None
     if not spec.ray_cluster_config.enable_in_tree_autoscaling:
         return "Ray Autoscaler is required for NewClusterWithIncrementalUpgrade"

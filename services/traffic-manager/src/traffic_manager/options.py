@@ -8,16 +8,16 @@ from datetime import timedelta
 
 import msgspec
 
-from common import labels, serve_writer, upgrade_controls
+from common import labels, serve_writer
 from common.api.opaque import Json
 from common.upgrade_controls import Controls, OnDeadline
 from traffic_manager.migration.state import Direction, Policy
 from traffic_manager.observed import Observed
 
 
-def policy(observed: Observed) -> Policy:
+def policy(observed: Observed, controls: Controls) -> Policy:
     """Return how fast traffic moves; without any options an upgrade is finished in one step."""
-    unavailable = upgrade_controls.of(observed.service).unavailable
+    unavailable = controls.unavailable
     for options in _given(observed):
         if (found := of(options, unavailable=unavailable)) is not None:
             return found

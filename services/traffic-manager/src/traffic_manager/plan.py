@@ -122,7 +122,7 @@ def _upgrading(observed: Observed, active: ClusterView, pending: ClusterView, *,
         return Plan(actions=(*routed, *sent), look_again_at=now + pace.FASTEST, note=note)
     goal = None if is_back else observed.service.spec.serve_config_v2
     controls = upgrade_controls.of(observed.service)
-    policy = options.hastened(options.policy(observed), observed, controls, direction)
+    policy = options.hastened(options.policy(observed, controls), observed, controls, direction)
     patience = max(PATIENCE, policy.interval)
     is_sick = pending.silent_since is not None and now - pending.silent_since > patience
     migration = Migration(

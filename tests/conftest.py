@@ -1,5 +1,6 @@
 """What every ring shares: golden files, logs as they are by default, and a limit on how long a test may wait."""
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,9 @@ structlog.configure(
     ],
     wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
 )
+
+# looptime asks each test's thread for its event loop; without this the first question makes one that nobody closes.
+asyncio.set_event_loop(None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from common import errors
+from common.api.meta import rfc3339
 from common.api.opaque import Body, Json
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, SERVICE, Resource
 from scenario.service_reconciler.world import TICK, Killed, story
@@ -251,14 +252,14 @@ class Sim(Pair):
             self._become_ready(cluster)
             return
         lost = {"type": "HeadPodReady", "status": "False", "reason": "ContainersNotReady", "message": ""}
-        when = {"lastTransitionTime": self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")}
+        when = {"lastTransitionTime": rfc3339(self.clock.now())}
         self.kube.set_status(RAY_CLUSTER, NAMESPACE, cluster, {"state": "", "conditions": [{**lost, **when}]})
 
     def remove(self, resource: Resource, name: str) -> None:
         """Let a user delete an object, as `kubectl delete` does."""
         body = self.kube.objects.get((resource.kind, NAMESPACE, name))
         if body is not None and body["metadata"].get("finalizers"):
-            stamp = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+            stamp = rfc3339(self.clock.now())
             self.kube.put(resource, {**body, "metadata": {**body["metadata"], "deletionTimestamp": stamp}})
         elif body is not None:
             self.kube.finish_deletion(resource, NAMESPACE, name)

@@ -28,11 +28,11 @@ _YOURS: Final = (
     ("list", "", "pods"),
     ("list", "events.k8s.io", "events"),
 )
-_OF_SERVICES: Final = (
+OF_SERVICES: Final = (
     ("watcher", "watch", "ray.io", "rayservices"),
     ("watcher", "watch", "", "pods"),
     ("cluster-reconciler", "create", "", "pods"),
-    ("cluster-reconciler", "update", "ray.io", "rayclusters"),
+    ("cluster-reconciler", "patch", "ray.io", "rayclusters"),
     ("service-reconciler", "create", "ray.io", "rayclusters"),
     ("service-reconciler", "create", "apps", "controllerrevisions"),
     ("traffic-manager", "create", "gateway.networking.k8s.io", "httproutes"),
@@ -127,7 +127,7 @@ async def _kuberay(kube: KubeClient) -> list[str] | None:
 
 async def _rights(kube: KubeClient, namespace: str) -> list[Right]:
     found = [await _right(kube, "you", None, *each) for each in _YOURS]
-    for service, verb, group, resource in _OF_SERVICES:
+    for service, verb, group, resource in OF_SERVICES:
         user = f"system:serviceaccount:{namespace}:{service}"
         found.append(await _right(kube, service, user, verb, group, resource))
     return found

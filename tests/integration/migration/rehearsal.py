@@ -28,6 +28,8 @@ from support.servers import raybus_up
 
 BOTH_SECONDS: Final = 20.0
 QUIET_SECONDS: Final = 8.0
+AT_REST: Final = frozenset({"update rayservices/status"})
+"""What KubeRay writes every two seconds where traffic moves in steps, also when nothing happens."""
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +65,7 @@ async def rehearse(command: str, crds: Path, *, records: bool) -> Figures:
             for name in cast_of.RECORDED:
                 stage.say(f"recorded {trees.save(name, trees.of_service(before, name)).name}")
         said = await on.check()
+        stage.say(f"raybus migrate check -o wide:\n{said}")
         mark, ended = found.audit.here(), time.monotonic()
         async with _raybus(found):
             await on.until(cast_of.MOVING, cast_of.has_moved_on(before), "raybus goes on with the upgrade")
@@ -70,11 +73,13 @@ async def rehearse(command: str, crds: Path, *, records: bool) -> Figures:
             await on.until(cast_of.MOVING, cast_of.is_served, "raybus ends the upgrade that KubeRay began")
             await on.until(cast_of.BACK, cast_of.is_at_least(40), "raybus takes the other one further")
         ours, during = found.audit.since(mark).changes, await on.snapshot()
+        stage.say(f"raybus wrote {ours}; changed: {cast_of.changed(before, during) or 'nothing'}")
         mark = found.audit.here()
         async with peer.running(command, found.kubeconfig, found.work / "peer.log"):
             await on.until(cast_of.BACK, cast_of.is_served, "KubeRay ends what raybus went on with")
             await _quiet(found)
             theirs, after = found.audit.since(mark).changes, await on.snapshot()
+            stage.say(f"KubeRay wrote {theirs}; changed: {cast_of.changed(during, after) or 'nothing'}")
             mark = found.audit.here()
             async with _raybus(found):
                 await asyncio.sleep(BOTH_SECONDS)
@@ -105,7 +110,7 @@ async def _quiet(found: Rig) -> None:
     while True:
         mark = found.audit.here()
         await asyncio.sleep(QUIET_SECONDS)
-        if not found.audit.since(mark).changes:
+        if not found.audit.since(mark).changes.keys() - AT_REST:
             return
 
 

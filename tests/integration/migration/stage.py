@@ -5,12 +5,13 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 import msgspec
 
 from bench.rig import CROWD, Rig
+from common import errors
 from common.api.opaque import Body, Json
 from common.kube.client import Patch
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, NAMESPACE, RAY_SERVICE, Resource
@@ -26,6 +27,7 @@ HOME: Final = "ray-system"
 KUBERAY: Final = "kuberay-operator"
 GATEWAY_KINDS: Final = frozenset({GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind})
 PATIENCE: Final = 240.0
+ATTEMPTS: Final = 5
 Holds = Callable[[Json], bool]
 
 
@@ -47,7 +49,10 @@ class Stage:
         await self.rig.kube.patch(RAY_SERVICE, CROWD, name, Patch(body={"spec": spec}))
 
     async def snapshot(self) -> list[Body]:
-        """Read all that there is."""
+        """Read all that there is; a busy API server may need more than one attempt."""
+        for _ in range(ATTEMPTS):
+            with suppress(errors.Unavailable):
+                return await trees.read(self.rig.kube, CROWD)
         return await trees.read(self.rig.kube, CROWD)
 
     async def status(self, name: str) -> Json:

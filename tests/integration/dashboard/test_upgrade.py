@@ -58,7 +58,7 @@ def test_in_the_middle_both_clusters_have_their_share(told: Told) -> None:
     for each in ("active", "pending", "Traffic", "Capacity", "% ready of", "% wanted"):
         assert each in seen.clusters
     assert seen.curves >= 4, "two clusters in two panels"
-    assert seen.lines[0].startswith("paused (")
+    assert any(each.startswith("paused (") for each in seen.lines[:2]), "a step that was on its way may be told later"
     assert seen.lines[-1].startswith("upgrade started: ")
     assert sum(each.startswith("traffic: ") for each in seen.lines) >= 4
 

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from common import upgrade_events as ue
@@ -69,6 +70,14 @@ def test_traffic_that_moves_at_once_has_no_capacities() -> None:
         (Part(traffic=100), Part(traffic=0)),
         (Part(traffic=0), Part(traffic=100)),
     ]
+
+
+def test_a_clock_that_is_behind_does_not_turn_the_picture_back() -> None:
+    events = a_story()[:4]
+    behind = [*events[:3], msgspec.structs.replace(events[3], time=START)]
+    points = story.tell(_read(behind)).points
+    assert [each.at - START for each in points] == [_after(0), _after(60.25), _after(60.25)]
+    assert points[-1].new.traffic == 5
 
 
 def test_a_cluster_that_was_gone_had_no_traffic_to_show() -> None:

@@ -155,11 +155,14 @@ def _news(samples: Sequence[Sample], told: datetime) -> list[Sample]:
 
 
 def _points(events: Sequence[Event]) -> Iterator[Point]:
+    """Yield the points in the order of the stream, which holds; times come from several clocks, and never go back here."""
     before: tuple[Part, Part] | None = None
+    at = events[0].time
     for each in events:
+        at = max(at, each.time)
         parts = _parts(each.data, events, before)
         if parts is not None and parts != before:
-            yield Point(at=each.time, old=parts[0], new=parts[1])
+            yield Point(at=at, old=parts[0], new=parts[1])
             before = parts
 
 

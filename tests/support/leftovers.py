@@ -25,10 +25,10 @@ async def of_raybus(run: Run) -> list[str]:
 
 
 async def uids(run: Run, namespace: str, kinds: str = USERS_KINDS) -> dict[str, str]:
-    """Return what users have in a namespace, and what was made for them, with its identity."""
+    """Return what users have in a namespace, and what was made for them, with its identity; not what bears our name."""
     line = "jsonpath={range .items[*]}{.kind} {.metadata.name}={.metadata.uid}{'\\n'}{end}"
     found = await run("get", kinds, "-n", namespace, "-o", line)
-    return dict(each.split("=") for each in found.splitlines())
+    return dict(each.split("=") for each in found.splitlines() if " raybus-" not in each)
 
 
 def release() -> str:

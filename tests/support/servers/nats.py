@@ -1,11 +1,8 @@
 """A real nats-server for one test: port 0, its own store, dead with the test process at the latest."""
 
-import ctypes
 import json
 import shutil
 import signal
-import subprocess
-import sys
 import sysconfig
 import time
 from collections.abc import Generator
@@ -15,12 +12,12 @@ from typing import Final
 
 import msgspec
 
+from support.servers.process import Process
+
 START_SECONDS: Final = 15.0
 STOP_SECONDS: Final = 5.0
 RETIRE_SECONDS: Final = 60.0
 LAME_DUCK: Final = "Entering lame duck mode"
-PR_SET_PDEATHSIG: Final = 1
-_LIBC: Final = ctypes.CDLL(None)
 
 
 def binary() -> str:
@@ -31,17 +28,17 @@ def binary() -> str:
     return found
 
 
-class NatsServer:
+class NatsServer(Process):
     """A server that tests start, kill, start again on the same port, and rob of its store."""
 
     def __init__(self, folder: Path, *, configuration: str | None = None, scheme: str = "nats") -> None:
+        super().__init__()
         self.folder = folder
         self.store = folder / "jetstream"
         self.log = folder / "nats-server.log"
         self._configuration = configuration
         self._scheme = scheme
         self._port = -1
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -50,12 +47,6 @@ class NatsServer:
     @property
     def port(self) -> int:
         return self._port
-
-    @property
-    def pid(self) -> int:
-        """The process that runs."""
-        assert self._process is not None
-        return self._process.pid
 
     def start(self) -> None:
         """Start; the first time on a free port, then always on the same."""
@@ -66,15 +57,13 @@ class NatsServer:
         conf.write_text(self._configuration or 'max_payload: 2MB\njetstream {store_dir: "%s"}\n' % self.store)  # noqa: UP031  (braces are the server's)
         command = [binary(), "-c", str(conf), "-a", "127.0.0.1", "-p", str(self._port), "--ports_file_dir", str(ports)]
         with self.log.open("ab") as out:
-            self._process = subprocess.Popen(command, stdout=out, stderr=out, preexec_fn=_die_with_parent)  # noqa: PLW1509  (one system call, no lock)
+            self.spawn(command, out=out)
         self._port = self._await_port(ports)
 
     def _await_port(self, ports: Path) -> int:
-        process = self._process
-        assert process is not None
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
-            assert process.poll() is None, f"nats-server ended at once:\n{self.log.read_text()}"
+            assert not self.has_ended, f"nats-server ended at once:\n{self.log.read_text()}"
             for file in ports.glob("*.ports"):
                 with_urls = file.read_text()
                 if with_urls:
@@ -83,61 +72,33 @@ class NatsServer:
             time.sleep(0.02)
         raise AssertionError(f"nats-server did not start in {START_SECONDS:g} s:\n{self.log.read_text()}")
 
-    @property
-    def has_ended(self) -> bool:
-        """Tell whether the process is gone, though nobody here ended it."""
-        return self._process is None or self._process.poll() is not None
-
     def kill(self) -> None:
         """Kill as a crash does: nothing is flushed or closed."""
-        self._end(signal.SIGKILL)
+        self.end(signal.SIGKILL, within=STOP_SECONDS)
 
     def stop(self) -> None:
         """End in good order."""
-        self._end(signal.SIGTERM)
+        self.end(signal.SIGTERM, within=STOP_SECONDS)
 
     def lose_store(self) -> None:
         """Remove the JetStream volume of a server that is down."""
-        assert self._process is None
+        assert self.is_down
         shutil.rmtree(self.store, ignore_errors=True)
-
-    def freeze(self) -> None:
-        """Make the server hang without closing anything."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
 
     def retire(self) -> None:
         """Have the server hand over what it has, let its clients go, and end: what a pod does when it is replaced."""
-        assert self._process is not None
         before = self.log.read_text().count(LAME_DUCK)
-        self._process.send_signal(signal.SIGUSR2)
+        self.running.send_signal(signal.SIGUSR2)
         deadline = time.monotonic() + START_SECONDS
         while self.log.read_text().count(LAME_DUCK) == before and time.monotonic() < deadline:
             time.sleep(0.02)
-        self._process.send_signal(signal.SIGTERM)  # a kubelet does so after its hook; it must change nothing
-        self._process.wait(RETIRE_SECONDS)
-        self._process = None
+        # A kubelet sends this signal after its hook; it must change nothing.
+        code = self.end(signal.SIGTERM, within=RETIRE_SECONDS)
+        assert code != -signal.SIGKILL, f"nats-server did not end in {RETIRE_SECONDS:g} s"
 
     def reload(self) -> None:
         """Have the server read its files again."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGHUP)
-
-    def _end(self, with_signal: signal.Signals) -> None:
-        if self._process is None:
-            return
-        self._process.send_signal(signal.SIGCONT)
-        self._process.send_signal(with_signal)
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
+        self.running.send_signal(signal.SIGHUP)
 
 
 @contextmanager
@@ -149,8 +110,3 @@ def nats_server(folder: Path, *, configuration: str | None = None, scheme: str =
         yield server
     finally:
         server.kill()
-
-
-def _die_with_parent() -> None:
-    if sys.platform == "linux":
-        _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

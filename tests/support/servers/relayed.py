@@ -1,11 +1,9 @@
 """A real nats-server with users and TLS, its streams looked after, and watcher processes that tests start and kill."""
 
 import asyncio
-import ctypes
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -25,10 +23,11 @@ from common.runtime.clock import SystemClock
 from common.runtime.settings import Settings
 from support.fakes.listener import Recorder
 from support.servers.nats import NatsServer, nats_server
+from support.servers.process import Process
 from support.waiting import eventually
 
 EVERYTHING: Final = frozenset(range(PARTITIONS))
-_LIBC: Final = ctypes.CDLL(None)
+STOP_SECONDS: Final = 15.0
 
 
 class Users(Protocol):
@@ -66,15 +65,15 @@ async def secured_nats(folder: Path) -> AsyncGenerator[Secured]:
         yield Secured(server, folder)
 
 
-class Watcher:
+class Watcher(Process):
     """`python -m watcher` as a process."""
 
     def __init__(self, secured: Users, kubeconfig: Path, namespace: str, *, nats_url: str | None = None) -> None:
+        super().__init__()
         self._settings = secured.settings("watcher")
         self._nats_url = nats_url or self._settings.nats_url
         self._kubeconfig = kubeconfig
         self._namespace = namespace
-        self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
 
     def start(self) -> None:
@@ -91,31 +90,20 @@ class Watcher:
             "RAYBUS_WATCH_NAMESPACES": self._namespace,
             "RAYBUS_HTTP_PORT": str(self._port),
         }
-        command = [sys.executable, "-m", "watcher"]
-        self._process = subprocess.Popen(command, env=environment, preexec_fn=_die_with_parent)  # noqa: PLW1509  (one system call, no lock)
+        self.spawn([sys.executable, "-m", "watcher"], env=environment)
 
     def kill(self) -> None:
         """End as a crash does."""
-        self._end(signal.SIGKILL)
+        self.end(signal.SIGKILL, within=STOP_SECONDS)
 
     def stop(self) -> int:
         """End in good order; return the exit code."""
-        return self._end(signal.SIGTERM)
-
-    def freeze(self) -> None:
-        """Make the process hang."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
+        return self.end(signal.SIGTERM, within=STOP_SECONDS)
 
     @property
     def name(self) -> str:
         """Return its name on the Lease."""
-        assert self._process is not None
-        return f"{socket.gethostname()}-{self._process.pid}"
+        return f"{socket.gethostname()}-{self.pid}"
 
     async def says(self, path: str) -> tuple[int, str]:
         """Ask a health endpoint."""
@@ -126,20 +114,12 @@ class Watcher:
                 return 0, ""
         return answer.status_code, answer.text
 
-    async def until_ready(self, *, within: float = 20.0) -> None:
+    async def until_ready(self, *, within: float = 60.0) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within
         while (answer := await self.says("/readyz"))[0] != 200:
             assert loop.time() < deadline, f"the watcher is not ready: {answer}"
             await asyncio.sleep(0.05)
-
-    def _end(self, with_signal: signal.Signals) -> int:
-        if self._process is None:
-            return 0
-        self._process.send_signal(with_signal)
-        code = self._process.wait(15)
-        self._process = None
-        return code
 
 
 class Relayed(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +131,7 @@ class Relayed(msgspec.Struct, frozen=True, kw_only=True):
     reader: Recorder
     bus: Bus
 
-    async def until_synced(self, *, within: float = 20.0) -> None:
+    async def until_synced(self, *, within: float = 60.0) -> None:
         await eventually(lambda: self.reader.is_synced, within=within, what="the reader's load")
 
 
@@ -184,8 +164,3 @@ async def relayed(folder: Path, kubeconfig: Path, namespace: str) -> AsyncGenera
         finally:
             watcher.kill()
             following.cancel()
-
-
-def _die_with_parent() -> None:
-    if sys.platform == "linux":
-        _LIBC.prctl(1, signal.SIGKILL)

@@ -1,0 +1,71 @@
+"""A program that tests start, freeze and end: dead with the test process at the latest."""
+
+import ctypes
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import IO, Final
+
+PR_SET_PDEATHSIG: Final = 1
+_LIBC: Final = ctypes.CDLL(None)
+
+
+class Process:
+    """One program; after its end it may be started again."""
+
+    def __init__(self) -> None:
+        self._running: subprocess.Popen[bytes] | None = None
+
+    @property
+    def running(self) -> "subprocess.Popen[bytes]":
+        """The process that runs; one that was not started, or was ended here, is a mistake of the test."""
+        assert self._running is not None, "it does not run"
+        return self._running
+
+    @property
+    def pid(self) -> int:
+        """The process that runs."""
+        return self.running.pid
+
+    @property
+    def is_down(self) -> bool:
+        """Tell whether it was not started, or was ended here."""
+        return self._running is None
+
+    @property
+    def has_ended(self) -> bool:
+        """Tell whether the process is gone, though nobody here ended it."""
+        return self._running is None or self._running.poll() is not None
+
+    def spawn(
+        self, command: Sequence[str], *, out: IO[bytes] | None = None, env: Mapping[str, str] | None = None
+    ) -> None:
+        """Start it; `out` takes what it writes to both of its outputs."""
+        self._running = subprocess.Popen(command, stdout=out, stderr=out, env=env, preexec_fn=_die_with_parent)  # noqa: PLW1509  (one system call, no lock)
+
+    def freeze(self) -> None:
+        """Make it hang without closing anything."""
+        self.running.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.running.send_signal(signal.SIGCONT)
+
+    def end(self, with_signal: signal.Signals, *, within: float) -> int:
+        """End it with a signal, or, when that takes longer than so many seconds, by force; return its exit code."""
+        process = self._running
+        if process is None:
+            return 0
+        process.send_signal(signal.SIGCONT)
+        process.send_signal(with_signal)
+        try:
+            process.wait(within)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        self._running = None
+        return process.wait()
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

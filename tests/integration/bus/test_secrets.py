@@ -1,6 +1,5 @@
 """No secret reaches NATS: canaries in every place that Kubernetes has for them, all of raybus at work, every message read."""
 
-import contextlib
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from secrets import token_hex
@@ -10,10 +9,11 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from common import errors, upgrade_events
+from common import upgrade_events
 from common.api.opaque import Body
 from common.bus import messages, subjects
 from common.bus.nats import Bus, connect
+from common.bus.sharding import Place, Tree
 from common.kube import resources
 from common.kube.client import KubeClient
 from localcluster.control_plane import ControlPlane
@@ -82,23 +82,18 @@ def _injected_pod() -> Body:
 
 
 @pytest_asyncio.fixture
-async def planted(control_plane: ControlPlane, tmp_path: Path) -> AsyncGenerator[Planted]:
-    kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="test")
-    name = f"guarded-{token_hex(4)}"
-    await kube.create(resources.NAMESPACE, None, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-    with contextlib.suppress(errors.AlreadyExists):  # the controller was quicker
-        await kube.create(resources.SERVICE_ACCOUNT, name, account)
+async def planted(
+    control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
+) -> AsyncGenerator[Planted]:
     data = tmp_path / "data"
     arguments = ["--kubeconfig", str(control_plane.kubeconfig), "--data-dir", str(data)]
-    with started(tmp_path / "up", *arguments, "--namespace", name, "--watch-namespace", name) as up:
+    with started(tmp_path / "up", *arguments, "--namespace", namespace, "--watch-namespace", namespace) as up:
         await up.ready(within=120)
         user = reading.users_of(data, connection.settings(None, data).nats_url)
         async with connect(user("watcher")) as watcher:
             await watcher.session()
             async with reading.followed(watcher, subjects.STATE_STREAM, subjects.ALL_STATE) as (said, _):
-                yield Planted(kube=kube, namespace=name, user=user, watcher=watcher, said=said)
-    await kube.close()
+                yield Planted(kube=kube, namespace=namespace, user=user, watcher=watcher, said=said)
 
 
 async def _plant(planted: Planted) -> None:
@@ -147,7 +142,7 @@ async def test_no_secret_is_said_on_nats(planted: Planted) -> None:
     # What the resource itself says is there, so the scanner does read what it should.
     assert any(IN_RESOURCE.encode() in each.stored.payload for each in planted.of("RayCluster"))
 
-    subject = subjects.state(0, "pod", planted.namespace, "leaky")
+    subject = subjects.state(Place(0, Tree.CLUSTER), "pod", planted.namespace, "leaky")
     leaky = msgspec.json.encode({"metadata": {"name": "leaky"}, "status": {"message": f"password is {IN_SECRET}"}})
     await planted.watcher.publish(subject, leaky, {messages.KIND: "Pod"}, expected=None, message_id="leaky")
     leaks = await check.leaks(planted.kube, planted.user)

@@ -4,14 +4,12 @@ import asyncio
 import os
 import sys
 from pathlib import Path
-from secrets import token_hex
 
 import pytest
 
 from common.bus import credential_store
 from common.bus.credential_store import Secrets
 from common.kube.client import KubeClient
-from common.kube.resources import NAMESPACE
 from localcluster.control_plane import ControlPlane
 from support.builders.upgrade_story import a_story
 from support.servers.outside import outside
@@ -62,31 +60,28 @@ async def _run(path: Path, *arguments: str) -> tuple[int, list[str], list[str]]:
     return process.returncode or 0, out.decode().splitlines(), err.decode().splitlines()
 
 
-async def test_a_kubeconfig_is_enough(control_plane: ControlPlane, tmp_path: Path) -> None:
-    name, config, bin_folder = f"bus-{token_hex(4)}", str(control_plane.kubeconfig), tmp_path / "bin"
-    kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="test")
-    try:
-        await kube.create(NAMESPACE, None, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-        async with outside(tmp_path / "nats") as at:
-            await at.publish(STORY)
-            files = {"seed": at.folder / "users" / "subscriber.seed", "ca.crt": at.folder / "ca.crt"}
-            bundle = f"{credential_store.USER}subscriber"
-            await Secrets(kube, name).write(bundle, {file: path.read_bytes() for file, path in files.items()})
-            bin_folder.mkdir()
-            program = bin_folder / "kubectl"
-            program.write_text(
-                KUBECTL.format(
-                    python=sys.executable,
-                    namespace=name,
-                    kubeconfig=config,
-                    mark=str(tmp_path / "broken-once"),
-                    port=at.secured.server.port,
-                )
+async def test_a_kubeconfig_is_enough(
+    control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
+) -> None:
+    config, bin_folder = str(control_plane.kubeconfig), tmp_path / "bin"
+    async with outside(tmp_path / "nats") as at:
+        await at.publish(STORY)
+        files = {"seed": at.folder / "users" / "subscriber.seed", "ca.crt": at.folder / "ca.crt"}
+        bundle = f"{credential_store.USER}subscriber"
+        await Secrets(kube, namespace).write(bundle, {file: path.read_bytes() for file, path in files.items()})
+        bin_folder.mkdir()
+        program = bin_folder / "kubectl"
+        program.write_text(
+            KUBECTL.format(
+                python=sys.executable,
+                namespace=namespace,
+                kubeconfig=config,
+                mark=str(tmp_path / "broken-once"),
+                port=at.secured.server.port,
             )
-            program.chmod(0o755)
-            done = await _run(bin_folder, "--kubeconfig", config, "--raybus-namespace", name)
-    finally:
-        await kube.close()
+        )
+        program.chmod(0o755)
+        done = await _run(bin_folder, "--kubeconfig", config, "--raybus-namespace", namespace)
     assert (done[0], len(done[1]), done[2]) == (0, len(STORY), [])
 
 

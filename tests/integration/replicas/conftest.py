@@ -6,13 +6,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
-from uuid import uuid4
 
 import pytest_asyncio
 
 from common import errors
 from common.kube.client import KubeClient, Patch
-from common.kube.resources import NAMESPACE, RAY_CLUSTER
+from common.kube.resources import RAY_CLUSTER
 from localcluster.control_plane import ControlPlane
 from support.builders.ray_cluster import a_group, a_ray_cluster
 from support.fakes.api_feed import ApiFeed
@@ -95,10 +94,7 @@ class Town:
 
 
 @pytest_asyncio.fixture
-async def town(control_plane: ControlPlane, tmp_path: Path) -> AsyncGenerator[Town]:
-    kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="raybus-test")
-    namespace = f"t-{uuid4().hex[:8]}"
-    await kube.create(NAMESPACE, None, {"metadata": {"name": namespace}})
+async def town(control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path) -> AsyncGenerator[Town]:
     async with relayed(tmp_path / "nats", control_plane.kubeconfig, namespace) as bus:
         with ended(Replicas("cluster_reconciler", kube, bus.secured, control_plane.kubeconfig, namespace)) as replicas:
             found = Town(kube, namespace, tmp_path, replicas)
@@ -106,4 +102,3 @@ async def town(control_plane: ControlPlane, tmp_path: Path) -> AsyncGenerator[To
                 living = group.create_task(found.live())
                 yield found
                 living.cancel()
-    await kube.close()

@@ -5,7 +5,6 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 import pytest
@@ -19,7 +18,6 @@ from common.kube.resources import (
     CONTROLLER_REVISION,
     ENDPOINT_SLICE,
     EVENT,
-    NAMESPACE,
     POD,
     RAY_CLUSTER,
     RAY_SERVICE,
@@ -27,7 +25,6 @@ from common.kube.resources import (
     Resource,
 )
 from common.runtime.clock import SystemClock
-from localcluster.control_plane import ControlPlane
 from service_reconciler import wiring
 from service_reconciler.config import Config
 from support.builders.ray_service import a_ray_service
@@ -127,13 +124,7 @@ async def running(kube: KubeClient, config: Config) -> AsyncGenerator[FakeServe]
 
 
 @pytest.fixture
-async def live(request: pytest.FixtureRequest, control_plane: ControlPlane) -> AsyncGenerator[Live]:
+async def live(request: pytest.FixtureRequest, kube: KubeClient, namespace: str) -> AsyncGenerator[Live]:
     """Run both services in a namespace of its own; the parameter, if there is one, is the service-reconciler's configuration."""
-    kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="raybus-test")
-    namespace = f"t-{uuid4().hex[:8]}"
-    await kube.create(NAMESPACE, None, {"metadata": {"name": namespace}})
-    try:
-        async with running(kube, getattr(request, "param", Config())) as serve:
-            yield Live(kube, serve, namespace)
-    finally:
-        await kube.close()
+    async with running(kube, getattr(request, "param", Config())) as serve:
+        yield Live(kube, serve, namespace)

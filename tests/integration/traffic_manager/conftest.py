@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from uuid import uuid4
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -12,7 +11,7 @@ import cluster_reconciler.wiring as cluster_wiring
 from cluster_reconciler.config import Config as ClusterConfig
 from common.feature_gates import BETA
 from common.kube.client import KubeClient
-from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, NAMESPACE
+from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE
 from common.runtime.clock import SystemClock
 from integration.service_reconciler import conftest as around
 from integration.service_reconciler.conftest import Live
@@ -64,7 +63,7 @@ async def running(kube: KubeClient, namespace: str) -> AsyncGenerator[FakeServe]
 
 
 @pytest.fixture
-async def stepping(control_plane: ControlPlane) -> AsyncGenerator[Live]:
+async def stepping(control_plane: ControlPlane, kube: KubeClient, namespace: str) -> AsyncGenerator[Live]:
     """Run all services in a namespace of its own."""
     found, _ = locate(["gateway-crds"], Settings.from_environment())
     if not found:
@@ -72,11 +71,5 @@ async def stepping(control_plane: ControlPlane) -> AsyncGenerator[Live]:
     async with control_plane.api() as api:
         held = read_manifests(found["gateway-crds"])
         await api.apply_definitions([each for each in held if each["spec"]["names"]["kind"] in WANTED])
-    kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="raybus-test")
-    namespace = f"t-{uuid4().hex[:8]}"
-    await kube.create(NAMESPACE, None, {"metadata": {"name": namespace}})
-    try:
-        async with running(kube, namespace) as serve:
-            yield Live(kube, serve, namespace)
-    finally:
-        await kube.close()
+    async with running(kube, namespace) as serve:
+        yield Live(kube, serve, namespace)

@@ -44,14 +44,17 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @asynccontextmanager
-async def started(work: Path, logs: Path, say: Callable[[str], None]) -> AsyncGenerator[Stack]:
+async def started(
+    work: Path, logs: Path, say: Callable[[str], None], *, is_audited: bool = True
+) -> AsyncGenerator[Stack]:
     """Run all but the services themselves for the length of a block; `logs` gets a file for each process of ours."""
     async with (
         heads.played() as played,
-        ControlPlane.started(work / "cp", crds=CRDS, scheduler=True, kwok_nodes=1, audit=True) as control_plane,
+        ControlPlane.started(work / "cp", crds=CRDS, scheduler=True, kwok_nodes=1, audit=is_audited) as control_plane,
         secured_nats(work / "nats") as secured,
     ):
-        await _audited(control_plane)
+        if is_audited:
+            await _audited(control_plane)
         has_gateway = await _add_routes(control_plane)
         kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent=USER_AGENT)
         bus = BusAccess(url=secured.server.url, credentials=work / "nats")

@@ -31,6 +31,8 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
     stack: Stack
     server: Prometheus
     work: Path
+    logs: Path
+    say: Callable[[str], None]
     more: list[Replica] = []
     """Replicas beside the fleet that are scraped as well."""
 
@@ -43,7 +45,7 @@ async def started(
     targets = work / "targets.json"
     jobs = [{"job_name": "raybus", "honor_labels": True, "file_sd_configs": [{"files": [str(targets)]}]}]
     more: list[Replica] = []
-    async with stack.started(work, logs, say) as found:
+    async with stack.started(work, logs, say, is_audited=False) as found:
         for service in SERVICES:
             found.fleet.scale(service, 1)
         await found.fleet.ready()
@@ -54,7 +56,7 @@ async def started(
         ):
             following = group.create_task(_follow(targets, lambda: [*found.fleet.all(), *more]))
             try:
-                yield Ground(stack=found, server=server, work=work, more=more)
+                yield Ground(stack=found, server=server, work=work, logs=logs, say=say, more=more)
             finally:
                 following.cancel()
 

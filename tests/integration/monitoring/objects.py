@@ -1,6 +1,6 @@
 """The RayServices and RayClusters that are watched, and what can be asked of them."""
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -9,10 +9,12 @@ from common import errors
 from common.api.opaque import Body, Json
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
-from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_strategy
+from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config, a_strategy
 from support.waiting import eventually_true
 
 FIRST: Final = "rayproject/ray:2.52.0"
+IMPORT_PATH: Final = "app:main"
+PATIENCE: Final = 180.0
 
 
 def a_config(image: str) -> Json:
@@ -20,17 +22,15 @@ def a_config(image: str) -> Json:
     return a_cluster_config(a_group(minReplicas=1, replicas=1), image=image, enableInTreeAutoscaling=True)
 
 
-def a_service(name: str, *, interval: int | None, annotations: dict[str, str] | None = None, delay: int = 0) -> Body:
+def a_service(name: str, *, interval: int | None, delay: int = 0, import_path: str = IMPORT_PATH, **more: Any) -> Body:
     """Return a RayService that is upgraded in steps, `interval` seconds apart, or at once where that is None.
 
     `delay`: seconds until an old cluster is deleted.
     """
-    fields: Json = {}
     if interval is not None:
-        fields["upgradeStrategy"] = a_strategy(surge=50, step=25, interval=interval)
-    body = a_ray_service(
-        name=name, config=a_config(FIRST), annotations=annotations, rayClusterDeletionDelaySeconds=delay, **fields
-    )
+        more["upgradeStrategy"] = a_strategy(surge=50, step=25, interval=interval)
+    serve = a_serve_config(import_path=import_path)
+    body = a_ray_service(name=name, config=a_config(FIRST), serve=serve, rayClusterDeletionDelaySeconds=delay, **more)
     del body["metadata"]["namespace"]
     return body
 
@@ -87,3 +87,51 @@ async def until_served(kube: KubeClient, name: str, *, within: float, other_than
         serves, within=within, what=f"RayService {name} on a cluster other than {other_than or 'none'}"
     )
     return cluster
+
+
+class Demo:
+    """A RayService that is upgraded in steps, again and again."""
+
+    def __init__(self, kube: KubeClient, name: str) -> None:
+        self.name = name
+        self._kube = kube
+        self._version = 0
+        self._good = 0
+        """The newest version that serves."""
+        self._cluster = ""
+
+    async def begin(self) -> None:
+        """Create it, and wait until it serves."""
+        annotations = {"raybus.io/drain-timeout": "1s"}
+        await self._kube.create(RAY_SERVICE, CROWD, a_service(self.name, interval=1, annotations=annotations))
+        self._cluster = await until_served(self._kube, self.name, within=PATIENCE)
+
+    async def upgrade(self, *, import_path: str = IMPORT_PATH) -> None:
+        """Ask for a new cluster."""
+        self._version += 1
+        await self._ask(self._version, import_path)
+
+    async def mend(self) -> None:
+        """Give the version that was asked for an application that starts."""
+        await self._ask(self._version, IMPORT_PATH)
+
+    async def revert(self) -> None:
+        """Go back to what serves."""
+        await self._ask(self._good, IMPORT_PATH)
+
+    async def annotate(self, annotations: dict[str, str | None]) -> None:
+        """Set annotations; None takes one away."""
+        await annotate(self._kube, self.name, annotations)
+
+    async def served(self) -> None:
+        """Wait until what was asked for last serves alone."""
+        self._cluster = await until_served(self._kube, self.name, within=PATIENCE, other_than=self._cluster)
+        self._good = self._version
+
+    async def settled(self) -> None:
+        """Wait until one cluster serves alone, whichever it is."""
+        self._cluster = await until_served(self._kube, self.name, within=PATIENCE)
+
+    async def _ask(self, version: int, import_path: str) -> None:
+        serve = a_serve_config(import_path=import_path, message=f"v{version}")
+        await change(self._kube, self.name, a_config(f"rayproject/ray:2.{52 + version}.0"), serve=serve)

@@ -9,7 +9,6 @@ once; every fifth time nobody asks for anything. Exit code 1 when an alert fired
 
 import argparse
 import asyncio
-import shutil
 import signal
 import sys
 import tempfile
@@ -86,6 +85,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     minutes: float
     upgrades: int
+    stuck: list[str] = []
+    """Upgrades that did not end in time."""
     slowest_upgrade_seconds: float
     machine_percent: float
     """How busy all processors were, with everything else that ran on them."""
@@ -99,7 +100,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         fired = [f"{each.alert} fired for {each.firing:.0f} s" for each in self.rules if each.firing]
         unjudged = [f"{each.alert} was not judged: {each.health}" for each in self.rules if each.health != "ok"]
         down = [f"{target} is {health}" for target, health in self.targets.items() if health != "up"]
-        return fired + unjudged + down + ([] if self.upgrades else ["there was no upgrade"])
+        return fired + unjudged + down + self.stuck + ([] if self.upgrades else ["there was no upgrade"])
 
 
 class Hour:
@@ -111,6 +112,7 @@ class Hour:
         self._every = every
         self._clock = SystemClock()
         self._took: list[float] = []
+        self._stuck: list[str] = []
         self._doing = "rest"
 
     async def report(self) -> Report:
@@ -146,7 +148,11 @@ class Hour:
         for number in count():
             await asyncio.sleep(max(0.0, began + number * self._every - self._clock.monotonic()))
             if number % REST != REST - 1:
-                await self._upgrade(names[number % len(names)], f"rayproject/ray:2.53.{number}")
+                try:
+                    await self._upgrade(names[number % len(names)], f"rayproject/ray:2.53.{number}")
+                except AssertionError as problem:
+                    self._stuck.append(str(problem))
+                    say(self._stuck[-1])
 
     async def _upgrade(self, name: str, image: str) -> None:
         kube, began = self._found.stack.kube, self._clock.monotonic()
@@ -190,6 +196,7 @@ class Hour:
         return Report(
             minutes=round(seconds / 60, 1),
             upgrades=len(self._took),
+            stuck=self._stuck,
             slowest_upgrade_seconds=round(max(self._took, default=0.0), 1),
             machine_percent=round(machine.percent, 1),
             targets=await server.scraped(),
@@ -268,8 +275,7 @@ def main() -> int:
     if not options.inside:
         pod_network.enter("integration.monitoring.quiet", arguments)
     pod_network.prepare()
-    shutil.rmtree(options.out, ignore_errors=True)
-    options.out.mkdir(parents=True)
+    options.out.mkdir(parents=True, exist_ok=True)
     say(f"logs: {options.out}")
     try:
         with tempfile.TemporaryDirectory(prefix="raybus-quiet-") as work:

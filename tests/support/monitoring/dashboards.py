@@ -50,6 +50,18 @@ _HEALTH: Final = Row(
             queries=(Query("max by (lease) (raybus_lease_age_seconds)", "{{lease}}"),),
         ),
         Panel(
+            title="Partitions that change hands",
+            text="Taken, given away and lost; and writes that a replica refused itself because its Lease was not sure.",
+            unit="ops",
+            queries=(
+                Query(
+                    f"sum by (controller, direction) (rate(raybus_partition_handovers_total{RATE}))",
+                    "{{controller}} {{direction}}",
+                ),
+                Query(f"sum(rate(raybus_fenced_writes_total{RATE}))", "refused writes"),
+            ),
+        ),
+        Panel(
             title="Silence of the API server",
             text="Since it last said anything on a watch. It does so every minute at least.",
             unit="s",

@@ -1,0 +1,182 @@
+"""Every alert fires when its cause is provoked on the real stack, and falls silent when the cause is gone.
+
+    python -m integration.monitoring.alarmed [ALERT…]
+
+Runs in a network of its own and prints what was seen as JSON; with names, only the causes of these alerts. A real Prometheus scrapes
+and judges every second, by the rules of deploy/monitoring in a thirtieth of their time (`support.monitoring.shortened`).
+The two causes that take three minutes by their nature go on while the others are provoked one after the other.
+"""
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import yaml
+
+from bench import pod_network
+from bench.rig import CROWD
+from common.kube.resources import RAY_SERVICE
+from integration.monitoring import ground, objects
+from integration.monitoring.cause import Cause, Scene
+from integration.monitoring.causes_around import AROUND, STALE
+from integration.monitoring.causes_of_processes import PROCESSES
+from integration.monitoring.causes_of_users import SILENCE, USERS
+from integration.monitoring.ground import Ground
+from integration.monitoring.objects import Demo
+from support.monitoring import files, shortened
+from support.servers.prometheus import Prometheus
+from support.waiting import eventually_true
+
+LONG: Final = (SILENCE, STALE)
+CAUSES: Final = (*LONG, *USERS, *PROCESSES, *AROUND)
+FIRE_SECONDS: Final = 300.0
+"""Two alerts wait for three minutes of silence, whose length is a limit and no time that is shortened."""
+LOGS: Final = Path(__file__).parents[3] / "build" / "alarmed"
+
+
+class Fired(msgspec.Struct, frozen=True, kw_only=True):
+    """What one cause came to; seconds since it was provoked, and since it was gone."""
+
+    cause: str
+    alerts: list[str]
+    fired_after: float
+    silent_after: float
+    others: list[str]
+    """Alerts that fired meanwhile besides, of this cause or of one that went on."""
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What Prometheus knew."""
+
+    before: list[str]
+    """Alerts that fired before anything was provoked."""
+    fired: list[Fired]
+    problems: list[str]
+    """What did not come true."""
+    texts: list[str]
+    """What the alerts said."""
+
+
+class Story:
+    """One run."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._server: Prometheus = scene.ground.server
+        self._fired: list[Fired] = []
+        self._problems: list[str] = []
+        self._texts: set[str] = set()
+
+    async def tell(self, wanted: Sequence[Cause]) -> Told:
+        """Run it."""
+        before = sorted(await self._server.firing())
+        async with asyncio.TaskGroup() as beside:
+            for cause in wanted:
+                if cause in LONG:
+                    beside.create_task(self._one(cause))
+            for cause in wanted:
+                if cause in USERS or cause in PROCESSES:
+                    await self._one(cause)
+        for cause in wanted:
+            if cause in AROUND:
+                await self._one(cause)
+        return Told(before=before, fired=self._fired, problems=self._problems, texts=sorted(self._texts))
+
+    async def _one(self, cause: Cause) -> None:
+        say(cause.text)
+        others: set[str] = set()
+        try:
+            await self._until_silent(cause.alerts)
+            async with cause.provoked(self._scene):
+                began = time.monotonic()
+                await self._until_firing(cause, others)
+                fired_after = time.monotonic() - began
+            ended = time.monotonic()
+            await self._until_silent(cause.alerts)
+        except AssertionError as problem:
+            self._problems.append(f"{cause.text}: {problem}")
+            say(f"NOT: {self._problems[-1]}")
+            return
+        silent_after = time.monotonic() - ended
+        say(f"fired after {fired_after:.0f} s, silent {silent_after:.0f} s after its end: {', '.join(cause.alerts)}")
+        self._fired.append(
+            Fired(
+                cause=cause.text,
+                alerts=sorted(cause.alerts),
+                fired_after=round(fired_after, 1),
+                silent_after=round(silent_after, 1),
+                others=sorted(others),
+            )
+        )
+
+    async def _until_firing(self, cause: Cause, others: set[str]) -> None:
+        async def fires() -> bool:
+            firing = await self._server.firing()
+            others.update(firing - cause.alerts)
+            return cause.alerts <= firing
+
+        await eventually_true(fires, within=FIRE_SECONDS, what=", ".join(cause.alerts))
+        self._texts |= await self._server.texts()
+
+    async def _until_silent(self, alerts: frozenset[str]) -> None:
+        async def is_silent() -> bool:
+            return alerts.isdisjoint(await self._server.firing())
+
+        await eventually_true(is_silent, within=ground.PATIENCE, what=f"the end of {', '.join(alerts)}")
+
+
+async def run(wanted: Sequence[Cause]) -> Told:
+    """Start everything, and provoke some causes."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="raybus-alarmed-") as folder:
+        work = Path(folder)
+        rules = work / "rules.yaml"
+        rules.write_text(yaml.safe_dump({"groups": shortened.rules(files.groups())}))
+        async with ground.started(work, LOGS, say, rules=rules) as found:
+            scene = await _prepared(found)
+            say("all serve")
+            return await Story(scene).tell(wanted)
+
+
+async def _prepared(found: Ground) -> Scene:
+    kube = found.stack.kube
+    demo, silent = Demo(kube, "demo"), "silent"
+    await kube.create(RAY_SERVICE, CROWD, objects.a_service(silent, interval=None))
+    await demo.begin()
+    await objects.until_served(kube, silent, within=ground.PATIENCE)
+    await ground.until(found.server, "count(raybus_partitions_held) by (controller)", count=3)
+
+    async def is_calm() -> bool:
+        return not await found.server.standing()
+
+    await eventually_true(is_calm, within=ground.PATIENCE, what="a moment without an alert")
+    return Scene(ground=found, demo=demo, silent=silent)
+
+
+def say(line: str) -> None:
+    """Tell whoever waits what goes on."""
+    sys.stderr.write(f"alarmed: {time.monotonic():.0f} s: {line}\n")
+    sys.stderr.flush()
+
+
+def main() -> None:
+    """Enter the network of our own and print what was found."""
+    named = {each for each in sys.argv[1:] if each != "--inside"}
+    if unknown := named - {each["alert"] for each in files.alerts()}:
+        raise SystemExit(
+            f"alarmed: there is no alert {', '.join(sorted(unknown))}; deploy/monitoring/rules.yaml names them"
+        )
+    if "--inside" not in sys.argv:
+        pod_network.enter("integration.monitoring.alarmed", sorted(named))
+    pod_network.prepare()
+    wanted = [each for each in CAUSES if not named or each.alerts & named]
+    sys.stdout.write(msgspec.json.encode(asyncio.run(run(wanted))).decode() + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""What happens to the things that the services stand on: NATS, its certificate and streams, the Lease, the API server's watches."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Final
+
+from chaos.schedule import WATCHER
+from common.bus import credential_store, credentials, provision, rotation, streams, subjects
+from common.bus.credential_store import AUTHORITY, SERVER, Folder
+from common.bus.nats import StreamInfo, connect
+from common.bus.server_conf import Server
+from common.kube.client import Patch
+from common.kube.resources import LEASE
+from common.runtime.clock import SystemClock
+from integration.monitoring.cause import Cause, Scene
+from support.servers.api_door import PASSES, Asked, Fate
+from support.servers.fleet import NAMESPACE
+from support.servers.relayed import Secured
+from watcher.leadership import LEASE_NAME
+
+LEFT: Final = timedelta(days=7)
+"""How long the certificate is good for."""
+LARGEST_STREAM: Final = 64 * 1024 * 1024
+
+
+@asynccontextmanager
+async def _silent_watch(scene: Scene) -> AsyncGenerator[None]:
+    fleet = scene.ground.stack.fleet
+
+    def hold(asked: Asked) -> Fate:
+        return Fate(is_held=True) if asked.is_watch and "/jobs" in asked.target else PASSES
+
+    fleet.judge(WATCHER, hold)
+    try:
+        for replica in fleet.of(WATCHER):
+            replica.door.cut()
+        yield
+    finally:
+        fleet.judge(WATCHER, None)
+
+
+@asynccontextmanager
+async def _no_nats(scene: Scene) -> AsyncGenerator[None]:
+    scene.ground.stack.nats.kill()
+    try:
+        yield
+    finally:
+        scene.ground.stack.nats.start()
+
+
+@asynccontextmanager
+async def _old_certificate(scene: Scene) -> AsyncGenerator[None]:
+    nats, now = scene.ground.stack.nats, SystemClock().now()
+    where, store = Server(folder=str(nats.folder), store=str(nats.store), monitoring_port=None), Folder(nats.folder)
+    signer = rotation.signer(await store.read(AUTHORITY))
+    ending = credentials.new_server(signer, names=["127.0.0.1"], now=now, lifetime=LEFT)
+    held = await store.read(SERVER)
+    await store.write(SERVER, held | {"tls.crt": ending.certificate, "tls.key": ending.key})
+    nats.stop()
+    nats.start()
+    yield
+    await credential_store.complete(store, where, names=["127.0.0.1"], now=now)
+    nats.stop()
+    nats.start()
+
+
+@asynccontextmanager
+async def _lease_of_kuberay(scene: Scene) -> AsyncGenerator[None]:
+    kube = scene.ground.stack.kube
+
+    async def held_by(holder: str, seconds: int) -> None:
+        spec = {"holderIdentity": holder, "leaseDurationSeconds": seconds}
+        await kube.patch(LEASE, NAMESPACE, LEASE_NAME, Patch(body={"spec": spec}))
+
+    await held_by("kuberay-operator-7c9f8_0", 3600)
+    yield
+    await held_by("", 1)
+
+
+@asynccontextmanager
+async def _stream_with_a_limit(scene: Scene) -> AsyncGenerator[None]:
+    nats = scene.ground.stack.nats
+    async with connect(Secured(nats, nats.folder).settings("provisioner")) as bus:
+        await bus.session()
+        before = await bus.stream(subjects.STATE_STREAM)
+        limited = before.config | {"max_bytes": LARGEST_STREAM}
+        await bus.api(f"STREAM.UPDATE.{subjects.STATE_STREAM}", limited, StreamInfo)
+        yield
+        assert await provision.ensure(bus, [streams.state()], may_change=True) == []
+
+
+AROUND: Final = (
+    Cause(text="nats-server is killed", alerts=frozenset({"RaybusNatsAway"}), provoked=_no_nats),
+    Cause(
+        text=f"nats-server starts anew with a certificate that ends in {LEFT.days} days",
+        alerts=frozenset({"RaybusNatsCertificateExpires"}),
+        provoked=_old_certificate,
+    ),
+    Cause(
+        text="a KubeRay operator holds the Lease ray-operator-leader",
+        alerts=frozenset({"RaybusNoLeaderWatcher"}),
+        provoked=_lease_of_kuberay,
+    ),
+    Cause(
+        text="somebody gave the stream RAY_STATE a limit, so the watcher does not write to it",
+        alerts=frozenset({"RaybusWatcherNotSynced"}),
+        provoked=_stream_with_a_limit,
+    ),
+)
+STALE: Final = Cause(
+    text="the API server does not answer the watch of Jobs any more",
+    alerts=frozenset({"RaybusWatchStale"}),
+    provoked=_silent_watch,
+)

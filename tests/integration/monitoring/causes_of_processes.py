@@ -1,0 +1,183 @@
+"""What happens to the services themselves: they end, hang, are too slow, have a bug, or are there twice."""
+
+import asyncio
+import signal
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from bench.rig import CROWD
+from chaos.stack import PROBES
+from common.kube.resources import RAY_CLUSTER
+from integration.monitoring import objects
+from integration.monitoring.cause import Cause, Scene
+from raybus_cli.up.programs import BusAccess
+from support.servers import fleet
+from support.servers.api_door import PASSES, Asked, Fate
+from support.servers.fleet import Replica
+from support.waiting import eventually_true
+
+CLUSTERS: Final = "cluster-reconciler"
+SERVICES: Final = "service-reconciler"
+TRAFFIC: Final = "traffic-manager"
+CROWDED: Final = 40
+"""RayClusters at once."""
+DELAY: Final = 4.0
+"""Seconds that the API server takes for each request then; workers are four."""
+UNLUCKY: Final = "unlucky"
+BUG: Final = f"""\
+import cluster_reconciler.plan as plan
+
+right = plan.make
+
+def make(observed, *arguments, **more):
+    if observed.cluster.metadata.name == "{UNLUCKY}":
+        raise ZeroDivisionError("planted by a test")
+    return right(observed, *arguments, **more)
+
+plan.make = make
+"""
+"""What Python runs before it starts the service (sitecustomize)."""
+
+
+@asynccontextmanager
+async def _frozen(scene: Scene) -> AsyncGenerator[None]:
+    (replica,) = scene.ground.stack.fleet.of(TRAFFIC)
+    replica.tell(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        replica.tell(signal.SIGCONT)
+
+
+@asynccontextmanager
+async def _no_replica(scene: Scene) -> AsyncGenerator[None]:
+    scene.ground.stack.fleet.scale(SERVICES, 0)
+    try:
+        yield
+    finally:
+        scene.ground.stack.fleet.scale(SERVICES, 1)
+    await scene.ground.stack.fleet.ready()
+
+
+@asynccontextmanager
+async def _lease_that_cannot_be_written(scene: Scene) -> AsyncGenerator[None]:
+    async with _judged(scene, TRAFFIC, lambda asked: Fate(status=403) if asked.is_write else PASSES):
+        yield
+
+
+@asynccontextmanager
+async def _slow_api_server(scene: Scene) -> AsyncGenerator[None]:
+    kube = scene.ground.stack.kube
+    names = [f"crowded-{number}" for number in range(CROWDED)]
+
+    def slow(asked: Asked) -> Fate:
+        return PASSES if asked.is_watch or "/leases" in asked.target else Fate(delay=DELAY)
+
+    async with _judged(scene, CLUSTERS, slow):
+        for name in names:
+            body = objects.a_cluster(name)
+            await kube.create(RAY_CLUSTER, CROWD, {**body, "spec": {**body["spec"], "suspend": True}})
+        yield
+    for name in names:
+        await kube.delete(RAY_CLUSTER, CROWD, name)
+
+
+@asynccontextmanager
+async def _planted_bug(scene: Scene) -> AsyncGenerator[None]:
+    stack, folder = scene.ground.stack, scene.ground.work / "bug"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(BUG)
+    async with _another(scene, environment={"PYTHONPATH": str(folder)}):
+        stack.fleet.scale(CLUSTERS, 0)
+        try:
+            await stack.kube.create(RAY_CLUSTER, CROWD, objects.a_cluster(UNLUCKY))
+            yield
+        finally:
+            stack.fleet.scale(CLUSTERS, 1)
+            await stack.fleet.ready()
+    await stack.kube.delete(RAY_CLUSTER, CROWD, UNLUCKY)
+
+
+@asynccontextmanager
+async def _strange_namespace(scene: Scene) -> AsyncGenerator[None]:
+    async with _another(scene, namespace=PROBES):
+        yield
+
+
+@asynccontextmanager
+async def _judged(scene: Scene, service: str, judge: Callable[[Asked], Fate]) -> AsyncGenerator[None]:
+    scene.ground.stack.fleet.judge(service, judge)
+    try:
+        yield
+    finally:
+        scene.ground.stack.fleet.judge(service, None)
+
+
+@asynccontextmanager
+async def _another(
+    scene: Scene, *, namespace: str = fleet.NAMESPACE, environment: dict[str, str] | None = None
+) -> AsyncGenerator[None]:
+    """Run one more cluster-reconciler, scraped like the others, for the length of a block."""
+    found, work = scene.ground, scene.ground.work
+    where = fleet.Ground(
+        access=found.stack.control_plane.access,
+        bus=BusAccess(url=found.stack.nats.url, credentials=found.stack.nats.folder),
+        work=work,
+        log_dir=found.logs,
+        environment=environment or {},
+        namespace=namespace,
+    )
+    replica = Replica(CLUSTERS, 90 + len(list(work.glob(f"{CLUSTERS}-9*.kubeconfig"))), where, found.say)
+
+    async def answers() -> bool:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", replica.port)
+        except OSError:
+            return False
+        writer.close()
+        return True
+
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(replica.run())
+        found.more.append(replica)
+        try:
+            await eventually_true(answers, every=0.1, what=f"{replica.name}; see {found.logs}")
+            yield
+        finally:
+            found.more.remove(replica)
+            running.cancel()
+
+
+PROCESSES: Final = (
+    Cause(
+        text="a cluster-reconciler with a planted bug: its planner divides by zero for one RayCluster",
+        alerts=frozenset({"RaybusInvariantViolated"}),
+        provoked=_planted_bug,
+    ),
+    Cause(
+        text=f"{CROWDED} RayClusters at once, while each request of cluster-reconciler takes {DELAY:g} s",
+        alerts=frozenset({"RaybusQueueWaitHigh"}),
+        provoked=_slow_api_server,
+    ),
+    Cause(
+        text="a replica that keeps its Lease in another namespace (RAYBUS_NAMESPACE)",
+        alerts=frozenset({"RaybusPartitionsHeldTwice"}),
+        provoked=_strange_namespace,
+    ),
+    Cause(
+        text="service-reconciler is scaled to 0",
+        alerts=frozenset({"RaybusPartitionsWithoutOwner"}),
+        provoked=_no_replica,
+    ),
+    Cause(
+        text="the API server refuses each write of traffic-manager, its Lease among them (403)",
+        alerts=frozenset({"RaybusPartitionsWithoutOwner"}),
+        provoked=_lease_that_cannot_be_written,
+    ),
+    Cause(
+        text="traffic-manager hangs (SIGSTOP)",
+        alerts=frozenset({"RaybusServiceDown"}),
+        provoked=_frozen,
+    ),
+)

@@ -1,0 +1,128 @@
+"""What users, their applications and their clusters do that alerts are for."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from bench.rig import CROWD
+from common.bus import streams, subjects
+from common.bus.nats import StreamInfo, connect
+from common.kube.resources import RAY_CLUSTER
+from integration.monitoring import objects
+from integration.monitoring.cause import Cause, Scene
+from integration.monitoring.ground import PATIENCE
+from support.servers.relayed import Secured
+
+CUT: Final = 3
+"""Requests that each pod works on for ever."""
+BEYOND: Final = 99_999
+"""No port has this number, and the API server says so."""
+REFUSED: Final = 8
+"""Each is tried again every 5 s at most, and the range of the shortened rule is 10 s."""
+MISSING: Final = "missing:app"
+
+
+@asynccontextmanager
+async def _requests_without_end(scene: Scene) -> AsyncGenerator[None]:
+    heads = scene.ground.stack.heads
+    heads.ongoing = CUT
+    try:
+        await scene.demo.upgrade()
+        yield
+    finally:
+        heads.ongoing = 0
+    await scene.demo.served()
+
+
+@asynccontextmanager
+async def _application_that_does_not_start(scene: Scene) -> AsyncGenerator[None]:
+    await scene.demo.annotate({"raybus.io/progress-deadline": "3s"})
+    await scene.demo.upgrade(import_path=MISSING)
+    yield
+    await scene.demo.mend()
+    await scene.demo.served()
+    await scene.demo.annotate({"raybus.io/progress-deadline": None})
+
+
+@asynccontextmanager
+async def _abort(scene: Scene) -> AsyncGenerator[None]:
+    await scene.demo.upgrade(import_path=MISSING)
+    await scene.demo.annotate({"raybus.io/abort": "true"})
+    yield
+    await scene.demo.revert()
+    await scene.demo.annotate({"raybus.io/abort": None})
+    await scene.demo.settled()
+
+
+@asynccontextmanager
+async def _pods_that_are_refused(scene: Scene) -> AsyncGenerator[None]:
+    kube = scene.ground.stack.kube
+    names = [f"refused-{number}" for number in range(REFUSED)]
+    for name in names:
+        await kube.create(RAY_CLUSTER, CROWD, objects.a_cluster(name, port=BEYOND))
+    yield
+    for name in names:
+        await kube.delete(RAY_CLUSTER, CROWD, name)
+
+
+@asynccontextmanager
+async def _dashboard_that_fails(scene: Scene) -> AsyncGenerator[None]:
+    heads = scene.ground.stack.heads
+    cluster = await objects.until_served(scene.ground.stack.kube, scene.silent, within=PATIENCE)
+    head = heads.serve.head(f"{cluster}-head-svc")
+    head.behaviour = "500"
+    try:
+        yield
+    finally:
+        head.behaviour = "ok"
+
+
+@asynccontextmanager
+async def _full_event_stream(scene: Scene) -> AsyncGenerator[None]:
+    nats = scene.ground.stack.nats
+    change = f"STREAM.UPDATE.{subjects.EVENTS_STREAM}"
+    async with connect(Secured(nats, nats.folder).settings("provisioner")) as bus:
+        await bus.session()
+        before = await bus.stream(subjects.EVENTS_STREAM)
+        full = {"discard": "new", "max_msgs": max(1, before.state.messages)}
+        await bus.api(change, before.config | full, StreamInfo)
+        try:
+            await scene.demo.upgrade()
+            yield
+        finally:
+            await bus.api(change, before.config | streams.events(), StreamInfo)
+    await scene.demo.served()
+
+
+USERS: Final = (
+    Cause(
+        text="requests that do not end while their cluster is drained for 1 s",
+        alerts=frozenset({"RaybusRequestsCut"}),
+        provoked=_requests_without_end,
+    ),
+    Cause(
+        text="an upgrade whose application cannot be imported, with a progress deadline of 3 s",
+        alerts=frozenset({"RaybusUpgradeStalled"}),
+        provoked=_application_that_does_not_start,
+    ),
+    Cause(
+        text="an upgrade that is aborted by its annotation",
+        alerts=frozenset({"RaybusUpgradeRolledBack"}),
+        provoked=_abort,
+    ),
+    Cause(
+        text=f"{REFUSED} RayClusters whose pods the API server refuses (a port beyond 65535)",
+        alerts=frozenset({"RaybusReconcileErrors"}),
+        provoked=_pods_that_are_refused,
+    ),
+    Cause(
+        text="the stream RAY_EVENTS is full and may not discard, during an upgrade",
+        alerts=frozenset({"RaybusEventsLost"}),
+        provoked=_full_event_stream,
+    ),
+)
+SILENCE: Final = Cause(
+    text="the dashboard of an active cluster answers 500",
+    alerts=frozenset({"RaybusServeSilent"}),
+    provoked=_dashboard_that_fails,
+)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from common.api.opaque import Json
 from raybus_cli.doctor import survey
 
 ROLES = Path(__file__).parents[4] / "deploy" / "rights" / "roles"
@@ -12,6 +13,6 @@ ROLES = Path(__file__).parents[4] / "deploy" / "rights" / "roles"
 
 @pytest.mark.parametrize(("service", "verb", "group", "resource"), survey.OF_SERVICES)
 def test_what_is_asked_for_is_granted(service: str, verb: str, group: str, resource: str) -> None:
-    documents = yaml.safe_load_all((ROLES / f"{service.replace('-', '_')}.yaml").read_text())
-    rules = [rule for each in documents for rule in each.get("rules") or []]
+    documents: list[Json] = [*yaml.safe_load_all((ROLES / f"{service.replace('-', '_')}.yaml").read_text())]
+    rules: list[Json] = [rule for each in documents for rule in each.get("rules") or []]
     assert any(group in rule["apiGroups"] and resource in rule["resources"] and verb in rule["verbs"] for rule in rules)

@@ -147,3 +147,18 @@ def test_every_pod_is_asked_and_warnings_add_what_is_new(golden: Golden) -> None
     found = findings.explain(in_steps(UPGRADING, stalled, pods=pods, events=events, serve={}), Config(), now=NOW)
     assert [each.rank for each in found.findings] == [Rank.IMAGE, Rank.CAPACITY, Rank.GATEWAY, Rank.OTHER, Rank.EVENT]
     golden.check("cli/explain.txt", text_of(cli.draw(found), width=150))
+
+
+def test_what_was_before_the_upgrade_and_what_a_ready_pod_went_through_explain_nothing() -> None:
+    events = [
+        an_event("GatewayNotReady", "not yet\nprogrammed", kind="Warning", at=400),
+        an_event("Unhealthy", "probe failed", kind="Warning", about=("Pod", f"{GREEN}-gpu-worker-00001"), at=20),
+    ]
+    assert _of_events(in_steps(events=events)) == []
+    later = an_event("GatewayNotReady", "not yet\nprogrammed", kind="Warning", at=20)
+    assert _of_events(in_steps(events=[later])) == ["RayService demo: GatewayNotReady: not yet programmed"]
+
+
+def _of_events(look: Look) -> list[str]:
+    found = findings.explain(look, Config(), now=NOW).findings
+    return [each.what for each in found if each.rank is Rank.EVENT]

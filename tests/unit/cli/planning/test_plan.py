@@ -185,3 +185,16 @@ def test_it_looks_like(name: str, spec: Json, golden: Golden) -> None:
     config = spec.pop("config", a_config())
     found = _plan(at_rest(quotas=[QUOTA]), config=config, **spec)
     golden.check(f"cli/plan-{name}.txt", text_of(picture.draw(found), width=160))
+
+
+def test_of_a_long_serve_config_the_lines_that_differ_are_shown() -> None:
+    old, new = (f"proxy_location: EveryNode\nhttp_options:\n  port: 8000\nlimit: {each}\n" for each in (1, 2))
+    (found,) = differences.between({"serveConfigV2": old}, {"serveConfigV2": new})
+    assert (found.old, found.new) == ("limit: 1", "limit: 2")
+    (found,) = differences.between({"serveConfigV2": old}, {"serveConfigV2": old + "more: 3\n"})
+    assert (found.old, found.new) == ("-", "more: 3")
+
+
+def test_a_group_that_has_not_been_scaled_yet_counts_with_its_least() -> None:
+    group = {**a_gpu_group(), "replicas": 0, "minReplicas": 2}
+    assert demand.of(demand.cluster_of(a_config(looks.OLD_IMAGE, group)))["pods"] == "3"

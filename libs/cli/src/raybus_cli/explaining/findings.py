@@ -198,14 +198,18 @@ def _of_events(look: Look, found: list[Finding], *, now: datetime) -> Iterator[F
     if phase.of(look.service).phase is Phase.READY and not found:
         return
     told = " ".join(each.what for each in found)
+    well = {pod.metadata.name for pod in look.pods if pod.is_running_and_ready}
+    pending = look.cluster(look.pending)
+    began = pending.metadata.creation_timestamp if pending is not None else None
     seen: set[tuple[str, str]] = set()
     for event in reversed(look.events):
         key = (event.reason, event.note)
-        is_old = event.at is None or now - event.at > FRESH
+        is_old = event.at is None or now - event.at > FRESH or (began is not None and event.at < began)
+        is_old = is_old or (event.regarding.kind == "Pod" and event.regarding.name in well)
         if event.type != "Warning" or is_old or key in seen or event.note in told or len(seen) >= MOST_EVENTS:
             continue
         seen.add(key)
-        text = f"{event.regarding.kind} {event.regarding.name}: {event.reason}: {event.note}"
+        text = f"{event.regarding.kind} {event.regarding.name}: {event.reason}: {' '.join(event.note.split())}"
         yield Finding(rank=Rank.EVENT, what=text, remedy=remedies.event(event.reason))
 
 

@@ -77,11 +77,10 @@ def added(first: Amounts, second: Amounts) -> Amounts:
 
 def _count(percent: int, sizes: Mapping[str, int]) -> Callable[[WorkerGroupSpec], int]:
     def count(group: WorkerGroupSpec) -> int:
-        wanted = sizes.get(group.group_name, group.replicas or 0)
-        least, most = group.min_replicas or 0, group.max_replicas or wanted
-        if percent >= WHOLE:
-            return wanted
-        return min(max(least, -(-wanted * percent // WHOLE)), max(most, least))
+        written, least = sizes.get(group.group_name, group.replicas or 0), group.min_replicas or 0
+        most = max(group.max_replicas or written, least)
+        wanted = min(max(least, written), most)
+        return wanted if percent >= WHOLE else min(max(least, -(-wanted * percent // WHOLE)), most)
 
     return count
 

@@ -55,8 +55,20 @@ def between(old: Json, new: Json) -> list[Difference]:
     for place, before, after in _leaves(old, new, ()):
         effect, note = _effect(old, place, after)
         field = path(("spec", *_named(place, old, new)))
-        found.append(Difference(field=field, effect=effect, old=_shown(before), new=_shown(after), note=note))
+        was, becomes = _told_apart(before, after)
+        found.append(Difference(field=field, effect=effect, old=_shown(was), new=_shown(becomes), note=note))
     return found
+
+
+def _told_apart(before: object, after: object) -> tuple[object, object]:
+    """Return two values; of two texts of many lines, the lines that differ."""
+    if not isinstance(before, str) or not isinstance(after, str):
+        return before, after
+    old, new = before.splitlines(), after.splitlines()
+    gone, come = [each for each in old if each not in new], [each for each in new if each not in old]
+    if not (len(old) > 1 and len(new) > 1) or not (gone or come):
+        return before, after
+    return "\n".join(gone) or MISSING, "\n".join(come) or MISSING
 
 
 def _effect(old: Json, place: Place, after: object) -> tuple[Effect, str]:

@@ -7,8 +7,8 @@ from cluster_reconciler.status import counters
 from common.api import ray_cluster
 from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.bus.cache import Cache, Object
-from common.runtime.controller import Precedence
 from common.runtime.key import Key
+from common.runtime.precedence import Precedence
 
 
 def keys_of(obj: Object) -> Iterator[Key]:

@@ -13,8 +13,9 @@ from common.api.core import Pod
 from common.bus.cache import Cache, Object
 from common.runtime import trace
 from common.runtime.clock import SystemClock
-from common.runtime.controller import AS_THEY_COME, Controller, Precedence
+from common.runtime.controller import Controller
 from common.runtime.key import Key, Watched
+from common.runtime.precedence import AS_THEY_COME, Precedence
 
 pytestmark = pytest.mark.looptime
 

@@ -8,9 +8,8 @@ gives partitions up: when it returns, no look at their keys is under way, and no
 import asyncio
 from collections.abc import Awaitable, Callable, Set
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Protocol
 
-import msgspec
 import structlog
 
 from common import errors
@@ -20,7 +19,8 @@ from common.observability.reconcile_meter import ReconcileMeter
 from common.runtime.clock import Clock
 from common.runtime.intake import Intake
 from common.runtime.key import Key, Watched
-from common.runtime.work_queue import WorkQueue, never_rests, one_size
+from common.runtime.precedence import AS_THEY_COME, Precedence
+from common.runtime.work_queue import WorkQueue
 
 log = structlog.get_logger()
 
@@ -43,18 +43,6 @@ class Reconcile(Protocol):
     def __call__(self, key: Key, *, now: datetime) -> Awaitable[datetime | None]: ...
 
 
-class Precedence(msgspec.Struct, frozen=True, kw_only=True):
-    """What tells which of a namespace's keys goes first; asked when a key begins to wait."""
-
-    size_of: Callable[[Key], int] = one_size
-    """How much work a new one is."""
-    rests: Callable[[Key], bool] = never_rests
-    """Whether it had reached its goal before something happened to it."""
-
-
-AS_THEY_COME: Final = Precedence()
-
-
 class Controller:
     """One kind's reconciles in one replica."""
 
@@ -74,7 +62,7 @@ class Controller:
         self._queue: WorkQueue[Key] = WorkQueue(
             group_of=lambda key: key.namespace, size_of=precedence.size_of, rests=precedence.rests, meter=self._meter
         )
-        self._all_go_together = precedence.rests is never_rests
+        self._all_go_together = precedence is AS_THEY_COME
         self._meter.follow(self._queue)
         self._intake = Intake(name, watched, cache=cache, wake=self._wake)
         self._forget = forget

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable
 from typing import Final, Generic, Protocol, TypeVar
 
 from common.runtime import backoff
+from common.runtime.precedence import never_rests, one_size
 from common.runtime.turns import Turns
 
 K = TypeVar("K", bound=Hashable)
@@ -55,16 +56,6 @@ class _Nobody:
 
 def _one_group(_key: object) -> Hashable:
     return None
-
-
-def one_size(_key: object) -> int:
-    """Take all keys for the same amount of work."""
-    return 1
-
-
-def never_rests(_key: object) -> bool:
-    """Take no key for one that has reached its goal."""
-    return False
 
 
 class WorkQueue(Generic[K]):

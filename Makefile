@@ -9,7 +9,7 @@ PACKAGES := libs/common libs/localcluster libs/cli services/watcher services/clu
 unexport PYTHONDONTWRITEBYTECODE
 $(if $(VERBOSE),,.SILENT:)
 
-.PHONY: help setup lock check format test unit integration e2e soak chaos demo bench bench-clusters bench-services bench-latency bench-scale-out docs golden clean
+.PHONY: help setup lock check format test unit integration e2e soak chaos quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out docs golden clean
 
 help: ## show this list
 	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -63,6 +63,14 @@ soak: setup ## SOAK=20 upgrades while parts of raybus are killed (SEED=1), and e
 chaos: setup ## everything fails in turn for MINUTES=30 (SEED=1, REPLICAS=4) on a real API server and NATS; a checker judges
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
 	cd tests && ../$(PY) -m chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1) --replicas $(or $(REPLICAS),4)
+
+quiet: setup ## no alert may fire in QUIET=60 minutes of upgrades and rest, as a real Prometheus sees them
+	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
+	cd tests && ../$(PY) -m integration.monitoring.quiet --minutes $(or $(QUIET),60)
+
+rehearsal: setup ## KubeRay's own operator hands its objects over to raybus, and gets them back; PEER='CMD' PEER_CRDS=DIR, RECORD=1
+	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
+	cd tests && ../$(PY) -m integration.migration.rehearsal --peer '$(PEER)' --peer-crds '$(abspath $(PEER_CRDS))' $(if $(RECORD),--record)
 
 demo: setup ## a real upgrade under load on a real local cluster
 	$(RUN)/raybus demo

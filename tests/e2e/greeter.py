@@ -120,6 +120,10 @@ class Greeter:
         self._base["spec"]["rayClusterConfig"]["workerGroupSpecs"].pop()
 
     async def _ask_for(self, version: int) -> None:
+        await self._apply(self.manifest(version))
+
+    def manifest(self, version: int) -> Json:
+        """Return a version as a user writes it, with the options that hold."""
         body: Json = msgspec.json.decode(msgspec.json.encode(self._base))
         spec = body["spec"]
         deployment = {"name": "Greeter", "max_ongoing_requests": 200 + version}
@@ -140,7 +144,7 @@ class Greeter:
                 container["ports"].append({"name": "serve-grpc", "containerPort": GRPC_PORT})
         if isinstance(self._options, Options) and self._options.takes_grpc:
             spec["serveConfigV2"] += GRPC_OPTIONS
-        await self._apply(body)
+        return body
 
     async def allow_long_requests(self) -> None:
         """Write a time-out of the user's own on the route."""

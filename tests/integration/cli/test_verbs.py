@@ -12,6 +12,7 @@ from common.api.opaque import Body
 from integration.cli.conftest import Town
 from support.builders import look as looks
 from support.builders.look import BLUE, GREEN, READY, STEPS, UPGRADING, a_cluster, a_condition, a_config, a_pod, a_side
+from support.waiting import eventually_true
 
 pytestmark = [pytest.mark.integration]
 
@@ -194,3 +195,24 @@ def test_kubectl_finds_the_plugin(town: Town) -> None:
     program = Path(sys.executable).with_name("kubectl-raybus")
     command = [str(program), "list", "--kubeconfig", str(town.kubeconfig), "-n", town.namespace, "-o", "name"]
     assert subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout == ""
+
+
+async def test_a_shell_and_kubectl_complete_the_names_of_services(town: Town, tmp_path: Path) -> None:
+    await _at_rest(town)
+    document = yaml.safe_load(town.kubeconfig.read_text())
+    document["contexts"][0]["context"]["namespace"] = town.namespace
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(document))
+    programs = Path(sys.executable).parent
+    env = {"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "kubeconfig")}
+
+    def typed(command: str) -> str:
+        words = ["bash", "-c", command]
+        return subprocess.run(words, env=env, check=True, capture_output=True, text=True, timeout=120).stdout
+
+    press = "COMP_WORDS=(raybus get rayservice de) COMP_CWORD=3; _raybus_completion raybus; echo ${COMPREPLY[@]}"
+
+    async def is_completed() -> bool:  # where the API server takes too long there is nothing to complete with
+        names = typed("kubectl_complete-raybus status ''").splitlines()
+        return typed(f"source <(raybus completion bash); {press}") == "demo\n" and names == ["demo", ":4"]
+
+    await eventually_true(is_completed, what="the name completed")

@@ -103,5 +103,5 @@ golden: setup ## rewrite golden files, and docs/acceptance-*.md, from what the c
 	$(RUN)/pytest -q tests/unit tests/scenario tests/architecture --update-golden
 
 clean: ## remove what setup and the tests made in this tree
-	rm -rf $(VENV) .ruff_cache .pytest_cache .hypothesis .pyright.out
+	rm -rf $(VENV) .ruff_cache .pytest_cache .hypothesis .pyright.out .cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -139,6 +139,11 @@ async def import_images(node: Namespaces, store: Path, paths: Sequence[Path]) ->
     return imported
 
 
+async def tag_image(node: Namespaces, image: str, name: str) -> None:
+    """Give an image of the store another name beside the one that it has."""
+    await processes.must(f"tagging {image}", node.enter(_ctr("images", "tag", "--force", image, name)))
+
+
 def _ctr(*arguments: str) -> list[str]:
     return ["ctr", "--address", SOCKET, "--namespace", "k8s.io", *arguments]
 

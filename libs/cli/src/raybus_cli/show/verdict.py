@@ -48,9 +48,8 @@ def of(look: Look) -> Verdict:
         return Verdict(course=Course.GOING_ON, text=f"{doing.phase}: {doing.message}")
     if (why := _unserved(look)) is not None:
         return Verdict(course=Course.GOING_ON, text=why)
-    text = (
-        f"{where} Ready: {service.status.num_serve_endpoints} endpoints, RayCluster {look.active or 'unknown'} serves"
-    )
+    count = service.status.num_serve_endpoints
+    text = f"{where} Ready: {count} endpoint{'' if count == 1 else 's'}, RayCluster {look.active or 'unknown'} serves"
     return Verdict(course=Course.DONE, text=text)
 
 

@@ -174,7 +174,7 @@ async def test_plan_and_apply(desk: Desk) -> None:
     assert planned.lines[0] == f"RayService {NAMESPACE}/{SERVICE}: new cluster"
     data = await at.read(f"raybus plan -f {SERVICE}-v2.yaml -o json")
     assert [each["strategy"] for each in data["ways"] if each["isChosen"]] == ["NewClusterWithIncrementalUpgrade"]
-    assert (await desk.service())["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    assert (await desk.service())["metadata"]["generation"] == before["metadata"]["generation"]
     await at.type(f"kubectl apply -f {SERVICE}-v2.yaml")
     await desk.greeter.wait("a pending cluster with pods", _has_pods)
     why = await at.type(f"raybus explain {SERVICE}")
@@ -224,7 +224,7 @@ async def test_hold_let_go_and_hasten(desk: Desk) -> None:
         done = await at.type(f"raybus status {SERVICE} --timeout 3m")
         code = await live.interrupt()
     picture, new = live.raw.decode(), (await desk.greeter.world()).active
-    assert code == INTERRUPTED
+    assert code == INTERRUPTED, picture[-2000:]
     assert ("█" in picture, "\x1b[?25h" in picture) == (True, True)
     assert new != old
     assert f"RayCluster {new} serves" in done.shown
@@ -275,7 +275,7 @@ async def test_go_back_although_the_old_cluster_is_gone(desk: Desk) -> None:
     before = await desk.service()
     tried = await at.type(f"raybus undo {SERVICE} --dry-run")
     assert tried.lines[0] == f"RayService {NAMESPACE}/{SERVICE}: new cluster"
-    assert (await desk.service())["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    assert (await desk.service())["metadata"]["generation"] == before["metadata"]["generation"]
     await at.type(f"raybus undo {SERVICE}")
     await desk.greeter.wait("a pending cluster", lambda world: bool(world.pending))
     asked = (await desk.service())["spec"]

@@ -50,6 +50,12 @@ def fail(problem: BaseException) -> NoReturn:
     raise SystemExit(problems.exit_code(problem))
 
 
+def is_interrupted() -> bool:
+    """Tell whether the user has pressed Ctrl-C."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 def now() -> datetime:
     """Return the time: this is the edge."""
     return SystemClock().now()
@@ -59,5 +65,9 @@ async def _connected(place: Where, work: Callable[[KubeClient], Awaitable[T]]) -
     kube = await KubeClient.connect(kubeconfig=place.kubeconfig, user_agent=USER_AGENT, context=place.context)
     try:
         return await work(kube)
+    except (errors.RaybusError, BaseExceptionGroup) as problem:
+        if is_interrupted():  # what fails while everything is being cancelled is nobody's matter
+            raise asyncio.CancelledError from problem
+        raise
     finally:
         await kube.close()

@@ -179,6 +179,8 @@ async def _looks(look: Callable[[], Awaitable[tree.Tree]]) -> AsyncIterator[tree
             yield await look()
             is_away = False
         except (errors.Unavailable, errors.Throttled) as problem:
+            if session.is_interrupted():
+                raise
             if not is_away:
                 typer.echo(problems.line(problem), err=True)
             is_away = True

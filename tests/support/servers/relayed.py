@@ -13,7 +13,8 @@ from typing import Final, Protocol
 import httpx
 import msgspec
 
-from common.bus import credential_store, provision, streams
+from common import errors
+from common.bus import credential_store, provision, streams, subjects
 from common.bus.credential_store import Folder
 from common.bus.nats import Bus, connect
 from common.bus.server_conf import Server
@@ -24,7 +25,7 @@ from common.runtime.settings import Settings
 from support.fakes.listener import Recorder
 from support.servers.nats import NatsServer, nats_server
 from support.servers.process import Process
-from support.waiting import eventually
+from support.waiting import eventually, eventually_true
 
 EVERYTHING: Final = frozenset(range(PARTITIONS))
 STOP_SECONDS: Final = 15.0
@@ -145,6 +146,16 @@ async def provisioned(folder: Path) -> AsyncGenerator[tuple[Secured, Bus]]:
         asyncio.TaskGroup() as group,
     ):
         keeping = group.create_task(provision.keep(keeper, [streams.state(), streams.events()]))
+
+        async def are_there() -> bool:
+            try:
+                for each in (subjects.STATE_STREAM, subjects.EVENTS_STREAM):
+                    await keeper.stream(each)
+            except (errors.NotFound, errors.Retryable):
+                return False
+            return True
+
+        await eventually_true(are_there, within=30.0, every=0.05, what="both streams")
         try:
             yield secured, bus
         finally:

@@ -36,7 +36,7 @@ grpc_options:
   grpc_servicer_functions: [ray.serve.generated.serve_pb2_grpc.add_UserDefinedServiceServicer_to_server]
 """
 STREAMS_POD = "streams"
-LOAD = Load(url="", rate=50.0, think="5-20", retry="none")
+LOAD = Load(url="", rate=25.0, think="5-20", retry="none")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):

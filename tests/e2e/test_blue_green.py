@@ -86,7 +86,7 @@ async def test_with_drain_no_request_fails_or_is_sent_twice(rig: Rig, draining: 
         await harm(rig)
         new = await draining.wait_for_promotion(old)
         await settle(answers)
-    expect_no_failure(draining, answers, at_least=1000)
+    expect_no_failure(draining, answers, at_least=600)
     await eventually_true(lambda: raybus.is_well(rig), within=90, what="raybus being well again")
     await draining.wait_for_return(new)
 
@@ -98,4 +98,4 @@ async def test_without_drain_the_standard_retry_is_enough(draining: Greeter) -> 
         old = await draining.upgrade(BlueGreen(drains=False))
         await draining.wait_for_promotion(old)
         await settle(answers)
-    expect_no_failure(draining, answers, at_least=1000)
+    expect_no_failure(draining, answers, at_least=600)

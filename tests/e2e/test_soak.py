@@ -93,7 +93,7 @@ async def one_upgrade(rig: Rig, service: Greeter, number: int, plan: list[tuple[
     seen: set[str] = set()
     configs: set[str] = set()
     async with asyncio.timeout(DEADLINE):
-        async with service.followed() as history, service.under_load() as answers:
+        async with service.followed() as history, service.under_load(rate=50.0) as answers:
             await settle(answers)
             old = await service.upgrade()
             async with asyncio.TaskGroup() as group:

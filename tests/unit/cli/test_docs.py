@@ -18,7 +18,8 @@ WIDTH = "110"
 HEAD = """# The command line
 
 `raybus`, also as `kubectl raybus`: the same program under the name `kubectl-raybus`. It uses the kubeconfig and the rights of whoever
-calls it, and nothing else. Verbs for a running service are on this page; `raybus cluster`, `images`, `up` and `demo` have a
+calls it, and nothing else. A whole upgrade with these verbs: [an upgrade at the terminal](session.md). Verbs for a running service are
+on this page; `raybus cluster`, `images`, `up` and `demo` have a
 `--help` of their own.
 
 - `-n`, `--context`, `--kubeconfig` mean what they mean to kubectl; `-o json|yaml|wide|name` where a verb shows something.

@@ -232,7 +232,7 @@ class Greeter:
                         note(bytes(event.object), round(time.time(), 2))  # noqa: TID251  (the load's wall clock)
 
     @asynccontextmanager
-    async def under_load(self, **changes: str) -> AsyncGenerator[list[Answer]]:
+    async def under_load(self, **changes: str | float) -> AsyncGenerator[list[Answer]]:
         """Send requests for the length of a `with` block; the list fills up, and is whole at the end of the block."""
         load = msgspec.structs.replace(LOAD, url=await self._url(), **changes)
         text = await self._rig.kubectl.run("kustomize", str(DEPLOY / "demo/load"))

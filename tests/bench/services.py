@@ -261,7 +261,6 @@ def asked(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("-n", type=int, default=500, help="RayServices (500)")
     parser.add_argument("--idle", metavar="MINUTES", type=float, default=2.0, help="how long they rest (2)")
     parser.add_argument("-o", choices=["text", "json"], default="text", help="how to print the figures")
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     found = parser.parse_args(arguments)
     if found.n < 1 or found.idle <= 0:
         parser.error("-n and --idle must be greater than 0")
@@ -270,11 +269,8 @@ def asked(arguments: list[str]) -> argparse.Namespace:
 
 def main() -> int:
     """Measure and print; 1 when a goal was missed."""
-    arguments = sys.argv[1:]
-    options = asked(arguments)
-    if not options.inside:
-        pod_network.enter("bench.services", arguments)
-    pod_network.prepare()
+    options = asked(sys.argv[1:])
+    pod_network.enter("bench.services")
     found = report.measured(measure(options.n, options.idle))
     report.show(found, lambda: table(found), form=options.o)
     return report.judged(found.missed)

@@ -40,7 +40,6 @@ def asked(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--replicas", type=int, default=4, help="the most replicas of each reconciler (4)")
     parser.add_argument("-o", choices=["text", "json"], default="text", help="how to print the report")
     parser.add_argument("--out", metavar="DIR", type=Path, default=OUTPUT, help="where logs go (build/chaos)")
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     found = parser.parse_args(arguments)
     if found.minutes <= 0:
         parser.error(f"--minutes {found.minutes:g}: must be greater than 0")
@@ -83,11 +82,8 @@ async def _until_told(wanted: Wanted) -> Report:
 
 def main() -> int:
     """Run and report; 1 when a rule was broken."""
-    arguments = sys.argv[1:]
-    options = asked(arguments)
-    if not options.inside:
-        pod_network.enter("chaos", arguments)
-    pod_network.prepare()
+    options = asked(sys.argv[1:])
+    pod_network.enter("chaos")
     keep_stdout_clean()
     try:
         found = _run(options)

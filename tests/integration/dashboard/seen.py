@@ -11,9 +11,7 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 import tempfile
-import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,13 +20,13 @@ from typing import Any, Final, Literal
 import msgspec
 from playwright.async_api import Browser
 
-from bench import pod_network
 from chaos import stack
 from chaos.stack import CROWD, Stack
 from common import errors, labels
 from common.api.opaque import Json
 from common.kube.client import Patch
 from common.kube.resources import RAY_SERVICE
+from integration.story import begin, say, tell
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config, a_strategy
 from support.servers import browser, dashboard
 from support.servers.browser import Watched
@@ -298,25 +296,15 @@ async def run(options: argparse.Namespace, work: Path) -> Told:
         return await Story(found, window, work, options.pictures).tell()
 
 
-def say(line: str) -> None:
-    """Tell whoever waits what goes on."""
-    sys.stderr.write(f"seen: {time.monotonic():.0f} s: {line}\n")
-    sys.stderr.flush()
-
-
 def main() -> None:
     """Enter a network of our own and print what was to be seen."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pictures", type=Path, required=True, metavar="DIR", help="where the pictures go")
     parser.add_argument("--logs", type=Path, required=True, metavar="DIR", help="where the logs of the processes go")
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if not options.inside:
-        pod_network.enter("integration.dashboard.seen", sys.argv[1:])
-    pod_network.prepare()
+    begin("integration.dashboard.seen")
     with tempfile.TemporaryDirectory(prefix="raybus-seen-") as work:
-        found = asyncio.run(run(options, Path(work)))
-    sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+        tell(asyncio.run(run(options, Path(work))))
 
 
 if __name__ == "__main__":

@@ -5,19 +5,16 @@
 
 import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
-import msgspec
 import pytest
 
 from integration.dashboard.seen import Told
+from integration.story import heard
+from support.manifests import ROOT
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
-TESTS = Path(__file__).parents[2]
-IMAGES = TESTS.parent / "docs" / "images"
+IMAGES = ROOT / "docs" / "images"
 LIMIT_SECONDS = 1200
 
 
@@ -28,10 +25,8 @@ def told(request: pytest.FixtureRequest, chromium: None, tmp_path_factory: pytes
         pytest.skip("the network of our own needs root")
     logs = tmp_path_factory.mktemp("logs")
     pictures = IMAGES if request.config.getoption("--update-pictures") else tmp_path_factory.mktemp("pictures")
-    command = [sys.executable, "-m", "integration.dashboard.seen", "--pictures", str(pictures), "--logs", str(logs)]
-    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS)
-    assert done.returncode == 0, f"{done.stderr[-6000:]}\nlogs: {logs}"
-    return msgspec.json.decode(done.stdout.splitlines()[-1], type=Told)
+    options = ("--pictures", str(pictures), "--logs", str(logs))
+    return heard("integration.dashboard.seen", *options, kind=Told, within=LIMIT_SECONDS)
 
 
 def test_the_list_begins_with_what_needs_attention(told: Told) -> None:

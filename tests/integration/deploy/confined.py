@@ -8,18 +8,19 @@ Run in a network of its own (`bench.pod_network`), where one process plays all R
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from bench import heads, pod_network, rig
+from bench import heads, rig
 from bench.rig import ALONE, Rig
 from common.api.opaque import Body, Json
 from common.kube.client import Patch
 from common.kube.resources import CONFIG_MAP, POD, RAY_CLUSTER, RAY_SERVICE
+from integration.story import begin, say, tell
 from localcluster import ports, processes
 from localcluster.api import read_manifests
 from localcluster.binaries import locate
@@ -270,21 +271,12 @@ async def run(kubectl: str) -> Told:
         return await story.tell(BusAccess(url=secured.server.url, credentials=found.work / "nats"))
 
 
-def say(line: str) -> None:
-    """Tell whoever waits what goes on."""
-    sys.stderr.write(f"confined: {line}\n")
-    sys.stderr.flush()
-
-
-def main(arguments: Sequence[str]) -> None:
+def main() -> None:
     """Enter the network of our own and print what was found."""
-    named = [each for each in arguments if each != "--inside"]
-    if "--inside" not in arguments:
-        pod_network.enter("integration.deploy.confined", named)
-    pod_network.prepare()
-    (kubectl,) = named
-    sys.stdout.write(msgspec.json.encode(asyncio.run(run(kubectl))).decode() + "\n")
+    begin("integration.deploy.confined")
+    (kubectl,) = sys.argv[1:]
+    tell(asyncio.run(run(kubectl)))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -1,20 +1,15 @@
 """raybus with the rights of the overlay `namespaced`: enough to work in its namespace, none outside, and nothing left afterwards."""
 
-import subprocess
-import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from integration.deploy.confined import Told
-from localcluster.binaries import locate
-from localcluster.settings import Settings
+from integration.story import heard, need_programs
 from support.manifests import SERVICES
 
 pytestmark = [pytest.mark.integration]
 
-TESTS = Path(__file__).parents[2]
 LIMIT_SECONDS = 600
 IDENTITY = "get /api/v1/namespaces/kube-system"
 """What every service tries once, to tell clusters apart; where it may not, it asks for its own namespace."""
@@ -23,13 +18,8 @@ IDENTITY = "get /api/v1/namespaces/kube-system"
 @pytest.fixture(scope="module")
 def told(kubectl_binary: Path) -> Told:
     """Run the story once, in a network of its own."""
-    _, missing = locate(["gateway-crds", "kwok"], Settings.from_environment())
-    if missing:
-        pytest.skip(f"{missing[0]} is not built yet: `raybus cluster up` once")
-    command = [sys.executable, "-m", "integration.deploy.confined", str(kubectl_binary)]
-    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return msgspec.json.decode(done.stdout, type=Told)
+    need_programs()
+    return heard("integration.deploy.confined", str(kubectl_binary), kind=Told, within=LIMIT_SECONDS)
 
 
 def test_its_rights_are_enough_for_a_cluster_and_for_an_upgrade_in_steps(told: Told) -> None:

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import random
 import signal
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -21,7 +20,6 @@ from typing import Any, Final
 
 import msgspec
 
-from bench import pod_network
 from chaos import stack
 from chaos.stack import CROWD, Stack
 from common import errors
@@ -32,6 +30,7 @@ from common.bus.nats import Stored, connect
 from common.kube.client import Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from integration.events.told import Run, Upgraded
+from integration.story import begin, say, tell
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config, a_strategy
 from support.servers.relayed import Secured
 from support.waiting import eventually_true
@@ -45,12 +44,6 @@ PATIENCE: Final = 600.0
 STREETS: Final = 5
 """RayServices that are upgraded side by side."""
 STEPS: Final[Json] = a_strategy(surge=50, step=25, interval=1)
-
-
-def say(line: str) -> None:
-    """Tell whoever waits what goes on."""
-    sys.stderr.write(f"kills: {time.monotonic():.0f} s: {line}\n")
-    sys.stderr.flush()
 
 
 class Street:
@@ -206,14 +199,10 @@ def main() -> None:
     parser.add_argument("--upgrades", type=int, default=50, help="how many upgrades (50)")
     parser.add_argument("--seed", type=int, default=1, help="what deaths are drawn from (1)")
     parser.add_argument("--logs", type=Path, required=True, metavar="DIR", help="where the logs of the processes go")
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if not options.inside:
-        pod_network.enter("integration.events.kills", sys.argv[1:])
-    pod_network.prepare()
+    begin("integration.events.kills")
     with tempfile.TemporaryDirectory(prefix="raybus-kills-") as work:
-        found = asyncio.run(run(options, Path(work)))
-    sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+        tell(asyncio.run(run(options, Path(work))))
 
 
 if __name__ == "__main__":

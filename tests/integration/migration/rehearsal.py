@@ -19,9 +19,10 @@ from typing import Final
 
 import msgspec
 
-from bench import heads, pod_network, rig
+from bench import heads, rig
 from bench.rig import Rig
 from integration.migration import cast_of, peer, stage
+from integration.story import begin, say
 from localcluster.errors import ClusterError
 from support.kuberay import trees
 from support.servers import raybus_up
@@ -59,13 +60,13 @@ async def rehearse(command: str, crds: Path, *, records: bool) -> Figures:
     async with rig.fresh(crds) as found, heads.played(), stage.built(found) as on:
         async with peer.running(command, found.kubeconfig, found.work / "peer.log"):
             await cast_of.appear(on)
-            stage.say("KubeRay has made everything; two upgrades are on their way")
+            say("KubeRay has made everything; two upgrades are on their way")
         before = await on.snapshot()
         if records:
             for name in cast_of.RECORDED:
-                stage.say(f"recorded {trees.save(name, trees.of_service(before, name)).name}")
+                say(f"recorded {trees.save(name, trees.of_service(before, name)).name}")
         said = await on.check()
-        stage.say(f"raybus migrate check -o wide:\n{said}")
+        say(f"raybus migrate check -o wide:\n{said}")
         mark, ended = found.audit.here(), time.monotonic()
         async with _raybus(found):
             await on.until(cast_of.MOVING, cast_of.has_moved_on(before), "raybus goes on with the upgrade")
@@ -73,13 +74,13 @@ async def rehearse(command: str, crds: Path, *, records: bool) -> Figures:
             await on.until(cast_of.MOVING, cast_of.is_served, "raybus ends the upgrade that KubeRay began")
             await on.until(cast_of.BACK, cast_of.is_at_least(40), "raybus takes the other one further")
         ours, during = found.audit.since(mark).changes, await on.snapshot()
-        stage.say(f"raybus wrote {ours}; changed: {cast_of.changed(before, during) or 'nothing'}")
+        say(f"raybus wrote {ours}; changed: {cast_of.changed(before, during) or 'nothing'}")
         mark = found.audit.here()
         async with peer.running(command, found.kubeconfig, found.work / "peer.log"):
             await on.until(cast_of.BACK, cast_of.is_served, "KubeRay ends what raybus went on with")
             await _quiet(found)
             theirs, after = found.audit.since(mark).changes, await on.snapshot()
-            stage.say(f"KubeRay wrote {theirs}; changed: {cast_of.changed(during, after) or 'nothing'}")
+            say(f"KubeRay wrote {theirs}; changed: {cast_of.changed(during, after) or 'nothing'}")
             mark = found.audit.here()
             async with _raybus(found):
                 await asyncio.sleep(BOTH_SECONDS)
@@ -120,17 +121,13 @@ def asked(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--peer", metavar="CMD", required=True, help="starts KubeRay's operator")
     parser.add_argument("--peer-crds", metavar="DIR", type=Path, required=True, help="its config/crd/bases")
     parser.add_argument("--record", action="store_true", help="write what KubeRay left to tests/golden")
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 
 def main() -> int:
     """Rehearse and print; 1 when anything changed that must not."""
-    arguments = sys.argv[1:]
-    options = asked(arguments)
-    if not options.inside:
-        pod_network.enter("integration.migration.rehearsal", arguments)
-    pod_network.prepare()
+    options = asked(sys.argv[1:])
+    begin("integration.migration.rehearsal")
     try:
         found = asyncio.run(rehearse(options.peer, options.peer_crds, records=options.record))
     except ClusterError as problem:

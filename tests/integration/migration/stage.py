@@ -15,6 +15,7 @@ from common import errors
 from common.api.opaque import Body, Json
 from common.kube.client import Patch
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, NAMESPACE, RAY_SERVICE, Resource
+from integration.story import say
 from localcluster.api import read_manifests
 from localcluster.binaries import locate
 from localcluster.settings import Settings
@@ -122,9 +123,3 @@ def _operator() -> Body:
 
 def _is_seen(body: Body) -> bool:
     return body.get("status", {}).get("observedGeneration") == body["metadata"]["generation"]
-
-
-def say(line: str) -> None:
-    """Tell the user what goes on."""
-    sys.stderr.write(f"rehearsal: {line}\n")
-    sys.stderr.flush()

@@ -18,7 +18,6 @@ from typing import Final
 import msgspec
 import yaml
 
-from bench import pod_network
 from bench.rig import CROWD
 from common.kube.resources import RAY_SERVICE
 from integration.monitoring import ground, objects
@@ -28,6 +27,7 @@ from integration.monitoring.causes_of_processes import PROCESSES
 from integration.monitoring.causes_of_users import SILENCE, USERS
 from integration.monitoring.ground import Ground
 from integration.monitoring.objects import Demo
+from integration.story import begin, say, tell
 from support.monitoring import files, shortened
 from support.servers.prometheus import Prometheus
 from support.waiting import eventually_true
@@ -158,24 +158,16 @@ async def _prepared(found: Ground) -> Scene:
     return Scene(ground=found, demo=demo, silent=silent)
 
 
-def say(line: str) -> None:
-    """Tell whoever waits what goes on."""
-    sys.stderr.write(f"alarmed: {time.monotonic():.0f} s: {line}\n")
-    sys.stderr.flush()
-
-
 def main() -> None:
     """Enter the network of our own and print what was found."""
-    named = {each for each in sys.argv[1:] if each != "--inside"}
+    named = set(sys.argv[1:])
     if unknown := named - {each["alert"] for each in files.alerts()}:
         raise SystemExit(
             f"alarmed: there is no alert {', '.join(sorted(unknown))}; deploy/monitoring/rules.yaml names them"
         )
-    if "--inside" not in sys.argv:
-        pod_network.enter("integration.monitoring.alarmed", sorted(named))
-    pod_network.prepare()
+    begin("integration.monitoring.alarmed")
     wanted = [each for each in CAUSES if not named or each.alerts & named]
-    sys.stdout.write(msgspec.json.encode(asyncio.run(run(wanted))).decode() + "\n")
+    tell(asyncio.run(run(wanted)))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench import pod_network
 from bench.programs import Machine
 from bench.rig import CROWD
 from common import errors
@@ -31,6 +30,7 @@ from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from common.runtime.clock import SystemClock
 from integration.monitoring import ground, objects
 from integration.monitoring.ground import Ground
+from integration.story import begin, say, tell
 from localcluster.errors import ClusterError
 from support.monitoring import files
 from support.servers.prometheus import Pace
@@ -254,7 +254,6 @@ def asked(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--every", type=float, default=120.0, help="seconds from one upgrade to the next (120)")
     parser.add_argument("-o", choices=["text", "json"], default="text", help="how to print the report")
     parser.add_argument("--out", metavar="DIR", type=Path, default=OUTPUT, help="where logs go (build/quiet)")
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     found = parser.parse_args(arguments)
     for option, value in (("--minutes", found.minutes), ("--every", found.every)):
         if value <= 0:
@@ -262,19 +261,10 @@ def asked(arguments: list[str]) -> argparse.Namespace:
     return found
 
 
-def say(line: str) -> None:
-    """Tell the user what goes on."""
-    sys.stderr.write(f"quiet: {line}\n")
-    sys.stderr.flush()
-
-
 def main() -> int:
     """Run and report; 1 when it was not quiet."""
-    arguments = sys.argv[1:]
-    options = asked(arguments)
-    if not options.inside:
-        pod_network.enter("integration.monitoring.quiet", arguments)
-    pod_network.prepare()
+    options = asked(sys.argv[1:])
+    begin("integration.monitoring.quiet")
     options.out.mkdir(parents=True, exist_ok=True)
     say(f"logs: {options.out}")
     try:
@@ -285,10 +275,9 @@ def main() -> int:
         return 130
     except (ClusterError, errors.RaybusError) as problem:
         raise SystemExit(f"quiet: {problem}") from None
-    text = msgspec.json.encode(found).decode()
-    (options.out / "report.json").write_text(text + "\n")
+    (options.out / "report.json").write_bytes(msgspec.json.encode(found) + b"\n")
     if options.o == "json":
-        sys.stdout.write(text + "\n")
+        tell(found)
     else:
         show(found, Console(width=120))
     return 1 if found.broken else 0

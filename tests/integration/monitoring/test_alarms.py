@@ -1,21 +1,16 @@
 """Every alert fires on its cause in a real Prometheus, and falls silent afterwards."""
 
-import subprocess
-import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from integration.monitoring.alarmed import CAUSES, Told
-from localcluster.binaries import locate
-from localcluster.settings import Settings
+from integration.story import heard, need_programs
 from support.manifests import ROOT
 from support.monitoring import files
 
 pytestmark = [pytest.mark.integration]
 
-TESTS = Path(__file__).parents[2]
 LIMIT_SECONDS = 1800
 
 
@@ -23,13 +18,8 @@ LIMIT_SECONDS = 1800
 def told(promtool: Path) -> Told:
     """Run the story once, in a network of its own; `promtool` says that Prometheus is there."""
     assert promtool.is_file()
-    _, missing = locate(["gateway-crds", "kwok"], Settings.from_environment())
-    if missing:
-        pytest.skip(f"{missing[0]} is not built yet: `raybus cluster up` once")
-    command = [sys.executable, "-m", "integration.monitoring.alarmed"]
-    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return msgspec.json.decode(done.stdout, type=Told)
+    need_programs()
+    return heard("integration.monitoring.alarmed", kind=Told, within=LIMIT_SECONDS)
 
 
 def test_every_alert_fires_on_its_cause_and_falls_silent_afterwards(told: Told) -> None:

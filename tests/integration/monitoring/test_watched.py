@@ -1,20 +1,15 @@
 """A real Prometheus scrapes four real services: every panel draws, ours and KubeRay's."""
 
-import subprocess
-import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from integration.monitoring.watched import Told
-from localcluster.binaries import locate
-from localcluster.settings import Settings
+from integration.story import heard, need_programs
 from support.monitoring import kuberay
 
 pytestmark = [pytest.mark.integration]
 
-TESTS = Path(__file__).parents[2]
 LIMIT_SECONDS = 900
 SEEN_IN_NEED_ONLY = {"raybus_state_reloads_total"}
 """Begins when a stream is lost, which no upgrade does; its panel draws 0 until then."""
@@ -24,13 +19,8 @@ SEEN_IN_NEED_ONLY = {"raybus_state_reloads_total"}
 def told(promtool: Path) -> Told:
     """Run the story once, in a network of its own; `promtool` says that Prometheus is there."""
     assert promtool.is_file()
-    _, missing = locate(["gateway-crds", "kwok"], Settings.from_environment())
-    if missing:
-        pytest.skip(f"{missing[0]} is not built yet: `raybus cluster up` once")
-    command = [sys.executable, "-m", "integration.monitoring.watched"]
-    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return msgspec.json.decode(done.stdout, type=Told)
+    need_programs()
+    return heard("integration.monitoring.watched", kind=Told, within=LIMIT_SECONDS)
 
 
 def test_every_service_is_scraped(told: Told) -> None:

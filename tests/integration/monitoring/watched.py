@@ -17,7 +17,6 @@ from typing import Final, cast
 
 import msgspec
 
-from bench import pod_network
 from bench.rig import CROWD
 from common.api.opaque import Body
 from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE
@@ -25,6 +24,7 @@ from integration.monitoring import ground, objects
 from integration.monitoring.causes_of_users import BEYOND, CUT, MISSING
 from integration.monitoring.ground import Ground
 from integration.monitoring.objects import Demo
+from integration.story import begin, say, tell
 from support.monitoring import files, kuberay
 from support.monitoring.dashboards import DASHBOARDS
 from support.servers.prometheus import Prometheus, Series
@@ -160,20 +160,11 @@ def _wall_clock() -> float:
     return time.time()  # noqa: TID251  (Prometheus wants Unix time)
 
 
-def say(line: str) -> None:
-    """Tell whoever waits what goes on."""
-    sys.stderr.write(f"watched: {time.monotonic():.0f} s: {line}\n")
-    sys.stderr.flush()
-
-
 def main() -> None:
     """Enter the network of our own and print what was found."""
-    named = [each for each in sys.argv[1:] if each != "--inside"]
-    if "--inside" not in sys.argv:
-        pod_network.enter("integration.monitoring.watched", named)
-    pod_network.prepare()
-    more = [query for each in named for query in _expressions(msgspec.json.decode(Path(each).read_bytes()))]
-    sys.stdout.write(msgspec.json.encode(asyncio.run(run(more))).decode() + "\n")
+    begin("integration.monitoring.watched")
+    more = [query for each in sys.argv[1:] for query in _expressions(msgspec.json.decode(Path(each).read_bytes()))]
+    tell(asyncio.run(run(more)))
 
 
 if __name__ == "__main__":

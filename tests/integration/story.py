@@ -1,0 +1,55 @@
+"""A story that a process of its own tells, in a network of its own: progress on standard error, what was found as JSON on standard output."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import pytest
+
+from bench import pod_network
+from bench.report import keep_stdout_clean
+from localcluster.binaries import locate
+from localcluster.settings import Settings
+
+TESTS = Path(__file__).parents[1]
+
+Told = TypeVar("Told", bound=msgspec.Struct)
+
+
+def need_programs() -> None:
+    """Skip where what stories run on was not built: simulated pods, and the definitions of the Gateway API."""
+    _, missing = locate(["gateway-crds", "kwok"], Settings.from_environment())
+    if missing:
+        pytest.skip(f"{missing[0]} is not built yet: `raybus cluster prepare` once")
+
+
+def heard(module: str, *arguments: str, kind: type[Told], within: float) -> Told:
+    """Let a module tell its story, in so many seconds, its progress where this test's goes; return what it found.
+
+    Raises:
+        AssertionError: It told nothing.
+    """
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(command, cwd=TESTS, stdout=subprocess.PIPE, text=True, check=False, timeout=within)
+    assert done.stdout, f"{module} ended with {done.returncode} and told nothing"
+    return msgspec.json.decode(done.stdout, type=kind)
+
+
+def begin(module: str) -> None:
+    """Go on in the network where stories are told, with a standard output to which only `tell` writes."""
+    pod_network.enter(module)
+    keep_stdout_clean()
+
+
+def say(line: str) -> None:
+    """Tell whoever waits what goes on."""
+    sys.stderr.write(f"{Path(sys.argv[0]).stem}: {time.monotonic():.0f} s: {line}\n")
+    sys.stderr.flush()
+
+
+def tell(found: msgspec.Struct) -> None:
+    """Print what was found, for `heard`."""
+    sys.stdout.write(msgspec.json.encode(found).decode() + "\n")

@@ -1,8 +1,8 @@
 """The page in a real browser where things are odd: nothing there, five hundred of them, names and messages meant to do harm."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,16 +32,24 @@ FILTERED: Final = """() => {
 }"""
 
 
-@asynccontextmanager
-async def opened(control_plane: ControlPlane, work: Path, *arguments: str) -> AsyncGenerator[Watched]:
-    """Open a dashboard's page for the length of a block."""
-    words = ("--kubeconfig", str(control_plane.kubeconfig), *arguments)
-    async with dashboard.started(work, *words) as running, browser.opened() as window:
-        page = Watched(await window.new_page(viewport={"width": 1280, "height": 800}))
-        await page.page.goto(running.address)
-        yield page
-        assert page.complaints == []
-        assert [each for each in page.asked if not each.startswith(running.address)] == []
+Opened = Callable[[str], AbstractAsyncContextManager[Watched]]
+
+
+@pytest.fixture
+def page_of(control_plane: ControlPlane, chromium: None, nobodys_bus: tuple[str, ...], tmp_path: Path) -> Opened:
+    """Return what opens a dashboard's page of a namespace for the length of a block."""
+
+    @asynccontextmanager
+    async def opened(namespace: str) -> AsyncGenerator[Watched]:
+        words = ("--kubeconfig", str(control_plane.kubeconfig), "-n", namespace, *nobodys_bus)
+        async with dashboard.started(tmp_path, *words) as running, browser.opened() as window:
+            page = Watched(await window.new_page(viewport={"width": 1280, "height": 800}))
+            await page.page.goto(running.address)
+            yield page
+            assert page.complaints == []
+            assert [each for each in page.asked if not each.startswith(running.address)] == []
+
+    return opened
 
 
 async def put(kube: KubeClient, namespace: str, body: Body) -> None:
@@ -73,15 +81,8 @@ async def crowd(kube: KubeClient, namespace: str, bodies: Sequence[Body]) -> Non
             group.create_task(work())
 
 
-async def test_nothing_there(
-    control_plane: ControlPlane,
-    kube: KubeClient,
-    namespace: str,
-    chromium: None,
-    nobodys_bus: tuple[str, ...],
-    tmp_path: Path,
-) -> None:
-    async with opened(control_plane, tmp_path, "-n", namespace, *nobodys_bus) as page:
+async def test_nothing_there(kube: KubeClient, namespace: str, page_of: Opened) -> None:
+    async with page_of(namespace) as page:
         await page.until("#empty", f"No RayService in namespace {namespace}")
         assert "raybus dashboard -A" in await page.text("#empty")
         await put(kube, namespace, named("first"))
@@ -92,14 +93,7 @@ async def test_nothing_there(
         await page.until("#hint", f"RayService {namespace}/first is not there (any more).")
 
 
-async def test_text_from_the_cluster_stays_text(
-    control_plane: ControlPlane,
-    kube: KubeClient,
-    namespace: str,
-    chromium: None,
-    nobodys_bus: tuple[str, ...],
-    tmp_path: Path,
-) -> None:
+async def test_text_from_the_cluster_stays_text(kube: KubeClient, namespace: str, page_of: Opened) -> None:
     side = a_side(BLUE)
     side["applicationStatuses"] = {EVIL: {"status": "UNHEALTHY", "message": EVIL, "serveDeploymentStatuses": {}}}
     stalled = a_condition("UpgradeStalled", reason="Evil", message=f"stalled: {EVIL}")
@@ -109,7 +103,7 @@ async def test_text_from_the_cluster_stays_text(
     cluster["metadata"] = {"name": BLUE, "labels": marks}
     await kube.create(RAY_CLUSTER, namespace, cluster)
     await put(kube, namespace, bad)
-    async with opened(control_plane, tmp_path, "-n", namespace, *nobodys_bus) as page:
+    async with page_of(namespace) as page:
         await page.until("#clusters", EVIL)
         await page.until("#causes-list", EVIL)
         made = 'document.querySelectorAll(\'img:not([src="icon.svg"]), script:not([src="page.js"]), textarea, iframe\').length'
@@ -121,21 +115,14 @@ async def test_text_from_the_cluster_stays_text(
         page.complaints.clear()
 
 
-async def test_five_hundred_stay_usable(
-    control_plane: ControlPlane,
-    kube: KubeClient,
-    namespace: str,
-    chromium: None,
-    nobodys_bus: tuple[str, ...],
-    tmp_path: Path,
-) -> None:
+async def test_five_hundred_stay_usable(kube: KubeClient, namespace: str, page_of: Opened) -> None:
     stalled = a_condition("UpgradeStalled", reason="Nothing", message="no node")
     await crowd(
         kube,
         namespace,
         [named(f"s{number:03}", *([READY, stalled] if number % 100 == 7 else [])) for number in range(MANY)],
     )
-    async with opened(control_plane, tmp_path, "-n", namespace, *nobodys_bus) as page:
+    async with page_of(namespace) as page:
         await page.until("#count", "500 RayServices")
         assert await page.page.locator("#tone-bad li").count() == 5
         assert await page.page.locator("#tone-good li").count() == 495
@@ -153,17 +140,10 @@ async def test_five_hundred_stay_usable(
         assert "s123" in await page.text("#head h2")
 
 
-async def test_it_can_be_worked_with_the_keyboard(
-    control_plane: ControlPlane,
-    kube: KubeClient,
-    namespace: str,
-    chromium: None,
-    nobodys_bus: tuple[str, ...],
-    tmp_path: Path,
-) -> None:
+async def test_it_can_be_worked_with_the_keyboard(kube: KubeClient, namespace: str, page_of: Opened) -> None:
     for name in ("one", "two"):
         await put(kube, namespace, named(name))
-    async with opened(control_plane, tmp_path, "-n", namespace, *nobodys_bus) as page:
+    async with page_of(namespace) as page:
         await page.until("#head h2", "one")
         await page.page.locator("#filter").focus()
         for _ in range(2):

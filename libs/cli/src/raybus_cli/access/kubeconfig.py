@@ -23,6 +23,7 @@ ContextOption = Annotated[
     str | None, typer.Option("--context", help="Context of the kubeconfig; else the current one.")
 ]
 NamespaceOption = Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace; else that of the context.")]
+RaybusNamespaceOption = Annotated[str, typer.Option("--raybus-namespace", help="Where raybus runs in the cluster.")]
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):

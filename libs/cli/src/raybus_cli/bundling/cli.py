@@ -8,7 +8,7 @@ import typer
 from common import errors
 from common.kube.client import KubeClient
 from raybus_cli.access import session
-from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption
+from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption, RaybusNamespaceOption
 from raybus_cli.bundling import collect
 from raybus_cli.bundling.collect import Files
 from raybus_cli.completion import names
@@ -19,7 +19,7 @@ def bundle(
     file: Annotated[
         Path | None, typer.Option("--file", "-f", help="The archive; else raybus-bundle-NAME.tar.gz.")
     ] = None,
-    raybus_namespace: Annotated[str, typer.Option("--raybus-namespace", help="Where raybus is installed.")] = "raybus",
+    raybus_namespace: RaybusNamespaceOption = "raybus",
     namespace: NamespaceOption = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,

@@ -13,12 +13,13 @@ import typer
 from common import errors
 from raybus_cli import stopping
 from raybus_cli.access import problems, session
-from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption, Where
+from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption, RaybusNamespaceOption, Where
 from raybus_cli.dashboard import server
 from raybus_cli.dashboard.board import Board, Standing
 from raybus_cli.dashboard.listening import Listener, Through
 from raybus_cli.dashboard.looking import Looker
 from raybus_cli.events import connection, run
+from raybus_cli.events.connection import NatsCredentialsOption, NatsOption
 from raybus_cli.output import logs
 
 PORT: Final = 3100
@@ -30,16 +31,9 @@ def dashboard(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes any free one.")] = PORT,
     no_open: Annotated[bool, typer.Option("--no-open", help="Print the address, and leave the browser alone.")] = False,
     all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Those of all namespaces.")] = False,
-    nats: Annotated[
-        str | None, typer.Option(envvar="RAYBUS_NATS_URL", help="A NATS to reach directly; else as the folder says.")
-    ] = None,
-    nats_credentials: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="RAYBUS_NATS_CREDENTIALS", help="Folder with the seed of the user 'subscriber' and ca.crt."
-        ),
-    ] = None,
-    raybus_namespace: Annotated[str, typer.Option(help="Where raybus runs in the cluster.")] = "raybus",
+    nats: NatsOption = None,
+    nats_credentials: NatsCredentialsOption = None,
+    raybus_namespace: RaybusNamespaceOption = "raybus",
     namespace: NamespaceOption = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,

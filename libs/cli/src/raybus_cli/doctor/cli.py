@@ -1,15 +1,14 @@
 """`raybus doctor`: asks, judges, prints; exit code 1 when a check failed."""
 
 from collections.abc import Iterable
-from typing import Annotated, Final
+from typing import Final
 
-import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from common.kube.client import KubeClient
 from raybus_cli.access import session
-from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption
+from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, RaybusNamespaceOption
 from raybus_cli.doctor import checks, survey
 from raybus_cli.doctor.checks import Check, State
 from raybus_cli.output import printing
@@ -19,7 +18,7 @@ _STYLES: Final = {State.OK: "green", State.WARNING: "yellow", State.FAILED: "bol
 
 
 def doctor(
-    raybus_namespace: Annotated[str, typer.Option("--raybus-namespace", help="Where raybus is installed.")] = "raybus",
+    raybus_namespace: RaybusNamespaceOption = "raybus",
     output: OutputOption = Output.TEXT,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,

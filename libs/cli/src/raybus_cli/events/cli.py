@@ -3,7 +3,6 @@
 import asyncio
 import os
 from functools import partial
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -13,9 +12,10 @@ from common.runtime.clock import SystemClock
 from common.runtime.settings import Settings
 from raybus_cli.access import kubeconfig as kubeconfigs
 from raybus_cli.access import problems
-from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption
+from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, RaybusNamespaceOption
 from raybus_cli.events import connection, run
 from raybus_cli.events import options as checks
+from raybus_cli.events.connection import NatsCredentialsOption, NatsOption
 from raybus_cli.events.options import Options
 from raybus_cli.output import logs
 
@@ -44,18 +44,11 @@ def events(
     output: Annotated[
         str, typer.Option("--output", "-o", help="text: a line for people; json: the CloudEvent as it is stored.")
     ] = "text",
-    nats: Annotated[
-        str | None, typer.Option(envvar="RAYBUS_NATS_URL", help="A NATS to reach directly; else as the folder says.")
-    ] = None,
-    nats_credentials: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="RAYBUS_NATS_CREDENTIALS", help="Folder with the seed of the user 'subscriber' and ca.crt."
-        ),
-    ] = None,
+    nats: NatsOption = None,
+    nats_credentials: NatsCredentialsOption = None,
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
-    raybus_namespace: Annotated[str, typer.Option(help="Where raybus runs in the cluster.")] = "raybus",
+    raybus_namespace: RaybusNamespaceOption = "raybus",
 ) -> None:
     """Show the steps of upgrades, in order, from the history that outsiders may read.
 

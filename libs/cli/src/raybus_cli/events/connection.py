@@ -10,8 +10,10 @@ DIR holds `users/subscriber.seed` and `ca.crt` as `python -m common.bus.provisio
 
 import re
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 from urllib.parse import urlsplit
+
+import typer
 
 from common import errors
 from common.runtime.settings import Settings
@@ -20,6 +22,19 @@ USER: Final = "subscriber"
 CONFIGURATION: Final = "nats-server.conf"
 LISTEN: Final = re.compile(r'^listen: "([^"]+):([0-9]+)"', re.MULTILINE)
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  (read from a configuration, not listened on)
+
+NatsOption = Annotated[
+    str | None,
+    typer.Option("--nats", envvar="RAYBUS_NATS_URL", help="A NATS to reach directly; else as the folder says."),
+]
+NatsCredentialsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--nats-credentials",
+        envvar="RAYBUS_NATS_CREDENTIALS",
+        help="Folder with the seed of the user 'subscriber' and ca.crt.",
+    ),
+]
 
 
 def settings(nats: str | None, folder: Path | None) -> Settings:

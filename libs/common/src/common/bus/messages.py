@@ -168,7 +168,7 @@ def _destination(gone: str) -> Place | None:
     match gone.split(" "):
         case ["deleted"]:
             return None
-        case ["moved", partition, ("service" | "cluster") as tree] if partition.isdecimal():
+        case ["moved", partition, (Tree.SERVICE | Tree.CLUSTER) as tree] if partition.isdecimal():
             return Place(int(partition), Tree(tree))
         case _:
             raise Undecodable(f"{GONE}: {gone!r} is neither `deleted` nor `moved <partition> <tree>`")

@@ -29,14 +29,10 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     subscribe: tuple[str, ...]
 
 
-READ_STATE: Final = (
-    f"{API}.CONSUMER.CREATE.{STATE}.*.{subjects.ALL_STATE}",
-    f"$JS.FC.{STATE}.>",
-)
-READ_SERVICES: Final = (
-    f"{API}.CONSUMER.CREATE.{STATE}.*.{subjects.partition_filter('*', Tree.SERVICE)}",
-    f"$JS.FC.{STATE}.>",
-)
+FOLLOW_STATE: Final = f"{API}.CONSUMER.CREATE.{STATE}.*"
+FLOW: Final = f"$JS.FC.{STATE}.>"
+READ_STATE: Final = (f"{FOLLOW_STATE}.{subjects.ALL_STATE}", FLOW)
+READ_SERVICES: Final = (f"{FOLLOW_STATE}.{subjects.partition_filter('*', Tree.SERVICE)}", FLOW)
 """Only the trees of RayServices."""
 MAKE_STATE: Final = (f"{API}.STREAM.INFO.{STATE}", f"{API}.STREAM.CREATE.{STATE}")
 MAKE_EVENTS: Final = (f"{API}.STREAM.INFO.{EVENTS}", f"{API}.STREAM.CREATE.{EVENTS}")

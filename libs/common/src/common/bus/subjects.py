@@ -5,8 +5,8 @@
 `ray.events.<namespace>.<rayservice>.<type>`               one step of an upgrade            stream RAY_EVENTS
 `ray.members.<service>`                                    "our Leases have changed"         no stream
 
-`tree` is `service` or `cluster`. The word that a partition is complete speaks for both, and stands where all readers read. A token of a subject may not hold a dot, a name may, and no Kubernetes name holds an underscore: so a dot is written as
-an underscore.
+`tree` is `service` or `cluster`. The word that a partition is complete speaks for both, and stands where all readers read. A token
+of a subject may not hold a dot, a name may, and no Kubernetes name holds an underscore: so a dot is written as an underscore.
 """
 
 from typing import Final
@@ -52,7 +52,7 @@ def state(place: Place, kind: str, namespace: str, object_name: str) -> str:
 def parse_state(subject: str) -> StateSubject | None:
     """Read the subject of an object's state; None for any other subject."""
     match subject.split("."):
-        case ["ray", "state", partition, ("service" | "cluster") as tree, kind, namespace, object_name] if (
+        case ["ray", "state", partition, (Tree.SERVICE | Tree.CLUSTER) as tree, kind, namespace, object_name] if (
             partition.isdecimal()
         ):
             return StateSubject(Place(int(partition), Tree(tree)), kind, name(namespace), name(object_name))

@@ -1,7 +1,6 @@
 """The replicas of raybus: each a process with a door of its own to the API server, started again when it ends, and scaled."""
 
 import asyncio
-import contextlib
 import os
 import signal
 from collections import Counter, defaultdict
@@ -20,14 +19,11 @@ from raybus_cli.up.options import Options
 from raybus_cli.up.programs import BusAccess
 from support.servers import api_door
 from support.servers.api_door import Door, Judge
-from support.waiting import eventually, eventually_true
 
 NAMESPACE: Final = "raybus"
 """Where Leases live."""
 PATIENCE: Final = 8.0
 READY_SECONDS: Final = 60.0
-STARTING: Final = 10
-"""The niceness of a new replica until it listens: it would start on a node of its own, and take no processor from the others."""
 
 
 class Ground(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,28 +72,10 @@ class Replica:
             config = kubeconfig.write(self._ground.work / f"{self.name}.kubeconfig", "door", access)
             self._child = Child(self._program(config), self._say)
             try:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._start_apart())
-                    await self._child.keep()
+                await self._child.keep()
             finally:
                 self._child.tell(signal.SIGCONT)
                 await children.stop([self._child], patience=PATIENCE)
-
-    async def _start_apart(self) -> None:
-        """Let the first process import its code with less than the others' share."""
-        await eventually(lambda: self.pid, within=READY_SECONDS, what=f"{self.name} to be there")
-        pid = self.pid
-        _renice(pid, STARTING)
-        await eventually_true(self._listens, within=READY_SECONDS, every=0.1, what=f"{self.name} to listen")
-        _renice(pid, 0)
-
-    async def _listens(self) -> bool:
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        except OSError:
-            return False
-        writer.close()
-        return True
 
     async def is_ready(self) -> bool:
         """Ask whether it works."""
@@ -190,13 +168,6 @@ class Fleet:
             while not await replica.is_ready():
                 assert loop.time() < deadline, f"{replica.name} is not ready; see {self._ground.log_dir}"
                 await asyncio.sleep(0.1)
-
-
-def _renice(pid: int, niceness: int) -> None:
-    """Change it for each thread, if we may: raising a priority is root's."""
-    with contextlib.suppress(OSError):
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            os.setpriority(os.PRIO_PROCESS, int(thread.name), niceness)
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from chaos.schedule import RECONCILERS, WATCHER, Fault
 from chaos.stack import Stack
 from support.servers.api_door import PASSES, Asked, Fate, Judge
 from support.servers.fleet import Replica
+from support.waiting import eventually_true
 
 REFUSED_SHARE: Final = 0.4
 LATENCY: Final = 0.5
@@ -76,8 +77,16 @@ class Faults:
         return replicas[fault.draw % len(replicas)]
 
     async def _scale(self, fault: Fault) -> None:
+        """Start one after the other: each would have a node of its own, and nine at once would take these processors from all."""
+        fleet = self._stack.fleet
+        for count in range(1, fault.replicas + 1):
+            for service in RECONCILERS:
+                if len(fleet.of(service)) < count:
+                    fleet.scale(service, count)
+                    newest = fleet.of(service)[-1]
+                    await eventually_true(newest.is_ready, within=60, every=0.1, what=f"{newest.name} to be ready")
         for service in RECONCILERS:
-            self._stack.fleet.scale(service, fault.replicas)
+            fleet.scale(service, fault.replicas)
 
     async def _kill(self, fault: Fault) -> None:
         self._victim(fault).tell(signal.SIGKILL)

@@ -35,7 +35,7 @@ LOSS: Final = Kind(name="node loss", lasts=12.0, targets=RECONCILERS)
 TERM: Final = Kind(name="SIGTERM", targets=RECONCILERS)
 FREEZE: Final = Kind(name="SIGSTOP", lasts=12.0, targets=RECONCILERS)
 PARTITION: Final = Kind(name="cut off from the API server", lasts=12.0, targets=RECONCILERS)
-SCALE: Final = Kind(name="scale", recovers=10.0)
+SCALE: Final = Kind(name="scale", recovers=20.0)
 KINDS: Final = (
     CRASH,
     LOSS,

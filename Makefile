@@ -9,7 +9,7 @@ PACKAGES := libs/common libs/localcluster libs/cli services/watcher services/clu
 unexport PYTHONDONTWRITEBYTECODE
 $(if $(VERBOSE),,.SILENT:)
 
-.PHONY: help setup lock check format test unit integration e2e soak chaos quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out docs golden clean
+.PHONY: help setup lock check format test unit integration stories e2e soak chaos quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out docs golden clean
 
 help: ## show this list
 	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -48,7 +48,11 @@ unit: setup ## unit and scenario tests only
 
 integration: setup ## contract and integration tests only
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
-	$(RUN)/pytest tests/contract tests/integration -m "not node"
+	$(RUN)/pytest -n 2 --dist loadgroup tests/contract tests/integration -m "not node and not story"
+
+stories: setup ## what takes minutes on real servers: every alert by its cause, kills, a browser, installations
+	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
+	$(RUN)/pytest -n 2 --dist loadgroup tests/integration -m story
 
 e2e: setup ## the whole thing on a real one-node Kubernetes with real Ray and a real gateway (minutes)
 	$(RUN)/raybus cluster prepare >/dev/null

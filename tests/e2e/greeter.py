@@ -1,7 +1,7 @@
 """The demo's RayService on the rig, in any version and with any options; all that its status ever said; and load on it.
 
-Load is open loop: 50 short requests a second and one of 5 to 20 s every 2 s, over connections that are kept alive, none ever
-sent a second time unless a test says so.
+Load is open loop: 25 short requests a second (the soak: 50) and one of 5 to 20 s every 2 s, over connections that are kept alive,
+none ever sent a second time unless a test says so.
 """
 
 import asyncio

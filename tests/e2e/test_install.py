@@ -24,7 +24,7 @@ from .conftest import OVERLAY, Rig
 from .greeter import BlueGreen, Greeter, expect_no_failure, settle
 from .ray_cluster import spread
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.soak]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 TAG = "next"
 ROLLED_OUT = (*(f"deployment/{name}" for name in SERVICES), "statefulset/nats")

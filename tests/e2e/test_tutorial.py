@@ -38,7 +38,6 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-@pytest.mark.soak  # about five minutes; not seen to pass yet
 async def test_every_command_of_the_readme_and_the_tutorial_works(rig: Rig, known: Record) -> None:
     rig.need_gateway()
     commands = proven.typed()

@@ -16,10 +16,8 @@ from common.kube.watch import Key, Target, Timing, Watch
 from localcluster import kubeconfig
 from localcluster.control_plane import ControlPlane
 from support.servers.api_door import Door, Fate
-from support.servers.control_plane import control_plane
 from support.waiting import eventually
 
-__all__ = ["control_plane"]
 pytestmark = pytest.mark.integration
 TIMING = Timing(silence=60.0, longest_retry=0.2)
 

@@ -28,9 +28,6 @@ from common.kube.resources import (
 from localcluster.control_plane import ControlPlane
 from raybus_cli import main
 from support.builders import look as looks
-from support.servers.control_plane import control_plane
-
-__all__ = ["control_plane", "town"]
 
 
 class Done(msgspec.Struct, frozen=True):

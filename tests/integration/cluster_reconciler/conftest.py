@@ -35,7 +35,6 @@ from support.counting_client import CountingClient
 from support.fakes.api_feed import ApiFeed
 from support.following import follow
 from support.kuberay import objects
-from support.servers.control_plane import control_plane
 from support.servers.relayed import relayed
 
 SCHEDULER_CRDS = Path(__file__).parents[2] / "support" / "crds"
@@ -159,9 +158,6 @@ class Live:
     async def _list(self, resource: Resource, selector: str) -> list[Body]:
         answer = await self.kube.list(resource, self.namespace, label_selector=selector)
         return msgspec.json.decode(answer)["items"]
-
-
-__all__ = ["control_plane", "live", "scheduler_kinds"]
 
 
 Prepare = Callable[[KubeClient, str], Awaitable[None]]

@@ -40,7 +40,7 @@ class Kubectl(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.decode(self.ok("get", kind, name, "-o", "json"))
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def bare(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kubectl]:
     """Run a control plane without our CRDs."""
     programs = await binaries.obtain(["kubectl"], Settings.from_environment(), Progress.to_stderr())
@@ -48,10 +48,12 @@ async def bare(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kubect
         yield Kubectl(program=programs.path("kubectl"), kubeconfig=running.kubeconfig)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kubectl(bare: Kubectl) -> Kubectl:
     """Apply the CRDs client-side and wait until they are served."""
     bare.ok("apply", "-k", str(CRDS))
     names: Sequence[str] = ("crd/rayclusters.ray.io", "crd/rayservices.ray.io")
+    # kubectl cannot wait for a condition of a definition that has none yet.
+    bare.ok("wait", "--for=jsonpath={.status.acceptedNames.kind}", "--timeout=20s", *names)
     bare.ok("wait", "--for=condition=Established", "--timeout=20s", *names)
     return bare

@@ -12,7 +12,7 @@ from integration.dashboard.seen import Told
 from integration.story import heard
 from support.manifests import ROOT
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.story]
 
 IMAGES = ROOT / "docs" / "images"
 LIMIT_SECONDS = 1200

@@ -8,7 +8,7 @@ from integration.deploy.confined import Told
 from integration.story import heard, need_programs
 from support.manifests import SERVICES
 
-pytestmark = [pytest.mark.integration]
+pytestmark = [pytest.mark.integration, pytest.mark.story]
 
 LIMIT_SECONDS = 600
 IDENTITY = "get /api/v1/namespaces/kube-system"

@@ -75,6 +75,7 @@ async def add_users_objects(cluster: Cluster, folder: Path) -> None:
     await cluster.run("apply", "-f", str(folder / "users.yaml"))
 
 
+@pytest.mark.story
 @pytest.mark.parametrize("overlay", ["local", "production", "namespaced", "migration"])
 async def test_an_installation_comes_and_goes(overlay: str, kubectl_binary: Path, tmp_path: Path) -> None:
     async with ControlPlane.started(tmp_path / "cluster") as control_plane:

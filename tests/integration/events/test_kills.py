@@ -12,7 +12,7 @@ import pytest
 from integration.events.told import Run
 from integration.story import heard
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.story]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the network of our own needs root")

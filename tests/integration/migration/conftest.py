@@ -36,12 +36,9 @@ from support.fakes.events import FakeEvents
 from support.fakes.serve import FakeServe
 from support.following import follow
 from support.kuberay import leaving, trees
-from support.servers.control_plane import control_plane
 from support.servers.gateway_controller import GatewayController
 from support.waiting import eventually, eventually_true
 from traffic_manager import wiring as traffic_wiring
-
-__all__ = ["control_plane", "estate", "gateway_api"]
 
 
 class Estate:

@@ -9,7 +9,7 @@ from integration.story import heard, need_programs
 from support.manifests import ROOT
 from support.monitoring import files
 
-pytestmark = [pytest.mark.integration]
+pytestmark = [pytest.mark.integration, pytest.mark.story]
 
 LIMIT_SECONDS = 1800
 

@@ -8,7 +8,7 @@ from integration.monitoring.quiet import Report
 from integration.story import heard
 from support.monitoring import files
 
-pytestmark = [pytest.mark.integration]
+pytestmark = [pytest.mark.integration, pytest.mark.story]
 
 LIMIT_SECONDS = 900
 

@@ -8,7 +8,7 @@ from integration.monitoring.watched import Told
 from integration.story import heard, need_programs
 from support.monitoring import kuberay
 
-pytestmark = [pytest.mark.integration]
+pytestmark = [pytest.mark.integration, pytest.mark.story]
 
 LIMIT_SECONDS = 900
 SEEN_IN_NEED_ONLY = {"raybus_state_reloads_total"}

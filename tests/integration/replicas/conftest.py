@@ -16,12 +16,9 @@ from localcluster.control_plane import ControlPlane
 from support.builders.ray_cluster import a_group, a_ray_cluster
 from support.fakes.api_feed import ApiFeed
 from support.fakes.listener import Recorder
-from support.servers.control_plane import control_plane
 from support.servers.relayed import relayed
 from support.servers.replicas import Replicas, ended
 from support.waiting import eventually, eventually_true
-
-__all__ = ["control_plane", "town"]
 
 CLUSTERS: Final = 8
 PATIENCE: Final = 120.0

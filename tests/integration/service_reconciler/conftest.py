@@ -32,9 +32,6 @@ from support.fakes.api_feed import ApiFeed
 from support.fakes.events import FakeEvents
 from support.fakes.serve import FakeServe
 from support.following import follow
-from support.servers.control_plane import control_plane
-
-__all__ = ["control_plane", "live"]
 
 PATIENCE = 40.0
 KINDS = {each.kind: each for each in (RAY_SERVICE, RAY_CLUSTER, POD, SERVICE, ENDPOINT_SLICE, CONTROLLER_REVISION)}

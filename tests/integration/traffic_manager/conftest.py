@@ -25,11 +25,8 @@ from support.fakes.api_feed import ApiFeed
 from support.fakes.events import FakeEvents
 from support.fakes.serve import FakeServe
 from support.following import follow
-from support.servers.control_plane import control_plane
 from support.servers.gateway_controller import GatewayController
 from traffic_manager import wiring
-
-__all__ = ["control_plane", "stepping"]
 
 KINDS = {**around.KINDS, **{each.kind: each for each in (GATEWAY, HTTP_ROUTE, GRPC_ROUTE)}}
 

@@ -6,10 +6,7 @@ from pathlib import Path
 import pytest_asyncio
 
 from localcluster.control_plane import ControlPlane
-from support.servers.control_plane import control_plane
 from support.servers.relayed import Relayed, relayed
-
-__all__ = ["control_plane"]
 
 
 @pytest_asyncio.fixture

@@ -50,6 +50,7 @@ async def change_all(kube: KubeClient, namespace: str) -> None:
             group.create_task(some(first))
 
 
+@pytest.mark.story
 async def test_only_the_newest_state_of_each_object_waits(
     control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
 ) -> None:

@@ -1,7 +1,4 @@
-"""A session-wide real control plane for integration tests, and a client and a namespace of it for each test.
-
-A folder whose `conftest.py` imports `control_plane` has one of its own.
-"""
+"""A real control plane for each folder of tests, which ends before the next folder's begins; a client and a namespace of it for each test."""
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -19,9 +16,24 @@ from localcluster.control_plane import ControlPlane
 _CRDS = Path(__file__).parents[3] / "deploy" / "crds"
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Let the folder be the fixture's parameter: pytest ends what it made for another one."""
+    if "control_plane" in metafunc.fixturenames:
+        folder = str(metafunc.definition.path.parent)
+        metafunc.parametrize("control_plane", [folder], ids=[pytest.HIDDEN_PARAM], indirect=True, scope="session")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have one worker run what shares a control plane or a module's fixtures (`--dist loadgroup`)."""
+    for item in items:
+        has_plane = isinstance(item, pytest.Function) and "control_plane" in item.fixturenames
+        item.add_marker(pytest.mark.xdist_group(str(item.path.parent if has_plane else item.path)))
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def control_plane(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
-    """Run one control plane with our CRDs, the scheduler and one simulated node for all tests of a run."""
+    """Run one control plane with our CRDs, the scheduler and one simulated node for all tests of a folder."""
     workdir = tmp_path_factory.mktemp("control-plane")
     crds = _CRDS if _CRDS.is_dir() else None
     async with ControlPlane.started(workdir, crds=crds, scheduler=True, kwok_nodes=1) as running:

@@ -13,6 +13,7 @@ from support.builders.look import (
     BLUE,
     GREEN,
     NOW,
+    READY,
     UPGRADING,
     a_condition,
     a_look,
@@ -157,6 +158,15 @@ def test_what_was_before_the_upgrade_and_what_a_ready_pod_went_through_explain_n
     assert _of_events(in_steps(events=events)) == []
     later = an_event("GatewayNotReady", "not yet\nprogrammed", kind="Warning", at=20)
     assert _of_events(in_steps(events=[later])) == ["RayService demo: GatewayNotReady: not yet programmed"]
+
+
+def test_what_an_upgrade_that_is_over_went_through_explains_nothing() -> None:
+    aborted = a_condition("UpgradeAborted", reason="AbortRequested", message="Generation 4 is aborted.")
+    over = a_condition("UpgradeInProgress", "False", reason="NoPendingCluster", since=60)
+    before = an_event("GatewayNotReady", "not yet programmed", kind="Warning", at=90)
+    later = an_event("ServiceNotOwned", "somebody has it", kind="Warning", at=30)
+    look = at_rest(service=a_service(READY, aborted, over, active=looks.a_side(BLUE)), events=[before, later])
+    assert _of_events(look) == ["RayService demo: ServiceNotOwned: somebody has it"]
 
 
 def _of_events(look: Look) -> list[str]:

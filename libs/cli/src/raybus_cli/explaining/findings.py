@@ -199,8 +199,7 @@ def _of_events(look: Look, found: list[Finding], *, now: datetime) -> Iterator[F
         return
     told = " ".join(each.what for each in found)
     well = {pod.metadata.name for pod in look.pods if pod.is_running_and_ready}
-    pending = look.cluster(look.pending)
-    began = pending.metadata.creation_timestamp if pending is not None else None
+    began = _began(look)
     seen: set[tuple[str, str]] = set()
     for event in reversed(look.events):
         key = (event.reason, event.note)
@@ -211,6 +210,15 @@ def _of_events(look: Look, found: list[Finding], *, now: datetime) -> Iterator[F
         seen.add(key)
         text = f"{event.regarding.kind} {event.regarding.name}: {event.reason}: {' '.join(event.note.split())}"
         yield Finding(rank=Rank.EVENT, what=text, remedy=remedies.event(event.reason))
+
+
+def _began(look: Look) -> datetime | None:
+    """Return since when things are as they are: an upgrade begins with its cluster, rest with the upgrade's end."""
+    pending = look.cluster(look.pending)
+    if pending is not None:
+        return pending.metadata.creation_timestamp
+    upgrading = phase.find(look.service.status.conditions, "UpgradeInProgress")
+    return upgrading.last_transition_time if upgrading is not None and upgrading.status == "False" else None
 
 
 def _once(found: list[Finding]) -> list[Finding]:

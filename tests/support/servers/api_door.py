@@ -101,13 +101,23 @@ class Door:
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator["Door"]:
         """Listen for the length of a block; the second time on the same port."""
-        server = await asyncio.start_server(self._enter, "127.0.0.1", self.port, limit=LARGEST_HEAD)
+        server = await self._listening()
         self.port = int(server.sockets[0].getsockname()[1])
         try:
             yield self
         finally:
             server.close()
             self.cut()
+
+    async def _listening(self) -> asyncio.Server:
+        for _ in range(2):
+            # uvloop may find the handle closed that it has made a moment ago; seen once among some hundred doors.
+            with suppress(RuntimeError):
+                return await self._server()
+        return await self._server()
+
+    async def _server(self) -> asyncio.Server:
+        return await asyncio.start_server(self._enter, "127.0.0.1", self.port, limit=LARGEST_HEAD)
 
     async def _enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         passage = _Passage(reader, writer, self._connect)

@@ -43,6 +43,7 @@ async def test_69_a_restart_at_rest_sends_nothing() -> None:
     assert len(world.kube.writes()) == writes
 
 
+@pytest.mark.long
 @pytest.mark.acceptance("rayservice", 54)
 async def test_54_an_hour_at_rest_costs_no_write_and_few_reads() -> None:
     world = await a_running_world()

@@ -41,6 +41,7 @@ async def test_93_wiped_in_mid_upgrade_the_route_still_knows_how_far_it_was() ->
     assert min(later[len(held) :]) >= 30
 
 
+@pytest.mark.long
 @pytest.mark.acceptance("rayservice", 94)
 @pytest.mark.parametrize("hours", one_of(2, [-1, 1]))
 async def test_94_steps_go_on_when_the_clock_jumps(hours: int) -> None:

@@ -171,6 +171,7 @@ async def test_an_abort_holds_before_an_upgrade_begins_and_where_there_is_none_i
     assert (world.clusters, world.condition("UpgradeAborted")[0], messages(world, blue)) == ([blue], "True", {"v1"})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("write", one_of(3, range(1, 17, 3)))
 @pytest.mark.parametrize("side", ["kill_before", "kill_after"])
 async def test_a_death_around_any_write_of_an_abort_changes_nothing_but_the_time(side: str, write: int) -> None:
@@ -238,6 +239,7 @@ async def test_a_value_that_cannot_be_meant_is_told_once_and_the_default_holds()
     assert world.condition("InvalidAnnotations") == ("", "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hours", [2, -2])
 @pytest.mark.parametrize("moment", one_of(3, [3.0, 0.5, 6.0]))
 async def test_a_clock_that_is_set_neither_stops_an_upgrade_nor_counts_as_time(hours: int, moment: float) -> None:

@@ -11,6 +11,8 @@ from scenario.upgrade.test_controls import STEPS, V2, held, is_at_rest, messages
 from scenario.upgrade.world import GREEN, RED, Pair, a_running_pair
 from support.builders.ray_service import a_serve_config, a_strategy
 
+pytestmark = pytest.mark.long
+
 Fault = Callable[[Pair], None]
 MISSING = a_serve_config(import_path="missing:app", message="v2")
 HOUR = timedelta(hours=1)

@@ -11,6 +11,8 @@ from common.kube.resources import RAY_CLUSTER
 from scenario.upgrade.world import BLUE, GREEN, RED, Pair, a_running_pair
 from support.builders.ray_service import a_strategy
 
+pytestmark = pytest.mark.long
+
 FAST = a_strategy(surge=50, step=25, interval=2)
 BLUE_GREEN: Json = {"type": "NewCluster"}
 FIELDS: dict[str, Any] = {"rayClusterDeletionDelaySeconds": 20}

@@ -7,6 +7,8 @@ from common.api.opaque import Json
 from scenario.upgrade.world import BLUE, GREEN, Pair, a_running_pair
 from support.builders.ray_service import a_strategy
 
+pytestmark = pytest.mark.long
+
 ALLOWED = {labels.MAX_UNAVAILABLE: "20"}
 
 

@@ -33,12 +33,18 @@ def configure(service: str, *, level: str = "INFO", stream: TextIO = sys.stderr)
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
         )
     )
+    handler.addFilter(_is_news)
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
     # They log every request, which are several a second for each service in the middle of an upgrade.
     for library in ("aiohttp.access", "httpx"):
         logging.getLogger(library).setLevel(logging.WARNING)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Drop what asyncio says at the end of each connection that became TLS after its greeting, as all to NATS do."""
+    return not record.getMessage().startswith("returning true from eof_received()")
 
 
 def _stamp(service: str) -> structlog.typing.Processor:

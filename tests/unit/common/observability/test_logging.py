@@ -1,0 +1,43 @@
+"""Logs of services: one JSON object a line, with what libraries say, but for what says nothing."""
+
+import io
+import logging
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+import structlog
+
+from common.observability import logging as logs
+
+
+@pytest.fixture
+def said() -> Iterator[io.StringIO]:
+    """Configure the log as a service does, and leave it as it was."""
+    root, stream = logging.getLogger(), io.StringIO()
+    before = (list(root.handlers), root.level)
+    logs.configure("watcher", stream=stream)
+    yield stream
+    root.handlers, root.level = before
+
+
+def _lines(said: io.StringIO) -> list[dict[str, object]]:
+    return [msgspec.json.decode(line) for line in said.getvalue().splitlines()]
+
+
+def test_a_line_is_an_object_with_its_data_in_keys(said: io.StringIO) -> None:
+    structlog.get_logger().info("state is synced", partitions=64)
+    (line,) = _lines(said)
+    assert line.pop("ts")
+    assert line == {"msg": "state is synced", "partitions": 64, "level": "info", "service": "watcher"}
+
+
+def test_libraries_speak_in_the_same_form(said: io.StringIO) -> None:
+    logging.getLogger("nats").warning("slow consumer")
+    assert [(line["msg"], line["level"]) for line in _lines(said)] == [("slow consumer", "warning")]
+
+
+def test_the_end_of_a_connection_with_tls_is_no_news(said: io.StringIO) -> None:
+    logging.getLogger("asyncio").warning("returning true from eof_received() has no effect when using ssl")
+    logging.getLogger("asyncio").warning("something else")
+    assert [line["msg"] for line in _lines(said)] == ["something else"]

@@ -12,6 +12,7 @@ import pytest
 from bench import pod_network
 from bench.report import keep_stdout_clean
 from localcluster.binaries import locate
+from localcluster.processes import bound
 from localcluster.settings import Settings
 
 TESTS = Path(__file__).parents[1]
@@ -33,7 +34,7 @@ def heard(module: str, *arguments: str, kind: type[Told], within: float) -> Told
         AssertionError: It told nothing.
     """
     command = [sys.executable, "-m", module, *arguments]
-    done = subprocess.run(command, cwd=TESTS, stdout=subprocess.PIPE, text=True, check=False, timeout=within)
+    done = subprocess.run(bound(command), cwd=TESTS, stdout=subprocess.PIPE, text=True, check=False, timeout=within)
     assert done.stdout, f"{module} ended with {done.returncode} and told nothing"
     return msgspec.json.decode(done.stdout, type=kind)
 

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from localcluster.processes import bound
 from support.waiting import eventually
 
 PATIENCE: Final = 180.0
@@ -61,4 +62,4 @@ def _start(folder: Path, arguments: Sequence[str]) -> Dashboard:
     command = [sys.executable, "-m", "raybus_cli.main", "dashboard", "--no-open", *port, *arguments]
     told = {name: value for name, value in os.environ.items() if not name.startswith("RAYBUS_NATS")}
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
-        return Dashboard(subprocess.Popen(command, stdout=out, stderr=err, env=told), folder)
+        return Dashboard(subprocess.Popen(bound(command), stdout=out, stderr=err, env=told), folder)

@@ -16,6 +16,7 @@ import msgspec
 import yaml
 
 from localcluster import ports
+from localcluster.processes import bound
 from localcluster.settings import Settings
 from support.waiting import eventually_true
 
@@ -170,7 +171,7 @@ async def started(
         f"--web.listen-address=127.0.0.1:{port}",
     ]
     with (work / "log").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
+        process = await asyncio.create_subprocess_exec(*bound(command), stdout=log, stderr=log)
     try:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as client:
             server = Prometheus(client)

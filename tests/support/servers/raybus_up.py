@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from localcluster.processes import bound
 from support.waiting import eventually
 
 
@@ -82,7 +83,7 @@ def started(folder: Path, *arguments: str, environment: Mapping[str, str] | None
     command = [sys.executable, "-m", "raybus_cli.main", "up", "--log-dir", str(folder / "logs"), *arguments]
     surroundings = os.environ | {"TMPDIR": str(folder)} | dict(environment or {})
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
-        process = subprocess.Popen(command, stdout=out, stderr=err, env=surroundings)
+        process = subprocess.Popen(bound(command), stdout=out, stderr=err, env=surroundings)
     try:
         yield Running(process, folder)
     finally:

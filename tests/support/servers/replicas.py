@@ -17,6 +17,7 @@ from common.kube.client import KubeClient
 from common.kube.resources import LEASE
 from common.runtime import ownership
 from localcluster import ports
+from localcluster.processes import bound
 from support.servers.relayed import Secured
 
 EMPTY: Final[frozenset[int]] = frozenset()
@@ -89,7 +90,7 @@ class Replicas:
         }
         log = folder / f"{name}.log"
         with log.open("ab") as file:
-            process = subprocess.Popen([sys.executable, "-m", self._module], env=environment, stderr=file)
+            process = subprocess.Popen(bound([sys.executable, "-m", self._module]), env=environment, stderr=file)
         replica = Replica(name, port, process, log)
         self.running.append(replica)
         return replica

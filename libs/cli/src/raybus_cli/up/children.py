@@ -6,7 +6,6 @@ none, as on macOS, a `kill -9` of us leaves them running).
 
 import asyncio
 import contextlib
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from typing import Final
 import msgspec
 
 from common import errors
+from localcluster.processes import bound
 
 FIRST_WAIT: Final = 0.2
 LONGEST_WAIT: Final = 10.0
@@ -80,14 +80,11 @@ class Child:
             await self._process.wait()
 
     async def _start(self) -> asyncio.subprocess.Process:
-        setpriv = shutil.which("setpriv")
-        guard = [setpriv, "--pdeathsig", "KILL", "--"] if setpriv is not None else []
         with contextlib.ExitStack() as stack:
             log = sys.stderr if self.program.log is None else stack.enter_context(self.program.log.open("ab"))
             try:
                 self._process = await asyncio.create_subprocess_exec(
-                    *guard,
-                    *self.program.argv,
+                    *bound(self.program.argv),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

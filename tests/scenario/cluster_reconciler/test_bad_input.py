@@ -145,6 +145,23 @@ async def test_one_group_that_is_refused_does_not_hold_up_the_others() -> None:
     assert world.conditions()["ReplicaFailure"] == ("True", "FailedCreateWorkerPod")
 
 
+async def test_a_deletion_that_meets_a_conflict_is_tried_again_and_brings_no_pod_too_many() -> None:
+    world = await a_running_world()
+    before = world.names()
+    world.kube.faults.append(refusing("delete", "Pod", errors.Conflict("a webhook wants another try")))
+    world.apply(a_ray_cluster(groups=[a_group("g", replicas=1)]))
+    await world.settle()
+    world.apply(a_ray_cluster(groups=[a_group("g", replicas=3)]))
+    await world.settle()
+    assert world.names() == before
+    world.apply(a_ray_cluster(groups=[a_group("g", replicas=1)]))
+    await world.settle()
+    world.kube.faults.clear()
+    await world.look()
+    await world.settle()
+    assert len(world.names()) == 2
+
+
 @pytest.mark.acceptance("raycluster", 77)
 async def test_pods_that_cannot_be_deleted_are_told_while_suspending() -> None:
     world = await a_running_world()

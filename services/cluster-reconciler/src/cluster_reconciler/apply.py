@@ -297,7 +297,9 @@ async def _delete_pod(action: DeletePod, cluster: RayCluster, io: Ports) -> bool
     version = 0 if known is None else version_of(known.metadata)
     try:
         answer = await io.kube.delete(POD, namespace, action.name, uid=action.uid)
-    except (errors.NotFound, errors.Conflict):  # it is gone, or another pod has its name by now
+    except (errors.NotFound, errors.Conflict) as problem:
+        if isinstance(problem, errors.Conflict) and await _is_there(action, namespace, io):
+            raise  # refused by somebody else; counting it as gone would bring a pod too many
         io.cache.remove(Pod, namespace, action.name, version=version)
         return False
     memory_of(cluster, io).deleted(action.uid)
@@ -307,6 +309,15 @@ async def _delete_pod(action: DeletePod, cluster: RayCluster, io: Ports) -> bool
     else:
         io.cache.remove(Pod, namespace, action.name, version=version)
     return True
+
+
+async def _is_there(action: DeletePod, namespace: str, io: Ports) -> bool:
+    """Tell whether a pod is there still, and not another one of its name."""
+    try:
+        answer = await io.kube.get(POD, namespace, action.name)
+    except errors.NotFound:
+        return False
+    return msgspec.json.decode(answer, type=Answered).metadata.uid == action.uid
 
 
 def _told(action: Action, result: Result) -> list[Event]:

@@ -4,7 +4,7 @@ States are replayed in the order of their versions; each new state is judged aga
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from chaos.checker.evidence import HEAD, Seen, Violation
@@ -16,15 +16,31 @@ MEMORY_SECONDS: Final = 30.0
 
 def judge(seen: Iterable[Seen], *, memory: float = MEMORY_SECONDS) -> list[Violation]:
     """Return every broken rule, in order; what was wanted is carried out for `memory` seconds more, until the change is known."""
-    replay = _Replay(memory)
-    return [each for one in sorted(seen, key=lambda each: each.version) for each in replay.take(one)]
+    told = sorted(seen, key=lambda each: each.version)
+    replay = _Replay(memory, _at_first(told))
+    return [each for one in told for each in replay.take(one)]
+
+
+def _groups(cluster: Seen) -> dict[str, int]:
+    """Return how many workers each group of a RayCluster wants."""
+    return {group.group_name: group.wanted for group in cluster.object.spec.worker_group_specs or []}
+
+
+def _at_first(told: Iterable[Seen]) -> dict[tuple[str, str], dict[str, int]]:
+    """Return what each RayCluster wanted when it was first told of; a watch that lists anew tells of it late."""
+    first: dict[tuple[str, str], dict[str, int]] = {}
+    for one in told:
+        if one.kind == "RayCluster":
+            first.setdefault((one.object.metadata.namespace, one.object.metadata.name), _groups(one))
+    return first
 
 
 class _Replay:
     """All objects as of one version."""
 
-    def __init__(self, memory: float) -> None:
+    def __init__(self, memory: float, at_first: Mapping[tuple[str, str], dict[str, int]]) -> None:
         self._memory = memory
+        self._at_first = at_first
         self._now: dict[tuple[str, str, str], Seen] = {}
         self._pods: defaultdict[tuple[str, str], dict[str, Seen]] = defaultdict(dict)
         self._wanted: defaultdict[tuple[str, str], list[tuple[float, dict[str, int]]]] = defaultdict(list)
@@ -72,15 +88,15 @@ class _Replay:
 
     def _most(self, cluster: tuple[str, str], group: str, at: float) -> int:
         """Return the most workers that a group was to have in the last seconds."""
-        history = self._wanted[cluster]
+        history = self._wanted[cluster] or [(at, self._at_first.get(cluster, {}))]
         recent = [wanted for since, wanted in history if since >= at - self._memory]
         before = [wanted for since, wanted in history if since < at - self._memory][-1:]
         return max((wanted.get(group, 0) for wanted in before + recent), default=0)
 
     def _cluster(self, seen: Seen, is_new: bool) -> Iterator[Violation]:
-        meta, spec = seen.object.metadata, seen.object.spec
+        meta = seen.object.metadata
         key = (meta.namespace, meta.name)
-        groups = {group.group_name: group.wanted for group in spec.worker_group_specs or []}
+        groups = _groups(seen)
         history = self._wanted[key]
         if not history or history[-1][1] != groups:
             history.append((seen.at, groups))

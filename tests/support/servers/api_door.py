@@ -161,11 +161,7 @@ class Door:
             await passage.send(_refusal(Fate(status=504)))
             return False
         await passage.send(head)
-        length = _LENGTH.search(head)
-        if _CHUNKED.search(head):
-            await self._copy_chunks(passage)
-        elif length is not None:
-            await self._copy(passage, int(length[1]))
+        await self._copy_body(passage, head)
         return b"connection: close" not in head.lower()
 
     async def _follow(self, passage: "_Passage") -> bool:
@@ -182,12 +178,19 @@ class Door:
                 head = await passage.server.readuntil(END)
                 await self._flows.wait()
                 await passage.send(head)
-                await self._copy_chunks(passage, waits=True)
+                await self._copy_body(passage, head, waits=True)
             except (OSError, EOFError, ssl.SSLError):
                 pass
             finally:
                 listening.cancel()
         return False
+
+    async def _copy_body(self, passage: "_Passage", head: bytes, *, waits: bool = False) -> None:
+        length = _LENGTH.search(head)
+        if _CHUNKED.search(head):
+            await self._copy_chunks(passage, waits=waits)
+        elif length is not None:  # also a watch that is refused
+            await self._copy(passage, int(length[1]))
 
     async def _copy(self, passage: "_Passage", left: int) -> None:
         while left:

@@ -37,6 +37,9 @@ GOOD = [
         id="a worker that was wanted a moment ago",
     ),
     pytest.param(
+        AHistory().pod("w1").pod("w2").cluster("c", workers=2), id="workers of a cluster that the watch told of late"
+    ),
+    pytest.param(
         an_upgrade()
         .service(active="green", pending="blue2", generation=2)
         .cluster("blue2", service="s", spec_hash="1"),
@@ -57,6 +60,11 @@ def test_it_lets_pass(told: AHistory) -> None:
 SPOILED = [
     pytest.param(AHistory().pod("h1", node="head").pod("h2", node="head"), "one head", id="two heads"),
     pytest.param(AHistory().cluster("c").pod("w1").pod("w2"), "no more workers than wanted", id="a worker too many"),
+    pytest.param(
+        AHistory().pod("w1").pod("w2").cluster("c"),
+        "no more workers than wanted",
+        id="a worker too many before the watch told of the cluster",
+    ),
     pytest.param(
         AHistory().cluster("c", workers=2).cluster("c", workers=1, at=1.0).pod("w1", at=40.0).pod("w2", at=40.0),
         "no more workers than wanted",

@@ -145,6 +145,18 @@ async def test_one_group_that_is_refused_does_not_hold_up_the_others() -> None:
     assert world.conditions()["ReplicaFailure"] == ("True", "FailedCreateWorkerPod")
 
 
+async def test_a_cluster_whose_end_the_watch_has_not_told_gets_no_pods_once_the_api_server_does_not_know_it() -> None:
+    world = await a_running_world()
+    del world.kube.objects["RayCluster", "ns", "c"]
+    for _ in range(3):  # the garbage collector takes what stands below it
+        for name in world.names():
+            await world.kube.delete(POD, "ns", name)
+        world.finish_deletions()
+        await world.settle()
+    assert world.names() == []
+    assert len([each for each in world.kube.requests if (each.verb, each.kind) == ("create", "Pod")]) <= 4
+
+
 async def test_a_deletion_that_meets_a_conflict_is_tried_again_and_brings_no_pod_too_many() -> None:
     world = await a_running_world()
     before = world.names()

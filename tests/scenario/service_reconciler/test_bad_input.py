@@ -7,7 +7,7 @@ import pytest
 from common import errors, labels
 from common.kube.resources import CONTROLLER_REVISION, RAY_CLUSTER, RAY_SERVICE, SERVICE
 from scenario.service_reconciler.world import World, a_running_world
-from support.builders.ray_service import a_cluster_config, a_serve_config
+from support.builders.ray_service import NAME, NAMESPACE, a_cluster_config, a_serve_config
 from support.fakes.kube import Request
 
 GREEN = a_cluster_config(image="rayproject/ray:2.53.0")
@@ -18,6 +18,20 @@ WITNESS = "applications:\n" + "".join(f"- {{name: app{number}, import_path: 'app
 def messages_sent(world: World, cluster: str) -> list[str]:
     sent = world.serve.head(f"{cluster}-head-svc").puts
     return [put["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"] for put in sent]
+
+
+async def test_a_service_whose_end_the_watch_has_not_told_gets_no_clusters_once_the_api_server_does_not_know_it() -> (
+    None
+):
+    world = await a_running_world()
+    world.kube.requests.clear()
+    del world.kube.objects[RAY_SERVICE.kind, NAMESPACE, NAME]
+    for _ in range(3):  # the garbage collector takes what stands below it
+        for name in world.clusters:
+            await world.kube.delete(RAY_CLUSTER, NAMESPACE, name)
+        await world.look()
+    assert world.clusters == []
+    assert len([each for each in world.kube.requests if (each.verb, each.kind) == ("create", "RayCluster")]) <= 1
 
 
 async def test_one_slow_application_among_many_is_waited_for_and_the_config_is_sent_once() -> None:

@@ -14,9 +14,10 @@ from common.api.event import warning
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_service import RayService
-from common.bus.cache import Cache
+from common.bus.cache import Cache, version_of
 from common.kube.carrier import Carrier
 from common.kube.client import Kube, Patch
+from common.kube.errors import is_gone
 from common.kube.resources import RAY_SERVICE
 from common.upgrade_events import Event
 from service_reconciler import metrics
@@ -101,6 +102,17 @@ class Applier:
     ) -> str:
         """Change what is ours of the RayService at a version; return the version that this made."""
         meta = service.metadata
+        try:
+            new = ray_service.decode(await self._send(meta, action, version))
+        except errors.NotFound as problem:
+            # A watch that hangs tells of it late; until then we would make clusters that the garbage collector takes away.
+            if is_gone(problem, meta.name):
+                self._cache.remove(RayService, meta.namespace, meta.name, version=version_of(meta))
+            raise
+        self._cache.put(new)
+        return new.metadata.resource_version
+
+    async def _send(self, meta: ObjectMeta, action: WriteStatus | SetFinalizers | Annotate, version: str) -> bytes:
         match action:
             case WriteStatus(status=status):
                 body = {
@@ -109,16 +121,13 @@ class Applier:
                     "metadata": {"name": meta.name, "namespace": meta.namespace, "resourceVersion": version},
                     "status": msgspec.to_builtins(status),
                 }
-                answer = await self._kube.replace(RAY_SERVICE, meta.namespace, body, subresource="status")
+                return await self._kube.replace(RAY_SERVICE, meta.namespace, body, subresource="status")
             case SetFinalizers(finalizers=finalizers, cluster_config=config):
                 changed: Json = {"resourceVersion": version, "finalizers": list(finalizers)}
                 spec: Json = {} if config is None else {"spec": {"rayClusterConfig": config}}
-                answer = await self._patch(meta, changed, **spec)
+                return await self._patch(meta, changed, **spec)
             case Annotate(name=name, value=value):
-                answer = await self._patch(meta, {"resourceVersion": version, "annotations": {name: value}})
-        new = ray_service.decode(answer)
-        self._cache.put(new)
-        return new.metadata.resource_version
+                return await self._patch(meta, {"resourceVersion": version, "annotations": {name: value}})
 
     async def _patch(self, meta: ObjectMeta, changed: Json, **more: Json) -> bytes:
         return await self._kube.patch(RAY_SERVICE, meta.namespace, meta.name, Patch(body={"metadata": changed, **more}))

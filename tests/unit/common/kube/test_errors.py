@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from common import errors
-from common.kube.errors import from_answer
+from common.kube.errors import from_answer, is_gone
 
 WEBHOOK = 'Internal error occurred: failed calling webhook "policy.example.org": context deadline exceeded'
 
@@ -26,3 +26,11 @@ WEBHOOK = 'Internal error occurred: failed calling webhook "policy.example.org":
 def test_what_an_answer_means(code: int, text: str, kind: type[errors.RaybusError]) -> None:
     found = from_answer(code, msgspec.json.encode({"message": text, "reason": ""}))
     assert (type(found), str(found).startswith(text)) == (kind, True)
+
+
+def test_an_object_that_is_gone_is_told_from_a_kind_that_is_not_served_yet() -> None:
+    gone = from_answer(404, b'{"message": "rayclusters.ray.io \\"c\\" not found", "reason": "NotFound"}')
+    starting = from_answer(404, b"404 page not found\n")
+    assert isinstance(gone, errors.NotFound)
+    assert isinstance(starting, errors.NotFound)
+    assert (is_gone(gone, "c"), is_gone(gone, "other"), is_gone(starting, "c")) == (True, False, False)

@@ -46,3 +46,8 @@ def from_answer(code: int, body: bytes, *, retry_after: float | None = None) -> 
     if code >= 500:
         return errors.Unavailable(text, after=retry_after)
     return _MEANING.get(code, errors.Rejected)(text)
+
+
+def is_gone(problem: errors.NotFound, name: str) -> bool:
+    """Tell whether the API server misses this object, and not its whole kind, as it does in its first second."""
+    return f'"{name}" not found' in str(problem)

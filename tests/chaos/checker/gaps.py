@@ -18,9 +18,9 @@ LIMITS: Final = {
     FREEZE.name: 10.0,
     PARTITION.name: 10.0,
     TERM.name: 1.0,
-    SCALE.name: 1.0,
+    SCALE.name: 2.0,
 }
-"""Seconds, by kind of fault."""
+"""Seconds, by kind of fault; while it scales, new processes take processors from those that work."""
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):

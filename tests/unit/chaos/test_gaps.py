@@ -48,7 +48,7 @@ def test_the_cause(wait: Wait, fault: str) -> None:
             id="a hand-over of more than a second",
         ),
         pytest.param(
-            a_wait(10.0, 1.1),
+            a_wait(10.0, 2.1),
             Struck(kind="scale", service="", began=10.0, over=20.0, replicas=2),
             1,
             id="a change of scale that was felt",

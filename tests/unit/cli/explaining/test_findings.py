@@ -165,7 +165,10 @@ def test_what_an_upgrade_that_is_over_went_through_explains_nothing() -> None:
     over = a_condition("UpgradeInProgress", "False", reason="NoPendingCluster", since=60)
     before = an_event("GatewayNotReady", "not yet programmed", kind="Warning", at=90)
     later = an_event("ServiceNotOwned", "somebody has it", kind="Warning", at=30)
-    look = at_rest(service=a_service(READY, aborted, over, active=looks.a_side(BLUE)), events=[before, later])
+    leaving = an_event("Unhealthy", "probe failed", kind="Warning", about=("Pod", f"{GREEN}-head-aaaaa"), at=30)
+    pods = [a_pod(BLUE, "head"), a_pod(GREEN, "head", ready=False)]
+    service = a_service(READY, aborted, over, active=looks.a_side(BLUE))
+    look = at_rest(service=service, pods=pods, events=[before, leaving, later])
     assert _of_events(look) == ["RayService demo: ServiceNotOwned: somebody has it"]
 
 

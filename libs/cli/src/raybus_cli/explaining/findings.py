@@ -198,7 +198,8 @@ def _of_events(look: Look, found: list[Finding], *, now: datetime) -> Iterator[F
     if phase.of(look.service).phase is Phase.READY and not found:
         return
     told = " ".join(each.what for each in found)
-    well = {pod.metadata.name for pod in look.pods if pod.is_running_and_ready}
+    stays = {pod.metadata.name for name in (look.active, look.pending) for pod in look.pods_of(name)}
+    well = {pod.metadata.name for pod in look.pods if pod.is_running_and_ready or pod.metadata.name not in stays}
     began = _began(look)
     seen: set[tuple[str, str]] = set()
     for event in reversed(look.events):

@@ -13,6 +13,7 @@ from common.kube import resources
 from common.kube.client import KubeClient
 from common.kube.resources import Resource
 from localcluster.control_plane import ControlPlane
+from support.waiting import eventually_true
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("applied")]
 
@@ -221,7 +222,15 @@ async def test_the_autoscaler_gets_its_role_from_an_operator_that_holds_those_ri
     async with acting_as(control_plane, "cluster-reconciler") as kube:
         await kube.create(resources.SERVICE_ACCOUNT, "default", autoscaler_rbac.service_account(AUTOSCALING))
         await kube.create(resources.ROLE, "default", autoscaler_rbac.role(AUTOSCALING))
-        await kube.create(resources.ROLE_BINDING, "default", autoscaler_rbac.role_binding(AUTOSCALING))
+
+        async def is_bound() -> bool:
+            try:
+                await kube.create(resources.ROLE_BINDING, "default", autoscaler_rbac.role_binding(AUTOSCALING))
+            except errors.NotFound:  # the API server judges by a copy of its own, which learns of the Role a little later
+                return False
+            return True
+
+        await eventually_true(is_bound, within=10, every=0.05, what="the API server to know the Role")
 
 
 async def test_no_operator_grants_what_it_does_not_hold(control_plane: ControlPlane) -> None:

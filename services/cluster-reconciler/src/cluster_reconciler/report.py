@@ -18,9 +18,8 @@ from common import errors
 from common.api import ray_cluster
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster, RayClusterStatus
-from common.bus.cache import version_of
 from common.feature_gates import Gate
-from common.kube.errors import is_gone
+from common.kube import absence
 from common.kube.resources import RAY_CLUSTER
 from common.runtime.key import Key
 from common.validation import ray_cluster as cluster_rules
@@ -63,13 +62,8 @@ async def _write(cluster: RayCluster, status: RayClusterStatus, io: Ports) -> No
         "metadata": {"name": meta.name, "namespace": meta.namespace, "resourceVersion": meta.resource_version},
         "status": msgspec.to_builtins(status),
     }
-    try:
+    with absence.noticed(io.cache, cluster):
         answer = await io.kube.replace(RAY_CLUSTER, meta.namespace, body, subresource="status")
-    except errors.NotFound as problem:
-        # A watch that hangs tells of it late; until then we would make what the garbage collector takes away.
-        if is_gone(problem, meta.name):
-            io.cache.remove(RayCluster, meta.namespace, meta.name, version=version_of(meta))
-        raise
     io.cache.put(ray_cluster.decode(answer))
 
 

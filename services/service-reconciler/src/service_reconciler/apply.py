@@ -14,10 +14,10 @@ from common.api.event import warning
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_service import RayService
-from common.bus.cache import Cache, version_of
+from common.bus.cache import Cache
+from common.kube import absence
 from common.kube.carrier import Carrier
 from common.kube.client import Kube, Patch
-from common.kube.errors import is_gone
 from common.kube.resources import RAY_SERVICE
 from common.upgrade_events import Event
 from service_reconciler import metrics
@@ -101,14 +101,8 @@ class Applier:
         self, service: RayService, action: WriteStatus | SetFinalizers | Annotate, version: str
     ) -> str:
         """Change what is ours of the RayService at a version; return the version that this made."""
-        meta = service.metadata
-        try:
-            new = ray_service.decode(await self._send(meta, action, version))
-        except errors.NotFound as problem:
-            # A watch that hangs tells of it late; until then we would make clusters that the garbage collector takes away.
-            if is_gone(problem, meta.name):
-                self._cache.remove(RayService, meta.namespace, meta.name, version=version_of(meta))
-            raise
+        with absence.noticed(self._cache, service):
+            new = ray_service.decode(await self._send(service.metadata, action, version))
         self._cache.put(new)
         return new.metadata.resource_version
 

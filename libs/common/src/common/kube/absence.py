@@ -1,0 +1,23 @@
+"""Takes the API server's word that an object is gone, before a watch that hangs tells of it.
+
+Else a service would go on to make, below an object that is no more, what the garbage collector takes away.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from common import errors
+from common.bus.cache import Cache, Object, version_of
+from common.kube.errors import is_gone
+
+
+@contextmanager
+def noticed(cache: Cache, known: Object) -> Generator[None]:
+    """Forget an object when a write to it in this block is answered that it is not there; the error goes on."""
+    try:
+        yield
+    except errors.NotFound as problem:
+        meta = known.metadata
+        if is_gone(problem, meta.name):
+            cache.remove(type(known), meta.namespace, meta.name, version=version_of(meta))
+        raise

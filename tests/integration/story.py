@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from collections.abc import Container
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,15 +28,16 @@ def need_programs() -> None:
         pytest.skip(f"{missing[0]} is not built yet: `raybus cluster prepare` once")
 
 
-def heard(module: str, *arguments: str, kind: type[Told], within: float) -> Told:
+def heard(module: str, *arguments: str, kind: type[Told], within: float, codes: Container[int] = (0,)) -> Told:
     """Let a module tell its story, in so many seconds, its progress where this test's goes; return what it found.
 
     Raises:
-        AssertionError: It told nothing.
+        AssertionError: It ended with none of the exit codes, or told nothing.
     """
     command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(bound(command), cwd=TESTS, stdout=subprocess.PIPE, text=True, check=False, timeout=within)
-    assert done.stdout, f"{module} ended with {done.returncode} and told nothing"
+    assert done.returncode in codes, f"{module} ended with {done.returncode}"
+    assert done.stdout, f"{module} told nothing"
     return msgspec.json.decode(done.stdout, type=kind)
 
 

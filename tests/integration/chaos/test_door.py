@@ -76,7 +76,8 @@ async def test_everything_passes(control_plane: ControlPlane, tmp_path: Path) ->
 async def test_a_watch_that_is_refused_is_told_so(control_plane: ControlPlane, tmp_path: Path) -> None:
     async with through(control_plane, tmp_path) as (_, kube), asyncio.timeout(10):
         with pytest.raises(errors.NotFound):
-            await kube.stream("/apis/ray.io/v1/nothings", query={"watch": "1"}).__aenter__()
+            async with kube.stream("/apis/ray.io/v1/nothings", query={"watch": "1"}):
+                pass
 
 
 async def test_refusals_latency_and_lost_answers(control_plane: ControlPlane, tmp_path: Path) -> None:

@@ -199,13 +199,13 @@ def _of_events(look: Look, found: list[Finding], *, now: datetime) -> Iterator[F
         return
     told = " ".join(each.what for each in found)
     stays = {pod.metadata.name for name in (look.active, look.pending) for pod in look.pods_of(name)}
-    well = {pod.metadata.name for pod in look.pods if pod.is_running_and_ready or pod.metadata.name not in stays}
+    past = {pod.metadata.name for pod in look.pods if pod.is_running_and_ready or pod.metadata.name not in stays}
     began = _began(look)
     seen: set[tuple[str, str]] = set()
     for event in reversed(look.events):
         key = (event.reason, event.note)
         is_old = event.at is None or now - event.at > FRESH or (began is not None and event.at < began)
-        is_old = is_old or (event.regarding.kind == "Pod" and event.regarding.name in well)
+        is_old = is_old or (event.regarding.kind == "Pod" and event.regarding.name in past)
         if event.type != "Warning" or is_old or key in seen or event.note in told or len(seen) >= MOST_EVENTS:
             continue
         seen.add(key)

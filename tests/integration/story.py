@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Container
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 import pytest
@@ -17,6 +17,7 @@ from localcluster.processes import bound
 from localcluster.settings import Settings
 
 TESTS = Path(__file__).parents[1]
+_BEGAN: Final = time.monotonic()
 
 Told = TypeVar("Told", bound=msgspec.Struct)
 
@@ -48,8 +49,8 @@ def begin(module: str) -> None:
 
 
 def say(line: str) -> None:
-    """Tell whoever waits what goes on."""
-    sys.stderr.write(f"{Path(sys.argv[0]).stem}: {time.monotonic():.0f} s: {line}\n")
+    """Tell whoever waits what goes on, and how long after the beginning."""
+    sys.stderr.write(f"{Path(sys.argv[0]).stem}: {time.monotonic() - _BEGAN:.0f} s: {line}\n")
     sys.stderr.flush()
 
 

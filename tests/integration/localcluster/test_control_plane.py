@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localcluster import processes
+from localcluster import ports, processes
 from localcluster.api import Api
 from localcluster.control_plane import ControlPlane
 from localcluster.kubeconfig import Access
@@ -33,6 +33,9 @@ _POD = {
     "metadata": {"name": "one"},
     "spec": {"containers": [{"name": "main", "image": "example.org/none:1"}]},
 }
+
+_CONTROLLER_MANAGER = 3
+"""Where its port stands among those that a control plane draws; of all programs it binds last."""
 
 _CRASHING = """
 import asyncio, os, signal, sys
@@ -75,6 +78,25 @@ async def test_the_api_server_comes_back_with_all_objects(tmp_path: Path) -> Non
         await running.restart_api_server()
         pod = await api.get("/api/v1/namespaces/default/pods/one")
     assert pod is not None
+
+
+async def test_a_port_that_another_program_took_meanwhile_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = ports.free
+    draws: list[list[int]] = []
+
+    def drawn(count: int) -> list[int]:
+        draws.append(draw(count))
+        if len(draws) == 1:
+            draws[0][_CONTROLLER_MANAGER] = taken.getsockname()[1]
+        return draws[-1]
+
+    monkeypatch.setattr(ports, "free", drawn)
+    with ports.listen() as taken:
+        async with ControlPlane.started(tmp_path) as running, running.api() as api:
+            assert await api.is_ready()
+    assert len(draws) == 2
 
 
 def test_a_killed_test_process_takes_the_control_plane_with_it(tmp_path: Path) -> None:

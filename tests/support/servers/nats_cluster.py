@@ -51,10 +51,11 @@ class NatsCluster:
             nats_seed_file=self._folder / "users" / f"{user}.seed",
         )
 
-    async def leader(self, bus: Bus, stream: str) -> NatsServer:
-        """Return the server that leads a stream."""
+    async def leader(self, bus: Bus, stream: str) -> NatsServer | None:
+        """Return the server that leads a stream; None while they elect one."""
         info = await bus.api(f"STREAM.INFO.{stream}", None, _Info)
-        return self.servers[int(info.cluster.leader.rpartition("-")[2])]
+        name = info.cluster.leader
+        return self.servers[int(name.rpartition("-")[2])] if name else None
 
     async def until_whole(self, bus: Bus, stream: str) -> None:
         """Wait until every server holds all of a stream."""

@@ -6,7 +6,7 @@ the controller-manager starts at once, later ones only after up to 40 s.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -68,7 +68,7 @@ async def start_controllers(place: Place, api: Api, start: Starter, options: Opt
         stages = sorted(place.binaries.path("kwok-stages").glob("*.yaml"))
         processes.append(start("kwok", components.kwok(place, stages)))
     path = "/api/v1/namespaces/default/serviceaccounts/default"
-    await api.wait_for("creating the default ServiceAccount", path, _always, patience=READY_SECONDS)
+    await _until(lambda: _exists(api, path), "there was no default ServiceAccount", processes, patience=READY_SECONDS)
     if simulated:
         await _add_nodes(api, options.simulated_nodes)
     return processes
@@ -76,12 +76,22 @@ async def start_controllers(place: Place, api: Api, start: Starter, options: Opt
 
 async def wait_ready(api: Api, processes: Sequence[Spawned], *, patience: float = READY_SECONDS) -> None:
     """Wait for the API server; a program that ended meanwhile is named with its last words."""
+    await _until(api.is_ready, "the API server was not ready", processes, patience=patience)
+
+
+async def _until(
+    holds: Callable[[], Awaitable[bool]], complaint: str, processes: Sequence[Spawned], *, patience: float
+) -> None:
     deadline = time.monotonic() + patience
-    while not await api.is_ready():
+    while not await holds():
         check_running(processes)
         if time.monotonic() > deadline:
-            raise ClusterError(f"the API server was not ready within {patience:.0f} s; see {processes[-1].log}")
+            raise ClusterError(f"{complaint} within {patience:.0f} s; see {processes[-1].log}")
         await asyncio.sleep(0.05)
+
+
+async def _exists(api: Api, path: str) -> bool:
+    return await api.get(path) is not None
 
 
 def check_running(processes: Sequence[Spawned]) -> None:
@@ -123,7 +133,3 @@ def simulated_node(index: int) -> Document:
 def is_usable(node: Document) -> bool:
     """Tell whether pods can be scheduled on a node: it is ready and has lost the taints it was born with."""
     return condition("Ready")(node) and not node["spec"].get("taints")
-
-
-def _always(_document: Document) -> bool:
-    return True

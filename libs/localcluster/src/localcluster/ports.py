@@ -1,23 +1,38 @@
-"""Free TCP ports on loopback, chosen by the kernel."""
+"""Free TCP ports on loopback."""
 
+import random
 import socket
 from contextlib import ExitStack
+from typing import Final
 
 Listening = socket.socket
 
 _LOOPBACK = "127.0.0.1"
+_CHOICE: Final = range(10_000, 30_000)
+"""Below what kernels give to connections that go out, and below Kubernetes' node ports."""
 
 
 def free(count: int) -> list[int]:
-    """Return different ports that were free a moment ago.
+    """Return different ports that were free a moment ago, drawn where no connection that goes out can take one.
 
-    Between this call and the program's own bind another may take one: who starts a program checks that it came up.
+    Between this call and the program's own bind another program may: who starts a program checks that it came up.
     """
+    found: list[int] = []
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for opened in sockets:
-            opened.bind((_LOOPBACK, 0))
-        return [opened.getsockname()[1] for opened in sockets]
+        for port in random.sample(_CHOICE, len(_CHOICE)):
+            if len(found) == count:
+                return found
+            if _is_free(port, stack.enter_context(socket.socket())):
+                found.append(port)
+    raise OSError(f"fewer than {count} of the ports {_CHOICE.start} to {_CHOICE.stop - 1} are free on {_LOOPBACK}")
+
+
+def _is_free(port: int, holder: socket.socket) -> bool:
+    try:
+        holder.bind((_LOOPBACK, port))
+    except OSError:
+        return False
+    return True
 
 
 def listen(port: int = 0) -> Listening:

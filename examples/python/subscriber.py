@@ -91,9 +91,9 @@ async def take(message: Msg, handled: sqlite3.Connection) -> None:
 
 async def run() -> None:
     """Take events one after the other, whatever happens to NATS."""
+    client = await connect()
     handled = sqlite3.connect(DATABASE)
     handled.execute("CREATE TABLE IF NOT EXISTS handled (source TEXT, id TEXT, PRIMARY KEY (source, id))")
-    client = await connect()
     subscription: JetStreamContext.PullSubscription | None = None
     while True:
         try:

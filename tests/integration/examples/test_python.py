@@ -100,9 +100,10 @@ async def test_an_event_that_cannot_be_handled_comes_again(at: Outside, tmp_path
     assert _kinds(example) == KINDS
 
 
-async def test_it_says_what_it_needs() -> None:
-    async with running(
-        *python("python", "subscriber.py"), variables={"RAYBUS_NATS_CREDENTIALS": "/nowhere"}
-    ) as example:
+async def test_it_says_what_it_needs_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    database = tmp_path / "handled.db"
+    variables = {"RAYBUS_NATS_CREDENTIALS": "/nowhere", "SUBSCRIBER_DATABASE": str(database)}
+    async with running(*python("python", "subscriber.py"), variables=variables) as example:
         assert await example.ended() == 1
+    assert not database.exists()
     assert example.err == ["the environment variable 'RAYBUS_NATS_URL' is needed; see the top of subscriber.py"]

@@ -1,12 +1,8 @@
-"""The Events of this service, in KubeRay's words where it has some (spec rayservice §13.4)."""
+"""The Events of this service's writes, in KubeRay's words where it has some (spec rayservice §13.4)."""
 
-from collections.abc import Iterator
-
-from common.api.event import Event, normal, warning
-from common.api.ray_service import RayServiceStatus
+from common.api.event import normal, warning
 from service_reconciler.actions import Told
-from service_reconciler.promotion.control import Control
-from service_reconciler.reasons import ConditionType, EventReason, Reason
+from service_reconciler.reasons import EventReason
 
 
 def cluster_created(where: str) -> Told:
@@ -85,26 +81,3 @@ def head_labelled(value: str, where: str) -> Told:
         done=normal(EventReason.UPDATED_HEAD_LABEL, "Update", f"Updated {text}"),
         failed=warning(EventReason.FAILED_TO_UPDATE_HEAD_LABEL, "Update", f"Failed to update {text}: "),
     )
-
-
-def of_control(control: Control, old: RayServiceStatus, new: RayServiceStatus) -> Iterator[Event]:
-    """Tell of an upgrade that is paused, goes on, stalls or is aborted, and of odd annotations: each at its beginning."""
-    was, now = _said(old), _said(new)
-    if control.stall is not None and ConditionType.UPGRADE_STALLED not in was:
-        yield warning(EventReason.UPGRADE_STALLED, "Upgrade", f"{control.stall.reason}: {control.stall.message}")
-    if control.abort is not None and ConditionType.UPGRADE_ABORTED not in was:
-        tell = normal if control.abort.reason is Reason.ABORT_REQUESTED else warning
-        yield tell(EventReason.UPGRADE_ABORTED, "Upgrade", control.abort.message)
-    if ConditionType.UPGRADE_PAUSED in now and ConditionType.UPGRADE_PAUSED not in was:
-        yield normal(EventReason.UPGRADE_PAUSED, "Upgrade", now[ConditionType.UPGRADE_PAUSED])
-    is_over = ConditionType.UPGRADE_PAUSED in was and ConditionType.UPGRADE_PAUSED not in now
-    if is_over and new.pending_service_status.ray_cluster_name:
-        yield normal(EventReason.UPGRADE_RESUMED, "Upgrade", "The upgrade is not paused any more")
-    odd = now.get(ConditionType.INVALID_ANNOTATIONS)
-    if odd is not None and odd != was.get(ConditionType.INVALID_ANNOTATIONS):
-        yield warning(EventReason.INVALID_ANNOTATION, "Validate", odd)
-
-
-def _said(status: RayServiceStatus) -> dict[str, str]:
-    """Return the conditions that hold, and what they say."""
-    return {each.type: each.message for each in status.conditions if each.status == "True"}

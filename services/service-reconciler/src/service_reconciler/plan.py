@@ -11,15 +11,15 @@ from typing import Final
 
 import msgspec
 
-from common import durations, labels, traffic_record, upgrade_controls
-from common.api.event import Event, normal, warning
+from common import labels, traffic_record, upgrade_controls
+from common.api.event import warning
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
 from common.kube.resources import RAY_CLUSTER, SERVICE
 from common.ray import submit
 from common.ray.revision import Given
 from common.runtime.plan import Plan
-from service_reconciler import announcements, draining, polling, serving
+from service_reconciler import announcements, draining, news, polling, serving
 from service_reconciler.actions import (
     Action,
     Change,
@@ -32,12 +32,13 @@ from service_reconciler.actions import (
     WriteStatus,
 )
 from service_reconciler.events import chronicle
+from service_reconciler.news import Outcome
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.promotion import control as upgrade
 from service_reconciler.promotion import dangling, pending, promote
 from service_reconciler.promotion.control import Control
 from service_reconciler.promotion.pending import Decision, Step
-from service_reconciler.reasons import ConditionType, EventReason, Reason
+from service_reconciler.reasons import ConditionType, Reason
 from service_reconciler.resources import goal_revision, ray_cluster, zero_values
 from service_reconciler.resources.goal_revision import Spec
 from service_reconciler.resources.ray_cluster import Match
@@ -149,9 +150,10 @@ def _running(observed: Observed, *, now: datetime) -> Plan[Action]:
         *chronicle.after(observed, names, status, now=now),
     ]
     created = [] if gave_up else _creation(observed, names)
-    actions += [Tell(event=_timeout(observed, now=now))] if gave_up else created
-    actions += [*serving.head_labels(observed), *_news(observed, decision, names=names, problem=problem, status=status)]
-    actions += [Tell(event=each) for each in announcements.of_control(control, observed.service.status, status)]
+    actions += [Tell(event=news.timeout(observed, now=now))] if gave_up else created
+    actions += serving.head_labels(observed)
+    outcome = Outcome(names=names, problem=problem, status=status)
+    actions += [Tell(event=each) for each in news.of(observed, decision, control, outcome)]
     look = (
         now
         if sent or created or names != observed.names
@@ -254,75 +256,6 @@ def _served(observed: Observed) -> Spec | None:
     """Return the spec of the cluster that serves, with the Serve config that it has."""
     view = observed.active
     return goal_revision.served_by(view.cluster, view.given) if view is not None else None
-
-
-def _news(
-    observed: Observed, decision: Decision, *, names: Names, problem: Problem | None, status: RayServiceStatus
-) -> list[Action]:
-    """Return Events for what began, ended or went wrong at this look."""
-    actions: list[Action] = []
-    before = observed.names
-    meta = observed.service.metadata
-    if decision.step is Step.NEW:
-        if pending.falls_back(observed):
-            actions.append(Tell(event=_fallback()))
-        if before.active:
-            note = f"Preparing RayCluster {meta.namespace}/{names.pending}: {decision.note}"
-            actions.append(Tell(event=normal(EventReason.UPGRADE_STARTED, "Upgrade", note)))
-    if decision.step is Step.DROP:
-        note = f"RayCluster {meta.namespace}/{before.pending} is given up: {decision.note}"
-        actions.append(Tell(event=normal(EventReason.UPGRADE_CANCELLED, "Upgrade", note)))
-    actions += _rollback_news(observed, decision)
-    if observed.is_incremental and before.active and observed.active is None:
-        note = (
-            f"RayCluster {meta.namespace}/{before.active} does not exist any more, so there is nothing to roll back to"
-        )
-        actions.append(Tell(event=warning(EventReason.ROLLBACK_IMPOSSIBLE, "Upgrade", note)))
-    if names.active != before.active and before.active:
-        note = f"RayCluster {meta.namespace}/{names.active} serves in place of {before.active}"
-        actions.append(Tell(event=normal(EventReason.UPGRADE_PROMOTED, "Upgrade", note)))
-    if problem is not None and not problem.is_told and _is_new(problem, observed.service.status, status):
-        actions.append(Tell(event=warning(problem.reason, "Reconcile", problem.text)))
-    return actions
-
-
-def _rollback_news(observed: Observed, decision: Decision) -> list[Action]:
-    was_on = conditions.is_true(observed.service.status.conditions, ConditionType.ROLLBACK_IN_PROGRESS)
-    is_on = decision.rollback is not None
-    if was_on == is_on:
-        return []
-    meta, held = observed.service.metadata, observed.names
-    if is_on:
-        reason, note = EventReason.ROLLBACK_STARTED, f"Traffic goes back to {held.active}: {decision.rollback}"
-    elif decision.step in {Step.DROP, Step.NEW}:
-        reason, note = (
-            EventReason.ROLLBACK_COMPLETED,
-            f"All traffic is back on RayCluster {meta.namespace}/{held.active}",
-        )
-    else:
-        reason, note = EventReason.ROLLBACK_CANCELLED, f"Traffic goes on to RayCluster {meta.namespace}/{held.pending}"
-    return [Tell(event=normal(reason, "Upgrade", note))]
-
-
-def _is_new(problem: Problem, old: RayServiceStatus, new: RayServiceStatus) -> bool:
-    def told(status: RayServiceStatus) -> bool:
-        return any(problem.text in each.message for each in status.conditions)
-
-    return told(new) and not told(old)
-
-
-def _fallback() -> Event:
-    why = "the feature gate RayServiceIncrementalUpgrade is off"
-    note = f"The upgrade runs as NewCluster, with one switch of all traffic: {why}"
-    return warning(EventReason.INCREMENTAL_UPGRADE_DISABLED, "Upgrade", note)
-
-
-def _timeout(observed: Observed, *, now: datetime) -> Event:
-    limit = initializing.limit(observed.service.metadata.annotations) or timedelta(0)
-    found = conditions.find(observed.service.status.conditions, ConditionType.READY)
-    spent = now - found.last_transition_time if found is not None else limit
-    note = f"exceeded after {durations.text(spent)} (configured timeout: {durations.text(limit)})"
-    return warning(EventReason.TIMED_OUT, "Reconcile", f"RayService initializing timeout {note}")
 
 
 def _next_view(observed: Observed, decision: Decision) -> ClusterView | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,10 @@ structlog.configure(
 
 # looptime asks each test's thread for its event loop; without this the first question makes one that nobody closes.
 asyncio.set_event_loop(None)
+
+# A script that puts the tests into the background lets them, and all that they start, ignore Ctrl-C; tests press it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -12,7 +12,8 @@ import pytest_asyncio
 from support.servers.outside import Outside, outside
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-PATIENCE = 60.0
+PATIENCE = 90.0
+"""Longer than the minute after which the examples are given again what a dead one took and did not acknowledge."""
 
 
 class Running:

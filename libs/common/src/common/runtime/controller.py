@@ -62,7 +62,7 @@ class Controller:
         self._queue: WorkQueue[Key] = WorkQueue(
             group_of=lambda key: key.namespace, size_of=precedence.size_of, rests=precedence.rests, meter=self._meter
         )
-        self._all_go_together = precedence is AS_THEY_COME
+        self._sets_rested_apart = precedence.sets_rested_apart
         self._meter.follow(self._queue)
         self._intake = Intake(name, watched, cache=cache, wake=self._wake)
         self._forget = forget
@@ -120,7 +120,7 @@ class Controller:
 
         `time_limit` seconds bound one reconcile.
         """
-        lanes = [self._queue.take] if self._all_go_together else [self._queue.take, self._queue.take_rested]
+        lanes = [self._queue.take, self._queue.take_rested] if self._sets_rested_apart else [self._queue.take]
         self._meter.workers(workers * len(lanes))
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tidy())

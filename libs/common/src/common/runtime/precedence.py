@@ -26,5 +26,10 @@ class Precedence(msgspec.Struct, frozen=True, kw_only=True):
     rests: Callable[[Key], bool] = never_rests
     """Whether it had reached its goal before something happened to it."""
 
+    @property
+    def sets_rested_apart(self) -> bool:
+        """Tell whether keys that had reached their goal get workers of their own."""
+        return self.rests is not never_rests
+
 
 AS_THEY_COME: Final = Precedence()

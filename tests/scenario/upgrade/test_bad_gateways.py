@@ -3,9 +3,9 @@
 import pytest
 
 from common.api.opaque import Json
-from common.kube.resources import GATEWAY, HTTP_ROUTE
+from common.kube.resources import GATEWAY, HTTP_ROUTE, RAY_SERVICE
 from scenario.upgrade.world import GATEWAY_API, GREEN, Pair, a_running_pair
-from support.builders.ray_service import a_strategy
+from support.builders.ray_service import NAME, NAMESPACE, a_strategy
 
 FAST = a_strategy(surge=50, step=25, interval=2)
 SLOW = a_strategy(surge=50, step=25, interval=20)
@@ -45,6 +45,19 @@ async def test_a_class_that_nobody_serves_is_named() -> None:
     world.apply(config=GREEN, upgradeStrategy=FAST)
     await until_green(world)
     assert world.gateways[0]["spec"]["gatewayClassName"] == "fast"
+
+
+async def test_a_service_whose_end_the_watch_has_not_told_gets_no_route_once_the_api_server_does_not_know_it() -> None:
+    world = await a_running_pair()
+    world.is_service_down = True
+    world.kube.requests.clear()
+    del world.kube.objects[RAY_SERVICE.kind, NAMESPACE, NAME]
+    for _ in range(3):  # the garbage collector takes what stands below it
+        if world.route is not None:
+            await world.kube.delete(HTTP_ROUTE, NAMESPACE, f"{NAME}-httproute")
+        await world.look()
+    assert world.route is None
+    assert len([each for each in world.kube.requests if (each.verb, each.kind) == ("create", "HTTPRoute")]) <= 1
 
 
 @pytest.mark.parametrize("trouble", ["is_programmed", "accepts_routes"])

@@ -72,6 +72,7 @@ class Applier:
                 await self._carrier.tell(service, warning(reason, "Reconcile", text))
             return False
         self._reads.note_presence(service, action.resource.kind)
+        self._reads.meet_again(service)
         return True
 
     async def _submit(self, action: Submit) -> None:

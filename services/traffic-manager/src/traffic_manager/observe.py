@@ -1,7 +1,8 @@
 """All reads of one look at a RayService, once, into one frozen value.
 
 The cache may be behind right after a start, so the RayService and its route are read from the API server when this replica
-meets them for the first time: a capacity, unlike a weight, is not fenced by a resourceVersion.
+meets them for the first time: a capacity, unlike a weight, is not fenced by a resourceVersion. And again once something was
+made for it: below a RayService whose end no watch has told yet, the garbage collector takes away whatever is made.
 """
 
 import asyncio
@@ -90,6 +91,10 @@ class Observer:
             unknown_kinds=self._unknown_kinds(service.metadata.uid),
             rest=pace.at_rest(self._cache.count(RayService)),
         )
+
+    def meet_again(self, service: ObjectMeta) -> None:
+        """Read a RayService from the API server at the next look."""
+        self._met.discard(Key(service.namespace, service.name))
 
     def note_absence(self, service: ObjectMeta, kind: str) -> bool:
         """Remember that the API server does not know a kind that a service needs; tell whether that is news."""

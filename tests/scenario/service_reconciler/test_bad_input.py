@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from common import errors, labels
+from common.api.ray_cluster import RayCluster
 from common.kube.resources import CONTROLLER_REVISION, RAY_CLUSTER, RAY_SERVICE, SERVICE
 from scenario.service_reconciler.world import World, a_running_world
 from support.builders.ray_service import NAME, NAMESPACE, a_cluster_config, a_serve_config
@@ -32,6 +33,15 @@ async def test_a_service_whose_end_the_watch_has_not_told_gets_no_clusters_once_
         await world.look()
     assert world.clusters == []
     assert len([each for each in world.kube.requests if (each.verb, each.kind) == ("create", "RayCluster")]) <= 1
+
+
+async def test_a_cluster_that_the_bus_has_not_told_of_yet_is_not_taken_for_gone() -> None:
+    world = await a_running_world()
+    blue, before = world.active, len(world.kube.writes())
+    world.restart()
+    world.app.cache.forget(world.app.cache.all(RayCluster))
+    await world.look()
+    assert (world.clusters, world.active, world.pending, len(world.kube.writes())) == ([blue], blue, "", before)
 
 
 async def test_one_slow_application_among_many_is_waited_for_and_the_config_is_sent_once() -> None:

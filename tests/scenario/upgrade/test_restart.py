@@ -2,6 +2,7 @@
 
 import pytest
 
+from common.api.ray_cluster import RayCluster
 from scenario.upgrade.world import GREEN, Pair, a_running_pair
 from support.builders.ray_service import a_serve_config, a_strategy
 from support.sampling import one_of
@@ -63,3 +64,19 @@ async def test_53_a_silence_of_either_service_only_delays(seconds: float) -> Non
     await world.until(lambda: world.is_settled() and world.active != blue, seconds=90)
     await world.run(1)
     assert world.weights == {world.active: 100}
+
+
+async def test_a_pending_cluster_that_the_bus_has_not_told_of_yet_keeps_its_traffic() -> None:
+    slow = a_strategy(surge=50, step=25, interval=20)
+    world = await a_running_pair(upgradeStrategy=slow)
+    world.apply(config=GREEN, upgradeStrategy=slow)
+    await world.until(lambda: world.view.weights[1] == 25, seconds=60)
+    before = world.weights
+    world.restart()
+    for app in (world.app, world.traffic):
+        app.cache.forget(app.cache.all(RayCluster))
+    await world.look()
+    assert world.weights == before
+    await world.until(lambda: world.view.weights[1] == 50, seconds=60)
+    shares = [view.weights[1] or 0 for _, view in world.trace if view.capacities[1] is not None]
+    assert shares == sorted(shares)

@@ -78,6 +78,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         **IDENTITY,
         **LEASES_OF_REPLICAS,
         "cluster ray.io/rayservices": {"get"},
+        "cluster ray.io/rayclusters": {"get"},
         "cluster ray.io/rayservices/finalizers": {"update"},
         "cluster ray.io/rayclusters/finalizers": {"update"},
         f"{GATEWAY}/gateways": {"get", "create", "patch", "delete"},

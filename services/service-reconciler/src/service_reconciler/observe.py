@@ -1,7 +1,8 @@
 """All reads of one look at a RayService, once, into one frozen value.
 
 The cache may be behind right after a start, so the RayService itself is read from the API server when this replica meets it
-for the first time, and again before a cluster is deleted as unneeded (spec rayservice §16.4).
+for the first time, and again before a cluster is deleted as unneeded (spec rayservice §16.4). A cluster that the status names
+is asked for before it counts as gone.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from common.api.ray_service import RayService
 from common.bus.cache import Cache, Objects
 from common.kube import gateways
 from common.kube.lookup import Lookup
-from common.kube.resources import HTTP_ROUTE, RAY_SERVICE
+from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
 from common.ray import adoption, endpoints, impostor, owner, pace
 from common.ray.view import dashboard_service, head_is_ready
 from common.runtime.clock import ClockWatch
@@ -36,6 +37,8 @@ FRESH = 0.2
 """Seconds that an answer about a cluster on its way to serve may be old."""
 RECENT = 0.9
 STEADY = 4.5
+UNSEEN = 1.0
+"""Seconds until a cluster that the status names and nobody has seen is asked for again."""
 FOREIGN_ROUTE = 2.0
 """Seconds that a user's route may be old before it says whose it is, so that the bus brings it."""
 
@@ -72,6 +75,7 @@ class Observer:
         service = await self._service(key)
         if service is None:
             return None
+        await self._meet_clusters(service)
         head, serve = self._services(service)
         clusters, clusters_names = self._clusters(service, serve)
         if _is_due(clusters, clusters_names, now=now):
@@ -119,6 +123,13 @@ class Observer:
 
     async def _read_live(self, key: Key) -> RayService | None:
         return await self._lookup.read(RAY_SERVICE, RayService, (key.namespace, key.name))
+
+    async def _meet_clusters(self, service: RayService) -> None:
+        status = service.status
+        for role in (status.active_service_status, status.pending_service_status):
+            if name := role.ray_cluster_name:
+                place = (service.metadata.namespace, name)
+                await self._lookup.known(RAY_CLUSTER, RayCluster, place, max_age=UNSEEN)
 
     async def _route(self, service: RayService) -> HttpRoute | None:
         place = (service.metadata.namespace, weighted_route.name_of(service))

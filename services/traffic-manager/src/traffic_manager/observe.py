@@ -22,7 +22,7 @@ from common.feature_gates import Gates
 from common.kube import gateways
 from common.kube.client import Kube
 from common.kube.lookup import Lookup
-from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_SERVICE
+from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
 from common.ray import adoption, endpoints, impostor, owner, pace
 from common.ray.view import dashboard_service, head_is_ready
 from common.runtime.clock import Clock
@@ -34,6 +34,8 @@ from traffic_manager.status import proof
 FRESH = 0.2
 """Seconds that an answer may be old while traffic moves."""
 STEADY = 4.5
+UNSEEN = 1.0
+"""Seconds until a cluster that the status names and nobody has seen is asked for again."""
 UNMARKED = 0.5
 """Seconds that a user's route may be old before it says whose it is, so that the bus brings it."""
 REMEMBERED = 8192
@@ -177,7 +179,9 @@ class Observer:
         return msgspec.structs.replace(view, silent_since=self._silent_since.setdefault(uid, now))
 
     async def _view(self, namespace: str, name: str, *, max_age: float, now: datetime) -> ClusterView | None:
-        cluster = self._cache.get(RayCluster, namespace, name) if name else None
+        if not name:
+            return None
+        cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, (namespace, name), max_age=UNSEEN)
         if cluster is None:
             return None
         backend = names.serve_service(name)

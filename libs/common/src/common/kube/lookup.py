@@ -52,6 +52,17 @@ class Lookup:
             self._read.popitem(last=False)
         return None if body is None else msgspec.json.decode(body, type=view)
 
+    async def known(self, resource: Resource, view: type[T], place: tuple[str, str], *, max_age: float) -> T | None:
+        """Return an object that something names; what the bus has not brought is asked for, at most so often in seconds.
+
+        The stream of a watcher that was away for long is behind until the next one has listed all: what is missing may well exist.
+        """
+        if self._cache.get(view, *place) is None:
+            found = await self._find(resource, view, place, max_age=max_age)
+            if found is not None:
+                self._cache.put(found)
+        return self._cache.get(view, *place)
+
     async def read(self, resource: Resource, view: type[T], place: tuple[str, str]) -> T | None:
         """Return an object as the API server has it now, and let the cache know; None when it is gone."""
         try:

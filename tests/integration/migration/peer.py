@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from localcluster.processes import bound
 from support.waiting import eventually
 
 
@@ -23,7 +24,7 @@ async def running(command: str, kubeconfig: Path, log: Path) -> AsyncGenerator[N
 
 
 def _start(command: str, environment: dict[str, str], log: Path) -> "subprocess.Popen[bytes]":
-    argv = ["/bin/sh", "-c", f"exec {command}"]
+    argv = bound(["/bin/sh", "-c", f"exec {command}"])
     with log.open("ab") as output:
         return subprocess.Popen(argv, stdout=output, stderr=output, env=environment, start_new_session=True)
 

@@ -37,8 +37,6 @@ FRESH = 0.2
 """Seconds that an answer about a cluster on its way to serve may be old."""
 RECENT = 0.9
 STEADY = 4.5
-UNSEEN = 1.0
-"""Seconds until a cluster that the status names and nobody has seen is asked for again."""
 FOREIGN_ROUTE = 2.0
 """Seconds that a user's route may be old before it says whose it is, so that the bus brings it."""
 
@@ -75,15 +73,14 @@ class Observer:
         service = await self._service(key)
         if service is None:
             return None
-        await self._meet_clusters(service)
         head, serve = self._services(service)
-        clusters, clusters_names = self._clusters(service, serve)
+        clusters, clusters_names = await self._clusters(service, serve)
         if _is_due(clusters, clusters_names, now=now):
             service = await self._read_live(key)
             if service is None:
                 return None
             head, serve = self._services(service)
-            clusters, clusters_names = self._clusters(service, serve)
+            clusters, clusters_names = await self._clusters(service, serve)
         active, pending = await self._views(service, clusters_names, now=now)
         route = await self._route(service)
         return Observed(
@@ -124,13 +121,6 @@ class Observer:
     async def _read_live(self, key: Key) -> RayService | None:
         return await self._lookup.read(RAY_SERVICE, RayService, (key.namespace, key.name))
 
-    async def _meet_clusters(self, service: RayService) -> None:
-        status = service.status
-        for role in (status.active_service_status, status.pending_service_status):
-            if name := role.ray_cluster_name:
-                place = (service.metadata.namespace, name)
-                await self._lookup.known(RAY_CLUSTER, RayCluster, place, max_age=UNSEEN)
-
     async def _route(self, service: RayService) -> HttpRoute | None:
         place = (service.metadata.namespace, weighted_route.name_of(service))
         if not weighted_route.is_users(service):
@@ -149,8 +139,11 @@ class Observer:
         head = self._cache.get(Service, namespace, head_service.name(service.metadata.name))
         return head, self._cache.get(Service, namespace, serve_service.name(service))
 
-    def _clusters(self, service: RayService, serve: Service | None) -> tuple[tuple[RayCluster, ...], Names]:
+    async def _clusters(self, service: RayService, serve: Service | None) -> tuple[tuple[RayCluster, ...], Names]:
         meta = service.metadata
+        for role in (service.status.active_service_status, service.status.pending_service_status):
+            if role.ray_cluster_name:
+                await self._lookup.known(RAY_CLUSTER, RayCluster, (meta.namespace, role.ray_cluster_name))
         clusters = self._all_clusters(meta)
         head = self._cache.get(Service, meta.namespace, head_service.name(meta.name))
         return clusters, seen.names_of(service, clusters, serve_service.selected(serve or head))

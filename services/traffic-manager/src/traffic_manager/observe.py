@@ -34,8 +34,6 @@ from traffic_manager.status import proof
 FRESH = 0.2
 """Seconds that an answer may be old while traffic moves."""
 STEADY = 4.5
-UNSEEN = 1.0
-"""Seconds until a cluster that the status names and nobody has seen is asked for again."""
 UNMARKED = 0.5
 """Seconds that a user's route may be old before it says whose it is, so that the bus brings it."""
 REMEMBERED = 8192
@@ -181,7 +179,7 @@ class Observer:
     async def _view(self, namespace: str, name: str, *, max_age: float, now: datetime) -> ClusterView | None:
         if not name:
             return None
-        cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, (namespace, name), max_age=UNSEEN)
+        cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, (namespace, name))
         if cluster is None:
             return None
         backend = names.serve_service(name)

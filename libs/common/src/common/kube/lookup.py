@@ -17,6 +17,8 @@ from common.runtime.clock import Clock
 
 T = TypeVar("T", bound=Object)
 REMEMBERED: Final = 8192
+UNSEEN: Final = 1.0
+"""Seconds until an object that something names and nobody has seen is asked for again."""
 
 
 class Lookup:
@@ -52,13 +54,13 @@ class Lookup:
             self._read.popitem(last=False)
         return None if body is None else msgspec.json.decode(body, type=view)
 
-    async def known(self, resource: Resource, view: type[T], place: tuple[str, str], *, max_age: float) -> T | None:
-        """Return an object that something names; what the bus has not brought is asked for, at most so often in seconds.
+    async def known(self, resource: Resource, view: type[T], place: tuple[str, str]) -> T | None:
+        """Return an object that something names; what the bus has not brought is asked for.
 
         The stream of a watcher that was away for long is behind until the next one has listed all: what is missing may well exist.
         """
         if self._cache.get(view, *place) is None:
-            found = await self._find(resource, view, place, max_age=max_age)
+            found = await self._find(resource, view, place, max_age=UNSEEN)
             if found is not None:
                 self._cache.put(found)
         return self._cache.get(view, *place)

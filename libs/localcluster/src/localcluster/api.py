@@ -66,13 +66,26 @@ class Api:
             return False
         return response.is_success
 
-    async def wait_for(self, what: str, path: str, holds: Callable[[Document], bool], *, patience: float) -> Document:
-        """Read until `holds`; a cluster that does not get there in time is an error that names `what`."""
+    async def wait_for(
+        self,
+        what: str,
+        path: str,
+        holds: Callable[[Document], bool],
+        *,
+        patience: float,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> Document:
+        """Read until `holds`; a cluster that does not get there in time is an error that names `what`.
+
+        `meanwhile` is called after each answer that is not it; what it raises ends the wait.
+        """
         deadline = time.monotonic() + patience
         while True:
             document = await self.get(path)
             if document is not None and holds(document):
                 return document
+            if meanwhile is not None:
+                meanwhile()
             if time.monotonic() > deadline:
                 raise ClusterError(f"{what} did not happen within {patience:.0f} s; see the cluster's logs")
             await asyncio.sleep(_POLL_SECONDS)

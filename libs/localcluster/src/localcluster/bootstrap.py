@@ -6,7 +6,8 @@ the controller-manager starts at once, later ones only after up to 40 s.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -68,30 +69,22 @@ async def start_controllers(place: Place, api: Api, start: Starter, options: Opt
         stages = sorted(place.binaries.path("kwok-stages").glob("*.yaml"))
         processes.append(start("kwok", components.kwok(place, stages)))
     path = "/api/v1/namespaces/default/serviceaccounts/default"
-    await _until(lambda: _exists(api, path), "there was no default ServiceAccount", processes, patience=READY_SECONDS)
+    watched = partial(check_running, processes)
+    what = "creating the default ServiceAccount"
+    await api.wait_for(what, path, _always, patience=READY_SECONDS, meanwhile=watched)
     if simulated:
-        await _add_nodes(api, options.simulated_nodes)
+        await _add_nodes(api, options.simulated_nodes, watched)
     return processes
 
 
 async def wait_ready(api: Api, processes: Sequence[Spawned], *, patience: float = READY_SECONDS) -> None:
     """Wait for the API server; a program that ended meanwhile is named with its last words."""
-    await _until(api.is_ready, "the API server was not ready", processes, patience=patience)
-
-
-async def _until(
-    holds: Callable[[], Awaitable[bool]], complaint: str, processes: Sequence[Spawned], *, patience: float
-) -> None:
     deadline = time.monotonic() + patience
-    while not await holds():
+    while not await api.is_ready():
         check_running(processes)
         if time.monotonic() > deadline:
-            raise ClusterError(f"{complaint} within {patience:.0f} s; see {processes[-1].log}")
+            raise ClusterError(f"the API server was not ready within {patience:.0f} s; see {processes[-1].log}")
         await asyncio.sleep(0.05)
-
-
-async def _exists(api: Api, path: str) -> bool:
-    return await api.get(path) is not None
 
 
 def check_running(processes: Sequence[Spawned]) -> None:
@@ -103,16 +96,15 @@ def check_running(processes: Sequence[Spawned]) -> None:
             raise ClusterError(f"{process.identity.name} ended with code {code}: {words} (log: {process.log})")
 
 
-async def _add_nodes(api: Api, count: int) -> None:
+async def _add_nodes(api: Api, count: int, watched: Callable[[], None]) -> None:
+    nodes = [simulated_node(index) for index in range(count)]
     async with asyncio.TaskGroup() as group:
-        for index in range(count):
-            group.create_task(_add_node(api, index))
-
-
-async def _add_node(api: Api, index: int) -> None:
-    path = f"/api/v1/nodes/kwok-{index}"
-    await api.apply(simulated_node(index))
-    await api.wait_for(f"node kwok-{index} becoming ready", path, is_usable, patience=READY_SECONDS)
+        for node in nodes:
+            group.create_task(api.apply(node))
+    for node in nodes:  # outside of a group, so that who starts a control plane meets the error itself
+        name = node["metadata"]["name"]
+        what, path = f"node {name} becoming ready", f"/api/v1/nodes/{name}"
+        await api.wait_for(what, path, is_usable, patience=READY_SECONDS, meanwhile=watched)
 
 
 def simulated_node(index: int) -> Document:
@@ -133,3 +125,7 @@ def simulated_node(index: int) -> Document:
 def is_usable(node: Document) -> bool:
     """Tell whether pods can be scheduled on a node: it is ready and has lost the taints it was born with."""
     return condition("Ready")(node) and not node["spec"].get("taints")
+
+
+def _always(_document: Document) -> bool:
+    return True

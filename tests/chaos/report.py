@@ -74,12 +74,19 @@ def show(report: Report, console: Console) -> None:
     console.print(_rules(report))
     console.print(_gaps(report))
     for violation in report.violations[:TOLD]:
-        console.print(f"\nVIOLATION at {violation.at:.1f} s: {violation.rule}: {violation.about}: {violation.text}")
+        console.print(f"\n{_told(violation)}", highlight=False, markup=False, soft_wrap=True)
         for entry in report.leading_to(violation):
             console.print(f"  {entry.at:8.2f}  {entry.text}", highlight=False, markup=False, soft_wrap=True)
-    if report.violations:
+    if report.violations:  # once more at the end, which is all that is kept of a long log
+        console.print()
+        for violation in report.violations:
+            console.print(_told(violation), highlight=False, markup=False, soft_wrap=True)
         again = f"python -m chaos --seed {report.seed} --minutes {report.minutes:g} --replicas {report.replicas}"
-        console.print(f"\n{len(report.violations)} violations; the same faults and changes again: {again}")
+        console.print(f"{len(report.violations)} violations; the same faults and changes again: {again}")
+
+
+def _told(violation: Violation) -> str:
+    return f"VIOLATION at {violation.at:.1f} s: {violation.rule}: {violation.about}: {violation.text}"
 
 
 def write(report: Report, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Set
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
@@ -101,6 +102,8 @@ class WeakLine(FakeKube):
         super().__init__()
         self._dice = random.Random(seed)
         self.losses = 0.0
+        self.replaced: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        """Set when an object is replaced, before the answer goes back."""
 
     async def list(self, resource: Resource, namespace: str | None, *, label_selector: str = "") -> bytes:
         return await self._through(partial(super().list, resource, namespace, label_selector=label_selector))
@@ -111,7 +114,14 @@ class WeakLine(FakeKube):
     async def replace(
         self, resource: Resource, namespace: str | None, body: Body, *, subresource: str | None = None
     ) -> bytes:
-        return await self._through(partial(super().replace, resource, namespace, body, subresource=subresource))
+        carry_out = partial(super().replace, resource, namespace, body, subresource=subresource)
+
+        async def replaced() -> bytes:
+            answer = await carry_out()
+            self.replaced[body["metadata"]["name"]].set()
+            return answer
+
+        return await self._through(replaced)
 
     async def delete(
         self,
@@ -269,6 +279,22 @@ async def test_who_ends_hands_over_within_a_second() -> None:
         assert [body["metadata"]["name"] for (kind, *_), body in town.kube.objects.items() if kind == "Lease"] == [
             name("test", "a")
         ]
+
+
+@pytest.mark.parametrize("busy", [0, 3])
+async def test_who_ends_while_its_lease_is_renewed_hands_over_within_a_second(busy: int) -> None:
+    async with a_town() as town:
+        town.add("a")
+        leaving = town.add("b")
+        await town.rest(within=10)
+        leaving.plot.busy = set(list(leaving.plot.worked)[:busy])
+        renewed = town.kube.replaced[name("test", "b")]
+        renewed.clear()
+        await renewed.wait()
+        began = time()
+        await leaving.end()
+        await town.rest(within=10)
+        assert time() - began < 1.0
 
 
 async def test_who_dies_is_replaced_within_ten_seconds() -> None:

@@ -7,6 +7,7 @@ all once somebody has deleted our Lease.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Set
 from typing import Protocol
 
@@ -122,7 +123,12 @@ class Membership:
         """Hand all over, so that others can go on at once; what goes wrong, the end of our Lease mends."""
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
-                await self._give(self._held, is_end=True)
+                busy = self._ground.stop(self._held)
+                if idle := self._held - busy:
+                    await self._release(idle, patience=0.0)
+                if busy:
+                    await self._keep_only(busy)
+                    await self._release(busy, patience=LOOK_PATIENCE)
                 if self._mine is not None:
                     await self._leases.drop(uid=self._mine.uid)
                 await self._hints.send()
@@ -233,18 +239,32 @@ class Membership:
         if won != wanted:
             await self._write(self._held)
 
-    async def _give(self, partitions: frozenset[int], *, is_end: bool = False) -> None:
+    async def _give(self, partitions: frozenset[int]) -> None:
         """Give partitions up: first those where nothing is under way, then the others."""
         busy = self._ground.stop(partitions)
         for part, patience in ((partitions - busy, 0.0), (busy, LOOK_PATIENCE)):
-            if not part:
-                continue
-            await self._ground.release(part, patience=patience)
-            self._held -= part
-            self._count("given", part)
-            log.info("partitions given away", partitions=ownership.spell(part), held=len(self._held))
-            if self._held or not is_end:
-                await self._write(self._held, takes_part=not is_end)
+            if part:
+                await self._release(part, patience=patience)
+                await self._write(self._held)
+                await self._hints.send()
+
+    async def _release(self, partitions: frozenset[int], *, patience: float) -> None:
+        """Look after some partitions no more; our Lease names them still."""
+        await self._ground.release(partitions, patience=patience)
+        self._held -= partitions
+        self._count("given", partitions)
+        log.info("partitions given away", partitions=ownership.spell(partitions), held=len(self._held))
+
+    async def _keep_only(self, busy: frozenset[int]) -> None:
+        """Let others have all but the partitions where something is under way; our Lease goes soon, whether this succeeds or not.
+
+        The end may have cut a renewal short that the API server has carried out, so the Lease is read first.
+        """
+        with contextlib.suppress(errors.RaybusError):
+            mine = await self._look()
+            if self._is_ours(mine):
+                self._mine = mine
+                await self._write(busy, takes_part=False)
                 await self._hints.send()
 
     async def _write(self, partitions: frozenset[int], *, takes_part: bool = True) -> None:

@@ -149,12 +149,24 @@ class Leadership:
         self.problem, self.standing_by = None, held
 
     async def _let_go(self) -> None:
-        with contextlib.suppress(*OURS):
+        try:
             async with asyncio.timeout(leadership.RENEW_SECONDS):
-                read = await self._read()
-                if read is not None and read.spec.holder_identity == self._me:
-                    await self._write(leadership.released(read.spec, at=self._clock.now()), read, Role.LEADS, 0.0)
-                    log.info("the Lease was let go", lease=leadership.LEASE_NAME)
+                while not await self._is_let_go():
+                    pass  # a renewal that the end has cut short was carried out in between
+        except OURS as problem:
+            log.warning("the Lease was not let go", error=str(problem) or "the API server does not answer")
+
+    async def _is_let_go(self) -> bool:
+        """Let the Lease go if it is ours; tell whether that is done."""
+        read = await self._read()
+        if read is None or read.spec.holder_identity != self._me:
+            return True
+        try:
+            await self._write(leadership.released(read.spec, at=self._clock.now()), read, Role.LEADS, 0.0)
+        except errors.Conflict:
+            return False
+        log.info("the Lease was let go", lease=leadership.LEASE_NAME)
+        return True
 
     # --- the API server ----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,68 @@
+"""The end of a leader: its Lease is nobody's at once, whatever was under way."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from common.api.meta import micro_time
+from common.kube.resources import LEASE, Resource
+from common.runtime.clock import SystemClock
+from support.fakes.kube import FakeKube
+from watcher.adapters.lease import Leadership
+from watcher.leadership import LEASE_NAME
+from watcher.ports import StreamIdentity
+from watcher.reach import Reach
+
+pytestmark = pytest.mark.looptime
+
+NAMESPACE = "raybus"
+
+
+class LateKube(FakeKube):
+    """An API server that still carries out a renewal which nobody waits for any more, just after the next read."""
+
+    is_late = False
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> bytes:
+        answer = await super().get(resource, namespace, name)
+        if self.is_late:
+            self.is_late = False
+            lease = msgspec.json.decode(answer)
+            lease["spec"]["renewTime"] = micro_time(SystemClock().now())
+            await self.replace(resource, namespace, lease)
+        return answer
+
+
+class Nats:
+    """Answers; implements `watcher.ports.Server`."""
+
+    async def identity(self) -> StreamIdentity:
+        return StreamIdentity(created="once", last_sequence=1)
+
+    async def is_in_reach(self) -> bool:
+        return True
+
+    async def reconnect(self, why: str) -> None:
+        raise AssertionError(why)
+
+
+async def lead(kube: FakeKube, reach: Reach) -> None:
+    async with Leadership(kube, SystemClock(), reach, namespace=NAMESPACE, me="a").held():
+        await asyncio.Future()
+
+
+@pytest.mark.parametrize("is_late", [pytest.param(False, id="at rest"), pytest.param(True, id="in a renewal")])
+async def test_a_leader_that_ends_lets_its_lease_go(is_late: bool) -> None:
+    kube, reach = LateKube(), Reach(Nats())
+    async with asyncio.TaskGroup() as group:
+        asking = group.create_task(reach.run())
+        await asyncio.sleep(0.1)
+        leading = group.create_task(lead(kube, reach))
+        await asyncio.sleep(0.1)
+        kube.is_late = is_late
+        asking.cancel()
+        leading.cancel()
+    lease: Any = msgspec.json.decode(await kube.get(LEASE, NAMESPACE, LEASE_NAME))
+    assert not lease["spec"]["holderIdentity"]

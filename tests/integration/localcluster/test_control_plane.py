@@ -35,7 +35,8 @@ _POD = {
 }
 
 _CONTROLLER_MANAGER = 3
-"""Where its port stands among those that a control plane draws; of all programs it binds last."""
+_KWOK = 5
+"""Where their ports stand among those that a control plane draws; they bind last."""
 
 _CRASHING = """
 import asyncio, os, signal, sys
@@ -80,8 +81,11 @@ async def test_the_api_server_comes_back_with_all_objects(tmp_path: Path) -> Non
     assert pod is not None
 
 
+@pytest.mark.parametrize(
+    "program", [pytest.param(_CONTROLLER_MANAGER, id="controller-manager"), pytest.param(_KWOK, id="kwok")]
+)
 async def test_a_port_that_another_program_took_meanwhile_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    program: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw = ports.free
     draws: list[list[int]] = []
@@ -89,12 +93,12 @@ async def test_a_port_that_another_program_took_meanwhile_is_replaced(
     def drawn(count: int) -> list[int]:
         draws.append(draw(count))
         if len(draws) == 1:
-            draws[0][_CONTROLLER_MANAGER] = taken.getsockname()[1]
+            draws[0][program] = taken.getsockname()[1]
         return draws[-1]
 
     monkeypatch.setattr(ports, "free", drawn)
     with ports.listen() as taken:
-        async with ControlPlane.started(tmp_path) as running, running.api() as api:
+        async with ControlPlane.started(tmp_path, kwok_nodes=1) as running, running.api() as api:
             assert await api.is_ready()
     assert len(draws) == 2
 

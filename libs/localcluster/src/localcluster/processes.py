@@ -23,6 +23,8 @@ _STARTTIME_FIELD = 19
 _STATE_FIELD = 0
 
 _KLOG_ERROR = re.compile(r"[EF]\d{4} ")
+_SHOWN = 150
+"""Characters of each end of a line that are shown in an error."""
 
 
 class ProcessId(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,9 +200,11 @@ async def must(what: str, argv: Sequence[str], *, stdin: bytes | None = None) ->
 
 
 def last_line(text: str) -> str:
-    """Return the last line that says something, for a one-line error."""
+    """Return the last line that says something, for a one-line error; of a long one both ends, since a cause stands last."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "no output"
+    if not lines:
+        return "no output"
+    return lines[-1] if len(lines[-1]) <= 2 * _SHOWN else f"{lines[-1][:_SHOWN]} … {lines[-1][-_SHOWN:]}"
 
 
 def last_error(log: str) -> str:

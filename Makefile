@@ -62,9 +62,9 @@ soak: setup ## SOAK=20 upgrades while parts of raybus are killed (SEED=1), and e
 	$(RUN)/raybus cluster prepare >/dev/null
 	SOAK=$(or $(SOAK),20) SEED=$(or $(SEED),1) $(RUN)/pytest -v -s tests/e2e -m soak
 
-chaos: setup ## everything fails in turn for MINUTES=30 (SEED=1, REPLICAS=4) on a real API server and NATS; a checker judges
+chaos: setup ## everything fails in turn for MINUTES=30 (SEED=1, REPLICAS=4, AGAIN=0) on a real API server and NATS; a checker judges
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
-	cd tests && ../$(PY) -m chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1) --replicas $(or $(REPLICAS),4)
+	cd tests && ../$(PY) -m chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1) --replicas $(or $(REPLICAS),4) --again $(or $(AGAIN),0)
 
 quiet: setup ## no alert may fire in QUIET=60 minutes of upgrades and rest, as a real Prometheus sees them
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null

@@ -11,6 +11,7 @@ import msgspec
 from chaos.checker.evidence import Violation
 from chaos.schedule import CRASH, FREEZE, LOSS, PARTITION, SCALE, TERM
 
+RULE: Final = "no long gap"
 CALM: Final = "none"
 LIMITS: Final = {
     CRASH.name: 10.0,
@@ -77,7 +78,7 @@ def judge(waits: Iterable[Wait], struck: Sequence[Struck], *, end: float) -> lis
     """Return the waits that were too long."""
     return [
         Violation(
-            rule="no long gap",
+            rule=RULE,
             about=wait.probe,
             text=f"{wait.probe} waited {_seconds(wait, end):.1f} s, allowed are {limit:g} s: {_name(cause)} of {cause.service or 'all'}",
             at=wait.asked,

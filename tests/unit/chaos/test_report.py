@@ -2,6 +2,7 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
 from chaos import report
@@ -10,6 +11,7 @@ from chaos.checker.gaps import Gap
 from chaos.report import LAST, RULES, Entry, Report
 
 VIOLATION = Violation(rule="one head", about="ns/c", text="2 heads at once", at=60.0)
+LATE = Violation(rule="no long gap", about="probe-1", text="probe-1 waited 1.1 s", at=70.0)
 TIMELINE = [Entry(float(second), ("", "ns/c", "ns/other")[second % 3], f"event {second}") for second in range(200)]
 
 
@@ -46,6 +48,15 @@ def test_the_last_events_before_it_that_concern_it() -> None:
     assert {each.about for each in led} == {"", "ns/c"}
     assert len(led) <= LAST
     assert [led[-1].text, max(each.at for each in led)] == ["event 61", 61.0]
+
+
+@pytest.mark.parametrize(
+    ("violations", "is_only_late"), [((), False), ((LATE,), True), ((LATE, VIOLATION), False), ((VIOLATION,), False)]
+)
+def test_only_limits_in_seconds_are_put_down_to_the_machine(
+    violations: tuple[Violation, ...], is_only_late: bool
+) -> None:
+    assert a_report(*violations).is_only_late is is_only_late
 
 
 def test_people_see_every_rule_the_gaps_and_how_to_do_it_again() -> None:

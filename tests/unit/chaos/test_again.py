@@ -1,0 +1,46 @@
+"""A run that broke nothing but limits in seconds is repeated as often as was asked for, and says so."""
+
+import sys
+
+import pytest
+
+from bench import pod_network
+from chaos import __main__ as chaos
+from chaos.checker.evidence import Violation
+from chaos.report import Report
+from unit.chaos.a_report import LATE, VIOLATION, a_report
+
+
+def nothing(*_arguments: object) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("again", "runs", "code"),
+    [
+        pytest.param("1", [(LATE,), ()], 0, id="late once"),
+        pytest.param("1", [(LATE,), (LATE,)], 1, id="late twice"),
+        pytest.param("1", [(VIOLATION, LATE)], 1, id="a broken rule"),
+        pytest.param("1", [()], 0, id="nothing"),
+        pytest.param("0", [(LATE,)], 1, id="not asked for"),
+    ],
+)
+def test_what_was_only_late_is_repeated(
+    again: str,
+    runs: list[tuple[Violation, ...]],
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    reports = iter([a_report(*violations) for violations in runs])
+
+    def run(_options: object) -> Report:
+        return next(reports)
+
+    monkeypatch.setattr(sys, "argv", ["chaos", "--again", again])
+    monkeypatch.setattr(pod_network, "enter", nothing)
+    monkeypatch.setattr(chaos, "keep_stdout_clean", nothing)
+    monkeypatch.setattr(chaos, "_run", run)
+    assert chaos.main() == code
+    assert next(reports, None) is None
+    assert capsys.readouterr().err.count("RERUN") == len(runs) - 1

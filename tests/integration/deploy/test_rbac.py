@@ -9,10 +9,12 @@ import pytest
 from cluster_reconciler.resources import autoscaler_rbac
 from common import errors
 from common.api import ray_cluster
+from common.api.ray_cluster import RayCluster
 from common.kube import resources
 from common.kube.client import KubeClient
 from common.kube.resources import Resource
 from localcluster.control_plane import ControlPlane
+from support.builders.ray_service import a_cluster_config
 from support.waiting import eventually_true
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("applied")]
@@ -20,14 +22,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("applied")]
 REVIEW = Resource(group="authorization.k8s.io", kind="SelfSubjectAccessReview", plural="selfsubjectaccessreviews")
 LEASES = "leases.coordination.k8s.io"
 CLUSTERS, SERVICES = "rayclusters.ray.io", "rayservices.ray.io"
-
-
-AUTOSCALING = ray_cluster.decode(
-    {
-        "metadata": {"name": "autoscaling", "namespace": "default", "uid": "00000000-0000-0000-0000-000000000000"},
-        "spec": {"headGroupSpec": {"template": {}}, "enableInTreeAutoscaling": True},
-    }
-)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -59,6 +53,23 @@ async def may(kube: KubeClient, verb: str, what: str, *, namespace: str = "defau
     attributes |= {"subresource": subresource, "name": name}
     body = {"apiVersion": REVIEW.api_version, "kind": REVIEW.kind, "spec": {"resourceAttributes": attributes}}
     return msgspec.json.decode(await kube.create(REVIEW, None, body), type=Reviewed).status.allowed
+
+
+@pytest.fixture
+async def autoscaling(control_plane: ControlPlane) -> AsyncGenerator[RayCluster]:
+    """Make a RayCluster with an autoscaler: what names an owner that is not there is collected as garbage."""
+    kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="test")
+    body = {
+        "apiVersion": resources.RAY_CLUSTER.api_version,
+        "kind": resources.RAY_CLUSTER.kind,
+        "metadata": {"name": "autoscaling"},
+        "spec": a_cluster_config(enableInTreeAutoscaling=True),
+    }
+    try:
+        yield ray_cluster.decode(await kube.create(resources.RAY_CLUSTER, "default", body))
+        await kube.delete(resources.RAY_CLUSTER, "default", "autoscaling")
+    finally:
+        await kube.close()
 
 
 TABLE: dict[str, tuple[list[str], list[str]]] = {
@@ -217,24 +228,26 @@ async def test_rights_in_our_own_namespace(
 
 
 async def test_the_autoscaler_gets_its_role_from_an_operator_that_holds_those_rights(
-    control_plane: ControlPlane,
+    control_plane: ControlPlane, autoscaling: RayCluster
 ) -> None:
     async with acting_as(control_plane, "cluster-reconciler") as kube:
-        await kube.create(resources.SERVICE_ACCOUNT, "default", autoscaler_rbac.service_account(AUTOSCALING))
-        await kube.create(resources.ROLE, "default", autoscaler_rbac.role(AUTOSCALING))
+        await kube.create(resources.SERVICE_ACCOUNT, "default", autoscaler_rbac.service_account(autoscaling))
+        await kube.create(resources.ROLE, "default", autoscaler_rbac.role(autoscaling))
 
         async def is_bound() -> bool:
             try:
-                await kube.create(resources.ROLE_BINDING, "default", autoscaler_rbac.role_binding(AUTOSCALING))
-            except errors.NotFound:  # the API server judges by a copy of its own, which learns of the Role a little later
+                await kube.create(resources.ROLE_BINDING, "default", autoscaler_rbac.role_binding(autoscaling))
+            except (
+                errors.NotFound
+            ):  # the API server judges by a copy of its own, which learns of the Role a little later
                 return False
             return True
 
         await eventually_true(is_bound, within=10, every=0.05, what="the API server to know the Role")
 
 
-async def test_no_operator_grants_what_it_does_not_hold(control_plane: ControlPlane) -> None:
-    role = autoscaler_rbac.role(AUTOSCALING) | {"metadata": {"name": "greedy"}}
+async def test_no_operator_grants_what_it_does_not_hold(control_plane: ControlPlane, autoscaling: RayCluster) -> None:
+    role = autoscaler_rbac.role(autoscaling) | {"metadata": {"name": "greedy"}}
     role["rules"] = [{"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["delete"]}]
     async with acting_as(control_plane, "cluster-reconciler") as kube:
         with pytest.raises(errors.Forbidden, match="is attempting to grant RBAC permissions not currently held"):

@@ -1,6 +1,7 @@
 """What every ring shares: golden files, logs as they are by default, and a limit on how long a test may wait."""
 
 import asyncio
+import gc
 import logging
 import signal
 from collections.abc import Iterator
@@ -40,6 +41,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--sim-seeds", type=int, default=0, help="simulate every fault at every point, with so many seeds each"
     )
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what was imported and collected: it is there to stay, and would be looked through again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ LAST: Final = 50
 """Events before a violation."""
 TOLD: Final = 5
 """Violations that are told with their events; the others are in the JSON."""
+LISTED: Final = 20
+"""Violations that are named in the last lines."""
 RULES: Final = (
     "all reconciled at the end",
     "one head",
@@ -85,7 +87,7 @@ def show(report: Report, console: Console) -> None:
             console.print(f"  {entry.at:8.2f}  {entry.text}", highlight=False, markup=False, soft_wrap=True)
     if report.violations:  # once more at the end, which is all that is kept of a long log
         console.print()
-        for violation in report.violations:
+        for violation in report.violations[:LISTED]:
             console.print(_told(violation), highlight=False, markup=False, soft_wrap=True)
         again = f"python -m chaos --seed {report.seed} --minutes {report.minutes:g} --replicas {report.replicas}"
         console.print(f"{len(report.violations)} violations; the same faults and changes again: {again}")

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from chaos import report
 from chaos.checker.evidence import Violation
-from chaos.report import LAST, RULES, Report
+from chaos.report import LAST, LISTED, RULES, TOLD, Report
 from unit.chaos.a_report import LATE, VIOLATION, a_report
 
 
@@ -40,6 +40,13 @@ def test_people_see_every_rule_the_gaps_and_how_to_do_it_again() -> None:
     assert "10 s, 1 over" in text
     assert "VIOLATION at 60.0 s: one head: ns/c: 2 heads at once" in text
     assert "python -m chaos --seed 7 --minutes 5 --replicas 4" in text
+
+
+def test_the_last_lines_name_what_was_broken_and_are_few() -> None:
+    lines = shown(a_report(*[VIOLATION] * 100, LATE)).splitlines()
+    assert lines[-2].startswith("VIOLATION at 60.0 s: one head")
+    assert lines[-1].startswith("101 violations")
+    assert sum(line.startswith("VIOLATION") for line in lines) == LISTED + TOLD
 
 
 def test_without_a_violation_nothing_is_told_twice() -> None:

@@ -14,7 +14,7 @@ from common.kube import resources
 from common.kube.client import KubeClient
 from common.kube.resources import Resource
 from localcluster.control_plane import ControlPlane
-from support.builders.ray_service import a_cluster_config
+from support.builders.manifests import a_ray_cluster
 from support.waiting import eventually_true
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("applied")]
@@ -56,20 +56,11 @@ async def may(kube: KubeClient, verb: str, what: str, *, namespace: str = "defau
 
 
 @pytest.fixture
-async def autoscaling(control_plane: ControlPlane) -> AsyncGenerator[RayCluster]:
+async def autoscaling(kube: KubeClient, namespace: str) -> RayCluster:
     """Make a RayCluster with an autoscaler: what names an owner that is not there is collected as garbage."""
-    kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="test")
-    body = {
-        "apiVersion": resources.RAY_CLUSTER.api_version,
-        "kind": resources.RAY_CLUSTER.kind,
-        "metadata": {"name": "autoscaling"},
-        "spec": a_cluster_config(enableInTreeAutoscaling=True),
-    }
-    try:
-        yield ray_cluster.decode(await kube.create(resources.RAY_CLUSTER, "default", body))
-        await kube.delete(resources.RAY_CLUSTER, "default", "autoscaling")
-    finally:
-        await kube.close()
+    body = a_ray_cluster("autoscaling")
+    body["spec"]["enableInTreeAutoscaling"] = True
+    return ray_cluster.decode(await kube.create(resources.RAY_CLUSTER, namespace, body))
 
 
 TABLE: dict[str, tuple[list[str], list[str]]] = {
@@ -230,17 +221,16 @@ async def test_rights_in_our_own_namespace(
 async def test_the_autoscaler_gets_its_role_from_an_operator_that_holds_those_rights(
     control_plane: ControlPlane, autoscaling: RayCluster
 ) -> None:
+    namespace = autoscaling.metadata.namespace
     async with acting_as(control_plane, "cluster-reconciler") as kube:
-        await kube.create(resources.SERVICE_ACCOUNT, "default", autoscaler_rbac.service_account(autoscaling))
-        await kube.create(resources.ROLE, "default", autoscaler_rbac.role(autoscaling))
+        await kube.create(resources.SERVICE_ACCOUNT, namespace, autoscaler_rbac.service_account(autoscaling))
+        await kube.create(resources.ROLE, namespace, autoscaler_rbac.role(autoscaling))
 
         async def is_bound() -> bool:
             try:
-                await kube.create(resources.ROLE_BINDING, "default", autoscaler_rbac.role_binding(autoscaling))
-            except (
-                errors.NotFound
-            ):  # the API server judges by a copy of its own, which learns of the Role a little later
-                return False
+                await kube.create(resources.ROLE_BINDING, namespace, autoscaler_rbac.role_binding(autoscaling))
+            except errors.NotFound:
+                return False  # the API server judges by a copy of its own, which learns of the Role a little later
             return True
 
         await eventually_true(is_bound, within=10, every=0.05, what="the API server to know the Role")
@@ -251,4 +241,4 @@ async def test_no_operator_grants_what_it_does_not_hold(control_plane: ControlPl
     role["rules"] = [{"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["delete"]}]
     async with acting_as(control_plane, "cluster-reconciler") as kube:
         with pytest.raises(errors.Forbidden, match="is attempting to grant RBAC permissions not currently held"):
-            await kube.create(resources.ROLE, "default", role)
+            await kube.create(resources.ROLE, autoscaling.metadata.namespace, role)

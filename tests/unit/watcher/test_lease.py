@@ -10,9 +10,9 @@ from common.api.meta import micro_time
 from common.kube.resources import LEASE, Resource
 from common.runtime.clock import SystemClock
 from support.fakes.kube import FakeKube
+from unit.watcher.a_nats import Nats, asked
 from watcher.adapters.lease import Leadership
 from watcher.leadership import LEASE_NAME
-from watcher.ports import StreamIdentity
 from watcher.reach import Reach
 
 pytestmark = pytest.mark.looptime
@@ -35,19 +35,6 @@ class LateKube(FakeKube):
         return answer
 
 
-class Nats:
-    """Answers; implements `watcher.ports.Server`."""
-
-    async def identity(self) -> StreamIdentity:
-        return StreamIdentity(created="once", last_sequence=1)
-
-    async def is_in_reach(self) -> bool:
-        return True
-
-    async def reconnect(self, why: str) -> None:
-        raise AssertionError(why)
-
-
 async def lead(kube: FakeKube, reach: Reach) -> None:
     async with Leadership(kube, SystemClock(), reach, namespace=NAMESPACE, me="a").held():
         await asyncio.Future()
@@ -55,14 +42,12 @@ async def lead(kube: FakeKube, reach: Reach) -> None:
 
 @pytest.mark.parametrize("is_late", [pytest.param(False, id="at rest"), pytest.param(True, id="in a renewal")])
 async def test_a_leader_that_ends_lets_its_lease_go(is_late: bool) -> None:
-    kube, reach = LateKube(), Reach(Nats())
-    async with asyncio.TaskGroup() as group:
-        asking = group.create_task(reach.run())
-        await asyncio.sleep(0.1)
+    kube, nats = LateKube(), Nats()
+    async with asked(nats) as reach, asyncio.TaskGroup() as group:
         leading = group.create_task(lead(kube, reach))
         await asyncio.sleep(0.1)
         kube.is_late = is_late
-        asking.cancel()
         leading.cancel()
     lease: Any = msgspec.json.decode(await kube.get(LEASE, NAMESPACE, LEASE_NAME))
     assert not lease["spec"]["holderIdentity"]
+    assert not nats.reconnects

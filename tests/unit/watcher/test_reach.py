@@ -1,50 +1,14 @@
 """When a leader makes room: soon when its server is silent, later when only the stream is."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 
 import pytest
 
 from common import errors
-from watcher.ports import StreamIdentity
+from unit.watcher.a_nats import Nats, asked
 from watcher.reach import SERVER_SECONDS, STREAM_SECONDS, Reach
 
 pytestmark = pytest.mark.looptime
-
-
-class Nats:
-    """Implements `watcher.ports.Server`; each question that is not answered takes its time-out."""
-
-    def __init__(self) -> None:
-        self.stream: errors.RaybusError | None = None
-        """What a question after the stream comes to."""
-        self.is_there = True
-        self.reconnects: list[str] = []
-
-    async def identity(self) -> StreamIdentity:
-        problem = self.stream
-        if problem is not None:
-            await asyncio.sleep(2.0 if isinstance(problem, errors.Unavailable) else 0.0)
-            raise problem
-        return StreamIdentity(created="once", last_sequence=1)
-
-    async def is_in_reach(self) -> bool:
-        await asyncio.sleep(0.0 if self.is_there else 2.0)
-        return self.is_there
-
-    async def reconnect(self, why: str) -> None:
-        self.reconnects.append(why)
-
-
-@asynccontextmanager
-async def asked(nats: Nats) -> AsyncGenerator[Reach]:
-    reach = Reach(nats)
-    async with asyncio.TaskGroup() as group:
-        asking = group.create_task(reach.run())
-        await asyncio.sleep(0.1)
-        yield reach
-        asking.cancel()
 
 
 async def until_lost(reach: Reach) -> float:

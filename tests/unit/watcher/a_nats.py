@@ -1,0 +1,43 @@
+"""NATS, as a watcher asks whether it is in reach."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from common import errors
+from watcher.ports import StreamIdentity
+from watcher.reach import Reach
+
+
+class Nats:
+    """Implements `watcher.ports.Server`; each question that is not answered takes its time-out."""
+
+    def __init__(self) -> None:
+        self.stream: errors.RaybusError | None = None
+        """What a question after the stream comes to."""
+        self.is_there = True
+        self.reconnects: list[str] = []
+
+    async def identity(self) -> StreamIdentity:
+        problem = self.stream
+        if problem is not None:
+            await asyncio.sleep(2.0 if isinstance(problem, errors.Unavailable) else 0.0)
+            raise problem
+        return StreamIdentity(created="once", last_sequence=1)
+
+    async def is_in_reach(self) -> bool:
+        await asyncio.sleep(0.0 if self.is_there else 2.0)
+        return self.is_there
+
+    async def reconnect(self, why: str) -> None:
+        self.reconnects.append(why)
+
+
+@asynccontextmanager
+async def asked(nats: Nats) -> AsyncGenerator[Reach]:
+    reach = Reach(nats)
+    async with asyncio.TaskGroup() as group:
+        asking = group.create_task(reach.run())
+        await asyncio.sleep(0.1)
+        yield reach
+        asking.cancel()

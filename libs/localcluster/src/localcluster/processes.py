@@ -4,6 +4,7 @@ Rule: a process is known by its pid *and* its start time, so that a pid which th
 """
 
 import asyncio
+import contextlib
 import os
 import re
 import shutil
@@ -155,9 +156,7 @@ async def run(
     try:
         output, errors = await process.communicate(stdin)
     except BaseException:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        await end_child(process)
         raise
     return Finished(
         code=process.returncode or 0, output=output.decode(errors="replace"), errors=errors.decode(errors="replace")
@@ -184,11 +183,26 @@ async def follow(
                 tell(lines[-1])
         code = await process.wait()
     except BaseException:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        await end_child(process)
         raise
     return Finished(code=code, output="", errors="\n".join(lines))
+
+
+def signal_child(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """Send a signal to a child that asyncio watches, unless it ended.
+
+    `Process.kill` and its like ask `Popen.poll` first, which reaps a child that has just ended. asyncio's own watcher then finds
+    none, and logs "Unknown child process pid …, will report returncode 255".
+    """
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, number)
+
+
+async def end_child(process: asyncio.subprocess.Process) -> None:
+    """Kill a child that asyncio watches, unless it ended, and wait for its end."""
+    signal_child(process, signal.SIGKILL)
+    await process.wait()
 
 
 async def must(what: str, argv: Sequence[str], *, stdin: bytes | None = None) -> str:

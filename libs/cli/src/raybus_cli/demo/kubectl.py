@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from common import errors
+from localcluster import processes
 
 
 class Kubectl(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,34 +19,24 @@ class Kubectl(msgspec.Struct, frozen=True, kw_only=True):
 
     async def run(self, *args: str, stdin: str | None = None) -> str:
         """Run one command and return what it printed; raise with its complaint."""
-        process = await self._start(*args, feed=stdin is not None)
-        out, complaint = await process.communicate(None if stdin is None else stdin.encode())
-        if process.returncode != 0:
-            raise errors.Rejected(f"kubectl {' '.join(args[:4])}: {complaint.decode(errors='replace').strip()}")
-        return out.decode()
+        done = await processes.run(self._argv(*args), stdin=None if stdin is None else stdin.encode())
+        if done.code != 0:
+            raise errors.Rejected(f"kubectl {' '.join(args[:4])}: {done.errors.strip()}")
+        return done.output
 
     @asynccontextmanager
     async def follow(self, *args: str) -> AsyncGenerator[AsyncIterator[str]]:
         """Run a command that goes on, such as `logs -f`, and read its lines; it ends with the block."""
-        process = await self._start(*args)
+        pipe = asyncio.subprocess.PIPE
+        null = asyncio.subprocess.DEVNULL
+        process = await asyncio.create_subprocess_exec(*self._argv(*args), stdin=null, stdout=pipe, stderr=null)
         stdout = process.stdout
         if stdout is None:
             raise errors.Invariant("kubectl was started without a pipe")
         try:
             yield (line.decode(errors="replace") async for line in stdout)
         finally:
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
+            await processes.end_child(process)
 
-    async def _start(self, *args: str, feed: bool = False) -> asyncio.subprocess.Process:
-        pipe = asyncio.subprocess.PIPE
-        return await asyncio.create_subprocess_exec(
-            str(self.binary),
-            "--kubeconfig",
-            str(self.kubeconfig),
-            *args,
-            stdin=pipe if feed else asyncio.subprocess.DEVNULL,
-            stdout=pipe,
-            stderr=pipe,
-        )
+    def _argv(self, *args: str) -> list[str]:
+        return [str(self.binary), "--kubeconfig", str(self.kubeconfig), *args]

@@ -17,6 +17,7 @@ from common.kube.client import KubeClient
 from common.kube.resources import SECRET
 from common.runtime.settings import Settings
 from localcluster import ports
+from localcluster.processes import end_child
 from raybus_cli.access.kubeconfig import Where
 from raybus_cli.access.session import USER_AGENT
 from raybus_cli.events import connection
@@ -58,9 +59,7 @@ class Forwarding:
             try:
                 _, complaint = await process.communicate()
             finally:
-                if process.returncode is None:
-                    process.kill()
-                    await process.wait()
+                await end_child(process)
             self.problem = " ".join(complaint.decode(errors="replace").split()[-60:])
             await asyncio.sleep(AGAIN_SECONDS)
 

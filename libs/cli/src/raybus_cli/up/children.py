@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from common import errors
-from localcluster.processes import bound
+from localcluster.processes import bound, signal_child
 
 FIRST_WAIT: Final = 0.2
 LONGEST_WAIT: Final = 10.0
@@ -70,9 +70,8 @@ class Child:
 
     def tell(self, number: signal.Signals) -> None:
         """Send a signal, if the process is there."""
-        if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(number)
+        if self._process is not None:
+            signal_child(self._process, number)
 
     async def ended(self) -> None:
         """Wait until the process is gone."""

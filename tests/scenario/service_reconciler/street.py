@@ -16,6 +16,7 @@ from common.bus.feed import Listener
 from common.feature_gates import BETA
 from common.kube.resources import RAY_SERVICE
 from common.ray.dashboard import DIRECT_SECONDS, Dashboard, DirectDashboard, Head, ProxyPod
+from common.ray.ongoing import Ongoing
 from common.ray.serve_status import ServeDetails
 from common.runtime.clock import Clock, SystemClock
 from common.runtime.replica import App
@@ -129,7 +130,7 @@ class HangingServe:
         await self._answering(f"{pod.name}-svc")
         return head.behaviour != "silent" and await self._serve.is_proxy_healthy(pod)
 
-    async def ongoing_requests(self, pod: ProxyPod) -> int | None:
+    async def ongoing_requests(self, pod: ProxyPod) -> Ongoing | None:
         return await self._serve.ongoing_requests(pod)
 
     async def _answering(self, service: str) -> None:

@@ -2,6 +2,7 @@
 
 from common import labels
 from common.kube.resources import POD
+from common.ray.ongoing import Ongoing
 from scenario.service_reconciler.world import World, story
 from support.builders.ray_service import a_cluster_config
 from support.golden import Golden
@@ -10,7 +11,7 @@ GREEN = a_cluster_config(image="rayproject/ray:2.53.0")
 ON = {labels.GRACEFUL_DRAIN: "true"}
 
 
-async def an_upgraded_world(*, ongoing: int | None, delay: int = 20, **annotations: str) -> tuple[World, str]:
+async def an_upgraded_world(*, ongoing: int | Ongoing | None, delay: int = 20, **annotations: str) -> tuple[World, str]:
     """Return a world right after promotion, and its old cluster."""
     world = World()
     asked = ON | {f"raybus.io/{name.replace('_', '-')}": value for name, value in annotations.items()}
@@ -94,6 +95,22 @@ async def test_a_pod_that_joins_late_is_marked_too() -> None:
     await world.run(5)
     late = world.kube.objects[(POD.kind, "default", f"{old}-late")]
     assert late["metadata"]["annotations"][labels.DRAINING] == "true"
+
+
+async def test_behind_ha_proxy_it_waits_for_requests_that_only_the_replicas_know_of() -> None:
+    draining = Ongoing(replicas=1, has_ha_proxy=True, has_older=True)  # of the head and of the worker, each
+    world, old = await an_upgraded_world(ongoing=draining, drain_timeout="30")
+    await world.run(60)
+    assert old not in world.clusters
+    assert drain_notes(world) == [f"RayCluster default/{old} was deleted with 2 requests in flight"]
+
+
+async def test_behind_ha_proxy_numbers_settle_for_longer() -> None:
+    world, old = await an_upgraded_world(ongoing=Ongoing(has_ha_proxy=True), delay=0)
+    await world.run(20)
+    assert old in world.clusters
+    await world.run(10)
+    assert old not in world.clusters
 
 
 async def test_a_time_out_that_cannot_be_read_is_told() -> None:

@@ -16,6 +16,7 @@ from aiohttp import web
 from common import errors
 from common.api.opaque import Json
 from common.ray.dashboard import TOKEN_HEADER, Head, ProxyPod
+from common.ray.ongoing import Ongoing
 from common.ray.serve_status import ServeDetails
 from common.runtime.clock import Clock
 
@@ -46,7 +47,7 @@ class FakeHead:
         self.proxy_is_healthy = True
         self.late: dict[str, float] = {}
         """Applications that take longer, with their seconds."""
-        self.ongoing: int | None = 0
+        self.ongoing: int | Ongoing | None = 0
         """Requests that each proxy of the cluster works on; with None it does not tell."""
         self._put_at = 0.0
         self._forgotten = False
@@ -151,9 +152,10 @@ class FakeServe:
         cluster = pod.name.rpartition("-head")[0]
         return self.head(f"{cluster}-head-svc").proxy_is_healthy
 
-    async def ongoing_requests(self, pod: ProxyPod) -> int | None:
+    async def ongoing_requests(self, pod: ProxyPod) -> Ongoing | None:
         cluster = pod.name.rpartition("-")[0]
-        return self.head(f"{cluster}-head-svc").ongoing
+        count = self.head(f"{cluster}-head-svc").ongoing
+        return Ongoing(proxies=count) if isinstance(count, int) else count
 
     def _reachable(self, service: str) -> FakeHead:
         fake = self.head(service)

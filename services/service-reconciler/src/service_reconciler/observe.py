@@ -21,7 +21,7 @@ from common.bus.cache import Cache, Objects
 from common.kube import gateways
 from common.kube.lookup import Lookup
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
-from common.ray import adoption, endpoints, impostor, owner, pace
+from common.ray import adoption, endpoints, impostor, ongoing, owner, pace
 from common.ray.view import dashboard_service, head_is_ready
 from common.runtime.clock import ClockWatch
 from common.runtime.key import Key
@@ -210,8 +210,13 @@ class Observer:
             asked = [group.create_task(self._serve.ongoing_requests((pod,))) for pod in running]
         counts = [each.result() for each in asked]
         told = [each for each in counts if each is not None]
-        ongoing = sum(told) if len(told) == len(counts) else None
-        return msgspec.structs.replace(leaving, ongoing=ongoing, is_silent=bool(counts) and not told)
+        found = ongoing.total(told)
+        return msgspec.structs.replace(
+            leaving,
+            ongoing=found.requests if len(told) == len(counts) else None,
+            has_ha_proxy=found.has_ha_proxy,
+            is_silent=bool(counts) and not told,
+        )
 
     def dashboard_service(self, cluster: RayCluster) -> Service | None:
         """Return the Service through which a cluster's dashboard is reached."""

@@ -55,6 +55,8 @@ class Leaving(msgspec.Struct, frozen=True, kw_only=True):
     """Requests in flight; asked only when the cluster is due to go, None when unknown."""
     is_silent: bool = False
     """Whether no pod at all tells how many."""
+    has_ha_proxy: bool = False
+    """Whether HAProxy is the proxy, which tells less often."""
 
     @property
     def is_told(self) -> bool:

@@ -8,6 +8,7 @@ import msgspec
 from common.api.core import Pod, Service
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
+from common.ray.ongoing import Ongoing
 from common.ray.revision import Given
 from common.ray.view import Reading, Refusal
 from service_reconciler.resources.goal_revision import Spec
@@ -24,7 +25,7 @@ class ServeApi(Protocol):
         """Return the last health checks of a pod's proxy, newest last."""
         ...
 
-    async def ongoing_requests(self, pods: tuple[Pod, ...]) -> int | None:
+    async def ongoing_requests(self, pods: tuple[Pod, ...]) -> Ongoing | None:
         """Return how many requests these pods' proxies work on, None when one of them does not tell."""
         ...
 

@@ -11,6 +11,7 @@ from kubernetes_asyncio.client import Configuration
 from common import errors
 from common.kube.client import KubeClient
 from common.ray.dashboard import Dashboard, DirectDashboard, Head, ProxiedDashboard, ProxyPod
+from common.ray.ongoing import Ongoing
 from support.fakes.clock import FakeClock
 from support.fakes.serve import API_SERVER_PROXY, FakeServe, http_app
 from support.servers.loopback import ToLoopback, served
@@ -88,4 +89,4 @@ async def test_nobody_at_the_other_end_is_unavailable() -> None:
 @pytest.mark.parametrize("count", [0, 7, None])
 async def test_a_pod_tells_its_ongoing_requests(dashboard: Dashboard, serve: FakeServe, count: int | None) -> None:
     serve.head(HEAD.service).ongoing = count
-    assert await dashboard.ongoing_requests(POD) == count
+    assert await dashboard.ongoing_requests(POD) == (None if count is None else Ongoing(proxies=count))

@@ -1,6 +1,8 @@
 """The module that runs in Serve's proxies: it closes connections once the pod is marked, and never costs a request."""
 
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -8,7 +10,7 @@ from typing import Any
 import pytest
 
 from cluster_reconciler.in_pod import raybus_drain
-from cluster_reconciler.in_pod.raybus_drain import CloseWhenDraining, Mark, Message, Receive, Send
+from cluster_reconciler.in_pod.raybus_drain import CloseWhenDraining, HaProxyDrain, Mark, Message, Receive, Send
 from support.fakes.clock import FakeClock
 
 MARKED = 'kubernetes.io/config.seen="now"\nraybus.io/draining="true"\n'
@@ -127,3 +129,89 @@ def test_the_callback_returns_one_starlette_middleware(monkeypatch: pytest.Monke
 def test_without_starlette_there_is_nothing_to_add(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "starlette.middleware", None)
     assert raybus_drain.middlewares() == []
+
+
+class HaProxy:
+    """The actor that runs a node's HAProxy, as the module calls it."""
+
+    def __init__(self) -> None:
+        self.told: list[bool] = []
+        self.problem: Exception | None = None
+
+    def set_draining(self, *, draining: bool) -> None:
+        if self.problem is not None:
+            raise self.problem
+        self.told.append(draining)
+
+
+def a_drain(tmp_path: Path, proxy: HaProxy, text: str | None = MARKED) -> HaProxyDrain:
+    mark = a_mark(tmp_path / "annotations", text)
+    return HaProxyDrain(proxy.set_draining, mark, str(tmp_path / "lock"))
+
+
+def test_ha_proxy_is_left_alone_until_the_mark(tmp_path: Path) -> None:
+    proxy = HaProxy()
+    assert a_drain(tmp_path, proxy, "").step() == raybus_drain.CHECK_SECONDS
+    assert proxy.told == []
+
+
+def test_ha_proxy_is_told_again_for_the_connections_that_came_since(tmp_path: Path) -> None:
+    proxy = HaProxy()
+    drain = a_drain(tmp_path, proxy)
+    assert [drain.step(), drain.step()] == [raybus_drain.AGAIN_SECONDS] * 2
+    assert proxy.told == [True, False, True]
+
+
+def test_one_process_of_a_pod_tells_ha_proxy(tmp_path: Path) -> None:
+    first, second = HaProxy(), HaProxy()
+    drains = a_drain(tmp_path, first), a_drain(tmp_path, second)
+    for each in (*drains, *drains):
+        each.step()
+    assert (len(first.told), second.told) == (3, [])
+
+
+def test_what_ray_refuses_is_tried_again(tmp_path: Path) -> None:
+    proxy = HaProxy()
+    drain = a_drain(tmp_path, proxy)
+    proxy.problem = AttributeError("another version of Ray")
+    assert drain.step() == raybus_drain.AGAIN_SECONDS
+    proxy.problem = None
+    drain.step()
+    assert proxy.told == [True]
+
+
+def test_with_ha_proxy_a_thread_tells_the_actor_of_this_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Callable[[], None]] = []
+    called: list[tuple[str, str, bool]] = []
+
+    class Thread:
+        def __init__(self, *, target: Callable[[], None], name: str, daemon: bool) -> None:
+            assert (name, daemon) == ("raybus-drain", True)
+            self.start = lambda: begun.append(target)
+
+    class Actor:
+        def __init__(self, name: str, namespace: str) -> None:
+            self.update_draining = self
+            self._where = (name, namespace)
+
+        def remote(self, draining: bool) -> None:
+            called.append((*self._where, draining))
+
+    class Context:
+        def get_node_id(self) -> str:
+            return "n1"
+
+    ray, constants = ModuleType("ray"), ModuleType("ray.serve._private.constants")
+
+    def get(_answer: None, *, timeout: float) -> None:
+        assert timeout > 0
+
+    vars(ray).update(get_runtime_context=Context, get_actor=Actor, get=get)
+    vars(constants).update(RAY_SERVE_ENABLE_HA_PROXY=True, SERVE_PROXY_NAME="PROXY", SERVE_NAMESPACE="serve")
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setitem(sys.modules, "ray.serve._private.constants", constants)
+    monkeypatch.setattr(threading, "Thread", Thread)
+    assert raybus_drain.middlewares() == []
+    assert len(begun) == 1
+    raybus_drain.tell_ha_proxy(draining=True)
+    assert called == [("PROXY-n1", "serve", True)]

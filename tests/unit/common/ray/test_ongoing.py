@@ -27,4 +27,38 @@ OTHER = "ray_node_cpu_count 2.0\n"
     ],
 )
 def test_count(why: str, text: str, expected: int | None) -> None:
-    assert ongoing.count(text.encode()) == expected, why
+    found = ongoing.count(text.encode())
+    assert (found.requests if found is not None else None) == expected, why
+
+
+HA_PROXIES = "ray_serve_haproxy_process_count"
+REPLICAS = "ray_serve_replica_processing_queries"
+
+
+@pytest.mark.parametrize(
+    ("why", "text", "expected"),
+    [
+        ("HAProxy's newest process knows all", f"{HA_PROXIES} 1.0\n{HTTP} 2.0\n{REPLICAS} 1.0\n", 2),
+        ("replicas tell what an older process works on", f"{HA_PROXIES} 2.0\n{HTTP} 0.0\n{REPLICAS} 1.0\n", 1),
+        (
+            "of several replicas each",
+            f'{HA_PROXIES} 2.0\n{HTTP} 0.0\n{REPLICAS}{{r="a"}} 1.0\n{REPLICAS}{{r="b"}} 2.0\n',
+            3,
+        ),
+        ("an older process that holds idle connections alone", f"{HA_PROXIES} 3.0\n{HTTP} 0.0\n{REPLICAS} 0.0\n", 0),
+        ("HAProxy did not answer Ray", f"{HA_PROXIES} 1.0\n{REPLICAS} 0.0\n", None),
+        ("calls between deployments keep no cluster", f"{HTTP} 0.0\n{REPLICAS} 5.0\n", 0),
+        ("a count that is no number", f"{HA_PROXIES} 2.0\n{HTTP} 0.0\n{REPLICAS} NaN\n", None),
+    ],
+)
+def test_count_behind_ha_proxy(why: str, text: str, expected: int | None) -> None:
+    found = ongoing.count(text.encode())
+    assert (found.requests if found is not None else None) == expected, why
+
+
+def test_a_request_counts_once_though_its_proxy_and_its_replica_are_on_different_nodes() -> None:
+    head = ongoing.count(f"{HA_PROXIES} 1.0\n{HTTP} 3.0\n".encode())
+    worker = ongoing.count(f"{HA_PROXIES} 2.0\n{HTTP} 0.0\n{REPLICAS} 3.0\n".encode())
+    assert head is not None
+    assert worker is not None
+    assert ongoing.total([head, worker]).requests == 3

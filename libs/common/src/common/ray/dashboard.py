@@ -18,6 +18,7 @@ from common.api.opaque import Json
 from common.kube.client import KubeClient
 from common.observability import tracing
 from common.ray import ongoing
+from common.ray.ongoing import Ongoing
 from common.ray.serve_status import ServeDetails
 from common.runtime.settings import Settings
 
@@ -66,8 +67,8 @@ class Dashboard(Protocol):
         """Tell whether a pod's proxy answers its health check with 200 in time."""
         ...
 
-    async def ongoing_requests(self, pod: ProxyPod) -> int | None:
-        """Return how many requests a pod's proxy works on, None when it cannot be told; `port` is that of its metrics."""
+    async def ongoing_requests(self, pod: ProxyPod) -> Ongoing | None:
+        """Return what a pod tells of the requests in flight, None when it does not; `port` is that of its metrics."""
         ...
 
 
@@ -108,7 +109,7 @@ class DirectDashboard:
             return False
         return answer.status_code == OK
 
-    async def ongoing_requests(self, pod: ProxyPod) -> int | None:
+    async def ongoing_requests(self, pod: ProxyPod) -> Ongoing | None:
         try:
             async with _deadline(self._seconds, pod.ip):
                 answer = await self._http.get(f"http://{_host(pod.ip)}:{pod.port}{METRICS}")
@@ -171,7 +172,7 @@ class ProxiedDashboard:
             return False
         return True
 
-    async def ongoing_requests(self, pod: ProxyPod) -> int | None:
+    async def ongoing_requests(self, pod: ProxyPod) -> Ongoing | None:
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}:{pod.port}/proxy{METRICS}"
         try:
             async with _deadline(self._seconds, pod.name):

@@ -1,38 +1,92 @@
-"""How many requests a Serve proxy works on, from the metrics that Ray exports for its node.
+"""How many requests a node's Serve proxy works on, from the metrics that Ray exports for the node.
 
 Serve's REST API does not tell it. Names checked against Ray 2.60: `ray_serve_num_ongoing_http_requests` and its gRPC
-sibling. A proxy that never had a request exports no such line.
+sibling. A proxy of Serve's own that never had a request exports no such line.
+
+Where HAProxy is the proxy, that line counts the requests of HAProxy's newest process. One that drains goes on with older
+requests and tells nobody of them, but the replicas that work on them do.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
-NAMES: Final = (b"ray_serve_num_ongoing_http_requests", b"ray_serve_num_ongoing_grpc_requests")
+import msgspec
+
+PROXIES: Final = (b"ray_serve_num_ongoing_http_requests", b"ray_serve_num_ongoing_grpc_requests")
+REPLICAS: Final = b"ray_serve_replica_processing_queries"
+HA_PROXIES: Final = b"ray_serve_haproxy_process_count"
 METRIC: Final = b"ray_"
 """Every metric of a Ray node begins so; without any, it was not Ray that answered."""
 
 
-def count(exposition: bytes) -> int | None:
-    """Return the number of ongoing requests in a text of Prometheus's format; None when the text tells nothing."""
-    total, is_ray = 0.0, False
-    for line in exposition.splitlines():
-        is_ray = is_ray or line.startswith(METRIC)
-        if not line.startswith(NAMES):
-            continue
-        name, _, rest = line.partition(b"{")
-        value = rest.rpartition(b"}")[2] if rest else line.partition(b" ")[2]
-        if name.partition(b" ")[0] not in NAMES:
-            continue
-        number = _number(value)
-        if number is None:
-            return None
-        total += number
-    return math.ceil(total) if is_ray else None
+class Ongoing(msgspec.Struct, frozen=True, kw_only=True):
+    """What nodes tell of the requests in flight."""
+
+    proxies: int = 0
+    """Requests that proxies know of."""
+    replicas: int = 0
+    """Requests that replicas work on: those of clients, and calls between deployments."""
+    has_ha_proxy: bool = False
+    has_older: bool = False
+    """Whether a HAProxy process that drains may work on requests of its own."""
+
+    @property
+    def requests(self) -> int:
+        """Return how many requests of clients are in flight; with calls between deployments it may be fewer than that."""
+        return max(self.proxies, self.replicas) if self.has_older else self.proxies
 
 
-def _number(text: bytes) -> float | None:
-    try:
-        number = float(text.split()[0])
-    except (ValueError, IndexError):
+def total(counts: Sequence[Ongoing]) -> Ongoing:
+    """Return what several nodes tell together."""
+    return Ongoing(
+        proxies=sum(each.proxies for each in counts),
+        replicas=sum(each.replicas for each in counts),
+        has_ha_proxy=any(each.has_ha_proxy for each in counts),
+        has_older=any(each.has_older for each in counts),
+    )
+
+
+def count(exposition: bytes) -> Ongoing | None:
+    """Return what a text of Prometheus's format tells of the ongoing requests; None when it does not tell."""
+    lines = exposition.splitlines()
+    proxies, replicas, processes = (_sum(lines, names) for names in (PROXIES, (REPLICAS,), (HA_PROXIES,)))
+    if proxies is None or replicas is None or processes is None:
         return None
-    return number if math.isfinite(number) and number >= 0 else None
+    if not any(line.startswith(METRIC) for line in lines):
+        return None
+    if processes.is_told and not proxies.is_told:  # its socket did not answer when it was asked last
+        return None
+    return Ongoing(
+        proxies=proxies.number,
+        replicas=replicas.number,
+        has_ha_proxy=processes.is_told,
+        has_older=processes.number > 1,
+    )
+
+
+class _Sum(msgspec.Struct, frozen=True):
+    number: int
+    is_told: bool
+
+
+def _sum(lines: Sequence[bytes], names: tuple[bytes, ...]) -> _Sum | None:
+    """Add up the lines of some names; None when one of them is no number."""
+    found = [_number(line, names) for line in lines if line.startswith(names)]
+    told = [each for each in found if each is not None]
+    if any(math.isnan(each) for each in told):
+        return None
+    return _Sum(math.ceil(sum(told)), bool(told))
+
+
+def _number(line: bytes, names: tuple[bytes, ...]) -> float | None:
+    """Return a line's value, NaN where it is none that can be meant, None where the line has another name."""
+    name, _, rest = line.partition(b"{")
+    value = rest.rpartition(b"}")[2] if rest else line.partition(b" ")[2]
+    if name.partition(b" ")[0] not in names:
+        return None
+    try:
+        number = float(value.split()[0])
+    except (ValueError, IndexError):
+        return math.nan
+    return number if math.isfinite(number) and number >= 0 else math.nan

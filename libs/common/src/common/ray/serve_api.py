@@ -21,8 +21,9 @@ from common.api.ray_cluster import RayCluster
 from common.bus.cache import Objects
 from common.kube.client import Kube
 from common.kube.resources import SECRET
-from common.ray import serve_config
+from common.ray import ongoing, serve_config
 from common.ray.dashboard import Dashboard, Head, ProxyPod
+from common.ray.ongoing import Ongoing
 from common.ray.view import CHECKS_KEPT, LONGEST_RETRY, Reading, Refusal, Seen, metrics_port, serve_port
 from common.runtime.clock import Clock
 
@@ -132,15 +133,15 @@ class ServeApi:
         checks.is_slow = checks.checked_at - now > SLOW
         return checks.answers
 
-    async def ongoing_requests(self, pods: tuple[Pod, ...]) -> int | None:
-        """Return how many requests these pods' proxies work on, None when one of them does not tell."""
+    async def ongoing_requests(self, pods: tuple[Pod, ...]) -> Ongoing | None:
+        """Return what these pods tell of the requests in flight, None when one of them does not."""
         running = [pod for pod in pods if pod.status.pod_ip and pod.status.phase == "Running"]
         async with asyncio.TaskGroup() as group:
             asked = [group.create_task(self._ongoing(pod)) for pod in running]
         counts = [each.result() for each in asked]
-        return None if None in counts else sum(each for each in counts if each is not None)
+        return None if None in counts else ongoing.total([each for each in counts if each is not None])
 
-    async def _ongoing(self, pod: Pod) -> int | None:
+    async def _ongoing(self, pod: Pod) -> Ongoing | None:
         meta = pod.metadata
         where = ProxyPod(namespace=meta.namespace, name=meta.name, ip=pod.status.pod_ip, port=metrics_port(pod))
         async with self._slots:

@@ -1,11 +1,20 @@
-"""Lets Ray Serve's proxy close kept-alive connections between requests, once its pod is marked as draining.
+"""Lets Ray Serve's proxies close kept-alive connections between requests, once their pod is marked as draining.
 
 Ray loads it as its HTTP proxy callback. The mark is the pod's annotation `raybus.io/draining: "true"`, read through a
 downward-API volume. Until then, and whenever anything here goes wrong, answers pass as they are. It needs nothing but
-Python's library, and Starlette, which Serve brings.
+Python's library, and Starlette and Ray, which Serve brings.
+
+Serve's own proxies run a middleware that closes connections. Where HAProxy is the proxy (`RAY_SERVE_ENABLE_HA_PROXY=1`), no
+middleware sees its connections: there Ray loads the callback in the replicas behind it and in the fallback proxy, and a thread in
+one of them tells the HAProxy of its node to drain, as Serve does before it takes a node away.
 """
 
+import contextlib
+import fcntl
 import importlib
+import os
+import tempfile
+import threading
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -19,6 +28,12 @@ ANNOTATIONS = "/etc/raybus/pod/annotations"
 MARK = 'raybus.io/draining="true"'
 CHECK_SECONDS = 0.5
 SWITCHING_PROTOCOLS = 101
+
+LOCK = os.path.join(tempfile.gettempdir(), "raybus-drain.lock")  # noqa: PTH118 - as light as it can be
+"""Held by the one process of the pod that tells HAProxy."""
+AGAIN_SECONDS = 15.0
+"""A connection that was opened after HAProxy was told to drain is closed by the next time."""
+ANSWER_SECONDS = 60.0
 
 
 class Mark:
@@ -79,10 +94,79 @@ class CloseWhenDraining:
         return {**message, "headers": [*kept, (b"connection", b"close")]}
 
 
+class HaProxyDrain:
+    """Tells the HAProxy of this node to drain while the mark is set.
+
+    A drain replaces HAProxy's process: the new one takes over the listening sockets, and the old one closes each kept-alive
+    connection with its next answer and ends with its last request. It is repeated, since the new process keeps connections too.
+    """
+
+    def __init__(self, set_draining: Callable[..., None], mark: Mark | None = None, lock: str = LOCK) -> None:
+        self._set_draining = set_draining
+        self._mark = mark or Mark()
+        self._path = lock
+        self._lock: int | None = None
+        self._is_draining = False
+
+    def run(self, sleep: Callable[[float], None] = time.sleep) -> None:
+        """Wait for the mark, then drain until the process ends."""
+        while True:
+            sleep(self.step())
+
+    def step(self) -> float:
+        """Do what is due, and return the seconds until the next step; what goes wrong is tried again."""
+        if not self._mark.is_set():
+            return CHECK_SECONDS
+        with contextlib.suppress(Exception):  # Ray may be of another version, or be ending
+            if self._leads():
+                self._drain()
+        return AGAIN_SECONDS
+
+    def _leads(self) -> bool:
+        """Tell whether this process of the pod is the one that acts; it stays that until it ends."""
+        if self._lock is None:
+            lock = os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(lock)
+                return False
+            self._lock = lock
+        return True
+
+    def _drain(self) -> None:
+        if self._is_draining:
+            self._is_draining = False
+            self._set_draining(draining=False)
+        self._set_draining(draining=True)
+        self._is_draining = True
+
+
 def middlewares() -> list[Any]:
     """Return what Ray asks its proxy callback for: a list of Starlette middlewares, empty when there is no Starlette."""
+    if _has_ha_proxy():
+        drain = HaProxyDrain(tell_ha_proxy)
+        threading.Thread(target=drain.run, name="raybus-drain", daemon=True).start()
+        return []
     try:
         starlette = importlib.import_module("starlette.middleware")  # only Serve's own processes have it
     except ImportError:
         return []
     return [starlette.Middleware(CloseWhenDraining)]
+
+
+def _has_ha_proxy() -> bool:
+    try:
+        constants = importlib.import_module("ray.serve._private.constants")
+    except ImportError:
+        return False
+    return bool(getattr(constants, "RAY_SERVE_ENABLE_HA_PROXY", False))
+
+
+def tell_ha_proxy(*, draining: bool) -> None:
+    """Call the actor that runs this node's HAProxy, by the name that Serve gives it."""
+    ray = importlib.import_module("ray")
+    constants = importlib.import_module("ray.serve._private.constants")
+    node = ray.get_runtime_context().get_node_id()
+    manager = ray.get_actor(f"{constants.SERVE_PROXY_NAME}-{node}", namespace=constants.SERVE_NAMESPACE)
+    ray.get(manager.update_draining.remote(draining), timeout=ANSWER_SECONDS)

@@ -113,7 +113,8 @@ def _look_again_at(
     cap = due + drain.timeout_of(observed.service)
     if leaving.is_silent and not leaving.is_told:  # the user asked for no drain, and nothing can be observed
         cap = min(cap, due + drain.SETTLING)
-    verdict = drain.decide(leaving.ongoing, since=since, cap=cap, now=now)
+    settling = drain.SETTLING_HA_PROXY if leaving.has_ha_proxy else drain.SETTLING
+    verdict = drain.decide(leaving.ongoing, since=since, cap=cap, now=now, settling=settling)
     return verdict.look_again_at
 
 

@@ -18,6 +18,8 @@ DEFAULT_TIMEOUT: Final = timedelta(seconds=60)
 """How long after the usual delay requests may still be worked on."""
 SETTLING: Final = timedelta(seconds=15)
 """Ray exports its numbers every 10 s, and a mark takes up to 2 s to be seen: before that, "nothing" may be old."""
+SETTLING_HA_PROXY: Final = timedelta(seconds=25)
+"""The same where HAProxy is the proxy: Ray asks it every 10 s, and exports what it said as late again."""
 RECHECK: Final = timedelta(seconds=1)
 
 
@@ -29,14 +31,16 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     look_again_at: datetime | None = None
 
 
-def decide(ongoing: int | None, *, since: datetime, cap: datetime, now: datetime) -> Verdict:
+def decide(
+    ongoing: int | None, *, since: datetime, cap: datetime, now: datetime, settling: timedelta = SETTLING
+) -> Verdict:
     """Judge a cluster whose delay is over; `ongoing` is None when it is unknown how many requests are in flight."""
-    if ongoing == 0 and now >= since + SETTLING:
+    if ongoing == 0 and now >= since + settling:
         return Verdict(deletes=True, reason="nothing is in flight")
     if now >= cap:
         return Verdict(deletes=True, reason=f"the drain time-out is over with {in_flight(ongoing)}")
     if ongoing == 0:
-        return Verdict(deletes=False, reason="the count may be old", look_again_at=min(cap, since + SETTLING))
+        return Verdict(deletes=False, reason="the count may be old", look_again_at=min(cap, since + settling))
     return Verdict(deletes=False, reason=in_flight(ongoing), look_again_at=min(cap, now + RECHECK))
 
 

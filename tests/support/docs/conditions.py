@@ -119,6 +119,7 @@ WARNINGS: Final = {
     "NoServePort": "The head has no port for Serve.",
     "ServiceNotOwned": "Another RayService has the Service of that name.",
     "GracefulDrainUnavailable": "Pods of this cluster cannot be told to drain.",
+    "LimitExceeded": "The cluster asks for more pods, groups or hosts than the operator allows; none of its pods is created or deleted.",
     "AutoscalerServiceAccountNotFound": "The head names a ServiceAccount that does not exist.",
     "ForceDeletedStuckCluster": "The cluster went before Redis was clean.",
 }

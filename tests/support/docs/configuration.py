@@ -51,6 +51,9 @@ TEXTS: Final = {
     "ENABLE_DETERMINISTIC_HEAD_POD_NAME": "The head pod is called after its cluster.",
     "USE_INGRESS_ON_OPENSHIFT": "Make an Ingress on OpenShift too.",
     "CLUSTER_DOMAIN": "Domain of the Kubernetes cluster; `RAYBUS_CLUSTER_DOMAIN` goes first.",
+    "RAYBUS_MAX_PODS_PER_CLUSTER": "Worker pods that one RayCluster may ask for ([limits](limits.md)).",
+    "RAYBUS_MAX_GROUPS_PER_CLUSTER": "Worker groups of one RayCluster ([limits](limits.md)).",
+    "RAYBUS_MAX_HOSTS_PER_REPLICA": "Hosts of one replica of a worker group ([limits](limits.md)).",
     "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV": "Seconds between looks at a cluster at rest; 0: none.",
     "ENABLE_ZERO_DOWNTIME": "What an absent upgrade strategy means: a new cluster, or none.",
 }

@@ -9,8 +9,11 @@ from typing import Final
 import msgspec
 
 from cluster_reconciler.reasons import ReplicaFailure
+from cluster_reconciler.resources.replica import ReplicaIndex
+from cluster_reconciler.status.replica_failure import Failure
 from common.api.event import Event
 from common.api.opaque import Body
+from common.api.ray_cluster import WorkerGroupSpec
 from common.kube.resources import Resource
 
 
@@ -73,8 +76,28 @@ class CreatePod(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     body: Body
     told: Told
 
+    @property
+    def name(self) -> str:
+        """Return the name of the pod."""
+        return self.body["metadata"]["name"]
+
     def __str__(self) -> str:
-        return f"create Pod {self.body['metadata']['name']}"
+        return f"create Pod {self.name}"
+
+
+class CreateWorker(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Create a worker pod at a place of its group.
+
+    The body is built when the request is sent: a plan of many workers holds none of them.
+    """
+
+    name: str
+    group: WorkerGroupSpec
+    replica: ReplicaIndex
+    told: Told
+
+    def __str__(self) -> str:
+        return f"create Pod {self.name}"
 
 
 class DeletePod(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -142,6 +165,7 @@ Action = (
     | ReplaceChild
     | DeleteChild
     | CreatePod
+    | CreateWorker
     | DeletePod
     | DeletePods
     | AnnotatePod
@@ -168,8 +192,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Why the pods are not yet what they should be, though nothing failed."""
     fault: str = ""
     """What nobody but a user, or time, can resolve: the look ends in an error and is repeated with back-off."""
-    refusal: str = ""
-    """Why no pod may be made until the spec changes; the condition ReplicaFailure tells it."""
+    refusal: Failure | None = None
+    """Why no pod may be made until the spec changes; the condition ReplicaFailure reports it."""
+    is_partial: bool = False
+    """Whether the plan is one batch of a larger change: the key is requeued at once, behind the keys that wait."""
     looks_again: bool = True
     """Whether the periodic look applies."""
     look_again_at: datetime | None = None
@@ -189,9 +215,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def new_pods(self) -> frozenset[str]:
         """Return the names of the pods that are created."""
-        return frozenset(action.body["metadata"]["name"] for action in self.actions if isinstance(action, CreatePod))
+        return frozenset(action.name for action in self.actions if isinstance(action, CreatePod | CreateWorker))
 
     @property
     def touches_pods(self) -> bool:
         """Tell whether pods are created or deleted, which needs a fresh list once."""
-        return any(isinstance(action, CreatePod | DeletePod | DeletePods) for action in self.actions)
+        return any(isinstance(action, CreatePod | CreateWorker | DeletePod | DeletePods) for action in self.actions)

@@ -34,6 +34,12 @@ def unsupported(cluster: RayCluster, problem: str) -> Event:
     return Event(type="Warning", reason=EventReason.UNSUPPORTED, action="Validate", note=note)
 
 
+def limit_exceeded(cluster: RayCluster, problem: str) -> Event:
+    """Report that the cluster is larger than the operator's limits."""
+    note = f"No pod of RayCluster {_where(cluster)} is created or deleted: {problem}"
+    return Event(type="Warning", reason=EventReason.LIMIT_EXCEEDED, action="Validate", note=note)
+
+
 def graceful_drain_unavailable(cluster: RayCluster, problem: str) -> Event:
     """Tell that old connections of this cluster will not be closed before it goes."""
     note = f"The RayCluster {_where(cluster)} cannot drain gracefully: {problem}"

@@ -15,6 +15,7 @@ from cluster_reconciler.actions import (
     AnnotatePod,
     CreateChild,
     CreatePod,
+    CreateWorker,
     DeleteChild,
     DeletePod,
     DeletePods,
@@ -27,7 +28,6 @@ from cluster_reconciler.actions import (
 )
 from cluster_reconciler.observe import memory_of
 from cluster_reconciler.ports import Ports
-from cluster_reconciler.reasons import ReplicaFailure
 from cluster_reconciler.status.compute import Outcome
 from cluster_reconciler.status.replica_failure import Failure
 from common import errors
@@ -72,21 +72,24 @@ async def apply(plan: Plan, cluster: RayCluster, io: Ports) -> tuple[Problem, ..
 
 def outcome(plan: Plan, problems: tuple[Problem, ...]) -> Outcome:
     """Return what the status tells of how a plan went."""
-    if plan.refusal:
-        return Outcome(failure=Failure(ReplicaFailure.UNSUPPORTED, plan.refusal), is_clean=False)
+    if plan.refusal is not None:
+        return Outcome(failure=plan.refusal, is_clean=False)
     failures = [
-        (not isinstance(problem.action, CreatePod | DeletePod | DeletePods), Failure(reason, str(problem.error)))
+        (
+            not isinstance(problem.action, CreatePod | CreateWorker | DeletePod | DeletePods),
+            Failure(reason, str(problem.error)),
+        )
         for problem in problems
         if (reason := _failure_of(problem.action))
     ]
     failure = min(failures, key=lambda each: each[0])[1] if failures else None
-    return Outcome(failure=failure, is_clean=not (problems or plan.unfinished or plan.fault))
+    return Outcome(failure=failure, is_clean=not (problems or plan.unfinished or plan.is_partial or plan.fault))
 
 
 def _failure_of(action: Action) -> str:
     """Return the reason that the condition ReplicaFailure gives when an action fails; for children we name it as KubeRay does for pods."""
     match action:
-        case CreatePod(told=told) | DeletePod(told=told) | DeletePods(told=told):
+        case CreatePod(told=told) | CreateWorker(told=told) | DeletePod(told=told) | DeletePods(told=told):
             return told.failure or ""
         case CreateChild(resource=resource):
             return f"FailedCreate{resource.kind}"
@@ -121,7 +124,7 @@ async def _run(step: Step, cluster: RayCluster, io: Ports) -> tuple[list[Problem
 
 def _batches(actions: tuple[Action, ...]) -> Iterator[tuple[Action, ...]]:
     """Cut new pods into 1, 2, 4 … so that a quota that is used up is met by a few requests, not by thousands."""
-    size = 1 if any(isinstance(action, CreatePod) for action in actions) else AT_ONCE
+    size = 1 if any(isinstance(action, CreatePod | CreateWorker) for action in actions) else AT_ONCE
     while actions:
         yield actions[:size]
         actions, size = actions[size:], min(2 * size, AT_ONCE)

@@ -44,6 +44,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     has_cert_manager: bool = False
     """What the API server serves, as found at the start."""
     cluster_domain: str = "cluster.local"
+    max_pods: int = 10_000
+    """Worker pods of one cluster."""
+    max_groups: int = 1_000
+    """Worker groups of one cluster."""
+    max_hosts: int = 2_560
+    """Hosts of one replica; the largest TPU slice has 2,240."""
     requeue_seconds: int = 300
     """Seconds between looks at a steady cluster; zero or less means none."""
 
@@ -78,6 +84,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             head_pod_name_is_fixed=_if_true(environ, "ENABLE_DETERMINISTIC_HEAD_POD_NAME"),
             uses_ingress_on_openshift=_if_true(environ, "USE_INGRESS_ON_OPENSHIFT"),
             cluster_domain=environ.get("CLUSTER_DOMAIN") or "cluster.local",
+            max_pods=_integer(environ, "RAYBUS_MAX_PODS_PER_CLUSTER", default=10_000),
+            max_groups=_integer(environ, "RAYBUS_MAX_GROUPS_PER_CLUSTER", default=1_000),
+            max_hosts=_integer(environ, "RAYBUS_MAX_HOSTS_PER_REPLICA", default=2_560),
             requeue_seconds=_integer(environ, "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV", default=300),
         )
 

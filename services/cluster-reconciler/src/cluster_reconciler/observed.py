@@ -1,5 +1,8 @@
 """What a plan and a status may know: one frozen value per look, and questions about it that need nothing else."""
 
+from collections import defaultdict
+from functools import cached_property
+
 import msgspec
 
 from cluster_reconciler.reasons import ConditionType
@@ -20,7 +23,7 @@ class Child(msgspec.Struct, frozen=True):
     """Tells one wanted content from another, for a child that is compared with what it should be."""
 
 
-class Observed(msgspec.Struct, frozen=True, kw_only=True):
+class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A RayCluster and what belongs to it; a pod that is Terminating counts until it is gone (spec raycluster §9.1)."""
 
     cluster: RayCluster
@@ -40,19 +43,27 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     taken: frozenset[str] = frozenset()
     """Pod names that another owner's pod holds, or that belonged to a pod that is gone."""
 
-    @property
+    @cached_property
     def heads(self) -> tuple[Pod, ...]:
         """Return the head pods."""
         return tuple(pod for pod in self.pods if pod.metadata.labels.get(labels.NODE_TYPE) == labels.HEAD)
 
-    @property
+    @cached_property
     def workers(self) -> tuple[Pod, ...]:
         """Return the worker pods of all groups, also of groups that the spec no longer has."""
         return tuple(pod for pod in self.pods if pod.metadata.labels.get(labels.NODE_TYPE) == labels.WORKER)
 
     def group(self, name: str) -> tuple[Pod, ...]:
         """Return the pods of one worker group."""
-        return tuple(pod for pod in self.pods if pod.metadata.labels.get(labels.GROUP) == name)
+        return self._by_group.get(name, ())
+
+    @cached_property
+    def _by_group(self) -> dict[str, tuple[Pod, ...]]:
+        """Return the pods by worker group: one pass over the pods, however many groups there are."""
+        found: defaultdict[str, list[Pod]] = defaultdict(list)
+        for pod in self.pods:
+            found[pod.metadata.labels.get(labels.GROUP, "")].append(pod)
+        return {name: tuple(pods) for name, pods in found.items()}
 
     def is_waiting_for(self, pods: tuple[Pod, ...]) -> bool:
         """Tell whether one of these pods was asked to go by us and is still there (spec raycluster §10)."""

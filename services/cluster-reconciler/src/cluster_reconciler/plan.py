@@ -6,8 +6,19 @@ make no pod without the protection that it should have; recreate; then head; the
 
 from datetime import datetime
 
-from cluster_reconciler import announcements, batch, children, redis_cleanup, refusals
-from cluster_reconciler.actions import Action, AnnotatePod, CreatePod, DeletePod, DeletePods, Plan, Refuse, Step, Tell
+from cluster_reconciler import announcements, batch, children, limits, redis_cleanup, refusals
+from cluster_reconciler.actions import (
+    Action,
+    AnnotatePod,
+    CreatePod,
+    CreateWorker,
+    DeletePod,
+    DeletePods,
+    Plan,
+    Refuse,
+    Step,
+    Tell,
+)
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import deletion, groups, head, multi_host, suspend, upgrade, workers
@@ -16,10 +27,12 @@ from cluster_reconciler.pods.head import HeadMove
 from cluster_reconciler.pods.naming import Namer
 from cluster_reconciler.pods.suspend import SuspendMove
 from cluster_reconciler.pods.upgrade import UpgradeMove
+from cluster_reconciler.reasons import ReplicaFailure
 from cluster_reconciler.refusals import Refusal
 from cluster_reconciler.resources import graceful_drain, head_pod, worker_pod
 from cluster_reconciler.resources.replica import ReplicaIndex
 from cluster_reconciler.status import unsupported
+from cluster_reconciler.status.replica_failure import Failure
 from common import labels
 from common import ray_cluster_traits as traits
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
@@ -51,7 +64,7 @@ def _refused(refusal: Refusal, cluster: RayCluster) -> Plan:
     told = (action, *_unsupported(cluster, refusal.unsupported))
     return Plan(
         steps=(Step(actions=told),),
-        refusal=refusal.unsupported,
+        refusal=Failure(ReplicaFailure.UNSUPPORTED, refusal.unsupported) if refusal.unsupported else None,
         writes_status=bool(refusal.unsupported),
         looks_again=False,
     )
@@ -85,7 +98,14 @@ def _with_pods(before: tuple[Step, ...], observed: Observed, config: Config, nam
         case SuspendMove.GO_ON:
             pass
     if problem := cluster_rules.missing_protection(cluster, config.gates):
-        return Plan(steps=before, refusal=problem, looks_again=False, notes=(f"pods are left alone: {problem}",))
+        failure = Failure(ReplicaFailure.UNSUPPORTED, problem)
+        return Plan(steps=before, refusal=failure, looks_again=False, notes=(f"pods are left alone: {problem}",))
+    if problem := limits.exceeded(cluster, config):
+        failure = Failure(ReplicaFailure.LIMIT_EXCEEDED, problem)
+        step = Step(actions=(Tell(event=announcements.limit_exceeded(cluster, problem)),), is_needed=False)
+        return Plan(
+            steps=(*before, step), refusal=failure, looks_again=False, notes=(f"pods are left alone: {problem}",)
+        )
     return _upgraded(before, observed, config, namer)
 
 
@@ -135,25 +155,30 @@ def _with_head(before: tuple[Step, ...], observed: Observed, config: Config, nam
 
 def _with_workers(plan: Plan, observed: Observed, config: Config, namer: Namer) -> Plan:
     steps, notes, unfinished = list(plan.steps), list(plan.notes), plan.unfinished
+    room = limits.BATCH
     for group in traits.worker_groups(observed.cluster):
-        decision = _decide_group(observed, group, config)
+        decision = _decide_group(observed, group, config, room=room)
         notes.append(f"group {group.group_name}: {decision.note}")
         unfinished = unfinished or decision.unfinished
+        room -= decision.size
         actions = _group_actions(observed, group, decision)
         if actions:
             steps.append(Step(actions=actions, is_needed=False))
-        created = tuple(_create_worker(observed, group, place, config, namer) for place in decision.creations)
+        created = tuple(_create_worker(observed, group, place, namer) for place in decision.creations)
         if created:
             steps.append(Step(actions=created, is_needed=False))
+        if decision.is_partial or room <= 0:
+            notes.append("the rest follows in the next batch")
+            return Plan(steps=tuple(steps), notes=tuple(notes), unfinished=unfinished, is_partial=True)
     return Plan(steps=tuple(steps), notes=tuple(notes), unfinished=unfinished)
 
 
-def _decide_group(observed: Observed, group: WorkerGroupSpec, config: Config) -> GroupDecision:
+def _decide_group(observed: Observed, group: WorkerGroupSpec, config: Config, *, room: int) -> GroupDecision:
     has_indexes = config.has(Gate.MULTI_HOST_INDEXING)
     may_shrink = groups.may_shrink(observed, deletes_random_pods=config.deletes_random_pods)
     if group.num_of_hosts > 1 and has_indexes:
-        return multi_host.decide(observed, group, may_shrink=may_shrink)
-    return workers.decide(observed, group, may_shrink=may_shrink, has_indexes=has_indexes)
+        return multi_host.decide(observed, group, may_shrink=may_shrink, room=room)
+    return workers.decide(observed, group, may_shrink=may_shrink, has_indexes=has_indexes, room=room)
 
 
 def _group_actions(observed: Observed, group: WorkerGroupSpec, decision: GroupDecision) -> tuple[Action, ...]:
@@ -182,7 +207,7 @@ def _create_head(observed: Observed, config: Config, namer: Namer) -> CreatePod:
     return CreatePod(body=body, told=announcements.created_head(cluster, body["metadata"]["name"]))
 
 
-def _create_worker(observed: Observed, group: WorkerGroupSpec, place: Place, config: Config, namer: Namer) -> CreatePod:
+def _create_worker(observed: Observed, group: WorkerGroupSpec, place: Place, namer: Namer) -> CreateWorker:
     cluster = observed.cluster
     prefix = worker_pod.name_prefix(cluster, group)
     replica_name: str | None = None
@@ -192,9 +217,7 @@ def _create_worker(observed: Observed, group: WorkerGroupSpec, place: Place, con
     else:
         name = namer.pod(prefix, group.group_name, str(index))
     replica = ReplicaIndex(index, place.host, replica_name)
-    body = worker_pod.build(cluster, group, config, name=name, replica=replica)
-    batch.scheduler(config).mark(cluster, group.group_name, body)
-    return CreatePod(body=body, told=announcements.created_worker(cluster, name))
+    return CreateWorker(name=name, group=group, replica=replica, told=announcements.created_worker(cluster, name))
 
 
 def _refresh(observed: Observed, config: Config) -> AnnotatePod:

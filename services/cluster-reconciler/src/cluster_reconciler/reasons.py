@@ -28,7 +28,7 @@ class ConditionReason(StrEnum):
 class ReplicaFailure(StrEnum):
     """What could not be done to a pod: reasons of the condition `ReplicaFailure`.
 
-    The last one is ours, and so are those for other children, such as FailedCreateIngress.
+    The last two are ours, and so are those for other children, such as FailedCreateIngress.
     """
 
     DELETE_ALL_PODS = "FailedDeleteAllPods"
@@ -37,6 +37,7 @@ class ReplicaFailure(StrEnum):
     DELETE_WORKER_POD = "FailedDeleteWorkerPod"
     CREATE_WORKER_POD = "FailedCreateWorkerPod"
     UNSUPPORTED = "UnsupportedRayClusterSpec"
+    LIMIT_EXCEEDED = "LimitExceeded"
 
 
 class EventReason(StrEnum):
@@ -46,6 +47,7 @@ class EventReason(StrEnum):
     INVALID_SPEC = "InvalidRayClusterSpec"
     INVALID_STATUS = "InvalidRayClusterStatus"
     UNSUPPORTED = "UnsupportedRayClusterSpec"
+    LIMIT_EXCEEDED = "LimitExceeded"
     GRACEFUL_DRAIN_UNAVAILABLE = "GracefulDrainUnavailable"
     SERVICE_ACCOUNT_NOT_FOUND = "AutoscalerServiceAccountNotFound"
     CREATED_SERVICE_ACCOUNT = "CreatedServiceAccount"

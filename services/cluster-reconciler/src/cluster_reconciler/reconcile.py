@@ -36,6 +36,8 @@ async def reconcile(key: Key, io: Ports, *, now: datetime) -> datetime | None:
 
 def _next_look(todo: Plan, again: datetime | None, io: Ports, *, now: datetime) -> datetime | None:
     """Return the earliest of the periodic look and those that the plan and the status need."""
+    if todo.is_partial:
+        return now
     seconds = io.config.requeue_seconds
     periodic = now + timedelta(seconds=seconds) if todo.looks_again and seconds > 0 else None
     return min((moment for moment in (periodic, todo.look_again_at, again) if moment is not None), default=None)

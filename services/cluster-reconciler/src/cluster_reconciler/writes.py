@@ -14,6 +14,7 @@ from cluster_reconciler.actions import (
     AnnotatePod,
     CreateChild,
     CreatePod,
+    CreateWorker,
     DeleteChild,
     DeletePod,
     DeletePods,
@@ -24,11 +25,13 @@ from cluster_reconciler.actions import (
 )
 from cluster_reconciler.observe import memory_of, refresh_pods
 from cluster_reconciler.observed import Child
+from cluster_reconciler.pods import creation
 from cluster_reconciler.ports import Ports
 from common import errors
 from common.api import ray_cluster
 from common.api.core import Job, Pod, Service
 from common.api.meta import ObjectMeta
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.bus.cache import version_of
 from common.kube.client import Patch
@@ -72,8 +75,10 @@ async def carry_out(action: Action, cluster: RayCluster, io: Ports) -> bool:
     match action:
         case CreateChild() | ReplaceChild() | DeleteChild():
             changed = await _write_child(action, cluster, io)
-        case CreatePod():
-            changed = await _create_pod(action, cluster, io)
+        case CreatePod(body=body):
+            changed = await _create_pod(body, cluster, io)
+        case CreateWorker():
+            changed = await _create_pod(creation.worker(action, cluster, io.config), cluster, io)
         case DeletePod():
             changed = await _delete_pod(action, cluster, io)
         case DeletePods():
@@ -161,11 +166,11 @@ async def _delete_child(action: DeleteChild, cluster: RayCluster, io: Ports) -> 
     return True
 
 
-async def _create_pod(action: CreatePod, cluster: RayCluster, io: Ports) -> bool:
-    namespace, name = cluster.metadata.namespace, action.body["metadata"]["name"]
+async def _create_pod(body: Body, cluster: RayCluster, io: Ports) -> bool:
+    namespace, name = cluster.metadata.namespace, body["metadata"]["name"]
     memory = memory_of(cluster, io)
     try:
-        answer, is_new = await io.kube.create(POD, namespace, action.body), True
+        answer, is_new = await io.kube.create(POD, namespace, body), True
     except (errors.Unavailable, asyncio.CancelledError):
         memory.has_listed_pods = False  # the pod may have been made all the same
         raise

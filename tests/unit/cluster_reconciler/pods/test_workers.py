@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from cluster_reconciler import limits
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import groups, workers
 from cluster_reconciler.pods.groups import GroupDecision
@@ -10,11 +11,16 @@ from support.builders.ray_cluster import a_group, a_ray_cluster, first_group
 
 
 def decide(
-    *pods: Any, may_shrink: bool = True, has_indexes: bool = True, awaited: tuple[str, ...] = (), **group: Any
+    *pods: Any,
+    may_shrink: bool = True,
+    room: int = limits.BATCH,
+    has_indexes: bool = True,
+    awaited: tuple[str, ...] = (),
+    **group: Any,
 ) -> GroupDecision:
     cluster = a_ray_cluster(groups=[a_group(**group)])
     observed: Observed = an_observation(*pods, cluster=cluster, awaited=frozenset(f"uid-{name}" for name in awaited))
-    return workers.decide(observed, first_group(cluster), may_shrink=may_shrink, has_indexes=has_indexes)
+    return workers.decide(observed, first_group(cluster), may_shrink=may_shrink, room=room, has_indexes=has_indexes)
 
 
 def gone(decision: GroupDecision) -> list[str]:

@@ -41,6 +41,13 @@ class GroupDecision(msgspec.Struct, frozen=True, kw_only=True):
     creations: tuple[Place, ...] = ()
     deletes_all: bool = False
     unfinished: str = ""
+    is_partial: bool = False
+    """Whether there is more to create or delete than this batch."""
+
+    @property
+    def size(self) -> int:
+        """Return how many pods are created and deleted one by one."""
+        return len(self.deletions) + len(self.creations)
 
 
 def hosts(group: WorkerGroupSpec) -> int:

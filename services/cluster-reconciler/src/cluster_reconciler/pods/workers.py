@@ -16,16 +16,20 @@ from common.api.core import Pod
 from common.api.ray_cluster import WorkerGroupSpec
 
 
-def decide(observed: Observed, group: WorkerGroupSpec, *, may_shrink: bool, has_indexes: bool) -> GroupDecision:
-    """Return what is done about one group now."""
+def decide(
+    observed: Observed, group: WorkerGroupSpec, *, may_shrink: bool, has_indexes: bool, room: int
+) -> GroupDecision:
+    """Return what is done about one group now: at most `room` pods are created and deleted.
+
+    While pods that were deleted are still going, only the rest of what is superfluous follows.
+    """
     pods = observed.group(group.group_name)
-    if observed.is_waiting_for(pods):
-        return GroupDecision(note="pods that were deleted are still going", unfinished="pods are going")
-    if group.suspend:
-        return suspended(pods)
-    unhealthy = [pod for pod in pods if deletion.is_due(pod)]
-    if unhealthy:
-        return _drop_unhealthy(unhealthy)
+    is_waiting = observed.is_waiting_for(pods)
+    if not is_waiting:
+        if group.suspend:
+            return suspended(pods)
+        if unhealthy := [pod for pod in pods if deletion.is_due(pod)]:
+            return _drop_unhealthy(unhealthy, room=room)
     named = _named(observed, group)
     gone = {pod.metadata.uid for pod in named}
     running = [pod for pod in pods if pod.metadata.uid not in gone]
@@ -34,10 +38,19 @@ def decide(observed: Observed, group: WorkerGroupSpec, *, may_shrink: bool, has_
     if missing < 0 and may_shrink:
         surplus = sorted(running, key=lambda pod: not is_terminating(pod))[:-missing]
         deletions += [Deletion(pod=pod) for pod in surplus if not is_terminating(pod)]
+    if is_waiting:
+        return GroupDecision(
+            note="pods that were deleted are still going",
+            deletions=tuple(deletions[:room]),
+            unfinished="pods are going",
+            is_partial=len(deletions) > room,
+        )
+    creations = max(0, missing)
     return GroupDecision(
         note=f"target {groups.target(group)}, have {len(running)}, named to go {len(named)}",
-        deletions=tuple(deletions),
-        creations=_places(running, missing, has_indexes=has_indexes),
+        deletions=tuple(deletions[:room]),
+        creations=_places(running, min(creations, max(0, room - len(deletions))), has_indexes=has_indexes),
+        is_partial=len(deletions) + creations > room,
     )
 
 
@@ -46,7 +59,7 @@ def suspended(pods: tuple[Pod, ...]) -> GroupDecision:
     return GroupDecision(note="the group is suspended", deletes_all=not all(is_terminating(pod) for pod in pods))
 
 
-def _drop_unhealthy(pods: list[Pod]) -> GroupDecision:
+def _drop_unhealthy(pods: list[Pod], *, room: int) -> GroupDecision:
     """Delete first; replacements are created once the old pods are gone."""
     reason = f"delete {len(pods)} unhealthy worker Pods"
     return GroupDecision(
@@ -55,9 +68,10 @@ def _drop_unhealthy(pods: list[Pod]) -> GroupDecision:
             Deletion(
                 pod=pod, what="worker Pod", more=f"; {deletion.state(pod)}", failed_more=f"; {deletion.state(pod)}"
             )
-            for pod in pods
+            for pod in pods[:room]
         ),
         unfinished=reason,
+        is_partial=len(pods) > room,
     )
 
 

@@ -24,6 +24,10 @@ CROWDED: Final = 40
 """RayClusters at once."""
 DELAY: Final = 4.0
 """Seconds that the API server takes for each request then; workers are four."""
+BLOCKED_TIMES: Final = 2
+BLOCKED_SECONDS: Final = 2.7
+BETWEEN_SECONDS: Final = 1.2
+"""Prometheus asks every second."""
 UNLUCKY: Final = "unlucky"
 BUG: Final = f"""\
 import cluster_reconciler.plan as plan
@@ -48,6 +52,19 @@ async def _frozen(scene: Scene) -> AsyncGenerator[None]:
         yield
     finally:
         replica.tell(signal.SIGCONT)
+
+
+@asynccontextmanager
+async def _blocked(scene: Scene) -> AsyncGenerator[None]:
+    (replica,) = scene.ground.stack.fleet.of(SERVICES)
+    for _ in range(BLOCKED_TIMES):
+        replica.tell(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(BLOCKED_SECONDS)
+        finally:
+            replica.tell(signal.SIGCONT)
+        await asyncio.sleep(BETWEEN_SECONDS)
+    yield
 
 
 @asynccontextmanager
@@ -164,6 +181,11 @@ PROCESSES: Final = (
         text="a replica that keeps its Lease in another namespace (RAYBUS_NAMESPACE)",
         alerts=frozenset({"RaybusPartitionsHeldTwice"}),
         provoked=_strange_namespace,
+    ),
+    Cause(
+        text="service-reconciler stands still for 2.7 s, twice in a row",
+        alerts=frozenset({"RaybusEventLoopBlocked"}),
+        provoked=_blocked,
     ),
     Cause(
         text="service-reconciler is scaled to 0",

@@ -66,6 +66,11 @@ ANSWER_BYTES: Final = Histogram(
     ["verb", "host"],
     buckets=_BYTE_BUCKETS,
 )
+EVENT_LOOP_LAG: Final = Histogram(
+    "raybus_event_loop_lag_seconds",
+    "How much later than planned the event loop runs a timer: for so long nothing else of the process ran",
+    buckets=(0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
+)
 UNDECODABLE: Final = Counter("raybus_undecodable_messages_total", "State messages skipped", ["controller", "kind"])
 INVARIANTS: Final = Counter("raybus_invariant_violations_total", "Reconciles that met a bug of ours", ["controller"])
 BUS_CONNECTED: Final = Gauge("raybus_bus_connected", "1 while the connection to NATS stands")

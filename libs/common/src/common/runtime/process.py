@@ -15,7 +15,7 @@ import structlog
 import uvloop
 
 from common import errors
-from common.observability import logging, tracing
+from common.observability import logging, loop_lag, tracing
 from common.runtime.settings import Settings
 
 log = structlog.get_logger()
@@ -69,6 +69,7 @@ async def _until_told(main: Main, settings: Settings) -> None:
             loop.call_later(CLEANUP_SECONDS, _give_up)
             task.cancel()
 
+    loop_lag.measure(loop)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number.name)
     try:

@@ -6,10 +6,12 @@ from typing import Final
 import pytest
 
 from common import errors
+from common.api.opaque import Json
 from common.kube.client import Patch
-from common.kube.resources import RAY_SERVICE, Resource
+from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
 from integration.service_reconciler.conftest import Live
 from support import manifests
+from support.builders.ray_cluster import a_group, a_head
 from support.builders.ray_service import a_ray_service
 from support.manifests import DEPLOY
 from support.waiting import eventually_true
@@ -73,6 +75,43 @@ async def test_4_the_webhooks_words_come_from_a_policy(guarded: Live) -> None:
         assert 'RayService.ray.io "good" is invalid: metadata.name: Invalid value: "good": ' in said
         assert REFUSED + text in said
     assert [await refusal(guarded, "a" * 47), await refusal(guarded, "good", **{TIMEOUT: "1h30m"})] == ["", ""]
+
+
+async def cluster_refusal(live: Live, name: str, *groups: Json) -> str:
+    """Try to create a RayCluster; return the answer of the API server, empty when it accepts."""
+    spec: Json = {"suspend": True, "headGroupSpec": a_head(rayStartParams={}), "workerGroupSpecs": list(groups)}
+    body: Json = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": name}, "spec": spec}
+    try:
+        await live.kube.create(RAY_CLUSTER, live.namespace, body)
+    except errors.RaybusError as problem:
+        return str(problem)
+    await live.kube.delete(RAY_CLUSTER, live.namespace, name)
+    return ""
+
+
+@pytest.mark.acceptance("raycluster", 14)
+async def test_14_the_policy_refuses_what_kuberays_webhook_refuses_of_a_cluster(guarded: Live) -> None:
+    assert "RayCluster name should be a valid DNS1035 label: [a DNS-1035" in await cluster_refusal(guarded, "1abc")
+    assert "RayCluster name should be no more than 53 characters" in await cluster_refusal(guarded, "a" * 54)
+    doubled = await cluster_refusal(guarded, "good", a_group("g"), a_group("h"), a_group("g"))
+    assert (
+        'RayCluster.ray.io "good" is invalid: spec.workerGroupSpecs: Invalid value: "g": worker group names must be'
+        in doubled
+    )
+    assert [await cluster_refusal(guarded, "a" * 53), await cluster_refusal(guarded, "good", a_group("g"))] == ["", ""]
+
+
+async def test_the_policy_refuses_a_cluster_above_the_limits(guarded: Live) -> None:
+    most = 2**31 - 1
+    for group, text in (
+        (a_group(replicas=60_000, max_replicas=most), "asks for 60000 worker pods, more than 10000"),
+        (a_group(replicas=most, max_replicas=most, num_of_hosts=2), "asks for 4294967294 worker pods"),
+        (a_group(replicas=1, num_of_hosts=50_000), "numOfHosts above 2560"),
+    ):
+        assert text in await cluster_refusal(guarded, "good", group)
+    many = [a_group(f"g{number}", replicas=0) for number in range(1001)]
+    assert "has 1001 groups, more than 1000" in await cluster_refusal(guarded, "good", *many)
+    assert await cluster_refusal(guarded, "good", *many[:200]) == ""
 
 
 @pytest.mark.acceptance("rayservice", 13)

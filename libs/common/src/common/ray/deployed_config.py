@@ -1,0 +1,198 @@
+"""Compares a Serve config with what Serve reports as deployed (`deployed_app_config`): pure.
+
+Ray keeps, of each application, the options that were set, and reports them from the moment when it accepts a PUT. It drops keys
+that its schema does not know, turns numbers into floats, and rewrites `logging_config` (names for levels, the top-level one copied into the
+applications). So a comparison leaves out what does not come back as it was, and two values are equal where Ray's schema makes them
+equal. Capacity and the options that are fixed when Serve starts (`http_options`, `grpc_options`, `proxy_location`) are not part of it.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final, cast
+
+import msgspec
+
+from common import errors
+from common.api.opaque import Json
+from common.ray import serve_config
+from common.ray.serve_status import DEFAULT_APP, ServeDetails
+
+DELETING: Final = "DELETING"
+REDACTED: Final = "<redacted>"
+"""Ray's dashboard shows this to browsers in place of the values of environment variables."""
+_APPLICATION: Final = frozenset(
+    {
+        "route_prefix",
+        "import_path",
+        "runtime_env",
+        "deployments",
+        "args",
+        "autoscaling_policy",
+        "external_scaler_enabled",
+    }
+)
+_DEPLOYMENT: Final = frozenset(
+    {
+        "autoscaling_config",
+        "backpressure_config",
+        "deployment_actors",
+        "gang_scheduling_config",
+        "graceful_shutdown_timeout_s",
+        "graceful_shutdown_wait_loop_s",
+        "health_check_period_s",
+        "health_check_timeout_s",
+        "max_ongoing_requests",
+        "max_queued_requests",
+        "max_replicas_per_node",
+        "max_surge_percent",
+        "num_replicas",
+        "placement_group_bundle_label_selector",
+        "placement_group_bundles",
+        "placement_group_strategy",
+        "ray_actor_options",
+        "request_router_config",
+        "rolling_update_percentage",
+        "user_config",
+    }
+)
+_ACTOR: Final = frozenset(
+    {
+        "accelerator_type",
+        "fallback_strategy",
+        "label_selector",
+        "memory",
+        "num_cpus",
+        "num_gpus",
+        "resources",
+        "runtime_env",
+    }
+)
+"""Options that Ray 2.60 reports where they are set; others count only where they are reported."""
+_LOGGING: Final = "logging_config"
+
+
+class Match(StrEnum):
+    """How a config compares with what Serve reports."""
+
+    SAME = "same"
+    DIFFERENT = "different"
+    UNKNOWN = "unknown"
+    """Serve does not report the config of each application."""
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a comparison."""
+
+    match: Match
+    where: str = ""
+    """The first option that differs; its value may be a secret and is not told."""
+
+
+def compare(config: str, details: ServeDetails) -> Comparison:
+    """Compare a Serve config with what Serve reports as deployed."""
+    reported = configs(details)
+    wanted = _applications(config)
+    if wanted is None or None in reported.values():
+        return Comparison(match=Match.UNKNOWN)
+    for name in sorted(wanted.keys() | reported.keys()):
+        have = reported.get(name)
+        if name not in wanted or have is None:
+            return Comparison(match=Match.DIFFERENT, where=f"application {name}")
+        if (option := next(_differences(wanted[name], have), None)) is not None:
+            return Comparison(match=Match.DIFFERENT, where=f"application {name}: {option}")
+    return Comparison(match=Match.SAME)
+
+
+def configs(details: ServeDetails) -> dict[str, Json | None]:
+    """Return what Serve reports of each application by name, without those that the last config removed."""
+    return {
+        name: app.deployed_app_config
+        for name, app in details.named().items()
+        if app.status != DELETING or app.deployed_app_config is not None
+    }
+
+
+def fingerprint(details: ServeDetails) -> str:
+    """Return a digest of the configs that Serve reports."""
+    return hashlib.sha256(msgspec.json.encode(configs(details), order="sorted")).hexdigest()
+
+
+def is_redacted(value: object) -> bool:
+    """Tell whether a reported config hides values, so that it must not be sent back."""
+    match value:
+        case dict():
+            return any(is_redacted(each) for each in cast("Json", value).values())
+        case list():
+            return any(is_redacted(each) for each in cast("list[object]", value))
+        case _:
+            return value == REDACTED
+
+
+@lru_cache(maxsize=4096)
+def _applications(config: str) -> dict[str, Json] | None:
+    """Return the applications of a config by name; None where it cannot be read."""
+    try:
+        parsed = serve_config.to_json(config)
+    except errors.InvalidSpec:
+        return None
+    apps: object = msgspec.json.decode(msgspec.json.encode(parsed)).get("applications")
+    if not isinstance(apps, list) or not all(isinstance(each, dict) for each in cast("list[object]", apps)):
+        return None
+    return {str(each.get("name") or DEFAULT_APP): each for each in cast("list[Json]", apps)}
+
+
+def _differences(wanted: Json, have: Json) -> Iterator[str]:
+    """Yield the options of an application that differ."""
+    yield from _options(wanted, have, expected=_APPLICATION, ignored={"name", "deployments", _LOGGING})
+    first, second = _deployments(wanted), _deployments(have)
+    for name in sorted(first.keys() | second.keys()):
+        if name not in first or name not in second:
+            yield f"deployment {name}"
+            continue
+        for option in _of_deployment(first[name], second[name]):
+            yield f"deployment {name}: {option}"
+
+
+def _of_deployment(wanted: Json, have: Json) -> Iterator[str]:
+    yield from _options(wanted, have, expected=_DEPLOYMENT, ignored={"name", "ray_actor_options", _LOGGING})
+    actor: tuple[Json, Json] = (wanted.get("ray_actor_options") or {}, have.get("ray_actor_options") or {})
+    for option in _options(*actor, expected=_ACTOR, ignored=set()):
+        yield f"ray_actor_options.{option}"
+
+
+def _deployments(app: Json) -> dict[str, Json]:
+    found: list[Json] = app.get("deployments") or []
+    return {str(each.get("name")): each for each in found}
+
+
+def _options(wanted: Json, have: Json, *, expected: frozenset[str], ignored: set[str]) -> Iterator[str]:
+    for key in sorted((wanted.keys() | have.keys()) - ignored):
+        if key not in have and key not in expected:
+            continue
+        if key not in have or key not in wanted or not _equal(wanted[key], have[key]):
+            yield key
+
+
+def _equal(wanted: object, have: object) -> bool:
+    """Tell whether Ray's schema makes these values equal."""
+    match wanted, have:
+        case dict(), dict():
+            first, second = cast("Json", wanted), cast("Json", have)
+            keys = first.keys() | second.keys()
+            return all(_equal(first.get(key), second.get(key)) for key in keys)
+        case list(), list():
+            some, others = cast("list[object]", wanted), cast("list[object]", have)
+            return len(some) == len(others) and all(map(_equal, some, others))
+        case _:
+            return have in (REDACTED, wanted) or _scalar(wanted) == _scalar(have)
+
+
+def _scalar(value: object) -> object:
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    try:
+        return float(cast("str", value))
+    except (TypeError, ValueError):
+        return str(value).lower()

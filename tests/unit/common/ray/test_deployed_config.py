@@ -1,0 +1,119 @@
+"""What Ray reports of a config that it was sent is that config, whatever Ray makes of its values; another one is not.
+
+The reports in `tests/golden/ray/reported_configs.json` are those of a real Ray 2.60.0 right after each PUT.
+"""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from common.api.opaque import Json
+from common.ray import deployed_config
+from common.ray.deployed_config import Comparison, Match
+from common.ray.serve_status import Application, ServeDetails
+
+REPORTED: list[Json] = msgspec.json.decode(
+    (Path(__file__).parents[3] / "golden" / "ray" / "reported_configs.json").read_bytes()
+)
+
+
+def text(config: Json) -> str:
+    return msgspec.json.encode(config).decode()
+
+
+def details(**apps: Json | None) -> ServeDetails:
+    """Return Serve with these applications, each with the config that it reports."""
+    return ServeDetails(
+        applications={
+            name: Application(status="DELETING" if app == {} else "RUNNING", deployed_app_config=app or None)
+            for name, app in apps.items()
+        }
+    )
+
+
+def reported(case: Json) -> ServeDetails:
+    return msgspec.convert({"applications": case["reported"]}, ServeDetails)
+
+
+@pytest.mark.parametrize("case", REPORTED, ids=lambda case: case["name"])
+def test_what_ray_reports_of_a_config_is_that_config(case: Json) -> None:
+    assert deployed_config.compare(text(case["sent"]), reported(case)) == Comparison(match=Match.SAME)
+
+
+def test_what_ray_reports_of_a_config_is_no_other_config() -> None:
+    for sent, other in itertools.permutations(REPORTED, 2):
+        names = frozenset({sent["name"], other["name"]})
+        found = deployed_config.compare(text(sent["sent"]), reported(other)).match
+        assert found is (Match.SAME if _are_alike(sent, other) else Match.DIFFERENT), names
+
+
+def _are_alike(sent: Json, other: Json) -> bool:
+    """Tell whether two captured configs differ in nothing that is compared: unknown keys, logging, capacity, options of the proxies."""
+
+    def bare(case: Json) -> Any:
+        apps = [
+            {key: each for key, each in app.items() if key not in {"logging_config", "note"}}
+            for app in case["sent"]["applications"]
+        ]
+        for app in apps:
+            app["deployments"] = [
+                {key: each for key, each in one.items() if key not in {"logging_config", "comment"}}
+                for one in app.get("deployments", [])
+            ]
+        return apps
+
+    return bare(sent) == bare(other)
+
+
+APP = {"name": "app", "import_path": "model:app", "runtime_env": {"env_vars": {"KEY": "secret"}}}
+
+
+def app(**fields: Any) -> Json:
+    return {**APP, **fields}
+
+
+@pytest.mark.parametrize(
+    ("have", "match", "where"),
+    [
+        pytest.param({"app": APP}, Match.SAME, "", id="the same"),
+        pytest.param({"app": app(import_path="other:app")}, Match.DIFFERENT, "application app: import_path", id="path"),
+        pytest.param({"app": app(args={})}, Match.DIFFERENT, "application app: args", id="one option more"),
+        pytest.param({"app": APP, "two": APP}, Match.DIFFERENT, "application two", id="one application more"),
+        pytest.param({}, Match.DIFFERENT, "application app", id="none of its applications"),
+        pytest.param({"app": APP, "two": {}}, Match.SAME, "", id="another one is being deleted"),
+        pytest.param({"app": {}}, Match.DIFFERENT, "application app", id="it is being deleted itself"),
+        pytest.param({"app": None}, Match.UNKNOWN, "", id="an old Ray that does not report configs"),
+        pytest.param(
+            {"app": app(runtime_env={"env_vars": {"KEY": "<redacted>"}})}, Match.SAME, "", id="a value that Ray hides"
+        ),
+        pytest.param(
+            {"app": app(runtime_env={"env_vars": {"KEY": "x"}})},
+            Match.DIFFERENT,
+            "application app: runtime_env",
+            id="the name of the option is told, its value never",
+        ),
+        pytest.param(
+            {"app": app(deployments=[{"name": "Model"}])},
+            Match.DIFFERENT,
+            "application app: deployment Model",
+            id="a deployment more",
+        ),
+    ],
+)
+def test_comparison(have: dict[str, Json | None], match: Match, where: str) -> None:
+    found = deployed_config.compare(text({"applications": [APP]}), details(**have))
+    assert found == Comparison(match=match, where=where)
+
+
+def test_the_order_of_applications_and_deployments_does_not_count() -> None:
+    one, two = {"name": "One", "num_replicas": 1}, {"name": "Two"}
+    sent = text({"applications": [app(deployments=[one, two]), app(name="b")]})
+    assert deployed_config.compare(sent, details(b=app(name="b"), app=app(deployments=[two, one]))).match is Match.SAME
+
+
+def test_a_config_that_cannot_be_read_is_compared_with_nothing() -> None:
+    assert deployed_config.compare("applications: [", details(app=APP)).match is Match.UNKNOWN
+    assert deployed_config.compare("applications: [1]", details(app=APP)).match is Match.UNKNOWN

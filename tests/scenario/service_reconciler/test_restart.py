@@ -11,7 +11,7 @@ UPGRADE = {
     "serve": a_serve_config(message="v2"),
     "rayClusterDeletionDelaySeconds": 3,
 }
-WRITES = 40
+WRITES = 44
 """More than an undisturbed life has: the test below says so."""
 
 

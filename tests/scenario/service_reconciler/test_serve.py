@@ -2,11 +2,12 @@
 
 import pytest
 
-from common import labels
+from common import errors, labels
 from common.api.opaque import Body, Json
 from common.kube.resources import ENDPOINT_SLICE, POD, RAY_CLUSTER, SECRET, SERVICE
 from scenario.service_reconciler.world import World, a_running_world
 from support.builders.ray_service import a_cluster_config, a_serve_config
+from support.fakes.kube import Request
 
 GREEN = a_cluster_config(image="rayproject/ray:2.53.0")
 
@@ -294,6 +295,55 @@ async def test_what_a_cluster_was_given_is_recorded_on_it() -> None:
     assert len(records) == 2
     assert newest["data"]["serveConfigV2"] == a_serve_config(message="v2")
     assert newest["metadata"]["ownerReferences"][0]["kind"] == RAY_CLUSTER.kind
+
+
+async def test_a_capacity_that_another_writer_left_behind_is_taken_back() -> None:
+    world = await a_running_world()
+    head = world.serve.head(f"{world.active}-head-svc")
+    head.deploy({**head.puts[-1], "target_capacity": 50})
+    await world.run(10)
+    assert head.puts[-1].get("target_capacity") is None
+    attempts = world.serve.attempts
+    await world.run(30)
+    assert world.serve.attempts == attempts
+
+
+async def test_a_capacity_that_the_config_itself_asks_for_stays() -> None:
+    world = await a_running_world(serve=f"{a_serve_config()}target_capacity: 50\n")
+    attempts = world.serve.attempts
+    await world.run(30)
+    assert world.serve.attempts == attempts
+    assert world.serve.head(f"{world.active}-head-svc").details()["target_capacity"] == 50
+
+
+@pytest.mark.parametrize("verb", ["create", "patch"])
+async def test_a_record_that_is_refused_is_told_and_is_no_hot_loop(verb: str) -> None:
+    world = await a_running_world()
+
+    def refuse(request: Request) -> errors.RaybusError | None:
+        is_refused = request.kind == "ControllerRevision" and request.verb == verb
+        return errors.Forbidden("exceeded quota") if is_refused else None
+
+    world.kube.faults.append(refuse)
+    attempts = world.serve.attempts
+    world.apply(serve=a_serve_config(message="v2"))
+    await world.run(40)
+    told = [note for _, _, note in world.kube.events() if "exceeded quota" in note]
+    assert (world.serve.attempts - attempts, len(told)) == ((0, 1) if verb == "create" else (1, 1))
+    assert ("cannot be recorded" in world.message("Ready")) == (verb == "create")
+    world.kube.faults.remove(refuse)
+    await world.run(15)
+    head = world.serve.head(f"{world.active}-head-svc")
+    assert head.puts[-1]["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"] == "v2"
+    assert world.message("Ready") == "Number of serve endpoints is greater than 0"
+
+
+async def test_a_head_that_lost_its_applications_gets_them_again_while_no_record_can_be_written() -> None:
+    world = await a_running_world()
+    world.kube.faults.append(lambda each: errors.Forbidden("no") if each.kind == "ControllerRevision" else None)
+    world.serve.head(f"{world.active}-head-svc").restart()
+    await world.run(10)
+    assert puts(world, world.active) == 2
 
 
 async def test_89_a_dead_dashboard_of_the_active_cluster_does_not_hold_an_upgrade_up() -> None:

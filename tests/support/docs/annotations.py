@@ -133,6 +133,7 @@ PARTS: Final = {
             Key("raybus.io/draining-since", _CLUSTER, "time", "Since when it drains."),
             Key("raybus.io/draining", "Pod", "`true`", "Its proxy ends kept-alive connections between requests."),
             Key("raybus.io/replaces", "ControllerRevision", "name", "The record of the spec that served before this one."),
+            Key("raybus.io/serve-config-outcome", "ControllerRevision", "`sent`, `accepted`, `refused`", "What became of the Serve config that a cluster was sent; without it, it was accepted."),
             Key("raybus.io/watcher", "Lease", "text", "Which watcher does what with the Lease."),
             Key("raybus.io/partitions", "Lease", "numbers", "Partitions that this replica holds."),
             Key("raybus.io/takes-part", "Lease", "`true`, `false`", "Whether it is to hold any."),

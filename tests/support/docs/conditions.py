@@ -113,6 +113,8 @@ WARNINGS: Final = {
     "EmptyServeConfig": "There is no application to serve.",
     "PodsNotStarting": "A pod of the cluster does not start.",
     "ServeApplicationNotRunning": "An application failed to deploy, or is unhealthy.",
+    "ServeConfigDrifted": "Serve ran another config than the recorded one, which was sent again; the note names the option.",
+    "ServeConfigNotRecorded": "Ray took a Serve config, and its ControllerRevision could not be completed.",
     "ServeConfigUnknown": "Nobody recorded what the active cluster serves.",
     "RayDashboardUnreachable": "The head's dashboard does not answer.",
     "RayClusterNotRunning": "The cluster cannot have its pods, or is suspended.",

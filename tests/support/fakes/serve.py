@@ -38,6 +38,10 @@ class FakeHead:
         """Where the head is, which has a proxy too."""
         self.tells_configs = True
         """Whether it tells which config each application came by."""
+        self.hides: set[str] = set()
+        """Applications that it does not list."""
+        self.rewrites: Json = {}
+        """Options that it reports of each application in other words than they were sent in."""
         self.puts: list[Json] = []
         self.gets = 0
         self.waiting = 0
@@ -78,9 +82,10 @@ class FakeHead:
             "applications": {
                 app.get("name", ""): {
                     **self._app(app, self._is_deployed(app), capacity),
-                    "deployed_app_config": app if self.tells_configs else None,
+                    "deployed_app_config": {**app, **self.rewrites} if self.tells_configs else None,
                 }
                 for app in config["applications"]
+                if app.get("name", "") not in self.hides
             },
             "target_capacity": capacity,
             "proxy_location": "EveryNode",
@@ -127,6 +132,10 @@ class FakeServe:
         """Proxies whose health was asked for."""
         self.on_put: list[Callable[[str], None]] = []
         """Called with the head Service's name before and after each PUT."""
+        self.next_puts: list[str] = []
+        """How the next PUTs end: ok, lost (Ray carries it out, nobody answers), late (the same, when the test lets it `land`)."""
+        self.under_way: list[tuple[FakeHead, Json]] = []
+        """PUTs that are late."""
 
     def head(self, service: str) -> FakeHead:
         """Return a cluster's head, made when first asked for."""
@@ -143,9 +152,21 @@ class FakeServe:
         self.attempts += 1
         for told in self.on_put:
             told(f"put {head.service}")
-        fake.deploy(config)
+        end = self.next_puts.pop(0) if self.next_puts else "ok"
+        if end == "late":
+            self.under_way.append((fake, config))
+        else:
+            fake.deploy(config)
+        if end != "ok":
+            raise errors.Unavailable(f"{head.service} does not answer within 10 s")
         for told in self.on_put:
             told(f"after put {head.service}")
+
+    def land(self) -> None:
+        """Carry out the PUTs that are late."""
+        while self.under_way:
+            fake, config = self.under_way.pop(0)
+            fake.deploy(config)
 
     async def is_proxy_healthy(self, pod: ProxyPod) -> bool:
         self.checked.append(pod)

@@ -57,10 +57,12 @@ class Annotate(Write, frozen=True, kw_only=True):
 
 
 class Submit(Write, frozen=True, kw_only=True):
-    """Send a Serve config to a cluster and, once it is accepted, record that; a failure is the user's to mend."""
+    """Send a Serve config to a cluster, recorded before and after; a failure is the user's to correct."""
 
     cluster: RayCluster
     given: Given
+    after: int = 0
+    """The number of the cluster's newest record when this was decided."""
 
     @property
     def is_optional(self) -> bool:

@@ -74,6 +74,15 @@ def config_sent(where: str) -> Told:
     )
 
 
+def config_restored(where: str, difference: str) -> Told:
+    """Tell of a Serve config that was sent again, because Serve ran another one than the cluster was given."""
+    note = f"RayCluster {where} runs another Serve config than the recorded one ({difference}); it gets the recorded one again"
+    return Told(
+        done=warning(EventReason.SERVE_CONFIG_DRIFTED, "Update", note),
+        failed=config_sent(where).failed,
+    )
+
+
 def head_labelled(value: str, where: str) -> Told:
     """Tell of the head pod's changed label; the value stands in quotes."""
     text = f'the serve label to "{value}" for the Head Pod {where}'

@@ -19,6 +19,7 @@ from common.kube import absence
 from common.kube.carrier import Carrier
 from common.kube.client import Kube, Patch
 from common.kube.resources import RAY_SERVICE
+from common.ray.config_writer import ConfigWriter
 from common.upgrade_events import Event
 from service_reconciler import metrics
 from service_reconciler.actions import (
@@ -50,7 +51,8 @@ class Applier:
     ) -> None:
         self._kube = kube
         self._cache = cache
-        self._ray = ray
+        self._writer = ConfigWriter(ray.serve, ray.revisions)
+        self._history = ray.history
         self._carrier = carrier
         self._reads = reads
         self._publisher = publisher
@@ -67,9 +69,8 @@ class Applier:
                     version = await self._change_service(service, action, version)
                 case Create() | Change() | Delete():
                     await self._carrier.write(service.metadata.namespace, action)
-                case Submit(cluster=cluster, given=given):
-                    await self._ray.serve.submit(cluster, self._reads.dashboard_service(cluster), given.serve_config)
-                    await self._ray.revisions.record(cluster, given)
+                case Submit():
+                    await self._submit(service.metadata, action)
                 case Remember():
                     return await self._remember(service, action)
                 case Publish(event=event):
@@ -81,10 +82,16 @@ class Applier:
 
         await self._carrier.carry_out(service.metadata, actions, do)
 
+    async def _submit(self, meta: ObjectMeta, action: Submit) -> None:
+        """Send a Serve config; tell the user when it was sent and that cannot be recorded."""
+        unrecorded = await self._writer.send(action, self._reads.dashboard_service(action.cluster))
+        if unrecorded is not None:
+            await self._carrier.tell(meta, warning(EventReason.SERVE_CONFIG_NOT_RECORDED, "Update", unrecorded))
+
     async def _remember(self, service: RayService, action: Remember) -> bool:
         """Record the spec; tell the user of a refusal, because 'undo' will miss it."""
         try:
-            await self._ray.history.record(service, action.before, kept=action.kept)
+            await self._history.record(service, action.before, kept=action.kept)
         except errors.Terminal as problem:
             note = f"The spec is not recorded, so 'raybus undo' cannot go back to it later: {problem}"
             await self._carrier.tell(service.metadata, warning(EventReason.SPEC_NOT_RECORDED, "Upgrade", note))

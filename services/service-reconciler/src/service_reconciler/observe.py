@@ -21,7 +21,7 @@ from common.bus.cache import Cache, Objects
 from common.kube import gateways
 from common.kube.lookup import Lookup
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
-from common.ray import adoption, endpoints, impostor, ongoing, owner, pace
+from common.ray import adoption, endpoints, impostor, ongoing, owner, pace, revision, submit
 from common.ray.view import dashboard_service, head_is_ready
 from common.runtime.clock import ClockWatch
 from common.runtime.key import Key
@@ -37,6 +37,7 @@ FRESH = 0.2
 """Seconds that an answer about a cluster on its way to serve may be old."""
 RECENT = 0.9
 STEADY = 4.5
+REMEMBERED = 8192
 FOREIGN_ROUTE = 2.0
 """Seconds that a user's route may be old before it says whose it is, so that the bus brings it."""
 
@@ -61,10 +62,13 @@ class Observer:
         self._revisions = revisions
         self._config = config
         self._met: set[Key] = set()
+        self._lacking: dict[str, datetime] = {}
+        """Clusters, by uid, that do not have the Serve config of the spec."""
 
     def forget(self, objects: Objects) -> None:
         """Drop what is remembered of objects that somebody else looks after from now on."""
         for each in objects:
+            self._lacking.pop(each.metadata.uid, None)
             if isinstance(each, RayService):
                 self._met.discard(Key(each.metadata.namespace, each.metadata.name))
 
@@ -171,21 +175,35 @@ class Observer:
         if not head_is_ready(cluster):
             return view
         head = view.head if not service.spec.exclude_head_pod_from_serve_svc else None
+        records = await self._revisions.of(cluster)
+        age = 0.0 if revision.is_open(records) else max_age
         async with asyncio.TaskGroup() as group:
-            looked = self._serve.look(cluster, self.dashboard_service(cluster), max_age=max_age)
-            reading = group.create_task(looked)
-            given = group.create_task(self._revisions.given(cluster))
+            reading = group.create_task(self._serve.look(cluster, self.dashboard_service(cluster), max_age=age))
             checks = group.create_task(self._serve.check_proxy(head, max_age=max(max_age, RECENT))) if head else None
         put_ago = self._serve.put_at(cluster)
-        return ClusterView(
+        current = adoption.current(records, reading.result().details)
+        view = ClusterView(
             cluster=cluster,
             pods=pods,
             serve=reading.result(),
-            given=adoption.config_of(given.result(), reading.result().details),
+            given=None if current is None else current.serve_config,
+            record=records[0].revision if records else 0,
             refused=self._serve.refused(cluster),
             put_at=None if put_ago is None else now - timedelta(seconds=put_ago),
+            put=self._serve.put(cluster),
             proxy_answers=checks.result() if checks is not None else (),
         )
+        return msgspec.structs.replace(view, lacks_goal_since=self._lacks_since(view, service, now=now))
+
+    def _lacks_since(self, view: ClusterView, service: RayService, *, now: datetime) -> datetime | None:
+        """Return since when a cluster lacks the Serve config of the spec; forgotten with the process."""
+        uid = view.cluster.metadata.uid
+        if submit.has(view, service.spec.serve_config_v2):
+            self._lacking.pop(uid, None)
+            return None
+        while len(self._lacking) > REMEMBERED:
+            del self._lacking[next(iter(self._lacking))]
+        return self._lacking.setdefault(uid, now)
 
     async def _leaving(self, service: RayService, wanted: Names, *, now: datetime) -> tuple[Leaving, ...]:
         """Return the clusters that drain: behind a weighted route all do, elsewhere those that can be told to."""

@@ -31,6 +31,8 @@ class ClusterView(ServeView, frozen=True, kw_only=True):
     """A cluster of the RayService, with what its pods and its dashboard say."""
 
     pods: tuple[Pod, ...] = ()
+    lacks_goal_since: datetime | None = None
+    """Since when this process has seen that the cluster does not have the Serve config of the spec; None while it has."""
     proxy_answers: tuple[bool, ...] = ()
     """The last health checks of the head's proxy, newest last."""
 

@@ -16,7 +16,7 @@ from common.api.event import warning
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
 from common.kube.resources import RAY_CLUSTER, SERVICE
-from common.ray import submit
+from common.ray import serve_config, submit
 from common.ray.revision import Given
 from common.runtime.plan import Plan
 from service_reconciler import announcements, draining, news, polling, serving
@@ -202,14 +202,21 @@ def _submissions(observed: Observed, decision: Decision, control: Control, *, no
         if view is None:
             continue
         submission = submit.decide(view, goal, frozen=is_frozen, now=now)
-        if submission.config is not None:
+        config = submission.config
+        if config is None and view.record and view.given is not None:
+            capacity = serve_config.target_capacity(view.given)
+            config = view.given if submit.has_other_capacity(view, capacity, now=now) else None
+        if config is not None:
             given = Given(
-                serve_config=submission.config,
+                serve_config=config,
                 spec_hash=view.cluster.metadata.annotations.get(labels.SPEC_HASH, ""),
                 upgrade_strategy=observed.service.raw_spec.get("upgradeStrategy") or {},
             )
-            told = announcements.config_sent(_where(view.cluster))
-            actions.append(Submit(cluster=view.cluster, given=given, told=told))
+            where = _where(view.cluster)
+            told = announcements.config_sent(where)
+            if submission.drift is not None:
+                told = announcements.config_restored(where, submission.drift)
+            actions.append(Submit(cluster=view.cluster, given=given, after=view.record, told=told))
     return actions
 
 

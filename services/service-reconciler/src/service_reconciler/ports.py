@@ -5,12 +5,13 @@ from typing import Protocol
 
 import msgspec
 
+from common import errors
 from common.api.core import Pod, Service
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.ray.ongoing import Ongoing
-from common.ray.revision import Given
-from common.ray.view import Reading, Refusal
+from common.ray.revision import Given, Outcome, Revision
+from common.ray.view import Put, Reading, Refusal
 from service_reconciler.resources.goal_revision import Spec
 
 
@@ -29,7 +30,9 @@ class ServeApi(Protocol):
         """Return how many requests these pods' proxies work on, None when one of them does not tell."""
         ...
 
-    async def submit(self, cluster: RayCluster, service: Service | None, config: str) -> None:
+    async def submit(
+        self, cluster: RayCluster, service: Service | None, config: str, *, target_capacity: int | None = None
+    ) -> None:
         """Send a Serve config; a failure is remembered as a refusal and raised."""
         ...
 
@@ -41,16 +44,28 @@ class ServeApi(Protocol):
         """Return how many seconds ago this process sent a config."""
         ...
 
+    def put(self, cluster: RayCluster) -> Put | None:
+        """Return what this process sent then."""
+        ...
+
+    def refuse(self, cluster: RayCluster, config: str, problem: errors.RaybusError) -> None:
+        """Remember why a config was not sent at all."""
+        ...
+
 
 class Revisions(Protocol):
     """The durable records of what clusters were given."""
 
-    async def given(self, cluster: RayCluster) -> Given | None:
-        """Return what a cluster was given last, None when nothing is recorded."""
+    async def of(self, cluster: RayCluster) -> list[Revision]:
+        """Return the records of a cluster, newest first."""
         ...
 
-    async def record(self, cluster: RayCluster, given: Given) -> None:
-        """Record what a cluster was given."""
+    async def intend(self, cluster: RayCluster, given: Given, *, after: int) -> Revision:
+        """Record what a cluster is about to be given; `Conflict` when another record followed number `after`."""
+        ...
+
+    async def conclude(self, cluster: RayCluster, record: Revision, outcome: Outcome) -> None:
+        """Record what became of a config."""
         ...
 
 

@@ -98,6 +98,8 @@ class EventReason(StrEnum):
     EMPTY_SERVE_CONFIG = "EmptyServeConfig"
     PODS_NOT_STARTING = "PodsNotStarting"
     APPLICATION_NOT_RUNNING = "ServeApplicationNotRunning"
+    SERVE_CONFIG_DRIFTED = "ServeConfigDrifted"
+    SERVE_CONFIG_NOT_RECORDED = "ServeConfigNotRecorded"
     SERVE_CONFIG_UNKNOWN = "ServeConfigUnknown"
     DASHBOARD_UNREACHABLE = "RayDashboardUnreachable"
     CLUSTER_NOT_RUNNING = "RayClusterNotRunning"

@@ -8,10 +8,12 @@ __all__ = ["SILENT", "Action", "Change", "Create", "Delete", "MoveCapacity", "Su
 
 
 class Submit(Write, frozen=True, kw_only=True):
-    """Send a Serve config with a capacity to a cluster and, once it is accepted, record what was given."""
+    """Send a Serve config with a capacity to a cluster; what is given is recorded before it, the outcome after it."""
 
     cluster: RayCluster
     given: Given
+    after: int = 0
+    """The number of the cluster's newest record when this was decided."""
     capacity: int
 
     @property

@@ -10,6 +10,7 @@ from common.api.event import warning
 from common.api.meta import ObjectMeta
 from common.kube.carrier import Carrier
 from common.kube.resources import GRPC_ROUTE, SERVICE
+from common.ray.config_writer import ConfigWriter
 from traffic_manager import metrics
 from traffic_manager.actions import Action, Change, Create, Delete, MoveCapacity, Submit
 from traffic_manager.observe import Observer
@@ -32,8 +33,7 @@ class Applier:
     """Carries out plans."""
 
     def __init__(self, serve: ServeApi, revisions: Revisions, *, carrier: Carrier, reads: Observer) -> None:
-        self._serve = serve
-        self._revisions = revisions
+        self._writer = ConfigWriter(serve, revisions)
         self._carrier = carrier
         self._reads = reads
 
@@ -48,7 +48,7 @@ class Applier:
                 case Change() | Delete():
                     await self._carrier.write(meta.namespace, action)
                 case Submit():
-                    await self._submit(action)
+                    await self._submit(meta, action)
                 case MoveCapacity(submits=submits, record=record):
                     for each in submits:
                         await self._submit_or_tell(meta, each)
@@ -75,16 +75,16 @@ class Applier:
         self._reads.meet_again(service)
         return True
 
-    async def _submit(self, action: Submit) -> None:
+    async def _submit(self, meta: ObjectMeta, action: Submit) -> None:
         service = self._reads.dashboard_service(action.cluster)
-        config = action.given.serve_config
-        await self._serve.submit(action.cluster, service, config, target_capacity=action.capacity)
+        unrecorded = await self._writer.send(action, service, target_capacity=action.capacity)
         metrics.CONFIGS_SENT.inc()
-        await self._revisions.record(action.cluster, action.given)
+        if unrecorded is not None:
+            await self._carrier.tell(meta, warning(EventReason.SERVE_CONFIG_NOT_RECORDED, "Update", unrecorded))
 
     async def _submit_or_tell(self, service: ObjectMeta, action: Submit) -> None:
         try:
-            await self._submit(action)
+            await self._submit(service, action)
         except errors.RaybusError as problem:
             await self._carrier.tell_failure(service, action.told, problem)
             raise

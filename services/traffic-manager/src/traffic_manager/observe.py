@@ -23,7 +23,7 @@ from common.kube import gateways
 from common.kube.client import Kube
 from common.kube.lookup import Lookup
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
-from common.ray import adoption, endpoints, impostor, owner, pace
+from common.ray import adoption, endpoints, impostor, owner, pace, revision
 from common.ray.view import dashboard_service, head_is_ready
 from common.runtime.clock import Clock
 from common.runtime.key import Key
@@ -191,17 +191,19 @@ class Observer:
         )
         if not head_is_ready(cluster):
             return view
-        async with asyncio.TaskGroup() as group:
-            reading = group.create_task(self._serve.look(cluster, self.dashboard_service(cluster), max_age=max_age))
-            record = group.create_task(self._revisions.given(cluster))
-        given, put_ago = record.result(), self._serve.put_at(cluster)
+        records = await self._revisions.of(cluster)
+        age = 0.0 if revision.is_open(records) else max_age
+        reading = await self._serve.look(cluster, self.dashboard_service(cluster), max_age=age)
+        put_ago, given = self._serve.put_at(cluster), adoption.current(records, reading.details)
         return msgspec.structs.replace(
             view,
-            serve=reading.result(),
-            given=adoption.config_of(given, reading.result().details),
+            serve=reading,
+            given=None if given is None else given.serve_config,
+            record=records[0].revision if records else 0,
             strategy={} if given is None else given.upgrade_strategy,
             refused=self._serve.refused(cluster),
             put_at=None if put_ago is None else now - timedelta(seconds=put_ago),
+            put=self._serve.put(cluster),
         )
 
 

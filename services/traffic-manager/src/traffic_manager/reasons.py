@@ -29,6 +29,8 @@ class EventReason(StrEnum):
     UPDATED_CAPACITY = "UpdatedServeTargetCapacity"
     FAILED_TO_UPDATE_CAPACITY = "FailedToUpdateTargetCapacity"
 
+    SERVE_CONFIG_DRIFTED = "ServeConfigDrifted"
+    SERVE_CONFIG_NOT_RECORDED = "ServeConfigNotRecorded"
     GATEWAY_API_MISSING = "GatewayAPIMissing"
     GRPC_ROUTE_UNSUPPORTED = "GRPCRouteUnsupported"
     TRAFFIC_SHIFTED = "TrafficShifted"

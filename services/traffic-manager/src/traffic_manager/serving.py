@@ -9,7 +9,7 @@ from datetime import datetime
 
 from common import labels
 from common.api.opaque import Json
-from common.ray import serve_status, submit
+from common.ray import submit
 from common.ray.revision import Given
 from traffic_manager import announcements
 from traffic_manager.actions import Submit, Told
@@ -35,23 +35,16 @@ def _submission(
     observed: Observed, view: ClusterView, capacity: int, *, is_frozen: bool, now: datetime
 ) -> Submit | None:
     goal = observed.service.spec.serve_config_v2
-    config = submit.decide(view, goal, frozen=is_frozen, now=now).config
-    if config is None and _has_drifted(view, capacity, now=now):
+    submission = submit.decide(view, goal, frozen=is_frozen, now=now)
+    config = submission.config
+    if config is None and submit.has_other_capacity(view, capacity, now=now):
         config = view.given
     if config is None:
         return None
-    return _submit(observed, view, config, capacity, announcements.config_sent(_where(view)))
-
-
-def _has_drifted(view: ClusterView, capacity: int, *, now: datetime) -> bool:
-    """Tell whether Serve runs with another capacity than the recorded one, for longer than a PUT takes to show."""
-    details = view.serve.details
-    if view.given is None or details is None or not details.applications:
-        return False
-    if view.refused is not None and now < view.refused.retry_at:
-        return False
-    is_settled = view.put_at is None or now >= view.put_at + submit.SETTLING
-    return is_settled and serve_status.capacity(details) != capacity
+    told = announcements.config_sent(_where(view))
+    if submission.drift is not None:
+        told = announcements.config_restored(_where(view), submission.drift)
+    return _submit(observed, view, config, capacity, told)
 
 
 def _submit(observed: Observed, view: ClusterView, config: str, capacity: int, told: Told) -> Submit:
@@ -61,7 +54,7 @@ def _submit(observed: Observed, view: ClusterView, config: str, capacity: int, t
         spec_hash=view.cluster.metadata.annotations.get(labels.SPEC_HASH, ""),
         upgrade_strategy=view.strategy or strategy,
     )
-    return Submit(cluster=view.cluster, given=given, capacity=capacity, told=told)
+    return Submit(cluster=view.cluster, given=given, after=view.record, capacity=capacity, told=told)
 
 
 def _where(view: ClusterView) -> str:

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from common.api import ray_cluster
-from common.ray import submit
+from common.ray import deployed_config, submit
 from common.ray.serve_status import Application, ServeDetails
-from common.ray.view import Reading, Refusal
+from common.ray.view import Put, Reading, Refusal
 from service_reconciler.observed import ClusterView
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -60,3 +60,60 @@ def test_what_is_sent(seen: ClusterView, frozen: bool, sent: str | None) -> None
 def test_nothing_is_sent_to_a_head_that_is_not_ready() -> None:
     seen = msgspec.structs.replace(view(), cluster=ray_cluster.decode({"metadata": {"name": "c"}}))
     assert submit.decide(seen, GOAL, frozen=False, now=NOW).note == "the head pod is not ready"
+
+
+RUNS_GOAL, RUNS_OLD = (
+    Reading(
+        details=ServeDetails(
+            applications={
+                "app": Application(status="RUNNING", deployed_app_config={"name": "app", "import_path": path})
+            }
+        )
+    )
+    for path in ("goal:app", "old:app")
+)
+NEW = "applications: [{name: app, import_path: goal:app}]"
+
+
+def sent(count: int, *, seconds: float, reported: Reading | None = None) -> dict[str, Any]:
+    """Return that the goal was sent so often, the last time so many seconds ago."""
+    details = reported.details if reported is not None else None
+    fingerprint = deployed_config.fingerprint(details) if details is not None else ""
+    return {"put": Put(config=NEW, count=count, reported=fingerprint), "put_at": NOW - timedelta(seconds=seconds)}
+
+
+@pytest.mark.parametrize(
+    ("seen", "is_sent"),
+    [
+        pytest.param(view(given=NEW, serve=RUNS_GOAL), False, id="Serve runs what is recorded"),
+        pytest.param(view(given=NEW, serve=RUNS_OLD), True, id="Serve runs another config"),
+        pytest.param(
+            view(given=NEW, serve=RUNS_OLD, **sent(1, seconds=0.5)), False, id="and was sent this one just now"
+        ),
+        pytest.param(view(given=NEW, serve=RUNS_OLD, **sent(1, seconds=1)), True, id="a second later"),
+        pytest.param(view(given=NEW, serve=RUNS_OLD, **sent(4, seconds=7)), False, id="the fourth time: after 8 s"),
+        pytest.param(view(given=NEW, serve=RUNS_OLD, **sent(4, seconds=8)), True, id="the fifth PUT"),
+        pytest.param(view(given=NEW, serve=RUNS_OLD, **sent(99, seconds=599)), False, id="ten minutes at most"),
+        pytest.param(view(given=NEW, serve=RUNS_OLD, **sent(99, seconds=600)), True, id="and then again"),
+        pytest.param(view(given=NEW, serve=RUNS_OLD, **sent(9, seconds=-60)), True, id="the clock was set back"),
+        pytest.param(
+            view(given=NEW, serve=RUNS_OLD, **sent(2, seconds=9, reported=RUNS_OLD)), False, id="Ray shows it like that"
+        ),
+        pytest.param(
+            view(given=NEW, serve=RUNS_OLD, **sent(2, seconds=9, reported=RUNS_GOAL)),
+            True,
+            id="Ray showed it otherwise",
+        ),
+        pytest.param(view(serve=RUNS_OLD, **sent(1, seconds=0.5)), False, id="nothing recorded, sent just now"),
+    ],
+)
+def test_a_config_that_serve_does_not_run_is_sent_again_ever_more_seldom(seen: ClusterView, is_sent: bool) -> None:
+    assert (submit.decide(seen, NEW, frozen=False, now=NOW).config == NEW) == is_sent
+    if seen.given is not None:
+        assert (submit.decide(seen, "applications: []", frozen=True, now=NOW).config == NEW) == is_sent
+
+
+def test_a_cluster_has_a_config_by_its_record_and_by_what_serve_reports() -> None:
+    found = [submit.has(view(given=NEW, serve=serve), NEW) for serve in (RUNS_GOAL, RUNS_OLD, Reading(problem="500"))]
+    assert found == [True, False, True]
+    assert not submit.has(view(given=OLD, serve=RUNS_GOAL), NEW)

@@ -78,7 +78,9 @@ class _Held(msgspec.Struct, frozen=True, kw_only=True):
 
 def _given(look: Look, cluster: RayCluster) -> list[revision.Revision | None]:
     """Return what a cluster was given, oldest first; of one that does not run the goal, only what it has now."""
-    records = revision.of(cluster, list(look.revisions))
+    records = [
+        each for each in revision.of(cluster, list(look.revisions)) if each.outcome is not revision.Outcome.REFUSED
+    ]
     if not records:
         return [None]
     is_goal = _Held(cluster=cluster, given=None).runs(goal_revision.asked_of(look.service).goal)

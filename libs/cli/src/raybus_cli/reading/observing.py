@@ -45,22 +45,26 @@ def observe(look: Look, config: Config, *, service: RayService | None = None) ->
     )
 
 
+def records(look: Look, cluster: RayCluster) -> list[revision.Revision]:
+    """Return the records of what a cluster was given, newest first."""
+    return revision.of(cluster, list(look.revisions))
+
+
 def given(look: Look, cluster: RayCluster) -> revision.Given | None:
-    """Return what a cluster was given last."""
-    known = revision.of(cluster, list(look.revisions))
-    return known[0].data if known else None
+    """Return what a cluster has; None when nobody knows."""
+    return adoption.current(records(look, cluster), look.serve.get(cluster.metadata.name))
 
 
 def _view(look: Look, name: str) -> ClusterView | None:
     cluster = look.cluster(name)
     if cluster is None or cluster.metadata.deletion_timestamp is not None:
         return None
-    details = look.serve.get(name)
+    details, has = look.serve.get(name), given(look, cluster)
     return ClusterView(
         cluster=cluster,
         pods=look.pods_of(name),
         serve=Reading(details=details),
-        given=adoption.config_of(given(look, cluster), details),
+        given=None if has is None else has.serve_config,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from raybus_cli.reading import observing
 from raybus_cli.reading.look import Look
@@ -60,12 +61,20 @@ def _behind(service: RayService) -> str | None:
     return f"raybus has not looked at generation {wanted} yet (last seen: {seen})"
 
 
+def _has_goal(look: Look, cluster: RayCluster) -> bool:
+    """Tell whether a cluster has the Serve config that the spec asks for; one without a record is not asked about."""
+    given = observing.given(look, cluster)
+    is_recorded = bool(observing.records(look, cluster))
+    return not is_recorded or (
+        given is not None and given.serve_config == look.service.raw_spec.get("serveConfigV2", "")
+    )
+
+
 def _unserved(look: Look) -> str | None:
     """Return why the active cluster does not serve all that the spec asks for."""
     status = look.service.status.active_service_status
     cluster = look.cluster(look.active)
-    given = observing.given(look, cluster) if cluster is not None else None
-    if given is not None and given.serve_config != look.service.raw_spec.get("serveConfigV2", ""):
+    if cluster is not None and not _has_goal(look, cluster):
         return f"RayCluster {look.active} has not got the new Serve config yet"
     for name, app in sorted((status.applications or {}).items()):
         if app.status != "RUNNING":

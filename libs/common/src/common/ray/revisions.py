@@ -1,7 +1,7 @@
 """ControllerRevisions at the API server, read from the bus; the `Revisions` of both services.
 
-Two services write them, one at a time for a cluster, so the other's come by message. A cluster that this process meets for
-the first time is asked for at the API server, because the bus may be behind.
+Two services write them, and each record names the number that it follows: whoever decided from an older record is refused. A
+cluster that this process meets for the first time is asked for at the API server, because the bus may be behind.
 """
 
 from collections import OrderedDict
@@ -17,7 +17,7 @@ from common.bus.cache import Cache, Objects
 from common.kube.client import Kube, Patch
 from common.kube.resources import CONTROLLER_REVISION
 from common.ray import revision
-from common.ray.revision import Given, Revision
+from common.ray.revision import Given, Outcome, Revision
 
 REMEMBERED: Final = 8192
 
@@ -31,30 +31,40 @@ class Revisions:
         self._met: OrderedDict[str, None] = OrderedDict()
         """Clusters, by uid, whose records were asked for."""
 
-    async def given(self, cluster: RayCluster) -> Given | None:
-        """Return what a cluster was given last, None when nothing is recorded."""
-        known = await self._of(cluster)
-        return known[0].data if known else None
+    async def of(self, cluster: RayCluster) -> list[Revision]:
+        """Return the records of a cluster, newest first."""
+        if cluster.metadata.uid not in self._met:
+            return await self._listed(cluster)
+        return self._known(cluster)
 
-    async def record(self, cluster: RayCluster, given: Given) -> None:
-        """Record what a cluster was given, and forget what is older than the one before."""
-        known = await self._of(cluster)
+    async def intend(self, cluster: RayCluster, given: Given, *, after: int) -> Revision:
+        """Record what a cluster is about to be given, unless the newest record says so already; return that record.
+
+        Raises `Conflict` when the newest record is not number `after`: somebody else decided meanwhile.
+        """
+        known = await self.of(cluster)
+        if not (known and known[0].data == given):
+            known = await self._listed(cluster)
+        newest = known[0].revision if known else 0
+        if newest != after:
+            raise errors.Conflict(f"RayCluster {cluster.metadata.name} has record {newest} instead of {after} by now")
         if known and known[0].data == given:
-            return
-        number = known[0].revision + 1 if known else 1
+            return known[0]
         self._met.pop(cluster.metadata.uid, None)  # whatever fails below, the next question asks the server
-        namespace = cluster.metadata.namespace
-        try:
-            body = await self._kube.create(CONTROLLER_REVISION, namespace, revision.build(cluster, given, number))
-        except errors.AlreadyExists:  # the cluster had this config before: it is the current one again
-            name = revision.name(cluster.metadata.name, given)
-            body = await self._kube.patch(CONTROLLER_REVISION, namespace, name, Patch(body={"revision": number}))
-        new = msgspec.json.decode(body, type=Revision)
-        self._cache.put(new)
-        others = [each for each in known if each.metadata.name != new.metadata.name]
-        for old in others[revision.KEPT - 1 :]:
-            await self._forget(old)
+        body = revision.build(cluster, given, newest + 1)
+        new = self._kept(await self._kube.create(CONTROLLER_REVISION, cluster.metadata.namespace, body))
         self._meet(cluster)
+        return new
+
+    async def conclude(self, cluster: RayCluster, record: Revision, outcome: Outcome) -> None:
+        """Record what became of a config, and forget records that nobody needs any more; what was accepted stays so."""
+        if record.outcome in {outcome, Outcome.ACCEPTED}:
+            return
+        meta = record.metadata
+        patch = Patch(body={"metadata": {"uid": meta.uid, "annotations": {revision.OUTCOME: outcome}}})
+        self._kept(await self._kube.patch(CONTROLLER_REVISION, meta.namespace, meta.name, patch))
+        for old in revision.needless(await self.of(cluster)):
+            await self._forget(old)
 
     def forget(self, objects: Objects) -> None:
         """Drop what is remembered of clusters that somebody else looks after from now on."""
@@ -67,18 +77,24 @@ class Revisions:
             await self._kube.delete(CONTROLLER_REVISION, meta.namespace, meta.name, uid=meta.uid)
         self._cache.remove(Revision, meta.namespace, meta.name, version=caches.version_of(meta))
 
-    async def _of(self, cluster: RayCluster) -> list[Revision]:
+    async def _listed(self, cluster: RayCluster) -> list[Revision]:
         meta = cluster.metadata
-        if meta.uid not in self._met:
-            selector = revision.selector(meta.name)
-            body = await self._kube.list(CONTROLLER_REVISION, meta.namespace, label_selector=selector)
-            for each in msgspec.json.decode(body, type=revision.Revisions).items:
-                self._cache.put(each)
-            self._meet(cluster)
-        known = self._cache.list(
-            Revision, meta.namespace, {labels.CLUSTER: meta.name, revision.RECORD: revision.SERVE_CONFIG}
-        )
-        return revision.of(cluster, known)
+        selector = revision.selector(meta.name)
+        body = await self._kube.list(CONTROLLER_REVISION, meta.namespace, label_selector=selector)
+        for each in msgspec.json.decode(body, type=revision.Revisions).items:
+            self._cache.put(each)
+        self._meet(cluster)
+        return self._known(cluster)
+
+    def _known(self, cluster: RayCluster) -> list[Revision]:
+        meta = cluster.metadata
+        marks = {labels.CLUSTER: meta.name, revision.RECORD: revision.SERVE_CONFIG}
+        return revision.of(cluster, self._cache.list(Revision, meta.namespace, marks))
+
+    def _kept(self, body: bytes) -> Revision:
+        new = msgspec.json.decode(body, type=Revision)
+        self._cache.put(new)
+        return new
 
     def _meet(self, cluster: RayCluster) -> None:
         self._met[cluster.metadata.uid] = None

@@ -21,10 +21,10 @@ from common.api.ray_cluster import RayCluster
 from common.bus.cache import Objects
 from common.kube.client import Kube
 from common.kube.resources import SECRET
-from common.ray import ongoing, serve_config
+from common.ray import deployed_config, ongoing, serve_config
 from common.ray.dashboard import Dashboard, Head, ProxyPod
 from common.ray.ongoing import Ongoing
-from common.ray.view import CHECKS_KEPT, LONGEST_RETRY, Reading, Refusal, Seen, metrics_port, serve_port
+from common.ray.view import CHECKS_KEPT, LONGEST_RETRY, Put, Reading, Refusal, Seen, metrics_port, serve_port
 from common.runtime.clock import Clock
 
 AT_ONCE: Final = 128
@@ -39,6 +39,8 @@ REMEMBERED: Final = 8192
 LONGEST_PAUSE: Final = 5.0
 """Seconds between looks at a host that does not answer; recovery is seen within 10 s of its own."""
 RETRY_UNANSWERED: Final = timedelta(seconds=2)
+REPEATS_FORGOTTEN: Final = 1200.0
+"""Seconds after which a config that is sent once more counts as sent for the first time."""
 TOKEN_KEY: Final = "auth_token"  # noqa: S105  (a Secret's key)
 
 
@@ -51,6 +53,11 @@ class Memory(msgspec.Struct):
     """When Serve last answered; before its first answer, when it was first asked."""
     refusal: Refusal | None = None
     put_at: float | None = None
+    put: Put | None = None
+    reported_after_put: str | None = None
+    """Fingerprint of what Serve reported right after the last PUT of this config, None before it was asked."""
+    is_judged: bool = False
+    """Whether Serve was asked since the last PUT."""
     token: str | None = None
     is_slow: bool = False
     """Whether the last look took its time."""
@@ -98,6 +105,7 @@ class ServeApi:
             async with self._slot(slow=memory.is_slow):
                 details = await self._dashboard.read(head)
             memory.reading = Reading(details=details)
+            self._learn(memory)
             memory.heard_at = self._clock.monotonic()
         except errors.RaybusError as problem:
             memory.token = None
@@ -172,7 +180,13 @@ class ServeApi:
         finally:
             memory.takes_slowly = is_full or self._clock.monotonic() - began > SLOW
         memory.refusal = None
-        memory.put_at = self._clock.monotonic()
+        self._note_put(memory, config, target_capacity)
+
+    def refuse(self, cluster: RayCluster, config: str, problem: errors.RaybusError) -> None:
+        """Remember why a config was not sent at all, so that it is not tried again at once."""
+        wait = RETRY_UNANSWERED if isinstance(problem, errors.AlreadyExists) else LONGEST_RETRY
+        retry_at = self._clock.now() + wait
+        self._memory(cluster).refusal = Refusal(config=config, text=str(problem), retry_at=retry_at, is_answer=False)
 
     def refused(self, cluster: RayCluster) -> Refusal | None:
         return self._memory(cluster).refusal
@@ -180,6 +194,29 @@ class ServeApi:
     def put_at(self, cluster: RayCluster) -> float | None:
         at = self._memory(cluster).put_at
         return None if at is None else self._clock.monotonic() - at
+
+    def put(self, cluster: RayCluster) -> Put | None:
+        return self._memory(cluster).put
+
+    def _note_put(self, memory: Memory, config: str, capacity: int | None) -> None:
+        now, last = self._clock.monotonic(), memory.put
+        is_repeated = last is not None and (last.config, last.capacity) == (config, capacity)
+        is_recent = memory.put_at is not None and now - memory.put_at < REPEATS_FORGOTTEN
+        count = last.count + 1 if last is not None and is_repeated and is_recent else 1
+        if last is None or last.config != config:
+            memory.reported_after_put = None
+        memory.put = Put(config=config, capacity=capacity, count=count)
+        memory.put_at, memory.is_judged = now, False
+
+    def _learn(self, memory: Memory) -> None:
+        """Remember how Serve reports a config that it was just sent; once may be chance, so it takes the same answer twice."""
+        details, put = memory.reading.details, memory.put
+        if put is None or details is None or memory.is_judged:
+            return
+        memory.is_judged = True
+        reported = deployed_config.fingerprint(details)
+        known = reported if reported == memory.reported_after_put else ""
+        memory.put, memory.reported_after_put = msgspec.structs.replace(put, reported=known), reported
 
     def forget(self, objects: Objects) -> None:
         """Drop what is remembered of clusters and pods that somebody else asks from now on."""

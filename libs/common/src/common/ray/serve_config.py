@@ -61,6 +61,16 @@ def applications(text: str) -> frozenset[str]:
     return frozenset(str(each.get("name") or DEFAULT_APP) for each in named)
 
 
+@lru_cache(maxsize=1024)
+def target_capacity(text: str) -> float:
+    """Return the capacity, in percent, that a config by itself asks for."""
+    try:
+        asked: object = to_json(text).get("target_capacity")
+    except errors.InvalidSpec:
+        return 100.0
+    return float(asked) if isinstance(asked, int | float) else 100.0
+
+
 class _Plain:
     """Turns what YAML may hold into what JSON may hold, counting as it goes."""
 

@@ -11,11 +11,15 @@ from typing import Final
 import msgspec
 
 from common import errors
-from common.ray import serve_config
+from common.ray import deployed_config, serve_config, serve_status
+from common.ray.deployed_config import Match
 from common.ray.view import ServeView, head_is_ready
 
 SETTLING: Final = timedelta(seconds=5)
 """After a PUT Serve may show no application for a moment; that is no reason to send the config again."""
+REPEAT: Final = timedelta(seconds=1)
+"""Until the same config is sent a second time; doubles with each further time."""
+LONGEST_REPEAT: Final = timedelta(minutes=10)
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +27,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
     config: str | None = None
     note: str
+    drift: str | None = None
+    """What Serve reports instead of the config that is recorded, if that is the reason."""
 
 
 def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> Submission:
@@ -34,9 +40,51 @@ def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> Submis
     if obstacle is not None:
         return Submission(note=obstacle)
     why = _reason(view, wanted, now=now)
-    if why is None:
+    if why is not None:
+        return Submission(config=wanted, note=why)
+    difference = drift(view)
+    if difference is None:
         return Submission(note="the cluster has this config")
-    return Submission(config=wanted, note=why)
+    if not may_repeat(view, wanted, now=now):
+        return Submission(note=f"Serve runs another config, and it was sent this one a moment ago: {difference}")
+    return Submission(config=wanted, note=f"Serve runs another config: {difference}", drift=difference)
+
+
+def drift(view: ServeView) -> str | None:
+    """Return where Serve reports another config than the cluster has by its record; None where it does not, or tells nothing."""
+    details = view.serve.details
+    if view.given is None or details is None or not details.applications:
+        return None
+    found = deployed_config.compare(view.given, details)
+    if found.match is not Match.DIFFERENT:
+        return None
+    put = view.put
+    is_usual = put is not None and (put.config, put.reported) == (view.given, deployed_config.fingerprint(details))
+    return None if is_usual else found.where
+
+
+def has(view: ServeView, config: str) -> bool:
+    """Tell whether a cluster has a config, by its record and by what Serve reports."""
+    return view.given == config and drift(view) is None
+
+
+def has_other_capacity(view: ServeView, capacity: float, *, now: datetime) -> bool:
+    """Tell whether Serve runs with another capacity than the one that the cluster was given, and may be told again."""
+    details = view.serve.details
+    if view.given is None or details is None or not details.applications or serve_status.capacity(details) == capacity:
+        return False
+    is_refused = view.refused is not None and not view.refused.is_due(now)
+    is_settled = view.put_at is None or not view.put_at <= now < view.put_at + SETTLING
+    return not is_refused and is_settled and may_repeat(view, view.given, now=now)
+
+
+def may_repeat(view: ServeView, config: str, *, now: datetime) -> bool:
+    """Tell whether a config may be sent again, which is put off ever longer."""
+    put, at = view.put, view.put_at
+    if put is None or at is None or put.config != config:
+        return True
+    wait = min(REPEAT * 2.0 ** min(put.count - 1, 16), LONGEST_REPEAT)
+    return not at <= now < at + wait
 
 
 @lru_cache(maxsize=1024)
@@ -64,9 +112,9 @@ def _obstacle(view: ServeView, wanted: str, *, now: datetime) -> str | None:
 
 def _reason(view: ServeView, wanted: str, *, now: datetime) -> str | None:
     if view.given is None:
-        return "nothing is recorded for the cluster"
+        return "nothing is recorded for the cluster" if may_repeat(view, wanted, now=now) else None
     if view.given != wanted:
-        return "the config differs from the one that the cluster has"
+        return "the config differs from the one that the cluster has" if may_repeat(view, wanted, now=now) else None
     if view.serve.details is not None and not view.serve.details.applications:
         if view.put_at is not None and now < view.put_at + SETTLING:
             return None

@@ -47,6 +47,17 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
         return not timedelta(0) < self.retry_at - now <= LONGEST_RETRY
 
 
+class Put(msgspec.Struct, frozen=True, kw_only=True):
+    """The last Serve config that this process sent to a cluster and that was accepted."""
+
+    config: str
+    capacity: int | None = None
+    count: int = 1
+    """How often it was sent in a row."""
+    reported: str = ""
+    """Fingerprint of what Serve reported right after each of the last two PUTs of it; empty while they differ."""
+
+
 class ServeView(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster as the decision about its Serve config sees it; each service adds what else it reads."""
 
@@ -54,9 +65,13 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True):
     serve: Reading = Reading()
     given: str | None = None
     """The Serve config that Ray accepted last, from the durable record; where there is none, what Serve tells."""
+    record: int = 0
+    """The number of the newest record, 0 when there is none."""
     refused: Refusal | None = None
     put_at: datetime | None = None
     """When this process last sent a config; paces repeats, decides nothing else."""
+    put: Put | None = None
+    """What it sent then."""
 
     @property
     def name(self) -> str:

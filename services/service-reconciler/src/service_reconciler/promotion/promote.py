@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from common import labels
 from common.api.core import Pod
-from common.ray import serve_config, serve_status
+from common.ray import serve_config, serve_status, submit
 from common.ray.serve_status import ServeDetails
 from common.ray.view import head_is_ready
 from common.traffic_record import WHOLE
@@ -55,7 +55,7 @@ def _doubts(observed: Observed, pending: ClusterView) -> Iterator[str]:
     if not head_is_ready(pending.cluster):
         yield "its head pod is not ready"
     goal = observed.service.spec.serve_config_v2
-    if pending.given != goal:
+    if not submit.has(pending, goal):
         yield "it does not have the Serve config yet"
     details = pending.serve.details
     if details is None:

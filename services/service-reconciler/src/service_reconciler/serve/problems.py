@@ -45,7 +45,9 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 def find(observed: Observed, view: ClusterView | None, *, now: datetime) -> Problem | None:
     """Return what is wrong first, in the order in which a user would have to mend it."""
     problem = _config_problem(observed, view, now=now)
-    return problem or (_cluster_problem(observed, view, now=now) or _unrecorded(observed, view) if view else None)
+    if problem is not None or view is None:
+        return problem
+    return _cluster_problem(observed, view, now=now) or _unrecorded(observed, view) or _unsent(observed, view, now=now)
 
 
 def _config_problem(observed: Observed, view: ClusterView | None, *, now: datetime) -> Problem | None:
@@ -80,6 +82,21 @@ def _unrecorded(observed: Observed, view: ClusterView) -> Problem | None:
         "it; to go forward, ask for the spec of the pending cluster again"
     )
     return Problem(reason=EventReason.SERVE_CONFIG_UNKNOWN, text=text)
+
+
+def _unsent(observed: Observed, view: ClusterView, *, now: datetime) -> Problem | None:
+    """Return that traffic-manager has not sent the config for a while; what this service sends has its own words."""
+    is_goal = view is observed.pending or observed.pending is None
+    since = view.lacks_goal_since
+    if not observed.is_incremental or not is_goal or since is None or now - since < PATIENCE:
+        return None
+    text = (
+        f"RayCluster {view.name} does not have the Serve config of the spec; the Events of the RayService say what keeps "
+        "traffic-manager from sending it"
+    )
+    return Problem(
+        reason=EventReason.FAILED_TO_UPDATE_APPLICATIONS, text=text, is_told=True, cause=Reason.APPLICATION_NOT_READY
+    )
 
 
 def _cluster_problem(observed: Observed, view: ClusterView, *, now: datetime) -> Problem | None:

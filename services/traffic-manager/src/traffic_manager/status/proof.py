@@ -7,7 +7,7 @@ must be there, and the backend must have a ready endpoint.
 from collections.abc import Iterator
 from typing import Final
 
-from common.ray import serve_status
+from common.ray import serve_status, submit
 from common.ray.serve_status import AppState, ServeDetails
 from common.ray.view import head_is_ready
 from common.traffic_record import Share
@@ -51,7 +51,7 @@ def _doubts(view: ClusterView, share: Share, goal: str | None) -> Iterator[str]:
     """Yield what speaks against sending a cluster any more requests."""
     if not head_is_ready(view.cluster):
         yield "its head pod is not ready"
-    if view.given is None or goal not in {None, view.given}:
+    if view.given is None or not submit.has(view, view.given if goal is None else goal):
         yield "it does not have the Serve config yet"
     details = view.serve.details
     if details is None:

@@ -60,6 +60,15 @@ def drain_module_of_another(cluster: RayCluster, name: str) -> Event:
     return graceful_drain_unavailable(cluster, problem)
 
 
+def foreign_role(cluster: RayCluster, name: str) -> Event:
+    """Report a Role of the name that a RoleBinding would refer to, which the cluster does not own."""
+    note = (
+        f"Role {cluster.metadata.namespace}/{name} exists and is not owned by RayCluster {_where(cluster)}; "
+        "a RoleBinding would grant its rules to the head pod: delete or rename the Role, or rename the RayCluster"
+    )
+    return Event(type="Warning", reason=EventReason.FAILED_TO_CREATE_ROLE, action="Create", note=note)
+
+
 def service_account_missing(cluster: RayCluster, name: str) -> Event:
     """Tell that the user named a ServiceAccount that does not exist."""
     note = (

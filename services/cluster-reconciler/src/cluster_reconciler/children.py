@@ -93,8 +93,9 @@ def digest(body: Body) -> str:
 def steps(observed: Observed, config: Config, *, token: str) -> tuple[Step, ...]:
     """Return the creation of all that is absent: first what the head's identity needs, then the rest."""
     absent = {child.resource: child for child in observed.absent}
-    first = tuple(_rbac(observed.cluster, absent))
+    first = tuple(_rbac(observed, absent))
     rest = (
+        *_binding(observed.cluster, absent),  # once the Role is known to be ours
         *_lacking(observed.cluster, absent, token=token),
         *_foreign_drain_module(observed),
         *_drifted_claim(observed),
@@ -105,7 +106,19 @@ def steps(observed: Observed, config: Config, *, token: str) -> tuple[Step, ...]
     return (*needed, Step(actions=way_in, is_needed=False)) if way_in else needed
 
 
-def _rbac(cluster: RayCluster, absent: dict[Resource, Child]) -> list[Action]:
+def left_behind(observed: Observed) -> str | None:
+    """Return which children of a deleted cluster of the same name are not gone yet: a pod that relied on them would be refused."""
+    if not observed.predecessors:
+        return None
+    namespace = observed.cluster.metadata.namespace
+    names = ", ".join(sorted(f"{each.resource.kind} {namespace}/{each.name}" for each in observed.predecessors))
+    return f"{names}: left behind by a deleted RayCluster of the same name; waiting until it is gone"
+
+
+def _rbac(observed: Observed, absent: dict[Resource, Child]) -> list[Action]:
+    cluster, have = observed.cluster, observed.found.get(ROLE)
+    if have is not None and not owner.controls(cluster, have):
+        return [Refuse(event=announcements.foreign_role(cluster, autoscaler_rbac.role_name(cluster)))]
     found: list[Action] = []
     if SERVICE_ACCOUNT in absent:
         own = autoscaler_rbac.users_service_account(cluster)
@@ -113,10 +126,15 @@ def _rbac(cluster: RayCluster, absent: dict[Resource, Child]) -> list[Action]:
             return [Refuse(event=announcements.service_account_missing(cluster, own))]
         found.append(_create(cluster, SERVICE_ACCOUNT, autoscaler_rbac.service_account(cluster)))
     if ROLE in absent:
-        found.append(_create(cluster, ROLE, autoscaler_rbac.role(cluster)))
-    if ROLE_BINDING in absent:
-        found.append(_create(cluster, ROLE_BINDING, autoscaler_rbac.role_binding(cluster)))
+        role = _create(cluster, ROLE, autoscaler_rbac.role(cluster))
+        found.append(msgspec.structs.replace(role, may_exist=False))
     return found
+
+
+def _binding(cluster: RayCluster, absent: dict[Resource, Child]) -> list[Action]:
+    if ROLE_BINDING not in absent:
+        return []
+    return [_create(cluster, ROLE_BINDING, autoscaler_rbac.role_binding(cluster))]
 
 
 def _lacking(cluster: RayCluster, absent: dict[Resource, Child], *, token: str) -> list[Action]:

@@ -13,7 +13,7 @@ from cluster_reconciler import batch, children, refusals
 from cluster_reconciler.memory import Memory
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.ports import Ports
-from cluster_reconciler.resources import head_service
+from cluster_reconciler.resources import head_service, owner
 from common import errors, labels, names
 from common.api.core import Job, Pod, Service
 from common.api.opaque import Body
@@ -44,6 +44,7 @@ class LookedUp(msgspec.Struct, frozen=True, kw_only=True):
 
     absent: frozenset[Child] = frozenset()
     found: dict[Resource, Body] = {}
+    predecessors: frozenset[Child] = frozenset()
 
 
 async def observe(key: Key, io: Ports, *, now: datetime) -> Observed | None:
@@ -76,6 +77,7 @@ def from_state(cluster: RayCluster, io: Ports, looked: "LookedUp | Observed | No
         cleanup_jobs=tuple(io.cache.list(Job, meta.namespace, _CLEANUP | {labels.CLUSTER: meta.name})),
         absent=looked.absent,
         found=looked.found,
+        predecessors=looked.predecessors,
         awaited=memory.awaited(frozenset(pod.metadata.uid for pod in pods)),
         taken=frozenset(memory.taken),
     )
@@ -124,6 +126,7 @@ async def _look_up(cluster: RayCluster, io: Ports, *, now: datetime) -> LookedUp
     memory = memory_of(cluster, io)
     absent: set[Child] = set()
     found: dict[Resource, Body] = {}
+    predecessors: set[Child] = set()
     for child in (*children.looked_up(cluster, io.config), *batch.scheduler(io.config).looked_up(cluster)):
         if memory.trusts(child, now=now):
             continue
@@ -131,7 +134,11 @@ async def _look_up(cluster: RayCluster, io: Ports, *, now: datetime) -> LookedUp
             answer = await io.kube.get(child.resource, cluster.metadata.namespace, child.name)
         except errors.NotFound:
             absent.add(child)
-        else:
-            memory.saw(child, now=now)
-            found[child.resource] = msgspec.json.decode(answer)
-    return LookedUp(absent=frozenset(absent), found=found)
+            continue
+        body: Body = msgspec.json.decode(answer)
+        if owner.is_predecessors(cluster, body):
+            predecessors.add(child)
+            continue
+        memory.saw(child, now=now)
+        found[child.resource] = body
+    return LookedUp(absent=frozenset(absent), found=found, predecessors=frozenset(predecessors))

@@ -38,6 +38,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Children that a live read has just missed."""
     found: dict[Resource, Body] = {}
     """Children that a live read has just met; one that was seen lately is in neither."""
+    predecessors: frozenset[Child] = frozenset()
+    """Children that a live read has just met and that a deleted cluster of the same name leaves behind."""
     awaited: frozenset[str] = frozenset()
     """Pods that we asked to go and that are still there, by uid."""
     taken: frozenset[str] = frozenset()

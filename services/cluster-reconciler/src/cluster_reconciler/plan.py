@@ -54,6 +54,8 @@ def make(observed: Observed, config: Config, *, now: datetime, token: str = "") 
     if cluster.metadata.deletion_timestamp is not None:
         return NOTHING
     before = (*_warnings(cluster, config), *children.steps(observed, config, token=token))
+    if problem := children.left_behind(observed):
+        return Plan(steps=before, fault=problem, notes=(problem,))
     return _with_pods(before, observed, config, Namer(observed, now=now))
 
 

@@ -33,6 +33,14 @@ def controls(cluster: RayCluster, body: Body) -> bool:
     return found is not None and found["uid"] == cluster.metadata.uid
 
 
+def is_predecessors(cluster: RayCluster, body: Body) -> bool:
+    """Tell whether a child as read belongs to a deleted cluster of the same name: the garbage collector is about to delete it."""
+    found = controller(body)
+    if found is None or controls(cluster, body):
+        return False
+    return (found.get("kind"), found.get("name")) == (ray_cluster.KIND, cluster.metadata.name)
+
+
 def metadata(cluster: RayCluster, *, name: str, labels: dict[str, str]) -> Body:
     """Build the metadata of a child: name, the cluster's namespace, labels and owner."""
     return {

@@ -1,0 +1,72 @@
+"""Children that bear a name of ours and are not ours: those of a deleted cluster of the same name, and those that users made."""
+
+import pytest
+
+from common.api.opaque import Body
+from common.kube.resources import PERSISTENT_VOLUME_CLAIM, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT, Resource
+from scenario.cluster_reconciler.world import NAMESPACE, World
+from support.builders.ray_cluster import a_ray_cluster
+
+CHILDREN = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, SECRET)
+
+
+def an_object(resource: Resource, *owners: Body) -> Body:
+    meta: Body = {"name": "c", "namespace": NAMESPACE, "uid": "of-before", "ownerReferences": list(owners)}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
+
+
+def a_predecessor() -> Body:
+    return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "c", "uid": "another", "controller": True}
+
+
+def a_world(*bodies: tuple[Resource, Body]) -> World:
+    world = World()
+    for resource, body in bodies:
+        world.kube.put(resource, body)
+    world.apply(a_ray_cluster(enable_in_tree_autoscaling=True, auth_options={}))
+    return world
+
+
+@pytest.mark.parametrize("resource", CHILDREN, ids=lambda each: each.kind)
+async def test_no_pod_relies_on_a_child_that_a_deleted_cluster_of_the_same_name_leaves_behind(
+    resource: Resource,
+) -> None:
+    world = a_world((resource, an_object(resource, a_predecessor())))
+    await world.settle()
+    assert world.pods() == []
+    assert f"{resource.kind} ns/c: left behind by a deleted RayCluster" in str(world.errors[-1])
+    await world.kube.delete(resource, NAMESPACE, "c", uid="of-before")  # the garbage collector
+    await world.look()
+    await world.settle()
+    assert len(world.pods()) == 4
+    assert world.kube.objects[resource.kind, NAMESPACE, "c"]["metadata"]["ownerReferences"][0]["name"] == "c"
+
+
+async def test_a_role_that_the_cluster_does_not_own_is_never_bound() -> None:
+    world = a_world((ROLE, an_object(ROLE)))
+    await world.settle()
+    assert (ROLE_BINDING.kind, NAMESPACE, "c") not in world.kube.objects
+    assert "FailedToCreateRole" in world.reasons()
+    assert world.pods() == []
+
+
+async def test_a_role_that_appears_between_the_read_and_the_creation_is_not_bound_either() -> None:
+    world = a_world()
+    real = world.kube.get
+
+    async def late(resource: Resource, namespace: str, name: str) -> bytes:
+        try:
+            return await real(resource, namespace, name)
+        finally:
+            if resource is ROLE and (ROLE.kind, NAMESPACE, "c") not in world.kube.objects:
+                world.kube.put(ROLE, an_object(ROLE))
+
+    world.kube.get = late  # type: ignore[method-assign]
+    await world.look()
+    assert (ROLE_BINDING.kind, NAMESPACE, "c") not in world.kube.objects
+
+
+async def test_a_secret_and_a_claim_that_users_made_are_accepted_as_in_kuberay() -> None:
+    world = a_world((SECRET, an_object(SECRET)), (PERSISTENT_VOLUME_CLAIM, an_object(PERSISTENT_VOLUME_CLAIM)))
+    await world.settle()
+    assert len(world.pods()) == 4

@@ -9,7 +9,7 @@ PACKAGES := libs/common libs/localcluster libs/cli services/watcher services/clu
 unexport PYTHONDONTWRITEBYTECODE
 $(if $(VERBOSE),,.SILENT:)
 
-.PHONY: help setup lock check format test unit integration stories e2e soak chaos quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out docs golden clean
+.PHONY: help setup lock check format prepare prepare-node test unit integration stories e2e e2e-all e2e-upgrades soak chaos quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out docs golden clean
 
 help: ## show this list
 	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -41,33 +41,40 @@ format: setup ## format and mend what ruff can mend
 	$(RUN)/ruff format .
 	$(RUN)/ruff check --fix .
 
-test: unit integration ## unit, scenario, contract and integration tests (real nats-server, real kube-apiserver)
+prepare: setup ## build and install all that `make test` and `make stories` need, with progress; quick once it is there
+	cd tests && ../$(PY) -m support.preparation test
+
+prepare-node: setup ## what `make e2e` needs, too: the node's programs and packages, Ray's and all other images
+	cd tests && ../$(PY) -m support.preparation e2e
+
+test: prepare unit integration ## unit, scenario, contract and integration tests (real nats-server, real kube-apiserver)
 
 unit: setup ## unit and scenario tests only
 	$(RUN)/pytest -q -n 2 tests/unit tests/scenario tests/architecture
 
-integration: setup ## contract and integration tests only
-	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
+integration: prepare ## contract and integration tests only
 	$(RUN)/pytest -n 2 --dist loadgroup tests/contract tests/integration -m "not node and not story"
 
-stories: setup ## what takes minutes on real servers: every alert by its cause, kills, a browser, installations
-	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
+stories: prepare ## what takes minutes on real servers: every alert by its cause, kills, a browser, installations
 	$(RUN)/pytest -n 2 --dist loadgroup tests/integration -m story
 
-e2e: setup ## the whole thing on a real one-node Kubernetes with real Ray and a real gateway (minutes)
-	$(RUN)/raybus cluster prepare >/dev/null
-	$(RUN)/pytest -v -s tests/integration/localcluster tests/e2e -m "(node or e2e) and not soak"
+e2e: prepare-node ## the whole thing on a real one-node Kubernetes with real Ray and a real gateway (minutes)
+	$(RUN)/pytest -v -s tests/integration/localcluster tests/e2e -m "(node or e2e) and not soak and not upgrades and not ondemand"
 
-soak: setup ## SOAK=20 upgrades while parts of raybus are killed (SEED=1), and every rollback (an hour)
-	$(RUN)/raybus cluster prepare >/dev/null
+e2e-all: prepare-node ## what make e2e leaves to another test of its kind: every verb typed, a third spec, more stores and autoscalers
+	$(RUN)/pytest -v -s tests/e2e -m ondemand
+
+e2e-upgrades: prepare-node ## ten upgrades, rollbacks and deaths under 40 requests a second; a table of what failed and why (an hour)
+	$(RUN)/pytest -v -s tests/e2e -m upgrades
+
+soak: prepare-node ## SOAK=20 upgrades while parts of raybus are killed (SEED=1), and every rollback (an hour)
 	SOAK=$(or $(SOAK),20) SEED=$(or $(SEED),1) $(RUN)/pytest -v -s tests/e2e -m soak
 
 chaos: setup ## everything fails in turn for MINUTES=30 (SEED=1, REPLICAS=4, AGAIN=0) on a real API server and NATS; a checker judges
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
 	cd tests && ../$(PY) -m chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1) --replicas $(or $(REPLICAS),4) --again $(or $(AGAIN),0)
 
-quiet: setup ## no alert may fire in QUIET=60 minutes of upgrades and rest, as a real Prometheus sees them
-	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
+quiet: prepare ## no alert may fire in QUIET=60 minutes of upgrades and rest, as a real Prometheus sees them
 	cd tests && ../$(PY) -m integration.monitoring.quiet --minutes $(or $(QUIET),60)
 
 rehearsal: setup ## KubeRay's own operator hands its objects over to raybus, and gets them back; PEER='CMD' PEER_CRDS=DIR, RECORD=1

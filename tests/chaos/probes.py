@@ -66,8 +66,7 @@ class Probes:
         """Return the RayServices, with the service that configures their heads."""
         for number in range(SERVICES):
             yield f"plain-{number}", "service-reconciler"
-            if self._stack.has_gateway:
-                yield f"steps-{number}", "traffic-manager"
+            yield f"steps-{number}", "traffic-manager"
 
     async def _cluster(self, name: str) -> None:
         wanted = 1

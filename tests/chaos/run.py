@@ -73,7 +73,7 @@ class Run:
         faults = schedule.plan(wanted.seed, wanted.minutes * 60, most=wanted.replicas)
         self._say("starting API server, etcd, controllers, NATS")
         async with stack.started(wanted.work, wanted.logs, self._say) as found:
-            users = Users(wanted.seed, has_gateway=found.has_gateway)
+            users = Users(wanted.seed)
             requests = list(users.requests(wanted.minutes * 60))
             self._say(f"seed {wanted.seed}: {len(faults)} faults, {len(requests)} changes by users; starting raybus")
             for service in (WATCHER, *RECONCILERS):
@@ -173,7 +173,7 @@ async def look(found: Stack) -> World:
         clusters=await _all(found, RAY_CLUSTER),
         services=await _all(found, RAY_SERVICE),
         pods=await _all(found, POD),
-        routes=await _all(found, HTTP_ROUTE) if found.has_gateway else (),
+        routes=await _all(found, HTTP_ROUTE),
         configs=configs,
     )
 

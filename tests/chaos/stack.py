@@ -15,13 +15,13 @@ from common.api.opaque import Body
 from common.kube import resources
 from common.kube.client import KubeClient
 from localcluster.api import read_manifests
-from localcluster.binaries import locate
+from localcluster.binaries import GATEWAY_CRDS
 from localcluster.control_plane import ControlPlane
-from localcluster.settings import Settings
 from raybus_cli.up.programs import BusAccess
 from support.servers.fleet import NAMESPACE, Fleet, Ground, streams_kept
 from support.servers.gateway_controller import GatewayController
 from support.servers.nats import NatsServer
+from support.servers.programs import prepared
 from support.servers.relayed import secured_nats
 
 CRDS: Final = Path(__file__).parents[2] / "deploy" / "crds"
@@ -40,7 +40,6 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True):
     nats: NatsServer
     fleet: Fleet
     heads: Heads
-    has_gateway: bool
 
 
 @asynccontextmanager
@@ -55,7 +54,7 @@ async def started(
     ):
         if is_audited:
             await _audited(control_plane)
-        has_gateway = await _add_routes(control_plane)
+        await _add_routes(control_plane)
         kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent=USER_AGENT)
         bus = BusAccess(url=secured.server.url, credentials=work / "nats")
         ground = Ground(access=control_plane.access, bus=bus, work=work, log_dir=logs)
@@ -69,7 +68,6 @@ async def started(
                     nats=secured.server,
                     fleet=fleet,
                     heads=played,
-                    has_gateway=has_gateway,
                 )
         finally:
             await kube.close()
@@ -87,15 +85,11 @@ async def _audited(control_plane: ControlPlane) -> None:
     await control_plane.restart_api_server()
 
 
-async def _add_routes(control_plane: ControlPlane) -> bool:
-    """Define the Gateway API's kinds, if this machine has their definitions."""
-    found, _ = locate(["gateway-crds"], Settings.from_environment())
-    if not found:
-        return False
+async def _add_routes(control_plane: ControlPlane) -> None:
+    """Define the Gateway API's kinds."""
     async with control_plane.api() as api:
-        held = read_manifests(found["gateway-crds"])
+        held = read_manifests(prepared(GATEWAY_CRDS))
         await api.apply_definitions([each for each in held if each["spec"]["names"]["kind"] in ROUTES])
-    return True
 
 
 @asynccontextmanager

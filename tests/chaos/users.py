@@ -57,9 +57,8 @@ Step = tuple[str, Resource, _Object, dict[str, Any]]
 class Users:
     """All users of one run."""
 
-    def __init__(self, seed: int, *, has_gateway: bool) -> None:
+    def __init__(self, seed: int) -> None:
         self._random = Random(seed)
-        self._has_gateway = has_gateway
         self._clusters: list[_Object] = []
         self._services: list[_Object] = []
         self._count = 0
@@ -107,7 +106,7 @@ class Users:
         self._count += 1
         thing = _Object(name=f"s{self._count:03d}")
         self._services.append(thing)
-        in_steps = self._has_gateway and self._random.random() < 0.5
+        in_steps = self._random.random() < 0.5
         fields: Json = {"upgradeStrategy": STEPS} if in_steps else {}
         body = a_ray_service(
             name=thing.name,

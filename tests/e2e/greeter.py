@@ -16,6 +16,7 @@ import yaml
 from common.api.gateway import HttpRoute
 from common.api.opaque import Json
 from common.kube.resources import HTTP_ROUTE, RAY_SERVICE, Resource
+from common.upgrade_receipt import Receipt
 from raybus_cli.demo import load as loads
 from raybus_cli.demo import tally
 from raybus_cli.demo.load import Load
@@ -55,6 +56,8 @@ class BlueGreen(msgspec.Struct, frozen=True, kw_only=True):
 
     drains: bool
     """Whether the old cluster's proxies close kept-alive connections between requests."""
+    has_ha_proxy: bool = False
+    """Whether HAProxy is Serve's proxy."""
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -140,6 +143,8 @@ class Greeter:
         for group in (config["headGroupSpec"], *config["workerGroupSpecs"]):
             container = group["template"]["spec"]["containers"][0]
             container["env"][0]["value"] = str(version)
+            if isinstance(self._options, BlueGreen) and self._options.has_ha_proxy:
+                container["env"].append({"name": "RAY_SERVE_ENABLE_HA_PROXY", "value": "1"})
             if isinstance(self._options, Options) and self._options.takes_grpc:
                 container["ports"].append({"name": "serve-grpc", "containerPort": GRPC_PORT})
         if isinstance(self._options, Options) and self._options.takes_grpc:
@@ -172,6 +177,12 @@ class Greeter:
                 "get", "rayservice", SERVICE, "-n", NAMESPACE, "-o", "jsonpath={.metadata.generation}"
             )
         )
+
+    async def receipt(self) -> Receipt:
+        """Return what the last upgrade came to."""
+        path = "jsonpath={.metadata.annotations.raybus\\.io/upgrade-receipt}"
+        text = await self._rig.kubectl.run("get", "rayservice", SERVICE, "-n", NAMESPACE, "-o", path)
+        return msgspec.json.decode(text, type=Receipt)
 
     async def world(self) -> World:
         """Look once."""

@@ -8,7 +8,7 @@ from .ray_cluster import a_cluster, a_group, running
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize("version", [pytest.param("v1", marks=pytest.mark.ondemand), "v2"])
 async def test_ray_scales_a_cluster_up_and_down(rig: Rig, version: str) -> None:
     options = {"idleTimeoutSeconds": 5, "version": version, "resources": {"requests": {"cpu": "50m"}}}
     group = a_group("small", replicas=0, maxReplicas=1)

@@ -103,6 +103,7 @@ async def test_with_redis_work_goes_on_and_nothing_is_left_in_redis_at_the_end(r
         assert "ForceDeletedStuckCluster" not in forced.split()
 
 
+@pytest.mark.ondemand
 async def test_with_the_embedded_store_work_goes_on(rig: Rig) -> None:
     options = {"backend": "rocksdb"}
     manifest = a_cluster("embedded", a_group("workers"), gcsFaultToleranceOptions=options)

@@ -73,6 +73,7 @@ async def test_a_reverted_spec_takes_the_traffic_back(service: Greeter, percent:
     assert any("RollbackInProgress" in moment.conditions for moment in history)
 
 
+@pytest.mark.ondemand
 async def test_a_third_spec_goes_back_first_and_then_forward(service: Greeter) -> None:
     async with service.followed() as history, service.under_load() as answers:
         await settle(answers)

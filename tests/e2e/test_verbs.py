@@ -29,7 +29,7 @@ from .conftest import Rig
 from .greeter import ROUTE, Greeter, Options
 from .session import COLUMNS, Done, Session
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.ondemand]
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "session.md"
 OPTIONS: Final = Options(interval=30, replicas=1)

@@ -8,25 +8,15 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
-import pytest
 
 from bench import pod_network
 from bench.report import keep_stdout_clean
-from localcluster.binaries import locate
 from localcluster.processes import bound
-from localcluster.settings import Settings
 
 TESTS = Path(__file__).parents[1]
 _BEGAN: Final = time.monotonic()
 
 Told = TypeVar("Told", bound=msgspec.Struct)
-
-
-def need_programs() -> None:
-    """Skip where what stories run on was not built: simulated pods, and the definitions of the Gateway API."""
-    _, missing = locate(["gateway-crds", "kwok"], Settings.from_environment())
-    if missing:
-        pytest.skip(f"{missing[0]} is not built yet: `raybus cluster prepare` once")
 
 
 def heard(module: str, *arguments: str, kind: type[Told], within: float, codes: Container[int] = (0,)) -> Told:

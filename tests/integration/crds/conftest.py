@@ -9,10 +9,8 @@ import pytest
 import pytest_asyncio
 
 from common.api.opaque import Json
-from localcluster import binaries
 from localcluster.control_plane import ControlPlane
-from localcluster.progress import Progress
-from localcluster.settings import Settings
+from support.servers.programs import prepared
 
 CRDS = Path(__file__).parents[3] / "deploy" / "crds"
 
@@ -43,9 +41,8 @@ class Kubectl(msgspec.Struct, frozen=True, kw_only=True):
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def bare(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kubectl]:
     """Run a control plane without our CRDs."""
-    programs = await binaries.obtain(["kubectl"], Settings.from_environment(), Progress.to_stderr())
     async with ControlPlane.started(tmp_path_factory.mktemp("crds")) as running:
-        yield Kubectl(program=programs.path("kubectl"), kubeconfig=running.kubeconfig)
+        yield Kubectl(program=prepared("kubectl"), kubeconfig=running.kubeconfig)
 
 
 @pytest.fixture(scope="module")

@@ -5,18 +5,10 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-import pytest_asyncio
 
 from common.kube.client import KubeClient
 from common.kube.resources import NAMESPACE
 from localcluster.control_plane import ControlPlane
-from support.servers import browser
-
-
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def chromium() -> None:
-    """Have a browser on this machine."""
-    await browser.install()
 
 
 @pytest.fixture

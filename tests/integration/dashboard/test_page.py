@@ -36,7 +36,7 @@ Opened = Callable[[str], AbstractAsyncContextManager[Watched]]
 
 
 @pytest.fixture
-def page_of(control_plane: ControlPlane, chromium: None, nobodys_bus: tuple[str, ...], tmp_path: Path) -> Opened:
+def page_of(control_plane: ControlPlane, nobodys_bus: tuple[str, ...], tmp_path: Path) -> Opened:
     """Return what opens a dashboard's page of a namespace for the length of a block."""
 
     @asynccontextmanager

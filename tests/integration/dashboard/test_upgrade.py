@@ -19,7 +19,7 @@ LIMIT_SECONDS = 1200
 
 
 @pytest.fixture(scope="module")
-def told(request: pytest.FixtureRequest, chromium: None, tmp_path_factory: pytest.TempPathFactory) -> Told:
+def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Told:
     """Run the story once, in a network of its own."""
     if os.geteuid() != 0:
         pytest.skip("the network of our own needs root")

@@ -23,8 +23,7 @@ from common.kube.resources import CONFIG_MAP, POD, RAY_CLUSTER, RAY_SERVICE
 from integration.story import begin, say, tell
 from localcluster import ports, processes
 from localcluster.api import read_manifests
-from localcluster.binaries import locate
-from localcluster.settings import Settings
+from localcluster.binaries import GATEWAY_CRDS
 from raybus_cli.up import children, programs
 from raybus_cli.up.children import Child
 from raybus_cli.up.options import MODULES, Options
@@ -35,6 +34,7 @@ from support.manifests import DEPLOY, NAMESPACE
 from support.servers.fleet import streams_kept
 from support.servers.gateway_controller import GatewayController
 from support.servers.relayed import secured_nats
+from support.servers.programs import prepared
 from support.waiting import eventually_true
 
 WATCHED: Final = "default"
@@ -249,9 +249,8 @@ def _a_cluster(name: str) -> Body:
 @asynccontextmanager
 async def _gateway(found: Rig) -> AsyncGenerator[None]:
     """Play a Gateway's controller for the length of a block."""
-    crds, _ = locate(["gateway-crds"], Settings.from_environment())
     async with found.control_plane.api() as api:
-        held = read_manifests(crds["gateway-crds"])
+        held = read_manifests(prepared(GATEWAY_CRDS))
         await api.apply_definitions([each for each in held if each["spec"]["names"]["kind"] in ROUTES])
     async with asyncio.TaskGroup() as group:
         task = group.create_task(GatewayController(found.kube, WATCHED).run())

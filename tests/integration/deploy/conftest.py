@@ -1,25 +1,21 @@
 """The overlays, rendered by kubectl, and the local one applied to a real control plane as a user does."""
 
-import asyncio
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from localcluster import binaries
 from localcluster.control_plane import ControlPlane
-from localcluster.progress import Progress
-from localcluster.settings import Settings
 from support.manifests import DEPLOY
+from support.servers.programs import prepared
 
 Kubectl = Callable[..., str]
 
 
 @pytest.fixture(scope="session")
 def kubectl_binary() -> Path:
-    found = asyncio.run(binaries.obtain(["kubectl"], Settings.from_environment(), Progress.to_stderr()))
-    return found.path("kubectl")
+    return prepared("kubectl")
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from integration.deploy.confined import Told
-from integration.story import heard, need_programs
+from integration.story import heard
 from support.manifests import SERVICES
 
 pytestmark = [pytest.mark.integration, pytest.mark.story]
@@ -18,7 +18,6 @@ IDENTITY = "get /api/v1/namespaces/kube-system"
 @pytest.fixture(scope="module")
 def told(kubectl_binary: Path) -> Told:
     """Run the story once, in a network of its own."""
-    need_programs()
     return heard("integration.deploy.confined", str(kubectl_binary), kind=Told, within=LIMIT_SECONDS)
 
 

@@ -1,6 +1,5 @@
 """The Helm chart: made from the overlays, equal to them, and each value does what it says."""
 
-import asyncio
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +10,10 @@ import yaml
 
 from common.runtime.settings import Settings as ServiceSettings
 from localcluster import binaries
-from localcluster.progress import Progress
-from localcluster.settings import Settings
 from support import manifests
 from support.golden import Golden
 from support.helm import chart
+from support.servers.programs import prepared
 from support.manifests import DEPLOY, SERVICES, Document
 
 pytestmark = [pytest.mark.integration]
@@ -27,9 +25,8 @@ By = dict[tuple[str, str, str], Document]
 
 @pytest.fixture(scope="module")
 def helm() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run Helm, which is built from its Go module the first time (about two minutes)."""
-    found = asyncio.run(binaries.obtain(binaries.TOOLS, Settings.from_environment(), Progress.to_stderr()))
-    (program,) = (str(found.path(name)) for name in binaries.TOOLS)
+    """Run Helm."""
+    (program,) = (str(prepared(name)) for name in binaries.TOOLS)
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120, check=False)

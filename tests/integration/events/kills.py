@@ -52,7 +52,7 @@ class Street:
     def __init__(self, found: Stack, number: int) -> None:
         self._kube = found.kube
         self.name = f"s{number}"
-        self._in_steps = found.has_gateway and number % 2 == 1
+        self._in_steps = number % 2 == 1
         self._version = 0
 
     async def begin(self) -> None:
@@ -137,7 +137,7 @@ async def run(options: argparse.Namespace, work: Path) -> Run:
         found.nats.thaw()
         events = await _read(Secured(found.nats, work / "nats"), len(done))
     seconds = round(time.monotonic() - began)
-    return Run(upgrades=done, killed=dict(killed), events=events, seconds=seconds, in_steps=found.has_gateway)
+    return Run(upgrades=done, killed=dict(killed), events=events, seconds=seconds)
 
 
 async def _upgrade(street: Street, count: int, done: list[Upgraded]) -> None:

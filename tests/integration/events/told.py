@@ -26,8 +26,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     events: list[str]
     """As the outsider read them, repetitions included."""
     seconds: int
-    in_steps: bool
-    """Whether some of them moved their traffic in steps."""
 
     @property
     def unique(self) -> list[CloudEvent[Data]]:

@@ -25,9 +25,8 @@ from integration.cluster_reconciler.conftest import Looks
 from integration.service_reconciler.conftest import CLUSTER_KINDS
 from integration.traffic_manager.conftest import KINDS, WANTED
 from localcluster.api import read_manifests
-from localcluster.binaries import locate
+from localcluster.binaries import GATEWAY_CRDS
 from localcluster.control_plane import ControlPlane
-from localcluster.settings import Settings
 from service_reconciler import wiring as service_wiring
 from service_reconciler.config import Config
 from support.counting_client import CountingClient
@@ -37,6 +36,7 @@ from support.fakes.serve import FakeServe
 from support.following import follow
 from support.kuberay import leaving, trees
 from support.servers.gateway_controller import GatewayController
+from support.servers.programs import prepared
 from support.waiting import eventually, eventually_true
 from traffic_manager import wiring as traffic_wiring
 
@@ -135,11 +135,8 @@ async def working(estate: Estate) -> AsyncGenerator[Reconcilers]:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def gateway_api(control_plane: ControlPlane) -> None:
     """Define the Gateway API, once per control plane."""
-    found, _ = locate(["gateway-crds"], Settings.from_environment())
-    if not found:
-        pytest.skip("the Gateway API's definitions are not built yet: `raybus cluster up` once")
     async with control_plane.api() as api:
-        held = read_manifests(found["gateway-crds"])
+        held = read_manifests(prepared(GATEWAY_CRDS))
         await api.apply_definitions([each for each in held if each["spec"]["names"]["kind"] in WANTED])
     kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="raybus-test")
     try:

@@ -17,10 +17,10 @@ from common.kube.client import Patch
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, NAMESPACE, RAY_SERVICE, Resource
 from integration.story import say
 from localcluster.api import read_manifests
-from localcluster.binaries import locate
-from localcluster.settings import Settings
+from localcluster.binaries import GATEWAY_CRDS
 from support.kuberay import trees
 from support.servers.gateway_controller import GatewayController
+from support.servers.programs import prepared
 
 DEPLOYMENT: Final = Resource(group="apps", kind="Deployment", plural="deployments")
 HOME: Final = "ray-system"
@@ -91,9 +91,8 @@ class Stage:
 @asynccontextmanager
 async def built(rig: Rig) -> AsyncGenerator[Stage]:
     """Build it for the length of a block."""
-    found, _ = locate(["gateway-crds"], Settings.from_environment())
     async with rig.control_plane.api() as api:
-        held = read_manifests(found["gateway-crds"])
+        held = read_manifests(prepared(GATEWAY_CRDS))
         await api.apply_definitions([each for each in held if each["spec"]["names"]["kind"] in GATEWAY_KINDS])
     await rig.kube.create(NAMESPACE, None, {"metadata": {"name": HOME}})
     await rig.kube.create(DEPLOYMENT, HOME, _operator())

@@ -10,7 +10,4 @@ from support.servers import prometheus
 @pytest.fixture(scope="session")
 def promtool() -> Path:
     """Return Prometheus' tool for rules."""
-    try:
-        return prometheus.program("promtool")
-    except prometheus.Missing as problem:
-        pytest.skip(str(problem))
+    return prometheus.program("promtool")

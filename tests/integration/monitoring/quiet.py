@@ -141,7 +141,7 @@ class Hour:
         say("all serve")
 
     def _names(self) -> list[str]:
-        return ["plain", "steps"] if self._found.stack.has_gateway else ["plain"]
+        return ["plain", "steps"]
 
     async def _upgrade_again_and_again(self) -> None:
         names, began = self._names(), self._clock.monotonic()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from integration.monitoring.alarmed import CAUSES, Told
-from integration.story import heard, need_programs
+from integration.story import heard
 from support.manifests import ROOT
 from support.monitoring import files
 
@@ -18,7 +18,6 @@ LIMIT_SECONDS = 1800
 def told(promtool: Path) -> Told:
     """Run the story once, in a network of its own; `promtool` says that Prometheus is there."""
     assert promtool.is_file()
-    need_programs()
     return heard("integration.monitoring.alarmed", kind=Told, within=LIMIT_SECONDS)
 
 

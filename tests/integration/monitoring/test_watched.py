@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from integration.monitoring.watched import Told
-from integration.story import heard, need_programs
+from integration.story import heard
 from support.monitoring import kuberay
 
 pytestmark = [pytest.mark.integration, pytest.mark.story]
@@ -19,7 +19,6 @@ SEEN_IN_NEED_ONLY = {"raybus_state_reloads_total"}
 def told(promtool: Path) -> Told:
     """Run the story once, in a network of its own; `promtool` says that Prometheus is there."""
     assert promtool.is_file()
-    need_programs()
     return heard("integration.monitoring.watched", kind=Told, within=LIMIT_SECONDS)
 
 

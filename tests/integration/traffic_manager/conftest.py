@@ -16,9 +16,8 @@ from common.runtime.clock import SystemClock
 from integration.service_reconciler import conftest as around
 from integration.service_reconciler.conftest import Live
 from localcluster.api import read_manifests
-from localcluster.binaries import locate
+from localcluster.binaries import GATEWAY_CRDS
 from localcluster.control_plane import ControlPlane
-from localcluster.settings import Settings
 from service_reconciler import wiring as service_wiring
 from service_reconciler.config import Config
 from support.fakes.api_feed import ApiFeed
@@ -26,6 +25,7 @@ from support.fakes.events import FakeEvents
 from support.fakes.serve import FakeServe
 from support.following import follow
 from support.servers.gateway_controller import GatewayController
+from support.servers.programs import prepared
 from traffic_manager import wiring
 
 KINDS = {**around.KINDS, **{each.kind: each for each in (GATEWAY, HTTP_ROUTE, GRPC_ROUTE)}}
@@ -62,11 +62,8 @@ async def running(kube: KubeClient, namespace: str) -> AsyncGenerator[FakeServe]
 @pytest.fixture
 async def stepping(control_plane: ControlPlane, kube: KubeClient, namespace: str) -> AsyncGenerator[Live]:
     """Run all services in a namespace of its own."""
-    found, _ = locate(["gateway-crds"], Settings.from_environment())
-    if not found:
-        pytest.skip("the Gateway API's definitions are not built yet: `raybus cluster up` once")
     async with control_plane.api() as api:
-        held = read_manifests(found["gateway-crds"])
+        held = read_manifests(prepared(GATEWAY_CRDS))
         await api.apply_definitions([each for each in held if each["spec"]["names"]["kind"] in WANTED])
     async with running(kube, namespace) as serve:
         yield Live(kube, serve, namespace)

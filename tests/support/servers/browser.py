@@ -8,8 +8,8 @@ from typing import Final
 
 from playwright.async_api import Browser, Page, async_playwright
 
-from localcluster.node import preflight
-from localcluster.progress import Progress
+from localcluster import debian_packages
+from support.servers.programs import REMEDY
 
 PROGRAM: Final = "chromium"
 FONT: Final = "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf"
@@ -57,16 +57,12 @@ class Watched:
         await self.page.screenshot(path=path, animations="disabled")
 
 
-async def install() -> None:
-    """Install the browser where it is missing; raise `ClusterError` saying what to do where that fails."""
-    await preflight.install(PACKAGES, Progress.to_stderr())
-
-
 @asynccontextmanager
 async def opened() -> AsyncGenerator[Browser]:
     """Run a browser for the length of a block."""
+    lacking = debian_packages.missing(PACKAGES)
+    assert not lacking, f"{', '.join(lacking)} is not installed: {REMEDY}"
     program = shutil.which(PROGRAM)
-    assert program, f"there is no {PROGRAM}: apt-get install -y --no-install-recommends {' '.join(PACKAGES)}"
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=program, args=list(FLAGS), timeout=PATIENCE * 1000)
         try:

@@ -11,7 +11,9 @@ import pytest_asyncio
 from common import errors
 from common.kube.client import KubeClient
 from common.kube.resources import NAMESPACE, SERVICE_ACCOUNT
+from localcluster import binaries
 from localcluster.control_plane import ControlPlane
+from support.servers.programs import prepared
 
 _CRDS = Path(__file__).parents[3] / "deploy" / "crds"
 
@@ -34,6 +36,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def control_plane(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
     """Run one control plane with our CRDs, the scheduler and one simulated node for all tests of a folder."""
+    for name in (*binaries.CONTROL_PLANE, "kube-scheduler", *binaries.SIMULATED_NODES):
+        prepared(name)
     workdir = tmp_path_factory.mktemp("control-plane")
     crds = _CRDS if _CRDS.is_dir() else None
     async with ControlPlane.started(workdir, crds=crds, scheduler=True, kwok_nodes=1) as running:

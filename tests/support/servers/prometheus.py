@@ -4,7 +4,6 @@ import asyncio
 import math
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -15,17 +14,15 @@ import httpx
 import msgspec
 import yaml
 
-from localcluster import ports
+from localcluster import debian_packages, ports
 from localcluster.processes import bound
+from localcluster.progress import Progress
 from localcluster.settings import Settings
+from support.servers.programs import REMEDY
 from support.waiting import eventually_true
 
 PACKAGE: Final = "prometheus"
 PROGRAMS: Final = ("prometheus", "promtool")
-
-
-class Missing(Exception):
-    """Neither on this machine nor to be had from Debian."""
 
 
 class Series(msgspec.Struct, frozen=True):
@@ -124,29 +121,30 @@ class Prometheus:
         return answer.data
 
 
-def program(name: str) -> Path:
-    """Return one of the programs: from the cache, else from Debian; `Missing` where neither has it."""
-    folder = Settings.from_environment().cache_root / PACKAGE
-    if not (folder / name).is_file():
-        _unpack(folder)
-    return folder / name
-
-
-def _unpack(folder: Path) -> None:
-    if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
-        raise Missing(f"Debian's package {PACKAGE} is needed: this is no Debian, so copy {PROGRAMS} into {folder}")
+def install(progress: Progress) -> None:
+    """Have the programs in the cache; raise `ClusterError` saying what to do where Debian does not give them."""
+    if all((_folder() / each).is_file() for each in PROGRAMS):
+        return
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
-        commands = (["apt-get", "-qq", "download", PACKAGE], ["sh", "-c", f"dpkg-deb -x {PACKAGE}_*.deb unpacked"])
-        for command in commands:
-            done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False, timeout=300)
-            if done.returncode:
-                raise Missing(f"{' '.join(command)} failed: {done.stderr.strip()}; run apt-get update and try again")
-        folder.mkdir(parents=True, exist_ok=True)
+        work.chmod(0o755)  # apt-get downloads as a user of its own
+        debian_packages.unpack(PACKAGE, work, progress)
+        _folder().mkdir(parents=True, exist_ok=True)
         for each in PROGRAMS:
-            passing = folder / f".{each}.{os.getpid()}"
-            shutil.copy(work / "unpacked" / "usr" / "bin" / each, passing)
-            passing.replace(folder / each)
+            passing = _folder() / f".{each}.{os.getpid()}"
+            shutil.copy(work / "usr" / "bin" / each, passing)
+            passing.replace(_folder() / each)
+
+
+def program(name: str) -> Path:
+    """Return one of the programs; AssertionError where `make prepare` has not fetched them."""
+    found = _folder() / name
+    assert found.is_file(), f"{name} is not there: {REMEDY}"
+    return found
+
+
+def _folder() -> Path:
+    return Settings.from_environment().cache_root / PACKAGE
 
 
 def _configured(work: Path, *, jobs: list[dict[str, Any]], rules: Path, pace: Pace) -> Path:

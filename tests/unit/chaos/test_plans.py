@@ -37,14 +37,14 @@ def test_replicas_go_from_one_to_four_to_two() -> None:
 
 
 def test_a_seed_gives_the_same_users_again() -> None:
-    one, other = (list(Users(7, has_gateway=True).requests(600)) for _ in range(2))
+    one, other = (list(Users(7).requests(600)) for _ in range(2))
     assert one == other
-    assert one != list(Users(8, has_gateway=True).requests(600))
+    assert one != list(Users(8).requests(600))
 
 
 def test_users_change_only_what_is_there() -> None:
     alive: set[tuple[str, str]] = set()
-    for each in Users(3, has_gateway=True).requests(600):
+    for each in Users(3).requests(600):
         key = (each.resource.kind, each.name)
         if each.body is not None:
             assert key not in alive
@@ -59,7 +59,7 @@ def test_users_change_only_what_is_there() -> None:
 
 
 def test_users_do_everything() -> None:
-    done = {(each.resource.kind, each.what.split(" ")[0]) for each in Users(3, has_gateway=True).requests(600)}
+    done = {(each.resource.kind, each.what.split(" ")[0]) for each in Users(3).requests(600)}
     assert done == {
         *(("RayCluster", what) for what in ("create", "scale", "edit", "suspend", "resume", "autoscale", "delete")),
         *(("RayService", what) for what in ("create", "upgrade", "roll", "configure", "delete")),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from localcluster import components
+from localcluster import components, debian_packages
 from localcluster.binaries import Binaries
 from localcluster.components import Place, Ports
 from localcluster.errors import ClusterError, MisuseError
@@ -68,7 +68,7 @@ def test_too_little_disk_is_one_line_that_says_what_to_do(tmp_path: Path) -> Non
 
 def test_a_package_is_missing_when_none_of_its_programs_is_there() -> None:
     packages = {"shell": ("no-such-program", "sh"), "other": ("no-such-program", "/no/such/file")}
-    assert preflight.missing_packages(packages) == ["other"]
+    assert debian_packages.missing(packages) == ["other"]
 
 
 def test_what_is_no_image_archive_is_refused(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from localcluster.settings import Settings
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager")
 SIMULATED_NODES = ("kwok", "kwok-stages")
 NODE = (*CONTROL_PLANE, "kube-scheduler", "kubelet", "kube-proxy", "kubectl", "coredns")
-GATEWAY = ("envoy-gateway", "gateway-crds")
+GATEWAY_CRDS = "gateway-crds"
+GATEWAY = ("envoy-gateway", GATEWAY_CRDS)
 TOOLS = (f"helm-{versions.HELM}",)
 
 

@@ -84,13 +84,16 @@ def up(
 @app.command()
 def prepare(
     control_plane_only: Annotated[
-        bool, typer.Option("--control-plane-only", help="Only what integration tests need (with kwok).")
+        bool,
+        typer.Option(
+            "--control-plane-only", help="Only what runs without pods, with kwok and the Gateway API's definitions."
+        ),
     ] = False,
     gateway: Annotated[bool, typer.Option(help="Also what Envoy Gateway needs.")] = True,
 ) -> None:
     """Build or find the programs of the driver built, so that a later up or test run does not wait for them."""
     with _errors():
-        names = [*binaries.CONTROL_PLANE, "kube-scheduler", *binaries.SIMULATED_NODES]
+        names = [*binaries.CONTROL_PLANE, "kube-scheduler", *binaries.SIMULATED_NODES, binaries.GATEWAY_CRDS]
         if not control_plane_only:
             names = [*binaries.NODE, *(binaries.GATEWAY if gateway else ())]
         found = _run(binaries.obtain(names, Settings.from_environment(), Progress.to_stderr()))

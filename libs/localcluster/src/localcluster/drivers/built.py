@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from localcluster import binaries, kubeconfig, record, settings
+from localcluster import binaries, debian_packages, kubeconfig, record, settings
 from localcluster.api import Api
 from localcluster.binaries import Binaries
 from localcluster.driver import Command, Driver, Request
@@ -29,7 +29,7 @@ class Built(Driver):
         if running is not None:
             return running
         preflight.check(request.layout.state)
-        await preflight.install(preflight.PACKAGES, progress)
+        await asyncio.to_thread(debian_packages.install, preflight.PACKAGES, progress)
         programs = await binaries.obtain(_programs(request), request.settings, progress)
         images = await _image_files(request, programs, progress)
         await self.down(request.layout, Progress.silent(), purge=False)

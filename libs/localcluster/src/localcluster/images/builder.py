@@ -184,7 +184,7 @@ class _Builder:
             raise ClusterError(
                 f"overlayfs does not work on {self._store.folder}; set XDG_CACHE_HOME to a local disk (ext4, xfs, tmpfs)"
             )
-        debian.install_tools(self._progress, self._environment)
+        debian.install_tools(self._progress)
 
     def _seconds(self, name: str) -> float:
         return debian.SECONDS if name in ROOTS else self._by_name[name].seconds

@@ -1,11 +1,10 @@
 """Makes the base that `FROM debian:bookworm-slim` names, with debootstrap: Debian's minimal set, trimmed as the official slim image is."""
 
 import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from localcluster.errors import ClusterError
+from localcluster import debian_packages
 from localcluster.images import sandbox
 from localcluster.images.host import SUITE, Host
 from localcluster.progress import Progress
@@ -37,25 +36,9 @@ deb http://deb.debian.org/debian-security bookworm-security main
 """
 
 
-def install_tools(progress: Progress, environment: Mapping[str, str]) -> None:
+def install_tools(progress: Progress) -> None:
     """Install debootstrap where it is missing, after saying so."""
-    if shutil.which(_PACKAGE):
-        return
-    if not shutil.which("apt-get"):
-        raise ClusterError(f"{_PACKAGE} is not installed and this is no Debian; install {_PACKAGE}, or start Docker")
-    progress.say(f"Installing the Debian package {_PACKAGE} on this machine: it makes the base of our images.")
-    with progress.step(f"installing {_PACKAGE}", estimate=10):
-        for arguments in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", _PACKAGE]):
-            done = subprocess.run(
-                ["apt-get", *arguments],
-                capture_output=True,
-                text=True,
-                check=False,
-                env={**environment, "DEBIAN_FRONTEND": "noninteractive"},
-            )
-        if done.returncode:
-            last = " | ".join(done.stderr.strip().splitlines()[-3:])
-            raise ClusterError(f"apt-get install {_PACKAGE} failed: {last}; install it by hand and repeat")
+    debian_packages.install({_PACKAGE: (_PACKAGE,)}, progress)
 
 
 def bootstrap(tree: Path, host: Host, progress: Progress, log: Path, environment: Mapping[str, str]) -> None:

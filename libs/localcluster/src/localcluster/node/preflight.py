@@ -4,9 +4,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from localcluster import processes, settings
+from localcluster import settings
 from localcluster.errors import ClusterError
-from localcluster.progress import Progress
 
 PACKAGES = {
     "containerd": ("containerd",),
@@ -56,32 +55,3 @@ def has_controller(name: str) -> bool:
     if unified.exists():
         return name in unified.read_text().split()
     return (_CGROUPS / name / "cgroup.procs").exists()
-
-
-def missing_packages(packages: dict[str, tuple[str, ...]]) -> list[str]:
-    """Return the packages none of whose programs are there."""
-    return [package for package, programs in packages.items() if not any(map(_exists, programs))]
-
-
-async def install(packages: dict[str, tuple[str, ...]], progress: Progress) -> None:
-    """Install Debian packages that are missing, after saying so."""
-    missing = missing_packages(packages)
-    if not missing:
-        return
-    if shutil.which("apt-get") is None:
-        raise ClusterError(f"install {', '.join(missing)} with this system's package manager, then try again")
-    progress.say(f"Installing Debian packages: {' '.join(missing)} (apt-get install --no-install-recommends)")
-    environment = {**settings.base_environment(), "DEBIAN_FRONTEND": "noninteractive"}
-    command = ["apt-get", "install", "-y", "--no-install-recommends", *missing]
-    with progress.step("installing Debian packages", estimate=30) as step:
-        finished = await processes.run(command, environment=environment)
-        if finished.code != 0:
-            step.note("updating package lists first")
-            await processes.run(["apt-get", "update"], environment=environment)
-            finished = await processes.run(command, environment=environment)
-    if finished.code != 0:
-        raise ClusterError(f"apt-get could not install {' '.join(missing)}: {processes.last_line(finished.errors)}")
-
-
-def _exists(program: str) -> bool:
-    return Path(program).exists() if program.startswith("/") else shutil.which(program) is not None

@@ -1,0 +1,80 @@
+"""Builds and installs all that test suites need, with progress, before pytest begins; what is there already takes no time.
+
+python -m support.preparation test      # what `make test` and `make stories` need
+python -m support.preparation e2e       # and what a node with real Ray needs
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from typing import Final
+
+from localcluster import binaries, debian_packages
+from localcluster.errors import ClusterError
+from localcluster.images import builder
+from localcluster.node import preflight
+from localcluster.progress import Progress, duration
+from localcluster.settings import Settings
+from raybus_cli.demo import ground
+from support.servers import browser, prometheus
+
+PROGRAMS: Final = (
+    *binaries.CONTROL_PLANE,
+    "kube-scheduler",
+    *binaries.SIMULATED_NODES,
+    "kubectl",
+    binaries.GATEWAY_CRDS,
+    *binaries.TOOLS,
+)
+PACKAGES: Final[debian_packages.Packages] = {**browser.PACKAGES, "iproute2": ("ip",), "util-linux": ("unshare",)}
+NODE_IMAGES: Final = ("pause", "envoy", "envoy-gateway")
+E2E_IMAGES: Final = (*ground.IMAGES, "redis")
+
+
+async def for_tests(progress: Progress) -> None:
+    """Get what runs on real servers without pods: the programs, a browser, Prometheus."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(binaries.obtain(PROGRAMS, Settings.from_environment(), progress))
+        group.create_task(asyncio.to_thread(_debian, progress))
+
+
+async def for_e2e(progress: Progress) -> None:
+    """Get what a whole node needs: its programs and packages, and all images."""
+    await for_tests(progress)
+    async with asyncio.TaskGroup() as group:
+        names = [*binaries.NODE, *binaries.GATEWAY]
+        programs = group.create_task(binaries.obtain(names, Settings.from_environment(), progress))
+        group.create_task(asyncio.to_thread(debian_packages.install, preflight.PACKAGES, progress))
+        group.create_task(asyncio.to_thread(builder.ensure, E2E_IMAGES, progress=progress))
+    await asyncio.to_thread(builder.ensure, NODE_IMAGES, progress=progress, files=programs.result().paths)
+
+
+def _debian(progress: Progress) -> None:
+    debian_packages.install(PACKAGES, progress)
+    prometheus.install(progress)
+
+
+SUITES: Final[dict[str, Callable[[Progress], Coroutine[None, None, None]]]] = {"test": for_tests, "e2e": for_e2e}
+
+
+def main(arguments: list[str]) -> int:
+    """Prepare a suite; return the exit code."""
+    if len(arguments) != 1 or arguments[0] not in SUITES:
+        sys.stderr.write(f"name one of {', '.join(SUITES)}\n")
+        return 2
+    began = time.monotonic()
+    problems: list[str] = []
+    try:
+        asyncio.run(SUITES[arguments[0]](Progress.to_stderr()))
+    except* ClusterError as group:
+        problems = [f"error: {each}\n" for each in group.exceptions]
+    if problems:
+        sys.stderr.writelines(problems)
+        return 1
+    sys.stderr.write(f"all that the tests need is there ({duration(time.monotonic() - began)})\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

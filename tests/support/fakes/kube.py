@@ -103,6 +103,8 @@ class FakeKube:
         self._receive("update", resource, namespace, name, subresource=subresource, body=body)
         old = self._find(resource, namespace, name)
         self._check_preconditions(old, body["metadata"])
+        if len(msgspec.json.encode({**old, **body})) > LARGEST:
+            raise errors.Rejected("etcdserver: request is too large")
         if subresource == "status":
             return self._change(resource, old, {**old, "status": _copy(body.get("status", {}))})
         new = _copy(body)

@@ -23,6 +23,33 @@ def cluster_updated(role: str, where: str) -> Told:
     )
 
 
+def cluster_update_failed(role: str, where: str) -> Told:
+    """Tell of a refused change to a RayCluster; one that succeeds is no news."""
+    return Told(failed=cluster_updated(role, where).failed)
+
+
+def old_cluster_marked(where: str) -> Told:
+    """Tell that a RayCluster that is not needed any more cannot be given a deadline, and so is not deleted."""
+    return cluster_update_failed("old", where)
+
+
+def pod_drain_mark(where: str) -> Told:
+    """Tell that a pod cannot be marked as draining."""
+    note = f"The pod {where} is not told to drain, so its proxy keeps connections open: "
+    return Told(failed=warning(EventReason.DRAIN_NOT_TOLD, "Drain", note))
+
+
+def status_refused() -> Told:
+    """Tell that the API server refuses the status."""
+    return Told(failed=warning(EventReason.STATUS_NOT_WRITTEN, "Reconcile", "The status is not written: "))
+
+
+def finalizer_refused() -> Told:
+    """Tell that the API server refuses the finalizer, without which nothing is created."""
+    note = "The finalizer is not set, and nothing is created without it: "
+    return Told(failed=warning(EventReason.FINALIZER_NOT_SET, "Reconcile", note))
+
+
 def cluster_deleted(where: str, *, suspending: bool = False) -> Told:
     """Tell of the deletion of a RayCluster."""
     when = " during suspend" if suspending else ""

@@ -4,7 +4,7 @@ A Serve config that is not taken does not end the look: that is the user's to me
 An upgrade event that is lost does not either.
 """
 
-from typing import assert_never
+from typing import Final, assert_never
 
 import msgspec
 
@@ -40,6 +40,8 @@ from service_reconciler.ports import Ray
 from service_reconciler.publisher import Publisher
 from service_reconciler.reasons import EventReason
 
+PATIENCE: Final = 5
+"""Failures in a row of a record after which nobody waits for it."""
 Deed = WriteStatus | SetFinalizers | Annotate | Create | Change | Delete | Submit | Remember | Publish
 
 
@@ -56,6 +58,8 @@ class Applier:
         self._carrier = carrier
         self._reads = reads
         self._publisher = publisher
+        self._unrecorded: dict[str, int] = {}
+        """RayServices, by uid, with how often their spec could not be recorded in a row."""
 
     async def apply(self, observed: Observed, actions: tuple[Action, ...]) -> None:
         """Carry out actions in order; the first refused write ends it, after its Event was told."""
@@ -92,10 +96,29 @@ class Applier:
         """Record the spec; tell the user of a refusal, because 'undo' will miss it."""
         try:
             await self._history.record(service, action.before, kept=action.kept)
+        except errors.Retryable as problem:
+            if not self._gives_up(service.metadata.uid, problem):
+                raise
+            await self._tell_unrecorded(service.metadata, problem)
         except errors.Terminal as problem:
-            note = f"The spec is not recorded, so 'raybus undo' cannot go back to it later: {problem}"
-            await self._carrier.tell(service.metadata, warning(EventReason.SPEC_NOT_RECORDED, "Upgrade", note))
+            await self._tell_unrecorded(service.metadata, problem)
+        else:
+            self._unrecorded.pop(service.metadata.uid, None)
         return False
+
+    def _gives_up(self, uid: str, problem: errors.Retryable) -> bool:
+        """Tell whether a record failed so often that the cluster is created without it."""
+        if isinstance(problem, errors.Conflict | errors.AlreadyExists | errors.NotOurs):
+            return False
+        self._unrecorded[uid] = self._unrecorded.get(uid, 0) + 1
+        if self._unrecorded[uid] < PATIENCE:
+            return False
+        del self._unrecorded[uid]
+        return True
+
+    async def _tell_unrecorded(self, meta: ObjectMeta, problem: errors.RaybusError) -> None:
+        note = f"The spec is not recorded, so 'raybus undo' cannot go back to it later: {problem}"
+        await self._carrier.tell(meta, warning(EventReason.SPEC_NOT_RECORDED, "Upgrade", note))
 
     async def _publish(self, meta: ObjectMeta, event: Event) -> bool:
         """Tell outsiders of an event, and the user of one that they will miss; there is nothing else to tell."""

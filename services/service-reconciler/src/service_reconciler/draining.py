@@ -7,29 +7,33 @@ import msgspec
 from common import labels
 from common.api.event import Event, normal, warning
 from common.api.meta import rfc3339
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import POD, RAY_CLUSTER
 from common.upgrade_receipt import Receipt
 from service_reconciler import announcements
-from service_reconciler.actions import SILENT, Action, Annotate, Change, Delete, Publish, Tell, Told
+from service_reconciler.actions import Action, Annotate, Change, Delete, Publish, Tell, Told
 from service_reconciler.events import ends
 from service_reconciler.observed import Leaving, Observed, drains
 from service_reconciler.promotion import drain, origin
 from service_reconciler.promotion import receipt as receipts
-from service_reconciler.promotion.dangling import Cleanup
+from service_reconciler.promotion.dangling import Cleanup, Kept
 from service_reconciler.reasons import EventReason
+from service_reconciler.resources.ray_cluster import DELETE_AFTER
 
 
 def writes(observed: Observed, cleanup: Cleanup, *, now: datetime) -> list[Action]:
     """Return the writes of a clean-up; a receipt comes before its cluster goes, for a restart in between must not lose it."""
-    actions: list[Action] = []
+    actions: list[Action] = [each for kept in cleanup.kept for each in _kept(kept)]
     for mark in cleanup.mark:
         actions += [Publish(event=each) for each in ends.drained(observed, mark, now=now)]
         meta = {"resourceVersion": mark.cluster.metadata.resource_version, "annotations": mark.annotations}
-        told = Told(done=began(observed, mark.leaving, mark.due)) if mark.leaving is not None else SILENT
-        name = mark.cluster.metadata.name
-        actions.append(Change(resource=RAY_CLUSTER, name=name, patch={"metadata": meta}, told=told))
-    actions += marks(observed, going=frozenset(each.metadata.uid for each in cleanup.delete))
+        told = announcements.old_cluster_marked(_place(mark.cluster))
+        if mark.leaving is not None:
+            told = msgspec.structs.replace(told, done=began(observed, mark.leaving, mark.due))
+        actions.append(_marked(mark.cluster, {"metadata": meta}, told))
+    unmarked = (*cleanup.delete, *(each.cluster for each in cleanup.kept))
+    actions += marks(observed, without=frozenset(each.metadata.uid for each in unmarked))
     for receipt in cleanup.receipts:
         actions += _received(observed, receipt)
     actions += [deletion(each) for each in cleanup.delete]
@@ -53,16 +57,24 @@ def _without_the_old(observed: Observed, active: RayCluster | None, *, now: date
 
 def _received(observed: Observed, receipt: Receipt) -> list[Action]:
     """Tell what an upgrade came to, and write it down."""
-    told = Told(done=normal(EventReason.UPGRADE_RECEIPT, "Upgrade", str(receipt)))
+    failed = f"The receipt of the upgrade from {receipt.old} to {receipt.new} is not written: "
+    told = Told(
+        done=normal(EventReason.UPGRADE_RECEIPT, "Upgrade", str(receipt)),
+        failed=warning(EventReason.RECEIPT_NOT_WRITTEN, "Upgrade", failed),
+    )
     value = msgspec.json.encode(receipt).decode()
-    written = Annotate(name=labels.UPGRADE_RECEIPT, value=value, told=told)
+    written = Annotate(name=labels.UPGRADE_RECEIPT, value=value, told=told, is_side=True)
     return [*(Publish(event=each) for each in ends.completed(observed, receipt)), written]
 
 
 def _settled(cluster: RayCluster) -> Change:
     """Return what says that the upgrade to a cluster is over."""
     meta = {"resourceVersion": cluster.metadata.resource_version, "annotations": {labels.UPGRADE_FROM: None}}
-    return Change(resource=RAY_CLUSTER, name=cluster.metadata.name, patch={"metadata": meta})
+    return _marked(cluster, {"metadata": meta}, announcements.cluster_update_failed("active", _place(cluster)))
+
+
+def _marked(cluster: RayCluster, patch: Body, told: Told) -> Change:
+    return Change(resource=RAY_CLUSTER, name=cluster.metadata.name, patch=patch, told=told, is_side=True)
 
 
 def deletion(cluster: RayCluster, *, suspending: bool = False) -> Delete:
@@ -72,8 +84,22 @@ def deletion(cluster: RayCluster, *, suspending: bool = False) -> Delete:
     return Delete(resource=RAY_CLUSTER, name=meta.name, uid=meta.uid, told=told)
 
 
-def marks(observed: Observed, *, going: frozenset[str]) -> list[Action]:
-    """Return the marks of pods that can drain and are not told to yet; clusters that go now, by uid, need none."""
+def _kept(kept: Kept) -> list[Action]:
+    """Stop the clock of a cluster that gets requests, and tell the user if that should have ended."""
+    meta = kept.cluster.metadata
+    actions: list[Action] = []
+    held = [name for name in (DELETE_AFTER, labels.DRAINING_SINCE) if name in meta.annotations]
+    if held:
+        patch = {"metadata": {"resourceVersion": meta.resource_version, "annotations": dict.fromkeys(held)}}
+        actions.append(_marked(kept.cluster, patch, announcements.old_cluster_marked(_place(kept.cluster))))
+    if kept.is_late:
+        note = f"RayCluster {meta.namespace}/{meta.name} is not needed any more and is kept: it gets requests from {kept.sender}"
+        actions.append(Tell(event=warning(EventReason.OLD_CLUSTER_KEPT, "Drain", note)))
+    return actions
+
+
+def marks(observed: Observed, *, without: frozenset[str]) -> list[Action]:
+    """Return the marks of pods that can drain and are not told to yet; the clusters `without`, by uid, get none."""
     return [
         Change(
             resource=POD,
@@ -84,9 +110,11 @@ def marks(observed: Observed, *, going: frozenset[str]) -> list[Action]:
                     "annotations": {labels.DRAINING: "true"},
                 }
             },
+            told=announcements.pod_drain_mark(f"{pod.metadata.namespace}/{pod.metadata.name}"),
+            is_side=True,
         )
         for leaving in observed.leaving
-        if leaving.cluster.metadata.uid not in going
+        if leaving.cluster.metadata.uid not in without
         for pod in leaving.pods
         if drains(pod)
         and pod.metadata.annotations.get(labels.DRAINING) != "true"
@@ -115,5 +143,8 @@ def ended(leaving: Leaving) -> Event:
 
 
 def _where(leaving: Leaving) -> str:
-    meta = leaving.cluster.metadata
-    return f"{meta.namespace}/{meta.name}"
+    return _place(leaving.cluster)
+
+
+def _place(cluster: RayCluster) -> str:
+    return f"{cluster.metadata.namespace}/{cluster.metadata.name}"

@@ -2,22 +2,28 @@
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
 from common import labels, serve_writer, traffic_record, weighted_route
 from common import names as naming
 from common.api.core import Pod, Service
-from common.api.gateway import Gateway, GrpcRoute, HttpRoute, Route
+from common.api.gateway import Gateway, GrpcRoute, HttpRoute, Route, lagging_parents
+from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.ray import pace
+from common.kube.resources import GRPC_ROUTE, HTTP_ROUTE
+from common.ray import owner, pace
 from common.ray.view import ServeView
-from common.traffic_record import Record
+from common.traffic_record import Record, Upgrade
 from service_reconciler.config import Config
 from service_reconciler.resources import serve_service
 from service_reconciler.resources.ray_cluster import DELETE_AFTER
 from service_reconciler.validation import Violation
+
+_UNKNOWN: Final = Gateway(metadata=ObjectMeta())
+"""Stands for a Gateway that nobody asked for."""
 
 
 class Names(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,11 +137,45 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
         """Return the cluster that the Serve Service selects; where traffic moves in steps no such Service decides."""
         return "" if self.is_incremental else serve_service.selected(self.serve_service)
 
+    def requests_from(self, cluster: str) -> str | None:
+        """Return what sends requests to a cluster, None when nothing does.
+
+        That is a route with a weight for it, or the Serve Service. A route that took its weight away counts until its Gateway has
+        accepted that: until then requests flow as before.
+        """
+        backend = naming.serve_service(cluster)
+        for route in self.routes:
+            name = f"{_kind(route)} {route.metadata.namespace}/{route.metadata.name}"
+            if traffic_record.weight_of(route, backend) > 0:
+                return name
+            if self._had_requests(cluster) and self._lags(route):
+                return f"{name}, which its Gateway has not accepted yet as it is now"
+        have = self.serve_service
+        is_ours = have is not None and owner.other(have.metadata, self.service.metadata) is None
+        return f"Service {serve_service.name(self.service)}" if is_ours and _selects(have, cluster) else None
+
+    def _had_requests(self, cluster: str) -> bool:
+        """Tell whether a cluster was part of the last upgrade in steps and any request moved in it."""
+        held = self.record.upgrade
+        return isinstance(held, Upgrade) and cluster in {held.old, held.new} and held.moved_at is not None
+
+    def _lags(self, route: Route) -> bool:
+        """Tell whether a Gateway that exists follows an older state of a route."""
+        return any(self.gateways.get(each, _UNKNOWN) is not None for each in lagging_parents(route))
+
     @property
     def unneeded(self) -> tuple[RayCluster, ...]:
         """Return the clusters that are neither active nor pending."""
         needed = {self.names.active, self.names.pending}
         return tuple(each for each in self.clusters if each.metadata.name not in needed)
+
+
+def _selects(have: Service | None, cluster: str) -> bool:
+    return serve_service.selected(have) == cluster
+
+
+def _kind(route: Route) -> str:
+    return GRPC_ROUTE.kind if isinstance(route, GrpcRoute) else HTTP_ROUTE.kind
 
 
 def names_of(service: RayService, clusters: tuple[RayCluster, ...], serving: str) -> Names:

@@ -38,13 +38,13 @@ from service_reconciler.promotion import control as upgrade
 from service_reconciler.promotion import dangling, pending, promote
 from service_reconciler.promotion.control import Control
 from service_reconciler.promotion.pending import Decision, Step
-from service_reconciler.reasons import ConditionType, Reason
+from service_reconciler.reasons import ConditionType, EventReason, Reason
 from service_reconciler.resources import goal_revision, ray_cluster, zero_values
 from service_reconciler.resources.goal_revision import Spec
 from service_reconciler.resources.ray_cluster import Match
 from service_reconciler.serve import gateway_problems, initializing, problems
 from service_reconciler.serve.problems import Problem
-from service_reconciler.status import compute, conditions, ready, suspend
+from service_reconciler.status import compute, conditions, ready, room, suspend
 from service_reconciler.status.compute import Result
 from service_reconciler.status.suspend import State
 
@@ -154,6 +154,8 @@ def _running(observed: Observed, *, now: datetime) -> Plan[Action]:
     actions += serving.head_labels(observed)
     outcome = Outcome(names=names, problem=problem, status=status)
     actions += [Tell(event=each) for each in news.of(observed, decision, control, outcome)]
+    if room.is_cut(status) and not room.is_cut(observed.service.status):
+        actions.append(Tell(event=warning(EventReason.STATUS_TRUNCATED, "Reconcile", room.left_out())))
     look = (
         now
         if sent or created or names != observed.names
@@ -236,7 +238,7 @@ def _growth(observed: Observed, decision: Decision, control: Control) -> list[Ac
             patch = ray_cluster.stamp(view.cluster, observed.service, version=version)
         case Match.FULL | Match.DIFFERENT:
             return []
-    return [Change(resource=RAY_CLUSTER, name=view.name, patch=patch, told=told)]
+    return [Change(resource=RAY_CLUSTER, name=view.name, patch=patch, told=told, is_side=True)]
 
 
 def _creation(observed: Observed, names: Names) -> list[Action]:
@@ -255,7 +257,7 @@ def _creation(observed: Observed, names: Names) -> list[Action]:
     kept = upgrade_controls.of(observed.service).history
     return [
         Remember(before=_served(observed), kept=kept),
-        Create(resource=RAY_CLUSTER, body=body, told=announcements.cluster_created(where)),
+        Create(resource=RAY_CLUSTER, body=body, told=announcements.cluster_created(where), is_side=True),
     ]
 
 
@@ -299,13 +301,14 @@ def _finalizer(observed: Observed) -> tuple[Action, ...]:
         return ()
     service = observed.service
     config = zero_values.filled(service.raw_cluster_config) if observed.config.writes_zero_values else None
-    return (SetFinalizers(finalizers=(*finalizers, labels.RAYSERVICE_FINALIZER), cluster_config=config),)
+    wanted = (*finalizers, labels.RAYSERVICE_FINALIZER)
+    return (SetFinalizers(finalizers=wanted, cluster_config=config, told=announcements.finalizer_refused()),)
 
 
 def _written(observed: Observed, status: RayServiceStatus, *, now: datetime) -> tuple[Action, ...]:
     if not compute.differs(observed.service.status, status):
         return ()
-    return (WriteStatus(status=compute.stamped(status, now=now)),)
+    return (WriteStatus(status=compute.stamped(status, now=now), told=announcements.status_refused()),)
 
 
 def _everything(observed: Observed) -> list[Action]:

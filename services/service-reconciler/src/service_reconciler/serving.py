@@ -61,7 +61,7 @@ def head_labels(observed: Observed) -> list[Action]:
         meta = head.metadata
         told = announcements.head_labelled(value, f"{meta.namespace}/{meta.name}")
         patch = {"metadata": {"resourceVersion": meta.resource_version, "labels": {labels.SERVE: value}}}
-        actions.append(Change(resource=POD, name=meta.name, patch=patch, told=told))
+        actions.append(Change(resource=POD, name=meta.name, patch=patch, told=told, is_side=True))
     return actions
 
 

@@ -19,7 +19,8 @@ def policy(observed: Observed, controls: Controls) -> Policy:
     """Return how fast traffic moves; without any options an upgrade is finished in one step."""
     unavailable = controls.unavailable
     for options in _given(observed):
-        if (found := of(options, unavailable=unavailable)) is not None:
+        found = of(options, unavailable=unavailable)
+        if found is not None and (found.may_progress or serve_writer.asks_for_steps(observed.service)):
             return found
     return Policy(unavailable=unavailable)
 

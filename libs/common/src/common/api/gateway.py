@@ -127,6 +127,19 @@ def route_problem(route: Route) -> str | None:
     return next((why for each in route.spec.parent_refs if (why := _parent_problem(route, each)) is not None), None)
 
 
+def lagging_parents(route: Route) -> tuple[tuple[str, str], ...]:
+    """Return the Gateways, by namespace and name, that accepted a route and have not seen it as it is now."""
+    meta = route.metadata
+    return tuple(
+        (each.parent_ref.namespace or meta.namespace, each.parent_ref.name)
+        for each in route.status.parents
+        for condition in each.conditions
+        if condition.type == "Accepted"
+        and condition.status == "True"
+        and condition.observed_generation < meta.generation
+    )
+
+
 def _parent_problem(route: Route, parent: ParentRef) -> str | None:
     """Return what one parent has against a route; several controllers may speak of the same parent."""
     meta = route.metadata

@@ -27,6 +27,8 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     """Something that a plan wants done; the base of all actions but `Tell`."""
 
     told: Told = SILENT
+    is_side: bool = False
+    """Whether nothing that follows depends on this: the plan goes on after a refusal, which is raised at its end."""
 
     @property
     def is_optional(self) -> bool:

@@ -1,7 +1,8 @@
 """Carries plans out: one action after the other, its Events, and every answer into the cache at once.
 
 So the next look reads our own writes. A refused write ends the plan, since what follows was decided on its success, unless the
-action is optional. Conflicts are not told: the next look decides anew.
+action is optional, or a side write: its refusal is raised at the end of the plan, so that the retry backs off. Conflicts are not
+told: the next look decides anew.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -54,6 +55,7 @@ class Carrier:
         self, meta: ObjectMeta, actions: Iterable[Action | Tell], do: Callable[[Action], Awaitable[bool]]
     ) -> None:
         """Carry out a plan for one object; `do` tells whether there is anything to tell about its action."""
+        refused: errors.RaybusError | None = None
         for action in actions:
             if isinstance(action, Tell):
                 await self.tell(meta, action.event)
@@ -62,12 +64,17 @@ class Carrier:
                 is_done = await do(action)
             except errors.RaybusError as problem:
                 await self.tell_failure(meta, action.told, problem)
-                if not action.is_optional:
+                if action.is_optional:
+                    continue
+                if not action.is_side or isinstance(problem, errors.Conflict | errors.NotOurs):
                     raise
+                refused = refused or problem
                 continue
             if is_done:
                 log.info("done", action=str(action))
                 await self.tell(meta, action.told.done)
+        if refused is not None:
+            raise refused
 
     async def write(self, namespace: str, action: Create | Change | Delete) -> None:
         """Write one object."""

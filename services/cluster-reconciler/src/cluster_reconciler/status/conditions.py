@@ -8,6 +8,7 @@ from datetime import datetime
 
 import msgspec
 
+from common.api.clip import LONGEST_MESSAGE, clipped
 from common.api.meta import Condition, whole_seconds
 from common.api.ray_cluster import RayClusterStatus
 
@@ -41,7 +42,7 @@ def put(conditions: Conditions, kind: str, fact: Fact, *, now: datetime) -> Cond
         type=kind,
         status=fact.status,
         reason=fact.reason,
-        message=fact.message,
+        message=clipped(fact.message, LONGEST_MESSAGE),
         observed_generation=0 if old is None else old.observed_generation,
         last_transition_time=whole_seconds(now) if old is None or moved else old.last_transition_time,
     )

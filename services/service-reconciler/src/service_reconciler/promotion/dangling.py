@@ -1,7 +1,7 @@
 """When clusters that nobody needs are deleted.
 
-The deadline stands on the cluster, so a restart does not forget it. It counts from the first look after promotion, with the
-slack that KubeRay has (spec rayservice §16; acceptance 29, 30).
+The deadline stands on the cluster, so a restart does not forget it. It counts from the first look after promotion at which nothing
+sends the cluster requests any more, with the slack that KubeRay has (spec rayservice §16; acceptance 29, 30).
 """
 
 from datetime import datetime, timedelta
@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from common import labels, names, traffic_record
+from common import labels
 from common.api.meta import rfc3339, whole_seconds
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
@@ -17,11 +17,15 @@ from common.upgrade_receipt import Receipt
 from service_reconciler.config import DEFAULT_DELETION_DELAY, DELETION_SLACK
 from service_reconciler.observed import Leaving, Observed
 from service_reconciler.promotion import drain, receipt
+from service_reconciler.reasons import ConditionType
 from service_reconciler.resources.ray_cluster import DELETE_AFTER
+from service_reconciler.status import conditions
 
 RECHECK: Final = timedelta(seconds=1)
 ROUNDED_UP: Final = timedelta(microseconds=999_999)
 """Times are written in whole seconds, and the slack must not be lost to that."""
+LATE: Final = timedelta(seconds=30)
+"""How long an unneeded cluster may get requests before the user is told."""
 SKEW: Final = timedelta(seconds=5)
 """A deadline that is later than the delay by more was set by a clock that has been set back since, or the delay is shorter now."""
 
@@ -36,9 +40,20 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster once more, if it begins to drain."""
 
 
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster that is neither active nor pending and still gets requests: no clock runs for it."""
+
+    cluster: RayCluster
+    sender: str
+    """What sends it requests."""
+    is_late: bool
+    """Whether traffic-manager and the Gateway should have ended that by now."""
+
+
 class Cleanup(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be done about unneeded clusters now."""
 
+    kept: tuple[Kept, ...] = ()
     mark: tuple[Mark, ...] = ()
     """Clusters that get a deadline."""
     drained: tuple[Leaving, ...] = ()
@@ -50,7 +65,11 @@ class Cleanup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(observed: Observed, *, now: datetime) -> Cleanup:
-    """Give each unneeded cluster a deadline, and delete those whose deadline has passed, once they have drained."""
+    """Give each unneeded cluster a deadline, and delete those whose deadline has passed, once they have drained.
+
+    The clock of a cluster starts when nothing sends it requests any more; requests that come back stop it.
+    """
+    kept: list[Kept] = []
     mark: list[Mark] = []
     delete: list[RayCluster] = []
     drained: list[Leaving] = []
@@ -58,6 +77,10 @@ def decide(observed: Observed, *, now: datetime) -> Cleanup:
     later: list[datetime] = []
     for cluster in observed.unneeded:
         if cluster.metadata.deletion_timestamp is not None:
+            continue
+        if (sender := observed.requests_from(cluster.metadata.name)) is not None:
+            kept.append(Kept(cluster=cluster, sender=sender, is_late=_is_late(observed, now=now)))
+            later.append(now + RECHECK)
             continue
         leaving = next((each for each in observed.leaving if each.cluster == cluster), None)
         written = _mark(observed, cluster, leaving, now=now)
@@ -72,6 +95,7 @@ def decide(observed: Observed, *, now: datetime) -> Cleanup:
         found = receipt.finished(cluster, leaving, now=now)
         receipts += [found] if found is not None and not receipt.is_written(observed, found) else []
     return Cleanup(
+        kept=tuple(kept),
         mark=tuple(mark),
         delete=tuple(delete),
         drained=tuple(drained),
@@ -106,8 +130,6 @@ def _look_again_at(
     due, since = due_at(cluster), drain.since(cluster)
     if due is None or due > now:
         return due
-    if _gets_requests(observed, cluster):
-        return now + RECHECK
     if leaving is None or since is None:
         return None
     cap = due + drain.timeout_of(observed.service)
@@ -118,10 +140,11 @@ def _look_again_at(
     return verdict.look_again_at
 
 
-def _gets_requests(observed: Observed, cluster: RayCluster) -> bool:
-    """Tell whether a route still sends requests to a cluster; traffic-manager will take it out."""
-    backend = names.serve_service(cluster.metadata.name)
-    return any(traffic_record.weight_of(each, backend) > 0 for each in observed.routes)
+def _is_late(observed: Observed, *, now: datetime) -> bool:
+    """Tell whether nothing has changed for so long that requests to an unneeded cluster are a fault."""
+    held = conditions.find(observed.service.status.conditions, ConditionType.UPGRADE_IN_PROGRESS)
+    moments = (observed.record.changed_at, held.last_transition_time if held is not None else None)
+    return now - max((each for each in moments if each is not None), default=now) >= LATE
 
 
 def delay_of(service: RayService) -> timedelta:

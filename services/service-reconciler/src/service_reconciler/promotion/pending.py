@@ -43,6 +43,9 @@ def decide(observed: Observed, control: Control = NONE) -> Decision:
         return _without_pending(observed, control)
     if observed.is_incremental and observed.active is not None:
         return _in_steps(observed, observed.active, observed.pending, control)
+    if _is_left_alone(observed, observed.pending):
+        note = f"RayCluster {observed.names.active} is gone and the pending cluster gets requests"
+        return Decision(step=Step.PROMOTE, names=Names(active=observed.pending.name), note=note)
     return _at_once(observed, observed.pending, control)
 
 
@@ -54,6 +57,13 @@ def replaces_clusters(observed: Observed) -> bool:
 def falls_back(observed: Observed) -> bool:
     """Tell whether the RayService asks for traffic in steps and the gate is off: it gets a NewCluster upgrade."""
     return serve_writer.asks_for_steps(observed.service) and not observed.is_incremental
+
+
+def _is_left_alone(observed: Observed, held: ClusterView) -> bool:
+    """Tell whether the pending cluster alone is left to serve, whatever the spec asks for by now (design rule 8)."""
+    is_wanted = _match(observed, held) is not Match.DIFFERENT
+    has_lost = bool(observed.names.active) and observed.active is None
+    return has_lost and not is_wanted and observed.is_incremental and observed.requests_from(held.name) is not None
 
 
 def _at_once(observed: Observed, held: ClusterView, control: Control) -> Decision:

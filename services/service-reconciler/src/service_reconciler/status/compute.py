@@ -12,7 +12,15 @@ from common.ray.view import head_is_ready
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.promotion.control import NONE, Control
 from service_reconciler.reasons import ConditionType, Reason
-from service_reconciler.status import conditions, controls, ready, rollback_in_progress, traffic, upgrade_in_progress
+from service_reconciler.status import (
+    conditions,
+    controls,
+    ready,
+    rollback_in_progress,
+    room,
+    traffic,
+    upgrade_in_progress,
+)
 from service_reconciler.status.conditions import News
 
 
@@ -100,7 +108,7 @@ def _applications(observed: Observed, view: ClusterView) -> dict[str, AppStatus]
     if not head_is_ready(view.cluster):
         return None
     if view.serve.details is not None:
-        return applications(view.serve.details)
+        return room.fitted(applications(view.serve.details), room.per_cluster(observed.service))
     old = observed.service.status
     known = {
         each.ray_cluster_name: each.applications for each in (old.pending_service_status, old.active_service_status)

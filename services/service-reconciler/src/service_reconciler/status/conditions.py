@@ -4,6 +4,7 @@ from datetime import datetime
 
 import msgspec
 
+from common.api.clip import LONGEST_MESSAGE, clipped
 from common.api.meta import Condition, whole_seconds
 from service_reconciler.reasons import ConditionType, Reason
 
@@ -38,7 +39,7 @@ def put(conditions: list[Condition], news: News, *, generation: int, now: dateti
         observed_generation=generation,
         last_transition_time=whole_seconds(now) if changed or old is None else old.last_transition_time,
         reason=news.reason.value,
-        message=news.message,
+        message=clipped(news.message, LONGEST_MESSAGE),
     )
     if old is None:
         return [*conditions, new]

@@ -1,0 +1,89 @@
+"""What of Serve's words about applications there is room for in the status of a RayService.
+
+An object has 1.5 MiB, its spec, the last applied manifest and the statuses of both clusters included. Long messages are cut first, evenly;
+then what deployments say is left out, then applications, those that run first. Who reads the status is told that it is not all.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from common.api.clip import MARK, clipped
+from common.api.ray_service import AppStatus, RayService, RayServiceStatus, ServeDeploymentStatus
+from common.ray.serve_status import AppState
+
+Applications = dict[str, AppStatus]
+
+OBJECT: Final = 1536 * 1024
+"""Bytes that etcd takes."""
+RESERVED: Final = 384 * 1024
+"""Bytes for what is not counted here: managed fields, conditions, the statuses of both clusters."""
+MOST: Final = 512 * 1024
+"""Bytes that applications may have in any case: whoever watches RayServices gets them with each change."""
+LEAST: Final = 16 * 1024
+LIMITS: Final = (32_768, 8_192, 2_048, 512, 128, 0)
+"""Characters of a message, tried in this order until all fit."""
+
+
+def per_cluster(service: RayService) -> int:
+    """Return how many bytes the applications of one of the two clusters may have."""
+    used = len(service.spec_json) + len(msgspec.json.encode(service.metadata))
+    return max(LEAST, min(MOST, OBJECT - RESERVED - used)) // 2
+
+
+def fitted(apps: Applications | None, room: int) -> Applications | None:
+    """Return applications that fit into `room` bytes."""
+    if not apps:
+        return apps
+    return next((each for each in _shorter(apps) if _size(each) <= room), None)
+
+
+def is_cut(status: RayServiceStatus) -> bool:
+    """Tell whether a status leaves out anything that Serve said."""
+    clusters = (status.active_service_status, status.pending_service_status)
+    return any(_is_cut(each.applications or {}) for each in clusters)
+
+
+def left_out() -> str:
+    """Say what a status that is cut leaves out."""
+    return (
+        f"The status leaves out a part of what Ray Serve says of the applications, because an object has room for {OBJECT // 1024} KiB: "
+        "messages that are cut say so, and the Ray dashboard has all of them"
+    )
+
+
+def _shorter(apps: Applications) -> Iterator[Applications]:
+    """Yield the applications as they are, then ever less of them."""
+    for limit in LIMITS:
+        yield {name: _with_messages(app, limit) for name, app in apps.items()}
+    bare = {name: AppStatus(status=app.status, message=_NOTE) for name, app in apps.items()}
+    yield bare
+    names = sorted(bare, key=lambda name: (bare[name].status == AppState.RUNNING, name))
+    count = len(names)
+    while count := count // 2:
+        yield {name: bare[name] for name in names[:count]}
+
+
+_NOTE: Final = f"[all{MARK}"
+
+
+def _with_messages(app: AppStatus, limit: int) -> AppStatus:
+    deployments = {
+        name: ServeDeploymentStatus(status=each.status, message=_cut(each.message, limit))
+        for name, each in (app.deployments or {}).items()
+    }
+    return AppStatus(status=app.status, message=_cut(app.message, limit), deployments=deployments or None)
+
+
+def _cut(text: str, limit: int) -> str:
+    return clipped(text, limit) if limit or not text else _NOTE
+
+
+def _is_cut(apps: Applications) -> bool:
+    texts = (each.message for app in apps.values() for each in (app, *(app.deployments or {}).values()))
+    return any(MARK in each for each in texts)
+
+
+def _size(apps: Applications) -> int:
+    return len(msgspec.json.encode(apps))

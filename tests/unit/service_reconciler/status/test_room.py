@@ -1,0 +1,56 @@
+"""What of Serve's words about applications a status has room for."""
+
+import msgspec
+import pytest
+
+from common.api.clip import clipped
+from common.api.meta import ObjectMeta
+from common.api.ray_service import AppStatus, RayService, ServeDeploymentStatus
+from service_reconciler.status import room
+
+
+def apps(count: int, message: str) -> room.Applications:
+    deployments = {"Model": ServeDeploymentStatus(status="UNHEALTHY", message=message)}
+    failed = AppStatus(status="DEPLOY_FAILED", message=message, deployments=deployments)
+    return {f"app-{number:05}": failed for number in range(count)} | {"aaa": AppStatus(status="RUNNING")}
+
+
+def size(found: room.Applications | None) -> int:
+    return len(msgspec.json.encode(found))
+
+
+@pytest.mark.parametrize(("count", "length"), [(1, 100), (3, 20_000), (150, 20_000), (500, 300), (5000, 20)])
+def test_what_is_returned_fits_and_names_those_that_fail(count: int, length: int) -> None:
+    found = room.fitted(apps(count, "x" * length), 64 * 1024)
+    assert found is not None
+    assert size(found) <= 64 * 1024
+    assert found["app-00000"].status == "DEPLOY_FAILED"
+
+
+def test_what_fits_is_left_as_it_is() -> None:
+    whole = apps(3, "no weights")
+    assert room.fitted(whole, 64 * 1024) == whole
+
+
+def test_applications_that_run_are_left_out_first() -> None:
+    found = room.fitted(apps(5000, "no weights"), 64 * 1024)
+    assert found is not None
+    assert "aaa" not in found
+
+
+@pytest.mark.parametrize("limit", [0, 1, 79, 80, 81, 128, 2048])
+def test_a_clipped_text_is_never_longer_than_its_limit(limit: int) -> None:
+    text = clipped("a" * 5000 + "z", limit)
+    assert len(text) <= limit
+    assert limit <= 80 or text.endswith("z")
+
+
+def test_a_text_that_fits_is_not_clipped() -> None:
+    assert clipped("a" * 80, 80) == "a" * 80
+
+
+@pytest.mark.parametrize("used", [0, 500_000, 1_000_000, 1_500_000])
+def test_a_large_spec_leaves_less_for_the_status(used: int) -> None:
+    service = RayService(metadata=ObjectMeta(), spec_json=msgspec.Raw(b'"' + b"x" * used + b'"'))
+    left = room.OBJECT - room.RESERVED - used
+    assert room.LEAST // 2 <= room.per_cluster(service) <= max(room.LEAST, left) // 2

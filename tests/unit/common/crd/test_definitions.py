@@ -3,14 +3,17 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from common.crd import __main__ as command
 from common.crd import definitions
 from common.crd.schema import Schema
+from support.crds import shapes
 
 FOLDER = Path(__file__).parents[4] / "deploy" / "crds"
+GOLDEN = Path(__file__).parents[3] / "golden"
 ALL = definitions.all_definitions()
 
 
@@ -41,7 +44,20 @@ def test_a_stale_file_fails_the_check_and_names_the_remedy(tmp_path: Path, capsy
 
 @pytest.mark.parametrize("file", list(ALL))
 def test_a_definition_fits_the_annotation_of_client_side_apply(file: str) -> None:
-    assert command.compact_size(ALL[file]) < 180_000
+    assert command.compact_size(ALL[file]) < command.ANNOTATION_LIMIT
+
+
+@pytest.mark.parametrize("file", list(ALL))
+def test_every_field_and_depth_is_kuberays_in_both_versions(file: str) -> None:
+    kuberays = msgspec.json.decode((GOLDEN / "kuberay" / "crd_shapes.json").read_bytes())
+    assert shapes.of(ALL[file]) == kuberays[file]
+
+
+@pytest.mark.parametrize("file", list(ALL))
+@pytest.mark.parametrize("version", [0, 1])
+def test_no_field_takes_what_no_schema_describes(file: str, version: int) -> None:
+    schema = ALL[file]["spec"]["versions"][version]["schema"]["openAPIV3Schema"]
+    assert [path for path, kind in shapes.fields(schema) if kind == "open"] == []
 
 
 @pytest.mark.parametrize("file", list(ALL))

@@ -1,7 +1,8 @@
 """The two CustomResourceDefinitions: versions, printer columns, names.
 
-v1alpha1 lacks what came later and keeps pod templates and Services opaque: its stored form is v1's anyway, and the file stays small enough for
-`kubectl apply`, which copies it into an annotation of at most 262,144 bytes.
+v1alpha1 lacks what came later. It states pod templates, Services and statuses by their shape alone: an object may not hold a field, or a depth, that KubeRay's
+schema does not have, and the rules on values are left to v1 and to the API of pods. So the file stays small enough for `kubectl apply`, which copies it
+into an annotation of at most 262,144 bytes.
 
 Source: RayCluster specification, section 1; RayService specification, section 2.
 """
@@ -15,7 +16,13 @@ from common.crd.schema import Schema, Version
 
 V1: Final = Version()
 V1ALPHA1: Final = Version(
-    opaque=frozenset({"core/v1.PodTemplateSpec", "core/v1.Service"}),
+    bare=frozenset(
+        {
+            *(f"core/v1.{kind}" for kind in ("PodTemplateSpec", "Service", "SecurityContext")),
+            *(f"core/v1.{kind}" for kind in ("EnvVar", "EnvFromSource", "VolumeMount")),
+            *(ray_types.CLUSTER_STATUS, ray_types.SERVICE_STATUS),
+        }
+    ),
     left_out=frozenset(
         f"{PREFIX}{struct}.{field}"
         for struct, fields in {

@@ -1,6 +1,6 @@
 """Turns a Go type into a structural OpenAPI schema, as KubeRay's published CRDs state it (descriptions left out).
 
-A field is required when Go always writes it and nothing marks it optional. A version may leave fields out, add some, or keep some types opaque.
+A field is required when Go always writes it and nothing marks it optional. A version may leave fields out, add some, or state some types by their shape alone.
 """
 
 import json
@@ -41,7 +41,8 @@ _FIXED: Final[dict[str, Schema]] = {
     "json": {"type": "object"},
     "meta/v1.ObjectMeta": _EMBEDDED_METADATA,
 }
-_OPAQUE: Final[Schema] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_SHAPE: Final = frozenset({"type", "properties", "items", "additionalProperties", "x-kubernetes-int-or-string"})
+"""What says which fields there are and how deep they go; all else of a schema is rules on their values."""
 _LIMITS: Final = {
     "Pattern": "pattern",
     "MaxLength": "maxLength",
@@ -54,7 +55,8 @@ _LIMITS: Final = {
 class Version(msgspec.Struct, frozen=True, kw_only=True):
     """How one version of the API differs from the types; keys are type names, or type and field joined by a dot."""
 
-    opaque: frozenset[str] = frozenset()
+    bare: frozenset[str] = frozenset()
+    """Types that are stated by names and types of fields alone: as closed as in full, and a good deal shorter."""
     left_out: frozenset[str] = frozenset()
     required: frozenset[str] = frozenset()
     optional: frozenset[str] = frozenset()
@@ -70,9 +72,17 @@ def build(go_type: str, version: Version) -> Schema:
         return {"type": "array", "items": build(go_type.removeprefix("[]"), version)}
     if go_type.startswith("map[string]"):
         return {"type": "object", "additionalProperties": build(go_type.removeprefix("map[string]"), version)}
-    if go_type in version.opaque:
-        return dict(_OPAQUE)
+    if go_type in version.bare:
+        return _bare(build(go_type, msgspec.structs.replace(version, bare=frozenset())))
     return dict(_FIXED[go_type]) if go_type in _FIXED else _struct(go_type, version)
+
+
+def _bare(full: Schema) -> Schema:
+    """Return the shape of a schema without the rules on values."""
+    shape = {key: value for key, value in full.items() if key in _SHAPE}
+    if "properties" in shape:
+        shape["properties"] = {name: _bare(field) for name, field in shape["properties"].items()}
+    return shape | {key: _bare(shape[key]) for key in ("items", "additionalProperties") if key in shape}
 
 
 def _struct(name: str, version: Version) -> Schema:

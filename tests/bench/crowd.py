@@ -59,6 +59,10 @@ class Sightings:
             self.at[key] = asyncio.get_running_loop().time()
             self._changed.set()
 
+    def spoiled(self, raw: bytes, why: str) -> None:
+        """Take what is left of an object."""
+        self.present(raw)
+
     def gone(self, raw: bytes) -> None:
         """Pass over a deletion."""
 

@@ -110,6 +110,10 @@ class _Eye:
         """Take an object as it is now."""
         self._take(raw, is_gone=False)
 
+    def spoiled(self, raw: bytes, why: str) -> None:
+        """Take what is left of an object."""
+        self._take(raw, is_gone=False)
+
     def gone(self, raw: bytes) -> None:
         """Take an object that was deleted."""
         self._take(raw, is_gone=True)

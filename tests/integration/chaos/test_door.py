@@ -31,6 +31,9 @@ class Names:
     def present(self, raw: bytes) -> None:
         self.told.append(raw)
 
+    def spoiled(self, raw: bytes, why: str) -> None:
+        self.told.append(raw)
+
     def gone(self, raw: bytes) -> None:
         pass
 

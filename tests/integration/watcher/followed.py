@@ -21,6 +21,9 @@ class Collection:
     def present(self, raw: bytes) -> None:
         self.names.add(_name(raw))
 
+    def spoiled(self, raw: bytes, why: str) -> None:
+        self.names.add(_name(raw))
+
     def gone(self, raw: bytes) -> None:
         self.names.discard(_name(raw))
 

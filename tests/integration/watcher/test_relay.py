@@ -1,16 +1,23 @@
 """From the API server over NATS to a reader, with users, TLS and every kind of breakage."""
 
+import contextlib
+import copy
 import random
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from common import errors
+from common.api.opaque import Body
 from common.kube import resources
 from common.kube.client import KubeClient, Patch
+from common.kube.resources import Resource
 from localcluster.control_plane import ControlPlane
 from support.builders.manifests import a_pod, a_ray_cluster
 from support.servers.relayed import Relayed, relayed
-from support.waiting import eventually
+from support.waiting import eventually, eventually_true
 
 pytestmark = [pytest.mark.integration]
 
@@ -158,3 +165,89 @@ async def test_a_tree_stands_in_one_partition(world: Relayed, kube: KubeClient, 
     await world.until_synced()
     await until_known(world, "Pod", "early")
     assert [key for key, _ in world.reader.removals] == []
+
+
+async def test_a_tree_that_changes_its_root_twice_a_second_makes_nobody_load_again(
+    world: Relayed, kube: KubeClient, namespace: str
+) -> None:
+    await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("restless", service="one"))
+    for number in range(20):
+        await kube.create(resources.POD, namespace, a_pod(f"restless-{number}", cluster="restless"))
+    await until_known(world, "Pod", "restless-19")
+    loads = len(world.reader.reasons)
+
+    for flip in range(10):
+        patch = Patch(body={"metadata": {"labels": {"ray.io/originated-from-cr-name": ("two", "one")[flip % 2]}}})
+        await kube.patch(resources.RAY_CLUSTER, namespace, "restless", patch)
+        await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster(f"victim-{flip}"))
+        await until_known(world, "RayCluster", f"victim-{flip}", within=5.0)
+
+    await eventually(lambda: len(world.reader.names("Pod")) == 20 and "restless" in world.reader.names("RayCluster"))
+    assert len(world.reader.reasons) == loads
+    assert world.reader.removals == []
+
+
+@contextlib.asynccontextmanager
+async def opaque_templates(kube: KubeClient) -> AsyncGenerator[None]:
+    """Have the API server take anything for a pod template in v1alpha1, as definitions of earlier releases did."""
+    crd = Resource(group="apiextensions.k8s.io", kind="CustomResourceDefinition", plural="customresourcedefinitions")
+    name = "rayclusters.ray.io"
+    before = msgspec.json.decode(await kube.get(crd, None, name))["spec"]["versions"]
+    opened = copy.deepcopy(before)
+    spec = opened[1]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    spec["headGroupSpec"]["properties"]["template"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    await kube.patch(crd, None, name, Patch(body={"spec": {"versions": opened}}))
+    try:
+        yield
+    finally:
+        await kube.patch(crd, None, name, Patch(body={"spec": {"versions": before}}))
+
+
+async def test_an_object_that_nests_too_deep_is_alone_in_quarantine(
+    world: Relayed, kube: KubeClient, namespace: str
+) -> None:
+    hostile = a_ray_cluster("hostile")
+    hostile["apiVersion"] = "ray.io/v1alpha1"
+    for each in (hostile["spec"]["headGroupSpec"], *hostile["spec"].get("workerGroupSpecs", [])):
+        each.setdefault("rayStartParams", {})
+    container = hostile["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
+    container["command"] = msgspec.json.decode(b"[" * 400 + b"]" * 400)
+    old = Resource(group="ray.io", version="v1alpha1", kind="RayCluster", plural="rayclusters")
+    async with opaque_templates(kube):
+        await eventually_true(lambda: _is_taken(kube, old, namespace, hostile), within=20.0)
+
+    await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("victim"))
+    await until_known(world, "RayCluster", "victim")
+    key = ("RayCluster", namespace, "hostile")
+    await eventually(lambda: key in world.reader.quarantine, what="the quarantine")
+    assert "nests deeper than 100 levels" in world.reader.quarantine[key]
+
+    world.watcher.kill()  # a list brings both on one page
+    world.watcher.start()
+    await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("later"))
+    await until_known(world, "RayCluster", "later", within=20.0)
+    assert {"victim", "later"} <= world.reader.names("RayCluster")
+    assert key in world.reader.quarantine
+
+    await kube.delete(resources.RAY_CLUSTER, namespace, "hostile")
+    await eventually(lambda: key not in world.reader.quarantine, what="its end")
+
+
+async def _is_taken(kube: KubeClient, resource: Resource, namespace: str, body: Body) -> bool:
+    """Create an object; tell whether the API server takes it by now: it learns a definition within a moment."""
+    try:
+        await kube.create(resource, namespace, body)
+    except errors.Terminal:
+        return False
+    return True
+
+
+async def test_the_definition_refuses_what_nests_too_deep(kube: KubeClient, namespace: str) -> None:
+    hostile = a_ray_cluster("hostile")
+    hostile["apiVersion"] = "ray.io/v1alpha1"
+    hostile["spec"]["headGroupSpec"]["rayStartParams"] = {}
+    container = hostile["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
+    container["command"] = msgspec.json.decode(b"[" * 400 + b"]" * 400)
+    old = Resource(group="ray.io", version="v1alpha1", kind="RayCluster", plural="rayclusters")
+    with pytest.raises(errors.Rejected, match="command"):
+        await kube.create(old, namespace, hostile)

@@ -50,6 +50,9 @@ class _Sink:
     def present(self, raw: bytes) -> None:
         self._listener.changed(self._kind, raw, trace="")
 
+    def spoiled(self, raw: bytes, why: str) -> None:
+        self.present(raw)
+
     def gone(self, raw: bytes) -> None:
         meta = _head.decode(raw).metadata
         version = int(meta.resource_version)

@@ -4,7 +4,7 @@ import asyncio
 
 from common.bus import messages, subjects
 from common.bus.feed import Listener, Synced
-from common.bus.messages import Gone, Message, State
+from common.bus.messages import Gone, Message, Quarantined, State
 from common.bus.progress import Progress
 from common.bus.sharding import Place, Tree
 
@@ -99,6 +99,9 @@ class FakeFeed:
         match message:
             case State():
                 listener.changed(message.kind, message.body, trace=trace)
+            case Quarantined():
+                place = (message.namespace, message.name)
+                listener.quarantined(message.kind, *place, body=message.body, why=message.why)
             case Gone(moved_to=Place() as to) if self._tree not in {None, to.tree}:
                 listener.moved(message.kind, message.namespace, message.name, to=None)
             case Gone(moved_to=Place() as to) if to.partition in partitions:

@@ -18,6 +18,8 @@ class Recorder:
         """Why each load began."""
         self.syncs: list[int] = []
         """The version of each completed load."""
+        self.quarantine: dict[Key, str] = {}
+        """Why the state of an object is not known."""
         self.removals: list[tuple[Key, int]] = []
         self.moves: list[tuple[Key, int | None]] = []
         """Objects that left, with the partitions that they went to; None for trees that are not read."""
@@ -34,12 +36,17 @@ class Recorder:
         metadata = found["metadata"]
         key = (kind, metadata.get("namespace", ""), metadata["name"])
         self.objects[key] = found
+        self.quarantine.pop(key, None)
         self.traces[key] = trace
+
+    def quarantined(self, kind: str, namespace: str, name: str, *, body: bytes, why: str) -> None:
+        self.quarantine[kind, namespace, name] = why
 
     def removed(self, kind: str, namespace: str, name: str, *, version: int, trace: str) -> None:
         self.removals.append(((kind, namespace, name), version))
         self.traces[kind, namespace, name] = trace
         self.objects.pop((kind, namespace, name), None)
+        self.quarantine.pop((kind, namespace, name), None)
 
     def moved(self, kind: str, namespace: str, name: str, *, to: int | None) -> None:
         self.moves.append(((kind, namespace, name), to))

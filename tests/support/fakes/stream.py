@@ -4,7 +4,7 @@ import asyncio
 
 from common import errors
 from common.bus.feed import Synced
-from common.bus.messages import Gone, Message, State
+from common.bus.messages import Gone, Message, Quarantined, State
 from watcher.ports import Entry, StreamIdentity
 
 
@@ -15,7 +15,7 @@ class FakeStateStream:
         self.messages: dict[str, Message] = {}
         self.entries: dict[str, Entry] = {}
         self.stored: list[tuple[str, Message]] = []
-        self.failures: list[errors.RaybusError] = []
+        self.failures: list[Exception] = []
         """Raised by the next publishes, one each, before anything is stored."""
         self.answers_lost = 0
         """So many publishes are stored without an answer."""
@@ -36,6 +36,9 @@ class FakeStateStream:
 
     async def last(self, subject: str) -> Entry:
         return self.entries.get(subject, Entry())
+
+    async def read(self, subject: str) -> Message | None:
+        return self.messages.get(subject)
 
     async def publish(self, subject: str, message: Message, *, expected: int | None, message_id: str) -> int:
         await asyncio.sleep(0)
@@ -63,6 +66,10 @@ class FakeStateStream:
             case State():
                 entry = Entry(
                     sequence=sequence, kind=message.kind, version=message.version, form=message.form, uid=message.uid
+                )
+            case Quarantined():
+                entry = Entry(
+                    sequence=sequence, kind=message.kind, version=message.version, form="Quarantined", uid=message.uid
                 )
             case Gone():
                 entry = Entry(sequence=sequence, kind=message.kind, version=message.version, is_gone=True)

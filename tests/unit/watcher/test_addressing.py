@@ -1,6 +1,7 @@
 """Which root an object has, whatever the order in which its tree is seen."""
 
 import itertools
+from typing import cast
 
 import pytest
 
@@ -129,3 +130,44 @@ def test_owners_in_a_circle_end_somewhere() -> None:
     forest.plant(HEAD_SERVICE, CLUSTER)
 
     assert forest.address(CLUSTER).root.namespace == "ns"
+
+
+class Counted:
+    """Stands for a `Ref` and counts how often it is compared."""
+
+    comparisons = 0
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        Counted.comparisons += 1
+        return self is other
+
+    def __lt__(self, other: "Counted") -> bool:
+        Counted.comparisons += 1
+        return self.number < other.number
+
+
+def comparisons_of_a_new_parent(children: int) -> int:
+    forest = Forest()
+    root, *below = (cast("Ref", Counted(number)) for number in range(children + 1))
+    forest.plant(root, None)
+    for each in below:
+        forest.plant(each, root)
+    Counted.comparisons = 0
+    assert len(forest.plant(root, SERVICE)) == children
+    return Counted.comparisons
+
+
+def test_a_new_parent_costs_no_more_than_there_are_objects_below() -> None:
+    assert comparisons_of_a_new_parent(5_000) <= 5_000
+
+
+@pytest.mark.parametrize("kind", ["RayCluster", "Service", "Pod"])
+def test_no_label_or_owner_makes_a_tree_deeper_than_its_kinds(kind: str) -> None:
+    own = labelled(origin="next", crd="RayCluster") if kind == "RayCluster" else meta(owner=("Service", "next"))
+    assert parent_of(kind, own) is None

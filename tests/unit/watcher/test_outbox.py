@@ -9,7 +9,7 @@ import pytest
 from common import errors
 from common.bus import subjects
 from common.bus.feed import Synced
-from common.bus.messages import Gone, State
+from common.bus.messages import Gone, Quarantined, State
 from common.bus.sharding import Place, Tree
 from support.fakes.stream import FakeStateStream
 from support.waiting import eventually
@@ -205,3 +205,24 @@ async def test_a_name_that_comes_back_is_stored_over_its_tombstone() -> None:
             await outbox.settle()
 
     assert [message for _, message in stream.stored] == [a_pod(1), gone(2), a_pod(3, uid="second")]
+
+
+def a_large_pod(version: int) -> State:
+    body = b'{"metadata":{"name":"one","namespace":"ns","uid":"u","resourceVersion":"1"},"spec":{}}'
+    return State(kind="Pod", namespace="ns", name="one", uid="u", version=str(version), form="1", body=body)
+
+
+@pytest.mark.parametrize("problem", [errors.Rejected("2 MB are more than the server takes"), RecursionError("deep")])
+async def test_what_cannot_be_published_never_counts_as_stored(problem: Exception) -> None:
+    stream = FakeStateStream()
+    stream.failures = [problem]
+    async with working(stream) as (outbox, _):
+        outbox.put(SUBJECT, a_large_pod(1))
+        await outbox.settle()
+
+        stands = stream.messages[SUBJECT]
+        assert isinstance(stands, Quarantined)
+        assert str(problem) in stands.why
+        outbox.put(SUBJECT, a_large_pod(2))
+        await outbox.settle()
+        assert stream.messages[SUBJECT] == a_large_pod(2)

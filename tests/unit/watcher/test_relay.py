@@ -1,18 +1,23 @@
 """What the API server tells, turned into what the stream must hold."""
 
+import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+import pytest
 import pytest_asyncio
 
 from common.bus import sharding, subjects
 from common.bus.feed import Synced
-from common.bus.messages import Gone, State
+from common.bus.messages import Gone, Message, Quarantined, State
 from common.bus.sharding import Root
 from common.kube import resources
 from common.kube.resources import Resource
 from support.fakes.stream import FakeStateStream
+from support.waiting import eventually
+from watcher import trimming
 from watcher.outbox import Outbox
 from watcher.relay import Relay, Source
 
@@ -31,7 +36,7 @@ class Setup:
     def source(self, number: int, resource: Resource) -> Source:
         return self.relay.sink(number, resource)
 
-    def waiting(self) -> dict[str, State | Gone | Synced]:
+    def waiting(self) -> dict[str, Message]:
         """Return what would be sent, before any worker runs."""
         puts = self.outbox._next  # pyright: ignore[reportPrivateUsage]  (nobody else needs to know)
         return {where: put.message for where, put in puts.items()}
@@ -91,15 +96,111 @@ async def test_an_orphan_moves_when_its_parent_shows_up(setup: Setup) -> None:
     assert setup.reasons == []
 
 
-async def test_a_tree_that_changes_its_root_needs_a_new_list(setup: Setup) -> None:
-    clusters = setup.source(CLUSTERS, resources.RAY_CLUSTER)
-    clusters.present(an_object("demo", 4))
-    setup.source(PODS, resources.POD).present(an_object("pod", 5, owner=("RayCluster", "demo")))
-    setup.relay.everything_is_listed()
+class Running:
+    """A relay whose outbox and moves are served, and what the stream came to hold."""
 
-    clusters.present(an_object("demo", 6, origin="svc"))
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.clusters = setup.source(CLUSTERS, resources.RAY_CLUSTER)
+        self.pods = setup.source(PODS, resources.POD)
 
-    assert "moves to another root" in setup.reasons[0]
+    def holds(self, kind: type[Message]) -> dict[str, Message]:
+        """Return the subjects under which a message of a kind stands."""
+        return {where: each for where, each in self.setup.stream.messages.items() if isinstance(each, kind)}
+
+    async def settled(self) -> None:
+        await eventually(lambda: len(self.setup.outbox) == 0 and not self.setup.relay.is_moving, what="the moves")
+
+
+@asynccontextmanager
+async def running(setup: Setup) -> AsyncGenerator[Running]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(setup.outbox.work()) for _ in range(8)]
+        tasks.append(group.create_task(setup.relay.move()))
+        yield Running(setup)
+        for task in tasks:
+            task.cancel()
+
+
+async def test_a_tree_moves_to_its_new_root_without_a_new_list(setup: Setup) -> None:
+    async with running(setup) as world:
+        world.clusters.present(an_object("demo", 4))
+        for number in range(100):
+            world.pods.present(an_object(f"pod-{number}", 5, owner=("RayCluster", "demo")))
+        setup.relay.everything_is_listed()
+        await world.settled()
+        before = len(setup.stream.stored)
+
+        world.clusters.present(an_object("demo", 6, origin="svc"))
+        await world.settled()
+
+    states = world.holds(State)
+    assert set(states) == {
+        subject(SVC, "RayCluster", "demo"),
+        *(subject(SVC, "Pod", f"pod-{number}") for number in range(100)),
+    }
+    assert setup.reasons == []
+    order = [(type(message), where.split(".")[4]) for where, message in setup.stream.stored[before:]]
+    assert order[0] == (Gone, "raycluster"), "nobody reconciles a root whose objects are on their way"
+    assert order[-1][1] == "pod" or order[-1] == (State, "raycluster")
+    placed = order.index((State, "raycluster"))
+    assert sum(each == (State, "pod") for each in order[:placed]) >= 100 - 8, "at most what was in flight comes after"
+
+
+async def test_a_root_that_changes_all_the_time_ends_with_its_whole_tree_in_one_place(setup: Setup) -> None:
+    async with running(setup) as world:
+        world.clusters.present(an_object("demo", 4))
+        for number in range(50):
+            world.pods.present(an_object(f"pod-{number}", 5, owner=("RayCluster", "demo")))
+        setup.relay.everything_is_listed()
+        for flip in range(21):
+            world.clusters.present(an_object("demo", 10 + flip, origin="svc" if flip % 2 else "other"))
+            for _ in range(flip):
+                await asyncio.sleep(0)
+        await world.settled()
+
+    other = Root("RayService", "ns", "other")
+    states = world.holds(State)
+    assert {where.split(".")[2] for where in states} == {str(sharding.partition_of(other))}
+    assert len(states) == 51
+    assert setup.reasons == []
+
+
+async def test_a_tree_that_moves_all_the_time_does_not_hold_up_another_one(setup: Setup) -> None:
+    async with running(setup) as world:
+        world.clusters.present(an_object("demo", 4))
+        for number in range(1000):
+            world.pods.present(an_object(f"pod-{number}", 5, owner=("RayCluster", "demo")))
+        setup.relay.everything_is_listed()
+        await world.settled()
+        before = len(setup.stream.stored)
+
+        world.clusters.present(an_object("demo", 6, origin="svc"))
+        await asyncio.sleep(0)
+        world.clusters.present(an_object("victim", 7))
+        mine = subject(Root("RayCluster", "ns", "victim"), "RayCluster", "victim")
+        await eventually(lambda: mine in setup.stream.messages, what="the other tree")
+
+        assert len(setup.stream.stored) - before < 200
+
+
+async def test_a_child_that_changes_and_one_that_goes_while_their_tree_moves_end_as_they_should(setup: Setup) -> None:
+    async with running(setup) as world:
+        world.clusters.present(an_object("demo", 4))
+        for number in range(3):
+            world.pods.present(an_object(f"pod-{number}", 5, owner=("RayCluster", "demo")))
+        setup.relay.everything_is_listed()
+        await world.settled()
+
+        world.clusters.present(an_object("demo", 6, origin="svc"))
+        world.pods.present(an_object("pod-0", 7, owner=("RayCluster", "demo")))
+        world.pods.gone(an_object("pod-1", 8, owner=("RayCluster", "demo")))
+        await world.settled()
+
+    states = {where: message for where, message in world.holds(State).items() if isinstance(message, State)}
+    versions = {(message.name, message.version) for message in states.values()}
+    assert versions == {("demo", "6"), ("pod-0", "7"), ("pod-2", "5")}
+    assert {where.split(".")[2] for where in states} == {str(sharding.partition_of(SVC))}
 
 
 async def test_an_older_state_is_passed_over(setup: Setup) -> None:
@@ -179,3 +280,62 @@ async def test_every_partition_is_marked(setup: Setup) -> None:
     assert setup.waiting() == {
         subjects.synced(partition): Synced(epoch="epoch", version=40) for partition in range(sharding.PARTITIONS)
     }
+
+
+async def test_an_object_that_nests_too_deep_is_in_quarantine_and_others_pass(setup: Setup) -> None:
+    clusters = setup.source(CLUSTERS, resources.RAY_CLUSTER)
+    clusters.spoiled(an_object("hostile", 4), "it nests deeper than 100 levels")
+    clusters.present(an_object("demo", 5))
+    setup.relay.everything_is_listed()
+
+    put = setup.waiting()
+    hostile = put[subject(Root("RayCluster", "ns", "hostile"), "RayCluster", "hostile")]
+    assert isinstance(hostile, Quarantined)
+    assert (hostile.version, hostile.why) == ("4", "it nests deeper than 100 levels")
+    assert isinstance(put[subject(DEMO, "RayCluster", "demo")], State)
+
+
+async def test_whatever_an_object_does_to_a_decoder_it_alone_is_in_quarantine(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_resource: Resource, raw: bytes) -> bytes:
+        if b"hostile" in raw:
+            raise RecursionError
+        return raw
+
+    monkeypatch.setattr(trimming, "trim", fail)
+    clusters = setup.source(CLUSTERS, resources.RAY_CLUSTER)
+    for name in ("hostile", "demo"):
+        clusters.present(an_object(name, 4))
+    setup.relay.everything_is_listed()
+
+    kinds = {message.name: type(message) for message in setup.waiting().values() if not isinstance(message, Synced)}
+    assert kinds == {"hostile": Quarantined, "demo": State}
+
+
+async def test_an_object_leaves_quarantine_with_the_version_that_can_be_read(setup: Setup) -> None:
+    clusters = setup.source(CLUSTERS, resources.RAY_CLUSTER)
+    clusters.spoiled(an_object("demo", 4), "it nests too deep")
+    setup.relay.everything_is_listed()
+    clusters.present(an_object("demo", 5))
+
+    assert isinstance(setup.waiting()[subject(DEMO, "RayCluster", "demo")], State)
+
+
+async def test_what_stands_for_an_object_is_small_and_leads_to_its_root(setup: Setup) -> None:
+    metadata = {
+        "name": "pod",
+        "namespace": "ns",
+        "uid": "u",
+        "resourceVersion": "4",
+        "annotations": {"a": "x" * 100_000},
+        "labels": {"ray.io/cluster": "demo", **{f"label-{number}": "x" for number in range(1000)}},
+        "ownerReferences": [{"kind": "RayCluster", "name": "demo", "controller": True}],
+    }
+    setup.source(PODS, resources.POD).spoiled(msgspec.json.encode({"metadata": metadata}), "it nests too deep")
+    setup.relay.everything_is_listed()
+
+    message = setup.waiting()[subject(DEMO, "Pod", "pod")]
+    assert isinstance(message, Quarantined)
+    assert len(message.body) < 500
+    assert b'"ray.io/cluster":"demo"' in message.body

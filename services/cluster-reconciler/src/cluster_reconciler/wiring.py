@@ -23,7 +23,8 @@ from common.api.core import Job, Pod, Service
 from common.api.ray_cluster import RayCluster
 from common.bus.cache import Cache, Object, Objects
 from common.kube.client import Kube, KubeClient
-from common.kube.events import EventRecorder
+from common.kube.events import EventRecorder, quarantine_reporter
+from common.kube.resources import RAY_CLUSTER
 from common.runtime import replica
 from common.runtime.clock import Clock, SystemClock
 from common.runtime.controller import Controller
@@ -70,7 +71,15 @@ def assemble(
                 ports.metrics.forget(key)
 
     watched = Watched(kinds=KINDS, root=RayCluster, keys_of=keys_of)
-    controller = Controller(CONTROLLER, watched, cache=cache, clock=clock, precedence=precedence(cache), forget=forget)
+    controller = Controller(
+        CONTROLLER,
+        watched,
+        cache=cache,
+        clock=clock,
+        precedence=precedence(cache),
+        forget=forget,
+        report_quarantine=quarantine_reporter(ports.events, RAY_CLUSTER),
+    )
     return App(controller=controller, reconciler=partial(reconcile, io=ports), cache=cache, ports=ports)
 
 

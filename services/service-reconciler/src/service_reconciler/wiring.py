@@ -17,7 +17,7 @@ from common.bus.nats import Bus as NatsBus
 from common.bus.sharding import Tree
 from common.kube.carrier import Carrier
 from common.kube.client import Kube, KubeClient
-from common.kube.events import EventRecorder
+from common.kube.events import EventRecorder, quarantine_reporter
 from common.kube.lookup import Lookup
 from common.kube.resources import RAY_SERVICE
 from common.ray import dashboard as dashboards
@@ -87,7 +87,14 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
 
     watched = Watched(kinds=KINDS, root=RayService, keys_of=keys_of(cache))
     return App(
-        controller=Controller(CONTROLLER, watched, cache=cache, clock=clock, forget=forget),
+        controller=Controller(
+            CONTROLLER,
+            watched,
+            cache=cache,
+            clock=clock,
+            forget=forget,
+            report_quarantine=quarantine_reporter(events, RAY_SERVICE),
+        ),
         reconciler=Reconciler(observer.observe, make_plan, applier.apply),
         cache=cache,
         tree=Tree.SERVICE,

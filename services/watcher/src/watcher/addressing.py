@@ -16,8 +16,9 @@ from common.bus.sharding import Root
 RAY_SERVICE: Final = "RayService"
 RAY_CLUSTER: Final = "RayCluster"
 SERVICE: Final = "Service"
-PARENTS: Final = frozenset({RAY_SERVICE, RAY_CLUSTER, SERVICE})
-"""Kinds that others are found below."""
+ROOTS: Final = frozenset({RAY_SERVICE, RAY_CLUSTER})
+PARENTS: Final = {"RayCluster": frozenset({RAY_SERVICE}), "EndpointSlice": ROOTS | {SERVICE}}
+"""Below which kinds an object is found, if not below `ROOTS`; so no tree is deeper than four levels, whatever users write into labels."""
 
 
 class Ref(msgspec.Struct, frozen=True, order=True):
@@ -41,9 +42,9 @@ def parent_of(kind: str, meta: ObjectMeta) -> Ref | None:
         case "RayService":
             return None
         case "RayCluster":
-            return _origin(meta) or _controller(meta, frozenset({RAY_SERVICE}))
+            return _origin(kind, meta) or _controller(kind, meta)
         case _:
-            return _controller(meta, PARENTS) or _labelled(kind, meta)
+            return _controller(kind, meta) or _labelled(kind, meta)
 
 
 def _labelled(kind: str, meta: ObjectMeta) -> Ref | None:
@@ -52,18 +53,18 @@ def _labelled(kind: str, meta: ObjectMeta) -> Ref | None:
         return Ref(RAY_CLUSTER, meta.namespace, cluster)
     if kind == "EndpointSlice" and (service := meta.labels.get(labels.SERVICE_NAME)):
         return Ref(SERVICE, meta.namespace, service)
-    return _origin(meta)
+    return _origin(kind, meta)
 
 
-def _origin(meta: ObjectMeta) -> Ref | None:
+def _origin(kind: str, meta: ObjectMeta) -> Ref | None:
     name = meta.labels.get(labels.ORIGIN_NAME)
-    kind = meta.labels.get(labels.ORIGIN_KIND)
-    return Ref(kind, meta.namespace, name) if name and kind in {RAY_SERVICE, RAY_CLUSTER} else None
+    of = meta.labels.get(labels.ORIGIN_KIND)
+    return Ref(of, meta.namespace, name) if name and of in ROOTS and of in PARENTS.get(kind, ROOTS) else None
 
 
-def _controller(meta: ObjectMeta, kinds: frozenset[str]) -> Ref | None:
+def _controller(kind: str, meta: ObjectMeta) -> Ref | None:
     for owner in meta.owner_references:
-        if owner.controller and owner.kind in kinds:
+        if owner.controller and owner.kind in PARENTS.get(kind, ROOTS):
             return Ref(owner.kind, meta.namespace, owner.name)
     return None
 
@@ -74,7 +75,7 @@ class Forest:
     def __init__(self) -> None:
         self._parents: dict[Ref, Ref | None] = {}
         """Every object that has been seen, with the one that it stands below."""
-        self._children: dict[Ref, set[Ref]] = {}
+        self._children: dict[Ref, dict[Ref, None]] = {}
         self._fallen: set[Ref] = set()
         """Objects that are gone while something still stands below them."""
 
@@ -90,20 +91,21 @@ class Forest:
         self._unlink(ref)
         self._parents[ref] = parent
         if parent is not None:
-            self._children.setdefault(parent, set()).add(ref)
+            self._children.setdefault(parent, {})[ref] = None
         return self._below(ref)
 
     def fell(self, ref: Ref) -> None:
         """Forget an object; what something still stands below is remembered until that is gone too."""
-        if self._children.get(ref):
-            self._fallen.add(ref)
-            return
-        parent = self._parents.get(ref)
-        self._unlink(ref)
-        self._parents.pop(ref, None)
-        self._fallen.discard(ref)
-        if parent in self._fallen:
-            self.fell(parent)
+        gone: Ref | None = ref
+        while gone is not None:
+            if self._children.get(gone):
+                self._fallen.add(gone)
+                return
+            parent = self._parents.get(gone)
+            self._unlink(gone)
+            self._parents.pop(gone, None)
+            self._fallen.discard(gone)
+            gone = parent if parent in self._fallen else None
 
     def address(self, ref: Ref) -> Address:
         """Return the root of an object, or the nearest thing to it that is known."""
@@ -118,16 +120,16 @@ class Forest:
         siblings = self._children.get(parent) if parent is not None else None
         if parent is None or siblings is None:
             return
-        siblings.discard(ref)
+        siblings.pop(ref, None)
         if not siblings:
             del self._children[parent]
 
     def _below(self, ref: Ref) -> list[Ref]:
-        found: list[Ref] = []
+        found: dict[Ref, None] = {}
         waiting = [ref]
         while waiting:
-            for child in sorted(self._children.get(waiting.pop(), ())):
+            for child in self._children.get(waiting.pop(), ()):
                 if child not in found:
-                    found.append(child)
+                    found[child] = None
                     waiting.append(child)
-        return found
+        return list(found)

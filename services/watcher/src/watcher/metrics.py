@@ -20,6 +20,11 @@ CONFLICTS: Final = Counter(
     "raybus_watcher_conflicts_total", "Publishes refused because the subject held another message than expected"
 )
 REFUSED: Final = Counter("raybus_watcher_refused_total", "Objects that the server refuses to store", ["kind"])
+QUARANTINED: Final = Counter(
+    "raybus_watcher_quarantined_total",
+    "States that cannot be published, each of one object; its readers wait",
+    ["kind"],
+)
 PUBLISH_SECONDS: Final = Histogram(
     "raybus_watcher_publish_seconds",
     "Time from the decision to publish to the stream's answer in seconds",

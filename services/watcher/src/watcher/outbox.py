@@ -16,9 +16,9 @@ import structlog
 from common import errors
 from common.bus import messages
 from common.bus.feed import Synced
-from common.bus.messages import Gone, Message, State
+from common.bus.messages import Gone, Message, Quarantined, State
 from common.observability import tracing
-from watcher import metrics
+from watcher import metrics, quarantine
 from watcher.ports import Entry, Stream
 
 log = structlog.get_logger()
@@ -71,8 +71,18 @@ class Outbox:
 
     def stored(self) -> dict[str, str]:
         """Return the kind of object under each subject that holds one, or will."""
-        waiting = {subject: put.message.kind for subject, put in self._next.items() if isinstance(put.message, State)}
+        waiting = {
+            subject: put.message.kind
+            for subject, put in self._next.items()
+            if isinstance(put.message, State | Quarantined)
+        }
         return {subject: entry.kind for subject, entry in self._held.items() if entry.kind} | waiting
+
+    async def newest(self, subject: str) -> Message | None:
+        """Return what a subject is to hold, or holds; None when neither is known at this moment."""
+        if (put := self._next.get(subject)) is not None:
+            return put.message
+        return None if subject in self._busy else await self._stream.read(subject)
 
     def put(self, subject: str, message: Message, *, heard: int = 0) -> None:
         """Have a subject hold a message, unless it does already; `heard` is when the API server told it, for the trace."""
@@ -120,9 +130,6 @@ class Outbox:
                 metrics.CONFLICTS.inc()
                 if not await self._overtaken(subject, put.message):
                     continue
-            except errors.Rejected as problem:
-                metrics.REFUSED.labels(_kind(put.message)).inc()
-                log.warning("an object cannot be published", subject=subject, why=str(problem))
             except errors.Retryable as problem:
                 is_in_doubt = True
                 if self.problem is None:  # of many subjects that meet the same, and try again several times a second
@@ -130,6 +137,10 @@ class Outbox:
                 self.problem = str(problem)
                 await asyncio.sleep(PAUSE_SECONDS)
                 continue
+            except Exception as problem:  # noqa: BLE001  (whatever one object's state does to the encoder, or the server)
+                if (instead := _instead_of(subject, put.message, problem)) is not None:
+                    put = msgspec.structs.replace(put, message=instead)
+                    continue
             metrics.PUBLISH_SECONDS.observe(loop.time() - began)
             self._stored(subject, put.ticket)
             return
@@ -187,8 +198,21 @@ class Outbox:
             self._arrived.set()
 
 
+def _instead_of(subject: str, message: Message, problem: Exception) -> Message | None:
+    """Return what is published in place of a message that nobody takes; None when that is not taken either."""
+    metrics.REFUSED.labels(_kind(message)).inc()
+    log.error("a message cannot be published", subject=subject, why=str(problem) or repr(problem))
+    if not isinstance(message, State):
+        return None
+    metrics.QUARANTINED.labels(message.kind).inc()
+    return quarantine.of_state(message, f"its state cannot be published: {str(problem) or repr(problem)}")
+
+
 def _entry(sequence: int, message: Message) -> Entry:
     match message:
+        case Quarantined():
+            form = messages.QUARANTINED
+            return Entry(sequence=sequence, kind=message.kind, version=message.version, form=form, uid=message.uid)
         case State():
             return Entry(
                 sequence=sequence, kind=message.kind, version=message.version, form=message.form, uid=message.uid
@@ -201,7 +225,7 @@ def _entry(sequence: int, message: Message) -> Entry:
 
 def _is_same(entry: Entry, message: Message) -> bool:
     match message:
-        case State():
+        case State() | Quarantined():
             return entry == _entry(entry.sequence, message)
         case Gone():
             return entry.is_gone or entry.sequence == 0

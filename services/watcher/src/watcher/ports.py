@@ -61,6 +61,10 @@ class Stream(Protocol):
         """Return what one subject holds."""
         ...
 
+    async def read(self, subject: str) -> Message | None:
+        """Return the message that one subject holds."""
+        ...
+
     async def publish(self, subject: str, message: Message, *, expected: int | None, message_id: str) -> int:
         """Store a message if `expected` is still the subject's last sequence, else `Conflict`; return its sequence."""
         ...

@@ -6,28 +6,34 @@ decide. After that it follows. A stream that was lost or recreated, or a lost co
 starts from the beginning, because Kubernetes is the truth and the stream is transport.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
+import structlog
 
+from common import errors
 from common.api.meta import ObjectMeta
 from common.bus import messages, sharding, subjects
 from common.bus.feed import Synced
-from common.bus.messages import Gone, State
+from common.bus.messages import Gone, Quarantined, State
 from common.kube.resources import Resource
 from common.kube.watch import Key
 from common.observability import tracing
-from watcher import addressing, metrics, trimming
+from watcher import addressing, metrics, quarantine, trimming
 from watcher.addressing import Forest, Ref
+from watcher.moves import Moves
 from watcher.outbox import Outbox
 
+log = structlog.get_logger()
 
-class _Envelope(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta
-
-
-_envelope: Final = msgspec.json.Decoder(_Envelope)
+CROWDED: Final = 256
+"""With so many subjects waiting, a tree that moves waits too."""
+PAUSE_SECONDS: Final = 0.05
+TRIES: Final = 200
+"""So often the message of an object is asked for that moves: it may be on its way, or NATS away for seconds."""
+_envelope: Final = msgspec.json.Decoder(quarantine.Envelope)
 
 
 class _Seen(msgspec.Struct):
@@ -49,8 +55,11 @@ class Relay:
         self._give_up = give_up
         self._forest = Forest()
         self._seen: dict[Ref, _Seen] = {}
-        self._uncertain: dict[Ref, State] = {}
+        self._uncertain: dict[Ref, State | Quarantined] = {}
         """Objects whose root may still turn out to be another one, with what to publish then."""
+        self._moves = Moves()
+        self._held_back: dict[Ref, State | Quarantined] = {}
+        """Objects that change their place together with all below them, with what to publish once that has moved."""
         self._is_listing = True
         self._versions: dict[int, int] = {}
         """The version of each watch's last list."""
@@ -63,9 +72,21 @@ class Relay:
 
     def present(self, source: int, resource: Resource, raw: bytes) -> None:
         """Take the state of an object."""
+        self._take(source, resource, raw)
+
+    def spoiled(self, source: int, resource: Resource, raw: bytes, why: str) -> None:
+        """Take an object of which only the metadata can be read."""
+        self._take(source, resource, raw, why)
+
+    def _take(self, source: int, resource: Resource, raw: bytes, why: str = "") -> None:
         heard = tracing.now()
         kind = resource.kind
-        meta = _envelope.decode(raw).metadata
+        try:
+            meta = _envelope.decode(raw).metadata
+        except Exception as problem:  # noqa: BLE001  (one object that cannot even be named is none of the others' business)
+            metrics.QUARANTINED.labels(kind).inc()
+            log.warning("an object is passed over: its metadata does not decode", kind=kind, why=repr(problem))
+            return
         ref = Ref(kind, meta.namespace, meta.name)
         version = messages.number(meta.resource_version)
         known = self._seen.get(ref)
@@ -76,19 +97,16 @@ class Relay:
             known = self._seen[ref] = _Seen(uid=meta.uid, version=version, sources={source})
         known.uid, known.version = meta.uid, version
         known.sources.add(source)
-        moving = self._forest.plant(ref, addressing.parent_of(kind, meta))
-        state = State(
-            kind=kind,
-            namespace=meta.namespace,
-            name=meta.name,
-            uid=meta.uid,
-            version=meta.resource_version,
-            form=trimming.form_of(kind),
-            body=trimming.trim(resource, raw),
-        )
-        self._place(ref, known, state, heard=heard)
-        for child in moving:
-            self._move(child)
+        below = self._forest.plant(ref, addressing.parent_of(kind, meta))
+        message = _message(resource, meta, raw, why)
+        published = [child for child in below if child not in self._uncertain]
+        if ref in self._held_back or (published and known.subject != self._at(ref)):
+            self._hold_back(ref, known, message, published)
+        else:
+            self._place(ref, known, message, heard=heard)
+        for child in below:
+            if child in self._uncertain:
+                self._settle(child)
         metrics.OBJECTS.set(len(self._seen))
 
     def gone(self, source: int, kind: str, raw: bytes) -> None:
@@ -151,7 +169,7 @@ class Relay:
 
     # --- where things stand ------------------------------------------------------------------------------------------
 
-    def _place(self, ref: Ref, known: _Seen, state: State, *, heard: int = 0) -> None:
+    def _place(self, ref: Ref, known: _Seen, state: State | Quarantined, *, heard: int = 0) -> None:
         """Publish an object where its root's tree stands, unless its root will be known in a moment."""
         address = self._forest.address(ref)
         if address.is_certain:
@@ -170,18 +188,74 @@ class Relay:
                 Gone(kind=ref.kind, namespace=ref.namespace, name=ref.name, version=state.version, moved_to=place),
             )
 
-    def _move(self, ref: Ref) -> None:
-        """Look again where an object belongs, after something above it has changed."""
-        known = self._seen.get(ref)
-        if known is None:
-            return
-        state = self._uncertain.get(ref)
-        if state is not None:
+    def _settle(self, ref: Ref) -> None:
+        """Publish an object whose root was not known, after something above it has changed."""
+        known, state = self._seen.get(ref), self._uncertain.get(ref)
+        if known is not None and state is not None:
             self._place(ref, known, state)
-            return
+
+    # --- a tree changes its root -------------------------------------------------------------------------------------
+
+    def _is_apart(self, ref: Ref) -> bool:
+        """Tell whether an object stands where its root's tree no longer stands; what is not published yet needs no move."""
+        known = self._seen.get(ref)
+        return (
+            known is not None and bool(known.subject) and ref not in self._uncertain and known.subject != self._at(ref)
+        )
+
+    def _at(self, ref: Ref) -> str:
+        """Return the subject that an object belongs to."""
         place = sharding.place_of(self._forest.address(ref).root)
-        if known.subject != subjects.state(place, ref.kind, ref.namespace, ref.name):
-            self._give_up(f"{ref.kind} {ref.namespace}/{ref.name} moves to another root, and so must be listed again")
+        return subjects.state(place, ref.kind, ref.namespace, ref.name)
+
+    def _hold_back(self, ref: Ref, known: _Seen, message: State | Quarantined, below: list[Ref]) -> None:
+        """Take an object from the stream until all below it has moved: so nobody reconciles it without what belongs to it."""
+        if known.subject:
+            to = sharding.place_of(self._forest.address(ref).root)
+            name = (ref.namespace, ref.name)
+            old, known.subject = known.subject, ""
+            self._outbox.put(
+                old, Gone(kind=ref.kind, namespace=name[0], name=name[1], version=message.version, moved_to=to)
+            )
+        self._held_back[ref] = message
+        self._moves.add(ref, below)
+
+    @property
+    def is_moving(self) -> bool:
+        """Tell whether a tree has not arrived at its place yet."""
+        return bool(self._held_back)
+
+    async def move(self) -> None:
+        """Move what is apart, some objects at a time and tree by tree in turn, until cancelled."""
+        while True:
+            tree, some = await self._moves.take()
+            async with asyncio.TaskGroup() as group:
+                for ref in some:
+                    group.create_task(self._move(ref))
+            while len(self._outbox) > CROWDED:  # noqa: ASYNC110  (what changes meanwhile does not wait behind a crowd)
+                await asyncio.sleep(PAUSE_SECONDS)
+            message, known = self._held_back.get(tree), self._seen.get(tree)
+            if self._moves.is_done(tree) and message is not None:
+                del self._held_back[tree]
+                if known is not None:
+                    self._place(tree, known, message)
+
+    async def _move(self, ref: Ref) -> None:
+        """Publish an object where it belongs, with the message that the stream holds of it."""
+        for _ in range(TRIES):
+            known = self._seen.get(ref)
+            if known is None or not self._is_apart(ref):
+                return
+            try:
+                message = await self._outbox.newest(known.subject)
+            except errors.Retryable:
+                message = None
+            if isinstance(message, State | Quarantined) and messages.number(message.version) == known.version:
+                if self._seen.get(ref) is known and self._is_apart(ref):
+                    self._place(ref, known, message)
+                return
+            await asyncio.sleep(PAUSE_SECONDS)
+        self._give_up(f"{ref.kind} {ref.namespace}/{ref.name} belongs to another root, and the stream does not hold it")
 
     def _lose(self, source: int, ref: Ref, version: int) -> None:
         known = self._seen.get(ref)
@@ -192,11 +266,35 @@ class Relay:
             return
         del self._seen[ref]
         self._uncertain.pop(ref, None)
+        self._held_back.pop(ref, None)
         self._forest.fell(ref)
         if known.subject:
             gone = Gone(kind=ref.kind, namespace=ref.namespace, name=ref.name, version=str(version))
             self._outbox.put(known.subject, gone)
         metrics.OBJECTS.set(len(self._seen))
+
+
+def _message(resource: Resource, meta: ObjectMeta, raw: bytes, why: str) -> State | Quarantined:
+    """Return what the stream says of an object; whatever is wrong with it concerns that object alone."""
+    kind = resource.kind
+    if not why:
+        try:
+            body = trimming.trim(resource, raw)
+        except Exception as problem:  # noqa: BLE001  (see above)
+            why = f"it cannot be read: {problem!r}"
+        else:
+            return State(
+                kind=kind,
+                namespace=meta.namespace,
+                name=meta.name,
+                uid=meta.uid,
+                version=meta.resource_version,
+                form=trimming.form_of(kind),
+                body=body,
+            )
+    metrics.QUARANTINED.labels(kind).inc()
+    log.warning("an object is in quarantine", object=f"{kind} {meta.namespace}/{meta.name}", why=why)
+    return quarantine.of(kind, meta, why)
 
 
 class Source:
@@ -210,6 +308,10 @@ class Source:
     def present(self, raw: bytes) -> None:
         """Take an object as it is now."""
         self._relay.present(self._number, self._resource, raw)
+
+    def spoiled(self, raw: bytes, why: str) -> None:
+        """Take an object that cannot be shown whole."""
+        self._relay.spoiled(self._number, self._resource, raw, why)
 
     def gone(self, raw: bytes) -> None:
         """Take the last state of an object that was deleted."""

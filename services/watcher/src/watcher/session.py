@@ -1,7 +1,7 @@
 """One session after another: what runs while we lead, and when to start over.
 
 A session ends when the stream it began with is no longer there, when somebody else has written to it, when the connection is
-lost, or when an object must move that only a new list can bring. The next one begins at once the first time, then with more and more patience.
+lost, or when an object must move that the stream does not hold. The next one begins at once the first time, then with more and more patience.
 """
 
 import asyncio
@@ -105,6 +105,7 @@ class Sessions:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(watch.run()) for watch in self._watches]
             tasks += [group.create_task(outbox.work()) for _ in range(IN_FLIGHT)]
+            tasks.append(group.create_task(relay.move()))
             tasks.append(group.create_task(self._guard(identity, outbox, give_up)))
             tasks.append(group.create_task(self._complete(relay, outbox)))
             tasks.append(group.create_task(self._listen(give_up)))

@@ -5,7 +5,7 @@ import pytest
 
 from common.bus import messages, subjects
 from common.bus.feed import Synced
-from common.bus.messages import Gone, Message, State, Undecodable
+from common.bus.messages import Gone, Message, Quarantined, State, Undecodable
 from common.bus.sharding import Place, Tree
 from support.golden import Golden
 
@@ -22,12 +22,22 @@ STATE = State(
 LARGE = msgspec.structs.replace(STATE, body=b'{"ballast":"' + b"x" * 100_000 + b'"}')
 DELETED = Gone(kind="Pod", namespace="team-a", name="demo.head", version="4712")
 MOVED = Gone(kind="Pod", namespace="team-a", name="demo.head", version="4712", moved_to=Place(5, Tree.CLUSTER))
+HELD = Quarantined(
+    kind="Pod",
+    namespace="team-a",
+    name="demo.head",
+    uid="0b7c",
+    version="4711",
+    body=b'{"metadata":{"name":"demo.head"}}',
+    why="it nests too deep",
+)
 PLACE = Place(63, Tree.CLUSTER)
 MARKER = Synced(epoch="8f1e", version=4713)
 
 CASES = [
     pytest.param("state", POD, STATE, id="state"),
     pytest.param("state-compressed", POD, LARGE, id="state above 64 KiB"),
+    pytest.param("quarantined", POD, HELD, id="in quarantine"),
     pytest.param("deleted", POD, DELETED, id="tombstone"),
     pytest.param("moved", POD, MOVED, id="moved to another partition"),
     pytest.param("synced", subjects.synced(17), MARKER, id="the watcher's word"),

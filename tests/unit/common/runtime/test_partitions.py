@@ -9,6 +9,7 @@ import pytest
 
 from common import errors
 from common.api.core import Pod
+from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.bus.cache import Cache, Object, Objects
 from common.runtime.clock import SystemClock
@@ -44,7 +45,15 @@ class Shell:
         self.cache = Cache()
         self.forgotten: list[str] = []
         watched = Watched(kinds={"RayCluster": RayCluster, "Pod": Pod}, root=RayCluster, keys_of=keys_of)
-        self.controller = Controller("test", watched, cache=self.cache, clock=SystemClock(), forget=self._forget)
+        self.reported: list[tuple[str, str]] = []
+        self.controller = Controller(
+            "test",
+            watched,
+            cache=self.cache,
+            clock=SystemClock(),
+            forget=self._forget,
+            report_quarantine=self._report,
+        )
         self.looks: list[str] = []
         self.cut: list[str] = []
         self.seconds = 0.0
@@ -57,6 +66,9 @@ class Shell:
             self.cut.append(key.name)
             raise
         return None
+
+    async def _report(self, about: ObjectMeta, why: str) -> None:
+        self.reported.append((about.name, why))
 
     def _forget(self, objects: Objects) -> None:
         self.forgotten += [each.metadata.name for each in objects]
@@ -286,3 +298,81 @@ async def test_a_refused_write_is_tried_again_later_and_not_told_as_an_error(
         working.cancel()
     assert tries == pytest.approx([0.0, 1.0, 2.0], abs=0.01)
     assert "warning" not in capsys.readouterr().out
+
+
+NAMELESS = b'{"metadata":{"namespace":"ns","name":"hostile","uid":"h"}}'
+
+
+@pytest.mark.parametrize("synced_first", [True, False])
+async def test_an_object_in_quarantine_waits_and_the_others_are_reconciled(*, synced_first: bool) -> None:
+    shell = Shell()
+    listener = shell.controller.hold(1)
+
+    async def script() -> None:
+        listener.loading("start")
+        if synced_first:
+            listener.synced(10)
+        listener.quarantined("RayCluster", NS, "hostile", body=NAMELESS, why="it nests too deep")
+        listener.changed("RayCluster", a_cluster("victim"), trace="")
+        if not synced_first:
+            listener.synced(10)
+        await asyncio.sleep(1)
+        assert shell.looks == ["victim"]
+        listener.changed("RayCluster", a_cluster("hostile", 11), trace="")
+
+    await shell.run(script)
+    assert shell.looks == ["victim", "hostile"]
+
+
+async def test_quarantine_is_reported_on_the_object_that_waits() -> None:
+    shell = Shell()
+    listener = shell.controller.hold(1)
+
+    async def script() -> None:
+        listener.loading("start")
+        listener.changed("RayCluster", a_cluster("a"), trace="")
+        listener.synced(10)
+        listener.quarantined("Pod", NS, "a-pod", body=a_pod("a"), why="it is too large")
+
+    await shell.run(script)
+    assert ("a", "Pod ns/a-pod is in quarantine: it is too large") in shell.reported
+
+
+@pytest.mark.parametrize("end", ["removed", "moved", "reloaded"])
+async def test_quarantine_ends_with_the_object(end: str) -> None:
+    shell = Shell()
+    listener = shell.controller.hold(1)
+
+    async def script() -> None:
+        listener.loading("start")
+        listener.changed("RayCluster", a_cluster("a"), trace="")
+        listener.quarantined("Pod", NS, "a-pod", body=a_pod("a"), why="it is too large")
+        listener.synced(10)
+        await asyncio.sleep(1)
+        assert shell.looks == []
+        if end == "removed":
+            listener.removed("Pod", NS, "a-pod", version=12, trace="")
+        elif end == "moved":
+            listener.moved("Pod", NS, "a-pod", to=None)
+        else:
+            listener.loading("again")
+            listener.changed("RayCluster", a_cluster("a"), trace="")
+            listener.synced(12)
+
+    await shell.run(script)
+    assert shell.looks[-1:] == ["a"]
+
+
+async def test_a_message_that_breaks_the_decoder_stops_one_key_and_no_partition() -> None:
+    shell = Shell()
+    listener = shell.controller.hold(1)
+    deep = b'{"metadata":{"namespace":"ns","name":"hostile"},"spec":' + b"[" * 50_000 + b"]" * 50_000 + b"}"
+
+    async def script() -> None:
+        listener.loading("start")
+        listener.synced(10)
+        listener.changed("RayCluster", deep, trace="")
+        listener.changed("RayCluster", a_cluster("victim"), trace="")
+
+    await shell.run(script)
+    assert shell.looks == ["victim"]

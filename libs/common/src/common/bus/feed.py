@@ -1,6 +1,6 @@
 """What a replica is told by the state stream: the port between the bus and a service's shell.
 
-A feed calls its listener in this order, for ever: `loading`, then `changed`, `removed` and `moved` for the last state of every
+A feed calls its listener in this order, for ever: `loading`, then `changed`, `quarantined`, `removed` and `moved` for the last state of every
 object in the partitions, then `synced`, then the same as things happen. On a gap, a server restart, a lost
 stream or an unknown epoch it calls `loading` again. Between `loading` and `synced` nothing may be decided: the state is
 incomplete, and an object that is missing may well exist.
@@ -33,6 +33,10 @@ class Listener(Protocol):
 
         `trace` is the traceparent of the change, empty when the message has none.
         """
+        ...
+
+    def quarantined(self, kind: str, namespace: str, name: str, *, body: bytes, why: str) -> None:
+        """Take note that an object exists whose state is not published; `body` is JSON with as much of its metadata as is known."""
         ...
 
     def removed(self, kind: str, namespace: str, name: str, *, version: int, trace: str) -> None:

@@ -1,15 +1,17 @@
 """The contract of the state stream: what a message says, and how that looks on the wire.
 
-A message is the last state of one object, the word that it is gone, or the watcher's word that a partition is complete.
+A message is the last state of one object, the word that it is gone or that its state cannot be published (it is in quarantine), or the watcher's
+word that a partition is complete.
 The wire form is a golden file per message in `tests/golden/messages`; readers ignore headers that they do not know.
 
     header                what it says
-    Raybus-Kind           Kubernetes' own word for the kind, such as `RayCluster`; `Synced` for the watcher's word
+    Raybus-Kind           Kubernetes' own word for the kind, such as `RayCluster`; `Synced` for the watcher's word; `Quarantined`
     Raybus-Version        resourceVersion of the state, or at which the object was gone
     Raybus-Uid            uid of the object
     Raybus-Form           which fields the watcher kept; another form is published again though the version is the same
     Raybus-Encoding       `zlib` when the payload is compressed
     Raybus-Gone           `deleted`, or `moved <partition>` when the object now stands under another subject
+    Raybus-Quarantined    kind of an object that is in quarantine; a reader that does not know the header passes over the kind `Quarantined`
     Nats-TTL              how long a tombstone stays
     traceparent           W3C trace context; one trace for each change of an object
 """
@@ -31,10 +33,12 @@ UID: Final = "Raybus-Uid"
 FORM: Final = "Raybus-Form"
 ENCODING: Final = "Raybus-Encoding"
 GONE: Final = "Raybus-Gone"
+QUARANTINED_KIND: Final = "Raybus-Quarantined"
 TTL: Final = "Nats-TTL"
 TRACE: Final = "traceparent"
 
 SYNCED: Final = "Synced"
+QUARANTINED: Final = "Quarantined"
 COMPRESS_ABOVE: Final = 64 * 1024
 """Bytes; below, compression costs more than it saves."""
 LARGEST: Final = 16 * 1024 * 1024
@@ -65,7 +69,26 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True):
     moved_to: Place | None = None
 
 
-Message = State | Gone | Synced
+class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
+    """An object exists, and its state cannot be published; `body` holds the metadata by which it is found, `why` the reason."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    version: str
+    body: bytes
+    why: str
+
+
+Message = State | Gone | Quarantined | Synced
+
+
+class _Withheld(msgspec.Struct, frozen=True):
+    """The payload of an object in quarantine."""
+
+    why: str
+    object: msgspec.Raw
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +129,16 @@ def encode(message: Message) -> Wire:
                 TRACE: traceparent_of(message),
             }
             return Wire(headers=headers, payload=b"")
+        case Quarantined():
+            headers = {
+                KIND: QUARANTINED,
+                QUARANTINED_KIND: message.kind,
+                VERSION: message.version,
+                UID: message.uid,
+                FORM: QUARANTINED,
+                TRACE: traceparent_of(message),
+            }
+            return Wire(headers=headers, payload=msgspec.json.encode(_Withheld(message.why, msgspec.Raw(message.body))))
         case Synced():
             return Wire(headers={KIND: SYNCED}, payload=msgspec.json.encode(message))
 
@@ -125,6 +158,8 @@ def decode(subject: str, headers: Mapping[str, str], payload: bytes) -> Message:
     version = _needed(headers, VERSION)
     if gone is not None:
         return Gone(kind=kind, namespace=where.namespace, name=where.name, version=version, moved_to=_destination(gone))
+    if kind == QUARANTINED:
+        return _quarantined(where, headers, payload)
     return State(
         kind=kind,
         namespace=where.namespace,
@@ -141,10 +176,16 @@ def number(version: str) -> int:
     return int(version) if version.isdecimal() else 0
 
 
-def traceparent_of(message: State | Gone) -> str:
+def kind_of(headers: Mapping[str, str]) -> str:
+    """Return the kind of the object that a message is about."""
+    kind = headers.get(KIND, "")
+    return headers.get(QUARANTINED_KIND, "") if kind == QUARANTINED else kind
+
+
+def traceparent_of(message: State | Gone | Quarantined) -> str:
     """Return the trace context of the change that a message tells."""
     match message:
-        case State():
+        case State() | Quarantined():
             return trace_of(message.uid, message.version)
         case Gone():
             return trace_of(f"{message.kind}/{message.namespace}/{message.name}", message.version)
@@ -162,6 +203,22 @@ def _needed(headers: Mapping[str, str], header: str) -> str:
     if not value:
         raise Undecodable(f"the header {header} is missing")
     return value
+
+
+def _quarantined(where: subjects.StateSubject, headers: Mapping[str, str], payload: bytes) -> Quarantined:
+    try:
+        withheld = msgspec.json.decode(payload, type=_Withheld)
+    except msgspec.DecodeError as problem:
+        raise Undecodable(f"the reason of a quarantine does not decode: {problem}") from problem
+    return Quarantined(
+        kind=_needed(headers, QUARANTINED_KIND),
+        namespace=where.namespace,
+        name=where.name,
+        uid=headers.get(UID, ""),
+        version=_needed(headers, VERSION),
+        body=bytes(withheld.object),
+        why=withheld.why,
+    )
 
 
 def _destination(gone: str) -> Place | None:

@@ -16,7 +16,7 @@ from common import errors
 from common.bus import epoch, messages, subjects
 from common.bus.consumer import Reading, Source, consume
 from common.bus.feed import Listener, Synced
-from common.bus.messages import Gone, State
+from common.bus.messages import Gone, Quarantined, State
 from common.bus.nats import Bus, Stored
 from common.bus.progress import Progress
 from common.bus.sharding import Place, Tree
@@ -120,6 +120,9 @@ class _Load:
         match message:
             case State():
                 self._listener.changed(message.kind, message.body, trace=trace)
+            case Quarantined():
+                place = (message.namespace, message.name)
+                self._listener.quarantined(message.kind, *place, body=message.body, why=message.why)
             case Gone(moved_to=Place() as to):
                 self._moved(message, to)
             case Gone():

@@ -6,13 +6,14 @@ that cannot be written is logged and forgotten: events tell, they decide nothing
 """
 
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
 import structlog
 
 from common import errors
-from common.api.event import Event
+from common.api.event import Event, warning
 from common.api.meta import ObjectMeta, micro_time
 from common.api.opaque import Body
 from common.kube.client import Kube, Patch
@@ -21,6 +22,8 @@ from common.runtime.clock import Clock
 
 log = structlog.get_logger()
 
+QUARANTINED: Final = "Quarantined"
+"""Reason: nothing is decided on an object, because the state of one that it depends on cannot be read."""
 NOTE_LIMIT: Final = 1024
 """Bytes of a note that the API server accepts; a longer one is cut."""
 QUIET_SECONDS: Final = 360.0
@@ -107,3 +110,13 @@ class EventRecorder:
         if count > 1:
             body["series"] = self._series(count)
         return body
+
+
+def quarantine_reporter(events: EventRecorder, resource: Resource) -> Callable[[ObjectMeta, str], Awaitable[None]]:
+    """Return what reports on root objects of a kind that they wait for an object in quarantine."""
+
+    async def report(about: ObjectMeta, why: str) -> None:
+        note = f"{why}. {resource.kind} {about.namespace}/{about.name} is not reconciled until that object is changed or deleted"
+        await events.record(resource, about, warning(QUARANTINED, "Reconcile", note))
+
+    return report

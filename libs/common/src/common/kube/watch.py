@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 import structlog
 
-from common import errors
+from common import errors, nesting
 from common.kube.client import KubeClient
 from common.kube.resources import Resource
 
@@ -63,6 +63,10 @@ class Sink(Protocol):
 
     def present(self, raw: bytes) -> None:
         """Take an object as it is now."""
+        ...
+
+    def spoiled(self, raw: bytes, why: str) -> None:
+        """Take an object that cannot be shown whole; `raw` holds its metadata, and what else is left of it."""
         ...
 
     def gone(self, raw: bytes) -> None:
@@ -152,9 +156,9 @@ class Watch:
                 self._version = None
             except errors.RaybusError as problem:
                 await asyncio.sleep(self._failed(problem))
-            except msgspec.DecodeError as problem:
+            except Exception as problem:  # noqa: BLE001  (one collection, and not the process, waits and is listed again)
                 self._version = None
-                await asyncio.sleep(self._failed(errors.Unavailable(f"unreadable answer: {problem}")))
+                await asyncio.sleep(self._failed(errors.Unavailable(f"unreadable answer: {problem!r}")))
 
     async def _turn(self) -> None:
         """List if it is time to, then follow one watch to its end."""
@@ -179,12 +183,16 @@ class Watch:
                 query["labelSelector"] = self.target.selector
             if token:
                 query["continue"] = token
-            page = _page.decode(await self._client.request("GET", resource.path(self.target.namespace), query=query))
+            page = _page.decode(
+                _readable(
+                    await self._client.request("GET", resource.path(self.target.namespace), query=query), around=2
+                )
+            )
             self._stir()
             for raw in page.items or []:
                 meta = _head.decode(raw).metadata
                 keys.add((meta.namespace, meta.name))
-                self._sink.present(bytes(raw))
+                self._show(bytes(raw))
             token = page.metadata.go_on
             if not token:
                 self._sink.listed(keys, page.metadata.resource_version)
@@ -211,13 +219,13 @@ class Watch:
                 raise errors.Unavailable(f"no answer within {self._timing.open:g} s") from None
             self._heard()
             async for line in self._lines(content):
-                self._take(_event.decode(line))
+                self._take(_event.decode(_readable(line, around=1)))
 
     def _take(self, event: _Event) -> None:
         head = _head.decode(event.object)
         match event.type:
             case "ADDED" | "MODIFIED":
-                self._sink.present(bytes(event.object))
+                self._show(bytes(event.object))
             case "DELETED":
                 self._sink.gone(bytes(event.object))
             case "BOOKMARK":
@@ -228,6 +236,12 @@ class Watch:
                 raise errors.Unavailable(f"the watch failed: {event.type} {head.message}")
         self._version = head.metadata.resource_version
         self._heard()
+
+    def _show(self, raw: bytes) -> None:
+        if nesting.CUT in raw:
+            self._sink.spoiled(raw, f"it nests deeper than {nesting.LIMIT} levels; remove the deepest lists and maps")
+        else:
+            self._sink.present(raw)
 
     async def _lines(self, content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
         """Split the answer into lines of any length; raise `Unavailable` when the server falls silent."""
@@ -296,3 +310,9 @@ class Watch:
         if text != self.problem:
             log.warning("a watch fails", watch=str(self.target), why=why)
         self.problem = text
+
+
+def _readable(answer: bytes, *, around: int) -> bytes:
+    """Return an answer without what nests too deep in an object; so many levels stand around objects."""
+    limit = nesting.LIMIT + around
+    return nesting.pruned(answer, limit) if nesting.is_too_deep(answer, limit) else answer

@@ -8,14 +8,16 @@ gives partitions up: when it returns, no look at their keys is under way, and no
 import asyncio
 from collections.abc import Awaitable, Callable, Set
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import structlog
 
 from common import errors
+from common.api.meta import ObjectMeta
 from common.bus.cache import Cache, Objects
 from common.bus.feed import Listener
 from common.observability.reconcile_meter import ReconcileMeter
+from common.runtime import backoff
 from common.runtime.clock import Clock
 from common.runtime.intake import Intake
 from common.runtime.key import Key, Watched
@@ -23,6 +25,7 @@ from common.runtime.precedence import AS_THEY_COME, Precedence
 from common.runtime.work_queue import WorkQueue
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
 SLOW_RETRY = 5.0
 """Seconds between looks at what only a user, or an administrator, can mend."""
@@ -31,6 +34,14 @@ TIDY_SECONDS = 5.0
 
 Forget = Callable[[Objects], None]
 """Drops what a service remembers of objects that somebody else looks after from now on."""
+
+
+ReportQuarantine = Callable[[ObjectMeta, str], Awaitable[None]]
+"""Says on an object that it waits for one in quarantine, and why that is there."""
+
+
+async def _report_nothing(_about: ObjectMeta, _why: str) -> None:
+    pass
 
 
 def _nothing_to_forget(_objects: Objects) -> None:
@@ -46,7 +57,7 @@ class Reconcile(Protocol):
 class Controller:
     """One kind's reconciles in one replica."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (each of the others is what one service does differently)
         self,
         name: str,
         watched: Watched,
@@ -55,17 +66,22 @@ class Controller:
         clock: Clock,
         precedence: Precedence = AS_THEY_COME,
         forget: Forget = _nothing_to_forget,
+        report_quarantine: ReportQuarantine = _report_nothing,
     ) -> None:
         self.name = name
         self._clock = clock
         self._meter = ReconcileMeter(name)
         self._queue: WorkQueue[Key] = WorkQueue(
-            group_of=lambda key: key.namespace, size_of=precedence.size_of, rests=precedence.rests, meter=self._meter
+            group_of=lambda key: key.namespace,
+            size_of=_unless_it_fails(precedence.size_of, 1),
+            rests=_unless_it_fails(precedence.rests, False),  # noqa: FBT003  (an answer)
+            meter=self._meter,
         )
         self._sets_rested_apart = precedence.sets_rested_apart
         self._meter.follow(self._queue)
         self._intake = Intake(name, watched, cache=cache, wake=self._wake)
         self._forget = forget
+        self._report_quarantine = report_quarantine
         self._looks: dict[Key, asyncio.Timeout] = {}
         """The looks under way, each with its time limit."""
         self._ended = asyncio.Event()
@@ -137,6 +153,7 @@ class Controller:
         while True:
             key = await take()
             if not self._intake.may_look(key):  # once its partition is told completely, every key is woken
+                await self._report_waiting(key)
                 self._queue.done(key)
                 continue
             with (
@@ -144,6 +161,13 @@ class Controller:
                 self._intake.look(key),
             ):
                 await self._look(reconcile, key, time_limit)
+
+    async def _report_waiting(self, key: Key) -> None:
+        if (held := self._intake.quarantine_of(key)) is not None:
+            try:
+                await self._report_quarantine(*held)
+            except Exception as problem:  # noqa: BLE001  (an Event is never worth a worker)
+                log.warning("the quarantine was not reported", object=str(key), error=repr(problem))
 
     async def _look(self, reconcile: Reconcile, key: Key, time_limit: float) -> None:
         now = self._clock.now()
@@ -184,7 +208,7 @@ class Controller:
                 wait = self._queue.retry(key, after=1.0)
                 log.error("a reconcile took too long", retry_after=wait)
             case _:
-                wait = self._queue.retry(key, after=1.0)
+                wait = self._queue.retry(key, after=min(backoff.LONGEST, 2.0 ** self._queue.failures(key)))
                 self._meter.violated()
                 log.error("a reconcile failed by our own fault", retry_after=wait, exc_info=problem)
         self._meter.failed()
@@ -195,3 +219,15 @@ class Controller:
             return None
         wait = max(timedelta(0), moment - self._clock.now())
         return asyncio.get_running_loop().time() + wait.total_seconds()
+
+
+def _unless_it_fails(ask: Callable[[Key], T], otherwise: T) -> Callable[[Key], T]:
+    """Keep an object that cannot be judged from stopping the queue: its reconcile will say what is wrong."""
+
+    def answer(key: Key) -> T:
+        try:
+            return ask(key)
+        except Exception:  # noqa: BLE001  (whatever it is, it is one key's)
+            return otherwise
+
+    return answer

@@ -12,11 +12,13 @@ from typing import Final
 import msgspec
 import structlog
 
+from common.api.meta import ObjectMeta
 from common.bus import cache as caches
 from common.bus.cache import Cache, Object, Objects
 from common.bus.feed import Listener
 from common.observability import metrics, ownership
 from common.runtime.key import Key, Watched
+from common.runtime.quarantine import Held, Quarantine
 from common.runtime.trace import Wakers
 
 log = structlog.get_logger()
@@ -27,6 +29,12 @@ STRANGER_MET: Final = 3
 
 Wake = Callable[[Key, bool], None]
 """Asks for a look at a key; with True when its object has just been created."""
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    """As much of an object as is known of one in quarantine."""
+
+    metadata: ObjectMeta
 
 
 class Intake:
@@ -43,6 +51,7 @@ class Intake:
         self._places: dict[Key, int] = {}
         """The partition of each key that was ever woken."""
         self._wakers: Wakers[Key] = Wakers()
+        self._quarantine = Quarantine()
         self._strangers: dict[caches.Key, int] = {}
         self._was_synced = False
 
@@ -67,6 +76,7 @@ class Intake:
         gone = [each for partition in sorted(partitions) for each in self._cache.residents(partition)]
         gone += [each for each in self._cache.homeless() if self._is_among(each, partitions)]
         keys = [key for key, place in self._places.items() if place in partitions]
+        self._quarantine.release(partitions)
         for key in keys:
             del self._places[key]
             self._wakers.forget(key)
@@ -92,7 +102,15 @@ class Intake:
     def may_look(self, key: Key) -> bool:
         """Tell whether decisions about a key are ours and may be taken."""
         partition = self._followed.get(self._places.get(key, -1))
-        return partition is not None and partition.is_synced
+        return partition is not None and partition.is_synced and not self._quarantine.holds(key)
+
+    def quarantine_of(self, key: Key) -> tuple[ObjectMeta, str] | None:
+        """Return what is known of a key's object, and which object in quarantine it waits for; None when it waits for none."""
+        held = self._quarantine.of(key)
+        if held is None:
+            return None
+        root = self._cache.get(self._root, key.namespace, key.name)
+        return (root.metadata if root is not None else held.metadata), held.why
 
     def look(self, key: Key) -> AbstractContextManager[None]:
         """Let a look run under the trace of the newest change that woke its key."""
@@ -123,23 +141,59 @@ class Intake:
             return None
         try:
             obj = msgspec.json.decode(body, type=view)
-        except msgspec.DecodeError as problem:
+            list(self._keys_of(obj))
+        except Exception as problem:  # noqa: BLE001  (whatever one object does to a decoder, the others go on)
             metrics.UNDECODABLE.labels(self._name, kind).inc()
-            log.warning("a message does not decode and is skipped", kind=kind, error=str(problem))
-            return None
+            return self.quarantined(partition, kind, None, body, f"it does not decode: {problem!r}")
         key = caches.key_of(obj)
+        released = self._quarantine.pop((kind, key[1], key[2]))
         is_new = self._cache.get(view, key[1], key[2]) is None
         if self._cache.put(obj, partition=partition.number):
             self._wake(partition, obj, trace, is_new=is_new)
         elif view is self._root and self._cache.home(*key) == partition.number:
             self._places[Key(key[1], key[2])] = partition.number
+        self._wake_all(partition, released)
         return key
+
+    def quarantined(
+        self, partition: "_Partition", kind: str, place: tuple[str, str] | None, body: bytes, why: str
+    ) -> caches.Key | None:
+        """Let the keys wait that an object concerns whose state is not known; what was known of it stays. Return where it is kept."""
+        view = self._kinds.get(kind)
+        if view is None:
+            return None
+        try:
+            about = msgspec.json.decode(body, type=_Metadata)
+        except Exception:  # noqa: BLE001  (see above)
+            about = _Metadata(ObjectMeta(namespace=place[0], name=place[1]) if place else ObjectMeta())
+        meta = about.metadata
+        log.warning("an object is in quarantine", object=f"{kind} {meta.namespace}/{meta.name}", why=why)
+        keys = self._keys_of_metadata(view, about)
+        why = f"{kind} {meta.namespace}/{meta.name} is in quarantine: {why}"
+        self._quarantine.put((kind, meta.namespace, meta.name), Held(partition.number, keys, meta, why))
+        for key in keys:
+            self._places.setdefault(key, partition.number)
+        self._wake_all(partition, keys)
+        return view, meta.namespace, meta.name
+
+    def _keys_of_metadata(self, view: type[Object], about: _Metadata) -> frozenset[Key]:
+        meta = about.metadata
+        if view is self._root:
+            return frozenset({Key(meta.namespace, meta.name)})
+        known = self._cache.get(view, meta.namespace, meta.name)
+        return frozenset(self._keys_of(known if known is not None else about))
+
+    def _wake_all(self, partition: "_Partition", keys: Iterable[Key]) -> None:
+        for key in keys:
+            if partition.is_synced:
+                self._tell(key, False)  # noqa: FBT003  (the port of `Intake`)
 
     def gone(self, partition: "_Partition", kind: str, place: tuple[str, str], version: int, trace: str) -> None:
         """Take an object out of the cache and wake the keys that it concerned."""
         view = self._kinds.get(kind)
         if view is None:
             return
+        self._wake_all(partition, self._quarantine.pop((kind, *place), partition=partition.number))
         known = self._cache.get(view, *place)
         if self._cache.remove(view, *place, version=version, partition=partition.number) and known is not None:
             self._wake(partition, known, trace)
@@ -149,6 +203,7 @@ class Intake:
         view = self._kinds.get(kind)
         if view is None:
             return
+        self._wake_all(partition, self._quarantine.pop((kind, *place), partition=partition.number))
         gone = self._cache.move(view, *place, origin=partition.number, to=to if to in self._followed else None)
         if gone is not None:
             self._wake(partition, gone, "")
@@ -168,8 +223,9 @@ class Intake:
             self._was_synced = True
             log.info("state is synced", objects=len(self._cache), partitions=len(self._followed), version=version)
 
-    def began(self, why: str) -> None:
+    def began(self, partition: "_Partition", why: str) -> None:
         """Take note that a partition is told anew."""
+        self._quarantine.release({partition.number})
         if self._was_synced or len(self._followed) == 1:
             log.info("state is loading", why=why, partitions=self.loading)
         self._was_synced = False
@@ -211,12 +267,19 @@ class _Partition:
         self.is_synced = False
         self._loaded = set()
         if self.is_held:
-            self._intake.began(why)
+            self._intake.began(self, why)
 
     def changed(self, kind: str, body: bytes, *, trace: str) -> None:
         if not self.is_held:
             return
         key = self._intake.taken(self, kind, body, trace)
+        if key is not None and self._loaded is not None:
+            self._loaded.add(key)
+
+    def quarantined(self, kind: str, namespace: str, name: str, *, body: bytes, why: str) -> None:
+        if not self.is_held:
+            return
+        key = self._intake.quarantined(self, kind, (namespace, name), body, why)
         if key is not None and self._loaded is not None:
             self._loaded.add(key)
 

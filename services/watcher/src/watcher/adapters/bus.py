@@ -110,6 +110,11 @@ class NatsStream:
         marker = messages.decode(subject, stored.headers, stored.payload)
         return Entry(sequence=stored.sequence, uid=marker.epoch if isinstance(marker, Synced) else "")
 
+    async def read(self, subject: str) -> Message | None:
+        """Return the message that one subject holds."""
+        stored = await self._bus.last(subjects.STATE_STREAM, subject)
+        return messages.decode(subject, stored.headers, stored.payload) if stored is not None else None
+
     async def publish(self, subject: str, message: Message, *, expected: int | None, message_id: str) -> int:
         """Store a message if `expected` is still the subject's last sequence, else `Conflict`; return its sequence."""
         wire = messages.encode(message)
@@ -120,7 +125,7 @@ class NatsStream:
 
 
 def _entry(stored: Stored) -> Entry:
-    kind = stored.headers.get(messages.KIND, "")
+    kind = messages.kind_of(stored.headers)
     return Entry(
         sequence=stored.sequence,
         kind="" if kind == messages.SYNCED else kind,

@@ -226,3 +226,12 @@ async def test_what_cannot_be_published_never_counts_as_stored(problem: Exceptio
         outbox.put(SUBJECT, a_large_pod(2))
         await outbox.settle()
         assert stream.messages[SUBJECT] == a_large_pod(2)
+
+
+async def test_an_object_that_comes_back_in_the_same_version_is_no_repetition() -> None:
+    stream = FakeStateStream()
+    async with working(stream) as (outbox, _):
+        for message in (a_pod(1), gone(1), a_pod(1), gone(1), a_pod(1)):
+            outbox.put(SUBJECT, message)
+            await outbox.settle()
+            assert stream.messages[SUBJECT] == message

@@ -8,6 +8,7 @@ repeated until it is, so we know how many messages of the stream are ours: more 
 
 import asyncio
 from collections.abc import Callable
+from secrets import token_hex
 from typing import Final, NoReturn
 
 import msgspec
@@ -51,6 +52,8 @@ class Outbox:
         self._busy: set[str] = set()
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._puts = 0
+        self._run = token_hex(4)
+        """Part of each message's id: an object that comes back to a subject in the same version is no repetition."""
         self._awaited: dict[str, int] = {}
         self._arrived = asyncio.Event()
         self.problem: str | None = None
@@ -150,7 +153,7 @@ class Outbox:
         expected = self._held.get(subject, NOTHING).sequence
         version = message.epoch if isinstance(message, Synced) else message.version
         sequence = await self._stream.publish(
-            subject, message, expected=expected, message_id=f"{subject}@{version}@{expected}"
+            subject, message, expected=expected, message_id=f"{subject}@{version}@{expected}@{self._run}-{put.ticket}"
         )
         self.problem = None
         self._hold(subject, _entry(sequence, message))

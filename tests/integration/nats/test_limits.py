@@ -12,14 +12,20 @@ import pytest
 import pytest_asyncio
 
 from common import errors
-from common.bus import provision, streams
+from common.bus import provision, streams, subjects
 from common.bus.disk import DiskWatch
+from common.bus.messages import Gone, Message, State
 from common.bus.nats import Bus, connect
 from common.bus.reload import Beside
+from common.bus.sharding import Place, Tree
+from common.kube.installation import Installation
 from common.runtime.settings import Settings
 from localcluster import ports
+from support.fakes.kube import FakeKube
 from support.servers.nats import nats_server
 from support.waiting import eventually, eventually_true
+from watcher.adapters.bus import NatsStream
+from watcher.outbox import Outbox
 
 pytestmark = [pytest.mark.integration]
 
@@ -58,7 +64,7 @@ async def change(bus: Bus, **fields: object) -> None:
 
 async def test_a_limit_of_the_server_is_named_and_nothing_that_is_stored_is_lost(bus: Bus) -> None:
     assert await filled(bus) == (
-        "Unavailable: NATS refused ray.state.3.pod.ns.filler-4: insufficient resources (10023); "
+        "OutOfRoom: NATS refused ray.state.3.pod.ns.filler-4: insufficient resources (10023); "
         "raise the limits of JetStream or free its disk"
     )
     assert (await bus.stream("RAY_STATE")).state.messages == 4
@@ -193,3 +199,30 @@ async def is_stored(bus: Bus) -> bool:
 
 def grow(disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,size=40m", str(disk)], check=True)
+
+
+async def test_a_full_stream_takes_deletions_and_what_waited_is_stored_then(bus: Bus) -> None:
+    stream = NatsStream(bus, Installation(FakeKube(), "raybus"), may_write=lambda: True)
+    outbox = Outbox(stream, {}, pytest.fail)
+    place = Place(3, Tree.CLUSTER)
+
+    def put(name: str, message: Message | None = None) -> None:
+        body = b'{"noise":"' + NOISE.hex()[:900_000].encode() + b'"}'
+        state = State(kind="Pod", namespace="ns", name=name, uid=name, version="1", form="1", body=body)
+        outbox.put(subjects.state(place, "Pod", "ns", name), message or state)
+
+    async with asyncio.TaskGroup() as group:
+        workers = [group.create_task(outbox.work()) for _ in range(4)]
+        for number in range(12):
+            put(f"pod-{number}")
+        await eventually(lambda: "insufficient resources" in (outbox.problem or ""), what="the refusal")
+        for number in range(12):
+            put(f"pod-{number}", Gone(kind="Pod", namespace="ns", name=f"pod-{number}", version="2"))
+        put("victim")
+        async with asyncio.timeout(20.0):
+            await outbox.settle()
+        for worker in workers:
+            worker.cancel()
+
+    assert isinstance(await stream.read(subjects.state(place, "Pod", "ns", "victim")), State)
+    assert outbox.problem is None

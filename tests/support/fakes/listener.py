@@ -14,6 +14,7 @@ class Recorder:
         self.objects: dict[Key, dict[str, Any]] = {}
         """Kind, namespace and name → what was last told."""
         self.is_synced = False
+        self.rewinds = 0
         self.reasons: list[str] = []
         """Why each load began."""
         self.syncs: list[int] = []
@@ -30,6 +31,9 @@ class Recorder:
         self.is_synced = False
         self.reasons.append(why)
         self.objects = {}
+
+    def rewound(self) -> None:
+        self.rewinds += 1
 
     def changed(self, kind: str, body: bytes, *, trace: str) -> None:
         found = msgspec.json.decode(body, type=dict[str, Any])

@@ -3,6 +3,7 @@
 import asyncio
 
 from common import errors
+from common.bus import subjects
 from common.bus.feed import Synced
 from common.bus.messages import Gone, Message, Quarantined, State
 from watcher.ports import Entry, StreamIdentity
@@ -17,6 +18,9 @@ class FakeStateStream:
         self.stored: list[tuple[str, Message]] = []
         self.failures: list[Exception] = []
         """Raised by the next publishes, one each, before anything is stored."""
+        self.room: int | None = None
+        """So many subjects fit in; None: any number."""
+        self.purged: list[str] = []
         self.answers_lost = 0
         """So many publishes are stored without an answer."""
         self.flows = asyncio.Event()
@@ -40,11 +44,23 @@ class FakeStateStream:
     async def read(self, subject: str) -> Message | None:
         return self.messages.get(subject)
 
+    async def marker(self) -> Synced | None:
+        found = self.messages.get(subjects.synced(0))
+        return found if isinstance(found, Synced) else None
+
+    async def purge(self, subject: str, *, up_to: int) -> None:
+        if self.entries.get(subject, Entry()).sequence <= up_to:
+            self.messages.pop(subject, None)
+            self.entries.pop(subject, None)
+            self.purged.append(subject)
+
     async def publish(self, subject: str, message: Message, *, expected: int | None, message_id: str) -> int:
         await asyncio.sleep(0)
         await self.flows.wait()
         if self.failures:
             raise self.failures.pop(0)
+        if self.room is not None and len(self.entries) >= self.room:
+            raise errors.OutOfRoom("insufficient resources")
         if message_id in self._ids:
             return self._ids[message_id]
         if expected is not None and expected != self.entries.get(subject, Entry()).sequence:

@@ -9,7 +9,7 @@ import pytest
 from common import errors
 from common.bus import subjects
 from common.bus.feed import Synced
-from common.bus.messages import Gone, Quarantined, State
+from common.bus.messages import Gone, Message, Quarantined, State
 from common.bus.sharding import Place, Tree
 from support.fakes.stream import FakeStateStream
 from support.waiting import eventually
@@ -226,6 +226,54 @@ async def test_what_cannot_be_published_never_counts_as_stored(problem: Exceptio
         outbox.put(SUBJECT, a_large_pod(2))
         await outbox.settle()
         assert stream.messages[SUBJECT] == a_large_pod(2)
+
+
+def state_of(name: str) -> tuple[str, State]:
+    subject = subjects.state(PLACE, "Pod", "ns", name)
+    return subject, State(kind="Pod", namespace="ns", name=name, uid="u", version="1", form="1", body=b"{}")
+
+
+async def test_a_full_stream_takes_deletions_and_heals_by_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outboxes, "FULL_SECONDS", 0.01)
+    stream = FakeStateStream()
+    async with working(stream) as (outbox, reasons):
+        for name in ("one", "two", "three"):
+            outbox.put(*state_of(name))
+        await outbox.settle()
+        stream.room = 3
+        waiting = [state_of(f"more-{number}") for number in range(50)]
+        for each in waiting:
+            outbox.put(*each)
+        await eventually(lambda: "insufficient" in (outbox.problem or ""), what="the refusal")
+
+        outbox.put(SUBJECT, gone(2))
+        await eventually(lambda: SUBJECT in stream.purged, what="the room")
+        stream.room = 100
+        await outbox.settle()
+
+        assert stream.messages[SUBJECT] == gone(2)
+        assert all(stream.messages[subject] == state for subject, state in waiting)
+        assert (outbox.problem, reasons) == (None, [])
+
+
+async def test_a_full_stream_is_not_asked_for_each_state_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outboxes, "FULL_SECONDS", 0.2)
+    stream = FakeStateStream()
+    stream.room = 0
+    asked = 0
+    publish = stream.publish
+
+    async def counted(subject: str, message: Message, *, expected: int | None, message_id: str) -> int:
+        nonlocal asked
+        asked += 1
+        return await publish(subject, message, expected=expected, message_id=message_id)
+
+    monkeypatch.setattr(stream, "publish", counted)
+    async with working(stream) as (outbox, _):
+        for number in range(500):
+            outbox.put(*state_of(f"pod-{number}"))
+        await asyncio.sleep(0.1)
+        assert asked <= 3, "one for each worker"
 
 
 async def test_an_object_that_comes_back_in_the_same_version_is_no_repetition() -> None:

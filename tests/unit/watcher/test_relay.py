@@ -277,11 +277,21 @@ async def test_a_kind_that_is_not_served_does_not_count_for_the_version(setup: S
 
 
 async def test_every_partition_is_marked(setup: Setup) -> None:
-    setup.relay.mark("epoch", 40)
+    marker = Synced(epoch="epoch", version=40)
+    setup.relay.mark(marker)
 
-    assert setup.waiting() == {
-        subjects.synced(partition): Synced(epoch="epoch", version=40) for partition in range(sharding.PARTITIONS)
-    }
+    assert setup.waiting() == {subjects.synced(partition): marker for partition in range(sharding.PARTITIONS)}
+
+
+async def test_a_list_below_an_earlier_one_ends_the_session(setup: Setup) -> None:
+    clusters = setup.source(CLUSTERS, resources.RAY_CLUSTER)
+    clusters.listed(set(), "500")
+    clusters.listed(set(), "500")
+    assert setup.reasons == []
+
+    clusters.listed(set(), "90")
+
+    assert "the API server's store was restored from a backup" in setup.reasons[0]
 
 
 async def test_an_object_that_nests_too_deep_is_in_quarantine_and_others_pass(setup: Setup) -> None:

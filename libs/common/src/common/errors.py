@@ -8,6 +8,7 @@
     │   ├── Throttled       we were told to wait (429)
     │   ├── NotOurs         we cannot be sure any more that the object is ours to write
     │   └── Unavailable     no answer, or a server's fault (5xx, connection, time-out)
+    │       └── OutOfRoom   the server stores nothing more until there is room
     ├── Terminal            only the user can mend it: condition, event, wait for a change
     │   ├── InvalidSpec     the object breaks a rule of its kind
     │   ├── Rejected        the API server refused what the user asked for (422)
@@ -53,6 +54,10 @@ class NotOurs(Retryable):
 
 class Unavailable(Retryable):
     """No answer, or the other side's fault."""
+
+
+class OutOfRoom(Unavailable):
+    """The server stores nothing more until there is room; what was sent is not stored."""
 
 
 class Terminal(RaybusError):

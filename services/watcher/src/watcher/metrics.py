@@ -25,6 +25,8 @@ QUARANTINED: Final = Counter(
     "States that cannot be published, each of one object; its readers wait",
     ["kind"],
 )
+FULL: Final = Gauge("raybus_watcher_stream_full", "1 while the state stream has no room for another message")
+STREAM_BYTES: Final = Gauge("raybus_watcher_stream_bytes", "Bytes that the state stream holds")
 PUBLISH_SECONDS: Final = Histogram(
     "raybus_watcher_publish_seconds",
     "Time from the decision to publish to the stream's answer in seconds",

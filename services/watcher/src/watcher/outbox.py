@@ -7,6 +7,7 @@ repeated until it is, so we know how many messages of the stream are ours: more 
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from secrets import token_hex
 from typing import Final, NoReturn
@@ -28,6 +29,8 @@ IN_FLIGHT: Final = 64
 """Subjects served at once: at 0.3 ms an answer more than enough, and bounded for the server's sake."""
 PAUSE_SECONDS: Final = 0.2
 """Between tries when the stream does not answer."""
+FULL_SECONDS: Final = 1.0
+"""How long states wait when the stream has no room; deletions do not wait, they make room."""
 NOTHING: Final = Entry()
 
 
@@ -58,6 +61,8 @@ class Outbox:
         self._arrived = asyncio.Event()
         self.problem: str | None = None
         """Why the newest publish was not taken; None after one that was."""
+        self._full_until = float("-inf")
+        """Until then no state is sent: the stream had no room a moment ago."""
         self.last_sequence = 0
         """The newest sequence that we know of; a stream that is behind it has lost something."""
         self.stored_count = 0
@@ -116,9 +121,39 @@ class Outbox:
             subject = await self._queue.get()
             self._busy.add(subject)
             while (put := self._next.pop(subject, None)) is not None:
+                if self._waits_for_room(put.message):
+                    self._postpone(subject, put)
+                    break
                 await self._deliver(subject, put)
                 metrics.PENDING.set(len(self._tickets))
             self._busy.discard(subject)
+
+    def _waits_for_room(self, message: Message) -> bool:
+        return not isinstance(message, Gone) and asyncio.get_running_loop().time() < self._full_until
+
+    def _postpone(self, subject: str, put: _Put) -> None:
+        """Serve a subject later, and others meanwhile."""
+        self._next.setdefault(subject, put)
+        asyncio.get_running_loop().call_later(FULL_SECONDS, self._queue.put_nowait, subject)
+
+    async def _has_no_room(self, subject: str, put: _Put, problem: errors.OutOfRoom) -> bool:
+        """Make room for a tombstone, by taking away what it stands for, and have anything else wait; tell whether to try again now."""
+        self.problem = str(problem)
+        metrics.FULL.set(1)
+        if isinstance(put.message, Gone):
+            await self._purge(subject)
+            await asyncio.sleep(PAUSE_SECONDS)
+            return True
+        self._full_until = asyncio.get_running_loop().time() + FULL_SECONDS
+        self._postpone(subject, put)
+        return False
+
+    async def _purge(self, subject: str) -> None:
+        known = self._held.get(subject, NOTHING)
+        if known.sequence:
+            with contextlib.suppress(errors.Retryable):
+                await self._stream.purge(subject, up_to=known.sequence)
+                self._held.pop(subject, None)
 
     async def _deliver(self, subject: str, put: _Put) -> None:
         """Publish one message, however long it takes; a newer one makes it pointless, unless it may have been stored."""
@@ -133,6 +168,11 @@ class Outbox:
                 metrics.CONFLICTS.inc()
                 if not await self._overtaken(subject, put.message):
                     continue
+            except errors.OutOfRoom as problem:
+                is_in_doubt = False
+                if await self._has_no_room(subject, put, problem):
+                    continue
+                return
             except errors.Retryable as problem:
                 is_in_doubt = True
                 if self.problem is None:  # of many subjects that meet the same, and try again several times a second
@@ -156,6 +196,8 @@ class Outbox:
             subject, message, expected=expected, message_id=f"{subject}@{version}@{expected}@{self._run}-{put.ticket}"
         )
         self.problem = None
+        metrics.FULL.set(0)
+        self._full_until = float("-inf")
         self._hold(subject, _entry(sequence, message))
         self.last_sequence = max(self.last_sequence, sequence)
         self.stored_count += 1

@@ -4,6 +4,7 @@ from typing import Protocol
 
 import msgspec
 
+from common.bus.feed import Synced
 from common.bus.messages import Message
 
 
@@ -24,6 +25,8 @@ class StreamIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
     created: str
     last_sequence: int
+    size: int = 0
+    """Bytes that it holds."""
 
 
 class Server(Protocol):
@@ -63,6 +66,14 @@ class Stream(Protocol):
 
     async def read(self, subject: str) -> Message | None:
         """Return the message that one subject holds."""
+        ...
+
+    async def marker(self) -> Synced | None:
+        """Return the last word that a partition is complete, whoever said it."""
+        ...
+
+    async def purge(self, subject: str, *, up_to: int) -> None:
+        """Take a subject's messages from the stream up to a sequence: that needs no room, as a tombstone does."""
         ...
 
     async def publish(self, subject: str, message: Message, *, expected: int | None, message_id: str) -> int:

@@ -121,6 +121,12 @@ class Relay:
     def listed(self, source: int, kind: str, keys: set[Key], version: str) -> None:
         """Take note that a list held these objects and no others."""
         at = messages.number(version)
+        before = self._versions.get(source, 0)
+        if 0 < at < before:
+            self._give_up(
+                f"{kind}: a list is of version {at}, an earlier one was of {before}: the API server's store was restored from a backup"
+            )
+            return
         self._versions[source] = at
         missing = [
             ref
@@ -158,10 +164,10 @@ class Relay:
         """Return the version that every list has reached; what a kind that is not served says does not count."""
         return min((version for version in self._versions.values() if version), default=0)
 
-    def mark(self, epoch: str, version: int) -> None:
+    def mark(self, marker: Synced) -> None:
         """Say in every partition that all is there that a list at a version held."""
         for partition in range(sharding.PARTITIONS):
-            self._outbox.put(subjects.synced(partition), Synced(epoch=epoch, version=version))
+            self._outbox.put(subjects.synced(partition), marker)
 
     def __len__(self) -> int:
         """Count the objects that the API server shows."""

@@ -11,6 +11,8 @@ from typing import Final
 import structlog
 
 from common import errors
+from common.bus import sharding
+from common.bus.feed import Synced
 from common.kube.client import KubeClient
 from common.kube.watch import Target, Timing, Watch
 from watcher import metrics
@@ -26,6 +28,8 @@ FIRST_RETRY: Final = 0.1
 LONGEST_RETRY: Final = 5.0
 HEALTHY_SECONDS: Final = 10.0
 """A session that lasted this long earns the next one an immediate start."""
+RENEW_SECONDS: Final = 10.0
+"""How often readers are told that the stream still holds all that the API server tells."""
 STUCK_SECONDS: Final = 180.0
 """A watch that has not done anything for this long, not even failed, is stuck: its own time-outs are all shorter."""
 
@@ -96,6 +100,7 @@ class Sessions:
                 over.set_result(why)
 
         identity = await self._stream.identity()
+        before = await self._stream.marker()
         outbox = self._outbox = Outbox(self._stream, await self._stream.load(), give_up)
         relay = Relay(outbox, give_up)
         self._watches = [
@@ -107,32 +112,42 @@ class Sessions:
             tasks += [group.create_task(outbox.work()) for _ in range(IN_FLIGHT)]
             tasks.append(group.create_task(relay.move()))
             tasks.append(group.create_task(self._guard(identity, outbox, give_up)))
-            tasks.append(group.create_task(self._complete(relay, outbox)))
+            tasks.append(group.create_task(self._complete(relay, outbox, before)))
             tasks.append(group.create_task(self._listen(give_up)))
             why = await over
             for task in tasks:
                 task.cancel()
         return why
 
-    async def _complete(self, relay: Relay, outbox: Outbox) -> None:
-        """Wait for all lists, have the difference published, and say so; again when newer lists have come."""
+    async def _complete(self, relay: Relay, outbox: Outbox, before: Synced | None) -> None:
+        """Wait for all lists, have the difference published, and say so; again when newer lists have come, and as long as it holds."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         for watch in self._watches:
             self._problem = f"{watch.target} is not listed yet"
             await watch.known.wait()
         relay.everything_is_listed()
-        epoch, marked = self._new_epoch(), 0
+        epoch, marked, renewed_at = self._new_epoch(), 0, 0.0
+        history = history_of(before, relay.version, epoch)
         while True:
             version = relay.version
-            if version > marked:
+            is_due = loop.time() >= renewed_at + RENEW_SECONDS and not any(watch.problem for watch in self._watches)
+            if version > marked or is_due:
                 self._problem = f"{len(outbox)} objects are not published yet" if not marked else None
                 await outbox.settle()
-                relay.mark(epoch, version)
+                relay.mark(
+                    Synced(
+                        epoch=epoch,
+                        version=version,
+                        partitions=sharding.PARTITIONS,
+                        renewed=RENEW_SECONDS,
+                        history=history,
+                    )
+                )
                 await outbox.settle()
                 if not marked:
                     self._synced(epoch, len(relay), loop.time() - began)
-                marked = version
+                marked, renewed_at = version, loop.time()
             await asyncio.sleep(CHECK_SECONDS)
 
     def _synced(self, epoch: str, objects: int, seconds: float) -> None:
@@ -159,6 +174,7 @@ class Sessions:
             except errors.Retryable as problem:
                 log.warning("the stream cannot be asked", why=str(problem))
                 continue
+            metrics.STREAM_BYTES.set(found.size)
             if found.created != identity.created:
                 give_up("the state stream was created anew")
                 return
@@ -178,3 +194,10 @@ class Sessions:
         for watch in self._watches:
             if watch.is_served:
                 metrics.WATCH_AGE.labels(str(watch.target)).set(now - watch.heard_at)
+
+
+def history_of(before: Synced | None, version: int, epoch: str) -> str:
+    """Return the name of the history that versions are of: a new one when they began again below what the stream was told of."""
+    if before is None:
+        return ""
+    return epoch if version < before.version else before.history

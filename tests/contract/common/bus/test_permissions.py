@@ -45,6 +45,7 @@ ALLOWED: Final[dict[str, set[str]]] = {
         OTHER_STATE,
         MARKER,
         f"{API}.STREAM.INFO.RAY_STATE",
+        f"{API}.STREAM.PURGE.RAY_STATE",
         f"{API}.DIRECT.GET.RAY_STATE.{STATE}",
     },
     "cluster-reconciler": {*READING, "ray.members.cluster-reconciler"},

@@ -55,11 +55,13 @@ def test_only_the_watcher_writes_state() -> None:
     assert writers == ["watcher"]
 
 
-def test_no_service_creates_deletes_or_purges_a_stream() -> None:
+def test_no_service_creates_deletes_or_purges_a_stream_but_the_writer_of_its_own() -> None:
     verbs = ("STREAM.CREATE", "STREAM.UPDATE", "STREAM.DELETE", "STREAM.PURGE", "MSG.DELETE")
     rights = [right for user in permissions.USERS if user.name in permissions.SERVICES for right in user.publish]
 
-    assert not [right for right in rights for verb in verbs if verb in right]
+    found = {right for right in rights for verb in verbs if verb in right}
+    assert found == {"$JS.API.STREAM.PURGE.RAY_STATE"}
+    assert [user.name for user in permissions.USERS if "$JS.API.STREAM.PURGE.RAY_STATE" in user.publish] == ["watcher"]
 
 
 def test_a_seed_has_the_form_of_nats() -> None:

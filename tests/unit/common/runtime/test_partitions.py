@@ -376,3 +376,28 @@ async def test_a_message_that_breaks_the_decoder_stops_one_key_and_no_partition(
 
     await shell.run(script)
     assert shell.looks == ["victim"]
+
+
+async def test_after_a_restore_lower_versions_of_the_same_objects_count() -> None:
+    shell = Shell()
+    listener = shell.controller.hold(1)
+
+    async def script() -> None:
+        listener.loading("start")
+        listener.changed("RayCluster", a_cluster("a", 500), trace="")
+        listener.changed("Pod", a_pod("a", version=501), trace="")
+        listener.removed("RayCluster", NS, "b", version=600, trace="")
+        listener.synced(600)
+
+        listener.rewound()
+        listener.loading("restored")
+        listener.changed("RayCluster", a_cluster("a", 90), trace="")
+        listener.changed("RayCluster", a_cluster("b", 91), trace="")
+        listener.synced(95)
+
+    await shell.run(script)
+    assert {each.metadata.name: each.metadata.resource_version for each in shell.cache.all(RayCluster)} == {
+        "a": "90",
+        "b": "91",
+    }
+    assert shell.names(Pod) == set()

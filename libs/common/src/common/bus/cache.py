@@ -160,6 +160,11 @@ class Cache:
         for each in objects:
             self._drop(key_of(each))
 
+    def rewind(self, objects: Iterable[Object]) -> None:
+        """Drop objects, and all that is known of deletions: versions began again at a lower one."""
+        self.forget(objects)
+        self._gone.clear()
+
     def deleted(self, kind: type[Object], namespace: str, *, prefix: str) -> frozenset[str]:
         """Return the names that begin with a prefix and belonged to objects that are gone, as far as we remember."""
         return frozenset(

@@ -14,11 +14,18 @@ import msgspec
 class Synced(msgspec.Struct, frozen=True, kw_only=True):
     """The watcher's word that a partition holds everything that a list at `version` held.
 
-    `epoch` changes whenever the watcher had to list anew (start, lost stream); a reader that meets a new one reloads.
+    `epoch` changes whenever the watcher had to list anew (start, lost stream); a reader that meets a new one reloads. What a watcher of an
+    earlier release does not say has the value that is right for it.
     """
 
     epoch: str
     version: int
+    partitions: int = 64
+    """Into how many the watcher divides; a reader that divides otherwise would look for objects where they are not."""
+    renewed: float = 0.0
+    """Every so many seconds the watcher says so again while the stream holds all that the API server tells; 0: it does not."""
+    history: str = ""
+    """Changes when versions began again at a lower one, as they do when etcd is restored from a backup; then newer is no longer greater."""
 
 
 class Listener(Protocol):
@@ -26,6 +33,10 @@ class Listener(Protocol):
 
     def loading(self, why: str) -> None:
         """Stop deciding: what follows is a reload, for the reason given."""
+        ...
+
+    def rewound(self) -> None:
+        """Forget all, whatever its version: versions began again at a lower one. A reload follows."""
         ...
 
     def changed(self, kind: str, body: bytes, *, trace: str) -> None:

@@ -56,6 +56,7 @@ class StreamState(msgspec.Struct, frozen=True):
     messages: int = 0
     first_seq: int = 0
     last_seq: int = 0
+    bytes: int = 0
 
 
 class StreamInfo(msgspec.Struct, frozen=True):

@@ -54,6 +54,7 @@ USERS: Final = (
         "watcher",
         subjects.ALL_STATE,
         f"{API}.STREAM.INFO.{STATE}",
+        f"{API}.STREAM.PURGE.{STATE}",
         f"{API}.DIRECT.GET.{STATE}.>",
         *READ_STATE,
     ),

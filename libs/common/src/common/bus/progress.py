@@ -44,6 +44,11 @@ class Progress:
         self._epoch = epochs.pop()
         return min(marker.version for marker in self._markers.values())
 
+    @property
+    def history(self) -> str:
+        """Return which history the versions of a complete load are of."""
+        return next((marker.history for marker in self._markers.values()), "")
+
     def missing(self) -> str:
         """Say what the load still waits for."""
         if not self._is_read:

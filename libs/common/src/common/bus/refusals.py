@@ -13,6 +13,7 @@ WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
 NO_STREAM: Final = 10059
 TOO_LARGE: Final = 10054
 SEALED: Final = 10109
+NO_ROOM: Final = frozenset({10002, 10023, 10047, 10077})
 
 REMEDIES: Final = {
     NO_STREAM: "the provisioner beside the server makes it; see its log",
@@ -55,6 +56,8 @@ def meaning(subject: str, failure: Failure) -> errors.RaybusError:
         return errors.Conflict(text)
     if number == NO_STREAM:
         return errors.NotFound(text)
+    if number in NO_ROOM:
+        return errors.OutOfRoom(text)
     if number in REMEDIES and number != TOO_LARGE:
         return errors.Unavailable(text)
     if number == TOO_LARGE or failure.code == 400:

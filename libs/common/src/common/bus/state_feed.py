@@ -6,6 +6,7 @@ of them is logged once.
 """
 
 import asyncio
+import contextlib
 from itertools import count
 from secrets import token_hex
 from typing import Final
@@ -19,7 +20,7 @@ from common.bus.feed import Listener, Synced
 from common.bus.messages import Gone, Quarantined, State
 from common.bus.nats import Bus, Stored
 from common.bus.progress import Progress
-from common.bus.sharding import Place, Tree
+from common.bus.sharding import PARTITIONS, Place, Tree
 from common.observability import metrics, tracing
 
 log = structlog.get_logger()
@@ -30,6 +31,11 @@ SILENCE_SECONDS: Final = 1.0
 """Between two complaints."""
 PATIENCE_SECONDS: Final = 10.0
 """How long a load may wait before the log says what for, again and again."""
+
+
+MISSED: Final = 6.0
+"""So many confirmations of the watcher may be missing before the state counts as stale."""
+OTHER_PARTITIONS: Final = "the watcher divides into"
 
 
 class StateFeed:
@@ -49,14 +55,18 @@ class StateFeed:
     async def follow(self, partitions: frozenset[int], listener: Listener) -> None:
         """Tell the listener about some partitions until cancelled; never raise for what a retry can mend."""
         why, retry = "started", FIRST_RETRY
+        history: str | None = None
         while True:
             listener.loading(why)
-            load = _Load(partitions, self._tree, listener, self._installation)
+            load = _Load(partitions, self._tree, listener, self._installation, history)
             try:
                 why = await self._read(partitions, load)
             except errors.Retryable as problem:
                 why = str(problem)
-            self.problem = why if why.startswith(epoch.FOREIGN) else None
+            self.problem = why if why.startswith((epoch.FOREIGN, OTHER_PARTITIONS)) else None
+            if load.is_rewound:
+                listener.rewound()
+            history = load.history
             metrics.STATE_RELOADS.labels("broken" if load.is_synced else "not loaded").inc()
             self._complain("the state must be loaded again", why)
             retry = FIRST_RETRY if load.is_synced else min(LONGEST_RETRY, retry * 2)
@@ -74,7 +84,19 @@ class StateFeed:
                 except TimeoutError:
                     if not load.is_synced:
                         self._complain("the state is not complete", load.missing)
-            return await reading.until_broken()
+            return await self._until_broken(reading, load)
+
+    async def _until_broken(self, reading: Reading, load: "_Load") -> str:
+        """Follow a load that is complete, and stop deciding when the watcher no longer says that it is."""
+        while not load.is_stale:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(load.stale_at):
+                    return await reading.until_broken()
+        why = "the watcher has not confirmed the state in time: the stream may be full, or no watcher leads"
+        metrics.STATE_RELOADS.labels("stale").inc()
+        self._complain("the state is stale", why)
+        load.suspend(why)
+        return await reading.until_broken()
 
     def _complain(self, problem: str, why: str) -> None:
         """Log what befalls a partition, and most probably others in the same moment."""
@@ -91,12 +113,25 @@ class StateFeed:
 class _Load:
     """One load: hands messages on, tells when it is complete, and gives up when the epoch changes."""
 
-    def __init__(self, partitions: frozenset[int], tree: Tree | None, listener: Listener, installation: str) -> None:
+    def __init__(
+        self,
+        partitions: frozenset[int],
+        tree: Tree | None,
+        listener: Listener,
+        installation: str,
+        history: str | None,
+    ) -> None:
         self._partitions = partitions
         self._tree = tree
         self._listener = listener
         self._installation = installation
         self._foreign: str | None = None
+        self._is_suspended = False
+        self.history = history
+        """Which one the versions are of that the listener knows; None before the first load."""
+        self.is_rewound = False
+        self.stale_at: float | None = None
+        """When the state counts as stale unless the watcher confirms it, by the event loop's clock; None: never."""
         self._progress = Progress(partitions)
         self.reading: Reading | None = None
 
@@ -141,7 +176,18 @@ class _Load:
 
     def _marked(self, subject: str, marker: Synced) -> None:
         partition = subjects.parse_synced(subject)
-        self._foreign = self._foreign or epoch.foreign(marker.epoch, self._installation)
+        self._foreign = self._foreign or epoch.foreign(marker.epoch, self._installation) or _other_partitions(marker)
+        if self._is_suspended and self.reading is not None:
+            self.reading.give_up("the watcher confirms the state again")
+            return
+        self.stale_at = asyncio.get_running_loop().time() + MISSED * marker.renewed if marker.renewed else None
+        self.is_rewound = self.history is not None and self.history != marker.history
+        if self.is_rewound and self.reading is not None:
+            self.history = marker.history
+            self.reading.give_up(
+                "versions began again at a lower one: the API server's store was restored from a backup"
+            )
+            return
         why = self._progress.marked(-1 if partition is None else partition, marker)
         if why is not None and self.reading is not None:
             self.reading.give_up(why)
@@ -156,8 +202,25 @@ class _Load:
             return
         version = self._progress.complete()
         if version is not None:
+            self.history = self._progress.history
             self._listener.synced(version)
+
+    @property
+    def is_stale(self) -> bool:
+        """Tell whether the watcher should have confirmed the state by now."""
+        return self.stale_at is not None and asyncio.get_running_loop().time() >= self.stale_at
+
+    def suspend(self, why: str) -> None:
+        """Have the listener stop deciding until the watcher confirms the state."""
+        self._is_suspended = True
+        self._listener.loading(why)
 
     @property
     def missing(self) -> str:
         return self._progress.missing()
+
+
+def _other_partitions(marker: Synced) -> str | None:
+    if marker.partitions == PARTITIONS:
+        return None
+    return f"{OTHER_PARTITIONS} {marker.partitions} partitions, this release into {PARTITIONS}: run all services in one version"

@@ -110,6 +110,8 @@ class Expired(errors.Retryable):
 
 
 PAGE: Final = 500
+AHEAD: Final = "Too large resource version"
+"""What the API server says of a version that it has not reached: its store was restored from a backup."""
 _page = msgspec.json.Decoder(_Page)
 _head = msgspec.json.Decoder(_Head)
 _event = msgspec.json.Decoder(_Event)
@@ -155,6 +157,8 @@ class Watch:
                 log.info("the watch expired; listing again", watch=str(self.target))
                 self._version = None
             except errors.RaybusError as problem:
+                if AHEAD in str(problem):
+                    self._version = None
                 await asyncio.sleep(self._failed(problem))
             except Exception as problem:  # noqa: BLE001  (one collection, and not the process, waits and is listed again)
                 self._version = None
@@ -230,7 +234,7 @@ class Watch:
                 self._sink.gone(bytes(event.object))
             case "BOOKMARK":
                 pass
-            case "ERROR" if head.code == 410:
+            case "ERROR" if head.code == 410 or AHEAD in head.message:
                 raise Expired(head.message)
             case _:
                 raise errors.Unavailable(f"the watch failed: {event.type} {head.message}")

@@ -223,6 +223,12 @@ class Intake:
             self._was_synced = True
             log.info("state is synced", objects=len(self._cache), partitions=len(self._followed), version=version)
 
+    def rewound(self, partition: "_Partition") -> None:
+        """Forget what a partition showed, and what answers brought: versions began again at a lower one."""
+        known = self._cache.residents(partition.number)
+        known += [each for each in self._cache.homeless() if self._is_among(each, {partition.number})]
+        self._cache.rewind(known)
+
     def began(self, partition: "_Partition", why: str) -> None:
         """Take note that a partition is told anew."""
         self._quarantine.release({partition.number})
@@ -275,6 +281,10 @@ class _Partition:
         key = self._intake.taken(self, kind, body, trace)
         if key is not None and self._loaded is not None:
             self._loaded.add(key)
+
+    def rewound(self) -> None:
+        if self.is_held:
+            self._intake.rewound(self)
 
     def quarantined(self, kind: str, namespace: str, name: str, *, body: bytes, why: str) -> None:
         if not self.is_held:

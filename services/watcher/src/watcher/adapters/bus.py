@@ -59,7 +59,7 @@ class NatsStream:
                 f"stream {subjects.STATE_STREAM}: {'; '.join(wrong)}; `python -m common.bus.provision streams` changes it, or "
                 "delete it: it is made anew and filled again"
             )
-        return StreamIdentity(created=info.created, last_sequence=info.state.last_seq)
+        return StreamIdentity(created=info.created, last_sequence=info.state.last_seq, size=info.state.bytes)
 
     async def load(self) -> dict[str, Entry]:
         """Return what every subject holds; headers alone tell it. `Unavailable` for a stream that we must not write to."""
@@ -90,14 +90,8 @@ class NatsStream:
     async def _examine(self) -> None:
         """Refuse a stream that another installation writes to."""
         ours = await self._installation.learn()
-        marker = await self._bus.last(subjects.STATE_STREAM, subjects.synced(0))
-        if marker is None:
-            return
-        try:
-            message = messages.decode(marker.subject, marker.headers, marker.payload)
-        except messages.Undecodable:
-            return  # nobody's; it is replaced with the others
-        if isinstance(message, Synced) and (why := epoch.foreign(message.epoch, ours)):
+        marker = await self.marker()
+        if marker is not None and (why := epoch.foreign(marker.epoch, ours)):
             raise errors.Unavailable(why)
 
     async def last(self, subject: str) -> Entry:
@@ -114,6 +108,24 @@ class NatsStream:
         """Return the message that one subject holds."""
         stored = await self._bus.last(subjects.STATE_STREAM, subject)
         return messages.decode(subject, stored.headers, stored.payload) if stored is not None else None
+
+    async def marker(self) -> Synced | None:
+        """Return the last word that a partition is complete, whoever said it."""
+        stored = await self._bus.last(subjects.STATE_STREAM, subjects.synced(0))
+        if stored is None:
+            return None
+        try:
+            message = messages.decode(stored.subject, stored.headers, stored.payload)
+        except messages.Undecodable:
+            return None  # nobody's; it is replaced with the others
+        return message if isinstance(message, Synced) else None
+
+    async def purge(self, subject: str, *, up_to: int) -> None:
+        """Take a subject's messages from the stream up to a sequence."""
+        if not self._may_write():
+            raise errors.Unavailable("another watcher may lead by now")
+        request = {"filter": subject, "seq": up_to + 1}
+        await self._bus.api(f"STREAM.PURGE.{subjects.STATE_STREAM}", request, dict[str, object])
 
     async def publish(self, subject: str, message: Message, *, expected: int | None, message_id: str) -> int:
         """Store a message if `expected` is still the subject's last sequence, else `Conflict`; return its sequence."""

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.integration]
 OTHER: Json = {"name": "other", "port": 80, "weight": 7}
 FILTER: Json = {"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": [{"name": "x", "value": "1"}]}}
 MINE: Json = {
-    "metadata": {"name": "mine", "labels": {"team": "a"}},
+    "metadata": {"name": "mine", "labels": {"team": "a"}, "annotations": {labels.ROUTE_PERMITS: "demo"}},
     "spec": {
         "parentRefs": [{"name": "shared"}],
         "hostnames": ["a.example"],

@@ -17,6 +17,7 @@ FAST = a_strategy(surge=50, step=25, interval=2)
 WRITES = 54
 """As many as an upgrade of four steps takes, or a few less."""
 OWN = {labels.HTTP_ROUTE: "mine"}
+LET = {labels.ROUTE_PERMITS: "demo"}
 OTHER: Json = {"name": "other", "port": 80, "weight": 7}
 FILTER: Json = {"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": [{"name": "x", "value": "1"}]}}
 
@@ -28,7 +29,7 @@ def a_rule(path: str = "/", **fields: Any) -> Json:
 def a_route(*rules: Json, **spec: Any) -> Body:
     """Return a route of a user, on a Gateway that others use too."""
     return {
-        "metadata": {"name": "mine", "labels": {"team": "a"}, "annotations": {"mine": "1"}},
+        "metadata": {"name": "mine", "labels": {"team": "a"}, "annotations": {"mine": "1", **LET}},
         "spec": {
             "parentRefs": [{"name": "shared", "namespace": "infra"}],
             "hostnames": ["a.example"],
@@ -197,7 +198,7 @@ async def test_the_users_route_outlives_the_service_without_our_backends(what: s
     assert world.clusters == []
     after = mine(world)
     assert after["spec"] == before["spec"]
-    assert (after["metadata"]["labels"], after["metadata"]["annotations"]) == ({"team": "a"}, {"mine": "1"})
+    assert (after["metadata"]["labels"], after["metadata"]["annotations"]) == ({"team": "a"}, {"mine": "1", **LET})
 
 
 @pytest.mark.parametrize("write", one_of(6, range(1, WRITES, 3)))

@@ -20,6 +20,7 @@ from support.builders.ray_service import a_cluster_config, a_ray_service, a_stra
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 GENERATION = 3
+UID = "demo-uid"
 
 
 def at(seconds: float) -> datetime:
@@ -72,7 +73,7 @@ def an_upgrade(
     """Return an observation; `moved` and `changed` say when the traffic record last changed, in seconds."""
     config = a_cluster_config(image="rayproject/ray:2.53.0")
     body = a_ray_service(config=config, annotations=annotations, upgradeStrategy=a_strategy(interval=interval))
-    body["metadata"]["generation"] = GENERATION
+    body["metadata"] |= {"generation": GENERATION, "uid": UID}
     body["status"] = {
         "activeServiceStatus": {"rayClusterName": "blue", "targetCapacity": 100},
         "pendingServiceStatus": {"rayClusterName": "green", "targetCapacity": 0},
@@ -80,7 +81,7 @@ def an_upgrade(
     }
     shares = {name: Share(capacity=50, weight=50, moved_at=at(moved)) for name in ("blue", "green")}
     record = msgspec.json.encode(Record(clusters=shares, changed_at=at(changed))).decode()
-    meta = {"name": "demo-httproute", "namespace": "default", "annotations": {traffic_record.ANNOTATION: record}}
+    meta = {**_owned("demo-httproute"), "annotations": {traffic_record.ANNOTATION: record}}
     route = {"metadata": meta, "spec": {"parentRefs": [{"name": "demo-gateway"}]}}
     defaults: dict[str, Any] = {
         "config": Config(),
@@ -94,10 +95,16 @@ def an_upgrade(
     return Observed(service=ray_service.decode(body), **{**defaults, **fields})
 
 
+def _owned(name: str) -> Json:
+    """Return the metadata of an object that belongs to the RayService."""
+    reference = {"apiVersion": "ray.io/v1", "kind": "RayService", "name": "demo", "uid": UID, "controller": True}
+    return {"name": name, "namespace": "default", "ownerReferences": [reference]}
+
+
 def _gateway() -> Gateway:
     said = [{**a_condition(kind), "observedGeneration": 1} for kind in ("Accepted", "Programmed")]
     body = {
-        "metadata": {"name": "demo-gateway", "namespace": "default", "generation": 1},
+        "metadata": {**_owned("demo-gateway"), "generation": 1},
         "status": {"conditions": said},
     }
     return msgspec.json.decode(msgspec.json.encode(body), type=Gateway)

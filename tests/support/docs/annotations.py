@@ -64,7 +64,18 @@ PARTS: Final = {
                 f"0 to {upgrade_controls.MOST_UNAVAILABLE}; 0 when absent",
                 "Capacity that may be missing while traffic moves in steps, for upgrades on a full cluster.",
             ),
-            Key("raybus.io/http-route", _SERVICE, "name of an HTTPRoute in the namespace", "Your own route carries the traffic."),
+            Key(
+                "raybus.io/http-route",
+                _SERVICE,
+                "name of an HTTPRoute in the namespace",
+                "Your own route carries the traffic; it has to agree by `raybus.io/rayservice`.",
+            ),
+            Key(
+                "raybus.io/rayservice",
+                "HTTPRoute",
+                "names of RayServices in the namespace, separated by commas",
+                "The owner of the route lets these RayServices write their backends into it.",
+            ),
             Key(
                 "raybus.io/drain-timeout",
                 _SERVICE,

@@ -10,6 +10,7 @@ from common.api import ray_service
 from common.api.gateway import Gateway, HttpRoute
 from common.api.opaque import Json
 from common.api.ray_service import RayService
+from common.traffic_record import ANNOTATION
 from support.builders.ray_service import a_ray_service
 
 
@@ -23,7 +24,12 @@ def a_route(*backends: list[str], filters: Json | None = None, **more: Any) -> H
     if filters is not None:
         rules[0]["filters"] = [filters]
     body: Json = {
-        "metadata": {"name": "mine", "namespace": "default", "generation": 2},
+        "metadata": {
+            "name": "mine",
+            "namespace": "default",
+            "generation": 2,
+            "annotations": {labels.ROUTE_PERMITS: "demo"},
+        },
         "spec": {"parentRefs": [{"name": "shared", "namespace": "infra"}], "rules": rules},
         **more,
     }
@@ -67,20 +73,72 @@ def test_the_name_of_the_route(annotation: str | None, name: str, *, is_users: b
     assert (weighted_route.odd_name(service) is not None) is is_odd
 
 
+OURS = frozenset({"demo-serve-svc", "demo-7m7rj-serve-svc"})
+
+
+def test_backends_are_ours_by_what_exists_and_by_what_the_record_says() -> None:
+    service = a_service("mine")
+    marks = {labels.ORIGIN_NAME: "demo", labels.ORIGIN_KIND: "RayService"}
+    record = '{"clusters": {"demo-gone1": {"capacity": 100, "weight": 100}}}'
+    meta: Json = {"name": "mine", "namespace": "default", "labels": marks, "annotations": {ANNOTATION: record}}
+    own = weighted_route.own_backends(service, ["demo-raycluster-7m7rj"], [a_route([], metadata=meta), None])
+    assert own == {"demo-serve-svc", "demo-raycluster-7m7rj-serve-svc", "demo-gone1-serve-svc"}
+
+
 @pytest.mark.parametrize(
-    ("backend", "is_ours"),
+    "meta",
     [
-        ("demo-serve-svc", True),
-        ("demo-7m7rj-serve-svc", True),
-        ("demo-raycluster-7m7rj-serve-svc", True),
-        ("demo-head-svc", False),
-        ("demo2-serve-svc", False),
-        ("demo-other-7m7rj-serve-svc", False),
-        ("other", False),
+        {"annotations": {labels.ROUTE_PERMITS: "other"}},
+        {"labels": {labels.ORIGIN_NAME: "other", labels.ORIGIN_KIND: "RayService"}},
+        {"ownerReferences": [{"apiVersion": "ray.io/v1", "kind": "RayService", "name": "other", "uid": "u2"}]},
     ],
 )
-def test_backends_that_are_ours(backend: str, *, is_ours: bool) -> None:
-    assert weighted_route.is_ours(backend, "demo") is is_ours
+def test_the_record_of_somebody_else_is_not_believed(meta: Json) -> None:
+    record = '{"clusters": {"other-7m7rj": {"capacity": 100, "weight": 100}}}'
+    meta = {"name": "mine", "namespace": "default", **meta}
+    meta["annotations"] = {**meta.get("annotations", {}), ANNOTATION: record}
+    route = a_route([], metadata=meta)
+    assert weighted_route.record_of(a_service("mine"), [route]).clusters == {}
+    assert weighted_route.own_backends(a_service("mine"), (), [route]) == {"demo-serve-svc"}
+
+
+def test_of_two_records_the_newest_holds_wherever_it_stands() -> None:
+    def held(at: str, weight: int) -> HttpRoute:
+        text = f'{{"clusters": {{"demo-a": {{"capacity": 100, "weight": {weight}}}}}, "changedAt": "{at}"}}'
+        annotations = {ANNOTATION: text, labels.ROUTE_PERMITS: "demo"}
+        return a_route([], metadata={"name": "mine", "namespace": "default", "annotations": annotations})
+
+    old, new = held("2026-01-01T00:00:00Z", 100), held("2026-01-01T00:00:01Z", 25)
+    for routes in ([old, new], [new, old]):
+        assert weighted_route.record_of(a_service("mine"), routes).clusters["demo-a"].weight == 25
+
+
+@pytest.mark.parametrize(
+    ("text", "lets"),
+    [("demo", True), ("a, demo ,b", True), ("demo2", False), ("", False), ("*", False), ("dem", False)],
+)
+def test_a_route_names_the_services_that_may_use_it(text: str, *, lets: bool) -> None:
+    meta: Json = {"name": "mine", "namespace": "default", "annotations": {labels.ROUTE_PERMITS: text}}
+    assert (weighted_route.refusal(a_service("mine"), a_route([], metadata=meta)) is None) is lets
+
+
+def test_a_message_repeats_nothing_that_a_shell_would_run() -> None:
+    annotations = {labels.ROUTE_PERMITS: "shop,$(reboot),a;b," + ",".join(f"n{each}" for each in range(3))}
+    route = a_route([], metadata={"name": "mine", "namespace": "default", "annotations": annotations})
+    why = weighted_route.refusal(a_service("mine"), route)
+    assert why is not None
+    assert why.endswith(
+        "kubectl annotate httproute mine -n default raybus.io/rayservice=shop,n0,n1,n2,demo --overwrite"
+    )
+
+
+@pytest.mark.parametrize(("others", "needed", "fits"), [(14, 2, True), (15, 1, True), (15, 2, False), (16, 1, False)])
+def test_a_rule_holds_at_most_sixteen_backends(others: int, needed: int, *, fits: bool) -> None:
+    route = a_route([*(f"other{each}" for each in range(others)), "demo-serve-svc"])
+    why = weighted_route.crowded(route, OURS, needed)
+    assert (why is None) is fits
+    if why is not None:
+        assert why.startswith(f"has {others} other backends in spec.rules[0], and RayService needs room for {needed}")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +153,7 @@ def test_backends_that_are_ours(backend: str, *, is_ours: bool) -> None:
     ],
 )
 def test_rules_that_are_for_us(route: HttpRoute, rules: tuple[int, ...]) -> None:
-    assert weighted_route.rules_of(route, "demo") == rules
+    assert weighted_route.rules_of(route, OURS) == rules
 
 
 @pytest.mark.parametrize(

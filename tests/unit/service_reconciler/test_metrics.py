@@ -79,6 +79,7 @@ class World:
         meta = {
             "name": "demo-httproute",
             "namespace": "default",
+            "ownerReferences": [{"apiVersion": "ray.io/v1", "kind": "RayService", "name": "demo", "uid": "u1"}],
             "annotations": {ANNOTATION: RECORD % changed.isoformat()},
         }
         self.cache.put(msgspec.convert({"metadata": meta | self._meta("r")}, HttpRoute))

@@ -82,12 +82,17 @@ def of_status(service: RayService) -> Record:
 
 
 def known(service: RayService, routes: Iterable[Route | None]) -> Record:
-    """Return what is known of a RayService: the first record on these routes, else the mirror.
+    """Return what is known of a RayService: the newest record on these routes, else the mirror.
 
-    They are never mixed: a cluster that the record does not name any more has nothing, whatever the mirror says still.
+    A route that only follows may keep an old record, because its write was refused. Records are never mixed: a cluster that the
+    newest does not name any more has nothing, whatever the mirror says still.
     """
-    held = (each for route in routes if (each := of_route(route)).clusters)
-    return next(held, None) or of_status(service)
+    held = [each for route in routes if (each := of_route(route)).clusters]
+    return max(held, key=_age, default=None) or of_status(service)
+
+
+def _age(record: Record) -> float:
+    return 0.0 if record.changed_at is None else record.changed_at.timestamp()
 
 
 def weight_of(route: Route | None, service: str) -> int:

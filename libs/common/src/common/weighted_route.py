@@ -3,24 +3,34 @@
 It is ours, `<RayService>-httproute` on `<RayService>-gateway`, or the one that the user names in `raybus.io/http-route`; then
 Gateway, hostnames, matches and filters are theirs, and of the backends only ours are written. Their rules for us are those
 that send to one of our Services; if there is none, those without backends; else the only rule there is.
+
+A route is written only with a right to it: the RayService owns it, or its annotation `raybus.io/rayservice` names the RayService
+(ADR 12). A backend is ours because of what exists and what the record says, never because of the shape of its name.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Final
 
 from common import labels, names, traffic_record
 from common.api.gateway import Gateway, HttpRoute, RouteRule, gateway_problem, route_problem
+from common.api.meta import ObjectMeta
 from common.api.ray_service import RayService
-from common.kube.resources import GATEWAY
+from common.kube.resources import GATEWAY, HTTP_ROUTE
+from common.ray import owner
+from common.traffic_record import Record
 
 Place = tuple[str, str]
 """Namespace and name."""
 NO_RULE: Final = (
     "has no rule for this service: add a rule without backendRefs, or one with a backendRef to Service {service}"
 )
+MOST_BACKENDS: Final = 16
+"""What the Gateway API lets a rule hold."""
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _REDIRECT: Final = "RequestRedirect"
+_LISTED: Final = 10
+"""As many names a message repeats."""
 
 
 def name_of(service: RayService) -> str:
@@ -65,49 +75,140 @@ def gateway_trouble(
     for namespace, name in parents_of(service, route):
         gateway = gateways.get((namespace, name))
         problem = gateway_problem(gateway)
+        if gateway is not None and not is_users(service):
+            problem = not_ours(service.metadata, gateway.metadata) or problem
         if problem is not None:
             return f"Gateway {namespace}/{name} {problem}{_class_of(gateway, problem)}"
     return None
 
 
-def route_trouble(service: RayService, route: HttpRoute | None) -> str | None:
-    """Return why the traffic does not follow the route as it is now, with its name."""
-    meta = service.metadata
-    where = f"HTTPRoute {meta.namespace}/{name_of(service)}"
+def route_trouble(service: RayService, route: HttpRoute | None, clusters: Iterable[str] = ()) -> str | None:
+    """Return why the traffic does not follow the route as it is now, with its name; `clusters` are those that exist."""
+    where = f"HTTPRoute {service.metadata.namespace}/{name_of(service)}"
     if route is None:
         return f"{where} does not exist"
-    if (other := other_holder(service, route)) is not None:
-        return f"{where} carries the traffic of RayService {other}; a route carries that of one"
-    if is_users(service) and not rules_of(route, meta.name):
-        return f"{where} {NO_RULE.format(service=names.serve_service(meta.name))}"
-    problem = route_problem(route)
+    problem = refusal(service, route) or _rules_trouble(service, route, clusters) or route_problem(route)
     return None if problem is None else f"{where} {problem}"
 
 
-def other_holder(service: RayService, route: HttpRoute) -> str | None:
+def refusal(service: RayService, route: HttpRoute) -> str | None:
+    """Return why a route may not be written for a RayService, and what to do; None when it may be."""
+    if not _is_brought(service, route):
+        return not_ours(service.metadata, route.metadata)
+    if (other := owner.other_service(route.metadata, service.metadata)) is not None:
+        return (
+            f"is owned by RayService {other}, whose traffic it carries: "
+            f"name an HTTPRoute of your own in {labels.HTTP_ROUTE}, or remove that annotation"
+        )
+    if (other := _other_holder(service, route)) is not None:
+        return f"carries the traffic of RayService {other}; a route carries that of one"
+    return None if permits(route.metadata, service.metadata.name) else _not_permitted(service, route)
+
+
+def not_ours(service: ObjectMeta, have: ObjectMeta) -> str | None:
+    """Return that somebody else made an object under the name of ours, which raybus then leaves alone."""
+    if owner.owns(service, have):
+        return None
+    return f"exists and is not owned by RayService {service.name}: delete it, or give the RayService another name"
+
+
+def permits(have: ObjectMeta, service: str) -> bool:
+    """Tell whether the owner of an object agreed that a RayService uses it."""
+    return service in _permitted(have)
+
+
+def record_of(service: RayService, routes: Iterable[HttpRoute | None]) -> Record:
+    """Return what is known of a RayService: the newest record on those of these routes that speak of it, else the mirror."""
+    return traffic_record.known(service, [each for each in routes if each is not None and _speaks_of(service, each)])
+
+
+def own_backends(
+    service: RayService, clusters: Iterable[str] = (), routes: Iterable[HttpRoute | None] = ()
+) -> frozenset[str]:
+    """Return the Serve Services of a RayService and of its clusters: those that exist, and those that a record still names."""
+    status = service.status
+    roles = (status.active_service_status.ray_cluster_name, status.pending_service_status.ray_cluster_name)
+    spoken = [each for each in routes if each is not None and _speaks_of(service, each)]
+    recorded = (name for each in spoken for name in traffic_record.of_route(each).clusters)
+    owners = {service.metadata.name, *roles, *clusters, *recorded} - {""}
+    return frozenset(names.serve_service(each) for each in owners)
+
+
+def rules_of(route: HttpRoute, own: Set[str]) -> tuple[int, ...]:
+    """Return the positions of the rules of a user's route that send requests to a RayService with these backends."""
+    rules = route.spec.rules
+    ours = tuple(index for index, rule in enumerate(rules) if any(each.name in own for each in rule.backend_refs))
+    bare = tuple(index for index, rule in enumerate(rules) if _is_bare(rule))
+    return ours or bare or ((0,) if len(rules) == 1 and not _redirects(rules[0]) else ())
+
+
+def crowded(route: HttpRoute, own: Set[str], needed: int) -> str | None:
+    """Return why a user's route has no room for so many backends of ours: the API server would refuse them."""
+    for index in rules_of(route, own):
+        others = sum(each.name not in own for each in route.spec.rules[index].backend_refs)
+        if others + needed > MOST_BACKENDS:
+            return (
+                f"has {others} other backends in spec.rules[{index}], and RayService needs room for {needed}: "
+                f"a rule holds at most {MOST_BACKENDS}; move some of the others to another rule"
+            )
+    return None
+
+
+def _rules_trouble(service: RayService, route: HttpRoute, clusters: Iterable[str]) -> str | None:
+    if not is_users(service):
+        return None
+    own = own_backends(service, clusters, (route,))
+    if not rules_of(route, own):
+        return NO_RULE.format(service=names.serve_service(service.metadata.name))
+    status = service.status
+    roles = (status.active_service_status, status.pending_service_status)
+    return crowded(route, own, max(1, sum(bool(each.ray_cluster_name) for each in roles)))
+
+
+def _is_brought(service: RayService, route: HttpRoute) -> bool:
+    """Tell whether a route is not the one that we make ourselves."""
+    return route.metadata.name != names.http_route(service.metadata.name)
+
+
+def _speaks_of(service: RayService, route: HttpRoute) -> bool:
+    """Tell whether a record on a route can only be ours: it was let, and nobody else owns or holds it."""
+    meta, name = route.metadata, service.metadata.name
+    if not _is_brought(service, route):
+        return not_ours(service.metadata, meta) is None
+    is_marked = owner.marks(name).items() <= meta.labels.items()
+    is_free = owner.other_service(meta, service.metadata) is None and _other_holder(service, route) is None
+    return is_free and (is_marked or permits(meta, name))
+
+
+def _other_holder(service: RayService, route: HttpRoute) -> str | None:
     """Return the other RayService whose traffic a route carries: its record is there, and there is room for one."""
     name = route.metadata.labels.get(labels.ORIGIN_NAME, service.metadata.name)
     is_held = traffic_record.ANNOTATION in route.metadata.annotations
     return name if is_held and name != service.metadata.name else None
 
 
-def rules_of(route: HttpRoute, service: str) -> tuple[int, ...]:
-    """Return the positions of the rules of a user's route that send requests to a RayService."""
-    rules = route.spec.rules
-    ours = tuple(
-        index for index, rule in enumerate(rules) if any(is_ours(each.name, service) for each in rule.backend_refs)
+def _permitted(have: ObjectMeta) -> list[str]:
+    """Return the names in the annotation; what cannot be one is not repeated to anybody."""
+    parts = (each.strip() for each in have.annotations.get(labels.ROUTE_PERMITS, "").split(","))
+    return [each for each in parts if _NAME.fullmatch(each)]
+
+
+def _not_permitted(service: RayService, route: HttpRoute) -> str:
+    name = service.metadata.name
+    found = "does not name" if labels.ROUTE_PERMITS in route.metadata.annotations else "is missing, so it does not name"
+    return (
+        f"may not be used: its annotation {labels.ROUTE_PERMITS} {found} RayService {name}; "
+        f"the owner of the route agrees with: {_agreement(HTTP_ROUTE.kind, route.metadata, name)}"
     )
-    bare = tuple(index for index, rule in enumerate(rules) if _is_bare(rule))
-    return ours or bare or ((0,) if len(rules) == 1 and not _redirects(rules[0]) else ())
 
 
-def is_ours(backend: str, service: str) -> bool:
-    """Tell whether a backend is the Serve Service of a RayService or of one of its clusters."""
-    suffix = names.serve_service("")
-    if not backend.startswith(service) or not backend.endswith(suffix):
-        return False
-    rest = backend[len(service) : -len(suffix)]
-    return not rest or re.fullmatch(r"(-raycluster)?-[a-z0-9]{5}", rest) is not None
+def _agreement(kind: str, have: ObjectMeta, service: str) -> str:
+    """Return the command by which the owner of an object lets a RayService use it."""
+    held = _permitted(have)
+    kept = [",".join(held)] if 0 < len(held) <= _LISTED else ["<the names that it has>"] if held else []
+    overwrite = " --overwrite" if labels.ROUTE_PERMITS in have.annotations else ""
+    value = ",".join((*kept, service))
+    return f"kubectl annotate {kind.lower()} {have.name} -n {have.namespace} {labels.ROUTE_PERMITS}={value}{overwrite}"
 
 
 def _class_of(gateway: Gateway | None, problem: str) -> str:

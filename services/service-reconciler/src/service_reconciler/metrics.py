@@ -13,7 +13,7 @@ from prometheus_client import Counter, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from common import labels, names, traffic_record, upgrade_events, weighted_route
+from common import labels, names, upgrade_events, weighted_route
 from common.api.core import Service
 from common.api.gateway import HttpRoute
 from common.api.ray_cluster import RayCluster
@@ -236,7 +236,9 @@ class RayServiceCollector(Collector):
     def _samples(self, service: RayService, *, now: datetime) -> Iterator[Sample]:
         meta = service.metadata
         routes = dict.fromkeys((weighted_route.name_of(service), names.http_route(meta.name)))
-        record = traffic_record.known(service, [self._cache.get(HttpRoute, meta.namespace, each) for each in routes])
+        record = weighted_route.record_of(
+            service, [self._cache.get(HttpRoute, meta.namespace, each) for each in routes]
+        )
         clusters = self._cache.list(RayCluster, meta.namespace, owner.marks(meta.name))
         yield INFO, (), 1
         for family, kind in _CONDITIONS.items():

@@ -128,14 +128,15 @@ class Observer:
     async def _route(self, service: RayService) -> HttpRoute | None:
         place = (service.metadata.namespace, weighted_route.name_of(service))
         if not weighted_route.is_users(service):
-            return self._cache.get(HttpRoute, *place)
+            is_wanted = serve_writer.is_incremental(service, self._config.gates)
+            return await gateways.own_route(self._lookup, self._cache, service.metadata, is_wanted=is_wanted)
         return await self._lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=FOREIGN_ROUTE)
 
     async def _gateways(
         self, service: RayService, route: HttpRoute | None, *, is_moving: bool
     ) -> dict[weighted_route.Place, Gateway | None]:
-        is_users = weighted_route.is_users(service) and serve_writer.is_incremental(service, self._config.gates)
-        places = weighted_route.parents_of(service, route) if is_users else ()
+        is_incremental = serve_writer.is_incremental(service, self._config.gates)
+        places = weighted_route.parents_of(service, route) if is_incremental else ()
         return await gateways.read(self._lookup, self._cache, service.metadata, places, is_moving=is_moving)
 
     def _services(self, service: RayService) -> tuple[Service | None, Service | None]:

@@ -118,7 +118,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def record(self) -> Record:
         """Return what traffic-manager gave to each cluster; what the status says where no route says anything."""
-        return traffic_record.known(self.service, (self.route, self.our_route, *self.users_routes))
+        return weighted_route.record_of(self.service, (self.route, self.our_route, *self.users_routes))
 
     @property
     def routes(self) -> tuple[Route, ...]:

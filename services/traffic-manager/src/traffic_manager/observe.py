@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from common import errors, labels, names, weighted_route
+from common import errors, labels, names, serve_writer, weighted_route
 from common.api.core import EndpointSlice, Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.meta import ObjectMeta
@@ -75,9 +75,13 @@ class Observer:
         if service is None or service.raw_spec.get("managedBy", labels.MANAGED_BY_US) != labels.MANAGED_BY_US:
             return None
         active, pending = await self._views(service, now=now)
-        our_route = self._cache.get(HttpRoute, key.namespace, names.http_route(key.name))
-        route = await self._users_route(service) if weighted_route.is_users(service) else our_route
-        marked = self._cache.list(HttpRoute, key.namespace, owner.marks(key.name))
+        is_users, is_incremental = weighted_route.is_users(service), serve_writer.is_incremental(service, self._gates)
+        is_wanted = is_incremental and not is_users
+        our_route = await gateways.own_route(self._lookup, self._cache, service.metadata, is_wanted=is_wanted)
+        route = await self._users_route(service) if is_users else our_route
+        marks = owner.marks(key.name)
+        marked = self._cache.list(HttpRoute, key.namespace, marks)
+        clusters = self._cache.list(RayCluster, key.namespace, marks)
         return Observed(
             service=service,
             gates=self._gates,
@@ -86,7 +90,10 @@ class Observer:
             gateways=await self._gateways(service, route, is_moving=pending is not None),
             route=route,
             our_route=our_route,
-            users_routes=tuple(marked),
+            users_routes=tuple(each for each in marked if each.metadata.name != names.http_route(key.name)),
+            clusters=frozenset(
+                each.metadata.name for each in clusters if owner.other(each.metadata, service.metadata) is None
+            ),
             grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
             unknown_kinds=self._unknown_kinds(service.metadata.uid),
             rest=pace.at_rest(self._cache.count(RayService)),
@@ -125,7 +132,8 @@ class Observer:
     async def _gateways(
         self, service: RayService, route: HttpRoute | None, *, is_moving: bool
     ) -> dict[weighted_route.Place, Gateway | None]:
-        places = weighted_route.parents_of(service, route) if weighted_route.is_users(service) else ()
+        is_incremental = serve_writer.is_incremental(service, self._gates)
+        places = weighted_route.parents_of(service, route) if is_incremental or weighted_route.is_users(service) else ()
         return await gateways.read(self._lookup, self._cache, service.metadata, places, is_moving=is_moving)
 
     async def _service(self, key: Key) -> RayService | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from common import names, serve_writer, traffic_record, weighted_route
+from common import names, serve_writer, weighted_route
 from common.api.core import Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.meta import Condition
@@ -44,6 +44,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     our_route: HttpRoute | None = None
     users_routes: tuple[HttpRoute, ...] = ()
     """Routes of users that hold something of ours, or are to."""
+    clusters: frozenset[str] = frozenset()
+    """All RayClusters of the RayService by name, also those that nobody needs any more."""
     grpc_route: GrpcRoute | None = None
     unknown_kinds: frozenset[str] = frozenset()
     """Kinds of the Gateway API that the API server lately said it does not know."""
@@ -77,8 +79,18 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def record(self) -> Record:
-        """Return the record on the route; an earlier route and the mirror in the status fill in what it lacks."""
-        return traffic_record.known(self.service, (self.route, *self.former_routes))
+        """Return the newest record on the route and the earlier ones; the mirror in the status where none has any."""
+        return weighted_route.record_of(self.service, self.routes)
+
+    @property
+    def routes(self) -> tuple[HttpRoute, ...]:
+        """Return the route that carries the traffic, and those that did before."""
+        return (*((self.route,) if self.route is not None else ()), *self.former_routes)
+
+    @property
+    def own_backends(self) -> frozenset[str]:
+        """Return the Services that are ours wherever a route names them."""
+        return weighted_route.own_backends(self.service, self.clusters, self.routes)
 
     @property
     def gateway(self) -> Gateway | None:

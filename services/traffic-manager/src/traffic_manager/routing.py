@@ -11,11 +11,11 @@ from datetime import datetime
 from common import names, weighted_route
 from common import traffic_record as records
 from common.api.event import warning
-from common.api.gateway import HttpRoute, Route, route_problem
+from common.api.gateway import Gateway, HttpRoute, Route, route_problem
 from common.api.opaque import Json
 from common.errors import Invariant
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, Resource
-from common.ray import service_ports
+from common.ray import owner, service_ports
 from common.traffic_record import Record, Share
 from traffic_manager import announcements, options
 from traffic_manager.actions import Action, Change, Create, Delete, Tell
@@ -38,8 +38,8 @@ def gateway_writes(observed: Observed) -> tuple[Action, ...]:
     if have is None:
         body = gateway.build(meta, gateway_class=name, grpc_port=port)
         return (Create(resource=GATEWAY, body=body, told=announcements.created(GATEWAY.kind, where)),)
-    is_going = have.metadata.deletion_timestamp is not None
-    if is_going or gateway.drift(have, gateway_class=name, grpc_port=port) is None:
+    may_write = have.metadata.deletion_timestamp is None and _is_ours(observed, have)
+    if not may_write or gateway.drift(have, gateway_class=name, grpc_port=port) is None:
         return ()
     patch = gateway.patch(have, gateway_class=name, grpc_port=port)
     return (
@@ -73,12 +73,18 @@ def writes(
 def is_left_behind(observed: Observed) -> bool:
     """Tell whether a route is there from the time when the traffic moved in steps."""
     route = observed.route
-    return route is not None and (not weighted_route.is_users(observed.service) or users_route.is_held(route))
+    if route is None:
+        return False
+    return users_route.is_held(route) if weighted_route.is_users(observed.service) else _is_ours(observed, route)
 
 
 def record_route(observed: Observed) -> HttpRoute | None:
-    """Return the route that holds the record: the carrier, or ours while the user's cannot be one."""
-    return observed.route if _is_usable(observed) else observed.our_route
+    """Return the route that holds the record: the carrier, or while that cannot be one, the newest that was before."""
+    if _is_usable(observed):
+        return observed.route
+    former = [each for each in observed.former_routes if _may_write(observed, each)]
+    record = observed.record
+    return next((each for each in former if records.of_route(each) == record), next(iter(former), None))
 
 
 def recorded(observed: Observed, record: Record) -> Change:
@@ -94,7 +100,7 @@ def removal(observed: Observed) -> tuple[Action, ...]:
     pairs = ((GATEWAY, observed.gateway), (HTTP_ROUTE, observed.our_route), (GRPC_ROUTE, observed.grpc_route))
     gone: list[Action] = []
     for resource, have in pairs:
-        if have is not None and have.metadata.deletion_timestamp is None:
+        if have is not None and have.metadata.deletion_timestamp is None and _is_ours(observed, have):
             meta = have.metadata
             told = announcements.deleted(resource.kind, f"{meta.namespace}/{meta.name}")
             gone.append(Delete(resource=resource, name=meta.name, uid=meta.uid, told=told))
@@ -113,14 +119,14 @@ def gateway_problem(observed: Observed) -> str | None:
 
 def problem(observed: Observed) -> str | None:
     """Return why the traffic does not follow the routes as they are now."""
-    trouble = weighted_route.route_trouble(observed.service, observed.route)
+    trouble = weighted_route.route_trouble(observed.service, observed.route, observed.clusters)
     if trouble is not None or not _wants_grpc(observed):
         return trouble
     meta, route = observed.service.metadata, observed.grpc_route
     where = f"GRPCRoute {meta.namespace}/{names.grpc_route(meta.name)}"
     if route is None:
         return f"{where} does not exist"
-    why = route_problem(route)
+    why = weighted_route.not_ours(meta, route.metadata) or route_problem(route)
     return None if why is None else f"{where} {why}"
 
 
@@ -138,42 +144,57 @@ def _carrier(observed: Observed, backends: Sequence[Backend], record: Record) ->
         return ()
     if not _is_usable(observed):
         return ()
-    form = users_route if is_users else http_route
-    if form.drift(have, meta, backends) is not None:
-        return (_changed(HTTP_ROUTE, have, form.patch(have, meta, backends, record)),)
-    return (recorded(observed, record),) if record.clusters != records.of_route(have).clusters else ()
+    return _followed(observed, have, backends, record)
+
+
+def _followed(observed: Observed, have: HttpRoute, backends: Sequence[Backend], record: Record) -> tuple[Action, ...]:
+    """Return the write that makes one route give these shares and say so; nothing when it does."""
+    meta, own = observed.service.metadata, observed.own_backends
+    if have.metadata.name == names.http_route(meta.name):
+        if http_route.drift(have, meta, backends) is not None:
+            return (_changed(HTTP_ROUTE, have, http_route.patch(have, meta, backends, record)),)
+    elif weighted_route.crowded(have, own, len(backends)) is None and users_route.drift(have, meta, own, backends):
+        return (_changed(HTTP_ROUTE, have, users_route.patch(have, meta, own, backends, record)),)
+    if record.clusters == records.of_route(have).clusters:
+        return ()
+    return (Change(resource=HTTP_ROUTE, name=have.metadata.name, patch=http_route.record_patch(have, record)),)
 
 
 def _is_usable(observed: Observed) -> bool:
     """Tell whether the route that is to carry the traffic is there and may be written."""
     service, route = observed.service, observed.route
-    if route is None or weighted_route.other_holder(service, route) is not None:
+    if route is None or weighted_route.refusal(service, route) is not None:
         return False
-    return not weighted_route.is_users(service) or bool(weighted_route.rules_of(route, service.metadata.name))
+    return not weighted_route.is_users(service) or bool(weighted_route.rules_of(route, observed.own_backends))
+
+
+def _may_write(observed: Observed, have: HttpRoute) -> bool:
+    """Tell whether a route that carried the traffic before may still be written."""
+    return have.metadata.deletion_timestamp is None and weighted_route.refusal(observed.service, have) is None
+
+
+def _is_ours(observed: Observed, have: Gateway | Route) -> bool:
+    """Tell whether an object is one that we made; nothing else is changed or deleted under the name of ours."""
+    return owner.owns(observed.service.metadata, have.metadata)
 
 
 def _followers(observed: Observed, backends: Sequence[Backend], record: Record) -> tuple[Action, ...]:
     """Return the writes of routes that carried the traffic before.
 
     Requests may come through them until the present one is taken. Then a user's route is given back, and ours stays until its
-    user deletes it: only they know when nobody uses it any more.
+    user deletes it: only they know when nobody uses it any more. A name that cannot be one takes no route away. All hold the same
+    record, so that whichever carries the traffic next begins with the weights that hold.
     """
-    meta = observed.service.metadata
-    is_taken = problem(observed) is None and gateway_problem(observed) is None
+    is_misnamed = weighted_route.odd_name(observed.service) is not None
+    is_taken = problem(observed) is None and gateway_problem(observed) is None and not is_misnamed
     actions: list[Action] = []
     for have in observed.former_routes:
         if have.metadata.deletion_timestamp is not None:
             continue
-        is_ours = have is observed.our_route
-        if is_taken and not is_ours:
+        if is_taken and have is not observed.our_route:
             actions.append(_release(observed, have))
-            continue
-        form = http_route if is_ours else users_route
-        held = record if have is record_route(observed) else records.of_route(have)
-        if form.drift(have, meta, backends) is not None:
-            actions.append(_changed(HTTP_ROUTE, have, form.patch(have, meta, backends, held)))
-        elif held.clusters != records.of_route(have).clusters:
-            actions.append(recorded(observed, held))
+        elif _may_write(observed, have):
+            actions.extend(_followed(observed, have, backends, record))
     return tuple(actions)
 
 
@@ -187,6 +208,8 @@ def _grpc(observed: Observed, shares: Mapping[str, Share], views: Sequence[Clust
         for view, port in ports
         if port is not None
     ]
+    if have is not None and not _is_ours(observed, have):
+        return ()
     if not _wants_grpc(observed):
         if have is None or have.metadata.deletion_timestamp is not None or backends:
             return ()
@@ -230,7 +253,7 @@ def _news(observed: Observed) -> tuple[Tell, ...]:
 
 
 def _release(observed: Observed, have: HttpRoute) -> Change:
-    return _changed(HTTP_ROUTE, have, users_route.release(have, observed.service.metadata))
+    return _changed(HTTP_ROUTE, have, users_route.release(have, observed.service.metadata, observed.own_backends))
 
 
 def _changed(resource: Resource, have: Route, patch: Json) -> Change:

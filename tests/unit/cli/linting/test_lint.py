@@ -7,6 +7,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from common import labels
 from common.api.opaque import Json
 from common.feature_gates import BETA
 from raybus_cli import main
@@ -192,3 +193,21 @@ def test_the_exit_code_tells_errors_from_advice(golden: Golden) -> None:
     none = CliRunner().invoke(main.build("lint"), ["lint", "-f", "-"], input="kind: Secret\n")
     assert (bad.exit_code, fair.exit_code, none.exit_code) == (1, 0, 2)
     golden.check("cli/lint.txt", bad.output + fair.output)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "is_wrong"),
+    [({labels.ROUTE_PERMITS: "demo"}, False), ({labels.ROUTE_PERMITS: "other"}, True), ({}, True)],
+)
+def test_a_route_beside_the_service_that_names_it_must_agree(annotations: Json, *, is_wrong: bool) -> None:
+    service = _good()
+    service["metadata"] = {**service["metadata"], "name": "demo", "annotations": {labels.HTTP_ROUTE: "mine"}}
+    route: Json = {
+        "kind": "HTTPRoute",
+        "metadata": {"name": "mine", "annotations": annotations},
+        "spec": {"rules": [{}]},
+    }
+    documents = reading.parse(yaml.safe_dump_all([service, route]), FILE)
+    found = [each for each in lint.lint(documents[0], BETA, beside=documents) if each.level is Level.ERROR]
+    assert bool(found) is is_wrong
+    assert all("metadata.annotations" in each.field and "HTTPRoute mine may not be used" in each.text for each in found)

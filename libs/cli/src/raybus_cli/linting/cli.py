@@ -33,7 +33,7 @@ def lint(
     known = [each for each in documents if each.kind in linting.KINDS]
     if not known:
         session.fail(errors.InvalidSpec(f"there is no RayService and no RayCluster in {', '.join(file)}"))
-    found = [each for document in known for each in linting.lint(document, enabled)]
+    found = [each for document in known for each in linting.lint(document, enabled, beside=documents)]
     shown = [each for each in found if each.level is Level.ERROR or not no_advice]
     if output in {Output.JSON, Output.YAML}:
         printing.data(shown, output)

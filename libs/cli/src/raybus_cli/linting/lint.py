@@ -1,9 +1,10 @@
 """All findings about a document: its shape, then the services' rules, then advice. Nothing is asked of a cluster."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from common.feature_gates import Gates
-from raybus_cli.linting import advice, rules, shape
+from raybus_cli.linting import advice, routes, rules, shape
 from raybus_cli.linting.finding import Finding, Level
 from raybus_cli.manifests.reading import Document, Place, path
 
@@ -11,8 +12,8 @@ KINDS: Final = ("RayService", "RayCluster")
 API_VERSION: Final = "ray.io/v1"
 
 
-def lint(document: Document, gates: Gates) -> list[Finding]:
-    """Return what is to be said of a document; nothing for kinds that are not ours."""
+def lint(document: Document, gates: Gates, *, beside: Sequence[Document] = ()) -> list[Finding]:
+    """Return what is to be said of a document, among others; nothing for kinds that are not ours."""
     if document.kind not in KINDS:
         return []
     errors = [(place, "stands twice; only the last one counts") for place in document.repeated]
@@ -20,7 +21,7 @@ def lint(document: Document, gates: Gates) -> list[Finding]:
     if version != API_VERSION:
         errors.append((("apiVersion",), f"{version} should be {API_VERSION}"))
     wrong = shape.problems(document.kind, document.body)
-    errors += wrong or rules.problems(document, gates)
+    errors += wrong or [*rules.problems(document, gates), *routes.problems(document, beside)]
     found = [_finding(document, Level.ERROR, place, text) for place, text in errors]
     if not wrong:
         found += [_finding(document, Level.ADVICE, place, text) for place, text in advice.problems(document)]

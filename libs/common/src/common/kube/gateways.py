@@ -1,17 +1,18 @@
 """The Gateways that a RayService's traffic comes through, read once for a look: ours, and those that a user's route hangs on.
 
-The bus brings ours. Those of users may belong to anybody, so they are looked up, and seldom where nothing moves.
+The bus brings ours. Those of users may belong to anybody, so they are looked up, and seldom where nothing moves. So is what stands
+under the name of ours and is somebody else's.
 """
 
 from collections.abc import Iterable
 from typing import Final
 
 from common import names
-from common.api.gateway import Gateway
+from common.api.gateway import Gateway, HttpRoute
 from common.api.meta import ObjectMeta
 from common.bus.cache import Cache
 from common.kube.lookup import Lookup
-from common.kube.resources import GATEWAY
+from common.kube.resources import GATEWAY, HTTP_ROUTE
 from common.weighted_route import Place
 
 FOREIGN: Final = 2.0
@@ -20,10 +21,19 @@ FOREIGN_AT_REST: Final = 30.0
 
 
 async def read(
-    lookup: Lookup, cache: Cache, service: ObjectMeta, foreign: Iterable[Place], *, is_moving: bool
+    lookup: Lookup, cache: Cache, service: ObjectMeta, wanted: Iterable[Place], *, is_moving: bool
 ) -> dict[Place, Gateway | None]:
-    """Return our Gateway and some others by namespace and name; None for those that nobody can see."""
-    max_age = FOREIGN if is_moving else FOREIGN_AT_REST
-    found = {place: await lookup.find(GATEWAY, Gateway, place, max_age=max_age) for place in foreign}
+    """Return our Gateway and those that are wanted by namespace and name; None for those that nobody can see."""
     ours = (service.namespace, names.gateway(service.name))
-    return {**found, ours: cache.get(Gateway, *ours)}
+    max_age = FOREIGN if is_moving else FOREIGN_AT_REST
+    ages = {place: FOREIGN_AT_REST if place == ours else max_age for place in wanted}
+    found = {place: await lookup.find(GATEWAY, Gateway, place, max_age=age) for place, age in ages.items()}
+    return {ours: cache.get(Gateway, *ours), **found}
+
+
+async def own_route(lookup: Lookup, cache: Cache, service: ObjectMeta, *, is_wanted: bool) -> HttpRoute | None:
+    """Return the HTTPRoute of the name of ours; where it is wanted, also one that is somebody else's."""
+    place = (service.namespace, names.http_route(service.name))
+    if not is_wanted:
+        return cache.get(HttpRoute, *place)
+    return await lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=FOREIGN_AT_REST)

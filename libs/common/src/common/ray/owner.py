@@ -26,6 +26,17 @@ def other(have: ObjectMeta, service: ObjectMeta) -> str | None:
     return next((f"{each.kind} {each.name}" for each in owners if each.uid != service.uid), None)
 
 
+def owns(service: ObjectMeta, have: ObjectMeta) -> bool:
+    """Tell whether an object belongs to this very RayService, not to an earlier one of its name."""
+    return any(each.uid == service.uid for each in have.owner_references)
+
+
+def other_service(have: ObjectMeta, service: ObjectMeta) -> str | None:
+    """Return the name of another RayService that owns an object."""
+    owners = (each for each in have.owner_references if each.kind == KIND)
+    return next((each.name for each in owners if each.uid != service.uid), None)
+
+
 def marks(service: str) -> dict[str, str]:
     """Return the labels by which a RayService finds what is its own; owner references are not consulted."""
     return {labels.ORIGIN_NAME: service, labels.ORIGIN_KIND: KIND}

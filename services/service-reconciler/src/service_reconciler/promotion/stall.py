@@ -8,7 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from common import durations, labels, weighted_route
+from common import durations, labels
 from common.api.opaque import Json
 from common.ray.view import head_is_ready
 from common.upgrade_controls import Controls, OnDeadline
@@ -90,7 +90,7 @@ def _cause(observed: Observed, growing: ClusterView | None, *, now: datetime) ->
 
 
 def _traffic_cause(observed: Observed) -> tuple[Reason, str]:
-    trouble = weighted_route.route_trouble(observed.service, observed.route)
+    trouble = gateway_problems.route_trouble(observed)
     if trouble is not None:
         return Reason.GATEWAY_NOT_READY, trouble
     strategy: Json = observed.service.raw_spec.get("upgradeStrategy") or {}

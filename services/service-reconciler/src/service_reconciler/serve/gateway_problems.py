@@ -20,24 +20,49 @@ def find(observed: Observed, *, now: datetime) -> Problem | None:
     """Return what is wrong with the Gateway or the route of a service whose traffic moves in steps."""
     if not observed.is_incremental or not _is_late(observed, now=now):
         return None
+    return _unusable(observed) or _gateway_problem(observed) or _route_problem(observed)
+
+
+def _unusable(observed: Observed) -> Problem | None:
+    """Return why nobody may write the route, or that the one that the user named is not there."""
     service, route = observed.service, observed.route
-    if weighted_route.is_users(service) and route is None:
+    if route is None:
         trouble = weighted_route.route_trouble(service, route)
         text = f"waiting: {trouble}; the annotation {labels.HTTP_ROUTE} names it"
-        return _problem(EventReason.ROUTE_NOT_READY, text)
-    if (problem := weighted_route.gateway_trouble(service, route, observed.gateways)) is not None:
-        hint = " (is the Gateway API installed?)" if problem.endswith("does not exist") else ""
-        return _problem(EventReason.GATEWAY_NOT_READY, f"waiting: {problem}{hint}")
-    if route is None or (problem := weighted_route.route_trouble(service, route)) is None:
-        return _grpc_problem(observed)
-    if problem.endswith(MOMENTARY):
+        return _problem(EventReason.ROUTE_NOT_READY, text) if weighted_route.is_users(service) else None
+    if (why := weighted_route.refusal(service, route)) is None:
         return None
-    return _problem(EventReason.ROUTE_NOT_READY, f"waiting: {problem}")
+    where = f"HTTPRoute {route.metadata.namespace}/{route.metadata.name}"
+    return _problem(EventReason.ROUTE_NOT_PERMITTED, f"waiting: {where} {why}")
+
+
+def _gateway_problem(observed: Observed) -> Problem | None:
+    problem = weighted_route.gateway_trouble(observed.service, observed.route, observed.gateways)
+    if problem is None:
+        return None
+    hint = " (is the Gateway API installed?)" if problem.endswith("does not exist") else ""
+    return _problem(EventReason.GATEWAY_NOT_READY, f"waiting: {problem}{hint}")
+
+
+def _route_problem(observed: Observed) -> Problem | None:
+    if observed.route is None or (problem := route_trouble(observed)) is None:
+        return _grpc_problem(observed)
+    return None if problem.endswith(MOMENTARY) else _problem(EventReason.ROUTE_NOT_READY, f"waiting: {problem}")
+
+
+def route_trouble(observed: Observed) -> str | None:
+    """Return why the traffic does not follow the route as it is now."""
+    clusters = [each.metadata.name for each in observed.clusters]
+    return weighted_route.route_trouble(observed.service, observed.route, clusters)
 
 
 def _grpc_problem(observed: Observed) -> Problem | None:
     route = observed.grpc_route
-    if route is None or (problem := route_problem(route)) is None or problem.endswith(MOMENTARY):
+    if route is None:
+        return None
+    meta = observed.service.metadata
+    problem = weighted_route.not_ours(meta, route.metadata) or route_problem(route)
+    if problem is None or problem.endswith(MOMENTARY):
         return None
     text = f"waiting: GRPCRoute {route.metadata.namespace}/{route.metadata.name} {problem}"
     return _problem(EventReason.GRPC_ROUTE_NOT_READY, text)

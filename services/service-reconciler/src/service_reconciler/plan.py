@@ -48,6 +48,9 @@ from service_reconciler.status import compute, conditions, ready, room, suspend
 from service_reconciler.status.compute import Result
 from service_reconciler.status.suspend import State
 
+CONFIGS: Final = "configs"
+"""The chain of Serve configs: whatever else is refused, a cluster gets its own."""
+CLEANUP: Final = "cleanup"
 RELEASE: Final = timedelta(seconds=30)
 """How long a RayService that goes waits for its part in a user's route to be taken out."""
 
@@ -61,10 +64,15 @@ def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
     living = _living(observed, now=now)
     cleanup = dangling.decide(observed, now=now)
     return Plan(
-        actions=(*_finalizer(observed), *said, *living.actions, *draining.writes(observed, cleanup, now=now)),
+        actions=(*_finalizer(observed), *said, *living.actions, *_cleaned(observed, cleanup, now=now)),
         look_again_at=earliest(living.look_again_at, cleanup.look_again_at),
         note=living.note,
     )
+
+
+def _cleaned(observed: Observed, cleanup: dangling.Cleanup, *, now: datetime) -> tuple[Action, ...]:
+    """Return the writes about unneeded clusters: a quota that refuses a new one may wait for the end of an old one."""
+    return tuple(msgspec.structs.replace(each, chain=CLEANUP) for each in draining.writes(observed, cleanup, now=now))
 
 
 def earliest(*moments: datetime | None) -> datetime | None:
@@ -218,7 +226,7 @@ def _submissions(observed: Observed, decision: Decision, control: Control, *, no
             told = announcements.config_sent(where)
             if submission.drift is not None:
                 told = announcements.config_restored(where, submission.drift)
-            actions.append(Submit(cluster=view.cluster, given=given, after=view.record, told=told))
+            actions.append(Submit(cluster=view.cluster, given=given, after=view.record, told=told, chain=CONFIGS))
     return actions
 
 

@@ -1,10 +1,35 @@
-"""What a plan may ask for; `apply.py` carries it out, in order."""
+"""What a plan may ask for; `apply.py` carries it out, in order.
+
+Three chains do not depend on one another: routes with the Services that they send to, and capacities with their record; the Gateway;
+Serve configs. So a Gateway that is refused keeps no cluster from its config, and a config that is refused moves no route.
+"""
+
+from typing import Final
 
 from common.api.ray_cluster import RayCluster
-from common.kube.actions import SILENT, Change, Create, Delete, Tell, Told, Write
+from common.kube.actions import MAIN, SILENT, Change, Create, Delete, Tell, Told, Write
 from common.ray.revision import Given
 
-__all__ = ["SILENT", "Action", "Change", "Create", "Delete", "MoveCapacity", "Submit", "Tell", "Told"]
+__all__ = [
+    "BACKENDS",
+    "CONFIGS",
+    "GATEWAY",
+    "MAIN",
+    "SILENT",
+    "Action",
+    "Change",
+    "Create",
+    "Delete",
+    "MoveCapacity",
+    "Submit",
+    "Tell",
+    "Told",
+]
+
+
+GATEWAY: Final = "gateway"
+CONFIGS: Final = "configs"
+BACKENDS: Final = "backends"
 
 
 class Submit(Write, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from common.ray.view import head_is_ready
 from common.runtime.plan import Plan
 from common.traffic_record import WHOLE, Share
 from traffic_manager import options, routing, serving
-from traffic_manager.actions import Action, Create, MoveCapacity, Submit, Tell
+from traffic_manager.actions import BACKENDS, MAIN, Action, Create, MoveCapacity, Submit, Tell
 from traffic_manager.migration import step
 from traffic_manager.migration.state import Direction, Migration, Split
 from traffic_manager.observed import ClusterView, Observed
@@ -46,8 +46,10 @@ def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
         return Plan(note="service-reconciler has not taken in the spec as it is now")
     if not observed.is_incremental:
         return _left_behind(observed, now=now)
-    before = (*routing.gateway_writes(observed), *_backends(observed))
     active, pending = observed.active, observed.pending
+    # with two clusters weights follow proof, which a cluster without its Service does not have; one alone gets all at once
+    chain = BACKENDS if active is not None and pending is not None else MAIN
+    before = (*routing.gateway_writes(observed), *_backends(observed, chain=chain))
     if active is not None and pending is not None:
         plan = _upgrading(observed, active, pending, now=now)
     elif (sole := active or pending) is not None:
@@ -69,13 +71,13 @@ def _left_behind(observed: Observed, *, now: datetime) -> Plan[Action]:
     )
 
 
-def _backends(observed: Observed) -> tuple[Action, ...]:
+def _backends(observed: Observed, *, chain: str = MAIN) -> tuple[Action, ...]:
     actions: list[Action] = []
     for view in (observed.active, observed.pending):
         if view is None or view.serve_service is not None:
             continue
         try:
-            actions.append(Create(resource=SERVICE, body=cluster_serve_service.build(view.cluster)))
+            actions.append(Create(resource=SERVICE, body=cluster_serve_service.build(view.cluster), chain=chain))
         except InvalidSpec:  # service-reconciler tells the user
             continue
     return tuple(actions)

@@ -17,6 +17,7 @@ from common.errors import Invariant
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, Resource
 from common.ray import owner, service_ports
 from common.traffic_record import Record, Share
+from traffic_manager import actions as chains
 from traffic_manager import announcements, options
 from traffic_manager.actions import Action, Change, Create, Delete, Tell
 from traffic_manager.observed import ClusterView, Observed
@@ -37,14 +38,15 @@ def gateway_writes(observed: Observed) -> tuple[Action, ...]:
     port = _grpc_listener(observed)
     if have is None:
         body = gateway.build(meta, gateway_class=name, grpc_port=port)
-        return (Create(resource=GATEWAY, body=body, told=announcements.created(GATEWAY.kind, where)),)
+        return (
+            Create(resource=GATEWAY, body=body, told=announcements.created(GATEWAY.kind, where), chain=chains.GATEWAY),
+        )
     may_write = have.metadata.deletion_timestamp is None and _is_ours(observed, have)
     if not may_write or gateway.drift(have, gateway_class=name, grpc_port=port) is None:
         return ()
     patch = gateway.patch(have, gateway_class=name, grpc_port=port)
-    return (
-        Change(resource=GATEWAY, name=have.metadata.name, patch=patch, told=announcements.updated(GATEWAY.kind, where)),
-    )
+    told = announcements.updated(GATEWAY.kind, where)
+    return (Change(resource=GATEWAY, name=have.metadata.name, patch=patch, told=told, chain=chains.GATEWAY),)
 
 
 def writes(

@@ -12,7 +12,7 @@ from common.api.opaque import Json
 from common.ray import submit
 from common.ray.revision import Given
 from traffic_manager import announcements
-from traffic_manager.actions import Submit, Told
+from traffic_manager.actions import CONFIGS, Submit, Told
 from traffic_manager.observed import ClusterView, Observed
 
 
@@ -54,7 +54,7 @@ def _submit(observed: Observed, view: ClusterView, config: str, capacity: int, t
         spec_hash=view.cluster.metadata.annotations.get(labels.SPEC_HASH, ""),
         upgrade_strategy=view.strategy or strategy,
     )
-    return Submit(cluster=view.cluster, given=given, after=view.record, capacity=capacity, told=told)
+    return Submit(cluster=view.cluster, given=given, after=view.record, capacity=capacity, told=told, chain=CONFIGS)
 
 
 def _where(view: ClusterView) -> str:

@@ -21,6 +21,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
 
 SILENT: Final = Told()
+MAIN: Final = "main"
+"""The chain of an action that names no other."""
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +31,8 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     told: Told = SILENT
     is_side: bool = False
     """Whether nothing that follows depends on this: the plan goes on after a refusal, which is raised at its end."""
+    chain: str = MAIN
+    """Actions of one chain depend on those before; what is refused ends its chain, and the others go on."""
 
     @property
     def is_optional(self) -> bool:
@@ -69,6 +73,7 @@ class Delete(Write, frozen=True, kw_only=True):
 
 
 class Tell(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell an Event that belongs to no write."""
+    """Tell an Event that belongs to no write; not once its chain has ended."""
 
     event: Event
+    chain: str = MAIN

@@ -1,12 +1,13 @@
 """Carries plans out: one action after the other, its Events, and every answer into the cache at once.
 
-So the next look reads our own writes. A refused write ends the plan, since what follows was decided on its success, unless the
-action is optional, or a side write: its refusal is raised at the end of the plan, so that the retry backs off. Conflicts are not
-told: the next look decides anew.
+So the next look reads our own writes. A refused write ends its chain, since what follows there was decided on its success, unless the
+action is optional, or a side write; other chains go on, and the first refusal is raised at the end of the plan, so that the retry
+backs off. What shows that the read was old, or that the object is not ours any more, ends the whole plan. Conflicts are not told: the
+next look decides anew.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import structlog
@@ -24,6 +25,8 @@ from common.kube.resources import Resource
 log = structlog.get_logger()
 
 Action = TypeVar("Action", bound=Write)
+REFUSALS: Final = (errors.Terminal, errors.Throttled, errors.Unavailable)
+"""What says nothing about whether the rest of a plan still holds."""
 
 
 class _Deleted(msgspec.Struct, frozen=True):
@@ -31,6 +34,13 @@ class _Deleted(msgspec.Struct, frozen=True):
 
     kind: str = ""
     metadata: dict[str, Any] = {}
+
+
+def _ends_plan(action: Write, problem: errors.RaybusError) -> bool:
+    """Tell whether nothing more of a plan may be carried out."""
+    if isinstance(problem, errors.Conflict | errors.NotOurs):
+        return True
+    return not action.is_side and not isinstance(problem, REFUSALS)
 
 
 class Carrier:
@@ -56,7 +66,10 @@ class Carrier:
     ) -> None:
         """Carry out a plan for one object; `do` tells whether there is anything to tell about its action."""
         refused: errors.RaybusError | None = None
+        ended: set[str] = set()
         for action in actions:
+            if action.chain in ended:
+                continue
             if isinstance(action, Tell):
                 await self.tell(meta, action.event)
                 continue
@@ -66,8 +79,10 @@ class Carrier:
                 await self.tell_failure(meta, action.told, problem)
                 if action.is_optional:
                     continue
-                if not action.is_side or isinstance(problem, errors.Conflict | errors.NotOurs):
+                if _ends_plan(action, problem):
                     raise
+                if not action.is_side:
+                    ended.add(action.chain)
                 refused = refused or problem
                 continue
             if is_done:

@@ -94,7 +94,19 @@ async def _full_event_stream(scene: Scene) -> AsyncGenerator[None]:
     await scene.demo.served()
 
 
+@asynccontextmanager
+async def _rules_of_another_tool(scene: Scene) -> AsyncGenerator[None]:
+    """Replace the rules once; the alert ends when that is long enough ago."""
+    await scene.demo.replace_rules()
+    yield
+
+
 USERS: Final = (
+    Cause(
+        text="a tool that applies its own rules to the HTTPRoute",
+        alerts=frozenset({"RaybusRouteOverwritten"}),
+        provoked=_rules_of_another_tool,
+    ),
     Cause(
         text="requests that do not end while their cluster is drained for 1 s",
         alerts=frozenset({"RaybusRequestsCut"}),

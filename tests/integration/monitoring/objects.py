@@ -5,10 +5,10 @@ from typing import Any, Final
 import msgspec
 
 from bench.rig import CROWD
-from common import errors
+from common import errors, names
 from common.api.opaque import Body, Json
 from common.kube.client import KubeClient, Patch
-from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
+from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config, a_strategy
 from support.waiting import eventually_true
 
@@ -122,6 +122,11 @@ class Demo:
     async def annotate(self, annotations: dict[str, str | None]) -> None:
         """Set annotations; None takes one away."""
         await annotate(self._kube, self.name, annotations)
+
+    async def replace_rules(self) -> None:
+        """Write the rules of its route as a tool does that has a manifest of its own."""
+        rules = [{"matches": [{"path": {"type": "PathPrefix", "value": "/"}}]}]
+        await self._kube.patch(HTTP_ROUTE, CROWD, names.http_route(self.name), Patch(body={"spec": {"rules": rules}}))
 
     async def served(self) -> None:
         """Wait until what was asked for last serves alone."""

@@ -9,7 +9,7 @@ import pytest
 
 from common import labels
 from common.api.opaque import Body, Json
-from common.kube.client import Patch
+from common.kube.client import APPLY_PATCH, Patch
 from common.kube.resources import EVENT, GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
 from common.traffic_record import ANNOTATION
 from integration.service_reconciler.conftest import PATIENCE, Live
@@ -148,6 +148,41 @@ async def test_a_missing_route_is_told_and_used_once_it_is_there(stepping: Live)
     )
     await until(live, "its own route", lambda f: len(f) == 2 and GATEWAY.kind in f)
     assert await told() == 1
+
+
+async def test_a_tool_that_owns_the_rules_is_named_and_one_that_leaves_them_out_is_none_the_worse(
+    stepping: Live,
+) -> None:
+    live = stepping
+    api = {"apiVersion": HTTP_ROUTE.api_version, "kind": HTTP_ROUTE.kind}
+    metadata = {"name": "mine", "annotations": {labels.ROUTE_PERMITS: "demo"}}
+    modest: Body = {**api, "metadata": metadata, "spec": {"parentRefs": [{"name": "shared"}]}}
+    greedy: Body = {**modest, "spec": {**modest["spec"], "rules": [{"filters": [FILTER]}]}}
+
+    async def sync(body: Body) -> None:
+        patch = Patch(body=body, content_type=APPLY_PATCH, field_manager="argocd-controller")
+        await live.kube.patch(HTTP_ROUTE, live.namespace, "mine", patch)
+
+    await sync(modest)
+    await live.apply(
+        config=config("rayproject/ray:2.52.0"), upgradeStrategy=STEPS, annotations={labels.HTTP_ROUTE: "mine"}
+    )
+    blue = active(await live.until(is_settled, "it serves"))
+    ours = [(f"{blue}-serve-svc", 8000, 100)]
+    await until(live, RULE, lambda f: refs(f[HTTP_ROUTE.kind]) == ours)
+    await sync(modest)
+    assert refs((await live.found(HTTP_ROUTE))[0]) == ours
+    assert "HTTPRouteOverwritten" not in await live.reasons()
+
+    await sync(greedy)
+    await until(live, RULE, lambda f: refs(f[HTTP_ROUTE.kind]) == ours)
+
+    async def told() -> list[str]:
+        return [each["note"] for each in await live.found(EVENT) if each["reason"] == "HTTPRouteOverwritten"]
+
+    await eventually_true(told, within=PATIENCE, what="an Event names the tool")
+    (note,) = await told()
+    assert "field manager argocd-controller replaced spec.rules" in note
 
 
 def _listeners(found: dict[str, Body]) -> list[str]:

@@ -112,6 +112,7 @@ WARNINGS: Final = {
     "RollbackImpossible": "The active cluster is gone.",
     "GatewayNotReady": "The Gateway is missing, not accepted or not programmed.",
     "HTTPRouteNotReady": "The route is missing or refused.",
+    "HTTPRouteOverwritten": "Another tool replaced the rules of the route; our backends were written again.",
     "HTTPRouteNotPermitted": "The owner of the route did not agree that this RayService uses it, or somebody else owns it.",
     "GRPCRouteNotReady": "The route for gRPC is refused.",
     "GatewayAPIMissing": "The API server knows no Gateways.",

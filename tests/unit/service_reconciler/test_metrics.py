@@ -18,7 +18,7 @@ from common.bus.cache import Cache
 from common.ray.serve_status import ServeDetails
 from common.ray.view import Reading, Seen
 from common.traffic_record import ANNOTATION
-from service_reconciler.metrics import FAMILIES, STEP_AGE, RayServiceCollector
+from service_reconciler.metrics import FAMILIES, OVERWRITTEN, STEP_AGE, RayServiceCollector
 from service_reconciler.resources.ray_cluster import DELETE_AFTER
 from support.builders.ray_service import a_ray_service
 from support.fakes.clock import FakeClock
@@ -180,6 +180,6 @@ def test_every_series_ends_with_its_service() -> None:
     world.put_cluster("blue")
     world.put_serve_service("blue")
     world.polls.held = {"blue": Seen(reading=Reading(), age=1)}
-    assert world.series() == sorted({each.name for each in FAMILIES} - {STEP_AGE.name})
+    assert world.series() == sorted({each.name for each in FAMILIES} - {STEP_AGE.name, OVERWRITTEN.name})
     world.cache.remove(type(service), "default", "demo", version=99)
     assert world.series() == []

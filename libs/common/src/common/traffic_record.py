@@ -46,6 +46,17 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     least: int
 
 
+class Overwritten(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The last time that somebody else replaced the backends which stood beside the record."""
+
+    at: datetime
+    """When ours were written again."""
+    by: str
+    """The field manager that did it."""
+    streak: int = 1
+    """How many times in a row, each soon after the one before."""
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """All clusters of a RayService by name."""
 
@@ -54,6 +65,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     changed_at: datetime | None = None
     """When anything last changed."""
     upgrade: Upgrade | UnsetType = UNSET
+    overwritten: Overwritten | UnsetType = UNSET
 
 
 def of_route(route: Route | None) -> Record:

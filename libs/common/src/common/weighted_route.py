@@ -142,6 +142,18 @@ def rules_of(route: HttpRoute, own: Set[str]) -> tuple[int, ...]:
     return ours or bare or ((0,) if len(rules) == 1 and not _redirects(rules[0]) else ())
 
 
+def is_overwritten(route: HttpRoute, own: Set[str]) -> bool:
+    """Tell whether somebody else replaced our backends: weights and record are written in one request, and do not agree."""
+    shares = traffic_record.of_route(route).clusters
+    wanted = {names.serve_service(name): share.weight for name, share in shares.items() if share.weight}
+    rules = route.spec.rules
+    held = [
+        {each.name: each.weight for each in rules[index].backend_refs if each.name in own and each.weight != 0}
+        for index in rules_of(route, own)
+    ]
+    return bool(wanted and held) and wanted not in held
+
+
 def crowded(route: HttpRoute, own: Set[str], needed: int) -> str | None:
     """Return why a user's route has no room for so many backends of ours: the API server would refuse them."""
     for index in rules_of(route, own):

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Final, Protocol
 
 import msgspec
+from msgspec import UNSET
 from prometheus_client import Counter, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -103,6 +104,11 @@ POLL_AGE: Final = Family(
     text="Time since Serve last answered in a cluster; before its first answer, since it was first asked",
     labels=_CLUSTER,
 )
+OVERWRITTEN: Final = Family(
+    name="raybus_service_route_overwritten_timestamp_seconds",
+    text="When somebody else last replaced the backends of the RayService on its HTTPRoute, as Unix time",
+    labels=(*_SERVICE, "manager"),
+)
 LAST_SECONDS: Final = Family(
     name="raybus_service_last_upgrade_seconds",
     text="How long the last upgrade took: preparing, shifting, draining",
@@ -140,7 +146,7 @@ FAMILIES: Final = (
     INFO,
     *_CONDITIONS,
     *(PHASE, UPGRADE_AGE, STEP_AGE, TRAFFIC, TARGET, RUNNING, POLL_AGE),
-    *(LAST_SECONDS, LAST_FINISHED, LAST_CUT, LAST_LOWEST, LAST_SURGE),
+    *(LAST_SECONDS, LAST_FINISHED, LAST_CUT, LAST_LOWEST, LAST_SURGE, OVERWRITTEN),
 )
 
 UPGRADES: Final = Counter("raybus_upgrades_total", "Upgrades that ended", ["outcome"])
@@ -245,6 +251,8 @@ class RayServiceCollector(Collector):
             yield family, ("true" if conditions.is_true(service.status.conditions, kind) else "false",), 1
         yield PHASE, (phase.of(service, record, clusters),), 1
         yield from _ages(service, record, now=now)
+        if record.overwritten is not UNSET:
+            yield OVERWRITTEN, (record.overwritten.by,), record.overwritten.at.timestamp()
         yield from _last(service)
         yield from self._of_clusters(service, record, clusters)
 

@@ -89,6 +89,7 @@ class EventReason(StrEnum):
     ROLLBACK_IMPOSSIBLE = "RollbackImpossible"
     GATEWAY_NOT_READY = "GatewayNotReady"
     ROUTE_NOT_READY = "HTTPRouteNotReady"
+    ROUTE_OVERWRITTEN = "HTTPRouteOverwritten"
     ROUTE_NOT_PERMITTED = "HTTPRouteNotPermitted"
     GRPC_ROUTE_NOT_READY = "GRPCRouteNotReady"
     DRAIN_STARTED = "DrainStarted"

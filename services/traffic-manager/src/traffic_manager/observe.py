@@ -19,7 +19,7 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache, Objects
 from common.feature_gates import Gates
-from common.kube import gateways
+from common.kube import gateways, managers
 from common.kube.client import Kube
 from common.kube.lookup import Lookup
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
@@ -82,6 +82,9 @@ class Observer:
         marks = owner.marks(key.name)
         marked = self._cache.list(HttpRoute, key.namespace, marks)
         clusters = self._cache.list(RayCluster, key.namespace, marks)
+        names_of_clusters = frozenset(
+            each.metadata.name for each in clusters if owner.other(each.metadata, service.metadata) is None
+        )
         return Observed(
             service=service,
             gates=self._gates,
@@ -91,9 +94,8 @@ class Observer:
             route=route,
             our_route=our_route,
             users_routes=tuple(each for each in marked if each.metadata.name != names.http_route(key.name)),
-            clusters=frozenset(
-                each.metadata.name for each in clusters if owner.other(each.metadata, service.metadata) is None
-            ),
+            clusters=names_of_clusters,
+            overwriter=await self._overwriter(service, route, names_of_clusters),
             grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
             unknown_kinds=self._unknown_kinds(service.metadata.uid),
             rest=pace.at_rest(self._cache.count(RayService)),
@@ -124,6 +126,17 @@ class Observer:
         now = self._clock.monotonic()
         kinds = (GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind)
         return frozenset(kind for kind in kinds if now - self._absent_since.get((uid, kind), now - ABSENT) < ABSENT)
+
+    async def _overwriter(self, service: RayService, route: HttpRoute | None, clusters: frozenset[str]) -> str | None:
+        """Return the field manager that replaced our backends; the bus does not bring what says so."""
+        if route is None or weighted_route.refusal(service, route) is not None:
+            return None
+        if not weighted_route.is_overwritten(route, weighted_route.own_backends(service, clusters, (route,))):
+            return None
+        try:
+            return managers.of_rules(await self._kube.get(HTTP_ROUTE, route.metadata.namespace, route.metadata.name))
+        except errors.NotFound:
+            return None
 
     async def _users_route(self, service: RayService) -> HttpRoute | None:
         place = (service.metadata.namespace, weighted_route.name_of(service))

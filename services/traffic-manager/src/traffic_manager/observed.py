@@ -44,6 +44,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     our_route: HttpRoute | None = None
     users_routes: tuple[HttpRoute, ...] = ()
     """Routes of users that hold something of ours, or are to."""
+    overwriter: str | None = None
+    """The field manager that replaced our backends on the route, where that is so."""
     clusters: frozenset[str] = frozenset()
     """All RayClusters of the RayService by name, also those that nobody needs any more."""
     grpc_route: GrpcRoute | None = None

@@ -18,7 +18,7 @@ from common.ray import pace, serve_status
 from common.ray.view import head_is_ready
 from common.runtime.plan import Plan
 from common.traffic_record import WHOLE, Share
-from traffic_manager import options, routing, serving
+from traffic_manager import options, overwriting, routing, serving
 from traffic_manager.actions import BACKENDS, MAIN, Action, Create, MoveCapacity, Submit, Tell
 from traffic_manager.migration import step
 from traffic_manager.migration.state import Direction, Migration, Split
@@ -46,6 +46,13 @@ def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
         return Plan(note="service-reconciler has not taken in the spec as it is now")
     if not observed.is_incremental:
         return _left_behind(observed, now=now)
+    return _incremental(observed, now=now)
+
+
+def _incremental(observed: Observed, *, now: datetime) -> Plan[Action]:
+    """Keep Gateway, routes and configs of a service whose traffic moves in steps, and take the next step."""
+    if (due := overwriting.due(observed, now=now)) is not None:
+        return Plan(look_again_at=due, note="somebody replaces our backends again and again")
     active, pending = observed.active, observed.pending
     # with two clusters weights follow proof, which a cluster without its Service does not have; one alone gets all at once
     chain = BACKENDS if active is not None and pending is not None else MAIN

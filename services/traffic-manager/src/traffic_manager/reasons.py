@@ -33,5 +33,6 @@ class EventReason(StrEnum):
     SERVE_CONFIG_NOT_RECORDED = "ServeConfigNotRecorded"
     GATEWAY_API_MISSING = "GatewayAPIMissing"
     GRPC_ROUTE_UNSUPPORTED = "GRPCRouteUnsupported"
+    ROUTE_OVERWRITTEN = "HTTPRouteOverwritten"
     TRAFFIC_SHIFTED = "TrafficShifted"
     UPGRADE_CANNOT_PROGRESS = "UpgradeCannotProgress"

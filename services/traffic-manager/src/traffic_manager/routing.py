@@ -18,7 +18,7 @@ from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, Resource
 from common.ray import owner, service_ports
 from common.traffic_record import Record, Share
 from traffic_manager import actions as chains
-from traffic_manager import announcements, options
+from traffic_manager import announcements, options, overwriting
 from traffic_manager.actions import Action, Change, Create, Delete, Tell
 from traffic_manager.observed import ClusterView, Observed
 from traffic_manager.reasons import EventReason
@@ -58,7 +58,7 @@ def writes(
 ) -> tuple[Action, ...]:
     """Return what makes all routes give these shares, nothing when they do."""
     pair = (views[0].name, views[1].name) if len(views) > 1 else None
-    record = traffic_record.of(observed.record, dict(shares), now=now, pair=pair)
+    record = overwriting.noted(observed, traffic_record.of(observed.record, dict(shares), now=now, pair=pair), now=now)
     backends = [
         Backend(cluster=view.name, port=http_route.serve_port(view.cluster.raw_spec), weight=shares[view.name].weight)
         for view in views
@@ -67,6 +67,7 @@ def writes(
     return (
         *carried,
         *(_news(observed) if carried else ()),
+        *((Tell(event=event),) if carried and (event := overwriting.told(observed)) is not None else ()),
         *_followers(observed, backends, record),
         *_grpc(observed, shares, views),
     )

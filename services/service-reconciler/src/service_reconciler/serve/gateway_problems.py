@@ -3,6 +3,9 @@
 from datetime import datetime, timedelta
 from typing import Final
 
+import msgspec
+from msgspec import UNSET
+
 from common import labels, weighted_route
 from common.api.gateway import route_problem
 from service_reconciler.observed import Observed
@@ -12,6 +15,8 @@ from service_reconciler.status import conditions
 
 PATIENCE: Final = timedelta(seconds=5)
 """Objects that were asked for just now need a moment."""
+REMEMBERED: Final = timedelta(minutes=15)
+"""So long a condition says that somebody replaced our backends: a tool that does so does it again."""
 MOMENTARY: Final = ("yet", "as it is now")
 """How the problems end that a controller mends by itself."""
 
@@ -20,7 +25,9 @@ def find(observed: Observed, *, now: datetime) -> Problem | None:
     """Return what is wrong with the Gateway or the route of a service whose traffic moves in steps."""
     if not observed.is_incremental or not _is_late(observed, now=now):
         return None
-    return _unusable(observed) or _gateway_problem(observed) or _route_problem(observed)
+    return (
+        _unusable(observed) or _gateway_problem(observed) or _route_problem(observed) or _overwritten(observed, now=now)
+    )
 
 
 def _unusable(observed: Observed) -> Problem | None:
@@ -48,6 +55,19 @@ def _route_problem(observed: Observed) -> Problem | None:
     if observed.route is None or (problem := route_trouble(observed)) is None:
         return _grpc_problem(observed)
     return None if problem.endswith(MOMENTARY) else _problem(EventReason.ROUTE_NOT_READY, f"waiting: {problem}")
+
+
+def _overwritten(observed: Observed, *, now: datetime) -> Problem | None:
+    """Return that another tool replaced our backends a while ago; traffic-manager wrote them again, and told the Event."""
+    held = observed.record.overwritten
+    if held is UNSET or observed.route is None or now - held.at >= REMEMBERED:
+        return None
+    meta = observed.route.metadata
+    text = (
+        f"HTTPRoute {meta.namespace}/{meta.name}: field manager {held.by} replaced spec.rules, and requests failed until raybus had "
+        "written its backends again; let that tool leave spec.rules alone"
+    )
+    return msgspec.structs.replace(_problem(EventReason.ROUTE_OVERWRITTEN, text), is_told=True)
 
 
 def route_trouble(observed: Observed) -> str | None:

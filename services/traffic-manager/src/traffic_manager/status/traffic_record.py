@@ -44,7 +44,7 @@ def of(old: Record, clusters: dict[str, Share], *, now: datetime, pair: tuple[st
     before = {name: (each.capacity, each.weight) for name, each in old.clusters.items()}
     changed_at = old.changed_at if numbers == before else now
     upgrade = old.upgrade if pair is None else _followed(old.upgrade, pair, clusters, now=now)
-    return Record(clusters=clusters, changed_at=changed_at, upgrade=upgrade)
+    return Record(clusters=clusters, changed_at=changed_at, upgrade=upgrade, overwritten=old.overwritten)
 
 
 def _followed(

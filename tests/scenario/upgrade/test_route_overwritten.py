@@ -1,0 +1,79 @@
+"""A tool that owns `spec.rules` of a user's route empties our backends with each sync: repaired, told, and never a race of writes."""
+
+import copy
+
+from common.api.opaque import Body, Json
+from common.kube.resources import HTTP_ROUTE
+from scenario.upgrade.test_own_route import a_pair, a_route, a_rule, mine, upgrade
+from scenario.upgrade.world import Pair, weights_of
+
+TOOL = "argocd-controller"
+
+
+def sync(world: Pair) -> None:
+    """Apply the manifest in Git again, as server-side apply with force does: our backends are not in it."""
+    held = copy.deepcopy(mine(world))
+    held["spec"]["rules"] = [a_rule()]
+    entry: Json = {
+        "manager": TOOL,
+        "operation": "Apply",
+        "time": "2026-01-01T12:00:00Z",
+        "fieldsV1": {"f:spec": {"f:rules": {}}},
+    }
+    ours: Json = {**entry, "manager": "raybus-traffic-manager", "time": "2026-01-01T12:00:01Z"}
+    held["metadata"]["managedFields"] = [entry, ours]
+    world.kube.put(HTTP_ROUTE, held)
+
+
+async def test_who_replaced_our_backends_is_told_and_they_are_written_again_at_once() -> None:
+    world = await a_pair(a_route())
+    sync(world)
+    await world.look()
+    assert weights_of(mine(world)) == {world.active: 100}
+    await world.run(10)
+    text = f"field manager {TOOL} replaced spec.rules"
+    assert text in world.message("Ready")
+    assert [note for _, reason, note in world.kube.events() if reason == "HTTPRouteOverwritten" and text in note]
+    assert world.reasons().count("HTTPRouteOverwritten") == 1
+    before = len(world.kube.writes())
+    await world.run(60)
+    assert len(world.kube.writes()) == before
+    await world.run(1000)
+    assert text not in world.message("Ready")
+
+
+async def test_in_mid_upgrade_the_weights_that_hold_are_written_again() -> None:
+    world = await a_pair(a_route())
+    blue = world.active
+    upgrade(world)
+    await world.until(lambda: world.view.weights == (50, 50), seconds=60)
+    sync(world)
+    await world.look()
+    assert weights_of(mine(world)) == {blue: 50, world.pending: 50}
+    await world.until(lambda: world.is_settled() and world.active != blue, seconds=100)
+
+
+async def test_a_tool_that_answers_each_write_with_its_own_meets_a_back_off() -> None:
+    world = await a_pair(a_route())
+    count = 0
+
+    def answer(kind: str, body: Body, is_gone: bool) -> None:
+        nonlocal count
+        if kind == HTTP_ROUTE.kind and not is_gone and weights_of(body) and body["metadata"]["name"] == "mine":
+            count += 1
+            sync(world)
+
+    world.kube.on_change.append(answer)
+    sync(world)
+    await world.run(60)
+    assert 5 <= count <= 25
+
+
+async def test_a_rule_that_its_user_adds_is_no_overwriting() -> None:
+    world = await a_pair(a_route())
+    held = copy.deepcopy(mine(world))
+    held["spec"]["rules"].append(a_rule("/v2", backendRefs=[{"name": "demo-serve-svc", "port": 8000}]))
+    world.kube.put(HTTP_ROUTE, held)
+    await world.run(5)
+    assert weights_of(mine(world), rule=1) == {world.active: 100}
+    assert "HTTPRouteOverwritten" not in world.reasons()

@@ -9,7 +9,7 @@ PACKAGES := libs/common libs/localcluster libs/cli services/watcher services/clu
 unexport PYTHONDONTWRITEBYTECODE
 $(if $(VERBOSE),,.SILENT:)
 
-.PHONY: help setup lock check format prepare prepare-node test unit integration stories e2e e2e-all e2e-upgrades soak chaos quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out docs golden clean
+.PHONY: help setup lock check format prepare prepare-node test unit integration stories e2e e2e-all e2e-upgrades soak chaos simulate quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out docs golden clean
 
 help: ## show this list
 	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -73,6 +73,9 @@ soak: prepare-node ## SOAK=20 upgrades while parts of raybus are killed (SEED=1)
 chaos: setup ## everything fails in turn for MINUTES=30 (SEED=1, REPLICAS=4, AGAIN=0) on a real API server and NATS; a checker judges
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
 	cd tests && ../$(PY) -m chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1) --replicas $(or $(REPLICAS),4) --again $(or $(AGAIN),0)
+
+simulate: setup ## upgrades by SEEDS=1..2000, taken apart at every write, on all cores; SEED=7 tells the story of one (make simulate SEED=7)
+	cd tests && ../$(PY) -m scenario.simulation $(if $(SEED),--seed $(SEED) --shrink,--seeds $(or $(SEEDS),1..2000) --jobs $(or $(JOBS),2))
 
 quiet: prepare ## no alert may fire in QUIET=60 minutes of upgrades and rest, as a real Prometheus sees them
 	cd tests && ../$(PY) -m integration.monitoring.quiet --minutes $(or $(QUIET),60)

@@ -52,19 +52,19 @@ def violations(before: Moment, after: Moment) -> Iterator[str]:
     """Yield what a change broke."""
     if after.is_going:
         return
-    yield from _sums(after)
+    yield from sums(after)
     yield from _growth(before, after)
-    yield from _surge(before, after)
+    yield from surge(before, after)
     yield from _starvation(before, after)
     yield from _gone(after)
     yield from _frozen(before, after)
-    yield from _created(before, after)
-    yield from _promoted(before, after)
+    yield from created(before, after)
+    yield from promoted(before, after)
     yield from _deleted(before, after)
-    yield from _switched(before, after)
+    yield from switched(before, after)
 
 
-def _sums(after: Moment) -> Iterator[str]:
+def sums(after: Moment) -> Iterator[str]:
     if after.weights is not None and after.weights and sum(after.weights.values()) != WHOLE:
         yield f"the weights {after.weights} do not sum to 100"
 
@@ -83,7 +83,7 @@ def _growth(before: Moment, after: Moment) -> Iterator[str]:
             yield f"{name} gets {weight} percent and was seen ready for {after.seen_ready.get(name, 0)}"
 
 
-def _surge(before: Moment, after: Moment) -> Iterator[str]:
+def surge(before: Moment, after: Moment) -> Iterator[str]:
     """A capacity that grows leaves the sum of both at or below 100 + maxSurgePercent.
 
     Exceptions: the other cluster is sick or does not exist, so that its capacity serves nobody; a rollback under options that
@@ -130,14 +130,14 @@ def _frozen(before: Moment, after: Moment) -> Iterator[str]:
         yield f"the Serve config of the active cluster {active} changed in an upgrade"
 
 
-def _created(before: Moment, after: Moment) -> Iterator[str]:
+def created(before: Moment, after: Moment) -> Iterator[str]:
     """A cluster is created only under a name that the status holds already."""
     for name in after.clusters - before.clusters:
         if name != after.pending:
             yield f"cluster {name} was created while the pending one is {after.pending or 'none'}"
 
 
-def _promoted(before: Moment, after: Moment) -> Iterator[str]:
+def promoted(before: Moment, after: Moment) -> Iterator[str]:
     """With a weighted route, a cluster becomes active when all traffic has moved and the old one has no capacity.
 
     Exception: the old one does not exist any more, or is sick.
@@ -161,7 +161,7 @@ def _deleted(before: Moment, after: Moment) -> Iterator[str]:
             yield f"{name} was deleted while the Serve Service selects it"
 
 
-def _switched(before: Moment, after: Moment) -> Iterator[str]:
+def switched(before: Moment, after: Moment) -> Iterator[str]:
     """The Serve Service moves only to a cluster that was seen ready for everything.
 
     Exception: the cluster that it selected does not exist any more.

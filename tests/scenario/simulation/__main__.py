@@ -1,0 +1,127 @@
+"""`python -m scenario.simulation`: simulate upgrades by their seeds, or one of them with its trace.
+
+--seed N [--shrink]     tell the whole story of one seed, with the smallest draw that still breaks the same law
+--seeds A..B [--jobs N] simulate many; ends with a table of the broken laws, and fails for those that `known` does not list
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from collections import defaultdict
+from concurrent.futures import ProcessPoolExecutor
+
+import msgspec
+
+from scenario.simulation import draws, simulate
+from scenario.simulation.draws import Draw
+from scenario.simulation.known import KNOWN
+from scenario.simulation.simulate import Result
+
+CRASHED = "crashed"
+SHOWN = 5
+
+
+def one(seed: int) -> Result:
+    """Simulate one seed; a service that fails by itself is a broken law, too."""
+    return _of(simulate.of_seed(seed))
+
+
+def _of(draw: Draw, *, is_traced: bool = False) -> Result:
+    try:
+        return asyncio.run(simulate.run(draw, is_traced=is_traced))
+    except Exception as problem:  # noqa: BLE001  (whatever it is, it is told with its seed)
+        return Result(draw=draw, found={CRASHED: f"{type(problem).__name__}: {problem}"})
+
+
+def shrunk(draw: Draw, law: str) -> Draw:
+    """Return a smaller draw that still breaks a law."""
+    for smaller in draws.without(draw):
+        if law in {law_of(each) for each in _of(smaller).found}:
+            return shrunk(smaller, law)
+    return draw
+
+
+def law_of(key: str) -> str:
+    """Return the law of a key such as `hot (demo-x)`."""
+    return key.partition(" ")[0]
+
+
+def tell(draw: Draw, *, shrinks: bool) -> int:
+    """Print one story."""
+    result = _of(draw)
+    if result.found and shrinks:
+        draw = shrunk(draw, law_of(next(iter(result.found))))
+    result = _of(draw, is_traced=True)
+    print(f"{draw}\n\n{result.story}")
+    for law, text in result.found.items():
+        print(f"{law}: {text}")
+    return 1 if _unknown([result]) else 0
+
+
+def run(seeds: range, jobs: int) -> int:
+    """Simulate many seeds and print a table."""
+    began, results = time.monotonic(), list[Result]()
+    with ProcessPoolExecutor(jobs) as pool:
+        for result in pool.map(one, seeds, chunksize=4):
+            results.append(result)
+            for law, text in result.found.items():
+                mark = "known" if law_of(law) in KNOWN else "BROKEN"
+                print(f"seed {result.draw.seed}: {mark} {law}: {text[:200]}", flush=True)
+            if len(results) % 100 == 0:
+                print(f"{len(results)} of {len(seeds)} upgrades, {time.monotonic() - began:.0f} s", flush=True)
+    print(_table(results, time.monotonic() - began))
+    return 1 if _unknown(results) else 0
+
+
+def _unknown(results: list[Result]) -> set[str]:
+    return {law_of(each) for result in results for each in result.found} - set(KNOWN)
+
+
+def _table(results: list[Result], seconds: float) -> str:
+    seeds: dict[str, list[int]] = defaultdict(list)
+    for result in results:
+        for law in {law_of(each) for each in result.found}:
+            seeds[law].append(result.draw.seed)
+    simulated = sum(each.seconds for each in results)
+    lines = [
+        "",
+        f"{len(results)} upgrades, {simulated / 3600:.1f} simulated hours, {sum(each.writes for each in results)} requests, "
+        f"{seconds:.0f} s",
+        f"{'law':<12}{'seeds':>6}  which",
+    ]
+    for law, which in sorted(seeds.items()):
+        why = f"known: {KNOWN[law]}" if law in KNOWN else "BROKEN"
+        lines.append(f"{law:<12}{len(which):>6}  {', '.join(map(str, which[:SHOWN]))}  {why}")
+    lines += [f"{law:<12}     0  known, and not seen any more: delete it" for law in KNOWN if law not in seeds]
+    broken = _unknown(results)
+    lines.append(f"broken: {', '.join(sorted(broken))}" if broken else "no law broken that is not known")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--draw", help="a draw as JSON, in place of a seed")
+    parser.add_argument("--shrink", action="store_true")
+    parser.add_argument("--seeds", default="1..200")
+    parser.add_argument("--jobs", type=int, default=2)
+    args = parser.parse_args()
+    if args.draw is not None:
+        return tell(msgspec.json.decode(args.draw, type=Draw), shrinks=args.shrink)
+    if args.seed is not None:
+        return tell(simulate.of_seed(args.seed), shrinks=args.shrink)
+    first, _, last = args.seeds.partition("..")
+    return run(range(int(first), int(last or first) + 1), args.jobs)
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets must not differ between two runs
+        os.execve(  # noqa: S606
+            sys.executable,
+            [sys.executable, "-m", "scenario.simulation", *sys.argv[1:]],
+            {**os.environ, "PYTHONHASHSEED": "0"},
+        )
+    sys.exit(main())

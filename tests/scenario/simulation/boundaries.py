@@ -1,0 +1,226 @@
+"""The calls of one process to the API server and to Ray, with a boundary before and after each write.
+
+At a boundary the process may stop while everybody else goes on, die, lose the answer, or have its Serve config carried out by Ray
+long after the call was given up. Reads of a dashboard have one, too: what a pass decides from may be old when it writes.
+"""
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+
+from common import errors
+from common.api.opaque import Body, Json
+from common.kube.client import Patch
+from common.kube.resources import Resource
+from common.ray.dashboard import Head, ProxyPod
+from common.ray.ongoing import Ongoing
+from common.ray.serve_status import ServeDetails
+from support.fakes.clock import FakeClock
+from support.fakes.kube import FakeKube
+from support.fakes.serve import FakeServe
+
+T = TypeVar("T")
+GIVEN_UP: Final = 2.0
+"""Seconds after which a call without an answer fails."""
+
+
+class Fate(StrEnum):
+    """What becomes of one write."""
+
+    DIE_BEFORE = "dies before"
+    DIE_AFTER = "dies after"
+    FAIL = "is not sent"
+    LOSE = "is done, its answer is lost"
+    LATE = "is done later, the caller gave up"
+    LATE_DEAD = "is done later, the caller died"
+    STOP_BEFORE = "waits before it is sent"
+    STOP_AFTER = "is done, the caller waits before it goes on"
+
+
+class Strike(msgspec.Struct, frozen=True, kw_only=True):
+    """A fate of the n-th write of an upgrade, all processes counted together."""
+
+    write: int
+    fate: Fate
+    seconds: float = 0.0
+    down: float = 0.0
+    """How long a process that dies stays away."""
+
+    def __str__(self) -> str:
+        return f"write {self.write} {self.fate} ({self.seconds:g} s, down {self.down:g} s)"
+
+
+class Caller(msgspec.Struct):
+    """One life of a process."""
+
+    name: str
+    is_dead: bool = False
+
+
+class Schedule(Protocol):
+    """Decides what happens at boundaries."""
+
+    def fate(self, caller: Caller, what: str) -> Strike | None:
+        """Count a write; return what becomes of it."""
+        ...
+
+    async def stop(self, caller: Caller, seconds: float, where: str) -> None:
+        """Let others go on for some seconds; with none only those who are due at this moment."""
+        ...
+
+    async def pause(self, caller: Caller, where: str) -> None:
+        """Stop, if chance wants it."""
+        ...
+
+    async def die(self, caller: Caller, seconds: float) -> None:
+        """End this life; the next one begins some seconds later. Never returns."""
+        ...
+
+    def later(self, seconds: float, carry_out: Callable[[], Awaitable[object]]) -> None:
+        """Let Ray carry something out later."""
+        ...
+
+    def acts(self, caller: Caller) -> None:
+        """Note who acts from now on; raise for a life that is over."""
+        ...
+
+    def has_acted(self) -> None:
+        """Note that nobody acts any more."""
+        ...
+
+
+class Boundaries:
+    """Carries out writes as fate wants it."""
+
+    def __init__(self, schedule: Schedule, caller: Caller) -> None:
+        self._schedule = schedule
+        self._caller = caller
+
+    async def write(self, what: str, carry_out: Callable[[], Awaitable[T]], *, may_be_late: bool = False) -> T:
+        """Carry out one write."""
+        strike = self._schedule.fate(self._caller, what)
+        fate, seconds, down = (strike.fate, strike.seconds, strike.down) if strike is not None else (None, 0.0, 0.0)
+        if fate is Fate.STOP_BEFORE:
+            await self._schedule.stop(self._caller, seconds, f"before {what}")
+        else:
+            await self._schedule.pause(self._caller, f"before {what}")
+        if fate in {Fate.LATE, Fate.LATE_DEAD} and may_be_late:
+            self._schedule.later(max(seconds, GIVEN_UP + 1), carry_out)
+            if fate is Fate.LATE_DEAD:
+                await self._schedule.die(self._caller, down)
+            await self._schedule.stop(self._caller, GIVEN_UP, f"waiting for {what}")
+            raise errors.Unavailable(f"{what}: no answer within {GIVEN_UP:g} s")
+        if fate is Fate.DIE_BEFORE:
+            await self._schedule.die(self._caller, down)
+        if fate is Fate.FAIL:
+            raise errors.Unavailable(f"{what}: the connection failed")
+        answer = await self._act(carry_out)
+        if fate is Fate.DIE_AFTER:
+            await self._schedule.die(self._caller, down)
+        if fate is Fate.LOSE:
+            raise errors.Unavailable(f"{what}: the connection was lost")
+        if fate is Fate.STOP_AFTER:
+            await self._schedule.stop(self._caller, seconds, f"after {what}")
+        else:
+            await self._schedule.pause(self._caller, f"after {what}")
+        return answer
+
+    async def read(self, what: str, carry_out: Callable[[], Awaitable[T]]) -> T:
+        """Carry out one read; the answer may be old when it arrives."""
+        answer = await carry_out()
+        await self._schedule.pause(self._caller, f"after {what}")
+        return answer
+
+    async def _act(self, carry_out: Callable[[], Awaitable[T]]) -> T:
+        self._schedule.acts(self._caller)
+        try:
+            return await carry_out()
+        finally:
+            self._schedule.has_acted()
+
+
+class GatedKube:
+    """The API server as one life of a process reaches it; implements `common.kube.client.Kube`."""
+
+    def __init__(self, kube: FakeKube, boundaries: Boundaries) -> None:
+        self._kube = kube
+        self._at = boundaries
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> bytes:
+        return await self._kube.get(resource, namespace, name)
+
+    async def list(self, resource: Resource, namespace: str | None, *, label_selector: str = "") -> bytes:
+        return await self._kube.list(resource, namespace, label_selector=label_selector)
+
+    async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
+        return await self._at.write(f"create {resource.kind}", lambda: self._kube.create(resource, namespace, body))
+
+    async def replace(
+        self, resource: Resource, namespace: str | None, body: Body, *, subresource: str | None = None
+    ) -> bytes:
+        return await self._at.write(
+            f"replace {resource.kind}",
+            lambda: self._kube.replace(resource, namespace, body, subresource=subresource),
+        )
+
+    async def patch(self, resource: Resource, namespace: str | None, name: str, patch: Patch) -> bytes:
+        return await self._at.write(
+            f"patch {resource.kind}", lambda: self._kube.patch(resource, namespace, name, patch)
+        )
+
+    async def delete(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        version: str | None = None,
+    ) -> bytes:
+        return await self._at.write(
+            f"delete {resource.kind}",
+            lambda: self._kube.delete(resource, namespace, name, uid=uid, version=version),
+        )
+
+    async def delete_collection(self, resource: Resource, namespace: str, *, label_selector: str) -> bytes:
+        return await self._at.write(
+            f"delete {resource.kind}",
+            lambda: self._kube.delete_collection(resource, namespace, label_selector=label_selector),
+        )
+
+
+class GatedServe:
+    """The dashboards as one life of a process reaches them; implements `common.ray.dashboard.Dashboard`."""
+
+    def __init__(self, serve: FakeServe, boundaries: Boundaries) -> None:
+        self._serve = serve
+        self._at = boundaries
+
+    async def read(self, head: Head) -> ServeDetails:
+        return await self._at.read(f"read {head.service}", lambda: self._serve.read(head))
+
+    async def deploy(self, head: Head, config: Json) -> None:
+        await self._at.write(f"PUT {head.service}", lambda: self._serve.deploy(head, config), may_be_late=True)
+
+    async def is_proxy_healthy(self, pod: ProxyPod) -> bool:
+        return await self._serve.is_proxy_healthy(pod)
+
+    async def ongoing_requests(self, pod: ProxyPod) -> Ongoing | None:
+        return await self._serve.ongoing_requests(pod)
+
+
+class SkewedClock:
+    """The clock of a machine that is ahead of the others."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+        self.ahead = timedelta(0)
+
+    def now(self) -> datetime:
+        return self._clock.now() + self.ahead
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()

@@ -1,0 +1,161 @@
+"""What one seed stands for: what the user asks for, what happens when, and what becomes of single writes.
+
+Everything is drawn before anything runs, so a draw can be made smaller: `without` leaves a part out.
+"""
+
+import random
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from scenario.simulation.boundaries import Fate, Strike
+from scenario.simulation.setting import Setting
+
+STEPS: Final = "NewClusterWithIncrementalUpgrade"
+ANNOTATIONS: Final[dict[str, tuple[str, ...]]] = {
+    "raybus.io/max-unavailable-percent": ("0", "20", "50", "99"),
+    "raybus.io/progress-deadline": ("20", "120"),
+    "raybus.io/on-deadline": ("Rollback", "Pause", "Wait"),
+    "raybus.io/graceful-drain": ("true",),
+    "raybus.io/drain-timeout": ("5s", "0"),
+    "raybus.io/revision-history-limit": ("0", "1"),
+    "raybus.io/pause": ("false",),
+}
+
+
+class Happening(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that begins some seconds after a point of the upgrade, and ends."""
+
+    fault: str
+    point: str
+    after: float = 0.0
+    seconds: float | None = None
+    """How long it lasts; None as the fault itself says."""
+
+    def __str__(self) -> str:
+        lasts = "" if self.seconds is None else f" for {self.seconds:g} s"
+        return f"{self.fault} {self.after:g} s after {self.point}{lasts}"
+
+
+class Draw(msgspec.Struct, frozen=True, kw_only=True):
+    """One simulated upgrade."""
+
+    seed: int
+    setting: Setting = Setting()
+    annotations: dict[str, str] = {}
+    has_own_route: bool = False
+    has_neighbour: bool = False
+    is_autoscaled: bool = False
+    stops: float = 0.0
+    """How probable it is that a pass stops at a boundary."""
+    longest_stop: float = 1.0
+    edit_before: float | None = None
+    """Seconds before the upgrade at which the Serve config alone is changed."""
+    strikes: tuple[Strike, ...] = ()
+    happenings: tuple[Happening, ...] = ()
+    first_kind: str | None = None
+    """The strategy before the upgrade, if another one."""
+    starts: float = 1.0
+    """Seconds until a new cluster has a ready head."""
+    rests: float = 0.0
+    """Seconds that pass before the user brings it to its end."""
+    last: str = "green"
+    """What the user wants in the end."""
+
+    def __str__(self) -> str:
+        parts = [
+            f"seed {self.seed}: {self.setting}",
+            *(f"{key}={value}" for key, value in self.annotations.items()),
+            *(["a route of the user"] if self.has_own_route else []),
+            *(["a neighbour on it"] if self.has_neighbour else []),
+            *(["autoscaled"] if self.is_autoscaled else []),
+            f"clusters start in {self.starts:g} s",
+            f"stops {self.stops:g} up to {self.longest_stop:g} s",
+            *([f"Serve config edited {self.edit_before:g} s before"] if self.edit_before is not None else []),
+            *map(str, self.strikes),
+            *map(str, self.happenings),
+            *([f"strategy before: {self.first_kind}"] if self.first_kind else []),
+            f"in the end {self.last}",
+        ]
+        return "; ".join(parts)
+
+
+def of(seed: int, faults: dict[str, bool], points: tuple[str, ...]) -> Draw:
+    """Return the draw of a seed; `faults` says of each whether it needs steps."""
+    rng = random.Random(f"draw {seed}")
+    kind = rng.choice([STEPS] * 8 + ["NewCluster", "NewCluster", "None"])
+    setting = _setting(rng, seed, kind)
+    in_steps = kind == STEPS
+    annotations = {name: rng.choice(values) for name, values in ANNOTATIONS.items() if rng.random() < 0.15}
+    has_route = in_steps and rng.random() < 0.2
+    if has_route:
+        annotations["raybus.io/http-route"] = "mine"
+    names = [name for name, needs_steps in faults.items() if in_steps or not needs_steps]
+    return Draw(
+        seed=seed,
+        setting=setting,
+        annotations=annotations,
+        has_own_route=has_route or (in_steps and rng.random() < 0.1),
+        has_neighbour=has_route and rng.random() < 0.5,
+        is_autoscaled=rng.random() < 0.15,
+        stops=rng.choice([0.0, 0.05, 0.2]),
+        longest_stop=rng.choice([0.5, 2.0]),
+        edit_before=rng.uniform(0.0, 4.0) if rng.random() < 0.35 else None,
+        strikes=tuple(_strikes(rng, in_steps=in_steps)),
+        happenings=tuple(_happenings(rng, names, points if in_steps else points[:3])),
+        first_kind=rng.choice([STEPS, "NewCluster"]) if rng.random() < 0.15 else None,
+        starts=rng.choice([1.0, 1.0, 1.0, 8.0, 90.0]),
+        rests=rng.choice([0.0, 0.0, 40.0]),
+        last=rng.choice(["green", "green", "blue", "red"]),
+    )
+
+
+def without(draw: Draw) -> Iterator[Draw]:
+    """Yield smaller draws."""
+    replace = msgspec.structs.replace
+    for index in range(len(draw.happenings)):
+        yield replace(draw, happenings=draw.happenings[:index] + draw.happenings[index + 1 :])
+    for index in range(len(draw.strikes)):
+        yield replace(draw, strikes=draw.strikes[:index] + draw.strikes[index + 1 :])
+    for name in draw.annotations:
+        yield replace(draw, annotations={key: value for key, value in draw.annotations.items() if key != name})
+    if draw.edit_before is not None:
+        yield replace(draw, edit_before=None)
+    if draw.stops:
+        yield replace(draw, stops=0.0)
+    if draw.is_autoscaled:
+        yield replace(draw, is_autoscaled=False)
+    if draw.has_neighbour:
+        yield replace(draw, has_neighbour=False)
+    if draw.setting.slow:
+        yield replace(draw, setting=msgspec.structs.replace(draw.setting, slow=0.0))
+
+
+def _setting(rng: random.Random, seed: int, kind: str) -> Setting:
+    surge = rng.choice([0, 10, 20, 50, 75, 100, 100])
+    step = min(surge, rng.choice([0, 1, 5, 10, 25, 25, 50, 100]))
+    interval = rng.choice([1, 1, 1, 2, 10, 600])
+    if step and 100 / step * interval > 1300:
+        interval = 10 if step >= 10 else 1
+    return Setting(
+        surge=surge, step=step, interval=interval, kind=kind, seed=seed, slow=rng.choice([0.0, 0.5, 1.0, 2.0])
+    )
+
+
+def _strikes(rng: random.Random, *, in_steps: bool) -> Iterator[Strike]:
+    most = 60 if in_steps else 20
+    for write in sorted(rng.sample(range(1, most), k=rng.choice([0, 1, 2, 4]))):
+        fate = rng.choice(list(Fate))
+        seconds = rng.choice([0.0, 1.0, 3.0, 12.0]) if "STOP" in fate.name else rng.uniform(3.0, 30.0)
+        yield Strike(write=write, fate=fate, seconds=round(seconds, 2), down=rng.choice([0.0, 1.0, 6.0]))
+
+
+def _happenings(rng: random.Random, names: list[str], points: tuple[str, ...]) -> Iterator[Happening]:
+    for _ in range(rng.choice([0, 1, 1, 2, 3])):
+        yield Happening(
+            fault=rng.choice(names),
+            point=rng.choice(points),
+            after=rng.choice([0.0, 0.0, 0.25, 1.0, rng.uniform(0.0, 20.0)]),
+            seconds=rng.choice([None, None, 2.0, 20.0, 90.0]),
+        )

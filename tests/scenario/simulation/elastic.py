@@ -1,0 +1,128 @@
+"""Ray Serve's heads with the traffic that they get: replicas scale with it where the application is autoscaled."""
+
+import math
+from typing import Any, Final
+
+from common.api.opaque import Json
+from scenario.simulation.ray import ModelHead, ModelServe
+from support.builders.ray_service import a_serve_config
+
+DEMAND: Final = 20
+"""Replicas that all of the traffic needs."""
+MOST: Final = 40
+DOWN: Final = 30.0
+"""Seconds until Serve takes replicas away that are not needed."""
+AUTOSCALED: Final = (
+    "  deployments:\n  - name: Model\n    autoscaling_config:\n      min_replicas: 1\n      max_replicas: 40\n"
+)
+
+
+def a_config(message: str, *, is_autoscaled: bool) -> str:
+    """Return a Serve config as a user writes it."""
+    return a_serve_config(message=message) + (AUTOSCALED if is_autoscaled else "")
+
+
+class ElasticHead(ModelHead):
+    """One cluster's Serve controller."""
+
+    share = 0
+    """Percent of the traffic that it gets."""
+    flaps = 0.0
+    """Seconds for which its replicas run, and then do not, in turn; with 0 they stay."""
+    ongoing_until = 0.0
+    looked_back = 0.75
+    """Seconds for which an answer may still be acted on."""
+    _surplus_since: float | None = None
+
+    @property
+    def is_autoscaled(self) -> bool:
+        config: Json = self.puts[-1] if self.puts else {}
+        return any("deployments" in app for app in config.get("applications", []))
+
+    @property
+    def has_forgotten(self) -> bool:
+        """Tell whether it lost its applications with its head."""
+        return self._forgotten
+
+    @property
+    def carries(self) -> int:
+        """Return the percent of the traffic that its replicas can carry."""
+        if not self.puts or self._forgotten or self.app_state is not None:
+            return 0
+        running = self._running()
+        if self.is_autoscaled:
+            return min(100, 100 * running // DEMAND)
+        told, wanted = self.told, self._wanted()
+        return told * min(running, wanted) // wanted if wanted else 0
+
+    @property
+    def seen_ready(self) -> int:
+        """Return the most that it said to be ready for, lately."""
+        while len(self.answers) > 1 and self.now - self.answers[0][0] > self.looked_back:
+            del self.answers[0]
+        return max((percent for at, percent in self.answers if self.now - at <= self.looked_back), default=0)
+
+    @property
+    def told(self) -> int:
+        """Return the capacity that it was told."""
+        capacity = self.puts[-1].get("target_capacity") if self.puts else None
+        return 100 if capacity is None else int(capacity)
+
+    def move_on(self) -> None:
+        """Follow the traffic."""
+        if self.flaps:
+            self.most_replicas = 0 if int(self.now / self.flaps) % 2 else DEMAND
+        if not self.puts or self._forgotten or not self.is_autoscaled:
+            return
+        wanted = self._wanted()
+        if wanted > len(self._runs_from):
+            self._start(wanted - len(self._runs_from))
+        if wanted >= len(self._runs_from):
+            self._surplus_since = None
+        elif self._surplus_since is None:
+            self._surplus_since = self.now
+        elif self.now - self._surplus_since >= DOWN:
+            self._runs_from = sorted(self._runs_from)[:wanted]
+
+    def deploy(self, config: Json) -> None:
+        kept = list(self._runs_from)
+        super().deploy(config)
+        if self.is_autoscaled:
+            upper = self._scaled(MOST)
+            self._runs_from = sorted(kept)[:upper]
+            self._start(max(0, self._wanted() - len(self._runs_from)))
+
+    def _wanted(self) -> int:
+        if not self.is_autoscaled:
+            return self._scaled(DEMAND)
+        needed = math.ceil(DEMAND * self.share / 100)
+        return max(self._scaled(1), min(self._scaled(MOST), needed))
+
+    def _scaled(self, count: int) -> int:
+        return 0 if self.told == 0 else max(1, math.floor(count * self.told / 100 + 0.5))
+
+    def _app(self, app: Json, done: bool, capacity: float | None) -> Json:
+        answer = super()._app(app, done, capacity)
+        for deployment in answer["deployments"].values():
+            deployment["target_num_replicas"] = self._wanted()
+            if self.app_state is not None:
+                deployment["replicas"] = []
+        return answer
+
+    def _ready(self, answer: Json) -> int:
+        apps: list[Any] = list(answer["applications"].values())
+        return self.carries if apps and all(app["status"] == "RUNNING" for app in apps) else 0
+
+
+class ElasticServe(ModelServe):
+    """The heads of all clusters."""
+
+    looked_back = 0.75
+
+    def head(self, service: str) -> ElasticHead:
+        if service not in self.models:
+            self.models[service] = self.heads[service] = ElasticHead(self._clock_of_model, self._slowness)
+        found = self.models[service]
+        assert isinstance(found, ElasticHead)
+        found.looked_back = self.looked_back
+        return found

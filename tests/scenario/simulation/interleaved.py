@@ -1,0 +1,733 @@
+"""Both services taken apart: a pass stops between any two of its writes, and everybody else goes on meanwhile.
+
+Each pass is a task. At a boundary (`boundaries`) it may be parked until a moment of the simulated clock; chance picks who goes on
+next among all that are due. So another process, a user, a crash, a lost answer or an old cache comes between any two writes and
+around each PUT. All chance comes from the seed; the same draw gives the same trace.
+"""
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final, cast
+
+import msgspec
+import structlog
+
+from common import errors, labels
+from common.api.opaque import Body, Json
+from common.feature_gates import BETA, Gate, Gates
+from common.kube.resources import (
+    CONTROLLER_REVISION,
+    ENDPOINT_SLICE,
+    GATEWAY,
+    HTTP_ROUTE,
+    POD,
+    RAY_CLUSTER,
+    RAY_SERVICE,
+    SERVICE,
+)
+from common.ray import revision, serve_config
+from common.ray.revision import Revision
+from scenario.service_reconciler.world import TICK
+from scenario.simulation import laws
+from scenario.simulation.boundaries import (
+    Boundaries,
+    Caller,
+    Fate,
+    GatedKube,
+    GatedServe,
+    SkewedClock,
+    Strike,
+)
+from scenario.simulation.draws import Draw
+from scenario.simulation.elastic import ElasticHead, ElasticServe, a_config
+from scenario.simulation.laws import State
+from scenario.simulation.sim import Process, Sim
+from scenario.upgrade.world import BLUE, weights_of
+from service_reconciler import observe
+from service_reconciler import wiring as services
+from service_reconciler.config import Config
+from support.builders.ray_service import NAME, NAMESPACE
+from support.fakes.kube import Request
+from traffic_manager import wiring as traffic
+
+MOST_TURNS: Final = 150
+"""Turns of all processes without the clock moving."""
+IDLE: Final = 1.0
+"""Seconds that the clock moves at once while nobody has anything to do."""
+OWN_ROUTE: Final = "mine"
+NEIGHBOUR: Final = f"{NAME}-small"
+"""Another RayService on the same route; nobody reconciles it."""
+LONGEST_WAIT: Final = 5.0
+DRAINS: Final = 8.0
+"""Seconds for which requests are in flight after the last one came."""
+SERVE: Final = "-serve-svc"
+
+
+class NeverRests(Exception):
+    """The services go on for ever without the clock moving."""
+
+
+class Parked(msgspec.Struct, eq=False):
+    """A pass at a boundary."""
+
+    caller: Caller
+    until: float
+    future: Any
+    where: str
+
+
+class Running(msgspec.Struct, eq=False):
+    """A pass under way."""
+
+    task: Any
+    began: datetime
+    caller: Caller
+
+
+class Late(msgspec.Struct, eq=False):
+    """What Ray carries out although its caller gave up."""
+
+    at: float
+    carry_out: Callable[[], Awaitable[object]]
+
+
+class Interleaved(Sim):
+    """One RayService, both services, and everybody else; implements `boundaries.Schedule`."""
+
+    def __init__(self, draw: Draw, *, is_traced: bool = False) -> None:  # noqa: PLR0915  (a state, no logic)
+        self.draw = draw
+        self.is_traced = is_traced
+        self.rng = random.Random(f"schedule {draw.seed}")
+        self.found: dict[tuple[str, str], str] = {}
+        """What was broken: by law and subject, when and how."""
+        self.wall_clocks: dict[str, SkewedClock] = {}
+        self.gates_of: dict[str, Gates] = {}
+        self._running: dict[str, Running] = {}
+        self._parked: list[Parked] = []
+        self._late: list[Late] = []
+        self._lives: dict[str, Caller] = {}
+        self._failures: Counter[str] = Counter()
+        self._returns: dict[str, float] = {}
+        """When processes that died begin anew."""
+        self.counts_from: int | None = None
+        """The write after which strikes are counted; None before the upgrade."""
+        self.write_count = 0
+        self._strikes = {each.write: each for each in draw.strikes}
+        self._stamp = State(at=0.0)
+        self.timers = laws.Timers()
+        self._effective_of: dict[str, dict[str, int]] = {}
+        self.settled_configs: dict[str, frozenset[str]] = {}
+        """What the active cluster may be given while another one is pending: what it runs, or what was wanted of it last."""
+        self.goals: list[tuple[str, str]] = []
+        """Image and Serve config of every spec."""
+        self._pending_seen = ""
+        self._puts_at: dict[str, list[float]] = {}
+        self._writes_at: list[float] = []
+        self.has_stalled = False
+        self._allowed_at: dict[int, float] = {}
+        """When the user last allowed so much capacity to be missing."""
+        self.refusal_of: Callable[[Request], errors.RaybusError | None] | None = None
+        """Writes of a single kind that are refused."""
+        self.refused_kind = ""
+        super().__init__(draw.setting)
+        self.serve = ElasticServe(self.clock, self.slowness)
+        waits = max((each.seconds for each in draw.strikes if "STOP" in each.fate.name), default=0.0)
+        self.serve.looked_back = 0.75 + 3 * draw.longest_stop + waits
+        self.serve.on_put.append(self._count_put)
+        if draw.has_own_route:
+            self._bring_route()
+        self.restart()
+
+    # --- processes -----------------------------------------------------------------------------------------------------
+
+    def begin(self, process: Process) -> None:
+        """Begin a new process: it knows what the watcher has published, and remembers nothing."""
+        name = process.name
+        old = self._running.pop(name, None)
+        if name in self._lives:
+            self._lives[name].is_dead = True
+        if old is not None:
+            self._forsake(old)
+        caller = self._lives[name] = Caller(name=name)
+        at = Boundaries(self, caller)
+        kube, serve = GatedKube(self.kube, at), GatedServe(self.serve, at)
+        clock = self.wall_clocks.setdefault(name, SkewedClock(self.clock))
+        gates = self.gates_of.get(name, BETA)
+        if name == "service":
+            self.app = services.assemble(
+                kube, serve, Config(gates=gates), clock=clock, instance="test", bus=self.events
+            )
+        else:
+            self.traffic = traffic.assemble(kube, serve, gates, clock=clock, instance="test")
+        self._failures[name] = 0
+        process.heard = 0
+        process.due = self.clock.monotonic()
+        self._hear(process)
+
+    def _forsake(self, old: Running) -> None:
+        old.caller.is_dead = True
+        old.task.cancel()
+        self._parked = [each for each in self._parked if each.caller is not old.caller]
+
+    def by_hand(self, do: Callable[["Sim"], None]) -> None:
+        """Let somebody else do something, which is not held against the services."""
+        do(self)
+        self.check("others", by_hand=True)
+
+    def set_gate(self, name: str, *, is_on: bool) -> None:
+        """Restart one service with the gate of upgrades in steps on or off."""
+        self.gates_of[name] = BETA if is_on else BETA - {Gate.INCREMENTAL_UPGRADE}
+        self.begin(self.processes[name])
+
+    def _start_pass(self, process: Process) -> None:
+        process.due = None
+        now = self.wall_clocks[process.name].now()
+        reconcile = cast("Any", (self.app if process.name == "service" else self.traffic).reconciler)
+        task = asyncio.get_running_loop().create_task(reconcile(self.key, now=now))
+        self._running[process.name] = Running(task=task, began=now, caller=self._lives[process.name])
+
+    def _reap(self) -> None:
+        """Take the results of passes that have ended."""
+        for name, each in list(self._running.items()):
+            if each.task.done():
+                del self._running[name]
+                self._ended(self.processes[name], each)
+
+    def _ended(self, process: Process, each: Running) -> None:
+        if each.task.cancelled():
+            return
+        problem, at = each.task.exception(), self.clock.monotonic()
+        if problem is None:
+            self._failures[process.name] = 0
+            again = each.task.result()
+            if again is None:
+                return
+            wait = max(0.0, (again - self.wall_clocks[process.name].now()).total_seconds())
+        elif isinstance(problem, errors.RaybusError):
+            self._failures[process.name] += 1
+            wait = min(LONGEST_WAIT, TICK * 2 ** min(self._failures[process.name] - 1, 6))
+        else:
+            raise problem
+        process.due = at + wait if process.due is None else min(at + wait, process.due)
+
+    # --- boundaries: `boundaries.Schedule` -----------------------------------------------------------------------------
+
+    def fate(self, caller: Caller, what: str) -> Strike | None:
+        self._check_alive(caller)
+        if "Event" in what or self.counts_from is None:
+            return None
+        self.write_count += 1
+        strike = self._strikes.get(self.write_count)
+        if strike is not None:
+            self.tell(f"strike: {caller.name}: {what}: {strike}")
+        return strike
+
+    async def stop(self, caller: Caller, seconds: float, where: str) -> None:
+        self._check_alive(caller)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._parked.append(Parked(caller=caller, until=self.clock.monotonic() + seconds, future=future, where=where))
+        await future
+        self._check_alive(caller)
+
+    async def pause(self, caller: Caller, where: str) -> None:
+        if self.counts_from is None or "Event" in where or self.rng.random() >= self.draw.stops:
+            return
+        seconds = self.rng.choice((0.0, 0.0, self.rng.uniform(0.0, self.draw.longest_stop)))
+        await self.stop(caller, seconds, where)
+
+    async def die(self, caller: Caller, seconds: float) -> None:
+        self.tell(f"{caller.name} dies")
+        process = self.processes[caller.name]
+        self.begin(process)
+        process.is_down = seconds > 0
+        self._returns[caller.name] = self.clock.monotonic() + seconds
+        await asyncio.get_running_loop().create_future()
+
+    def later(self, seconds: float, carry_out: Callable[[], Awaitable[object]]) -> None:
+        self._late.append(Late(at=self.clock.monotonic() + seconds, carry_out=carry_out))
+
+    def acts(self, caller: Caller) -> None:
+        self._check_alive(caller)
+        self._is_looking, self._looker = True, caller.name
+        self._writes_at.append(self.clock.monotonic())
+
+    def has_acted(self) -> None:
+        self._is_looking = False
+
+    def _check_alive(self, caller: Caller) -> None:
+        if caller.is_dead:
+            raise errors.NotOurs("this process is gone")
+
+    # --- time ----------------------------------------------------------------------------------------------------------
+
+    async def run(self, seconds: float) -> None:
+        level = logging.DEBUG if self.is_traced else logging.CRITICAL
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(level))
+        ends = self.clock.monotonic() + seconds
+        with structlog.testing.capture_logs() as self.notes, _named_by(self.rng):
+            while self.clock.monotonic() < ends - 1e-9:
+                await self._step(ends)
+                self.notes.clear()
+
+    async def _step(self, ends: float) -> None:
+        others = [self._gateway_moves, self.clusters_move_on, self.endpoints_follow, self._ray_moves]
+        self.gateway.seconds = self.slowness.draw()
+        self.rng.shuffle(others)
+        for each in others:
+            each()
+        self._return()
+        await self._carry_out_late()
+        await self._interleave()
+        by = min(self._idle(), ends - self.clock.monotonic())
+        self.clock.advance(by)
+        self._passed(by)
+
+    def _idle(self) -> float:
+        """Return how far the clock may move: nobody is due before."""
+        now = self.clock.monotonic()
+        moments = [each.due for each in self.processes.values() if each.due is not None and not each.is_down]
+        moments += [each.until for each in self._parked]
+        moments += [each.at for each in self._late]
+        is_busy = any(each.lag for each in self.processes.values()) or self.pending or len(self.clusters) != 1
+        nearest = min(moments, default=now + IDLE) - now
+        return min(IDLE if not is_busy else 2 * TICK, max(TICK, nearest))
+
+    def _return(self) -> None:
+        now = self.clock.monotonic()
+        for name in [name for name, at in self._returns.items() if at <= now]:
+            del self._returns[name]
+            self.processes[name].is_down = False
+            self.processes[name].due = now
+
+    async def _interleave(self) -> None:
+        for _ in range(MOST_TURNS):
+            for each in self.processes.values():
+                self._hear(each)
+            now = self.clock.monotonic()
+            due: list[Any] = [each for each in self._parked if each.until <= now]
+            due += [each for each in self.processes.values() if self._is_due(each, now)]
+            if not due:
+                return
+            chosen = due[0] if len(due) == 1 else self.rng.choice(due)
+            if isinstance(chosen, Parked):
+                self._parked.remove(chosen)
+                chosen.future.set_result(None)
+            else:
+                self._start_pass(chosen)
+            await self._quiesce()
+            self._reap()
+        self.counts_from = self.counts_from or 0
+        self.break_law("hot", "both", f"more than {MOST_TURNS} turns without the clock moving")
+        raise NeverRests
+
+    def _is_due(self, process: Process, now: float) -> bool:
+        is_idle = not process.is_down and process.name not in self._running
+        return is_idle and process.due is not None and process.due <= now
+
+    async def _quiesce(self) -> None:
+        """Let every task run until it is parked or has ended."""
+        ready = cast("Any", asyncio.get_running_loop())._ready
+        await asyncio.sleep(0)
+        while ready:  # noqa: ASYNC110  (nobody tells when all tasks wait)
+            await asyncio.sleep(0)
+
+    async def _carry_out_late(self) -> None:
+        now = self.clock.monotonic()
+        due = [each for each in self._late if each.at <= now]
+        self._late = [each for each in self._late if each.at > now]
+        for each in due:
+            self.tell("Ray carries out what its caller gave up")
+            try:
+                await each.carry_out()
+            except errors.RaybusError:
+                continue
+
+    # --- everybody else ------------------------------------------------------------------------------------------------
+
+    def model(self, cluster: str) -> ElasticHead:
+        return self.serve.head(f"{cluster}-head-svc")
+
+    def ask(self, config: Json, **fields: Any) -> None:
+        image = _image(config)
+        message = fields.pop("message", image)
+        fields.setdefault("serve", a_config(message, is_autoscaled=self.draw.is_autoscaled))
+        fields.setdefault("annotations", self.annotations)
+        service = self.kube.objects.get((RAY_SERVICE.kind, NAMESPACE, NAME))
+        if service is not None:
+            fields.setdefault("upgradeStrategy", service["spec"]["upgradeStrategy"])
+        self.goals.append((image, fields["serve"]))
+        super().ask(config, **fields)
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """Return what the user wants now."""
+        service = self.kube.objects.get((RAY_SERVICE.kind, NAMESPACE, NAME))
+        return dict(self.draw.annotations) if service is None else service["metadata"].get("annotations", {})
+
+    def annotate(self, **values: str | None) -> None:
+        """Set or remove annotations of ours, as `kubectl annotate` does; underscores stand for hyphens."""
+        service = self.service
+        held = dict(service["metadata"].get("annotations", {}))
+        for name, value in values.items():
+            key = f"raybus.io/{name.replace('_', '-')}"
+            held.pop(key, None)
+            if value is not None:
+                held[key] = value
+        self.kube.put(RAY_SERVICE, {**service, "metadata": {**service["metadata"], "annotations": held}})
+
+    def set_pods(self, cluster: str, *, are_ready: bool) -> None:
+        """Let a cluster's worker die with its replicas, or come back."""
+        place = (POD.kind, NAMESPACE, f"{cluster}-worker")
+        if place not in self.kube.objects or not self._has_ready_head(cluster):
+            return
+        for role in ("head", "worker"):
+            body = self.kube.objects[(POD.kind, NAMESPACE, f"{cluster}-{role}")]
+            status = {**body.get("status", {}), "phase": "Running" if are_ready else "Failed"}
+            self.kube.set_status(POD, NAMESPACE, f"{cluster}-{role}", status)
+        self.model(cluster).most_replicas = 20 if are_ready else 0
+
+    @property
+    def route(self) -> Body | None:
+        if labels.HTTP_ROUTE in self.annotations_now:
+            return self.kube.objects.get((HTTP_ROUTE.kind, NAMESPACE, OWN_ROUTE))
+        return self.kube.objects.get((HTTP_ROUTE.kind, NAMESPACE, f"{NAME}-httproute"))
+
+    @property
+    def annotations_now(self) -> dict[str, str]:
+        """Return the annotations of the RayService, none without one."""
+        service = self.kube.objects.get((RAY_SERVICE.kind, NAMESPACE, NAME))
+        return {} if service is None else service["metadata"].get("annotations", {})
+
+    @property
+    def weights(self) -> dict[str, int]:
+        route = self.route
+        return {} if route is None else _own(route)
+
+    def _bring_route(self) -> None:
+        self.kube.put(GATEWAY, {"metadata": {"name": "shared"}, "spec": {"gatewayClassName": "fast"}})
+        rule: Json = {"matches": [{"path": {"type": "PathPrefix", "value": "/"}}]}
+        if self.draw.has_neighbour:
+            rule["backendRefs"] = [{"name": f"{NEIGHBOUR}{SERVE}", "port": 8000, "weight": 1}]
+            self.kube.put(
+                SERVICE,
+                {
+                    "metadata": {"name": f"{NEIGHBOUR}{SERVE}", "labels": {labels.ORIGIN_NAME: NEIGHBOUR}},
+                    "spec": {"selector": {labels.CLUSTER: "other"}, "ports": [{"name": "serve", "port": 8000}]},
+                },
+            )
+        rules: list[Json] = [rule, {"matches": [{"path": {"type": "PathPrefix", "value": "/b"}}]}]
+        if not self.draw.has_neighbour:
+            rules = rules[:1]
+        spec = {"parentRefs": [{"name": "shared"}], "rules": rules}
+        self.kube.put(HTTP_ROUTE, {"metadata": {"name": OWN_ROUTE}, "spec": spec})
+
+    def _gateway_moves(self) -> None:
+        self.gateway.move_on()
+        for name in (OWN_ROUTE, f"{NAME}-httproute"):
+            route = self.kube.objects.get((HTTP_ROUTE.kind, NAMESPACE, name))
+            if route is None:
+                self._effective_of.pop(name, None)
+            elif self.gateway.is_programmed and _is_accepted(route):
+                self._effective_of[name] = _own(route)
+        carrier = OWN_ROUTE if labels.HTTP_ROUTE in self.annotations_now else f"{NAME}-httproute"
+        self._effective = self._effective_of.get(carrier, {})
+        if not self._gateway_is_well:
+            self._unfollowed_at = self.clock.monotonic()
+
+    def _ray_moves(self) -> None:
+        weights, selected, now = self._effective, self.selected(), self.clock.monotonic()
+        for name in self.clusters:
+            head = self.model(name)
+            head.share = weights.get(name, 0) if weights else (100 if name in {selected, self.active} else 0)
+            if head.share:
+                head.ongoing_until = now + DRAINS
+            head.ongoing = 5 if head.ongoing_until > now else 0
+            head.move_on()
+
+    # --- laws ----------------------------------------------------------------------------------------------------------
+
+    def check(self, who: str, *, by_hand: bool = False) -> None:
+        after = self.moment()
+        stamp = self.state(who)
+        if not by_hand and self.counts_from is not None:
+            for law, text in laws.of_a_change(self._moment, after, self._stamp, stamp):
+                self.break_law(law, text.split()[0], text)
+        self._moment, self._stamp = after, stamp
+        self._note_names()
+        self._tell_state(after, who) if self.is_traced else None
+
+    def state(self, who: str) -> State:
+        """Return what the laws ask for, as it truly is."""
+        now = self.clock.monotonic()
+        clusters = set(self.clusters)
+        has_service = (RAY_SERVICE.kind, NAMESPACE, NAME) in self.kube.objects
+        names = sorted(clusters | set(self.weights))
+        pods = {
+            name: self.kube.objects.get((POD.kind, NAMESPACE, f"{name}-worker"), {}).get("status", {}).get("phase")
+            for name in names
+        }
+        return State(
+            at=now,
+            who=who,
+            route=self.weights if self.route is not None else None,
+            effective=[dict(each) for each in self._effective_of.values()],
+            carries={name: self._carries(name) for name in names},
+            told={name: self.model(name).told for name in names if name in clusters and self.model(name).puts},
+            missing=frozenset(name for name in names if name not in clusters or pods[name] == "Failed"),
+            silent=frozenset(name for name in clusters if self.model(name).behaviour != "ok"),
+            autoscaled=frozenset(name for name in clusters if self.model(name).is_autoscaled),
+            in_steps=has_service and self.view.capacities[1] is not None,
+            active=self.active if has_service else "",
+            is_alone=has_service and self.is_settled() and len(clusters) == 1,
+            unserved=frozenset(name for name in clusters if self._is_unserved(name)),
+            plain=self._plain(),
+            deadline=self._deadline(),
+            has_stalled=self.has_stalled,
+            is_awaited=(f"{NEIGHBOUR}{SERVE}", 1) if self.draw.has_neighbour else None,
+            in_flight=frozenset(
+                name
+                for name in clusters
+                if self.model(name).ongoing and labels.DRAIN_TIMEOUT not in self.annotations_now
+            ),
+            allowance=self._allowance(now),
+            foreign=self._foreign(),
+            is_going=self.is_going or not has_service,
+        )
+
+    def _is_unserved(self, name: str) -> bool:
+        """Tell whether a cluster with a head has no Serve config."""
+        head = self.model(name)
+        is_needed = name in {self.active, self.pending}
+        return (
+            is_needed
+            and head.behaviour == "ok"
+            and self._has_ready_head(name)
+            and (head.has_forgotten or not head.puts)
+        )
+
+    def _plain(self) -> frozenset[str] | None:
+        """Return the clusters that clients of the plain Service reach; None without such a Service."""
+        name = f"{NAME}{SERVE}"
+        slices = self.kube.objects.get((ENDPOINT_SLICE.kind, NAMESPACE, f"{name}-1"))
+        if slices is None or (SERVICE.kind, NAMESPACE, name) not in self.kube.objects:
+            return None
+        uids = {each["targetRef"]["uid"] for each in slices["endpoints"]}
+        pods = self.kube.all(POD)
+        return frozenset(each["metadata"]["labels"][labels.CLUSTER] for each in pods if each["metadata"]["uid"] in uids)
+
+    def _deadline(self) -> float:
+        text = self.annotations_now.get(labels.PROGRESS_DEADLINE, "600")
+        return float(text) if text.isdigit() else 600.0
+
+    def _carries(self, name: str) -> int:
+        if (RAY_CLUSTER.kind, NAMESPACE, name) not in self.kube.objects:
+            return 0
+        phase = self.kube.objects.get((POD.kind, NAMESPACE, f"{name}-worker"), {}).get("status", {}).get("phase")
+        return self.model(name).carries if phase == "Running" else 0
+
+    def _allowance(self, now: float) -> int:
+        text = self.annotations_now.get(labels.MAX_UNAVAILABLE, "0")
+        allowed = int(text) if text.isdigit() else 0
+        self._allowed_at[allowed] = now
+        return max(each for each, at in self._allowed_at.items() if now - at <= laws.MEMORY)
+
+    def _foreign(self) -> tuple[tuple[str, int], ...]:
+        route = self.kube.objects.get((HTTP_ROUTE.kind, NAMESPACE, OWN_ROUTE))
+        if route is None:
+            return ()
+        refs = [ref for rule in route["spec"]["rules"] for ref in rule.get("backendRefs", [])]
+        return tuple((ref["name"], ref["weight"]) for ref in refs if ref["name"].startswith(NEIGHBOUR))
+
+    def _passed(self, seconds: float) -> None:
+        """Let laws count what lasts."""
+        now = self.clock.monotonic()
+        for name in self.clusters:
+            carries, is_ready = self._carries(name) > 0, self._has_ready_head(name)
+            self._were_ready |= {name} if carries and is_ready else set()
+            is_down = name in self._were_ready and not (is_ready and (carries or not self.model(name).told))
+            if self.model(name).is_sick or is_down:
+                self._sick_at[name] = now
+        if self.counts_from is None:
+            return
+        stamp = self.state("time")
+        if self.condition("UpgradeStalled")[0] == "True" if not stamp.is_going else False:
+            self.has_stalled = True
+        are_well = self._are_well()
+        for law, subject, text in laws.of_time(self.timers, stamp, seconds, is_excused=not are_well):
+            self.break_law(law, subject, text)
+        for law, subject, text in laws.of_serving(self.timers, stamp, seconds, is_excused=not self._may_serve()):
+            self.break_law(law, subject, text)
+        others = dict(self._versions()) if not stamp.is_going else {}
+        for name, text in others.items():
+            if self.timers.lasts(("version", name), seconds, holds=True, is_excused=not are_well) > laws.SETTLED:
+                self.break_law("version", name, text)
+        self.timers.keep("version", set(others))
+        self._count_hot(now)
+
+    def _may_serve(self) -> bool:
+        """Tell whether whoever writes Serve configs runs, hears, and may record them; routing is not asked for."""
+        text = "" if self.refusal_of is None else self.refused_kind
+        is_free = text in {"", HTTP_ROUTE.kind, GATEWAY.kind}
+        held, self.refusal_of = self.refusal_of, None
+        try:
+            return is_free and self._are_well()
+        finally:
+            self.refusal_of = held
+
+    def _are_well(self) -> bool:
+        """Tell whether both services run, hear, may write, and wait for nobody."""
+        return (
+            self.refusal is None
+            and self.refusal_of is None
+            and not self.loses_answers
+            and not self._late
+            and not any(each.lag or each.is_down for each in self.processes.values())
+            and not any(each.until > self.clock.monotonic() for each in self._parked)
+            and all(gates == BETA for gates in self.gates_of.values())
+        )
+
+    def _versions(self) -> Iterator[tuple[str, str]]:
+        """Yield clusters that run something else than what is recorded."""
+        for name in self.clusters:
+            head = self.model(name)
+            if not head.puts or head.behaviour != "ok" or head.has_forgotten or not self._has_ready_head(name):
+                continue
+            recorded = self._recorded(name)
+            runs = _config(head.puts[-1])
+            if recorded and runs not in recorded:
+                yield name, f"{name} runs {_short(runs)} and the record says {_short(next(iter(recorded)))}"
+
+    def _recorded(self, name: str) -> set[str]:
+        uid = self.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, name)]["metadata"]["uid"]
+        held = [
+            each
+            for each in self.kube.all(CONTROLLER_REVISION)
+            if each["metadata"]["labels"].get(revision.RECORD) == revision.SERVE_CONFIG
+            and each["metadata"]["ownerReferences"][0]["uid"] == uid
+        ]
+        top = max((each["revision"] for each in held), default=0)
+        found = [msgspec.convert(each, Revision) for each in held if each["revision"] == top]
+        return {_read(each.data.serve_config) for each in found}
+
+    def _note_names(self) -> None:
+        """When a cluster is named pending, remember what the active one may be given until the end."""
+        if (RAY_SERVICE.kind, NAMESPACE, NAME) not in self.kube.objects or self.pending == self._pending_seen:
+            return
+        self._pending_seen = self.pending
+        self.settled_configs = {}
+        active = self.active
+        if self.pending and active in self.clusters and self.model(active).puts:
+            held = _image(self.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, active)]["spec"])
+            wanted = [_read(serve) for image, serve in self.goals if image == held][-1:]
+            runs = _config(self.model(active).puts[-1])
+            self.settled_configs = {active: frozenset({runs, *wanted})}
+
+    def _count_put(self, what: str) -> None:
+        if what.startswith("after"):
+            cluster = what.removeprefix("after put ").removesuffix("-head-svc")
+            self._puts_at.setdefault(cluster, []).append(self.clock.monotonic())
+            self._judge_config(cluster)
+        super()._count_put(what)
+
+    def _judge_config(self, cluster: str) -> None:
+        allowed = self.settled_configs.get(cluster)
+        if allowed is None or not self._is_looking or cluster != self.active or not self.pending:
+            return
+        new = _config(self.model(cluster).puts[-1])
+        if new not in allowed:
+            text = f"{cluster} is active in an upgrade and was given {_short(new)} instead of {_short(min(allowed))}"
+            self.break_law("frozen", cluster, text)
+
+    def _fail(self, request: Request) -> errors.RaybusError | None:
+        problem = super()._fail(request)
+        if problem is not None or self.refusal_of is None or not self._is_looking or request.verb in {"get", "list"}:
+            return problem
+        return self.refusal_of(request)
+
+    def _count_hot(self, now: float) -> None:
+        self._writes_at = [each for each in self._writes_at if now - each <= laws.WINDOW]
+        if len(self._writes_at) > laws.MOST_WRITES:
+            self.break_law("hot", "kube", f"{len(self._writes_at)} writes within {laws.WINDOW:g} s")
+        for name, times in self._puts_at.items():
+            times[:] = [each for each in times if now - each <= laws.WINDOW]
+            if len(times) > laws.MOST_PUTS:
+                self.break_law("hot", name, f"{name} got {len(times)} PUTs within {laws.WINDOW:g} s")
+            if len(times) > 3 * laws.MOST_PUTS:
+                raise NeverRests
+
+    def break_law(self, law: str, subject: str, text: str) -> None:
+        if self.counts_from is None or (law, subject) in self.found:
+            return
+        self.found[law, subject] = f"t+{self.clock.monotonic():.2f} {text}"
+        self.tell(f"BROKEN [{law}]: {text}")
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether a pass is under way, or Ray has still to carry something out."""
+        return bool(self._running or self._late)
+
+    async def close(self) -> None:
+        """End all passes."""
+        for each in self._running.values():
+            self._forsake(each)
+        self._running.clear()
+        await self._quiesce()
+
+
+def _own(route: Body) -> dict[str, int]:
+    """Return the weights of our clusters, as the first rule has them that names one."""
+    for index in range(len(route["spec"]["rules"])):
+        found = weights_of(route, rule=index)
+        own = {name: weight for name, weight in found.items() if not name.startswith(NEIGHBOUR)}
+        if own:
+            return own
+    return {}
+
+
+def _is_accepted(route: Body) -> bool:
+    parents = route.get("status", {}).get("parents", [])
+    held = [each for parent in parents for each in parent["conditions"] if each["type"] == "Accepted"]
+    generation = route["metadata"]["generation"]
+    return any(each["status"] == "True" and each["observedGeneration"] == generation for each in held)
+
+
+def _config(put: Json) -> str:
+    return msgspec.json.encode({key: value for key, value in put.items() if key != "target_capacity"}).decode()
+
+
+def _image(config: Json) -> str:
+    return str(config["headGroupSpec"]["template"]["spec"]["containers"][0]["image"])
+
+
+@lru_cache(maxsize=256)
+def _read(config: str) -> str:
+    return _config(serve_config.to_json(config))
+
+
+def _short(config: str) -> str:
+    app: Json = msgspec.json.decode(config)["applications"][0]
+    return str(app.get("runtime_env", {}).get("env_vars", {}).get("MESSAGE", "?"))
+
+
+@contextmanager
+def _named_by(rng: random.Random) -> Generator[None]:
+    """Let the names of new clusters come from the seed."""
+
+    class Source:
+        SystemRandom = staticmethod(lambda: rng)
+
+    module = cast("Any", observe)
+    held, module.random = module.random, Source
+    try:
+        yield
+    finally:
+        module.random = held
+
+
+__all__ = ["BLUE", "Fate", "Interleaved"]

@@ -1,0 +1,125 @@
+"""Draws that were made for one fault each: what the simulator found once, it must go on finding should it come back."""
+
+from typing import Final
+
+import msgspec
+
+from scenario.simulation.boundaries import Fate, Strike
+from scenario.simulation.draws import STEPS, Draw, Happening
+from scenario.simulation.setting import Setting
+
+UNAVAILABLE: Final = {"raybus.io/max-unavailable-percent": "20"}
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One fault."""
+
+    name: str
+    draw: Draw
+    law: str
+    """What it broke."""
+
+
+def _happens(fault: str, point: str, *, after: float = 0.0, seconds: float | None = None) -> Happening:
+    return Happening(fault=fault, point=point, after=after, seconds=seconds)
+
+
+def _case(name: str, law: str, *happenings: Happening, setting: Setting | None = None, **fields: object) -> Case:
+    draw = Draw(seed=0, setting=setting or Setting(), happenings=happenings)
+    return Case(name=name, law=law, draw=msgspec.structs.replace(draw, **fields))
+
+
+SLOW: Final = Setting(surge=50, step=25, interval=10)
+CASES: Final = (
+    _case("F.1", "hot", _happens("writes of ControllerRevision refused", "named", seconds=30.0)),
+    _case(
+        "F.2",
+        "frozen",
+        edit_before=1.0,
+        strikes=tuple(Strike(write=each, fate=Fate.DIE_AFTER, down=3.0) for each in (2,)),
+    ),
+    _case(
+        "F.3",
+        "starved",
+        _happens("no step", "half", seconds=200.0),
+        _happens("spec reverted", "half", after=2.0),
+        setting=Setting(surge=100, step=50, interval=2),
+    ),
+    _case(
+        "F.4",
+        "starved",
+        _happens("another route named", "begin", seconds=14.0),
+        setting=Setting(surge=50, step=25, interval=4),
+        has_own_route=True,
+    ),
+    _case("F.5", "foreign", has_own_route=True, has_neighbour=True, annotations={"raybus.io/http-route": "mine"}),
+    _case(
+        "F.7",
+        "deleted",
+        _happens("spec reverted", "half"),
+        _happens("active cluster deleted by hand", "half", after=1.0),
+        setting=SLOW,
+        starts=90.0,
+        rests=100.0,
+    ),
+    _case("F.8", "overload", _happens("active pods die", "half", after=1.0, seconds=60.0), setting=SLOW),
+    _case(
+        "F.9",
+        "overload",
+        _happens("pending pods die", "half", after=1.0, seconds=200.0),
+        setting=Setting(surge=50, step=50, interval=600),
+    ),
+    _case(
+        "F.10",
+        "endless",
+        _happens("pending flaps", "half", seconds=900.0),
+        setting=Setting(surge=20, step=5, interval=10),
+        annotations={"raybus.io/progress-deadline": "120", "raybus.io/on-deadline": "Rollback"},
+    ),
+    _case("F.11", "starved", setting=Setting(surge=75, step=25, interval=5), annotations=UNAVAILABLE),
+    _case(
+        "F.12",
+        "alone",
+        _happens("strategy NewCluster for a while", "half", after=0.25, seconds=400.0),
+        setting=Setting(surge=0, step=0, interval=5),
+        annotations=UNAVAILABLE,
+        rests=60.0,
+    ),
+    _case("F.13", "plain", setting=SLOW, first_kind="NewCluster"),
+    _case(
+        "F.15, a tie of two writers",
+        "version",
+        _happens("strategy NewCluster and Serve config edited", "begin", after=1.0),
+        edit_before=60.0,
+        strikes=(
+            Strike(write=2, fate=Fate.STOP_BEFORE, seconds=2.0),
+            Strike(write=5, fate=Fate.STOP_BEFORE, seconds=3.0),
+        ),
+        seed=3,
+    ),
+    _case(
+        "F.15, carried out late",
+        "version",
+        _happens("Serve config edited", "begin", after=5.0),
+        edit_before=60.0,
+        strikes=(Strike(write=2, fate=Fate.LATE_DEAD, seconds=20.0),),
+    ),
+    _case("F.16", "converge", _happens("the receipt refused", "half")),
+    _case(
+        "F.17",
+        "unserved",
+        _happens("writes of Gateway refused", "begin", seconds=90.0),
+        _happens("gateway deleted by hand", "begin", after=0.5),
+        _happens("active head replaced", "begin", after=1.0, seconds=2.0),
+        edit_before=80.0,
+    ),
+    _case(
+        "F.19",
+        "overload",
+        _happens("an invalid edit", "half", after=0.5, seconds=200.0),
+        _happens("pending pods die", "half", after=2.0, seconds=150.0),
+        setting=SLOW,
+    ),
+    _case("capacity parity", "parity", is_autoscaled=True),
+)
+__all__ = ["CASES", "STEPS"]

@@ -1,0 +1,220 @@
+"""What must hold in every state of an upgrade, and for how long it may be otherwise: pure, over the world as it truly is.
+
+Percent throughout. Each law has a short name, by which `known` lists what still breaks it. Laws of a change judge one write;
+laws of time judge what lasts. `rules` has the older ones, of which some are taken over here as they are.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+
+from scenario.simulation import rules
+from scenario.simulation.rules import Moment
+
+SHEDS: Final = 5.0
+"""Seconds until weights leave out a cluster that is gone, or whose pods are."""
+SHEDS_REPLICAS: Final = 11.0
+"""The same for replicas alone: Serve is asked every 5 s at rest."""
+GROWS: Final = 10.0
+"""Seconds more where the other cluster must grow first."""
+SETTLED: Final = 20.0
+"""Seconds until a cluster runs what is recorded for it."""
+STARVES: Final = 8.0
+"""Seconds for which clients of the plain Service may find less than all of the capacity."""
+ENDLESS: Final = 30.0
+"""Seconds of requests sent where nobody can answer, with a quarter of the deadline, after which a stall must be told."""
+MEMORY: Final = 60.0
+"""Seconds for which an allowance still excuses after it was taken away."""
+WINDOW: Final = 10.0
+MOST_PUTS: Final = 12
+MOST_WRITES: Final = 120
+SLACK: Final = 5
+"""One replica of twenty."""
+
+Key = tuple[str, str]
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """The world at one moment."""
+
+    at: float
+    who: str = ""
+    """Who made it so."""
+    route: dict[str, int] | None = None
+    """Weights of the route that carries the traffic; None without one."""
+    effective: list[dict[str, int]] = []
+    """What the Gateway does, by every route that requests may come through."""
+    carries: dict[str, int] = {}
+    """What each cluster's replicas can carry, in percent of all traffic."""
+    told: dict[str, int] = {}
+    """The capacity that each cluster was told last."""
+    missing: frozenset[str] = frozenset()
+    """Clusters that are gone, or whose pods are."""
+    silent: frozenset[str] = frozenset()
+    """Clusters of which the dashboard does not answer."""
+    autoscaled: frozenset[str] = frozenset()
+    in_flight: frozenset[str] = frozenset()
+    """Clusters that work on requests."""
+    allowance: int = 0
+    """Percent of capacity that may be missing."""
+    foreign: tuple[tuple[str, int], ...] = ()
+    """Backends of others on the user's route, with their weights."""
+    is_going: bool = False
+    in_steps: bool = False
+    """Whether the pending cluster was begun in steps."""
+    active: str = ""
+    is_alone: bool = False
+    """Whether one cluster is left, and serves."""
+    unserved: frozenset[str] = frozenset()
+    """Clusters with a ready head and without a Serve config."""
+    plain: frozenset[str] | None = None
+    """Clusters that clients of the plain Service reach; None without that Service."""
+    deadline: float = 600.0
+    """Seconds without progress after which an upgrade counts as stalled."""
+    has_stalled: bool = False
+    """Whether the user was told of a stall."""
+    is_awaited: tuple[str, int] | None = None
+    """What must stand on the user's route, of somebody else."""
+
+
+class Timers:
+    """For how long something has held, while nothing excused it."""
+
+    def __init__(self) -> None:
+        self._held: dict[Key, float] = {}
+
+    def lasts(self, key: Key, seconds: float, *, holds: bool, is_excused: bool = False) -> float:
+        """Count a moment; return the seconds for which it has held."""
+        if not holds:
+            self._held.pop(key, None)
+            return 0.0
+        self._held[key] = self._held.get(key, 0.0) + (0.0 if is_excused else seconds)
+        return self._held[key]
+
+    def keep(self, law: str, subjects: set[str]) -> None:
+        """Begin anew for all others."""
+        for key in [each for each in self._held if each[0] == law and each[1] not in subjects]:
+            del self._held[key]
+
+
+def of_a_change(before: Moment, after: Moment, old: State, new: State) -> Iterator[tuple[str, str]]:
+    """Yield the laws that a write breaks."""
+    if after.is_going or new.is_going:
+        return
+    for law, rule in _RULES.items():
+        for text in rule(before, after) if law != "promoted" or old.in_steps else ():
+            yield ("parity" if law == "switched" and new.autoscaled else law), text
+    for text in growth(before, after, new):
+        yield ("parity" if new.autoscaled else "growth"), text
+    yield from (("starved", text) for text in starved(old, new, sick=after.sick))
+    yield from (("deleted", text) for text in deleted(before, after, old))
+
+
+def of_time(timers: Timers, state: State, seconds: float, *, is_excused: bool) -> Iterator[tuple[str, str, str]]:
+    """Yield law, subject and text of what has lasted too long."""
+    if state.is_going:
+        return
+    found = list(overloaded(state))
+    for name, text, limit in found:
+        if timers.lasts(("overload", name), seconds, holds=True, is_excused=is_excused) > limit:
+            yield "overload", name, text
+        bad = timers.lasts(("endless", "all"), seconds, holds=True, is_excused=is_excused)
+        if bad > ENDLESS + state.deadline / 4 and not state.has_stalled:
+            yield "endless", name, f"{name} gets requests that it cannot carry, again and again, and nobody is told"
+    timers.keep("overload", {name for name, _, _ in found})
+    if state.is_awaited is not None and state.is_awaited not in state.foreign:
+        yield (
+            "foreign",
+            state.is_awaited[0],
+            f"{state.is_awaited[0]} of another RayService is not on the route any more",
+        )
+    told = state.told.get(state.active, 100)
+    is_less = state.is_alone and told != rules.WHOLE
+    if timers.lasts(("alone", state.active), seconds, holds=is_less, is_excused=is_excused) > SETTLED:
+        yield "alone", state.active, f"{state.active} is alone and has a capacity of {told}"
+    reached = sum(state.told.get(name, 0) for name in state.plain or ())
+    least = rules.WHOLE - state.allowance
+    is_less = state.plain is not None and bool(state.plain) and reached < least
+    if timers.lasts(("plain", "Service"), seconds, holds=is_less, is_excused=is_excused) > STARVES:
+        yield (
+            "plain",
+            "Service",
+            f"clients of the plain Service reach a capacity of {reached} in {sorted(state.plain or ())}",
+        )
+
+
+def of_serving(timers: Timers, state: State, seconds: float, *, is_excused: bool) -> Iterator[tuple[str, str, str]]:
+    """Yield clusters that are not given a Serve config, whatever is wrong with routes and Gateways."""
+    for name in sorted(state.unserved if not state.is_going else ()):
+        if timers.lasts(("unserved", name), seconds, holds=True, is_excused=is_excused) > SETTLED:
+            yield "unserved", name, f"{name} has a ready head and gets no Serve config"
+    timers.keep("unserved", set(state.unserved))
+
+
+def overloaded(state: State) -> Iterator[tuple[str, str, float]]:
+    """Yield clusters that get more than they can carry, where another one could carry some of it."""
+    for name, weight in (state.route or {}).items():
+        carries = state.carries.get(name, 0)
+        is_lost = carries == 0 or name in state.missing
+        if weight <= (0 if is_lost else carries + state.allowance + SLACK):
+            continue
+        if (name in state.autoscaled and not is_lost) or (name in state.silent and name not in state.missing):
+            continue
+        others = [each for each in state.route or {} if each != name and each not in state.silent]
+        spare = sum(max(0, state.carries.get(each, 0) - (state.route or {})[each]) for each in others)
+        limit = SHEDS if name in state.missing else SHEDS_REPLICAS
+        text = f"{name} gets {weight} and carries {carries}, while {spare} are to spare elsewhere"
+        if spare > SLACK:
+            yield name, text, limit
+        elif is_lost and any(state.carries.get(each, 0) for each in others):
+            yield name, f"{text}, and another one serves that could grow", limit + GROWS
+
+
+def growth(before: Moment, after: Moment, new: State) -> Iterator[str]:
+    """Yield clusters of which the weight grows beyond what they were seen ready for, less the allowance in proportion.
+
+    Exception: no other cluster is left that has a capacity, so all goes to the one that has.
+    """
+    if after.weights is None or before.weights is None:
+        return
+    for name, weight in after.weights.items():
+        others = [each for each in (after.active, after.pending) if each != name and after.capacities.get(each, 0) > 0]
+        seen = after.seen_ready.get(name, 0)
+        is_more = weight > before.weights.get(name, 0) and weight * (100 - new.allowance) // 100 > seen
+        if is_more and any(new.carries.get(each, 0) for each in others):
+            yield f"{name} gets {weight} percent and was seen ready for {seen}"
+
+
+def starved(old: State, new: State, *, sick: frozenset[str]) -> Iterator[str]:
+    """Yield clusters that a write leaves with less capacity than their share, less the allowance in proportion."""
+    for name, told in new.told.items():
+        share = max([(new.route or {}).get(name, 0), *(each.get(name, 0) for each in new.effective)])
+        least = share * (100 - new.allowance) // 100
+        shrinks = told < old.told.get(name, told)
+        grows = (new.route or {}).get(name, 0) > (old.route or {}).get(name, 0)
+        others_carry = any(carries for each, carries in new.carries.items() if each != name)
+        is_excused = name in new.missing or (name in sick and new.carries.get(name, 0) == 0) or not others_carry
+        if (shrinks or grows) and told < least and not is_excused:
+            yield f"{name} has a capacity of {told} while it is sent {share} percent"
+
+
+def deleted(before: Moment, after: Moment, old: State) -> Iterator[str]:
+    """Yield clusters that are deleted while they serve."""
+    for name in before.clusters - after.clusters:
+        share = max((each.get(name, 0) for each in old.effective), default=0)
+        if share and old.carries.get(name, 0) and before.follows:
+            yield f"{name} was deleted while a Gateway sends it {share} percent"
+        if before.selected == name and before.weights is None and old.carries.get(name, 0):
+            yield f"{name} was deleted while the Serve Service selects it"
+        elif name in old.in_flight - old.missing and not share and before.weights is not None:
+            yield f"{name} was deleted with requests in flight"
+
+
+_RULES: Final[dict[str, Callable[[Moment, Moment], Iterator[str]]]] = {
+    "sum": lambda _, after: rules.sums(after),
+    "surge": rules.surge,
+    "created": rules.created,
+    "promoted": rules.promoted,
+    "switched": rules.switched,
+}

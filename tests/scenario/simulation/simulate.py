@@ -1,0 +1,202 @@
+"""Runs the upgrade of one draw: to rest, through what happens, and to its end, which must come."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from common.api.opaque import Json
+from common.kube.resources import RAY_CLUSTER
+from scenario.service_reconciler.world import TICK
+from scenario.simulation import draws, edges
+from scenario.simulation.draws import STEPS, Draw, Happening
+from scenario.simulation.faults import POINTS
+from scenario.simulation.interleaved import Interleaved, NeverRests
+from scenario.simulation.sim import Sim
+from scenario.upgrade.world import BLUE, GREEN, RED
+from support.builders.ray_service import NAMESPACE, a_strategy
+
+CONFIGS: Final = {"blue": BLUE, "green": GREEN, "red": RED}
+LONGEST: Final = 1400.0
+"""Seconds until an upgrade is brought to its end, at most."""
+ENDS: Final = 300.0
+"""Seconds in which it must end then."""
+SETTLES: Final = 10.0
+QUIET: Final = 20.0
+ALL_POINTS: Final[dict[str, Callable[[Sim], bool]]] = {"begin": lambda _: True, **POINTS}
+PLAN: Final = {name: each.needs_steps for name, each in edges.ALL.items()}
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one draw."""
+
+    draw: Draw
+    found: dict[str, str] = {}
+    """What was broken, by law."""
+    seconds: float = 0.0
+    """Of simulated time."""
+    writes: int = 0
+    story: str = ""
+
+
+class _Under(msgspec.Struct):
+    """A happening, and when it began."""
+
+    what: Happening
+    begins: float | None = None
+    ends: float | None = None
+    is_over: bool = False
+
+
+def of_seed(seed: int) -> Draw:
+    """Return the draw of a seed."""
+    return draws.of(seed, PLAN, tuple(ALL_POINTS))
+
+
+async def run(draw: Draw, *, is_traced: bool = False) -> Result:
+    """Run one draw."""
+    sim = Interleaved(draw, is_traced=is_traced)
+    with suppress(NeverRests):
+        await _settle(sim)
+        await _upgrade(sim)
+        await _finish(sim)
+    await sim.close()
+    return Result(
+        draw=draw,
+        found={f"{law} ({subject})": text for (law, subject), text in sim.found.items()},
+        seconds=sim.clock.monotonic(),
+        writes=len(sim.kube.requests),
+        story=sim.story() if is_traced else "",
+    )
+
+
+async def _settle(sim: Interleaved) -> None:
+    kind = sim.draw.first_kind or sim.setting.kind
+    sane = a_strategy(surge=50, step=25, interval=1) if kind == STEPS else {"type": kind}
+    sim.ask(BLUE, upgradeStrategy=sane)
+    for _ in range(120):
+        await sim.run(0.5)
+        if sim.is_settled() and (kind != STEPS or sim.weights):
+            break
+    await sim.run(2)
+    sim.first = sim.active
+    if sim.draw.first_kind is None:
+        sim.ask(BLUE, upgradeStrategy=sim.setting.strategy)
+        await sim.run(1)
+    sim.forget()
+    sim.start_seconds = sim.draw.starts
+    sim.counts_from = sim.writes
+
+
+async def _upgrade(sim: Interleaved) -> None:
+    draw = sim.draw
+    under = [_Under(what=each) for each in draw.happenings]
+    began, has_begun = sim.clock.monotonic(), False
+    if draw.edit_before is not None:
+        sim.tell("user: the Serve config is edited")
+        sim.ask(BLUE, message="edited")
+    while sim.clock.monotonic() - began < min(LONGEST, sim.setting.lasts):
+        for each in under:
+            _move(sim, each)
+        if not has_begun and sim.clock.monotonic() - began >= (draw.edit_before or 0.0):
+            has_begun = True
+            sim.tell("user: the spec changes")
+            kept = {} if draw.first_kind is None else {"upgradeStrategy": sim.setting.strategy}
+            sim.ask(GREEN, **kept)
+        waits = not has_begun or any(not each.is_over for each in under)
+        is_old = sim.clock.monotonic() - began > (draw.edit_before or 0.0) + SETTLES
+        if not waits and is_old and sim.is_settled() and len(sim.clusters) == 1:
+            break
+        await sim.run(TICK if waits else 2.0)
+    for each in under:
+        if each.begins is not None and not each.is_over:
+            _end(sim, each)
+
+
+def _move(sim: Interleaved, each: _Under) -> None:
+    now = sim.clock.monotonic()
+    fault = edges.ALL[each.what.fault]
+    if each.begins is None and ALL_POINTS[each.what.point](sim):
+        each.begins = now + each.what.after
+    if each.begins is not None and each.ends is None and now >= each.begins:
+        lasts = fault.seconds if each.what.seconds is None else each.what.seconds
+        each.ends = now + lasts
+        sim.tell(f"begins: {fault.name}")
+        sim.by_hand(fault.begin)
+    if each.ends is not None and now >= each.ends and not each.is_over:
+        _end(sim, each)
+
+
+def _end(sim: Interleaved, each: _Under) -> None:
+    each.is_over = True
+    if each.ends is None or each.what.fault in edges.LASTS_FOR_EVER:
+        return
+    sim.tell(f"ends: {each.what.fault}")
+    sim.by_hand(edges.ALL[each.what.fault].end)
+
+
+async def _finish(sim: Interleaved) -> None:
+    sim.tell("user: brings it to its end")
+    sim.annotate(pause=None, abort=None, promote=None, progress_deadline=None, on_deadline=None)
+    sim.surge, sim.may_hurry, sim.is_going = 100, True, False
+    in_steps = sim.setting.kind == STEPS
+    wanted = CONFIGS[sim.draw.last]
+    if sim.draw.rests:
+        await sim.run(sim.draw.rests)
+    strategy = a_strategy(surge=50, step=50, interval=1) if in_steps else {"type": "NewCluster"}
+    sim.ask(wanted, upgradeStrategy=strategy, message="last", suspend=False)
+    for _ in range(round(ENDS + 2 * sim.draw.starts)):
+        await sim.run(1.0)
+        if _is_over(sim, wanted):
+            break
+    else:
+        sim.break_law("converge", "the upgrade", f"the upgrade does not end: {_state(sim)}")
+        return
+    for _ in range(60):
+        if not sim.is_busy:
+            break
+        await sim.run(1)
+    await sim.run(10)
+    for text in _left(sim, in_steps=in_steps):
+        sim.break_law("end", text.split()[0], text)
+    before, puts = len(sim.kube.writes()), sim.serve.attempts
+    await sim.run(QUIET)
+    late = [*sim.kube.writes()[before:], *(["PUT"] * (sim.serve.attempts - puts))]
+    if late:
+        sim.break_law("silent", "rest", f"{len(late)} writes at rest: {late[:4]}")
+
+
+def _is_over(sim: Interleaved, wanted: Json) -> bool:
+    if not sim.is_settled() or sim.clusters != [sim.active]:
+        return False
+    body = sim.kube.objects[RAY_CLUSTER.kind, NAMESPACE, sim.active]
+    if "last" not in str(sim.model(sim.active).puts[-1:]):
+        return False
+    return _image(body["spec"]) == _image(wanted)
+
+
+def _left(sim: Interleaved, *, in_steps: bool) -> list[str]:
+    """Return what is not as it must be at the end."""
+    name = sim.active
+    head = sim.model(name)
+    found: list[str] = []
+    if head.told != 100:
+        found.append(f"{name} has a capacity of {head.told} at the end")
+    if not head.puts or "last" not in str(head.puts[-1]):
+        found.append(f"{name} does not run the Serve config of the spec")
+    if in_steps and sim.weights != {name: 100}:
+        found.append(f"{name} is alone and the route says {sim.weights}")
+    return found
+
+
+def _state(sim: Interleaved) -> str:
+    said = [f"{each['type']} {each['status']}: {each['message']}" for each in sim.status.get("conditions", [])]
+    told = {name: sim.model(name).told for name in sim.clusters}
+    return (
+        f"active {sim.active}, pending {sim.pending or '-'}, clusters {told}, weights {sim.weights}; {'; '.join(said)}"
+    )
+
+
+def _image(config: Json) -> str:
+    return str(config["headGroupSpec"]["template"]["spec"]["containers"][0]["image"])

@@ -1,0 +1,58 @@
+"""Both services taken apart at every write, under drawn settings and happenings: a few seeds here, as many as wished by `make simulate`."""
+
+import re
+
+import pytest
+
+from scenario.simulation import simulate
+from scenario.simulation.draws import Draw
+from scenario.simulation.issue_f import CASES, Case
+from scenario.simulation.known import KNOWN, OPEN
+from scenario.simulation.simulate import Result
+
+SEEDS = range(1, 6)
+
+
+def broken(result: Result) -> set[str]:
+    return {each.partition(" ")[0] for each in result.found}
+
+
+def told(result: Result) -> str:
+    return f"{result.draw}\n{result.found}\npython -m scenario.simulation --seed {result.draw.seed}"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_an_upgrade_breaks_no_law_that_is_not_known(seed: int) -> None:
+    result = await simulate.run(simulate.of_seed(seed))
+    assert not broken(result) - set(KNOWN), told(result)
+
+
+@pytest.mark.parametrize("case", [each for each in CASES if each.name not in OPEN], ids=lambda each: each.name)
+async def test_a_fault_that_was_mended_stays_so(case: Case) -> None:
+    result = await simulate.run(case.draw)
+    assert not broken(result) - set(KNOWN), told(result)
+    assert case.law not in broken(result), told(result)
+
+
+@pytest.mark.long
+@pytest.mark.xfail(strict=False, reason="not mended yet")
+@pytest.mark.parametrize("case", [each for each in CASES if each.name in OPEN], ids=lambda each: each.name)
+async def test_a_fault_that_is_open_breaks_its_law(case: Case) -> None:
+    result = await simulate.run(case.draw)
+    assert case.law not in broken(result), told(result)
+
+
+async def test_a_seed_tells_the_same_story_twice() -> None:
+    first, second = [await simulate.run(simulate.of_seed(11), is_traced=True) for _ in range(2)]
+    assert first.story == second.story
+    assert re.search(r"user: the spec changes", first.story)
+
+
+async def test_a_boundary_lets_another_process_and_a_user_come_between_two_writes() -> None:
+    result = await simulate.run(Draw(seed=5, stops=0.5, longest_stop=2.0), is_traced=True)
+    writers = [line.split()[-1] for line in result.story.splitlines()]
+    assert len(writers) > 10
+
+
+def test_what_is_open_is_a_case() -> None:
+    assert {each.name for each in CASES} >= OPEN

@@ -1,0 +1,226 @@
+"""Each law of the simulator can be broken: by a state that should not be, and by services that were made to do wrong."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from common.ray import submit
+from common.ray.submit import Submission
+from common.ray.view import ServeView
+from common.upgrade_controls import Controls
+from scenario.simulation import laws, simulate
+from scenario.simulation.draws import Draw, Happening
+from scenario.simulation.laws import State, Timers
+from scenario.simulation.rules import Moment
+from scenario.simulation.setting import Setting
+from service_reconciler.promotion import dangling
+from traffic_manager import options
+from traffic_manager.migration import weights
+from traffic_manager.migration.state import Migration, Policy, Side, Split
+from traffic_manager.observed import Observed
+from traffic_manager.status import proof
+
+WELL = State(
+    at=0.0,
+    route={"blue": 50, "green": 50},
+    effective=[{"blue": 50, "green": 50}],
+    carries={"blue": 100, "green": 50},
+    told={"blue": 100, "green": 50},
+    active="blue",
+    plain=frozenset({"blue"}),
+)
+MOMENT = Moment(
+    at=0.0,
+    active="blue",
+    pending="green",
+    clusters=frozenset({"blue", "green"}),
+    weights={"blue": 50, "green": 50},
+    effective={"blue": 50, "green": 50},
+    capacities={"blue": 100, "green": 50},
+    seen_ready={"blue": 100, "green": 50},
+)
+
+
+def lasting(seconds: float, **values: Any) -> set[str]:
+    """Return the laws that a state breaks when it lasts."""
+    timers, found = Timers(), set[str]()
+    state = msgspec.structs.replace(WELL, **values)
+    for _ in range(round(seconds)):
+        found |= {law for law, _, _ in laws.of_time(timers, state, 1.0, is_excused=False)}
+        found |= {law for law, _, _ in laws.of_serving(timers, state, 1.0, is_excused=False)}
+    return found
+
+
+def changing(before: dict[str, Any], after: dict[str, Any], **moment: Any) -> set[str]:
+    """Return the laws that a change breaks."""
+    old = msgspec.structs.replace(WELL, **before)
+    new = msgspec.structs.replace(old, **after)
+    later = msgspec.structs.replace(MOMENT, **moment)
+    return {law for law, _ in laws.of_a_change(MOMENT, later, old, new)}
+
+
+def test_a_state_that_is_well_breaks_nothing_however_long_it_lasts() -> None:
+    assert (lasting(900), changing({}, {})) == (set(), set())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "values", "law"),
+    [
+        pytest.param(6, {"carries": {"blue": 100}, "missing": frozenset({"green"})}, "overload", id="a dead cluster"),
+        pytest.param(12, {"carries": {"blue": 100}}, "overload", id="no replica runs"),
+        pytest.param(
+            22, {"carries": {"blue": 50}, "told": {"blue": 50, "green": 50}}, "overload", id="the other one could grow"
+        ),
+        pytest.param(200, {"carries": {"blue": 100}}, "endless", id="for long, and nobody is told"),
+        pytest.param(21, {"is_alone": True, "told": {"blue": 80}}, "alone", id="alone with less than all"),
+        pytest.param(9, {"told": {"blue": 50, "green": 50}}, "plain", id="clients of the plain Service"),
+        pytest.param(21, {"unserved": frozenset({"blue"})}, "unserved", id="a head without applications"),
+        pytest.param(1, {"is_awaited": ("demo-small", 1)}, "foreign", id="a neighbour's backend"),
+    ],
+)
+def test_what_must_not_last_is_named_once_it_does(seconds: int, values: dict[str, Any], law: str) -> None:
+    assert law in lasting(seconds, **values)
+    assert seconds == 1 or law not in lasting(seconds * 0.6, **values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param({"carries": {"blue": 0, "green": 0}}, id="nobody can carry"),
+        pytest.param({"carries": {"blue": 100}, "silent": frozenset({"green"})}, id="nobody can see it"),
+        pytest.param({"carries": {"blue": 100, "green": 46}}, id="one replica less"),
+        pytest.param({"told": {"blue": 80, "green": 50}, "is_alone": False}, id="an upgrade"),
+        pytest.param({"carries": {"blue": 100}, "is_going": True}, id="the RayService goes"),
+    ],
+)
+def test_what_may_last_breaks_nothing(values: dict[str, Any]) -> None:
+    assert lasting(10 if "told" not in values else 7, **values) == set()
+
+
+def test_a_moment_that_is_excused_is_not_counted_and_what_ends_begins_anew() -> None:
+    timers = Timers()
+    assert timers.lasts(("law", "x"), 3.0, holds=True) == 3.0
+    assert timers.lasts(("law", "x"), 3.0, holds=True, is_excused=True) == 3.0
+    assert timers.lasts(("law", "x"), 3.0, holds=False) == 0.0
+    assert timers.lasts(("law", "x"), 3.0, holds=True) == 3.0
+
+
+@pytest.mark.parametrize(
+    ("after", "moment", "law"),
+    [
+        pytest.param(
+            {"told": {"blue": 40, "green": 50}}, {"capacities": {"blue": 40, "green": 50}}, "starved", id="shrinks"
+        ),
+        pytest.param(
+            {"route": {"blue": 40, "green": 60}},
+            {"weights": {"blue": 40, "green": 60}},
+            "starved",
+            id="weight beyond capacity",
+        ),
+        pytest.param(
+            {"route": {"blue": 40, "green": 60}},
+            {"weights": {"blue": 40, "green": 60}},
+            "growth",
+            id="weight beyond proof",
+        ),
+        pytest.param({}, {"weights": {"blue": 40, "green": 50}}, "sum", id="a share is lost"),
+        pytest.param({}, {"clusters": frozenset({"blue"})}, "deleted", id="deleted with traffic"),
+        pytest.param({}, {"clusters": MOMENT.clusters | {"red"}}, "created", id="a cluster that nobody named"),
+    ],
+)
+def test_a_bad_write_is_named(after: dict[str, Any], moment: dict[str, Any], law: str) -> None:
+    assert law in changing({}, after, **moment)
+
+
+def test_an_allowance_is_shared_in_proportion_to_traffic() -> None:
+    told = {"told": {"blue": 40, "green": 50}}
+    assert "starved" not in changing({"allowance": 20}, told, capacities={"blue": 40, "green": 50})
+    assert "starved" in changing({"allowance": 10}, told, capacities={"blue": 40, "green": 50})
+
+
+def test_a_drain_that_is_cut_short_is_named() -> None:
+    served = {"effective": [{"green": 100}], "in_flight": frozenset({"blue"})}
+    gone = {"clusters": frozenset({"green"}), "weights": {"green": 100}, "effective": {"green": 100}}
+    assert "deleted" in changing(served, {}, **gone)
+    assert "deleted" not in changing({**served, "in_flight": frozenset()}, {}, **gone)
+
+
+# --- services that do wrong ----------------------------------------------------------------------------------------------
+
+
+def _gullible(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a weight move onto capacity that nobody has seen."""
+    honest = proof.side
+
+    def side(*args: Any, **kwargs: Any) -> Side:
+        found = honest(*args, **kwargs)
+        return msgspec.structs.replace(found, proof=found.capacity)
+
+    monkeypatch.setattr(proof, "side", side)
+
+
+def _greedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let both clusters have more than the user allows."""
+    honest = options.policy
+
+    def policy(observed: Observed, controls: Controls) -> Policy:
+        return msgspec.structs.replace(honest(observed, controls), surge=90)
+
+    monkeypatch.setattr(options, "policy", policy)
+
+
+def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the active cluster have the new Serve config at once."""
+    honest = submit.decide
+
+    def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> Submission:
+        return honest(view, goal, frozen=frozen and False, now=now)
+
+    monkeypatch.setattr(submit, "decide", decide)
+
+
+def _restless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send a Serve config at every look."""
+
+    def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> Submission:
+        return Submission(config=view.given or goal, note="again")
+
+    monkeypatch.setattr(submit, "decide", decide)
+
+
+def _careless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Move all traffic at once, whatever can be carried."""
+
+    def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
+        return Split(active=0, pending=100, note="all of it")
+
+    monkeypatch.setattr(weights, "decide", decide)
+
+
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delete old clusters without looking at what they do."""
+
+    def never(*_: Any, **__: Any) -> None:
+        return None
+
+    monkeypatch.setattr(dangling, "_look_again_at", never)
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "law"),
+    [
+        (_gullible, "growth"),
+        (_greedy, "surge"),
+        (_hasty, "frozen"),
+        (_restless, "hot"),
+        (_careless, "growth"),
+        (_impatient, "deleted"),
+    ],
+)
+async def test_services_that_do_wrong_are_caught(sabotage: Any, law: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sabotage(monkeypatch)
+    dies = Happening(fault="no room for pending replicas", point="first capacity", seconds=5.0)
+    result = await simulate.run(Draw(seed=3, setting=Setting(slow=1.0, seed=1), happenings=(dies,)))
+    assert law in {each.partition(" ")[0] for each in result.found}, result.found

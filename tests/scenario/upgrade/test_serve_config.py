@@ -80,6 +80,14 @@ async def test_a_config_that_cannot_be_recorded_is_told_in_a_condition_until_it_
     assert world.message("Ready") == "Number of serve endpoints is greater than 0"
 
 
+async def test_a_cluster_that_is_to_keep_its_config_is_not_said_to_lack_one() -> None:
+    world = await a_running_pair(upgradeStrategy=FAST)
+    world.apply(config=GREEN, serve=V2, upgradeStrategy=FAST, annotations={"raybus.io/abort": "true"})
+    await world.run(30)
+    assert world.condition("UpgradeAborted")[0] == "True"
+    assert "does not have the Serve config" not in str(world.status["conditions"])
+
+
 @pytest.mark.parametrize("side", ["put", "after put"])
 async def test_the_active_cluster_keeps_what_ray_took_when_the_process_died_around_the_put(side: str) -> None:
     world = await a_running_pair(upgradeStrategy=FAST)

@@ -31,7 +31,9 @@ from service_reconciler.config import Config
 from service_reconciler.observed import ClusterView, Leaving, Names, Observed
 from service_reconciler.ports import Revisions, ServeApi
 from service_reconciler.promotion import dangling
+from service_reconciler.reasons import ConditionType
 from service_reconciler.resources import head_service, serve_service
+from service_reconciler.status.conditions import is_true
 
 FRESH = 0.2
 """Seconds that an answer about a cluster on its way to serve may be old."""
@@ -163,8 +165,9 @@ class Observer:
         async with asyncio.TaskGroup() as group:
             first = group.create_task(self._view(service, clusters.active, max_age=age, now=now))
             second = group.create_task(self._view(service, clusters.pending, max_age=FRESH, now=now))
-        active, pending = first.result(), second.result()
-        return _believed(active, pending), _believed(pending, active)
+        active, pending = _believed(first.result(), second.result()), _believed(second.result(), first.result())
+        goes_to = None if is_true(service.status.conditions, ConditionType.UPGRADE_ABORTED) else pending or active
+        return self._timed(active, service, goes_to, now=now), self._timed(pending, service, goes_to, now=now)
 
     async def _view(self, service: RayService, name: str, *, max_age: float, now: datetime) -> ClusterView | None:
         namespace = service.metadata.namespace
@@ -183,7 +186,7 @@ class Observer:
             checks = group.create_task(self._serve.check_proxy(head, max_age=max(max_age, RECENT))) if head else None
         put_ago = self._serve.put_at(cluster)
         current = adoption.current(records, reading.result().details)
-        view = ClusterView(
+        return ClusterView(
             cluster=cluster,
             pods=pods,
             serve=reading.result(),
@@ -194,17 +197,20 @@ class Observer:
             put=self._serve.put(cluster),
             proxy_answers=checks.result() if checks is not None else (),
         )
-        return msgspec.structs.replace(view, lacks_goal_since=self._lacks_since(view, service, now=now))
 
-    def _lacks_since(self, view: ClusterView, service: RayService, *, now: datetime) -> datetime | None:
-        """Return since when a cluster lacks the Serve config of the spec; forgotten with the process."""
-        uid = view.cluster.metadata.uid
-        if submit.has(view, service.spec.serve_config_v2):
-            self._lacking.pop(uid, None)
+    def _timed(
+        self, view: ClusterView | None, service: RayService, goes_to: ClusterView | None, *, now: datetime
+    ) -> ClusterView | None:
+        """Return a view that knows since when its cluster lacks the Serve config that it is to get."""
+        if view is None:
             return None
+        uid = view.cluster.metadata.uid
+        if view is not goes_to or not head_is_ready(view.cluster) or submit.has(view, service.spec.serve_config_v2):
+            self._lacking.pop(uid, None)
+            return view
         while len(self._lacking) > REMEMBERED:
             del self._lacking[next(iter(self._lacking))]
-        return self._lacking.setdefault(uid, now)
+        return msgspec.structs.replace(view, lacks_goal_since=self._lacking.setdefault(uid, now))
 
     async def _leaving(self, service: RayService, wanted: Names, *, now: datetime) -> tuple[Leaving, ...]:
         """Return the clusters that drain: behind a weighted route all do, elsewhere those that can be told to."""

@@ -38,7 +38,7 @@ class ClusterView(ServeView, frozen=True, kw_only=True):
 
     pods: tuple[Pod, ...] = ()
     lacks_goal_since: datetime | None = None
-    """Since when this process has seen that the cluster does not have the Serve config of the spec; None while it has."""
+    """Since when this process has seen that the cluster, which is to get the Serve config of the spec, does not have it."""
     proxy_answers: tuple[bool, ...] = ()
     """The last health checks of the head's proxy, newest last."""
 

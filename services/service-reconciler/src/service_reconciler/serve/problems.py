@@ -86,9 +86,8 @@ def _unrecorded(observed: Observed, view: ClusterView) -> Problem | None:
 
 def _unsent(observed: Observed, view: ClusterView, *, now: datetime) -> Problem | None:
     """Return that traffic-manager has not sent the config for a while; what this service sends has its own words."""
-    is_goal = view is observed.pending or observed.pending is None
     since = view.lacks_goal_since
-    if not observed.is_incremental or not is_goal or since is None or now - since < PATIENCE:
+    if not observed.is_incremental or since is None or now - since < PATIENCE:
         return None
     text = (
         f"RayCluster {view.name} does not have the Serve config of the spec; the Events of the RayService say what keeps "

@@ -10,6 +10,7 @@ import pytest
 from common.api.core import Pod
 from common.bus import messages, sharding
 from common.bus.cache import Cache, Object
+from common.bus.feed import Synced
 from common.bus.nats import connect
 from common.bus.sharding import Root
 from common.bus.state_feed import StateFeed
@@ -71,7 +72,7 @@ async def test_a_change_is_followed_from_the_watcher_to_what_is_written(tmp_path
                 ]
                 told.present(a_pod(7))
                 relay.everything_is_listed()
-                relay.mark("cluster/raybus/first", 7)
+                relay.mark(Synced(epoch="cluster/raybus/first", version=7))
                 await eventually(lambda: len(looks) == 1, within=30.0, what="the look after the load")
                 told.present(a_pod(8))
                 await eventually(lambda: len(looks) == 2, within=30.0, what="the look after the change")

@@ -142,6 +142,7 @@ PARTS: Final = {
             Key("raybus.io/upgrade-so-far", _CLUSTER, "JSON", "What is known of the upgrade that left this cluster behind."),
             Key("raybus.io/delete-after", _CLUSTER, "time", "When this cluster, which nobody needs any more, goes at the earliest."),
             Key("raybus.io/draining-since", _CLUSTER, "time", "Since when it drains."),
+            Key("raybus.io/serves", "Pod", "name of a RayService", "A label: its Serve Service selects the pod while an upgrade in steps is on."),
             Key("raybus.io/draining", "Pod", "`true`", "Its proxy ends kept-alive connections between requests."),
             Key("raybus.io/replaces", "ControllerRevision", "name", "The record of the spec that served before this one."),
             Key("raybus.io/serve-config-outcome", "ControllerRevision", "`sent`, `accepted`, `refused`", "What became of the Serve config that a cluster was sent; without it, it was accepted."),

@@ -102,6 +102,7 @@ WARNINGS: Final = {
     "UpgradeStalled": "An upgrade made no progress; the cause comes first.",
     "UpgradeEventLost": "NATS refused an upgrade event.",
     "DrainNotTold": "A pod cannot be marked as draining; its cluster is deleted at its time all the same.",
+    "FailedToLabelPod": "A pod cannot be labelled for the Serve Service of an upgrade in steps.",
     "OldClusterKept": "A cluster that is neither active nor pending still gets requests after 30 s; the message says through what.",
     "ReceiptNotWritten": "The receipt of an upgrade is refused, and is lost.",
     "StatusTruncated": "What Ray Serve says of applications is too long for the status; a part is left out.",

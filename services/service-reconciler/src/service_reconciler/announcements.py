@@ -1,5 +1,6 @@
 """The Events of this service's writes, in KubeRay's words where it has some (spec rayservice §13.4)."""
 
+from common import labels
 from common.api.event import normal, warning
 from service_reconciler.actions import Told
 from service_reconciler.reasons import EventReason
@@ -37,6 +38,12 @@ def pod_drain_mark(where: str) -> Told:
     """Tell that a pod cannot be marked as draining."""
     note = f"The pod {where} is not told to drain, so its proxy keeps connections open: "
     return Told(failed=warning(EventReason.DRAIN_NOT_TOLD, "Drain", note))
+
+
+def pod_not_labelled(where: str) -> Told:
+    """Tell that a pod cannot be labelled for the Serve Service of an upgrade in steps."""
+    note = f"The pod {where} is not labelled {labels.SERVES}, so the Serve Service selects it wrongly until the upgrade ends: "
+    return Told(failed=warning(EventReason.FAILED_TO_LABEL_POD, "Update", note))
 
 
 def status_refused() -> Told:

@@ -153,7 +153,7 @@ class Observer:
                 await self._lookup.known(RAY_CLUSTER, RayCluster, (meta.namespace, role.ray_cluster_name))
         clusters = self._all_clusters(meta)
         head = self._cache.get(Service, meta.namespace, head_service.name(meta.name))
-        return clusters, seen.names_of(service, clusters, serve_service.selected(serve or head))
+        return clusters, seen.names_of(service, clusters, serve_service.selected(serve) or serve_service.selected(head))
 
     def _all_clusters(self, service: ObjectMeta) -> tuple[RayCluster, ...]:
         return tuple(self._cache.list(RayCluster, service.namespace, owner.marks(service.name)))

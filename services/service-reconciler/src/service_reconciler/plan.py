@@ -19,7 +19,7 @@ from common.kube.resources import RAY_CLUSTER, SERVICE
 from common.ray import serve_config, submit
 from common.ray.revision import Given
 from common.runtime.plan import Plan
-from service_reconciler import announcements, draining, news, polling, serving
+from service_reconciler import announcements, draining, news, plain_service, polling, serving
 from service_reconciler.actions import (
     Action,
     Change,
@@ -152,6 +152,7 @@ def _running(observed: Observed, *, now: datetime) -> Plan[Action]:
     actions: list[Action] = [
         *_growth(observed, decision, control),
         *sent,
+        *plain_service.label_writes(observed),
         *switch.actions,
         *chronicle.before(observed, names, status, now=now),
         *_written(observed, status, now=now),

@@ -94,6 +94,7 @@ class EventReason(StrEnum):
     GRPC_ROUTE_NOT_READY = "GRPCRouteNotReady"
     DRAIN_STARTED = "DrainStarted"
     DRAIN_NOT_TOLD = "DrainNotTold"
+    FAILED_TO_LABEL_POD = "FailedToLabelPod"
     OLD_CLUSTER_KEPT = "OldClusterKept"
     DRAIN_ENDED = "DrainEnded"
     UPGRADE_RECEIPT = "UpgradeReceipt"

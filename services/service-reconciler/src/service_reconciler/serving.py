@@ -12,7 +12,7 @@ from common.api.opaque import Body
 from common.errors import InvalidSpec
 from common.kube.resources import POD, SERVICE
 from common.ray import owner
-from service_reconciler import announcements
+from service_reconciler import announcements, plain_service
 from service_reconciler.actions import Action, Change, Create
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.reasons import EventReason
@@ -43,7 +43,7 @@ def point_at(observed: Observed, view: ClusterView) -> Switch:
         if have is not None and (other := owner.other(have.metadata, observed.service.metadata)) is not None:
             text = f"Service {have.metadata.name} belongs to {other}; choose another name or delete it"
             return Switch(problem=Problem(reason=EventReason.SERVICE_NOT_OWNED, text=text))
-    writes = (_write(have, want, view.name) for have, want in pairs)
+    writes = (_write(have, want) for have, want in pairs)
     return Switch(actions=tuple(write for write in writes if write is not None))
 
 
@@ -69,14 +69,15 @@ def _serve_service(observed: Observed, view: ClusterView) -> Body | None:
     """Return the Serve Service; where a Gateway takes the requests, one of an earlier strategy is kept, none is made."""
     if observed.is_incremental and observed.serve_service is None:
         return None
-    return serve_service.build(observed.service, view.name, config=view.cluster.raw_spec)
+    is_shared = plain_service.is_shared(observed)
+    return serve_service.build(observed.service, view.name, config=view.cluster.raw_spec, is_shared=is_shared)
 
 
-def _write(have: Service | None, want: Body, cluster: str) -> Action | None:
+def _write(have: Service | None, want: Body) -> Action | None:
     where = f"{want['metadata']['namespace']}/{want['metadata']['name']}"
     if have is None:
         return Create(resource=SERVICE, body=want, told=announcements.service_created(where))
-    if serve_service.drift(have, cluster) is None:
+    if serve_service.drift(have, want) is None:
         return None
     told = announcements.service_updated(where)
     return Change(resource=SERVICE, name=have.metadata.name, patch=_patch(have, want), told=told)

@@ -24,7 +24,7 @@ def observe(look: Look, config: Config, *, service: RayService | None = None) ->
     """Return what service-reconciler would observe; `service` in place of the one that is there, to ask what it would do."""
     goal = service or look.service
     serve, head = _named(look, serve_service.name(goal)), _named(look, head_service.name(goal.metadata.name))
-    names = seen.names_of(goal, look.clusters, serve_service.selected(serve or head))
+    names = seen.names_of(goal, look.clusters, serve_service.selected(serve) or serve_service.selected(head))
     return Observed(
         service=goal,
         config=config,

@@ -1,6 +1,7 @@
 """`<RayService>-serve-svc`: where users send their requests (spec rayservice §10.2, §10.3; acceptance 32-35)."""
 
 import copy
+from collections.abc import Mapping
 from typing import Final, cast
 
 from common import labels, names
@@ -23,8 +24,11 @@ def name(service: RayService) -> str:
     return meta.get("name") or names.serve_service(service.metadata.name)
 
 
-def build(service: RayService, cluster: str, *, config: Json) -> Body:
-    """Return the Service that selects a cluster's ready proxies; `InvalidSpec` when no port would be left."""
+def build(service: RayService, cluster: str, *, config: Json, is_shared: bool = False) -> Body:
+    """Return the Service that selects a cluster's ready proxies; `InvalidSpec` when no port would be left.
+
+    One that is shared selects pods of two clusters, by a label of our own.
+    """
     meta = service.metadata
     template = cast("Json | None", service.raw_spec.get("serveService"))
     found = service_ports.of_serve(config)
@@ -34,7 +38,7 @@ def build(service: RayService, cluster: str, *, config: Json) -> Body:
     given: Json = base.get("metadata") or {}
     spec: Json = base.get("spec") or {}
     spec |= {
-        "selector": {labels.CLUSTER: cluster, labels.SERVE: "true"},
+        "selector": {**({labels.SERVES: meta.name} if is_shared else {labels.CLUSTER: cluster}), labels.SERVE: "true"},
         "ports": _ports(found, cast("list[Json]", spec.get("ports") or [])),
     }
     kind = spec.get("type") or service_ports.head_group(config).get("serviceType")
@@ -60,10 +64,14 @@ def selected(have: Service | None) -> str:
     return have.spec.selector.get(labels.CLUSTER, "") if have is not None else ""
 
 
-def drift(have: Service, cluster: str) -> str | None:
-    """Return why a Service must be rewritten; only another cluster is a reason, whatever else users changed."""
-    current = selected(have)
-    return None if current == cluster else f"selects {current or 'no cluster'} instead of {cluster}"
+def drift(have: Service, want: Body) -> str | None:
+    """Return why a Service must be rewritten; only other clusters are a reason, whatever else users changed."""
+    current, wanted = _choice(have.spec.selector), _choice(want["spec"]["selector"])
+    return None if current == wanted else f"selects {''.join(current) or 'no cluster'} instead of {''.join(wanted)}"
+
+
+def _choice(selector: Mapping[str, str]) -> tuple[str, str]:
+    return selector.get(labels.CLUSTER, ""), selector.get(labels.SERVES, "")
 
 
 def _ports(found: list[Body], given: list[Json]) -> list[Json]:

@@ -319,7 +319,7 @@ async def test_every_verb_about_a_running_service_was_typed(desk: Desk) -> None:
 
 
 async def test_the_page_shows_these_commands(desk: Desk) -> None:
-    if not (desk.is_update or PAGE.exists()):
-        pytest.skip("docs/session.md is not recorded yet: 'pytest --update-golden tests/e2e/test_verbs.py' does it")
+    recorded = "docs/session.md is not recorded: `pytest --update-golden tests/e2e/test_verbs.py` does it"
+    assert desk.is_update or PAGE.exists(), recorded
     typed = re.findall(r"^\$ (.*)$", desk.terminal.page if desk.is_update else PAGE.read_text(), flags=re.MULTILINE)
     assert [each for each in typed if each != "echo $?"] == desk.terminal.commands

@@ -16,19 +16,20 @@ help: ## show this list
 
 setup: $(VENV)/.ready ## make the virtual environment with every tool and package
 
-$(VENV)/.ready: requirements.lock $(addsuffix /pyproject.toml,$(PACKAGES))
+$(VENV)/.ready: requirements.lock requirements-build.lock $(addsuffix /pyproject.toml,$(PACKAGES))
 	command -v python3 >/dev/null || { echo "python3 (3.11 or newer) is needed: install it, then run make again"; exit 1; }
 	echo "setting up $(VENV) (about 20 s)"
 	test -x $(PY) || python3 -m venv $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check uv
-	$(RUN)/uv pip install --quiet --compile-bytecode --python $(PY) -r requirements.lock
-	$(RUN)/uv pip install --quiet --python $(PY) --no-deps $(addprefix -e ,$(PACKAGES))
+	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-build.lock
+	$(RUN)/uv pip install --quiet --compile-bytecode --python $(PY) --require-hashes -r requirements.lock
+	$(RUN)/uv pip install --quiet --python $(PY) --no-deps --no-build-isolation $(addprefix -e ,$(PACKAGES))
 	touch $@
 
-lock: setup ## resolve the requirements anew
-	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url requirements-services.in -o requirements-services.lock
-	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url -c requirements-services.lock requirements.in -o requirements.lock
-	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url -c requirements.lock requirements-docs.in -o requirements-docs.lock
+lock: setup ## resolve the requirements anew, with the hash of every file
+	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes requirements-build.in -o requirements-build.lock
+	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes requirements-services.in -o requirements-services.lock
+	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes -c requirements-services.lock requirements.in -o requirements.lock
+	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes -c requirements.lock requirements-docs.in -o requirements-docs.lock
 
 check: setup ## format, lint, types, import rules, stale files, unit and scenario tests (under 60 s)
 	$(RUN)/pyright --warnings >.pyright.out & types=$$!; trap "kill $$types 2>/dev/null; rm -f .pyright.out .imports.out" EXIT; \
@@ -107,7 +108,7 @@ bench-scale-out: setup ## four replicas against one with LATENCY=400 ms to the A
 	cd tests && ../$(PY) -m bench.scale_out -n $(or $(N),160) --latency $(or $(LATENCY),400)
 
 docs: setup ## build the documentation into build/docs, every link and anchor checked
-	$(RUN)/uv pip install --quiet --python $(PY) -r requirements-docs.lock
+	$(RUN)/uv pip install --quiet --python $(PY) --require-hashes -r requirements-docs.lock
 	$(RUN)/zensical build --strict --clean
 	$(RUN)/pytest -q tests/docs_site
 

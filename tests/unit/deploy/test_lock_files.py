@@ -1,0 +1,28 @@
+"""Nothing is installed whose content is not known: every requirement of a lock file has a version and hashes."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from support.manifests import ROOT
+
+LOCKS = sorted(ROOT.glob("requirements*.lock"))
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)
+def test_every_requirement_has_one_version_and_a_hash(path: Path) -> None:
+    text = path.read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    assert lines
+    assert [
+        line for line in lines if not re.match(r"[A-Za-z0-9._-]+(\[[a-z,]+\])?==\S+ .*--hash=sha256:[0-9a-f]{64}", line)
+    ] == []
+
+
+@pytest.mark.parametrize("name", ["Makefile", "deploy/images/Dockerfile"])
+def test_every_lock_file_is_installed_with_its_hashes(name: str) -> None:
+    text = (ROOT / name).read_text()
+    installs = [line for line in text.splitlines() if "pip install" in line and ".lock" in line]
+    assert installs
+    assert [line for line in installs if "--require-hashes" not in line] == []

@@ -38,6 +38,15 @@ MAKING = {f"{API}.STREAM.{verb}.{stream}" for verb in ("INFO", "CREATE") for str
 CHANGING = {f"{API}.STREAM.UPDATE.{stream}" for stream in ("RAY_STATE", "RAY_EVENTS")}
 MAKING_MIRROR = {f"{API}.STREAM.{verb}.RAY_EVENTS" for verb in ("INFO", "CREATE")}
 
+LOOKING = {f"{API}.INFO", f"{API}.STREAM.NAMES", f"{API}.STREAM.LIST"}
+RECOVERING_STATE, RECOVERING_EVENTS = (
+    {
+        *(f"{API}.STREAM.{verb}.{stream}" for verb in ("INFO", "DELETE", "SNAPSHOT", "RESTORE")),
+        *(f"$JS.SNAPSHOT.{verb}.{stream}.any" for verb in ("ACK", "RESTORE")),
+    }
+    for stream in ("RAY_STATE", "RAY_EVENTS")
+)
+
 ALLOWED: Final[dict[str, set[str]]] = {
     "watcher": {
         *READING,
@@ -55,6 +64,16 @@ ALLOWED: Final[dict[str, set[str]]] = {
     "provisioner": MAKING | CHANGING,
     "keeper-outside": MAKING_MIRROR,
     "provisioner-outside": {*MAKING_MIRROR, f"{API}.STREAM.UPDATE.RAY_EVENTS"},
+    "administrator": {*LOOKING, *RECOVERING_STATE, *RECOVERING_EVENTS, "ray.recovery"},
+    "administrator-outside": {
+        *LOOKING,
+        *RECOVERING_EVENTS,
+        f"{API}.CONSUMER.NAMES.RAY_EVENTS",
+        f"{API}.CONSUMER.LIST.RAY_EVENTS",
+        f"{API}.CONSUMER.INFO.RAY_EVENTS.any",
+        f"{API}.CONSUMER.DELETE.RAY_EVENTS.any",
+        "ray.recovery",
+    },
     "subscriber": {
         f"{API}.INFO",
         f"{API}.STREAM.NAMES",
@@ -116,6 +135,8 @@ CLASSES: Final[dict[str, list[str]]] = {
         for verb in ("INFO", "MSG.NEXT", "DELETE", "PAUSE", "RESET", "UNPIN", "LEADER.STEPDOWN")
         for stream in STREAMS
     ],
+    "snapshots": [f"$JS.SNAPSHOT.{verb}.{stream}.any" for verb in ("ACK", "RESTORE") for stream in STREAMS],
+    "an administrator's word": ["ray.recovery"],
     "acknowledgements": [f"$JS.ACK.{stream}.any.1.1.1.1.1" for stream in STREAMS],
     "flow control": [f"$JS.FC.{stream}.any.1" for stream in STREAMS],
     "the server itself": [
@@ -144,6 +165,7 @@ LISTENED: Final = (
     "ray.state.>",
     "ray.events.>",
     "ray.members.>",
+    "ray.recovery",
     "mirror.outside.>",
     "JS.ray.>",
     "$JS.>",
@@ -156,6 +178,9 @@ BESIDES: Final[dict[str, set[str]]] = {
     "service-reconciler": {"ray.members.service-reconciler"},
     "traffic-manager": {"ray.members.traffic-manager"},
     "subscriber": {"_INBOX.>", "ray.events.>"},
+    "administrator": {"_INBOX.>"},
+    "keeper": {"ray.recovery"},
+    "keeper-outside": {"ray.recovery"},
 }
 """What a user hears beside its own inbox."""
 

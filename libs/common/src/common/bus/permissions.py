@@ -39,6 +39,15 @@ MAKE_EVENTS: Final = (f"{API}.STREAM.INFO.{EVENTS}", f"{API}.STREAM.CREATE.{EVEN
 PUBLISH_EVENTS: Final = (subjects.ALL_EVENTS,)
 
 
+def _recover(stream: str) -> tuple[str, ...]:
+    """Return what saves a stream, deletes it, and brings it back."""
+    verbs = ("INFO", "DELETE", "SNAPSHOT", "RESTORE")
+    return (*(f"{API}.STREAM.{verb}.{stream}" for verb in verbs), f"$JS.SNAPSHOT.*.{stream}.*")
+
+
+LOOK_AROUND: Final = (f"{API}.INFO", f"{API}.STREAM.NAMES", f"{API}.STREAM.LIST")
+
+
 def _service(name: str, *publish: str) -> User:
     return User(name=name, account=RAY, publish=publish, subscribe=(f"_INBOX_{name}.>",))
 
@@ -61,7 +70,12 @@ USERS: Final = (
     _sharded("cluster-reconciler", *READ_STATE),
     _sharded("service-reconciler", *READ_SERVICES, *PUBLISH_EVENTS),
     _sharded("traffic-manager", *READ_SERVICES),
-    _service("keeper", *MAKE_STATE, *MAKE_EVENTS),
+    User(
+        name="keeper",
+        account=RAY,
+        publish=(*MAKE_STATE, *MAKE_EVENTS),
+        subscribe=("_INBOX_keeper.>", subjects.RECOVERY),
+    ),
     _service(
         "provisioner",
         *MAKE_STATE,
@@ -73,13 +87,34 @@ USERS: Final = (
         name="keeper-outside",
         account=OUTSIDE,
         publish=MAKE_EVENTS,
-        subscribe=("_INBOX_keeper-outside.>",),
+        subscribe=("_INBOX_keeper-outside.>", subjects.RECOVERY),
     ),
     User(
         name="provisioner-outside",
         account=OUTSIDE,
         publish=(*MAKE_EVENTS, f"{API}.STREAM.UPDATE.{EVENTS}"),
         subscribe=("_INBOX_provisioner-outside.>",),
+    ),
+    # For emergencies, by hand: no process of raybus has these keys.
+    User(
+        name="administrator",
+        account=RAY,
+        publish=(*LOOK_AROUND, *_recover(STATE), *_recover(EVENTS), subjects.RECOVERY),
+        subscribe=("_INBOX.>", "_INBOX_administrator.>"),
+    ),
+    User(
+        name="administrator-outside",
+        account=OUTSIDE,
+        publish=(
+            *LOOK_AROUND,
+            *_recover(EVENTS),
+            f"{API}.CONSUMER.NAMES.{EVENTS}",
+            f"{API}.CONSUMER.LIST.{EVENTS}",
+            f"{API}.CONSUMER.INFO.{EVENTS}.*",
+            f"{API}.CONSUMER.DELETE.{EVENTS}.*",
+            subjects.RECOVERY,
+        ),
+        subscribe=("_INBOX_administrator-outside.>",),
     ),
     User(
         name="subscriber",

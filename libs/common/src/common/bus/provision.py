@@ -23,11 +23,12 @@ import structlog
 import uvloop
 
 from common import errors
-from common.bus import issue, streams
+from common.bus import issue, streams, subjects
 from common.bus.disk import DiskWatch
 from common.bus.nats import Bus, StreamInfo
 from common.bus.nats import connect as connected
 from common.bus.reload import Beside, Reloader
+from common.bus.session import Incoming, Session
 from common.observability import logging
 from common.runtime import process
 from common.runtime.clock import SystemClock
@@ -38,6 +39,8 @@ log = structlog.get_logger()
 CHECK_SECONDS: Final = 1.0
 PATIENCE_SECONDS: Final = 60.0
 """How long the one-shot form waits for a server that is still starting."""
+LONGEST_PAUSE: Final = 3600.0
+"""Seconds for which an administrator can keep streams from being made."""
 USER: Final = "provisioner"
 KEEPER: Final = "keeper"
 """The user of `--watch`, which may make streams and not change them."""
@@ -73,11 +76,39 @@ async def _changed(bus: Bus, config: streams.Config, info: StreamInfo, differenc
     return streams.differences(config, changed.config)
 
 
+class _Pause:
+    """How long an administrator wants no stream to be made: to bring one back, it must not be there."""
+
+    def __init__(self) -> None:
+        self._until = float("-inf")
+        self._session: Session | None = None
+
+    async def listen(self, session: Session) -> None:
+        """Hear the administrator, once for each connection."""
+        if self._session is not session:
+            self._session = session
+            await session.listen(subjects.RECOVERY, self._hear)
+
+    async def _hear(self, message: Incoming) -> None:
+        text = message.data.decode(errors="replace").strip()
+        seconds = min(float(text), LONGEST_PAUSE) if text.isdecimal() else 0.0
+        self._until = asyncio.get_running_loop().time() + seconds
+        log.warning("an administrator asks for no stream to be made", seconds=seconds)
+
+    @property
+    def is_on(self) -> bool:
+        return asyncio.get_running_loop().time() < self._until
+
+
 async def keep(bus: Bus, wanted: Sequence[streams.Config]) -> None:
-    """Look after the streams until cancelled; each problem is logged once."""
+    """Look after the streams until cancelled, unless an administrator does; each problem is logged once."""
     known: list[str] = []
+    pause = _Pause()
     while True:
-        await bus.session()
+        await pause.listen(await bus.session())
+        if pause.is_on:
+            await asyncio.sleep(CHECK_SECONDS)
+            continue
         try:
             problems = await ensure(bus, wanted)
         except errors.RaybusError as problem:

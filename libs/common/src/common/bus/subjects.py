@@ -4,6 +4,7 @@
 `ray.state.<partition>.service.synced`                     "this partition is complete"      stream RAY_STATE
 `ray.events.<namespace>.<rayservice>.<type>`               one step of an upgrade            stream RAY_EVENTS
 `ray.members.<service>`                                    "our Leases have changed"         no stream
+`ray.recovery`                                             "make no stream for N seconds"    no stream
 
 `tree` is `service` or `cluster`. The word that a partition is complete speaks for both, and stands where all readers read. A token
 of a subject may not hold a dot, a name may, and no Kubernetes name holds an underscore: so a dot is written as an underscore.
@@ -20,6 +21,8 @@ EVENTS_STREAM: Final = "RAY_EVENTS"
 STATE_PREFIX: Final = "ray.state"
 EVENTS_PREFIX: Final = "ray.events"
 MEMBERS_PREFIX: Final = "ray.members"
+RECOVERY: Final = "ray.recovery"
+"""An administrator's word to all keepers: make no stream for so many seconds."""
 ALL_STATE: Final = f"{STATE_PREFIX}.>"
 ALL_EVENTS: Final = f"{EVENTS_PREFIX}.>"
 

@@ -391,3 +391,13 @@ async def test_names_at_their_limits_make_valid_objects(group: str, hosts: int) 
 def a_long_cluster(name: str, group: str, hosts: int) -> RayCluster:
     groups = [a_group(group, replicas=2, num_of_hosts=hosts)]
     return a_ray_cluster(name, head=a_head(enable_ingress=True), groups=groups, enable_in_tree_autoscaling=True)
+
+
+async def test_the_name_of_a_secret_that_cannot_exist_is_told_by_its_field_and_nothing_is_asked_for() -> None:
+    world = World()
+    options = {"mode": "token", "secretName": "../../tenant-b/secrets/prod-ray"}
+    world.apply(a_ray_cluster(auth_options=options, ray_version="2.52.0"))
+    await world.settle()
+    assert "InvalidRayClusterSpec" in world.reasons()
+    assert any("authOptions.secretName is not the name of a Secret" in note for _, _, note in world.kube.events())
+    assert world.kube.writes() == []

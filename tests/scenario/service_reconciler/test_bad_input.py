@@ -251,3 +251,21 @@ async def test_labels_and_annotations_of_the_service_are_the_clusters_too() -> N
     meta = world.kube.objects[(RAY_CLUSTER.kind, "default", world.pending)]["metadata"]
     assert meta["labels"] == {"team": "a", labels.ORIGIN_NAME: "demo", labels.ORIGIN_KIND: "RayService"}
     assert {"team/contact": "a", "ray.io/initializing-timeout": "5m"}.items() <= meta["annotations"].items()
+
+
+async def test_the_name_of_a_secret_that_cannot_exist_is_told_by_its_field_and_nothing_is_asked_for() -> None:
+    world = World()
+    options = {"mode": "token", "secretName": "../../tenant-b/secrets/prod-ray"}
+    world.apply(config=a_cluster_config(authOptions=options))
+    await world.look()
+    problem = "authOptions.secretName is not the name of a Secret"
+    assert problem in str(world.status["conditions"])
+    assert any(problem in note for _, _, note in world.kube.events())
+    assert world.clusters == []
+
+
+async def test_a_status_that_names_a_cluster_by_a_path_is_survived() -> None:
+    world = await a_running_world()
+    active = {**world.status["activeServiceStatus"], "rayClusterName": "../../../other/rayclusters/prod"}
+    world.kube.set_status(RAY_SERVICE, NAMESPACE, NAME, {**world.status, "activeServiceStatus": active})
+    await world.until(lambda: "/" not in world.active and world.is_settled(), seconds=120)

@@ -198,6 +198,8 @@ class FakeKube:
     # --- inside --------------------------------------------------------------------------------------------------------
 
     def _receive(self, verb: str, resource: Resource, namespace: str | None, name: str, **more: Any) -> None:
+        if verb in {"get", "update", "patch", "delete"}:
+            resource.path(namespace, name, more.get("subresource"))  # refuses what no object can be called
         request = Request(verb=verb, kind=resource.kind, namespace=namespace or "", name=name, **more)
         self.requests.append(request)
         for fault in self.faults:

@@ -19,7 +19,7 @@ from common.api.core import Job, Pod, Service
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.bus.cache import version_of
-from common.kube.resources import POD, Resource
+from common.kube.resources import POD, Resource, label_selector
 from common.runtime.key import Key
 
 _RAY_NODES = frozenset({labels.HEAD, labels.WORKER, labels.REDIS_CLEANUP})
@@ -109,7 +109,7 @@ def has_current_pods(observed: Observed, io: Ports) -> bool:
 async def refresh_pods(cluster: RayCluster, io: Ports) -> None:
     """List a cluster's pods at the API server and put the state right."""
     meta = cluster.metadata
-    answer = await io.kube.list(POD, meta.namespace, label_selector=f"{labels.CLUSTER}={meta.name}")
+    answer = await io.kube.list(POD, meta.namespace, label_selector=label_selector({labels.CLUSTER: meta.name}))
     listed = msgspec.json.decode(answer, type=PodList)
     version = int(listed.metadata.resource_version)
     present = {pod.metadata.uid for pod in listed.items}

@@ -35,7 +35,7 @@ from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.bus.cache import version_of
 from common.kube.client import Patch
-from common.kube.resources import JOB, POD, RAY_CLUSTER, ROLE_BINDING, SERVICE, Resource
+from common.kube.resources import JOB, POD, RAY_CLUSTER, ROLE_BINDING, SERVICE, Resource, label_selector
 
 GRANT_TRIES: Final = 3
 GRANT_PAUSE: Final = 0.1
@@ -108,7 +108,7 @@ async def _write_child(action: CreateChild | ReplaceChild | DeleteChild, cluster
 
 
 async def _delete_pods(action: DeletePods, cluster: RayCluster, io: Ports) -> None:
-    selector = ",".join(f"{label}={value}" for label, value in action.selector.items())
+    selector = label_selector(action.selector)
     await io.kube.delete_collection(POD, cluster.metadata.namespace, label_selector=selector)
     await refresh_pods(cluster, io)
 

@@ -14,7 +14,7 @@ from common.api.meta import ObjectMeta
 from common.api.ray_service import RayService
 from common.kube.actions import Change, Create, Delete
 from common.kube.client import Kube, Patch
-from common.kube.resources import CONTROLLER_REVISION
+from common.kube.resources import CONTROLLER_REVISION, label_selector
 from service_reconciler.promotion import remembered
 from service_reconciler.promotion.remembered import Record
 from service_reconciler.resources import goal_revision
@@ -35,7 +35,7 @@ class History:
             await self._write(meta.namespace, each)
 
     async def _read(self, meta: ObjectMeta) -> list[GoalRevision]:
-        selector = ",".join(f"{key}={value}" for key, value in goal_revision.marks(meta.name).items())
+        selector = label_selector(goal_revision.marks(meta.name))
         body = await self._kube.list(CONTROLLER_REVISION, meta.namespace, label_selector=selector)
         return goal_revision.of(meta, msgspec.json.decode(body, type=GoalRevisions).items)
 

@@ -24,6 +24,7 @@ from common.kube.resources import (
     RAY_SERVICE,
     SERVICE,
     Resource,
+    label_selector,
 )
 from common.ray import owner, revision
 from common.ray.dashboard import Head, ProxiedDashboard
@@ -109,7 +110,7 @@ class _Reader:
 
     async def all(self, resource: Resource, view: type[T], marks: dict[str, str]) -> list[T]:
         """Read the objects of a kind that carry some labels."""
-        selector = ",".join(f"{key}={value}" for key, value in marks.items())
+        selector = label_selector(marks)
 
         async def ask() -> list[T]:
             body = await self._kube.list(resource, self._namespace, label_selector=selector)

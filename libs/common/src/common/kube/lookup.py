@@ -77,5 +77,5 @@ class Lookup:
     async def _get(self, resource: Resource, place: tuple[str, str]) -> bytes | None:
         try:
             return await self._kube.get(resource, *place)
-        except (errors.NotFound, errors.Forbidden):
+        except (errors.NotFound, errors.Forbidden, errors.InvalidSpec):  # the last: no object can have this name
             return None

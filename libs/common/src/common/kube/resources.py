@@ -1,8 +1,31 @@
-"""The kinds that we read and write, and their paths at the API server."""
+"""The kinds that we read and write, and every path at the API server: this is the one place that builds them.
 
+A name may come from a tenant: from a field, an annotation, a label, a status. Kubernetes would refuse an object of an illegal
+name, so a name that is not a legal name of its kind is refused here, before any request, and what is legal is percent-encoded.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
+
+from common import errors
+from common.validation import kubernetes_syntax
+
+
+class Naming(StrEnum):
+    """Which names a kind admits."""
+
+    LABEL = "a lowercase RFC 1123 label"
+    SUBDOMAIN = "a lowercase RFC 1123 subdomain"
+    SEGMENT = "a path segment"
+    """What RBAC admits: anything but `.`, `..`, `/` and `%`."""
+
+
+_SHOWN: Final = 100
+"""Characters of an illegal name that a message repeats."""
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
@@ -12,6 +35,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     plural: str
     group: str = ""
     version: str = "v1"
+    naming: Naming = Naming.SUBDOMAIN
 
     @property
     def api_version(self) -> str:
@@ -19,25 +43,76 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """Return the URL path of the collection, of one object, or of one of its subresources."""
+        """Return the URL path of the collection, of one object, or of one of its subresources.
+
+        Raises `InvalidSpec` for a namespace or a name that no object of its kind can have.
+        """
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if namespace is not None:
-            parts += ["namespaces", namespace]
-        parts += [part for part in (self.plural, name, subresource) if part is not None]
-        return "/" + "/".join(parts)
+            parts += ["namespaces", _checked("Namespace", Naming.LABEL, namespace)]
+        parts.append(self.plural)
+        if name is not None:
+            parts.append(_checked(self.kind, self.naming, name))
+        if subresource is not None:
+            parts.append(subresource)
+        return "/" + "/".join(quote(part, safe="") for part in parts)
+
+    def proxy(self, namespace: str, name: str, port: int | str, path: str) -> str:
+        """Return the URL path that reaches a port of a Pod or a Service through the API server; `path` is our own constant."""
+        own = self.path(namespace, name)
+        return f"{own}:{quote(str(port), safe='')}/proxy{path}"
+
+
+def illegal_name(resource: Resource, name: str) -> str | None:
+    """Return why no object of a kind can have this name."""
+    return _problem(resource.naming, name)
+
+
+def label_selector(marks: Mapping[str, str]) -> str:
+    """Return the selector of objects that carry all these labels; `InvalidSpec` for a text that no label can be."""
+    for key, value in marks.items():
+        problems = [*kubernetes_syntax.label_key_problems(key), *kubernetes_syntax.label_value_problems(value)]
+        if problems:
+            raise errors.InvalidSpec(f"{_shown(f'{key}={value}')} is not a label: {'; '.join(problems)}")
+    return ",".join(f"{key}={value}" for key, value in marks.items())
+
+
+def _checked(kind: str, naming: Naming, name: str) -> str:
+    problem = _problem(naming, name)
+    if problem is not None:
+        raise errors.InvalidSpec(f"{_shown(name)} is not the name of a {kind}: {problem}")
+    return name
+
+
+def _problem(naming: Naming, name: str) -> str | None:
+    match naming:
+        case Naming.LABEL:
+            problems = kubernetes_syntax.dns_1123_problems(name)
+        case Naming.SUBDOMAIN:
+            problems = kubernetes_syntax.dns_1123_subdomain_problems(name)
+        case Naming.SEGMENT:
+            problems = kubernetes_syntax.path_segment_problems(name)
+    return "; ".join(problems) or None
+
+
+def _shown(name: str) -> str:
+    text = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
+    return msgspec.json.encode(text).decode()
 
 
 RAY_CLUSTER: Final = Resource(group="ray.io", kind="RayCluster", plural="rayclusters")
 RAY_SERVICE: Final = Resource(group="ray.io", kind="RayService", plural="rayservices")
-NAMESPACE: Final = Resource(kind="Namespace", plural="namespaces")
+NAMESPACE: Final = Resource(kind="Namespace", plural="namespaces", naming=Naming.LABEL)
 POD: Final = Resource(kind="Pod", plural="pods")
-SERVICE: Final = Resource(kind="Service", plural="services")
+SERVICE: Final = Resource(kind="Service", plural="services", naming=Naming.LABEL)
 CONFIG_MAP: Final = Resource(kind="ConfigMap", plural="configmaps")
 SECRET: Final = Resource(kind="Secret", plural="secrets")
 SERVICE_ACCOUNT: Final = Resource(kind="ServiceAccount", plural="serviceaccounts")
 PERSISTENT_VOLUME_CLAIM: Final = Resource(kind="PersistentVolumeClaim", plural="persistentvolumeclaims")
-ROLE: Final = Resource(group="rbac.authorization.k8s.io", kind="Role", plural="roles")
-ROLE_BINDING: Final = Resource(group="rbac.authorization.k8s.io", kind="RoleBinding", plural="rolebindings")
+ROLE: Final = Resource(group="rbac.authorization.k8s.io", kind="Role", plural="roles", naming=Naming.SEGMENT)
+ROLE_BINDING: Final = Resource(
+    group="rbac.authorization.k8s.io", kind="RoleBinding", plural="rolebindings", naming=Naming.SEGMENT
+)
 JOB: Final = Resource(group="batch", kind="Job", plural="jobs")
 INGRESS: Final = Resource(group="networking.k8s.io", kind="Ingress", plural="ingresses")
 ENDPOINT_SLICE: Final = Resource(group="discovery.k8s.io", kind="EndpointSlice", plural="endpointslices")

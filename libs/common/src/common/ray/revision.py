@@ -15,7 +15,7 @@ from common import labels
 from common.api.meta import ObjectMeta
 from common.api.opaque import Body, Json
 from common.api.ray_cluster import RayCluster
-from common.kube.resources import CONTROLLER_REVISION
+from common.kube.resources import CONTROLLER_REVISION, label_selector
 from common.ray import owner
 
 RECORD: Final = "raybus.io/record"
@@ -68,7 +68,7 @@ class Revisions(msgspec.Struct, frozen=True, kw_only=True):
 
 def selector(cluster: str) -> str:
     """Return the label selector of a cluster's records."""
-    return f"{labels.CLUSTER}={cluster},{RECORD}={SERVE_CONFIG}"
+    return label_selector({labels.CLUSTER: cluster, RECORD: SERVE_CONFIG})
 
 
 def name(cluster: ObjectMeta, number: int) -> str:

@@ -6,6 +6,7 @@ however many of them there are, they cost the others nothing (spec rayservice W2
 """
 
 import asyncio
+import re
 from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
@@ -20,8 +21,8 @@ from common.api.core import Pod, Service
 from common.api.ray_cluster import RayCluster
 from common.bus.cache import Objects
 from common.kube.client import Kube
-from common.kube.resources import SECRET
-from common.ray import deployed_config, ongoing, serve_config
+from common.kube.resources import SECRET, illegal_name
+from common.ray import deployed_config, ongoing, serve_config, view
 from common.ray.dashboard import Dashboard, Head, ProxyPod
 from common.ray.ongoing import Ongoing
 from common.ray.view import CHECKS_KEPT, LONGEST_RETRY, Put, Reading, Refusal, Seen, metrics_port, serve_port
@@ -42,6 +43,7 @@ RETRY_UNANSWERED: Final = timedelta(seconds=2)
 REPEATS_FORGOTTEN: Final = 1200.0
 """Seconds after which a config that is sent once more counts as sent for the first time."""
 TOKEN_KEY: Final = "auth_token"  # noqa: S105  (a Secret's key)
+_TOKEN: Final = re.compile(rb"[\x20-\x7e]+")
 
 
 class Memory(msgspec.Struct):
@@ -250,6 +252,8 @@ class ServeApi:
         name = cluster.status.head.service_name or names.head_service(meta.name)
         if service is None:
             raise errors.NotFound(f"the head Service {name} of RayCluster {meta.name} does not exist yet")
+        if (problem := view.foreign_service(service, cluster)) is not None:
+            raise errors.InvalidSpec(problem)
         port = next((each.port for each in service.spec.ports if each.name == "dashboard"), None)
         if port is None:
             raise errors.InvalidSpec(f"dashboard port is not found in Service {service.metadata.name}")
@@ -267,6 +271,8 @@ class ServeApi:
         if memory.token is None:
             name = options.secret_name or names.checked(cluster.metadata.name)
             where = f"{cluster.metadata.namespace}/{name}"
+            if (problem := illegal_name(SECRET, name)) is not None:
+                raise errors.Unavailable(f"authOptions.secretName is not the name of a Secret: {problem}")
             try:
                 body = await self._kube.get(SECRET, cluster.metadata.namespace, name)
             except errors.RaybusError as problem:
@@ -274,5 +280,8 @@ class ServeApi:
             value = msgspec.json.decode(body, type=_Secret).data.get(TOKEN_KEY)
             if value is None:
                 raise errors.Unavailable(f"auth token key '\"{TOKEN_KEY}\"' not found in secret {where}")
-            memory.token = b64decode(value).decode().strip()
+            token = b64decode(value).strip()
+            if _TOKEN.fullmatch(token) is None:
+                raise errors.Unavailable(f"the auth token in secret {where} is not a text that a header can carry")
+            memory.token = token.decode()
         return memory.token

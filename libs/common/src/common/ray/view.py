@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from common import names, ports
-from common.api.core import Pod
+from common.api.core import Pod, Service
 from common.api.ray_cluster import RayCluster
 from common.ray.serve_status import ServeDetails
 
@@ -82,6 +82,21 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True):
 def dashboard_service(cluster: RayCluster) -> str:
     """Return the name of the Service through which a cluster's dashboard is reached."""
     return cluster.status.head.service_name or names.head_service(cluster.metadata.name)
+
+
+def foreign_service(service: Service, cluster: RayCluster) -> str | None:
+    """Return why a Service may lead to something else than the head of a cluster.
+
+    Whoever may write Services and a RayCluster's status could have us send requests, and the cluster's token, to any address.
+    """
+    meta, what = service.metadata, f"the dashboard is not asked through Service {service.metadata.name}"
+    if service.spec.type == "ExternalName":
+        return f"{what}: its type is ExternalName; delete it, and raybus creates the head Service"
+    if not service.spec.selector:
+        return f"{what}: it has no selector; delete it, and raybus creates the head Service"
+    if all(each.uid != cluster.metadata.uid for each in meta.owner_references):
+        return f"{what}: it is not owned by RayCluster {cluster.metadata.name}; delete it, and raybus creates the head Service"
+    return None
 
 
 def head_is_ready(cluster: RayCluster) -> bool:

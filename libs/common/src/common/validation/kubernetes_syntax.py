@@ -55,14 +55,24 @@ def label_value_problems(value: str) -> list[str]:
     return _too_long(value, 63) + _mismatch(value, _VALUE, text, "MyValue", "my_value", "12345")
 
 
-def _subdomain_problems(prefix: str) -> list[str]:
-    if not prefix:
-        return ["must be non-empty"]
+def dns_1123_subdomain_problems(name: str) -> list[str]:
+    """Return what keeps a name from being a DNS-1123 subdomain, the form of most names."""
     text = (
         "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
         "and must start and end with an alphanumeric character"
     )
-    return _too_long(prefix, 253) + _mismatch(prefix, _SUBDOMAIN, text, "example.com")
+    return _too_long(name, 253) + _mismatch(name, _SUBDOMAIN, text, "example.com")
+
+
+def path_segment_problems(name: str) -> list[str]:
+    """Return what keeps a name from being one segment of a URL path, the form of RBAC's names."""
+    if name in {"", ".", ".."}:
+        return [f"may not be '{name}'"]
+    return [f"may not contain '{character}'" for character in "/%" if character in name]
+
+
+def _subdomain_problems(prefix: str) -> list[str]:
+    return dns_1123_subdomain_problems(prefix) if prefix else ["must be non-empty"]
 
 
 def _too_long(text: str, most: int) -> list[str]:

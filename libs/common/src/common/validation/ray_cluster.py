@@ -19,6 +19,7 @@ from common.validation import (
     life_cycle,
     network_policy,
     not_built_yet,
+    references,
     tls,
 )
 from common.validation.rules import Rule, first
@@ -31,6 +32,7 @@ _SPEC: Final[tuple[Rule, ...]] = (
     *authentication.RULES,
     *network_policy.RULES,
     *tls.RULES,
+    *references.RULES,
 )
 
 

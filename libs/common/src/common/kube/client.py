@@ -18,8 +18,9 @@ import msgspec
 import yaml
 from kubernetes_asyncio import config as kube_config
 from kubernetes_asyncio.client import ApiClient, Configuration
+from yarl import URL
 
-from common import errors
+from common import bounded_body, errors
 from common.api.opaque import Body
 from common.kube import errors as answers
 from common.kube.resources import Resource
@@ -95,6 +96,18 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
     """Needed by server-side apply, which takes the fields over (force)."""
 
 
+class _Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One request; `most` bounds the bytes of an answer that is somebody else's."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    data: bytes | None = None
+    headers: Mapping[str, str] = {}
+    timeout: aiohttp.ClientTimeout
+    most: int | None = None
+
+
 class KubeClient:
     """The API server over HTTP; implements `Kube` and hands out raw streams for watches."""
 
@@ -107,6 +120,13 @@ class KubeClient:
             connector_owner=False,
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=READ_BUFFER,
+        )
+        # Behind the API server's proxy answers a tenant's server: what it compresses is not unpacked.
+        self._foreign = aiohttp.ClientSession(
+            connector=self._api.rest_client.pool_manager.connector,
+            connector_owner=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
         )
         self._proxy = _proxy(configuration)
         self._timeout = aiohttp.ClientTimeout(total=request_timeout, connect=5.0)
@@ -148,6 +168,7 @@ class KubeClient:
     async def close(self) -> None:
         """Close all connections."""
         await self._session.close()
+        await self._foreign.close()
         await self._api.close()
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> bytes:
@@ -203,17 +224,29 @@ class KubeClient:
         query: Mapping[str, str] | None = None,
         body: Body | Operations | None = None,
         headers: Mapping[str, str] | None = None,
+        most: int | None = None,
     ) -> bytes:
-        """Send one request, `headers` added to our own, and return the answer's body, or raise what a refusal means."""
+        """Send one request, `headers` added to our own, and return the answer's body, or raise what a refusal means.
+
+        `most` bounds the bytes of an answer that somebody else's server gives through the API server's proxy.
+        """
         if method == "GET":
             step = nullcontext()
         else:
             self._may_write()
             step = tracing.step("write", method=method, path=path)
-        data = None if body is None else msgspec.json.encode(body)
+        call = _Call(
+            method=method,
+            path=path,
+            query=query or {},
+            data=None if body is None else msgspec.json.encode(body),
+            headers=headers or {},
+            timeout=self._timeout,
+            most=most,
+        )
         with step:
-            async with self._send(method, path, query=query, data=data, headers=headers) as answer:
-                content = await answer.read()
+            async with self._send(call) as answer:
+                content = await _read(answer, most)
         self._meter.read(method, content)
         return content
 
@@ -221,51 +254,51 @@ class KubeClient:
     async def stream(self, path: str, *, query: Mapping[str, str]) -> AsyncGenerator[aiohttp.StreamReader]:
         """Open a long answer, such as a watch; the caller reads lines and closes by leaving the block."""
         timeout = aiohttp.ClientTimeout(total=None, connect=5.0)
-        async with self._send("GET", path, query=query, timeout=timeout) as answer:
+        async with self._send(_Call(method="GET", path=path, query=query, timeout=timeout)) as answer:
             yield answer.content
 
     @asynccontextmanager
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        data: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: aiohttp.ClientTimeout | None = None,
-    ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        sent = {"Accept": JSON, "Content-Type": JSON, "User-Agent": self._user_agent, **(headers or {})}
+    async def _send(self, call: _Call) -> AsyncGenerator[aiohttp.ClientResponse]:
+        """Send one request; redirects are not followed: they would take our credentials along."""
+        session, plain = (self._session, {}) if call.most is None else (self._foreign, bounded_body.IDENTITY)
+        sent = {"Accept": JSON, "Content-Type": JSON, "User-Agent": self._user_agent, **plain, **call.headers}
         await self._api.update_params_for_auth(  # pyright: ignore[reportUnknownMemberType]  (untyped library)
             sent, [], ["BearerToken"]
         )
         is_answered, began = False, asyncio.get_running_loop().time()
-        self._meter.sent(method, data)
+        self._meter.sent(call.method, call.data)
         try:
-            async with self._session.request(
-                method,
-                self.server + path,
-                params=dict(query or {}),
-                data=data,
+            async with session.request(
+                call.method,
+                URL(self.server + call.path, encoded=True),
+                params=dict(call.query),
+                allow_redirects=False,
+                data=call.data,
                 headers=sent,
-                timeout=timeout or self._timeout,
+                timeout=call.timeout,
                 proxy=self._proxy,
             ) as answer:
                 is_answered = True
-                self._meter.answered(method, str(answer.status), asyncio.get_running_loop().time() - began)
-                if answer.status >= 400:
+                self._meter.answered(call.method, str(answer.status), asyncio.get_running_loop().time() - began)
+                if answer.status >= 300:
                     after = answer.headers.get("Retry-After", "")
                     raise answers.from_answer(
                         answer.status,
-                        await answer.read(),
-                        retry_after=float(after) if after.isdecimal() else None,
+                        await _read(answer, call.most),
+                        retry_after=float(after) if after.isdecimal() and len(after) < 6 else None,
                     )
                 yield answer
         except (aiohttp.ClientError, ssl.SSLError, OSError, TimeoutError) as problem:
             if not is_answered:
-                self._meter.answered(method, UNANSWERED, asyncio.get_running_loop().time() - began)
+                self._meter.answered(call.method, UNANSWERED, asyncio.get_running_loop().time() - began)
             text = str(problem) or type(problem).__name__
             raise errors.Unavailable(f"the API server at {self.server} does not answer: {text}") from problem
+
+
+async def _read(answer: aiohttp.ClientResponse, most: int | None) -> bytes:
+    if most is None:
+        return await answer.read()
+    return await bounded_body.read(answer.headers, answer.content.iter_any(), most=most)
 
 
 def _proxy(configuration: Configuration) -> str | None:

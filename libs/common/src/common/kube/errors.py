@@ -6,6 +6,10 @@ from typing import Final
 import msgspec
 
 from common import errors
+from common.clipping import clipped
+
+LONGEST_MESSAGE: Final = 4096
+"""Characters that are kept of the text of a refusal; through the API server's proxy anybody may have written it."""
 
 _MEANING: Final[dict[int, Callable[[str], errors.RaybusError]]] = {
     401: errors.Forbidden,
@@ -30,11 +34,8 @@ class Status(msgspec.Struct, frozen=True):
 
 def from_answer(code: int, body: bytes, *, retry_after: float | None = None) -> errors.RaybusError:
     """Return the error that stands for a refused request; `retry_after` is in seconds."""
-    try:
-        status = msgspec.json.decode(body, type=Status)
-    except msgspec.DecodeError:
-        status = Status(message=body[:200].decode(errors="replace"))
-    text = status.message or f"the API server answered {code}"
+    status = _status(code, body)
+    text = clipped(status.message, LONGEST_MESSAGE) or f"the API server answered {code}"
     if code == 409 and status.reason == "AlreadyExists":
         return errors.AlreadyExists(text)
     if code == 429:
@@ -43,9 +44,18 @@ def from_answer(code: int, body: bytes, *, retry_after: float | None = None) -> 
         return errors.Rejected(f"{text}; make the object smaller")
     if code == 500 and _WEBHOOK in text:
         return errors.Retryable(text, after=retry_after)
-    if code >= 500:
+    if not 400 <= code < 500:
         return errors.Unavailable(text, after=retry_after)
     return _MEANING.get(code, errors.Rejected)(text)
+
+
+def _status(code: int, body: bytes) -> Status:
+    if code < 400:
+        return Status(message=f"the API server answered {code}, and redirects are not followed")
+    try:
+        return msgspec.json.decode(body, type=Status)
+    except (msgspec.DecodeError, RecursionError):
+        return Status(message=body[:200].decode(errors="replace"))
 
 
 def is_gone(problem: errors.NotFound, name: str) -> bool:

@@ -6,18 +6,20 @@ Calls, paths and time-outs: spec rayservice §11.2, §12.4-12.6.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from typing import Final, Protocol
 
 import httpx
 import msgspec
 
-from common import errors, names
+from common import bounded_body, errors, names
 from common.api.opaque import Json
+from common.clipping import clipped
 from common.kube.client import KubeClient
+from common.kube.resources import POD, SERVICE
 from common.observability import tracing
-from common.ray import ongoing
+from common.ray import ongoing, serve_status
 from common.ray.ongoing import Ongoing
 from common.ray.serve_status import ServeDetails
 from common.runtime.settings import Settings
@@ -32,6 +34,12 @@ METRICS: Final = "/metrics"
 TOKEN_HEADER: Final = "x-ray-authorization"  # noqa: S105  (a header's name)
 OK: Final = 200
 LONGEST_REASON: Final = 500
+LARGEST_STATUS: Final = 4 * 2**20
+"""Bytes of Serve's status; ten thousand replicas have fewer."""
+LARGEST_METRICS: Final = 8 * 2**20
+"""Bytes of a node's metrics."""
+LARGEST_HEALTH: Final = 64 * 2**10
+"""Bytes of a proxy's answer to a health check."""
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,20 +110,21 @@ class DirectDashboard:
         await self._call("PUT", self._url(head), head, content=content)
 
     async def is_proxy_healthy(self, pod: ProxyPod) -> bool:
-        try:
-            async with _deadline(self._seconds, pod.ip):
-                answer = await self._http.get(f"http://{_host(pod.ip)}:{pod.port}{PROXY_HEALTH}")
-        except (errors.Unavailable, httpx.HTTPError):
-            return False
-        return answer.status_code == OK
+        return await self._of_pod(pod, PROXY_HEALTH, most=LARGEST_HEALTH) is not None
 
     async def ongoing_requests(self, pod: ProxyPod) -> Ongoing | None:
+        exposition = await self._of_pod(pod, METRICS, most=LARGEST_METRICS)
+        return None if exposition is None else ongoing.count(exposition)
+
+    async def _of_pod(self, pod: ProxyPod, path: str, *, most: int) -> bytes | None:
+        """Return what a pod answers with 200 in time, None for anything else."""
+        url = f"http://{_host(pod.ip)}:{pod.port}{path}"
         try:
             async with _deadline(self._seconds, pod.ip):
-                answer = await self._http.get(f"http://{_host(pod.ip)}:{pod.port}{METRICS}")
-        except (errors.Unavailable, httpx.HTTPError):
+                answer, body = await self._send("GET", url, most=most)
+        except (errors.Unavailable, httpx.HTTPError, httpx.InvalidURL):
             return None
-        return ongoing.count(answer.content) if answer.status_code == OK else None
+        return body if answer.status_code == OK else None
 
     def _url(self, head: Head) -> str:
         return f"http://{names.head_fqdn(head.service, head.namespace, self._domain)}:{head.port}{APPLICATIONS}"
@@ -127,18 +136,45 @@ class DirectDashboard:
         try:
             async with _deadline(seconds, head.service):
                 with step:
-                    answer = await self._http.request(method, url, headers=headers, content=content, timeout=seconds)
-        except httpx.HTTPError as problem:
+                    answer, body = await self._send(
+                        method, url, most=LARGEST_STATUS, headers=headers, content=content, seconds=seconds
+                    )
+        except (httpx.HTTPError, httpx.InvalidURL) as problem:
             text = str(problem) or type(problem).__name__
             raise errors.Unavailable(
                 f"the dashboard at {head.service}:{head.port} does not answer: {text}"
             ) from problem
         if answer.is_success:
-            return answer.content
-        text = f"{answer.status_code} {answer.reason_phrase}: {answer.text.strip()[:LONGEST_REASON]}"
+            return body
+        said = clipped(body[: 4 * LONGEST_REASON].decode(errors="replace"), LONGEST_REASON)
+        text = f"{answer.status_code} {clipped(answer.reason_phrase, LONGEST_REASON)}: {said}"
         if answer.is_client_error:
             raise errors.Rejected(text)
         raise errors.Unavailable(f"the dashboard at {head.service}:{head.port} answered {text}")
+
+    async def _send(
+        self,
+        method: str,
+        url: str,
+        *,
+        most: int,
+        headers: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+        seconds: float | None = None,
+    ) -> tuple[httpx.Response, bytes]:
+        """Send one request; redirects are not followed: they would take the token along."""
+        request = self._http.build_request(
+            method,
+            url,
+            headers={**bounded_body.IDENTITY, **(headers or {})},
+            content=content,
+            timeout=self._seconds if seconds is None else seconds,
+        )
+        answer = await self._http.send(request, stream=True, follow_redirects=False)
+        try:
+            return answer, await bounded_body.read(answer.headers, answer.aiter_raw(), most=most)
+        finally:
+            await answer.aclose()
 
 
 class ProxiedDashboard:
@@ -152,31 +188,34 @@ class ProxiedDashboard:
         try:
             async with _deadline(self._seconds, head.service):
                 query = {"api_type": "declarative"}
-                return _details(await self._kube.request("GET", _path(head), query=query, headers=_token(head)))
+                body = await self._kube.request(
+                    "GET", _path(head), query=query, headers=_token(head), most=LARGEST_STATUS
+                )
+            return _details(body)
         except errors.Terminal as problem:  # a read asks for nothing that could be wrong
             raise _unreachable(head, problem) from problem
 
     async def deploy(self, head: Head, config: Json) -> None:
         try:
             async with _deadline(self._seconds, head.service):
-                await self._kube.request("PUT", _path(head), body=config, headers=_token(head))
+                await self._kube.request("PUT", _path(head), body=config, headers=_token(head), most=LARGEST_STATUS)
         except (errors.Forbidden, errors.NotFound) as problem:
             raise _unreachable(head, problem) from problem
 
     async def is_proxy_healthy(self, pod: ProxyPod) -> bool:
-        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}:{pod.port}/proxy{PROXY_HEALTH}"
         try:
             async with _deadline(self._seconds, pod.name):
-                await self._kube.request("GET", path)
+                path = POD.proxy(pod.namespace, pod.name, pod.port, PROXY_HEALTH)
+                await self._kube.request("GET", path, most=LARGEST_HEALTH)
         except errors.RaybusError:
             return False
         return True
 
     async def ongoing_requests(self, pod: ProxyPod) -> Ongoing | None:
-        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}:{pod.port}/proxy{METRICS}"
         try:
             async with _deadline(self._seconds, pod.name):
-                return ongoing.count(await self._kube.request("GET", path))
+                path = POD.proxy(pod.namespace, pod.name, pod.port, METRICS)
+                return ongoing.count(await self._kube.request("GET", path, most=LARGEST_METRICS))
         except errors.RaybusError:
             return None
 
@@ -204,7 +243,7 @@ def _token(head: Head) -> dict[str, str]:
 
 
 def _path(head: Head) -> str:
-    return f"/api/v1/namespaces/{head.namespace}/services/{head.service}:dashboard/proxy{APPLICATIONS}"
+    return SERVICE.proxy(head.namespace, head.service, "dashboard", APPLICATIONS)
 
 
 def _host(ip: str) -> str:
@@ -213,9 +252,10 @@ def _host(ip: str) -> str:
 
 def _details(body: bytes) -> ServeDetails:
     try:
-        return msgspec.json.decode(body, type=ServeDetails)
+        return serve_status.decode(body)
     except msgspec.DecodeError as problem:
-        raise errors.Unavailable(f"the dashboard's answer is not Serve status: {problem}") from problem
+        text = clipped(str(problem), LONGEST_REASON)
+        raise errors.Unavailable(f"the dashboard's answer is not Serve status: {text}") from problem
 
 
 @asynccontextmanager

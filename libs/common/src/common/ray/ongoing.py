@@ -8,6 +8,7 @@ requests and tells nobody of them, but the replicas that work on them do.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,7 +17,9 @@ import msgspec
 PROXIES: Final = (b"ray_serve_num_ongoing_http_requests", b"ray_serve_num_ongoing_grpc_requests")
 REPLICAS: Final = b"ray_serve_replica_processing_queries"
 HA_PROXIES: Final = b"ray_serve_haproxy_process_count"
-METRIC: Final = b"ray_"
+_SAMPLES: Final = re.compile(rb"^(?:" + b"|".join((*PROXIES, REPLICAS, HA_PROXIES)) + rb")[^\r\n]*", re.MULTILINE)
+"""Of a text that anybody may have written, only these lines are taken apart."""
+_IS_RAY: Final = re.compile(rb"^ray_", re.MULTILINE)
 """Every metric of a Ray node begins so; without any, it was not Ray that answered."""
 
 
@@ -49,11 +52,11 @@ def total(counts: Sequence[Ongoing]) -> Ongoing:
 
 def count(exposition: bytes) -> Ongoing | None:
     """Return what a text of Prometheus's format tells of the ongoing requests; None when it does not tell."""
-    lines = exposition.splitlines()
+    lines = _SAMPLES.findall(exposition)
     proxies, replicas, processes = (_sum(lines, names) for names in (PROXIES, (REPLICAS,), (HA_PROXIES,)))
     if proxies is None or replicas is None or processes is None:
         return None
-    if not any(line.startswith(METRIC) for line in lines):
+    if not _IS_RAY.search(exposition):
         return None
     if processes.is_told and not proxies.is_told:  # its socket did not answer when it was asked last
         return None
@@ -74,9 +77,8 @@ def _sum(lines: Sequence[bytes], names: tuple[bytes, ...]) -> _Sum | None:
     """Add up the lines of some names; None when one of them is no number."""
     found = [_number(line, names) for line in lines if line.startswith(names)]
     told = [each for each in found if each is not None]
-    if any(math.isnan(each) for each in told):
-        return None
-    return _Sum(math.ceil(sum(told)), bool(told))
+    number = sum(told)
+    return _Sum(math.ceil(number), bool(told)) if math.isfinite(number) else None
 
 
 def _number(line: bytes, names: tuple[bytes, ...]) -> float | None:

@@ -5,8 +5,9 @@ Facts behind the rules: an app may be RUNNING and its deployment HEALTHY with no
 proxy without replicas drains, so status words alone prove nothing. Spec rayservice §12.4; design rule 8.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -78,6 +79,46 @@ class ServeDetails(msgspec.Struct, frozen=True, kw_only=True):
     def named(self) -> dict[str, Application]:
         """Return the applications by the names that users see."""
         return {name or DEFAULT_APP: each for name, each in self.applications.items()}
+
+
+MOST_PARTS: Final = 100_000
+"""Values in one answer; ten thousand replicas have fewer."""
+DEEPEST: Final = 64
+"""Levels of an application's own config; Ray's schema needs ten."""
+
+
+def decode(body: bytes) -> ServeDetails:
+    """Read an answer that anybody may have written; `msgspec.DecodeError` for one that is no Serve status, or too rich."""
+    if sum(body.count(each) for each in (b"{", b"[", b",")) > MOST_PARTS:
+        raise msgspec.DecodeError(f"it has more than {MOST_PARTS} values")
+    try:
+        details = msgspec.json.decode(body, type=ServeDetails)
+    except RecursionError:
+        raise msgspec.DecodeError("it is nested too deeply") from None
+    opaque = [details.http_options, details.grpc_options]
+    if _is_deep([*opaque, *(each.deployed_app_config for each in details.applications.values())]):
+        raise msgspec.DecodeError(f"it is nested deeper than {DEEPEST} levels")
+    return details
+
+
+def _is_deep(values: list[Any]) -> bool:
+    """Tell whether values have more than `DEEPEST` levels, without recursion."""
+    level = values
+    for _ in range(DEEPEST):
+        level = [inner for outer in level for inner in _inside(outer)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    match value:
+        case dict():
+            return cast("dict[str, Any]", value).values()
+        case list():
+            return cast("list[Any]", value)
+        case _:
+            return ()
 
 
 def is_running(details: ServeDetails) -> bool:

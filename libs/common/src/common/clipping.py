@@ -1,0 +1,18 @@
+"""Clips texts that others wrote before they reach a status, an Event, a log line."""
+
+import re
+from typing import Final
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""What moves a cursor or the direction of writing; tab and line feed stay."""
+
+
+def plain(text: str) -> str:
+    """Return a text in which each control character is replaced by U+FFFD."""
+    return _CONTROL.sub("\ufffd", text.replace("\r\n", "\n"))
+
+
+def clipped(text: str, most: int) -> str:
+    """Return the first `most` characters of a text, without surrounding blanks and without control characters."""
+    short = plain(text[: most + 1].strip())
+    return short if len(short) <= most else f"{short[: most - 1]}…"

@@ -1,0 +1,186 @@
+"""Dashboards, proxies and metrics that a tenant wrote: no redirect is followed, nothing is unpacked, what is kept is bounded.
+
+Over real HTTP on loopback: straight to the address, and through the API server's proxy.
+"""
+
+import asyncio
+import tracemalloc
+import zlib
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from aiohttp import web
+from kubernetes_asyncio.client import Configuration
+
+from common import errors
+from common.kube.client import KubeClient
+from common.kube.resources import SECRET
+from common.ray.dashboard import Dashboard, DirectDashboard, Head, ProxiedDashboard, ProxyPod
+from support.servers.loopback import ToLoopback, served
+
+HEAD = Head(namespace="tenant-a", service="demo-head-svc", port=8265, token="s3cret")
+POD = ProxyPod(namespace="tenant-a", name="demo-head", ip="127.0.0.1", port=8000)
+PREY = "/api/v1/namespaces/tenant-b/secrets/prod-ray"
+SECONDS = 1.0
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def hostile(way: str, answer: Handler) -> AsyncGenerator[tuple[Dashboard, list[web.Request]]]:
+    """Give a dashboard whose every call meets `answer`, and the requests that arrived."""
+    seen: list[web.Request] = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        seen.append(request)
+        return await answer(request)
+
+    app = web.Application()
+    app.router.add_route("*", "/{rest:.*}", handler)
+    async with served(app) as port:
+        if way == "direct":
+            async with httpx.AsyncClient(transport=ToLoopback(port)) as client:
+                yield DirectDashboard(domain="cluster.local", client=client, seconds=SECONDS), seen
+        else:
+            kube = KubeClient(Configuration(host=f"http://127.0.0.1:{port}"), user_agent="test")
+            yield ProxiedDashboard(kube, seconds=SECONDS), seen
+            await kube.close()
+
+
+@pytest.mark.parametrize("way", ["direct", "proxied"])
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_is_an_answer_and_not_an_address(way: str, status: int) -> None:
+    async def redirect(request: web.Request) -> web.StreamResponse:
+        if request.path == PREY:
+            return web.json_response({"applications": {}})
+        return web.Response(status=status, headers={"Location": PREY})
+
+    async with hostile(way, redirect) as (dashboard, seen):
+        with pytest.raises(errors.Unavailable, match=str(status)):
+            await dashboard.read(HEAD)
+        with pytest.raises(errors.Unavailable, match=str(status)):
+            await dashboard.deploy(HEAD, {})
+        assert not await dashboard.is_proxy_healthy(POD)
+        assert await dashboard.ongoing_requests(POD) is None
+        assert [each.path for each in seen if each.path == PREY] == []
+        assert len(seen) == 4
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_the_api_servers_client_follows_no_redirect(status: int) -> None:
+    seen: list[str] = []
+
+    async def redirect(request: web.Request) -> web.Response:
+        seen.append(request.path)
+        return web.Response(status=status, headers={"Location": PREY})
+
+    app = web.Application()
+    app.router.add_route("*", "/{rest:.*}", redirect)
+    async with served(app) as port:
+        kube = KubeClient(Configuration(host=f"http://127.0.0.1:{port}"), user_agent="test")
+        with pytest.raises(errors.Unavailable, match=f"{status}, and redirects are not followed"):
+            await kube.get(SECRET, "tenant-a", "own")
+        with pytest.raises(errors.Unavailable):
+            async with kube.stream(SECRET.path("tenant-a"), query={"watch": "1"}):
+                pass
+        await kube.close()
+    assert PREY not in seen
+
+
+def bomb(size: int) -> bytes:
+    """Return gzip that unpacks to `size` bytes of JSON."""
+    packer = zlib.compressobj(9, wbits=31)
+    blanks = b" " * 2**20
+    packed = [packer.compress(b'{"applications": {}')]
+    packed += [packer.compress(blanks) for _ in range(size // len(blanks))]
+    return b"".join([*packed, packer.compress(b"}"), packer.flush()])
+
+
+@pytest.mark.parametrize("way", ["direct", "proxied"])
+async def test_a_small_answer_that_unpacks_to_a_large_one_is_not_unpacked(way: str) -> None:
+    body = bomb(256 * 2**20)
+
+    async def packed(_: web.Request) -> web.Response:
+        return web.Response(body=body, headers={"Content-Encoding": "gzip", "Content-Type": "application/json"})
+
+    async with hostile(way, packed) as (dashboard, seen):
+        tracemalloc.start()
+        for _ in range(4):
+            with pytest.raises(errors.Unavailable, match=r"compressed \(gzip\)"):
+                await dashboard.read(HEAD)
+            assert await dashboard.ongoing_requests(POD) is None
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert most < 24 * 2**20
+    assert {each.headers["Accept-Encoding"] for each in seen} == {"identity"}
+
+
+@pytest.mark.parametrize("way", ["direct", "proxied"])
+async def test_an_answer_that_does_not_end_is_cut(way: str) -> None:
+    async def endless(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        while True:
+            await answer.write(b" " * 2**18)
+
+    async with hostile(way, endless) as (dashboard, _):
+        async with asyncio.timeout(5):
+            with pytest.raises(errors.Unavailable, match="more than 4194304 bytes"):
+                await dashboard.read(HEAD)
+            assert await dashboard.ongoing_requests(POD) is None
+            assert not await dashboard.is_proxy_healthy(POD)
+
+
+@pytest.mark.parametrize("way", ["direct", "proxied"])
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        pytest.param(b"[" * 90_000, "nested too deeply|malformed|Expected", id="a tower of brackets"),
+        pytest.param(
+            b'{"applications":{"a":{"deployed_app_config":{"a":' + b"[" * 500 + b"]" * 500 + b"}}}}",
+            "nested deeper than 64 levels",
+            id="a config with a tower",
+        ),
+        pytest.param(b'{"other":' + b"[" * 50_000 + b"]" * 50_000 + b"}", "nested too deeply|more than", id="unknown"),
+        pytest.param(
+            b'{"applications":{' + b",".join(b'"%d":{}' % each for each in range(200_000)) + b"}}",
+            "more than 100000 values",
+            id="very many applications",
+        ),
+    ],
+)
+async def test_an_answer_of_an_absurd_shape_is_a_problem_in_one_line(way: str, body: bytes, problem: str) -> None:
+    async def absurd(_: web.Request) -> web.Response:
+        return web.Response(body=body, content_type="application/json")
+
+    async with hostile(way, absurd) as (dashboard, _):
+        with pytest.raises(errors.Unavailable, match=problem) as caught:
+            await dashboard.read(HEAD)
+    assert len(str(caught.value)) < 1_000
+
+
+@pytest.mark.parametrize("way", ["direct", "proxied"])
+async def test_a_refusal_is_clipped_and_moves_no_cursor(way: str) -> None:
+    async def refusal(_: web.Request) -> web.Response:
+        return web.Response(status=400, body=b"\x1b[2J\x1b]0;owned\x07" + b"x" * 100_000)
+
+    async with hostile(way, refusal) as (dashboard, _):
+        with pytest.raises(errors.Rejected) as caught:
+            await dashboard.deploy(HEAD, {})
+    text = str(caught.value)
+    assert len(text) < 600
+    assert "\x1b" not in text
+    assert "\x07" not in text
+
+
+async def test_metrics_of_an_absurd_shape_cost_little() -> None:
+    async def lines(_: web.Request) -> web.Response:
+        return web.Response(body=b"\n" * (8 * 2**20))
+
+    async with hostile("direct", lines) as (dashboard, _):
+        tracemalloc.start()
+        assert await dashboard.ongoing_requests(POD) is None
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert most < 40 * 2**20

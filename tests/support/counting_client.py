@@ -23,9 +23,10 @@ class CountingClient(KubeClient):
         query: Mapping[str, str] | None = None,
         body: Body | Operations | None = None,
         headers: Mapping[str, str] | None = None,
+        most: int | None = None,
     ) -> bytes:
         self.requests.append(f"{method} {path}")
-        return await super().request(method, path, query=query, body=body, headers=headers)
+        return await super().request(method, path, query=query, body=body, headers=headers, most=most)
 
     def writes(self) -> list[str]:
         """Return the requests that change something, Events aside."""

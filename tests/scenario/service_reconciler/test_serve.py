@@ -169,7 +169,9 @@ async def test_77_without_endpoints_the_service_is_not_ready(slices: str) -> Non
 
 
 BAD_CONFIGS = [
-    pytest.param("applications: [", "is not YAML, line 1", "FailedToUpdateServeApplications", id="78: no YAML"),
+    pytest.param(
+        "applications: [", "cannot be read as YAML: line 2", "FailedToUpdateServeApplications", id="78: no YAML"
+    ),
     pytest.param("- a", "must be a mapping", "FailedToUpdateServeApplications", id="no mapping"),
     pytest.param("apps: []", "Ray refused the Serve config: 400", "FailedToUpdateServeApplications", id="schema"),
     pytest.param("  ", "spec.serveConfigV2 is empty", "EmptyServeConfig", id="empty"),

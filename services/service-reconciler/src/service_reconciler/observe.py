@@ -21,7 +21,7 @@ from common.bus.cache import Cache, Objects
 from common.kube import gateways
 from common.kube.lookup import Lookup
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
-from common.ray import adoption, endpoints, impostor, ongoing, owner, pace, revision, submit
+from common.ray import adoption, config_reader, endpoints, impostor, ongoing, owner, pace, revision, submit
 from common.ray.view import dashboard_service, head_is_ready
 from common.runtime.clock import ClockWatch
 from common.runtime.key import Key
@@ -88,6 +88,7 @@ class Observer:
             head, serve = self._services(service)
             clusters, clusters_names = await self._clusters(service, serve)
         active, pending = await self._views(service, clusters_names, now=now)
+        await config_reader.ready(service.serve_config, *(each.given for each in (active, pending) if each is not None))
         route = await self._route(service)
         return Observed(
             service=service,

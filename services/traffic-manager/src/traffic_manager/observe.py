@@ -23,7 +23,7 @@ from common.kube import gateways, managers
 from common.kube.client import Kube
 from common.kube.lookup import Lookup
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
-from common.ray import adoption, endpoints, impostor, owner, pace, revision
+from common.ray import adoption, config_reader, endpoints, impostor, owner, pace, revision
 from common.ray.view import dashboard_service, head_is_ready
 from common.runtime.clock import Clock
 from common.runtime.key import Key
@@ -75,6 +75,7 @@ class Observer:
         if service is None or service.raw_spec.get("managedBy", labels.MANAGED_BY_US) != labels.MANAGED_BY_US:
             return None
         active, pending = await self._views(service, now=now)
+        await config_reader.ready(service.serve_config, *(each.given for each in (active, pending) if each is not None))
         is_users, is_incremental = weighted_route.is_users(service), serve_writer.is_incremental(service, self._gates)
         is_wanted = is_incremental and not is_users
         our_route = await gateways.own_route(self._lookup, self._cache, service.metadata, is_wanted=is_wanted)

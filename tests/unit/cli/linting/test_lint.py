@@ -90,7 +90,7 @@ OPTIONS = "spec.upgradeStrategy.clusterUpgradeOptions"
             _overstep, f"{OPTIONS}.stepSizePercent", "less than or equal to maxSurgePercent", id="a step too far"
         ),
         pytest.param(_turn_around, f"{GROUP}.minReplicas", "minReplicas", id="bounds that cross"),
-        pytest.param(_serve_nonsense, "spec.serveConfigV2", "is not YAML", id="a Serve config"),
+        pytest.param(_serve_nonsense, "spec.serveConfigV2", "cannot be read as YAML", id="a Serve config"),
         pytest.param(
             _deadline,
             "metadata.annotations.raybus.io/progress-deadline",

@@ -10,7 +10,7 @@ from common import upgrade_controls
 from common.api import ray_cluster, ray_service
 from common.api.opaque import Json
 from common.feature_gates import Gates
-from common.ray import submit
+from common.ray import serve_config
 from common.validation import ray_cluster as cluster_rules
 from raybus_cli.linting.shape import Problem
 from raybus_cli.manifests.reading import Document, Place
@@ -34,7 +34,7 @@ def _of_service(body: Json, gates: Gates) -> Iterator[str]:
     if violation is not None:
         yield violation.text
     text = service.raw_spec.get("serveConfigV2")
-    if isinstance(text, str) and (wrong := submit.problem(text)) is not None:
+    if isinstance(text, str) and (wrong := serve_config.problem(text)) is not None:
         yield wrong
     yield from upgrade_controls.of(service).problems
 

@@ -113,6 +113,12 @@ class RayService(msgspec.Struct, frozen=True, kw_only=True, rename="camel", dict
         return msgspec.json.decode(self.spec_json, type=dict[str, Any])
 
     @property
+    def serve_config(self) -> str:
+        """`spec.serveConfigV2` as written, also where the rest of the spec cannot be read."""
+        text = self.raw_spec.get("serveConfigV2")
+        return text if isinstance(text, str) else ""
+
+    @property
     def raw_cluster_config(self) -> Json:
         """`spec.rayClusterConfig` as written: what is hashed, and copied into RayClusters. Never change it in place."""
         return self.raw_spec.get("rayClusterConfig") or {}

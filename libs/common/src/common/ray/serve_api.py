@@ -22,7 +22,7 @@ from common.api.ray_cluster import RayCluster
 from common.bus.cache import Objects
 from common.kube.client import Kube
 from common.kube.resources import SECRET, illegal_name
-from common.ray import deployed_config, ongoing, serve_config, view
+from common.ray import config_reader, deployed_config, ongoing, serve_config, view
 from common.ray.dashboard import Dashboard, Head, ProxyPod
 from common.ray.ongoing import Ongoing
 from common.ray.view import CHECKS_KEPT, LONGEST_RETRY, Put, Reading, Refusal, Seen, metrics_port, serve_port
@@ -166,6 +166,7 @@ class ServeApi:
         try:
             if memory.refusal is not None and is_full:
                 raise errors.Unavailable(memory.refusal.text)
+            await config_reader.ready(config)
             body = serve_config.to_json(config)
             if target_capacity is not None:
                 body = {**body, "target_capacity": target_capacity}

@@ -1,30 +1,68 @@
 """`serveConfigV2`: YAML as the user wrote it → the JSON object that Ray's dashboard takes.
 
-YAML 1.1 as KubeRay reads it (spec rayservice §12.4): keys become strings, whole numbers stay whole, a date stays the text
-that it was. A document that is not a mapping, or that grows without bound through aliases, is refused with one line.
+YAML as KubeRay reads it (`go_yaml`). A document that is not a mapping, or that is too large, too deep, or grows without bound
+through aliases, is refused with one line. A text is read once: what came of it is kept as long as there is room.
 """
 
-from functools import lru_cache
-from typing import Any, Final, cast
+import threading
+from collections import OrderedDict
+from typing import Final, cast
 
-import yaml
+import msgspec
 
 from common import errors
 from common.api.opaque import Json
+from common.ray import go_yaml
+from common.ray.go_yaml import Limits, NotYamlError
 from common.ray.serve_status import DEFAULT_APP
 
-LARGEST: Final = 200_000
-"""Values in one config; the API server's own limit on an object keeps honest ones far below."""
+LONGEST: Final = 2**20
+"""Characters of one text; the API server's store takes objects of 1.5 MiB."""
+LIMITS: Final = Limits(values=200_000, characters=4 * 2**20, levels=64)
+"""Of one config with its aliases written out; Ray's schema needs ten levels."""
+ROOM: Final = 64 * 2**20
+"""Characters of texts and of their JSON that are kept."""
+_FIELD: Final = "spec.serveConfigV2"
 
 
-class _Loader(yaml.SafeLoader):
-    """The safe loader without its idea of dates: JSON has none."""
+class Read(msgspec.Struct, frozen=True):
+    """What came of a text."""
+
+    json: bytes = b""
+    problem: str | None = None
+    """Why it cannot be sent; then there is no JSON."""
+    applications: frozenset[str] = frozenset()
+    """The names of the applications that it asks for."""
+    target_capacity: float = 100.0
+    """The capacity, in percent, that it asks for by itself."""
 
 
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
+class _Shelf:
+    """What came of the texts that were asked for last; threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: OrderedDict[str, Read] = OrderedDict()
+        self._size = 0
+
+    def get(self, text: str) -> Read | None:
+        with self._lock:
+            found = self._held.get(text)
+            if found is not None:
+                self._held.move_to_end(text)
+            return found
+
+    def put(self, text: str, read: Read) -> None:
+        with self._lock:
+            if text in self._held:
+                return
+            self._held[text] = read
+            self._size += _size(text, read)
+            while self._size > ROOM:
+                self._size -= _size(*self._held.popitem(last=False))
+
+
+_shelf: Final = _Shelf()
 
 
 def is_empty(text: str) -> bool:
@@ -32,75 +70,67 @@ def is_empty(text: str) -> bool:
     return not text.strip()
 
 
+def is_read(text: str) -> bool:
+    """Tell whether a text was read already, so that asking about it costs nothing."""
+    return len(text) > LONGEST or _shelf.get(text) is not None
+
+
+def read(text: str) -> Read:
+    """Return what comes of a text; a long one takes a second, for which `config_reader.ready` has a thread."""
+    if len(text) > LONGEST:
+        return Read(problem=f"{_FIELD} has {len(text)} characters, more than {LONGEST}; make it shorter")
+    found = _shelf.get(text)
+    if found is None:
+        found = _read(text)
+        _shelf.put(text, found)
+    return found
+
+
 def to_json(text: str) -> Json:
     """Return the config as a JSON object; `InvalidSpec` says in one line what is wrong."""
-    try:
-        parsed: object = yaml.load(text, _Loader)  # noqa: S506  (a subclass of the safe loader)
-    except yaml.MarkedYAMLError as problem:
-        where = f", line {problem.problem_mark.line + 1}" if problem.problem_mark else ""
-        raise errors.InvalidSpec(f"spec.serveConfigV2 is not YAML{where}: {problem.problem}") from problem
-    except (yaml.YAMLError, ValueError) as problem:
-        raise errors.InvalidSpec(f"spec.serveConfigV2 is not YAML: {_one_line(problem)}") from problem
-    except RecursionError as problem:
-        raise errors.InvalidSpec("spec.serveConfigV2 is nested too deeply") from problem
-    if not isinstance(parsed, dict):
-        raise errors.InvalidSpec("spec.serveConfigV2 must be a mapping with the key 'applications'")
-    return cast("Json", _Plain().convert(cast("object", parsed)))
+    found = read(text)
+    if found.problem is not None:
+        raise errors.InvalidSpec(found.problem)
+    return msgspec.json.decode(found.json)
 
 
-@lru_cache(maxsize=1024)
+def problem(text: str) -> str | None:
+    """Return what is wrong with a config before anybody is asked."""
+    return read(text).problem
+
+
 def applications(text: str) -> frozenset[str]:
     """Return the names of the applications that a config asks for; none where it cannot be read."""
+    return read(text).applications
+
+
+def target_capacity(text: str) -> float:
+    """Return the capacity, in percent, that a config by itself asks for."""
+    return read(text).target_capacity
+
+
+def _read(text: str) -> Read:
     try:
-        apps: object = to_json(text).get("applications")
-    except errors.InvalidSpec:
-        return frozenset()
+        config: object = go_yaml.load(text, LIMITS)
+    except NotYamlError as wrong:
+        return Read(problem=f"{_FIELD} cannot be read as YAML: {wrong}")
+    if not isinstance(config, dict):
+        return Read(problem=f"{_FIELD} must be a mapping with the key 'applications'")
+    known = cast("Json", config)
+    asked: object = known.get("target_capacity")
+    return Read(
+        json=msgspec.json.encode(known),
+        applications=_named(known.get("applications")),
+        target_capacity=float(asked) if isinstance(asked, int | float) else 100.0,
+    )
+
+
+def _named(apps: object) -> frozenset[str]:
     if not isinstance(apps, list):
         return frozenset()
     named = [cast("Json", each) for each in cast("list[object]", apps) if isinstance(each, dict)]
     return frozenset(str(each.get("name") or DEFAULT_APP) for each in named)
 
 
-@lru_cache(maxsize=1024)
-def target_capacity(text: str) -> float:
-    """Return the capacity, in percent, that a config by itself asks for."""
-    try:
-        asked: object = to_json(text).get("target_capacity")
-    except errors.InvalidSpec:
-        return 100.0
-    return float(asked) if isinstance(asked, int | float) else 100.0
-
-
-class _Plain:
-    """Turns what YAML may hold into what JSON may hold, counting as it goes."""
-
-    def __init__(self) -> None:
-        self._left = LARGEST
-
-    def convert(self, value: object) -> Any:
-        self._left -= 1
-        if self._left < 0:
-            raise errors.InvalidSpec(f"spec.serveConfigV2 holds more than {LARGEST} values")
-        match value:
-            case dict():
-                return {_key(key): self.convert(each) for key, each in cast("dict[object, object]", value).items()}
-            case list() | tuple() | set():
-                return [self.convert(each) for each in cast("list[object]", value)]
-            case bytes():
-                return value.decode(errors="replace")
-            case _:
-                return value
-
-
-def _key(key: object) -> str:
-    match key:
-        case bool():
-            return "true" if key else "false"
-        case None:
-            return "null"
-        case _:
-            return str(key)
-
-
-def _one_line(problem: Exception) -> str:
-    return " ".join(str(problem).split())
+def _size(text: str, read: Read) -> int:
+    return len(text) + len(read.json) + 1_000

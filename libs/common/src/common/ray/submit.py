@@ -5,12 +5,10 @@ Spec rayservice §12.2, §12.7, §17.11; acceptance 25, 37, 69, 70, 78.
 """
 
 from datetime import datetime, timedelta
-from functools import lru_cache
 from typing import Final
 
 import msgspec
 
-from common import errors
 from common.ray import deployed_config, serve_config, serve_status
 from common.ray.deployed_config import Match
 from common.ray.view import ServeView, head_is_ready
@@ -87,16 +85,6 @@ def may_repeat(view: ServeView, config: str, *, now: datetime) -> bool:
     return not at <= now < at + wait
 
 
-@lru_cache(maxsize=1024)
-def problem(config: str) -> str | None:
-    """Return what is wrong with a config before anybody is asked; every look asks, and YAML is slow to read."""
-    try:
-        serve_config.to_json(config)
-    except errors.InvalidSpec as error:
-        return str(error)
-    return None
-
-
 def _obstacle(view: ServeView, wanted: str, *, now: datetime) -> str | None:
     """Return why nothing can be sent now."""
     if serve_config.is_empty(wanted):
@@ -107,7 +95,7 @@ def _obstacle(view: ServeView, wanted: str, *, now: datetime) -> str | None:
         return view.serve.problem or "the dashboard was not asked yet"
     if view.refused is not None and view.refused.config == wanted and not view.refused.is_due(now):
         return f"the config was refused: {view.refused.text}"
-    return problem(wanted)
+    return serve_config.problem(wanted)
 
 
 def _reason(view: ServeView, wanted: str, *, now: datetime) -> str | None:

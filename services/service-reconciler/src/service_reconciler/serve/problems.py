@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from common.api.core import ContainerStatus, Pod
-from common.ray import serve_config, service_ports, submit
+from common.ray import serve_config, service_ports
 from common.ray.serve_status import AppState
 from common.ray.view import head_is_ready
 from service_reconciler.observed import ClusterView, Observed
@@ -58,7 +58,7 @@ def _config_problem(observed: Observed, view: ClusterView | None, *, now: dateti
             text="spec.serveConfigV2 is empty: no application to serve",
             cause=Reason.APPLICATION_NOT_READY,
         )
-    wrong = submit.problem(config)
+    wrong = serve_config.problem(config)
     if wrong is not None:
         cause = Reason.APPLICATION_NOT_READY
         return Problem(reason=EventReason.FAILED_TO_UPDATE_APPLICATIONS, text=wrong, cause=cause)

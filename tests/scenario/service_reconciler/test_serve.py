@@ -97,14 +97,14 @@ async def test_72_a_failing_dashboard_changes_nothing_and_recovery_is_seen_withi
 
 
 @pytest.mark.acceptance("rayservice", 73)
-async def test_73_the_token_of_the_clusters_secret_is_sent() -> None:
+async def test_73_every_call_to_a_dashboard_has_the_token_of_the_clusters_secret() -> None:
     world = World()
     world.apply(config=a_cluster_config(authOptions={"mode": "token"}))
     await world.look()
     secret: Body = {"metadata": {"name": world.pending}, "data": {"auth_token": "c2VjcmV0"}}
     world.kube.put(SECRET, secret)
     await world.until(world.is_settled)
-    assert world.serve.tokens == {"secret"}
+    assert set(world.serve.calls) == {("GET", "secret"), ("PUT", "secret")}
 
 
 @pytest.mark.acceptance("rayservice", 74)

@@ -8,6 +8,7 @@ from common import labels, spec_hash
 from common.api.opaque import Json
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SERVICE
 from scenario.service_reconciler.world import World, a_running_world, story
+from scenario.upgrade.world import GATEWAY_API, Pair
 from service_reconciler.config import Config
 from support.builders.ray_service import a_cluster_config, a_group, a_serve_config, a_strategy
 from support.golden import Golden
@@ -256,17 +257,24 @@ async def test_29_a_restart_does_not_start_the_delay_again() -> None:
 
 
 @pytest.mark.acceptance("rayservice", 31)
-async def test_31_no_gateway_is_ever_asked_for_in_a_whole_life() -> None:
-    world = await a_running_world(rayClusterDeletionDelaySeconds=1)
-    world.apply(config=GREEN, rayClusterDeletionDelaySeconds=1)
+async def test_31_without_the_gateway_api_a_whole_life_fails_no_pass_of_either_service() -> None:
+    world = Pair()
+    world.unknown_kinds |= GATEWAY_API
+    plain: Json = {"upgradeStrategy": {"type": "NewCluster"}, "rayClusterDeletionDelaySeconds": 1}
+    world.apply(**plain)
+    await world.until(world.is_settled)
+    world.apply(config=GREEN, **plain)
     await world.until(lambda: world.is_settled() and len(world.clusters) == 1)
-    world.apply(config=GREEN, suspend=True)
+    world.restart()
+    world.apply(config=GREEN, suspend=True, **plain)
     await world.until(lambda: world.condition("Suspended")[0] == "True")
-    world.apply(config=GREEN)
+    world.apply(config=GREEN, **plain)
     await world.until(world.is_settled)
     await world.kube.delete(RAY_SERVICE, "default", "demo")
     await world.until(lambda: not world.kube.all(RAY_SERVICE))
-    assert not [each for each in world.kube.requests if each.kind in {"Gateway", "HTTPRoute", "GRPCRoute"}]
+    assert world.failed == []
+    assert [each for each in world.kube.writes() if any(kind in each for kind in GATEWAY_API)] == []
+    assert "GatewayAPIMissing" not in world.reasons()
 
 
 @pytest.mark.acceptance("rayservice", 32)

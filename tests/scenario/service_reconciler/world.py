@@ -51,6 +51,8 @@ class World(Surroundings):
         """The number of the write before which the process is killed."""
         self.kill_after: int | None = None
         self.events = FakeEvents(self.clock)
+        self.failed: list[str] = []
+        """What failed a pass, other than an old read."""
         self.publishes = 0
         """Upgrade events that processes have begun to tell."""
         self.kill_at_publish: tuple[str, int] | None = None
@@ -109,7 +111,8 @@ class World(Surroundings):
             return now
         except (errors.Conflict, errors.NotFound):
             return now
-        except errors.RaybusError:
+        except errors.RaybusError as problem:
+            self.failed.append(f"{type(problem).__name__}: {problem}")
             return now + timedelta(seconds=1)
         finally:
             self._is_looking = False

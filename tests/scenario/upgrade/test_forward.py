@@ -1,5 +1,7 @@
 """Upgrades in steps, forward, by both services; spec rayservice §8, acceptance 39-58."""
 
+from collections.abc import Callable
+
 import pytest
 
 from common.api.opaque import Json
@@ -85,24 +87,70 @@ async def test_45_what_cannot_progress_says_so_and_repeats_nothing(surge: int, s
     assert world.reasons().count("UpgradeCannotProgress") == 1
 
 
-@pytest.mark.acceptance("rayservice", 46, 47)
-async def test_46_and_47_traffic_waits_for_applications_that_deploy() -> None:
+def answering_with(world: Pair, cluster: str, change: Callable[[Json], Json]) -> Callable[[], None]:
+    """Let a cluster's Serve answer something else than it is; return what ends that."""
+    head = world.serve.head(f"{cluster}-head-svc")
+    honest = head.details
+    head.details = lambda: change(honest())
+
+    def end() -> None:
+        head.details = honest
+
+    return end
+
+
+def weights_seen(world: Pair) -> set[int | None]:
+    """Return every share that the pending cluster had since the trace was cleared."""
+    return {view.weights[1] for _, view in world.trace}
+
+
+@pytest.mark.acceptance("rayservice", 46)
+async def test_46_an_application_that_deploys_in_mid_upgrade_stops_the_weights_until_it_runs() -> None:
+    def deploying(answer: Json) -> Json:
+        apps = {name: {**app, "status": "DEPLOYING"} for name, app in answer["applications"].items()}
+        return {**answer, "applications": apps}
+
     world = await a_running_pair()
     world.apply(config=GREEN)
-    await world.until(lambda: world.view.capacities[1] == 20, seconds=20)
-    world.serve.head(f"{world.pending}-head-svc").deploy_seconds = 30.0
-    await world.run(20)
-    assert world.weights[world.pending] == 0
-    await world.until(lambda: world.weights[world.pending] == 5, seconds=15)
+    await world.until(lambda: world.weights.get(world.pending) == 5, seconds=60)
+    end = answering_with(world, world.pending, deploying)
+    world.trace.clear()
+    await world.run(35)
+    assert weights_seen(world) <= {5}
+    assert (world.view.weights, world.view.capacities) == ((95, 5), (100, 20))
+    end()
+    await world.until(lambda: world.weights[world.pending] == 10, seconds=5)
+
+
+@pytest.mark.acceptance("rayservice", 47)
+async def test_47_traffic_waits_until_serve_says_that_it_runs_with_the_capacity_that_it_was_told() -> None:
+    """The replicas that a capacity of 0 asks for all run: without the comparison they would prove the new capacity."""
+    world = await a_running_pair()
+    world.apply(config=GREEN)
+    await world.until(lambda: bool(world.puts(world.pending)), seconds=20)
+    idle = {"status": "HEALTHY", "message": "", "target_num_replicas": 0, "replicas": []}
+
+    def old(answer: Json) -> Json:
+        app = {"status": "RUNNING", "message": "", "deployments": {"Model": idle}}
+        return {**answer, "target_capacity": 0, "applications": dict.fromkeys(answer["applications"], app)}
+
+    end = answering_with(world, world.pending, old)
+    world.trace.clear()
+    await world.until(lambda: world.capacities(world.pending)[-1] == 20, seconds=20)
+    await world.run(30)
+    assert weights_seen(world) <= {0, None}
+    end()
+    await world.until(lambda: world.weights[world.pending] == 5, seconds=5)
 
 
 @pytest.mark.acceptance("rayservice", 48)
-async def test_48_traffic_waits_for_an_endpoint() -> None:
+async def test_48_no_weight_ever_moves_to_a_backend_without_a_ready_endpoint() -> None:
     world = await a_running_pair()
     world.freezes_endpoints = True
     world.apply(config=GREEN)
+    await world.until(lambda: world.view.capacities[1] == 20, seconds=20)
     await world.run(40)
-    assert world.view.weights == (100, 0)
+    assert weights_seen(world) <= {0, None}
     world.freezes_endpoints = False
     await world.until(lambda: world.weights[world.pending] == 5, seconds=5)
 
@@ -161,12 +209,16 @@ async def test_52_a_new_serve_config_goes_to_the_pending_cluster_alone() -> None
 
 
 @pytest.mark.acceptance("rayservice", 54)
-async def test_54_at_rest_nothing_is_written() -> None:
+async def test_54_an_hour_at_rest_costs_no_write_no_event_and_few_reads() -> None:
     world = await a_running_pair()
-    before = len(world.kube.writes())
-    await world.run(120)
-    assert len(world.kube.writes()) == before
-    assert len(world.puts(world.active)) == 1
+    await world.run(30)
+    head = world.serve.head(f"{world.active}-head-svc")
+    requests, gets, puts = len(world.kube.requests), head.gets, world.serve.attempts
+    await world.run(3600)
+    assert [str(each) for each in world.kube.requests[requests:] if each.verb not in {"get", "list"}] == []
+    assert world.serve.attempts == puts
+    assert len(world.kube.requests) - requests <= 3600 / 60
+    assert head.gets - gets <= 2 * 3600 / 4.5 + 2
 
 
 @pytest.mark.acceptance("rayservice", 55)
@@ -195,14 +247,22 @@ async def test_56_without_the_gate_nothing_is_made() -> None:
 
 
 @pytest.mark.acceptance("rayservice", 57)
-async def test_57_a_service_may_change_to_steps_together_with_its_spec() -> None:
+async def test_57_a_service_may_change_to_steps_together_with_its_spec_and_its_serve_service_works_throughout() -> None:
     world = Pair()
     world.apply(**BEFORE)
     await world.until(world.is_settled, seconds=20)
     blue = world.active
-    _, green = await upgraded(world)
+    world.apply(config=GREEN)
+    await world.run(0.25)
+    green = world.pending
+    for _ in range(2000):
+        await world.run(0.25)
+        reached = world.selected("demo-serve-svc")
+        assert reached in world.clusters
+        assert world.capacities(reached)[-1] > 0 if reached == green else reached == blue
+        if world.is_settled() and world.active == green:
+            break
     assert world.capacities(green) == [0, 20, 40, 60, 80, 100]
-    assert blue != green
     await world.run(1)
     assert world.selected("demo-serve-svc") == green
 
@@ -212,9 +272,18 @@ async def test_58_a_service_that_leaves_the_steps_in_mid_upgrade_finishes_as_it_
     world = await a_running_pair()
     world.apply(config=GREEN)
     await world.until(lambda: world.view.capacities[1] == 40, seconds=100)
-    _, green = await upgraded(world, **BEFORE)
-    await world.run(80)
-    assert world.capacities(green)[-1] == 100
+    blue, green = world.active, world.pending
+    world.apply(config=GREEN, **BEFORE)
+    shares: list[int] = []
+    for _ in range(4 * 300):
+        await world.run(0.25)
+        shares.append(world.weights[green])
+        assert not [name for name, weight in world.weights.items() if weight and name not in world.clusters]
+        if world.clusters == [green]:
+            break
+    assert shares == sorted(shares)  # one move after the other, and none back
+    assert blue not in world.weights
+    assert world.puts(green)[-1].get("target_capacity", 100) == 100
     assert (world.clusters, world.weights, world.selected()) == ([green], {green: 100}, green)
 
 

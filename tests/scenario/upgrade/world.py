@@ -103,9 +103,13 @@ class Pair(World):
         except Killed:
             self.restart()
             again = now
-        except (errors.Conflict, errors.NotFound):
+        except errors.NotFound as problem:
+            self.failed.append(f"NotFound: {problem}")
+            again = now + timedelta(seconds=1)
+        except errors.Conflict:
             again = now
-        except errors.RaybusError:
+        except errors.RaybusError as problem:
+            self.failed.append(f"{type(problem).__name__}: {problem}")
             again = now + timedelta(seconds=1)
         finally:
             self._is_looking = False

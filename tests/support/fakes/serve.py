@@ -128,6 +128,8 @@ class FakeServe:
         """PUTs received, the refused ones included."""
         self.tokens: set[str] = set()
         """Tokens that came with a read or a config."""
+        self.calls: list[tuple[str, str | None]] = []
+        """Every read (GET) and config (PUT) with its token."""
         self.checked: list[ProxyPod] = []
         """Proxies whose health was asked for."""
         self.on_put: list[Callable[[str], None]] = []
@@ -144,11 +146,13 @@ class FakeServe:
     async def read(self, head: Head) -> ServeDetails:
         fake = self._reachable(head.service)
         self.tokens |= {head.token} if head.token else set()
+        self.calls.append(("GET", head.token))
         return msgspec.convert(fake.details(), ServeDetails)
 
     async def deploy(self, head: Head, config: Json) -> None:
         fake = self._reachable(head.service)
         self.tokens |= {head.token} if head.token else set()
+        self.calls.append(("PUT", head.token))
         self.attempts += 1
         for told in self.on_put:
             told(f"put {head.service}")

@@ -13,9 +13,13 @@ from typing import Final
 import msgspec
 import pytest
 
+from mutants.table import TABLE
+
 SPECIFICATIONS: Final = {"raycluster": 25, "rayservice": 22}
 """The specifications and the section that holds their cases."""
 RINGS: Final = ("unit", "scenario", "contract", "integration", "e2e")
+MUTATED: Final = "rayservice"
+"""The specification to which the mutants of `mutants.table` belong."""
 _CASE: Final = re.compile(r"case[ _](\d+)")
 _OF_RAY_SERVICE: Final = ("service_reconciler", "traffic_manager")
 
@@ -88,7 +92,9 @@ def page(specification: str, proofs: Iterable[Proof]) -> str:
             by_number.setdefault(proof.number, []).append(proof)
     if unknown := sorted(by_number.keys() - {case.number for case in known}):
         raise AssertionError(f"{specification} has no case {unknown[0]}: {by_number[unknown[0]][0].test} names it")
-    return "\n".join([*_head(specification, known, by_number), *(_row(case, by_number) for case in known)]) + "\n"
+    killed = {each.case: each.what for each in TABLE} if specification == MUTATED else {}
+    rows = (_row(case, by_number, killed.get(case.number, "")) for case in known)
+    return "\n".join([*_head(specification, known, by_number), *rows]) + "\n"
 
 
 def _head(specification: str, known: tuple[Case, ...], by_number: Mapping[int, list[Proof]]) -> list[str]:
@@ -103,17 +109,19 @@ def _head(specification: str, known: tuple[Case, ...], by_number: Mapping[int, l
         "",
         f"{proven} of {len(known)} cases have a test; {left_out} are left out on purpose; {len(known) - proven - left_out} have none yet.",
         "",
-        "| case | what | rings | tests |",
-        "|---|---|---|---|",
+        "A mutant is a change of the code that its test was seen to fail of; `make mutants TABLE=1` tries them all again.",
+        "",
+        "| case | what | rings | tests | mutant |",
+        "|---|---|---|---|---|",
     ]
 
 
-def _row(case: Case, by_number: Mapping[int, list[Proof]]) -> str:
+def _row(case: Case, by_number: Mapping[int, list[Proof]], mutant: str) -> str:
     found = by_number[case.number]
     rings = [ring for ring in RINGS if any(proof.ring == ring for proof in found)]
     tests = "<br>".join(f"`{test}`" for test in sorted({proof.test for proof in found}))
     nothing = f"left out: {case.excuse}" if case.excuse else "**none yet**"
-    return f"| {case.number} | {case.title} | {', '.join(rings)} | {tests or nothing} |"
+    return f"| {case.number} | {case.title} | {', '.join(rings)} | {tests or nothing} | {mutant} |"
 
 
 def _case(line: str) -> Case:

@@ -1,0 +1,128 @@
+"""`python -m mutants`: change the deciding code and see that a test fails; who survives is printed.
+
+--table         only the mutants written by hand (`table`), each against its own test
+--only PART     only files whose path contains PART
+--seed N --most M   of the generated mutants, M drawn by a seed (0: all)
+
+Nothing in this tree is changed: a copy of the package is, and stands first on the path of the tests.
+"""
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from mutants import operators
+from mutants.table import COMMON, SERVICE, TABLE, TRAFFIC
+
+ROOT: Final = Path(__file__).parents[2]
+LONGEST: Final = 300.0
+"""Seconds for one mutant; one that hangs the tests is killed, too."""
+CLUSTER: Final = "services/cluster-reconciler/src/cluster_reconciler"
+STEPS: Final = ("unit/traffic_manager", "scenario/upgrade")
+PROMOTION: Final = ("unit/service_reconciler", "scenario/service_reconciler", "scenario/upgrade")
+DECIDING: Final[dict[str, tuple[str, ...]]] = {
+    f"{TRAFFIC}/migration": STEPS,
+    f"{TRAFFIC}/status": STEPS,
+    f"{SERVICE}/promotion": PROMOTION,
+    f"{SERVICE}/serve": PROMOTION,
+    f"{SERVICE}/status": PROMOTION,
+    f"{CLUSTER}/pods": ("unit/cluster_reconciler", "scenario/cluster_reconciler"),
+    f"{COMMON}/runtime/fence.py": ("unit/common",),
+    f"{COMMON}/runtime/ownership.py": ("unit/common",),
+    f"{COMMON}/bus/partitions.py": ("unit/common",),
+}
+"""Which tests can kill mutants of which code."""
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One mutant to try."""
+
+    file: str
+    what: str
+    source: str
+    tests: tuple[str, ...]
+
+
+def by_hand(only: str) -> Iterator[Job]:
+    """Yield the mutants of the table."""
+    for each in TABLE:
+        source = (ROOT / each.file).read_text()
+        if source.count(each.old) != 1:
+            sys.exit(f"{each.file} does not have exactly once what case {each.case} changes: {each.old!r}")
+        if only in each.file:
+            changed = source.replace(each.old, each.new)
+            yield Job(file=each.file, what=f"case {each.case}: {each.what}", source=changed, tests=(each.test,))
+
+
+def generated(only: str) -> Iterator[Job]:
+    """Yield the mutants that a program makes of the deciding code."""
+    for place, tests in DECIDING.items():
+        path = ROOT / place
+        files = sorted(path.rglob("*.py")) if path.is_dir() else [path] if path.exists() else []
+        for file in files:
+            name = str(file.relative_to(ROOT))
+            if only in name:
+                yield from (
+                    Job(file=name, what=str(edit), source=edit.source, tests=tests)
+                    for edit in operators.of(file.read_text())
+                )
+
+
+def survives(job: Job) -> bool:
+    """Try one mutant: tell whether its tests pass all the same."""
+    package = ROOT / job.file.partition("/src/")[0] / "src"
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(scratch) / "src"
+        shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        (copy / job.file.partition("/src/")[2]).write_text(job.source)
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--tb=no"]
+        tests = [f"tests/{each}" for each in job.tests]
+        environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+        try:
+            done = subprocess.run(
+                [*command, *tests], cwd=ROOT, env=environment, capture_output=True, timeout=LONGEST, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return False
+    if done.returncode not in {0, 1, 2}:
+        sys.exit(f"{job.file}: {job.what}: the tests did not run\n{done.stdout.decode()[-800:]}")
+    return done.returncode == 0
+
+
+def main() -> int:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--most", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2)
+    args = parser.parse_args()
+    made = [] if args.table else list(generated(args.only))
+    if args.most:
+        made = random.Random(args.seed).sample(made, min(args.most, len(made)))
+    jobs = [*by_hand(args.only), *made]
+    print(f"{len(jobs)} mutants")
+    left: list[Job] = []
+    with ThreadPoolExecutor(args.jobs) as pool:
+        for number, (job, lives) in enumerate(zip(jobs, pool.map(survives, jobs), strict=True), start=1):
+            left += [job] if lives else []
+            print(f"{number}/{len(jobs)} {'SURVIVES' if lives else 'killed  '} {job.file}: {job.what}", flush=True)
+    print(f"{len(jobs) - len(left)} of {len(jobs)} killed; survivors:")
+    for job in left:
+        print(f"  {job.file}: {job.what}")
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""Mutants that a program makes: one operator of one line is another one, one condition the other way round."""
+
+import ast
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+SWAPS: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+
+
+class Edit(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of a file's text."""
+
+    line: int
+    old: str
+    new: str
+    source: str
+    """The whole file, changed."""
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.old}  ->  {self.new}"
+
+
+def of(source: str) -> Iterator[Edit]:
+    """Yield every mutant of a file."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.expr) and (new := _changed(node)) is not None:
+            yield _edit(source, node, new)
+
+
+def _changed(node: ast.expr) -> str | None:  # noqa: PLR0911  (a table)
+    match node:
+        case ast.Compare(ops=[op]) if type(op) in SWAPS:
+            return ast.unparse(ast.Compare(left=node.left, ops=[SWAPS[type(op)]()], comparators=node.comparators))
+        case ast.BoolOp(op=op, values=values):
+            other = ast.Or() if isinstance(op, ast.And) else ast.And()
+            return ast.unparse(ast.BoolOp(op=other, values=values))
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return ast.unparse(operand)
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as op, right=right):
+            swapped = ast.Sub() if isinstance(op, ast.Add) else ast.Add()
+            return ast.unparse(ast.BinOp(left=left, op=swapped, right=right))
+        case ast.Call(func=ast.Name(id="min" | "max" as name), args=args, keywords=keywords):
+            other_name = ast.Name(id="max" if name == "min" else "min")
+            return ast.unparse(ast.Call(func=other_name, args=args, keywords=keywords))
+        case ast.Constant(value=bool(value)):
+            return str(not value)
+        case _:
+            return None
+
+
+def _edit(source: str, node: ast.expr, new: str) -> Edit:
+    lines = source.splitlines(keepends=True)
+    end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or 0
+    data = "".join(lines).encode()
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line.encode()))
+    first, last = starts[node.lineno - 1] + node.col_offset, starts[end_line - 1] + end_column
+    changed = data[:first] + f"({new})".encode() + data[last:]
+    return Edit(line=node.lineno, old=data[first:last].decode(), new=new, source=changed.decode())

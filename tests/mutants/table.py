@@ -1,0 +1,125 @@
+"""Mutants written by hand: a change of the deciding code that breaks an acceptance case, and the test that must fail of it."""
+
+from typing import Final
+
+import msgspec
+
+SERVICE: Final = "services/service-reconciler/src/service_reconciler"
+TRAFFIC: Final = "services/traffic-manager/src/traffic_manager"
+COMMON: Final = "libs/common/src/common"
+FORWARD: Final = "scenario/upgrade/test_forward.py"
+BACK: Final = "scenario/upgrade/test_rollback.py"
+
+
+class Mutant(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of one file."""
+
+    what: str
+    """In words, for the page of acceptance cases."""
+    file: str
+    old: str
+    new: str
+    test: str
+    """Path below tests/ and function."""
+    case: int | None = None
+    """The acceptance case of the RayService specification that the test proves."""
+
+
+TABLE: Final = (
+    Mutant(
+        case=31,
+        what="a missing HTTPRoute kind fails the pass of traffic-manager",
+        file=f"{TRAFFIC}/observe.py",
+        old="        except errors.NotFound:\n            return\n        route =",
+        new="        except errors.Conflict:\n            return\n        route =",
+        test="scenario/service_reconciler/test_upgrade.py::test_31_without_the_gateway_api_a_whole_life_fails_no_pass_of_either_service",
+    ),
+    Mutant(
+        case=46,
+        what="replicas count although the application deploys",
+        file=f"{TRAFFIC}/status/proof.py",
+        old="    if not serve_status.is_running(details):\n",
+        new="    if False and not serve_status.is_running(details):\n",
+        test=f"{FORWARD}::test_46_an_application_that_deploys_in_mid_upgrade_stops_the_weights_until_it_runs",
+    ),
+    Mutant(
+        case=47,
+        what="the capacity that Serve reports is not compared with the one that it was told",
+        file=f"{TRAFFIC}/status/proof.py",
+        old="    if serve_status.capacity(details) != share.capacity:\n",
+        new="    if False and serve_status.capacity(details) != share.capacity:\n",
+        test=f"{FORWARD}::test_47_traffic_waits_until_serve_says_that_it_runs_with_the_capacity_that_it_was_told",
+    ),
+    Mutant(
+        case=48,
+        what="a backend without a ready endpoint may get traffic",
+        file=f"{TRAFFIC}/status/proof.py",
+        old="    if view.endpoints == 0:\n",
+        new="    if False and view.endpoints == 0:\n",
+        test=f"{FORWARD}::test_48_no_weight_ever_moves_to_a_backend_without_a_ready_endpoint",
+    ),
+    Mutant(
+        case=54,
+        what="a service at rest is polled four times a second",
+        file=f"{COMMON}/ray/pace.py",
+        old="    return max(SLOWEST, timedelta(seconds=services / QUESTIONS))\n",
+        new="    return FASTEST\n",
+        test=f"{FORWARD}::test_54_an_hour_at_rest_costs_no_write_no_event_and_few_reads",
+    ),
+    Mutant(
+        case=57,
+        what="the Serve Service of an earlier strategy is not kept up to date",
+        file=f"{SERVICE}/serving.py",
+        old="    if observed.is_incremental and observed.serve_service is None:\n",
+        new="    if observed.is_incremental:\n",
+        test=f"{FORWARD}::test_57_a_service_may_change_to_steps_together_with_its_spec_and_its_serve_service_works_throughout",
+    ),
+    Mutant(
+        case=58,
+        what="an upgrade goes on under the new strategy",
+        file=f"{COMMON}/serve_writer.py",
+        old="        return pending.target_capacity is not None\n",
+        new="        return asks_for_steps(service)\n",
+        test=f"{FORWARD}::test_58_a_service_that_leaves_the_steps_in_mid_upgrade_finishes_as_it_began",
+    ),
+    Mutant(
+        case=62,
+        what="the side that shrinks goes below its traffic",
+        file=f"{TRAFFIC}/migration/capacity.py",
+        old="        return max(shrinking.weight, shrinking.capacity - policy.surge)\n",
+        new="        return max(0, shrinking.weight - policy.step)\n",
+        test=f"{BACK}::test_62_capacity_stays_above_traffic_on_the_way_back",
+    ),
+    Mutant(
+        case=63,
+        what="a head that is not ready counts as alive",
+        file=f"{TRAFFIC}/status/proof.py",
+        old="    if view is None or not head_is_ready(view.cluster) or view.serve.failures >= SILENT_AFTER:\n",
+        new="    if view is None or view.serve.failures >= SILENT_AFTER:\n",
+        test=f"{BACK}::test_63_a_rollback_does_not_wait_for_a_pending_cluster_without_a_ready_head",
+    ),
+    Mutant(
+        case=65,
+        what="a name that was reverted is kept, and its cluster created",
+        file=f"{SERVICE}/promotion/pending.py",
+        old="        if active is not None and is_goal(observed, active, control):\n",
+        new="        if False and active is not None and is_goal(observed, active, control):\n",
+        test=f"{BACK}::test_65_a_name_that_is_reverted_before_its_cluster_exists_leaves_none",
+    ),
+    Mutant(
+        case=73,
+        what="a Serve config is sent without the token",
+        file=f"{COMMON}/ray/serve_api.py",
+        old="                await self._dashboard.deploy(head, body)\n",
+        new="                await self._dashboard.deploy(msgspec.structs.replace(head, token=None), body)\n",
+        test="scenario/service_reconciler/test_serve.py::test_73_every_call_to_a_dashboard_has_the_token_of_the_clusters_secret",
+    ),
+    Mutant(
+        case=94,
+        what="moments of the future are believed",
+        file=f"{TRAFFIC}/status/traffic_record.py",
+        old="    latest = now + SKEW\n",
+        new="    latest = now + timedelta(days=1)\n",
+        test="scenario/service_reconciler/test_steps.py::test_94_steps_go_on_in_their_time_when_the_clock_jumps",
+    ),
+)

@@ -9,7 +9,7 @@ PACKAGES := libs/common libs/localcluster libs/cli services/watcher services/clu
 unexport PYTHONDONTWRITEBYTECODE
 $(if $(VERBOSE),,.SILENT:)
 
-.PHONY: help setup lock check format prepare prepare-node test unit integration stories e2e e2e-all e2e-upgrades soak chaos simulate quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out docs golden clean
+.PHONY: help setup lock check format prepare prepare-node test unit integration stories e2e e2e-all e2e-upgrades soak chaos simulate mutants quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out docs golden clean
 
 help: ## show this list
 	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -77,6 +77,9 @@ chaos: setup ## everything fails in turn for MINUTES=30 (SEED=1, REPLICAS=4, AGA
 
 simulate: setup ## upgrades by SEEDS=1..2000, taken apart at every write, on all cores; SEED=7 tells the story of one (make simulate SEED=7)
 	cd tests && ../$(PY) -m scenario.simulation $(if $(SEED),--seed $(SEED) --shrink,--seeds $(or $(SEEDS),1..2000) --jobs $(or $(JOBS),2))
+
+mutants: setup ## change the deciding code (ONLY=PART of a path, MOST=100 drawn by SEED=1) and see that a test fails; TABLE=1: those of acceptance cases
+	cd tests && ../$(PY) -m mutants $(if $(TABLE),--table) $(if $(ONLY),--only $(ONLY)) --most $(or $(MOST),0) --seed $(or $(SEED),1)
 
 quiet: prepare ## no alert may fire in QUIET=60 minutes of upgrades and rest, as a real Prometheus sees them
 	cd tests && ../$(PY) -m integration.monitoring.quiet --minutes $(or $(QUIET),60)

@@ -128,10 +128,10 @@ async def test_47_traffic_waits_until_serve_says_that_it_runs_with_the_capacity_
     world = await a_running_pair()
     world.apply(config=GREEN)
     await world.until(lambda: bool(world.puts(world.pending)), seconds=20)
-    idle = {"status": "HEALTHY", "message": "", "target_num_replicas": 0, "replicas": []}
+    idle: Json = {"status": "HEALTHY", "message": "", "target_num_replicas": 0, "replicas": []}
 
     def old(answer: Json) -> Json:
-        app = {"status": "RUNNING", "message": "", "deployments": {"Model": idle}}
+        app: Json = {"status": "RUNNING", "message": "", "deployments": {"Model": idle}}
         return {**answer, "target_capacity": 0, "applications": dict.fromkeys(answer["applications"], app)}
 
     end = answering_with(world, world.pending, old)

@@ -92,9 +92,21 @@ def page(specification: str, proofs: Iterable[Proof]) -> str:
             by_number.setdefault(proof.number, []).append(proof)
     if unknown := sorted(by_number.keys() - {case.number for case in known}):
         raise AssertionError(f"{specification} has no case {unknown[0]}: {by_number[unknown[0]][0].test} names it")
-    killed = {each.case: each.what for each in TABLE} if specification == MUTATED else {}
-    rows = (_row(case, by_number, killed.get(case.number, "")) for case in known)
-    return "\n".join([*_head(specification, known, by_number), *rows]) + "\n"
+    lines = [*_head(specification, known, by_number), *(_row(case, by_number) for case in known)]
+    return "\n".join(lines if specification != MUTATED else _with_mutants(lines, known)) + "\n"
+
+
+def _with_mutants(lines: list[str], known: tuple[Case, ...]) -> list[str]:
+    """Add the column of the mutants that tests were seen to fail of."""
+    killed = {str(each.case): each.what for each in TABLE}
+    cells = {"case": "mutant", **{str(case.number): killed.get(str(case.number), "") for case in known}}
+    found: list[str] = []
+    for line in lines:
+        first = line.removeprefix("| ").partition(" |")[0]
+        is_row = line.startswith("| ") and first in cells
+        found.append(f"{line} {cells[first]} |" if is_row else f"{line}---|" if line.startswith("|---") else line)
+    note = "A mutant is a change of the code of which the case's test was seen to fail: `make mutants TABLE=1` tries them again."
+    return [*found[:5], note, "", *found[5:]]
 
 
 def _head(specification: str, known: tuple[Case, ...], by_number: Mapping[int, list[Proof]]) -> list[str]:
@@ -109,19 +121,17 @@ def _head(specification: str, known: tuple[Case, ...], by_number: Mapping[int, l
         "",
         f"{proven} of {len(known)} cases have a test; {left_out} are left out on purpose; {len(known) - proven - left_out} have none yet.",
         "",
-        "A mutant is a change of the code that its test was seen to fail of; `make mutants TABLE=1` tries them all again.",
-        "",
-        "| case | what | rings | tests | mutant |",
-        "|---|---|---|---|---|",
+        "| case | what | rings | tests |",
+        "|---|---|---|---|",
     ]
 
 
-def _row(case: Case, by_number: Mapping[int, list[Proof]], mutant: str) -> str:
+def _row(case: Case, by_number: Mapping[int, list[Proof]]) -> str:
     found = by_number[case.number]
     rings = [ring for ring in RINGS if any(proof.ring == ring for proof in found)]
     tests = "<br>".join(f"`{test}`" for test in sorted({proof.test for proof in found}))
     nothing = f"left out: {case.excuse}" if case.excuse else "**none yet**"
-    return f"| {case.number} | {case.title} | {', '.join(rings)} | {tests or nothing} | {mutant} |"
+    return f"| {case.number} | {case.title} | {', '.join(rings)} | {tests or nothing} |"
 
 
 def _case(line: str) -> Case:

@@ -191,9 +191,9 @@ class World(Surroundings):
         return [each["metadata"]["name"] for each in self.kube.all(RAY_CLUSTER)]
 
     def selected(self, service: str = f"{NAME}-serve-svc") -> str:
-        """Return the cluster that a Service selects."""
+        """Return the cluster that a Service selects, empty for one that selects no single cluster."""
         found = self.kube.objects.get((SERVICE.kind, NAMESPACE, service))
-        return found["spec"]["selector"][labels.CLUSTER] if found else ""
+        return found["spec"]["selector"].get(labels.CLUSTER, "") if found else ""
 
     def is_ready(self) -> bool:
         return self.condition("Ready")[0] == "True"

@@ -6,7 +6,7 @@ import pytest
 
 from common.api.opaque import Json
 from common.feature_gates import BETA, Gate
-from common.kube.resources import GATEWAY, HTTP_ROUTE, RAY_CLUSTER, SERVICE
+from common.kube.resources import ENDPOINT_SLICE, GATEWAY, HTTP_ROUTE, POD, RAY_CLUSTER, SERVICE
 from scenario.upgrade.world import GATEWAY_API, GREEN, Pair, a_running_pair, story_of
 from support.builders.ray_service import a_serve_config, a_strategy
 from support.golden import Golden
@@ -251,20 +251,28 @@ async def test_57_a_service_may_change_to_steps_together_with_its_spec_and_its_s
     world = Pair()
     world.apply(**BEFORE)
     await world.until(world.is_settled, seconds=20)
-    blue = world.active
     world.apply(config=GREEN)
     await world.run(0.25)
     green = world.pending
     for _ in range(2000):
         await world.run(0.25)
-        reached = world.selected("demo-serve-svc")
-        assert reached in world.clusters
-        assert world.capacities(reached)[-1] > 0 if reached == green else reached == blue
+        reached = clusters_behind(world, "demo-serve-svc")
+        assert reached
+        assert sum(world.capacities(name)[-1] if name == green else 100 for name in reached if world.puts(name)) > 0
         if world.is_settled() and world.active == green:
             break
     assert world.capacities(green) == [0, 20, 40, 60, 80, 100]
     await world.run(1)
-    assert world.selected("demo-serve-svc") == green
+    await world.until(lambda: clusters_behind(world, "demo-serve-svc") == {green}, seconds=100)
+
+
+def clusters_behind(world: Pair, service: str) -> set[str]:
+    """Return the clusters of the ready pods that clients of a Service reach."""
+    found = world.kube.objects[(ENDPOINT_SLICE.kind, "default", f"{service}-1")]
+    uids = {each["targetRef"]["uid"] for each in found["endpoints"]}
+    return {
+        pod["metadata"]["labels"]["ray.io/cluster"] for pod in world.kube.all(POD) if pod["metadata"]["uid"] in uids
+    }
 
 
 @pytest.mark.acceptance("rayservice", 58)

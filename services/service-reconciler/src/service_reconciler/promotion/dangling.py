@@ -82,7 +82,7 @@ def decide(observed: Observed, *, now: datetime) -> Cleanup:
             kept.append(Kept(cluster=cluster, sender=sender, is_late=_is_late(observed, now=now)))
             later.append(now + RECHECK)
             continue
-        leaving = next((each for each in observed.leaving if each.cluster == cluster), None)
+        leaving = next((each for each in observed.leaving if each.cluster.metadata.uid == cluster.metadata.uid), None)
         written = _mark(observed, cluster, leaving, now=now)
         if written is not None:
             mark.append(written)

@@ -103,7 +103,11 @@ class Surroundings:
                 continue
             name = service["metadata"]["name"]
             endpoints = [
-                {"conditions": {"ready": True}, "targetRef": {"kind": "Pod", "uid": pod["metadata"]["uid"]}}
+                {
+                    "addresses": [pod["status"]["podIP"]],
+                    "conditions": {"ready": True},
+                    "targetRef": {"kind": "Pod", "uid": pod["metadata"]["uid"]},
+                }
                 for pod in pods
                 if all(pod["metadata"]["labels"].get(key) == value for key, value in selector.items())
                 and pod.get("status", {}).get("phase") == "Running"

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from common import traffic_record
 from common.api import ray_cluster, ray_service
@@ -12,7 +13,7 @@ from common.api.gateway import Gateway, HttpRoute
 from common.api.opaque import Json
 from common.ray.serve_status import ServeDetails
 from common.ray.view import Reading
-from common.traffic_record import Record, Share
+from common.traffic_record import Record, Share, Upgrade
 from service_reconciler.config import Config
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.resources import ray_cluster as clusters
@@ -68,6 +69,7 @@ def an_upgrade(
     interval: int = 10,
     moved: float = 0,
     changed: float = 0,
+    story: Upgrade | UnsetType = UNSET,
     **fields: Any,
 ) -> Observed:
     """Return an observation; `moved` and `changed` say when the traffic record last changed, in seconds."""
@@ -80,7 +82,7 @@ def an_upgrade(
         "conditions": [a_condition("UpgradeInProgress"), *conditions],
     }
     shares = {name: Share(capacity=50, weight=50, moved_at=at(moved)) for name in ("blue", "green")}
-    record = msgspec.json.encode(Record(clusters=shares, changed_at=at(changed))).decode()
+    record = msgspec.json.encode(Record(clusters=shares, changed_at=at(changed), upgrade=story)).decode()
     meta = {**_owned("demo-httproute"), "annotations": {traffic_record.ANNOTATION: record}}
     route = {"metadata": meta, "spec": {"parentRefs": [{"name": "demo-gateway"}]}}
     defaults: dict[str, Any] = {

@@ -65,6 +65,12 @@ PARTS: Final = {
                 "Capacity that may be missing while traffic moves in steps, for upgrades on a full cluster.",
             ),
             Key(
+                "raybus.io/capacity-parity",
+                _SERVICE,
+                "`true`, `false`; `true` when absent",
+                "Let traffic move to no fewer autoscaled replicas than those that carry it.",
+            ),
+            Key(
                 "raybus.io/http-route",
                 _SERVICE,
                 "name of an HTTPRoute in the namespace",

@@ -91,6 +91,7 @@ NORMAL: Final = {
 }
 """Events that tell how it goes."""
 WARNINGS: Final = {
+    "TrafficNotCarried": "A cluster cannot carry its share of the traffic, and the other one cannot take it over; why of both.",
     "InvalidRayServiceMetadata": "Name or annotations break a rule.",
     "InvalidRayServiceSpec": "The spec breaks a rule.",
     "InvalidRayClusterMetadata": "The name breaks a rule.",

@@ -39,7 +39,8 @@ def recorded(plan: str) -> str:
 
 def _row(surge: int, step: int, interval: int, unavailable: int, what: str) -> tuple[str, ...]:
     length = timedelta(seconds=interval)
-    story = steps.tell(Policy(surge=surge, step=step or unavailable, interval=length, unavailable=unavailable))
+    moved = step or Policy(unavailable=unavailable).carried(unavailable)
+    story = steps.tell(Policy(surge=surge, step=moved, interval=length, unavailable=unavailable))
     taken = picture.length(round(story.length.total_seconds()))
     capacity = f"{story.least} to {story.most} %"
     return str(surge), str(step), str(interval), str(len(story.weights)), taken, capacity, what

@@ -55,6 +55,10 @@ class FakeHead:
         """Requests that each proxy of the cluster works on; with None it does not tell."""
         self._put_at = 0.0
         self._forgotten = False
+        self.autoscaled: int | None = None
+        """The replicas that Ray's autoscaler has come to; None where their number is fixed."""
+        self._kept = 0
+        """Replicas that went on running through the last change of capacity."""
 
     def restart(self) -> None:
         """Forget all, as a head without GCS fault tolerance does."""
@@ -67,6 +71,7 @@ class FakeHead:
             raise errors.Rejected(
                 "400 Bad Request: 1 validation error for ServeDeploySchema: applications: field required"
             )
+        self._kept = self._left_running() if self._runs_already(config) else 0
         self.puts.append(config)
         self._forgotten = False
         self._put_at = self._clock.monotonic()
@@ -94,6 +99,16 @@ class FakeHead:
             },
         }
 
+    def _runs_already(self, config: Json) -> bool:
+        """Tell whether a config changes nothing but the capacity."""
+        return bool(self.puts) and not self._forgotten and self.puts[-1]["applications"] == config["applications"]
+
+    def _left_running(self) -> int:
+        """Return how many replicas each deployment has had until now."""
+        app = self.puts[-1]["applications"][0]
+        target = _scaled(2, self.puts[-1].get("target_capacity"))
+        return target if self._is_deployed(app) else min(target, self._kept)
+
     def _is_deployed(self, app: Json) -> bool:
         seconds = self.late.get(app.get("name", ""), self.deploy_seconds)
         return self._clock.monotonic() - self._put_at >= seconds
@@ -103,14 +118,16 @@ class FakeHead:
             name = app["import_path"].split(":")[0]
             message = f"Deploying app failed:\nTraceback\nModuleNotFoundError: No module named '{name}'"
             return {"status": "DEPLOY_FAILED", "message": message, "deployments": {}}
-        target = _scaled(2, capacity)
-        running = target if done else 0
+        target = _scaled(2, capacity) if self.autoscaled is None else self.autoscaled
+        running = target if done else min(target, self._kept)
         replicas: list[Any] = [
             {"state": "RUNNING", "node_id": f"node-{ip}", "node_ip": ip}
             for ip in (self.nodes[index % len(self.nodes)] for index in range(running))
         ]
         status = "HEALTHY" if done else "UPDATING"
-        deployment = {"status": status, "message": "", "target_num_replicas": target, "replicas": replicas}
+        deployment: Json = {"status": status, "message": "", "target_num_replicas": target, "replicas": replicas}
+        if self.autoscaled is not None:
+            deployment["deployment_config"] = {"autoscaling_config": {"min_replicas": 1, "max_replicas": 100}}
         return {
             "status": "RUNNING" if done else "DEPLOYING",
             "message": "",

@@ -29,6 +29,10 @@ class Share(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Percent of the requests."""
     moved_at: datetime | None = None
     """When the weight last changed."""
+    sent: int | UnsetType = UNSET
+    """The most that a Gateway may still send it which does not follow the route as it is now; unset for the weight."""
+    shed_at: datetime | UnsetType = UNSET
+    """When it lost traffic for its health (ADR 11); unset once it got more again."""
 
 
 class Upgrade(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -44,6 +48,12 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     most: int
     """The most capacity, in percent, that both had together."""
     least: int
+    best: int | UnsetType = UNSET
+    """The most traffic, in percent, that the new cluster ever got."""
+    sheds: int | UnsetType = UNSET
+    """How often a cluster lost traffic for its health since the new one got as much for the first time."""
+    shed_at: datetime | UnsetType = UNSET
+    """The first time of those."""
 
 
 class Overwritten(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

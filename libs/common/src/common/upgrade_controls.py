@@ -42,6 +42,8 @@ class Controls(msgspec.Struct, frozen=True, kw_only=True):
     on_deadline: OnDeadline = OnDeadline.WAIT
     unavailable: int = 0
     """Percent of capacity that may be missing while traffic moves in steps."""
+    parity: bool = True
+    """Traffic moves to no fewer autoscaled replicas than those that carry it."""
     history: int = DEFAULT_HISTORY
     """How many earlier specs are kept on record."""
     problems: tuple[str, ...] = ()
@@ -58,6 +60,7 @@ def of(service: RayService) -> Controls:
         deadline=read.length(labels.PROGRESS_DEADLINE, DEFAULT_DEADLINE),
         on_deadline=read.policy(labels.ON_DEADLINE, OnDeadline.WAIT),
         unavailable=read.number(labels.MAX_UNAVAILABLE, 0, most=MOST_UNAVAILABLE),
+        parity=read.unless_off(labels.CAPACITY_PARITY),
         history=read.number(labels.HISTORY_LIMIT, DEFAULT_HISTORY, most=MOST_HISTORY),
         problems=(*read.problems, *([odd] if (odd := weighted_route.odd_name(service)) is not None else [])),
     )
@@ -82,6 +85,12 @@ class _Reader:
         legal = '"true", "false" or a metadata.generation' if or_generation else '"true" or "false"'
         self._note(name, legal, "it counts as absent")
         return False
+
+    def unless_off(self, name: str) -> bool:
+        if self._held.get(name, "").strip() == "false":
+            return False
+        self.switch(name)
+        return True
 
     def length(self, name: str, default: timedelta) -> timedelta:
         if name not in self._held:

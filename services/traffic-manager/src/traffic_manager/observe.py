@@ -27,9 +27,10 @@ from common.ray import adoption, config_reader, endpoints, impostor, owner, pace
 from common.ray.view import dashboard_service, head_is_ready
 from common.runtime.clock import Clock
 from common.runtime.key import Key
-from traffic_manager.observed import ClusterView, Observed
+from common.traffic_record import WHOLE, Record
+from traffic_manager.observed import Baseline, ClusterView, Observed
 from traffic_manager.ports import Revisions, ServeApi
-from traffic_manager.status import proof
+from traffic_manager.status import health
 
 FRESH = 0.2
 """Seconds that an answer may be old while traffic moves."""
@@ -39,6 +40,15 @@ UNMARKED = 0.5
 REMEMBERED = 8192
 ABSENT = 30.0
 """Seconds until a kind that the API server does not know is asked for again."""
+
+
+class _Memory(msgspec.Struct):
+    """What was observed of one cluster's health; forgotten with the process, which costs a moment of grace."""
+
+    ailing_since: datetime | None = None
+    well_since: datetime | None = None
+    baseline: Baseline | None = None
+    whole: Baseline | None = None
 
 
 class Observer:
@@ -57,13 +67,13 @@ class Observer:
         self._met: set[Key] = set()
         self._absent_since: OrderedDict[tuple[str, str], float] = OrderedDict()
         """Services by uid, with kinds that the API server did not know when they were asked for."""
-        self._silent_since: dict[str, datetime] = {}
-        """Clusters, by uid, that cannot serve; forgotten with the process, which costs a moment of patience."""
+        self._memories: OrderedDict[str, _Memory] = OrderedDict()
+        """By the clusters' uids."""
 
     def forget(self, objects: Objects) -> None:
         """Drop what is remembered of objects that somebody else looks after from now on."""
         for each in objects:
-            self._silent_since.pop(each.metadata.uid, None)
+            self._memories.pop(each.metadata.uid, None)
             if isinstance(each, RayService):
                 self._met.discard(Key(each.metadata.namespace, each.metadata.name))
                 for kind in (GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind):
@@ -86,7 +96,7 @@ class Observer:
         names_of_clusters = frozenset(
             each.metadata.name for each in clusters if owner.other(each.metadata, service.metadata) is None
         )
-        return Observed(
+        observed = Observed(
             service=service,
             gates=self._gates,
             active=active,
@@ -100,6 +110,15 @@ class Observer:
             grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
             unknown_kinds=self._unknown_kinds(service.metadata.uid),
             rest=pace.at_rest(self._cache.count(RayService)),
+        )
+        record, held = observed.record, {view.name for view in (active, pending) if view is not None}
+        named = {name: self._cache.get(RayCluster, key.namespace, name) for name in record.clusters if name not in held}
+        return msgspec.structs.replace(
+            observed,
+            active=self._remembered(active, record, now=now),
+            pending=self._remembered(pending, record, now=now),
+            others=tuple(ClusterView(cluster=each) for each in named.values() if each is not None),
+            gone=frozenset(name for name, each in named.items() if each is None),
         )
 
     def meet_again(self, service: ObjectMeta) -> None:
@@ -184,19 +203,27 @@ class Observer:
             first = group.create_task(self._view(namespace, active, max_age=max_age, now=now))
             second = group.create_task(self._view(namespace, pending, max_age=max_age, now=now))
         held, new = first.result(), second.result()
-        return self._timed(_believed(held, new), now=now), self._timed(_believed(new, held), now=now)
+        return _believed(held, new), _believed(new, held)
 
-    def _timed(self, view: ClusterView | None, *, now: datetime) -> ClusterView | None:
-        """Return a view that knows since when its cluster cannot serve."""
+    def _remembered(self, view: ClusterView | None, record: Record, *, now: datetime) -> ClusterView | None:
+        """Return a view that knows since when its cluster is well or not, and what carried its traffic before."""
         if view is None:
             return None
-        uid = view.cluster.metadata.uid
-        if proof.is_alive(view) and view.endpoints > 0:
-            self._silent_since.pop(uid, None)
-            return view
-        while len(self._silent_since) > REMEMBERED:
-            del self._silent_since[next(iter(self._silent_since))]
-        return msgspec.structs.replace(view, silent_since=self._silent_since.setdefault(uid, now))
+        memory = self._memories.setdefault(view.cluster.metadata.uid, _Memory())
+        self._memories.move_to_end(view.cluster.metadata.uid)
+        if len(self._memories) > REMEMBERED:
+            self._memories.popitem(last=False)
+        view = msgspec.structs.replace(view, baseline=memory.baseline)
+        if health.is_well(view):
+            memory.ailing_since, memory.well_since = None, _since(memory.well_since, now=now)
+            share = record.clusters.get(view.name)
+            memory.baseline = health.baseline(view, 0 if share is None else share.weight)
+            memory.whole = memory.baseline if share is not None and share.weight == WHOLE else memory.whole
+        else:
+            memory.ailing_since, memory.well_since = _since(memory.ailing_since, now=now), None
+        return msgspec.structs.replace(
+            view, ailing_since=memory.ailing_since, well_since=memory.well_since, whole=memory.whole
+        )
 
     async def _view(self, namespace: str, name: str, *, max_age: float, now: datetime) -> ClusterView | None:
         if not name:
@@ -210,6 +237,7 @@ class Observer:
             cluster=cluster,
             serve_service=self._cache.get(Service, namespace, backend),
             endpoints=endpoints.count(slices),
+            addresses=endpoints.addresses(slices),
         )
         if not head_is_ready(cluster):
             return view
@@ -227,6 +255,11 @@ class Observer:
             put_at=None if put_ago is None else now - timedelta(seconds=put_ago),
             put=self._serve.put(cluster),
         )
+
+
+def _since(moment: datetime | None, *, now: datetime) -> datetime:
+    """Return when something began; a moment of the future stems from a clock that was set back since."""
+    return now if moment is None or moment > now else moment
 
 
 def _believed(view: ClusterView | None, other: ClusterView | None) -> ClusterView | None:

@@ -18,16 +18,32 @@ from common.ray.view import ServeView
 from common.traffic_record import Record
 
 
+class Baseline(msgspec.Struct, frozen=True, kw_only=True):
+    """How many replicas of each deployment carried which share of the traffic when all was well."""
+
+    weight: int
+    replicas: Mapping[str, int] = {}
+    """By `<application>/<deployment>`."""
+
+
 class ClusterView(ServeView, frozen=True, kw_only=True):
     """A cluster of the RayService, with what its dashboard says."""
 
     strategy: Json = msgspec.field(default_factory=dict[str, Any])
     """The upgrade strategy with which the cluster was begun, from the same record."""
     serve_service: Service | None = None
-    silent_since: datetime | None = None
-    """Since when this process has seen that the cluster cannot serve; None while it can."""
     endpoints: int = 0
     """Ready pods behind that Service."""
+    addresses: frozenset[str] = frozenset()
+    """Where those pods are, as far as it is known."""
+    ailing_since: datetime | None = None
+    """Since when this process has observed that something is wrong with the cluster; None while all is well."""
+    well_since: datetime | None = None
+    """Since when this process has observed that all is well with it."""
+    baseline: Baseline | None = None
+    """What this process observed when all was well last."""
+    whole: Baseline | None = None
+    """What it observed when this cluster carried all of the traffic last."""
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +67,10 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     grpc_route: GrpcRoute | None = None
     unknown_kinds: frozenset[str] = frozenset()
     """Kinds of the Gateway API that the API server lately said it does not know."""
+    others: tuple[ClusterView, ...] = ()
+    """Clusters that the traffic record names beside these two, and that exist; nobody asked their dashboards."""
+    gone: frozenset[str] = frozenset()
+    """Clusters of the traffic record whose RayCluster does not exist."""
     rest: timedelta = pace.SLOWEST
     """How long a cluster that serves is left alone."""
 

@@ -32,12 +32,10 @@ def of(options: Json, *, unavailable: int) -> Policy | None:
     if not isinstance(step, int) or not isinstance(seconds, int):
         return None
     surge = surge if isinstance(surge, int) else 100
-    return Policy(
-        surge=surge,
-        step=step or (unavailable if surge == 0 else 0),  # KubeRay takes no step that is greater than the surge
-        interval=timedelta(seconds=seconds),
-        unavailable=unavailable,
-    )
+    found = Policy(surge=surge, step=step, interval=timedelta(seconds=seconds), unavailable=unavailable)
+    if step > 0 or surge > 0:
+        return found
+    return msgspec.structs.replace(found, step=found.carried(unavailable))  # KubeRay takes no step beyond the surge
 
 
 def hastened(policy: Policy, observed: Observed, controls: Controls, direction: Direction) -> Policy:

@@ -1,7 +1,8 @@
 """What one look at a RayService leads to: its Gateway, its backends, its routes, and the next step of an upgrade.
 
 service-reconciler says which clusters there are and in which direction traffic goes, in the status; this service moves it.
-Each pass changes one thing that users can see: weights, or capacities. Spec rayservice §8, §9; acceptance 39-68.
+Each pass changes one thing that users can see: weights, or capacities. What serves is guarded whatever the spec says, also while
+service-reconciler has not taken it in, or refuses it (ADR 11). Spec rayservice §8, §9; acceptance 39-68.
 """
 
 from datetime import datetime, timedelta
@@ -12,24 +13,25 @@ import msgspec
 from common import traffic_record as records
 from common import upgrade_controls
 from common.api.event import Event, normal, warning
+from common.api.gateway import route_problem
 from common.errors import InvalidSpec
 from common.kube.resources import SERVICE
 from common.ray import pace, serve_status
 from common.ray.view import head_is_ready
 from common.runtime.plan import Plan
-from common.traffic_record import WHOLE, Share
+from common.traffic_record import WHOLE, Record, Share
 from traffic_manager import options, overwriting, routing, serving
 from traffic_manager.actions import BACKENDS, MAIN, Action, Create, MoveCapacity, Submit, Tell
-from traffic_manager.migration import step
-from traffic_manager.migration.state import Direction, Migration, Split
+from traffic_manager.migration import step, weights
+from traffic_manager.migration.state import Direction, Migration, Side, Split
 from traffic_manager.observed import ClusterView, Observed
 from traffic_manager.reasons import EventReason
 from traffic_manager.resources import cluster_serve_service
-from traffic_manager.status import proof, traffic_record
+from traffic_manager.status import health, parity, proof, traffic_record
 
 STARTING: Final = timedelta(seconds=1)
-PATIENCE: Final = timedelta(seconds=10)
-"""A pending cluster that cannot serve for longer gives its share of the traffic back."""
+WATCHED: Final = timedelta(seconds=1)
+"""How often clusters are asked that share the traffic."""
 NEW: Final = Share(capacity=0, weight=0)
 ALL: Final = Share(capacity=WHOLE, weight=WHOLE)
 
@@ -40,10 +42,10 @@ def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
         return Plan(actions=routing.released(observed), note="the RayService is going, and all that it owns with it")
     if observed.says("Suspending") or observed.says("Suspended"):
         return Plan(actions=routing.removal(observed), note="the service is suspended")
+    if not observed.is_vetted:
+        return _unvetted(observed, now=now)
     if not observed.is_incremental and not routing.is_left_behind(observed):
         return Plan(actions=routing.released(observed), note="its traffic needs no weighted route")
-    if not observed.is_vetted:
-        return Plan(note="service-reconciler has not taken in the spec as it is now")
     if not observed.is_incremental:
         return _left_behind(observed, now=now)
     return _incremental(observed, now=now)
@@ -67,15 +69,41 @@ def _incremental(observed: Observed, *, now: datetime) -> Plan[Action]:
     return Plan(actions=(*before, *plan.actions), look_again_at=look, note=plan.note)
 
 
+def _unvetted(observed: Observed, *, now: datetime) -> Plan[Action]:
+    """Guard what serves by its route while nobody has taken in what the spec asks for; an invalid one is never taken in."""
+    note = "service-reconciler has not taken in the spec as it is now"
+    active, pending = observed.active, observed.pending
+    if not routing.is_left_behind(observed):
+        return Plan(note=note)
+    if observed.is_incremental and active is not None and pending is not None:
+        return _upgrading(observed, active, pending, now=now)
+    plan = _left_behind(observed, now=now)
+    return Plan(actions=plan.actions, look_again_at=plan.look_again_at, note=f"{note}; {plan.note}")
+
+
 def _left_behind(observed: Observed, *, now: datetime) -> Plan[Action]:
-    """Keep a route from the time of weighted traffic at the active cluster, for requests may still come that way (§9.5)."""
-    active = observed.active
-    if active is None:
+    """Keep a route from the time of weighted traffic at the cluster that serves, for requests may still come that way (§9.5)."""
+    view = _serving(observed, now=now)
+    if view is None:
         return Plan(note="a route is left, and there is no cluster for it")
+    share = traffic_record.share(observed.record, view.cluster.metadata, ALL)
+    share = traffic_record.weighed(share, WHOLE, now=now, is_followed=_is_followed(observed))
+    acts = (*_backends(observed), *routing.writes(observed, {view.name: share}, (view,), now=now))
+    is_shared = observed.active is not None and observed.pending is not None
     return Plan(
-        actions=(*_backends(observed), *routing.writes(observed, {active.name: ALL}, (active,), now=now)),
-        note="the route of an earlier strategy follows the active cluster",
+        actions=acts,
+        look_again_at=now + WATCHED if is_shared else None,
+        note="the route of an earlier strategy follows the cluster that serves",
     )
+
+
+def _serving(observed: Observed, *, now: datetime) -> ClusterView | None:
+    """Return the cluster for a route that shares nothing: the active one, unless only the pending one can serve."""
+    active, pending = observed.active, observed.pending
+    if pending is None or active is None:
+        return active or pending
+    is_dead = health.of(active, now=now).sustainable == 0
+    return pending if is_dead and health.ready_capacity(pending, WHOLE) > 0 else active
 
 
 def _backends(observed: Observed, *, chain: str = MAIN) -> tuple[Action, ...]:
@@ -95,14 +123,11 @@ def _alone(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Acti
     share = traffic_record.share(observed.record, view.cluster.metadata, ALL)
     is_frozen = view is observed.active and (bool(observed.pending_name) or observed.is_aborted)
     sent = serving.submissions(observed, [(view, share.capacity, is_frozen)], now=now)
-    is_first = not observed.active_name
-    is_left = not is_first and observed.active is None
-    side = proof.side(view, share)
-    if is_first or (is_left and side.proof == 0):
+    if (others := _serving_still(observed, view, share)) is not None:
         wanted = share
-        routed: tuple[Action, ...] = ()
+        routed = _rid_of_the_gone(observed, others, now=now)
     else:
-        wanted = traffic_record.weighed(share, WHOLE, now=now)
+        wanted = traffic_record.weighed(share, WHOLE, now=now, is_followed=_is_followed(observed))
         routed = routing.writes(observed, {view.name: wanted}, (view,), now=now)
     moved: tuple[Action, ...] = ()
     if not routed and not sent and share.capacity != WHOLE and routing.record_route(observed) is not None:
@@ -113,45 +138,132 @@ def _alone(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Acti
     return Plan(actions=acts, look_again_at=look, note="one cluster gets everything")
 
 
+def _serving_still(observed: Observed, view: ClusterView, share: Share) -> tuple[ClusterView, ...] | None:
+    """Return the clusters that get the requests until the only one that is wanted can; None when that one gets them.
+
+    There are none before the first cluster is promoted, unless the route sends to what does not exist any more.
+    """
+    if observed.others and view is not observed.active and health.ready_capacity(view, share.capacity) < WHOLE:
+        return observed.others
+    is_first = not observed.active_name and (not observed.gone or routing.record_route(observed) is None)
+    return () if is_first and not observed.others else None
+
+
+def _rid_of_the_gone(observed: Observed, others: tuple[ClusterView, ...], *, now: datetime) -> tuple[Action, ...]:
+    """Return what leaves to clusters that serve the share of those which do not exist any more: to the one that has most."""
+    held = {each.name: traffic_record.share(observed.record, each.cluster.metadata, NEW) for each in others}
+    if not observed.gone or not others:
+        return ()
+    best = max(others, key=lambda each: held[each.name].weight)
+    share = traffic_record.weighed(held[best.name], WHOLE, now=now, is_followed=_is_followed(observed))
+    return routing.writes(observed, {best.name: share}, (best,), now=now)
+
+
 def _upgrading(observed: Observed, active: ClusterView, pending: ClusterView, *, now: datetime) -> Plan[Action]:
     direction = Direction.BACK if observed.says("RollbackInProgress") else Direction.FORWARD
     is_back = direction is Direction.BACK
     record = traffic_record.believed(observed.record, now=now)
-    new = traffic_record.share(record, pending.cluster.metadata, NEW)
-    new = traffic_record.weighed(new, new.weight, now=now)
-    rest = Share(capacity=WHOLE, weight=WHOLE - new.weight)
-    old = traffic_record.weighed(
-        traffic_record.share(record, active.cluster.metadata, rest), WHOLE - new.weight, now=now
-    )
-    shares = {active.name: old, pending.name: new}
-    routed = routing.writes(observed, shares, (active, pending), now=now)
-    sent = serving.submissions(observed, [(pending, new.capacity, is_back), (active, old.capacity, True)], now=now)
-    if routed or sent:
-        note = "the route and the Serve configs come first"
-        return Plan(actions=(*routed, *sent), look_again_at=now + pace.FASTEST, note=note)
-    goal = None if is_back else observed.service.spec.serve_config_v2
+    shares = _shares(observed, record, active, pending, now=now)
+    old, new = shares[active.name], shares[pending.name]
+    goal = None if is_back or not observed.is_vetted else observed.service.spec.serve_config_v2
     controls = upgrade_controls.of(observed.service)
     policy = options.hastened(options.policy(observed, controls), observed, controls, direction)
-    patience = max(PATIENCE, policy.interval)
-    is_sick = pending.silent_since is not None and now - pending.silent_since > patience
+    sides = proof.side(active, old, now=now), proof.side(pending, new, goal=goal, now=now)
+    if controls.parity:
+        sides = _in_parity((active, pending), sides, direction)
     migration = Migration(
         direction=direction,
-        active=proof.side(active, old),
-        pending=proof.side(pending, new, goal=goal, is_sick=is_sick),
+        active=sides[0],
+        pending=sides[1],
         pause=options.pause(observed, controls),
         gateway_problem=routing.gateway_problem(observed),
         route_problem=routing.problem(observed),
+        lag=_lag(observed),
         changed_at=record.changed_at,
         is_mirrored=_is_mirrored(observed, shares),
     )
-    next_step = step.decide(migration, policy, now=now)
+    told = _stranded(migration)
+    guarded = step.guard(migration, policy)
+    if guarded is not None and guarded.weights is not None:  # nothing that may take its time comes before
+        acts = _stepped(observed, (active, pending), shares, guarded, now=now)
+        if acts:
+            return Plan(actions=acts, look_again_at=now + pace.FASTEST, note=guarded.note)
+    routed = routing.writes(observed, shares, (active, pending), now=now)
+    frozen = is_back or not observed.is_vetted
+    sent = serving.submissions(observed, [(pending, new.capacity, frozen), (active, old.capacity, True)], now=now)
+    if routed or sent:
+        note = "the route and the Serve configs come first"
+        return Plan(actions=(*told, *routed, *sent), look_again_at=now + pace.FASTEST, note=note)
+    next_step = step.decide(migration, policy, now=now) if observed.is_vetted else guarded or step.HOLD
     actions = _stepped(observed, (active, pending), shares, next_step, now=now)
-    if not actions and direction is Direction.FORWARD and not policy.may_progress:
+    if not actions and direction is Direction.FORWARD and observed.is_vetted and not policy.may_progress:
         actions = (Tell(event=_cannot_progress()),)
-    changed = (record.changed_at,) if record.changed_at is not None else ()
-    poll = now + pace.interval(now - max(_stirred(active), _stirred(pending), *changed))
-    moments = [poll, *([next_step.look_again_at] if next_step.look_again_at is not None else [])]
-    return Plan(actions=actions, look_again_at=min(moments), note=next_step.note)
+    look = _next_look(migration, (active, pending), next_step.look_again_at, now=now)
+    return Plan(actions=(*told, *actions), look_again_at=look, note=next_step.note)
+
+
+def _in_parity(
+    views: tuple[ClusterView, ClusterView], sides: tuple[Side, Side], direction: Direction
+) -> tuple[Side, Side]:
+    """Return both sides; the growing one was not seen to carry more than its autoscaled replicas do."""
+    is_forward = direction is Direction.FORWARD
+    source, growing = views if is_forward else views[::-1]
+    weight, side = (sides[0].weight, sides[1]) if is_forward else (sides[1].weight, sides[0])
+    if source.serve.details is None or growing.serve.details is None:
+        return sides
+    limit, why = parity.limit(source.serve.details, weight, growing.serve.details, views[0].whole)
+    if limit >= side.proof:
+        return sides
+    bound = msgspec.structs.replace(side, proof=limit, doubt=why)
+    return (sides[0], bound) if is_forward else (bound, sides[1])
+
+
+def _shares(
+    observed: Observed, record: Record, active: ClusterView, pending: ClusterView, *, now: datetime
+) -> dict[str, Share]:
+    """Return what both clusters have by the record; one that it does not name has nothing, or the rest."""
+    is_followed = _is_followed(observed)
+    new = traffic_record.share(record, pending.cluster.metadata, NEW)
+    new = traffic_record.weighed(new, new.weight, now=now, is_followed=is_followed)
+    rest = Share(capacity=WHOLE, weight=WHOLE - new.weight)
+    old = traffic_record.share(record, active.cluster.metadata, rest)
+    old = traffic_record.weighed(old, WHOLE - new.weight, now=now, is_followed=is_followed)
+    return {active.name: old, pending.name: new}
+
+
+def _is_followed(observed: Observed) -> bool:
+    """Tell whether the Gateways follow the routes as they are."""
+    return _lag(observed) is None
+
+
+def _lag(observed: Observed) -> str | None:
+    """Return why a Gateway may still send what an earlier generation of the route says; no route sends nothing."""
+    route = routing.record_route(observed)
+    if route is None:
+        return None
+    return routing.problem(observed) if route is observed.route else route_problem(route)
+
+
+def _stranded(m: Migration) -> tuple[Tell, ...]:
+    """Return what to tell of traffic that no cluster can carry."""
+    why = weights.stranded(m)
+    return () if why is None else (Tell(event=warning(EventReason.TRAFFIC_NOT_CARRIED, "Upgrade", why)),)
+
+
+def _next_look(
+    m: Migration, views: tuple[ClusterView, ClusterView], due: datetime | None, *, now: datetime
+) -> datetime:
+    """Return when to observe again what sends no message, and when time alone allows or demands a change."""
+    changed = (m.changed_at,) if m.changed_at is not None else ()
+    poll = pace.interval(now - max(*(_stirred(each) for each in views), *changed))
+    is_shared = m.active.weight > 0 and m.pending.weight > 0
+    is_in_doubt = any(
+        side.excess or view.serve.failures for side, view in zip((m.active, m.pending), views, strict=True)
+    )
+    moments = [now + (pace.FASTEST if is_in_doubt else min(poll, WATCHED) if is_shared else poll)]
+    moments += [each.ailing_since + health.GRACE for each in views if each.ailing_since is not None]
+    moments += [due] if due is not None else []
+    return min(each for each in moments if each > now)
 
 
 def _stepped(
@@ -164,11 +276,15 @@ def _stepped(
 ) -> tuple[Action, ...]:
     active, pending = views
     if (split := next_step.weights) is not None:
+        is_followed = _is_followed(observed)
         moved = {
-            active.name: traffic_record.weighed(shares[active.name], split.active, now=now),
-            pending.name: traffic_record.weighed(shares[pending.name], split.pending, now=now),
+            view.name: traffic_record.weighed(
+                shares[view.name], weight, now=now, is_followed=is_followed, is_shed=next_step.is_shed
+            )
+            for view, weight in ((active, split.active), (pending, split.pending))
         }
-        return (*routing.writes(observed, moved, views, now=now), Tell(event=_shifted(observed, split)))
+        routed = routing.writes(observed, moved, views, now=now)
+        return (*routed, Tell(event=_shifted(observed, split))) if routed else ()
     if (split := next_step.capacities) is not None:
         replace = msgspec.structs.replace
         clusters = {
@@ -190,6 +306,7 @@ def _moved(
     """Return what gives clusters new capacities, none when a cluster would have to grow that nobody ever gave a config.
 
     There must be a route for the record. A cluster that shrinks and is dead, or has no config, is only recorded: nobody would answer.
+    Nor would the head of one that is to grow: nothing is sent before it is ready.
     """
     if routing.record_route(observed) is None:
         return ()
@@ -199,7 +316,7 @@ def _moved(
         shrinks = capacity < traffic_record.share(observed.record, view.cluster.metadata, ALL).capacity
         if shrinks and (put is None or not proof.is_alive(view)):
             continue
-        if put is None:
+        if put is None or not head_is_ready(view.cluster):
             return ()
         submits.append(put)
     pair = (observed.active_name, observed.pending_name) if len(clusters) > 1 else None

@@ -35,4 +35,5 @@ class EventReason(StrEnum):
     GRPC_ROUTE_UNSUPPORTED = "GRPCRouteUnsupported"
     ROUTE_OVERWRITTEN = "HTTPRouteOverwritten"
     TRAFFIC_SHIFTED = "TrafficShifted"
+    TRAFFIC_NOT_CARRIED = "TrafficNotCarried"
     UPGRADE_CANNOT_PROGRESS = "UpgradeCannotProgress"

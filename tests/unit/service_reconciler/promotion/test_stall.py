@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from common.api.opaque import Json
+from common.traffic_record import Upgrade
 from common.upgrade_controls import Controls, OnDeadline
 from service_reconciler.observed import Observed
 from service_reconciler.promotion import progress, stall
@@ -23,6 +24,44 @@ def an_app(status: str, *, started: float = 80) -> Json:
     replicas = [{"state": "RUNNING", "start_time_s": at(started).timestamp()}]
     deployments = {"D": {"status": "HEALTHY", "target_num_replicas": 1, "replicas": replicas}}
     return {"applications": {"app": {"status": status, "message": "boom", "deployments": deployments}}}
+
+
+def a_flapping(sheds: int, *, first: float = 100) -> Upgrade:
+    """Return what an upgrade came to that gave traffic back for the health of a cluster."""
+    return Upgrade(
+        old="blue", new="green", began_at=at(0), most=200, least=100, best=10, sheds=sheds, shed_at=at(first)
+    )
+
+
+FLAPPED = an_upgrade(
+    interval=10,
+    moved=900,
+    changed=900,
+    story=a_flapping(2),
+    pending=a_view("green", details=an_app("RUNNING", started=950)),
+)
+
+
+@pytest.mark.parametrize(
+    ("observed", "seconds"),
+    [
+        pytest.param(FLAPPED, 110, id="repeatedly: from the first time, and the interval that follows it"),
+        pytest.param(an_upgrade(interval=10, moved=900, story=a_flapping(1)), 910, id="once may be chance"),
+        pytest.param(
+            an_upgrade(a_condition("RollbackInProgress", seconds=500), interval=10, moved=900, story=a_flapping(9)),
+            910,
+            id="a rollback begins anew",
+        ),
+    ],
+)
+def test_giving_back_repeatedly_is_no_progress(observed: Observed, seconds: float) -> None:
+    assert progress.since(observed, observed.pending, now=NOW) == at(seconds)
+
+
+def test_a_canary_that_flaps_is_named_as_the_cause() -> None:
+    found = stall.decide(FLAPPED, CONTROLS, is_back=False, now=NOW).stall
+    assert found is not None
+    assert found.reason is Reason.APPLICATION_NOT_READY
 
 
 @pytest.mark.parametrize(

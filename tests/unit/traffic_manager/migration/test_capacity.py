@@ -13,7 +13,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def a_side(amount: int, weight: int, **fields: Any) -> Side:
-    side = Side(capacity=amount, weight=weight, proof=amount, reported=amount)
+    side = Side(capacity=amount, weight=weight, proof=amount, reported=amount, ready=amount)
     return msgspec.structs.replace(side, **fields)
 
 
@@ -60,7 +60,29 @@ def a_policy(surge: int) -> Policy:
             forward(a_side(80, 80), a_side(20, 20, reported=0)), 20, (80, 20), id="the last capacity is not in force"
         ),
         pytest.param(
-            forward(a_side(80, 80), a_side(40, 20, is_sick=True)), 20, (100, 40), id="active takes over from a sick one"
+            forward(a_side(80, 80), a_side(40, 20, sustainable=0)),
+            20,
+            (100, 40),
+            id="active takes over from a sick one",
+        ),
+        pytest.param(
+            forward(a_side(30, 30, sustainable=0), a_side(70, 70), pause="paused"),
+            20,
+            (30, 100),
+            id="and the other way",
+        ),
+        pytest.param(back(a_side(30, 30, sustainable=0), a_side(70, 70)), 20, (30, 100), id="in a rollback, too"),
+        pytest.param(
+            forward(a_side(80, 80, sustainable=60), a_side(40, 20)),
+            20,
+            (80, 40),
+            id="what a partly sick one has counts",
+        ),
+        pytest.param(
+            forward(a_side(100, 50), a_side(0, 50), gateway_problem="is not Programmed", pause="paused"),
+            20,
+            (100, 50),
+            id="a guard waits for nothing",
         ),
         pytest.param(back(a_side(80, 80), a_side(40, 20)), 20, (100, 20), id="back: down and up in one step"),
         pytest.param(back(a_side(80, 70), a_side(40, 30)), 20, (80, 40), id="back: traffic is still moving"),
@@ -88,12 +110,37 @@ def test_two_visible_changes_are_a_moment_apart() -> None:
     assert (split.active, split.pending, split.look_again_at) == (80, 20, NOW + timedelta(seconds=0.75))
 
 
-@pytest.mark.parametrize(("waited", "expected"), [(9, (100, 20)), (10, (100, 0))])
-def test_a_rollback_waits_for_a_gateway_and_not_for_ever(waited: int, expected: tuple[int, int]) -> None:
+BEHIND = "is not accepted yet"
+SENT = a_side(50, 0, sent=50)
+"""A cluster whose traffic was taken away, by a route that no Gateway has accepted yet."""
+
+
+@pytest.mark.parametrize(
+    "surge", [pytest.param(50, id="with a surge"), pytest.param(0, id="with options that allow no step")]
+)
+@pytest.mark.parametrize("waited", [1, 11, 3600])
+def test_no_cluster_shrinks_below_what_the_accepted_route_sends_however_long_that_lasts(
+    surge: int, waited: int
+) -> None:
+    held = back(a_side(100, 100), SENT, lag=BEHIND, route_problem=BEHIND, changed_at=NOW - timedelta(seconds=waited))
+    split = capacity.decide(held, a_policy(surge), now=NOW)
+    assert (split.active, split.pending) == (100, 50)
+    followed = msgspec.structs.replace(held, lag=None, route_problem=None)
+    assert capacity.decide(followed, a_policy(surge), now=NOW).pending == 0
+
+
+def test_a_clock_that_jumps_forward_skips_no_wait_for_a_gateway() -> None:
+    held = back(a_side(100, 100), SENT, lag=BEHIND, route_problem=BEHIND, changed_at=NOW)
+    assert capacity.decide(held, a_policy(20), now=NOW + timedelta(days=1)).pending == 50
+
+
+@pytest.mark.parametrize(("waited", "expected"), [(9, 50), (10, 0)])
+def test_a_rollback_waits_ten_seconds_for_a_gateway_that_reports_itself_not_ready(waited: int, expected: int) -> None:
     changed_at = NOW - timedelta(seconds=waited)
-    migration = back(a_side(100, 100), a_side(20, 0), route_problem="is not accepted yet", changed_at=changed_at)
-    split = capacity.decide(migration, a_policy(20), now=NOW)
-    assert (split.active, split.pending) == expected
+    held = back(a_side(100, 100), SENT, lag=BEHIND, gateway_problem="is not Programmed", changed_at=changed_at)
+    split = capacity.decide(held, a_policy(50), now=NOW)
+    assert split.pending == expected
+    assert split.look_again_at == (NOW + timedelta(seconds=1) if waited == 9 else None)
 
 
 @pytest.mark.parametrize(
@@ -102,16 +149,20 @@ def test_a_rollback_waits_for_a_gateway_and_not_for_ever(waited: int, expected: 
         pytest.param(forward(a_side(100, 100), a_side(0, 0)), 0, (80, 0), id="the old one makes room first"),
         pytest.param(forward(a_side(80, 100), a_side(0, 0)), 0, (80, 20), id="the new one takes it"),
         pytest.param(forward(a_side(80, 100), a_side(20, 0, proof=0)), 0, (80, 20), id="never below the floor"),
-        pytest.param(forward(a_side(80, 80), a_side(20, 20)), 0, (60, 20), id="and so on"),
+        pytest.param(forward(a_side(80, 80), a_side(20, 20)), 0, (80, 20), id="traffic moves on the allowance first"),
+        pytest.param(forward(a_side(80, 75), a_side(20, 25)), 0, (60, 20), id="and so on"),
+        pytest.param(
+            forward(a_side(75, 25), a_side(75, 75)), 75, (20, 75), id="the allowance is shared in proportion to traffic"
+        ),
         pytest.param(forward(a_side(20, 20), a_side(80, 80)), 0, (20, 80), id="the last of the traffic goes first"),
         pytest.param(forward(a_side(20, 0), a_side(80, 100)), 0, (0, 80), id="then the old one goes"),
         pytest.param(forward(a_side(0, 0), a_side(80, 100)), 0, (0, 100), id="and the new one is whole"),
-        pytest.param(forward(a_side(100, 80), a_side(20, 20)), 20, (60, 20), id="with a surge, both"),
+        pytest.param(forward(a_side(100, 80), a_side(20, 20)), 20, (64, 20), id="with a surge, both"),
         pytest.param(
             forward(a_side(100, 100), a_side(20, 0, proof=0)), 20, (80, 20), id="a surge that finds no room takes some"
         ),
         pytest.param(back(a_side(80, 80), a_side(20, 20)), 0, (80, 20), id="back: the last of the traffic goes first"),
-        pytest.param(back(a_side(60, 60), a_side(40, 40)), 0, (80, 20), id="back: down and up in one step"),
+        pytest.param(back(a_side(60, 75), a_side(40, 25)), 0, (80, 20), id="back: down and up in one step"),
     ],
 )
 def test_capacity_may_be_missing_where_the_user_allows_it(

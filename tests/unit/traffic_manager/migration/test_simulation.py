@@ -47,6 +47,7 @@ class Rig:
         """Turns until a cluster runs what it was told to."""
         self._route = 0
         self._status = 0
+        self._well: dict[str, datetime] = {}
         self.is_pending_dead = False
         self.is_bounded = True
         """Whether the surge bound must hold; after a death both may have all for a while."""
@@ -60,7 +61,7 @@ class Rig:
         assert decided == step.decide(self.migration, self.policy, now=self.now), "a plan made twice is the same plan"
         old = self.migration
         if decided.weights is not None:
-            self._weigh(decided.weights.active, decided.weights.pending)
+            self._weigh(decided.weights.active, decided.weights.pending, is_shed=decided.is_shed)
         if decided.capacities is not None:
             self._scale(decided.capacities.active, decided.capacities.pending)
         if self.migration != old:
@@ -103,23 +104,34 @@ class Rig:
                 proof=min(held.capacity, self._placed[name]) if runs else 0,
                 reported=None if is_dead else held.capacity,
                 is_alive=not is_dead,
-                is_sick=is_dead,
+                sustainable=0 if is_dead else 100,
+                ready=min(held.capacity, self._placed[name]) if runs else 0,
+                well_since=self._well.setdefault(name, self.now)
+                if not is_dead
+                else self._well.pop(name, None) and None,
             )
         self.migration = msgspec.structs.replace(
             self.migration,
             active=sides["active"],
             pending=sides["pending"],
             route_problem="is not accepted yet" if self._route else None,
+            lag="is not accepted yet" if self._route else None,
             is_mirrored=self._status == 0,
         )
 
-    def _weigh(self, active: int, pending: int) -> None:
+    def _weigh(self, active: int, pending: int, *, is_shed: bool) -> None:
+        is_followed = self._route == 0
         self._route, self._status = self._slowness.draw(), self._slowness.draw()
-        replace = msgspec.structs.replace
-        self.migration = replace(
+
+        def moved(side: Side, weight: int) -> Side:
+            most = max(weight, side.weight if is_followed else side.sent or 0)
+            was_shed = (is_shed or side.was_shed) if weight < side.weight else False
+            return msgspec.structs.replace(side, weight=weight, moved_at=self.now, sent=most, was_shed=was_shed)
+
+        self.migration = msgspec.structs.replace(
             self.migration,
-            active=replace(self.migration.active, weight=active, moved_at=self.now),
-            pending=replace(self.migration.pending, weight=pending, moved_at=self.now),
+            active=moved(self.migration.active, active),
+            pending=moved(self.migration.pending, pending),
             changed_at=self.now,
         )
 
@@ -142,13 +154,15 @@ class Rig:
         m = self.migration
         assert m.active.weight + m.pending.weight == 100
         missing = self.policy.unavailable
-        assert m.active.capacity >= m.active.weight - missing or m.active.capacity >= old.active.capacity
-        assert m.pending.capacity >= m.pending.weight - missing or m.pending.capacity >= old.pending.capacity
+        for side, before in ((m.active, old.active), (m.pending, old.pending)):
+            sent = side.weight if self._route == 0 else max(side.weight, side.sent or 0)
+            is_enough = side.capacity >= self.policy.needed(sent) or side.sustainable == 0
+            assert is_enough or side.capacity >= before.capacity, f"{side} shrinks below what the Gateway sends"
         if not is_hurried(m, self.policy):
             assert sum(self.capacities) >= min(100 - missing, sum((old.active.capacity, old.pending.capacity)))
         for name, new, before in (("active", m.active, old.active), ("pending", m.pending, old.pending)):
             if new.weight > before.weight:
-                most = 100 if missing and before.proof >= 100 - missing else before.proof
+                most = self.policy.carried(before.proof)
                 assert new.weight <= most, f"{name} gets more than it was seen to carry"
         assert m.active.capacity + m.pending.capacity > 0
         if self.is_bounded and not self.is_pending_dead and not is_hurried(m, self.policy):

@@ -12,8 +12,8 @@ from traffic_manager.migration.state import Direction, Migration, Policy, Side
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POLICY = Policy(surge=20, step=5, interval=timedelta(seconds=10))
 LONG_AGO = NOW - timedelta(minutes=1)
-ACTIVE = Side(capacity=80, weight=70, moved_at=LONG_AGO, proof=80, reported=80)
-PENDING = Side(capacity=40, weight=30, moved_at=LONG_AGO, proof=40, reported=40)
+ACTIVE = Side(capacity=80, weight=70, moved_at=LONG_AGO, proof=80, reported=80, ready=80)
+PENDING = Side(capacity=40, weight=30, moved_at=LONG_AGO, proof=40, reported=40, ready=40)
 
 
 def forward(pending: dict[str, Any] | None = None, **fields: Any) -> Migration:
@@ -44,13 +44,15 @@ def back(active: dict[str, Any] | None = None, pending: dict[str, Any] | None = 
         pytest.param(forward(route_problem="is not accepted yet"), (70, 30), id="the last weights are not in force"),
         pytest.param(forward(pause="paused"), (70, 30), id="a pause holds the way forward"),
         pytest.param(
-            forward({"proof": 0, "is_sick": True}, pause="paused"),
+            forward({"proof": 0, "sustainable": 0, "ready": 0}, pause="paused"),
             (80, 20),
             id="a sick cluster gives back in a pause too",
         ),
-        pytest.param(forward({"proof": 0, "is_sick": True}), (80, 20), id="a sick cluster gives back what fits"),
         pytest.param(
-            forward({"weight": 0, "proof": 0, "is_sick": True}),
+            forward({"proof": 0, "sustainable": 0, "ready": 0}), (80, 20), id="a sick cluster gives back what fits"
+        ),
+        pytest.param(
+            forward({"weight": 0, "proof": 0, "sustainable": 0, "ready": 0}),
             (70, 0),
             id="a sick cluster without traffic gives nothing",
         ),
@@ -69,6 +71,70 @@ def test_the_weights_that_should_hold(migration: Migration, expected: tuple[int,
     assert split.note
 
 
+SICK: dict[str, Any] = {"proof": 0, "sustainable": 0, "ready": 0, "ailment": "its head pod is not ready"}
+
+
+@pytest.mark.parametrize("direction", list(Direction))
+@pytest.mark.parametrize("pause", [None, "paused"])
+@pytest.mark.parametrize(
+    ("active", "pending", "expected"),
+    [
+        pytest.param(SICK, {"capacity": 100, "proof": 100, "ready": 100}, (0, 100), id="active dies, pending is whole"),
+        pytest.param(SICK, {}, (60, 40), id="active dies, pending takes what it can carry"),
+        pytest.param({}, SICK, (80, 20), id="pending dies"),
+        pytest.param({"sustainable": 65, "ready": 65}, {}, (65, 35), id="a partly sick one sheds what it cannot carry"),
+        pytest.param({"sustainable": 40, "ready": 40}, {"ready": 33}, (67, 33), id="as far as the other can carry it"),
+        pytest.param({}, {"sustainable": 35, "ready": 35}, None, id="one that carries its share sheds nothing"),
+        pytest.param(SICK, SICK, None, id="where neither can carry, all stays"),
+    ],
+)
+def test_what_a_side_is_observed_not_to_carry_goes_at_once(
+    direction: Direction,
+    pause: str | None,
+    active: dict[str, Any],
+    pending: dict[str, Any],
+    expected: tuple[int, int] | None,
+) -> None:
+    m = Migration(
+        direction=direction,
+        active=msgspec.structs.replace(ACTIVE, **{"moved_at": NOW, **active}),
+        pending=msgspec.structs.replace(PENDING, **{"moved_at": NOW, **pending}),
+        pause=pause,
+        route_problem="is not accepted yet",
+        changed_at=NOW,
+    )
+    found = weights.shed(m)
+    assert (None if found is None else (found.active, found.pending)) == expected
+    held = weights.decide(m, POLICY, now=NOW)
+    assert (held.active, held.pending) == (expected or (70, 30))
+
+
+def test_traffic_that_nobody_can_carry_says_why_it_stays() -> None:
+    m = Migration(
+        direction=Direction.FORWARD,
+        active=msgspec.structs.replace(ACTIVE, **SICK),
+        pending=msgspec.structs.replace(PENDING, **{**SICK, "ailment": "its dashboard is silent"}),
+    )
+    assert weights.stranded(m) == (
+        "70 percent of the traffic stay at the active cluster, which cannot carry them (its head pod is not ready), "
+        "since the pending cluster cannot take them over (its dashboard is silent)"
+    )
+    assert weights.stranded(forward()) is None
+
+
+@pytest.mark.parametrize(
+    ("well", "expected"),
+    [
+        pytest.param(None, 30, id="it is not healthy yet"),
+        pytest.param(NOW - timedelta(seconds=9), 30, id="healthy for less than the interval"),
+        pytest.param(NOW - timedelta(seconds=10), 35, id="healthy for an interval"),
+    ],
+)
+def test_a_side_that_shed_grows_an_interval_after_it_is_healthy_again(well: datetime | None, expected: int) -> None:
+    m = forward({"was_shed": True, "well_since": well})
+    assert weights.decide(m, POLICY, now=NOW).pending == expected
+
+
 def test_a_step_that_time_alone_allows_says_when() -> None:
     moved = NOW - timedelta(seconds=4)
     assert weights.decide(forward({"moved_at": moved}), POLICY, now=NOW).look_again_at == NOW + timedelta(seconds=6)
@@ -84,7 +150,8 @@ def test_the_reason_names_what_is_missing() -> None:
     [
         pytest.param({"capacity": 80, "weight": 80, "proof": 80}, (15, 85), id="the floor carries the rest"),
         pytest.param({"capacity": 80, "weight": 70, "proof": 80}, (25, 75), id="first what is proven"),
-        pytest.param({"capacity": 79, "weight": 79, "proof": 79}, (21, 79), id="less than the floor does not"),
+        pytest.param({"capacity": 60, "weight": 74, "proof": 60}, (25, 75), id="both lack the same part"),
+        pytest.param({"capacity": 60, "weight": 75, "proof": 60}, (25, 75), id="and no more than that"),
     ],
 )
 def test_the_floor_may_carry_everything_where_capacity_may_be_missing(

@@ -42,6 +42,8 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     target_num_replicas: int | None = None
     replicas: list[Replica] | None = None
+    deployment_config: Json | None = None
+    """The options with which it runs, those of its code included."""
 
     @property
     def running(self) -> list[Replica]:

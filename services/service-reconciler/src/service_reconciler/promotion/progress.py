@@ -2,12 +2,16 @@
 
 Progress is a change of a weight or of a capacity, a replica or a pod that becomes ready, and a step of the cluster that is to
 grow. What is no fault of the upgrade does not count against it: the interval between two steps, a pause, and a clock that is set.
-A pod that was restarted makes no progress by becoming ready once more.
+A pod that was restarted makes no progress by becoming ready once more. Neither does an upgrade that gives traffic back for the
+health of a cluster: once may be chance, and the way forward from there counts; from the second time on nothing counts that
+happened after the first, until the new cluster gets more traffic than it ever had (ADR 11).
 """
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
+
+from msgspec import UNSET, UnsetType
 
 from common.api.core import Pod
 from common.api.opaque import Json
@@ -18,6 +22,8 @@ from service_reconciler.status import conditions
 
 SKEW: Final = timedelta(seconds=5)
 """By how much the clocks of two machines may differ."""
+FLAPPING: Final = 2
+"""So many times traffic left a cluster for its health, without progress between, and it counts against the deadline."""
 _FAILED: Final = {AppState.DEPLOY_FAILED, AppState.UNHEALTHY}
 
 
@@ -31,11 +37,29 @@ def since(observed: Observed, growing: ClusterView | None, *, now: datetime) -> 
     if not is_upgrading or conditions.is_true(held, ConditionType.UPGRADE_PAUSED):
         return now
     set_at = observed.clock_set_at
+    if (flapping := flaps_since(observed)) is not None:
+        moments = [*_of_conditions(observed), flapping + _interval(observed)]
+        return max(*moments, *([set_at] if set_at is not None else []))
     moments = [*_of_conditions(observed), *_of_traffic(observed), *_of_cluster(growing)]
     past = [each for each in moments if each <= now + SKEW]
     if len(past) < len(moments) and set_at is None:
         return now
     return max((*past, *_next_steps(observed, now=now), *([set_at] if set_at is not None else [])))
+
+
+def flaps_since(observed: Observed) -> datetime | None:
+    """Return when a cluster first lost traffic for its health, of several times without progress; None if it did not.
+
+    A rollback begins anew: what was shed before it is why it began.
+    """
+    upgrade = observed.record.upgrade if observed.is_incremental else UNSET
+    if isinstance(upgrade, UnsetType) or (upgrade.old, upgrade.new) != (observed.names.active, observed.names.pending):
+        return None
+    since, count = upgrade.shed_at, upgrade.sheds
+    if isinstance(since, UnsetType) or isinstance(count, UnsetType) or count < FLAPPING:
+        return None
+    back = conditions.find(observed.service.status.conditions, ConditionType.ROLLBACK_IN_PROGRESS)
+    return None if back is not None and back.status == "True" and back.last_transition_time >= since else since
 
 
 def _of_conditions(observed: Observed) -> Iterator[datetime]:

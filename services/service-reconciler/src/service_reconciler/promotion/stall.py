@@ -90,6 +90,8 @@ def _cause(observed: Observed, growing: ClusterView | None, *, now: datetime) ->
 
 
 def _traffic_cause(observed: Observed) -> tuple[Reason, str]:
+    if (since := progress.flaps_since(observed)) is not None:
+        return Reason.APPLICATION_NOT_READY, f"traffic left a cluster for its health repeatedly since {since:%H:%M:%S}"
     trouble = gateway_problems.route_trouble(observed)
     if trouble is not None:
         return Reason.GATEWAY_NOT_READY, trouble

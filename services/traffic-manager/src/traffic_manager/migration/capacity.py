@@ -3,8 +3,11 @@
 Both together never have more than 100 + `maxSurgePercent`, and neither ever less than its weight. Forward, the new cluster grows
 while both fit, then traffic moves, then the old one shrinks to make room. Back, the old cluster grows first.
 
+No cluster shrinks below what a Gateway may still send it: while the route is not accepted as it is now, that is the most of all
+weights since the last ones that were (ADR 11). When one side is observed not to carry its traffic, the other grows at once.
+
 On a full cluster nothing can surge. With `raybus.io/max-unavailable-percent` the one that gives traffic away may shrink first, as
-long as what it keeps and what the other was seen to carry are not less than the floor together.
+long as what it keeps and what the other was seen to carry are not less than the floor together, and each has its part of it.
 """
 
 from datetime import datetime, timedelta
@@ -21,13 +24,66 @@ LAST: Final = timedelta(seconds=0.4)
 
 def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
     """Return the capacities that should hold from now on."""
+    if (split := guard(m, policy)) is not None:
+        return split
     wanted = _forward(m, policy, now=now) if m.direction is Direction.FORWARD else _back(m, policy, now=now)
+    wanted = _kept(m, policy, wanted, now=now)
     is_change = (wanted.active, wanted.pending) != (m.active.capacity, m.pending.capacity)
     if not is_change or is_hurried(m, policy) or m.changed_at is None:
         return wanted
     if now < (due := m.changed_at + _pause(m, policy)):
         return _hold(m, f"{wanted.note}, a moment later", look_again_at=due)
     return wanted
+
+
+def guard(m: Migration, policy: Policy) -> Split | None:
+    """Return the capacities that the traffic needs as it is; a guard waits for nothing. None when all is as it should be."""
+    for name, side in (("active", m.active), ("pending", m.pending)):
+        if side.reported is not None and side.capacity < policy.needed(side.weight):
+            return _raised(m, name, side.weight, f"{name} gets the capacity that its traffic needs")
+    for name, losing, taking in (("pending", m.active, m.pending), ("active", m.pending, m.active)):
+        amount = _takes_over(losing, taking, policy)
+        if amount > taking.capacity:
+            return _raised(m, name, amount, f"{name} takes over: {losing.ailment}")
+    return None
+
+
+def _takes_over(losing: Side, taking: Side, policy: Policy) -> int:
+    """Return the capacity with which a side can take over what the other one cannot carry.
+
+    A dead cluster's capacity is none, so the surge does not bind. What a partly sick one has counts.
+    """
+    if losing.excess == 0 or taking.reported is None or taking.sustainable == 0:
+        return 0
+    if losing.sustainable == 0:
+        return WHOLE
+    return min(WHOLE, taking.weight + losing.excess, WHOLE + policy.surge - losing.capacity)
+
+
+def _kept(m: Migration, policy: Policy, wanted: Split, *, now: datetime) -> Split:
+    """Return capacities of which none shrinks below what a Gateway may still send."""
+    active, pending = _least(m, m.active, policy, now=now), _least(m, m.pending, policy, now=now)
+    is_cut = wanted.active < min(active, m.active.capacity) or wanted.pending < min(pending, m.pending.capacity)
+    if not is_cut:
+        return wanted
+    note = f"{wanted.note}, not below what a Gateway may still send: {m.lag or 'weights come first'}"
+    is_limited = m.gateway_problem is not None and m.changed_at is not None
+    kept_active = max(wanted.active, min(active, m.active.capacity))
+    kept_pending = max(wanted.pending, min(pending, m.pending.capacity))
+    most = WHOLE + policy.surge
+    return Split(
+        active=min(kept_active, max(m.active.capacity, most - kept_pending)),
+        pending=min(kept_pending, max(m.pending.capacity, most - kept_active)),
+        note=note,
+        look_again_at=m.changed_at + LATE if is_limited and m.changed_at is not None else None,
+    )
+
+
+def _least(m: Migration, side: Side, policy: Policy, *, now: datetime) -> int:
+    """Return the least capacity that a side may shrink to; a Gateway that reports itself not ready is waited for a while."""
+    takes_nothing = m.gateway_problem is not None and is_late(m, now=now)
+    is_behind = m.lag is not None and not takes_nothing and side.sustainable > 0
+    return policy.needed(max(side.weight, side.sent or 0) if is_behind else side.weight)
 
 
 def _pause(m: Migration, policy: Policy) -> timedelta:
@@ -46,17 +102,11 @@ def _pause(m: Migration, policy: Policy) -> timedelta:
 
 def _forward(m: Migration, policy: Policy, *, now: datetime) -> Split:
     active, pending = m.active, m.pending
-    if active.capacity < active.weight - policy.unavailable:
-        return _split(m, active=active.weight, note="active gets the capacity that its traffic needs")
-    if pending.is_sick and pending.weight > 0 and active.is_alive:
-        return _split(m, active=WHOLE, note="active takes over from a sick pending cluster")
     starves = _starves(pending, policy) and is_late(m, now=now)
     room = min(WHOLE, WHOLE + policy.surge - active.capacity)
     shrinks = starves or active.capacity + pending.capacity > WHOLE or room <= pending.capacity
     if (obstacle := _obstacle(m, policy, shrinks=shrinks, starves=starves)) is not None:
         return _hold(m, obstacle)
-    if pending.weight > pending.capacity + policy.unavailable:
-        return _split(m, pending=pending.weight, note="pending gets the capacity that its traffic needs")
     if shrinks:
         lower = _lowest(active, pending, policy)
         return _split(m, active=lower, note="active makes room for pending")
@@ -68,26 +118,32 @@ def _starves(growing: Side, policy: Policy) -> bool:
     return policy.unavailable > 0 and growing.weight < growing.capacity and growing.proof <= growing.weight
 
 
+def _is_moving(growing: Side, policy: Policy) -> bool:
+    """Tell whether a cluster may get more traffic on the capacity that it has; without a surge the allowance is part of that."""
+    lacking = policy.carried(min(growing.capacity, growing.proof)) if policy.surge == 0 else 0
+    return growing.weight < max(growing.capacity, lacking)
+
+
 def _lowest(shrinking: Side, growing: Side, policy: Policy) -> int:
     """Return down to what the cluster may shrink now that traffic leaves."""
     if policy.unavailable == 0:
         return max(shrinking.weight, shrinking.capacity - policy.surge)
     if growing.proof >= policy.floor:  # the other one can carry the rest of the traffic, which goes first
         return shrinking.capacity if shrinking.weight else 0
-    lower = max(shrinking.weight - policy.unavailable, policy.floor - growing.proof)
+    lower = max(policy.needed(shrinking.weight), policy.floor - growing.proof)
     return min(shrinking.capacity, lower)
 
 
 def _obstacle(m: Migration, policy: Policy, *, shrinks: bool, starves: bool) -> str | None:
     """Return why an upgrade moves no capacity now."""
     active, pending = m.active, m.pending
-    carried = pending.weight - policy.unavailable
+    carried = policy.needed(pending.weight)
     reasons = (
         ((active.capacity, pending.capacity) == (0, WHOLE), "all capacity has moved"),
         (m.pause is not None, m.pause),
         (m.gateway_problem is not None, m.gateway_problem),
         (m.route_problem is not None, m.route_problem),
-        (pending.weight < pending.capacity and not starves, "traffic is still moving"),
+        (_is_moving(pending, policy) and not starves, "traffic is still moving"),
         (policy.surge == 0 and policy.unavailable == 0, "maxSurgePercent is 0, so no capacity moves"),
         (shrinks and pending.proof < carried, f"pending does not carry its traffic: {pending.doubt}"),
         (not shrinks and pending.reported != pending.capacity, f"pending is not there yet: {pending.doubt}"),
@@ -104,11 +160,9 @@ def _back(m: Migration, policy: Policy, *, now: datetime) -> Split:
     room = min(WHOLE, WHOLE + policy.surge - pending.capacity)
     if active.capacity < room:
         return _split(m, active=room, note="active grows back")
-    has_followed = active.weight >= active.capacity or 0 < active.proof <= active.weight
+    has_followed = not _is_moving(active, policy) or 0 < active.proof <= active.weight < active.capacity
     if not has_followed and not (_starves(active, policy) and is_late(m, now=now)):
         return _hold(m, "traffic is still moving back")
-    if m.route_problem is not None and m.gateway_problem is None and not is_late(m, now=now):
-        return _hold(m, m.route_problem, look_again_at=m.changed_at + LATE if m.changed_at is not None else None)
     lower = _lowest(pending, active, policy)
     higher = max(active.capacity, min(WHOLE, WHOLE + policy.surge - lower))
     return _split(m, active=higher, pending=lower, note="pending makes room for active")
@@ -120,6 +174,10 @@ def _back_at_once(m: Migration) -> Split:
     if m.active.weight < WHOLE:
         return _hold(m, "traffic is still moving back")
     return _split(m, pending=0, note="pending is not needed any more")
+
+
+def _raised(m: Migration, name: str, amount: int, note: str) -> Split:
+    return _split(m, active=amount, note=note) if name == "active" else _split(m, pending=amount, note=note)
 
 
 def _split(m: Migration, *, note: str, active: int | None = None, pending: int | None = None) -> Split:

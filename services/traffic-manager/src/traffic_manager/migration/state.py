@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 LATE: Final = timedelta(seconds=10)
-"""How long a rollback waits for a Gateway to follow, and an upgrade for room, before it goes another way."""
+"""How long a rollback waits for a Gateway that reports itself not ready, and an upgrade for room, before it goes another way."""
 
 
 class Direction(StrEnum):
@@ -41,6 +41,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """Return the least capacity, in percent, that both have together."""
         return 100 - self.unavailable
 
+    def needed(self, weight: int) -> int:
+        """Return the least capacity for a weight: the allowance is one of the sum, shared in proportion to traffic."""
+        return max(min(weight, 1), weight * self.floor // 100)
+
+    def carried(self, capacity: int) -> int:
+        """Return the most traffic on a capacity of which the allowance may be missing."""
+        return min(100, capacity * 100 // self.floor)
+
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
     """One of the two clusters."""
@@ -59,8 +67,23 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     """The target capacity that Serve says it runs with, None when nobody answers."""
     is_alive: bool = True
     """Whether it can be hoped to serve what it has been given."""
-    is_sick: bool = False
-    """Whether it has not been alive for so long that waiting costs more than going back."""
+    sustainable: int = 100
+    """The most traffic that its observed health allows it to keep; what is not known speaks against nothing."""
+    ailment: str = ""
+    """Why that is less than all."""
+    ready: int = 0
+    """The most traffic that it can take over at once: its ready capacity, whatever Serve config it runs."""
+    sent: int | None = None
+    """The most that a Gateway may still send it while the route is not accepted as it is now."""
+    was_shed: bool = False
+    """Whether it lost traffic for its health, and has not got any more since."""
+    well_since: datetime | None = None
+    """Since when it is observed to be healthy."""
+
+    @property
+    def excess(self) -> int:
+        """Return the percent of the traffic that it gets and cannot carry."""
+        return max(0, self.weight - self.sustainable)
 
 
 class Migration(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +98,8 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
     """Why the Gateway takes no requests."""
     route_problem: str | None = None
     """Why the Gateway does not follow the route as it is now."""
+    lag: str | None = None
+    """Why a Gateway may still send what an earlier generation of the route says."""
     changed_at: datetime | None = None
     """When a weight or a capacity last changed."""
     is_mirrored: bool = True

@@ -1,6 +1,7 @@
 """One step of an upgrade or of a rollback: weights first, then capacities, one change at a time."""
 
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
@@ -14,11 +15,27 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     weights: Split | None = None
     capacities: Split | None = None
     note: str
+    is_shed: bool = False
+    """Whether a cluster loses traffic for its health."""
     look_again_at: datetime | None = None
 
 
+HOLD: Final = Step(note="nothing that serves is in need")
+
+
+def guard(m: Migration, policy: Policy) -> Step | None:
+    """Return the change that health asks for: it waits for no status, no pause and no spec. None when all is well."""
+    if (split := weights.shed(m)) is not None:
+        return Step(weights=split, note=split.note, is_shed=True)
+    if (room := capacity.guard(m, policy)) is not None:
+        return Step(capacities=room, note=room.note)
+    return None
+
+
 def decide(m: Migration, policy: Policy, *, now: datetime) -> Step:
-    """Return the next change; nothing changes before the status shows the last one, which others act on."""
+    """Return the next change; nothing but a guard changes anything before the status shows the last change."""
+    if (guarded := guard(m, policy)) is not None:
+        return guarded
     if not m.is_mirrored:
         return Step(note="the status does not show the last change yet")
     split = weights.decide(m, policy, now=now)

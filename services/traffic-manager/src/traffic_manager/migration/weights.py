@@ -3,8 +3,12 @@
 The growing side gets `stepSizePercent` more each `intervalSeconds`, never more than its capacity, never more than it was seen to
 be able to carry. Forward, the Gateway must follow the last weights before the next ones; back, nothing waits for a Gateway.
 
-Where the user allows capacity to be missing (`raybus.io/max-unavailable-percent`), the last room for the growing side is what the
-other one still holds. So a side that was seen to carry the floor gets the rest of the traffic on that, once nothing else helps.
+Health moves traffic, the interval only slows growth (ADR 11): what a side is observed not to carry goes to the other side at
+once, as far as that side's ready capacity allows. No interval, no pause, no Gateway and no direction hold it up. A side that shed
+traffic grows again an interval after it is observed to be healthy.
+
+Where the user allows capacity to be missing (`raybus.io/max-unavailable-percent`), a side may get more than it was seen to carry,
+by as much as the allowance says, where nothing can surge: both sides then lack the same part of what they need.
 """
 
 from datetime import datetime
@@ -14,8 +18,8 @@ from traffic_manager.migration.state import Direction, Migration, Policy, Side, 
 
 def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
     """Return the weights that should hold from now on."""
-    if m.direction is Direction.FORWARD and m.pending.is_sick and m.pending.weight > 0:
-        return _given_back(m)
+    if (split := shed(m)) is not None:
+        return split
     growing = m.pending if m.direction is Direction.FORWARD else m.active
     limit = _limit(m, growing, policy, now=now)
     if (obstacle := _obstacle(m, growing, limit)) is not None:
@@ -24,24 +28,52 @@ def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
         return _grown(m, limit, "the active cluster takes at once all that it can carry")
     if policy.step == 0:
         return _hold(m, "stepSizePercent is 0, so no traffic moves")
-    if growing.moved_at is not None and now < (due := growing.moved_at + policy.interval):
+    if (due := _due(growing, policy, now=now)) is not None:
         return _hold(m, f"the next step is due at {due:%H:%M:%S}", look_again_at=due)
     weight = min(growing.weight + policy.step, limit)
     return _grown(m, weight, f"{weight - growing.weight} percent of the traffic move; {limit} can be carried")
 
 
-def _given_back(m: Migration) -> Split:
-    """Let a sick pending cluster give back what the active one can carry; no interval, no Gateway is waited for (G7)."""
-    weight = max(m.active.weight, min(m.active.capacity, m.active.proof))
-    note = "the pending cluster is sick: its share goes back as far as the active cluster can carry it"
-    return Split(active=weight, pending=100 - weight, note=note)
+def shed(m: Migration) -> Split | None:
+    """Return the weights after one side gave the other what it is observed not to carry; None if nothing can move."""
+    for name, losing, taking in (("active", m.active, m.pending), ("pending", m.pending, m.active)):
+        moved = min(losing.excess, taking.ready - taking.weight)
+        if moved > 0:
+            kept = losing.weight - moved
+            note = f"the {name} cluster keeps {kept} percent of the traffic: {losing.ailment}"
+            active = kept if name == "active" else 100 - kept
+            return Split(active=active, pending=100 - active, note=note)
+    return None
+
+
+def stranded(m: Migration) -> str | None:
+    """Return which traffic no side can carry, and why it stays where it is; None when all of it is carried."""
+    for name, losing, taking in (("active", m.active, m.pending), ("pending", m.pending, m.active)):
+        if losing.excess > 0 and taking.ready <= taking.weight:
+            why = taking.ailment or taking.doubt or f"it runs with capacity {taking.capacity}"
+            other = "pending" if name == "active" else "active"
+            return (
+                f"{losing.excess} percent of the traffic stay at the {name} cluster, which cannot carry them "
+                f"({losing.ailment}), since the {other} cluster cannot take them over ({why})"
+            )
+    return None
+
+
+def _due(growing: Side, policy: Policy, *, now: datetime) -> datetime | None:
+    """Return when the growing side may grow; None for now."""
+    since = growing.moved_at
+    if growing.was_shed:
+        since = max(each for each in (since, growing.well_since or now) if each is not None)
+    due = None if since is None else since + policy.interval
+    return due if due is not None and now < due else None
 
 
 def _limit(m: Migration, growing: Side, policy: Policy, *, now: datetime) -> int:
     """Return the most that the growing side may get."""
-    limit = min(growing.capacity, growing.proof)
-    carries_floor = policy.unavailable > 0 and growing.proof >= policy.floor and growing.weight >= limit
-    return 100 if carries_floor and (policy.surge == 0 or is_late(m, now=now)) else limit
+    limit = min(growing.capacity, growing.proof, growing.sustainable)
+    is_stuck = growing.weight >= limit and is_late(m, now=now)
+    may_lack = policy.unavailable > 0 and (policy.surge == 0 or is_stuck)
+    return policy.carried(limit) if may_lack else limit
 
 
 def _obstacle(m: Migration, growing: Side, limit: int) -> str | None:

@@ -1,11 +1,11 @@
 """How much of the traffic a cluster was seen to be able to carry (design rule 8; spec rayservice §8.10 G1, G2).
 
-Serve must run with the very capacity that was asked for, on a read made after the last PUT; applications, replicas and proxies
-must be there, and the backend must have a ready endpoint.
+For more traffic, Serve must run with the very capacity that was asked for, on a read made after the last PUT; applications,
+replicas and proxies must be there, and the backend must have a ready endpoint. What it may keep is its health's matter.
 """
 
 from collections.abc import Iterator
-from typing import Final
+from datetime import datetime
 
 from common.ray import serve_status, submit
 from common.ray.serve_status import AppState, ServeDetails
@@ -13,19 +13,17 @@ from common.ray.view import head_is_ready
 from common.traffic_record import Share
 from traffic_manager.migration.state import Side
 from traffic_manager.observed import ClusterView
-
-SILENT_AFTER: Final = 3
-"""Looks in a row without an answer after which a dashboard counts as dead."""
-_SICK: Final = {AppState.DEPLOY_FAILED, AppState.UNHEALTHY}
+from traffic_manager.status import health, traffic_record
 
 
-def side(view: ClusterView | None, share: Share, *, goal: str | None = None, is_sick: bool = False) -> Side:
-    """Return a cluster as the state machine sees it; with a goal it must have that Serve config."""
-    doubt = "it does not exist" if view is None else next(_doubts(view, share, goal), None)
-    details = view.serve.details if view is not None else None
+def side(view: ClusterView, share: Share, *, now: datetime, goal: str | None = None) -> Side:
+    """Return a cluster as the state machine sees it; with a goal it must have that Serve config to get more traffic."""
+    doubt = next(_doubts(view, share, goal), None)
+    details, found = view.serve.details, health.of(view, now=now)
+    ready = min(found.sustainable, health.ready_capacity(view, share.capacity))
     proof = 0
     if doubt is None and details is not None:
-        proof = share.capacity * serve_status.running_percent(details) // 100
+        proof = min(ready, share.capacity * serve_status.running_percent(details) // 100)
         doubt = serve_status.not_serving(details)
     return Side(
         capacity=share.capacity,
@@ -35,22 +33,30 @@ def side(view: ClusterView | None, share: Share, *, goal: str | None = None, is_
         doubt=doubt or "",
         reported=None if details is None else serve_status.capacity(details),
         is_alive=is_alive(view),
-        is_sick=is_sick,
+        sustainable=found.sustainable,
+        ailment=found.reason,
+        ready=ready,
+        sent=traffic_record.sent(share),
+        was_shed=traffic_record.was_shed(share),
+        well_since=view.well_since,
     )
 
 
 def is_alive(view: ClusterView | None) -> bool:
     """Tell whether a cluster can be hoped to serve what it has been given."""
-    if view is None or not head_is_ready(view.cluster) or view.serve.failures >= SILENT_AFTER:
+    if view is None or not head_is_ready(view.cluster) or view.serve.failures >= health.SILENT_AFTER:
         return False
     details = view.serve.details
-    return details is None or not any(each.status in _SICK for each in details.applications.values())
+    sick = {AppState.DEPLOY_FAILED, AppState.UNHEALTHY}
+    return details is None or not any(each.status in sick for each in details.applications.values())
 
 
 def _doubts(view: ClusterView, share: Share, goal: str | None) -> Iterator[str]:
     """Yield what speaks against sending a cluster any more requests."""
     if not head_is_ready(view.cluster):
         yield "its head pod is not ready"
+    if view.cluster.metadata.deletion_timestamp is not None:
+        yield "its RayCluster is being deleted"
     if view.given is None or not submit.has(view, view.given if goal is None else goal):
         yield "it does not have the Serve config yet"
     details = view.serve.details

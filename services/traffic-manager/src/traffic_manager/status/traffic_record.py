@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 
 from common.api.meta import ObjectMeta
 from common.traffic_record import Record, Share, Upgrade
@@ -31,11 +31,29 @@ def share(record: Record, cluster: ObjectMeta, default: Share) -> Share:
     return msgspec.structs.replace(part, uid=cluster.uid)
 
 
-def weighed(old: Share, weight: int, *, now: datetime) -> Share:
-    """Return a part with a weight; the time of its last move changes only with it."""
+def weighed(old: Share, weight: int, *, now: datetime, is_followed: bool = True, is_shed: bool = False) -> Share:
+    """Return a part with a weight; the time of its last move changes only with it.
+
+    `is_followed` tells that the Gateways follow the route as it is; else they may still send what was written before. `is_shed`
+    tells that the cluster loses traffic for its health, which holds until it gets more again.
+    """
     if old.weight == weight and old.moved_at is not None:
         return old
-    return msgspec.structs.replace(old, weight=weight, moved_at=now)
+    most = max(weight, old.weight if is_followed else sent(old))
+    shed_at = now if is_shed and weight < old.weight else UNSET if weight > old.weight else old.shed_at
+    return msgspec.structs.replace(
+        old, weight=weight, moved_at=now, sent=UNSET if most == weight else most, shed_at=shed_at
+    )
+
+
+def sent(share: Share) -> int:
+    """Return the most that a Gateway may still send a cluster which does not follow the route as it is now."""
+    return share.weight if isinstance(share.sent, UnsetType) else max(share.weight, share.sent)
+
+
+def was_shed(share: Share) -> bool:
+    """Tell whether a cluster lost traffic for its health, and has not got any more since."""
+    return not isinstance(share.shed_at, UnsetType)
 
 
 def of(old: Record, clusters: dict[str, Share], *, now: datetime, pair: tuple[str, str] | None = None) -> Record:
@@ -56,6 +74,15 @@ def _followed(
     has_moved = new in clusters and clusters[new].weight > 0
     if isinstance(held, UnsetType) or (held.old, held.new) != pair:
         held = Upgrade(old=old, new=new, began_at=now, most=total, least=total)
+    shed = [each.shed_at for each in clusters.values() if each.shed_at == each.moved_at == now]
+    best = clusters[new].weight if new in clusters else 0
+    is_best = best > (0 if isinstance(held.best, UnsetType) else held.best)
+    if is_best:
+        held = msgspec.structs.replace(held, best=best, sheds=UNSET, shed_at=UNSET)
+    if shed:
+        count = 0 if isinstance(held.sheds, UnsetType) else held.sheds
+        first = now if isinstance(held.shed_at, UnsetType) else held.shed_at
+        held = msgspec.structs.replace(held, sheds=count + 1, shed_at=first)
     return msgspec.structs.replace(
         held,
         most=max(held.most, total),

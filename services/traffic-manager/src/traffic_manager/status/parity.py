@@ -1,0 +1,68 @@
+"""How much of the traffic autoscaled replicas can carry, measured by those that carry it now: capacity parity (ADR 11).
+
+A target capacity of 100 percent is one replica where Ray's autoscaler has seen no load yet, and fifty where it has. So a cluster
+gets no more of the traffic than its running replicas carry at the rate of those that carried all of it. It may get what one more
+replica, or a quarter more of them, would carry: the autoscaler has to have something to follow.
+"""
+
+from collections.abc import Iterator
+from typing import Final, cast
+
+from common.api.opaque import Json
+from common.ray import serve_status
+from common.ray.serve_status import Deployment, ServeDetails
+from traffic_manager.observed import Baseline
+
+WHOLE: Final = 100
+
+
+def limit(source: ServeDetails, weight: int, growing: ServeDetails, whole: Baseline | None) -> tuple[int, str]:
+    """Return the most traffic that a growing cluster may get beside a source that has `weight`, and why not more.
+
+    `whole` are the replicas with which a cluster carried all of the traffic, where this process saw that.
+    """
+    found, why, others = WHOLE, "", dict(_deployments(source))
+    for name, deployment in _deployments(growing):
+        needed = _needed(others[name], weight, whole, name) if name in others else 0.0
+        if needed == 0 or not _may_grow(deployment, serve_status.capacity(growing)):
+            continue
+        running = len(deployment.running)
+        most = int(max(running + 1, running * 5 / 4) * WHOLE / needed)
+        if most < found:
+            found, why = most, f"{running} replicas of {name} run, and all of the traffic takes {needed:.0f}"
+    return found, why
+
+
+def _deployments(details: ServeDetails) -> Iterator[tuple[str, Deployment]]:
+    """Yield all deployments as `<application>/<deployment>`."""
+    for app_name, app in sorted(details.named().items()):
+        for name, deployment in sorted(app.deployments.items()):
+            yield f"{app_name}/{name}", deployment
+
+
+def _needed(source: Deployment, weight: int, whole: Baseline | None, name: str) -> float:
+    """Return how many replicas all of the traffic takes; 0 where the load does not decide how many there are."""
+    config = _autoscaling(source)
+    running = len(source.running)
+    if config is None or weight == 0 or running <= max(1, _number(config, "min_replicas", 1)):
+        return 0.0
+    now = running * WHOLE / weight
+    before = whole.replicas.get(name) if whole is not None else None
+    return now if before is None else min(now, float(before))
+
+
+def _may_grow(deployment: Deployment, capacity: float) -> bool:
+    """Tell whether the autoscaler may start more replicas; what has all that it may have at its capacity needs no more."""
+    config = _autoscaling(deployment)
+    return config is not None and len(deployment.running) < int(_number(config, "max_replicas", 1) * capacity / WHOLE)
+
+
+def _autoscaling(deployment: Deployment) -> Json | None:
+    config = deployment.deployment_config or {}
+    found = config.get("autoscaling_config")
+    return cast("Json", found) if isinstance(found, dict) else None
+
+
+def _number(config: Json, name: str, default: int) -> int:
+    found = config.get(name)
+    return found if isinstance(found, int) else default

@@ -1,0 +1,48 @@
+"""Capacity parity: a target capacity of 100 percent is one replica where the autoscaler has seen no load yet (ADR 11)."""
+
+import math
+
+import pytest
+
+from common import labels
+from scenario.upgrade.world import GREEN, Pair, a_running_pair
+from support.builders.ray_service import a_strategy
+from support.fakes.serve import FakeHead
+
+AT_ONCE = a_strategy(surge=100, step=100, interval=1)
+BLUE_REPLICAS = 50
+
+
+async def an_autoscaled_upgrade(**annotations: str) -> tuple[Pair, FakeHead]:
+    """Return an upgrade from fifty replicas to one, and the new head."""
+    world = await a_running_pair(annotations=annotations, upgradeStrategy=AT_ONCE)
+    world.serve.head(f"{world.active}-head-svc").autoscaled = BLUE_REPLICAS
+    await world.run(10)
+    world.apply(config=GREEN, annotations=annotations, upgradeStrategy=AT_ONCE)
+    await world.until(lambda: bool(world.pending), seconds=10)
+    head = world.serve.head(f"{world.pending}-head-svc")
+    head.autoscaled = 1
+    return world, head
+
+
+async def test_traffic_follows_the_replicas_and_they_follow_the_traffic() -> None:
+    world, head = await an_autoscaled_upgrade()
+    green = world.pending
+    await world.run(30)
+    assert world.weights[green] == 4, "one replica of fifty, and one that may follow"
+    for _ in range(200):
+        share = world.weights.get(green, 0)
+        replicas = head.autoscaled or 1
+        assert share * BLUE_REPLICAS / 100 <= max(replicas + 1, replicas * 1.25), "never far more than what runs"
+        head.autoscaled = max(replicas, math.ceil(BLUE_REPLICAS * share / 100))
+        await world.run(2)
+        if world.is_settled() and world.active == green:
+            break
+    assert (world.active, world.weights) == (green, {green: 100})
+
+
+@pytest.mark.parametrize("value", ["false"])
+async def test_a_user_may_do_without_it(value: str) -> None:
+    world, _ = await an_autoscaled_upgrade(**{labels.CAPACITY_PARITY: value})
+    green = world.pending
+    await world.until(lambda: world.is_settled() and world.active == green, seconds=30)

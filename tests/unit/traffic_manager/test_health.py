@@ -1,0 +1,126 @@
+"""What of its traffic a cluster is observed not to carry (ADR 11)."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from common.api import ray_cluster
+from common.api.opaque import Json
+from common.ray.serve_status import ServeDetails
+from common.ray.view import Reading
+from traffic_manager.observed import Baseline, ClusterView
+from traffic_manager.status import health
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+A_WHILE_AGO = NOW - health.GRACE
+JUST_NOW = NOW - timedelta(seconds=1)
+HEAD, WORKER = "192.0.2.1", "192.0.2.2"
+ALL_20 = Baseline(weight=80, replicas={"app/Model": 20})
+
+
+def an_answer(
+    running: int = 20,
+    target: int = 20,
+    *,
+    status: str = "RUNNING",
+    capacity: float | None = 100,
+    node: str = WORKER,
+    proxies: bool = True,
+) -> ServeDetails:
+    replicas: list[Json] = [{"state": "RUNNING", "node_ip": node}] * running
+    deployment: Json = {"status": "HEALTHY", "target_num_replicas": target, "replicas": replicas}
+    proxy = {"status": "HEALTHY" if proxies else "UNHEALTHY"}
+    return msgspec.convert(
+        {
+            "applications": {"app": {"status": status, "deployments": {"Model": deployment}}},
+            "target_capacity": capacity,
+            "proxy_location": "EveryNode",
+            "proxies": {ip: {**proxy, "node_ip": ip} for ip in (HEAD, WORKER)},
+        },
+        ServeDetails,
+    )
+
+
+def a_view(details: ServeDetails | None = None, *, head: str = "True", **fields: Any) -> ClusterView:
+    ready = {
+        "type": "HeadPodReady",
+        "status": head,
+        "reason": "R",
+        "message": "",
+        "lastTransitionTime": NOW.isoformat(),
+    }
+    body: Json = {
+        "metadata": {"name": "demo-1"},
+        "spec": {},
+        "status": {"conditions": [ready], "head": {"podIP": HEAD}},
+    }
+    serve = Reading(details=details or an_answer())
+    defaults: dict[str, Any] = {"endpoints": 1, "serve": serve, "baseline": ALL_20}
+    return ClusterView(cluster=ray_cluster.decode(body), **{**defaults, **fields})
+
+
+def silent(failures: int) -> Reading:
+    return Reading(problem="no answer", failures=failures)
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        pytest.param(a_view(), 100, id="all is well"),
+        pytest.param(None, 0, id="its RayCluster does not exist"),
+        pytest.param(a_view(head="False"), 0, id="its head is not ready"),
+        pytest.param(a_view(endpoints=0), 0, id="no endpoint is ready"),
+        pytest.param(a_view(an_answer(running=0)), 0, id="no replica runs"),
+        pytest.param(a_view(serve=silent(1), ailing_since=A_WHILE_AGO), 100, id="one lost answer"),
+        pytest.param(a_view(serve=silent(2), ailing_since=JUST_NOW), 100, id="two lost answers in a moment"),
+        pytest.param(a_view(serve=silent(2), ailing_since=A_WHILE_AGO), 0, id="two lost answers over a while"),
+        pytest.param(a_view(serve=silent(3), ailing_since=JUST_NOW), 0, id="three lost answers"),
+        pytest.param(a_view(an_answer(status="UNHEALTHY"), ailing_since=JUST_NOW), 100, id="a word of Serve"),
+        pytest.param(a_view(an_answer(status="UNHEALTHY"), ailing_since=A_WHILE_AGO), 0, id="a word that lasts"),
+        pytest.param(
+            a_view(an_answer(19, status="UNHEALTHY"), ailing_since=A_WHILE_AGO), 95, id="one of twenty replicas is lost"
+        ),
+        pytest.param(
+            a_view(an_answer(0, status="DEPLOYING"), ailing_since=JUST_NOW), 100, id="a redeployment gets its time"
+        ),
+        pytest.param(a_view(an_answer(0, status="DEPLOYING"), ailing_since=A_WHILE_AGO), 0, id="and no more"),
+        pytest.param(a_view(an_answer(proxies=False), ailing_since=A_WHILE_AGO), 0, id="no proxy is healthy"),
+        pytest.param(a_view(an_answer(10)), 50, id="half of the replicas are lost"),
+        pytest.param(a_view(an_answer(20, 30)), 100, id="a target that grew makes nobody sick"),
+        pytest.param(a_view(an_answer(10, 10)), 100, id="nor does one that shrank"),
+        pytest.param(
+            a_view(an_answer(1, 2, capacity=80), baseline=Baseline(weight=60, replicas={"app/Model": 1})),
+            100,
+            id="nor does a rounded one",
+        ),
+        pytest.param(a_view(an_answer(10), baseline=None), 100, id="what nobody saw before is no loss"),
+        pytest.param(a_view(addresses=frozenset({HEAD})), 0, id="the only worker's pod takes no requests any more"),
+        pytest.param(a_view(addresses=frozenset({HEAD, WORKER})), 100, id="it does"),
+        pytest.param(
+            a_view(an_answer(node=HEAD), addresses=frozenset({WORKER})), 100, id="the head takes none by design"
+        ),
+        pytest.param(a_view(addresses=frozenset({"2001:db8::1"})), 100, id="addresses of another family tell nothing"),
+    ],
+)
+def test_what_a_cluster_may_keep(view: ClusterView | None, expected: int) -> None:
+    found = health.of(view, now=NOW)
+    assert found.sustainable == expected
+    assert bool(found.reason) == (expected < 100)
+
+
+@pytest.mark.parametrize(
+    ("view", "capacity", "expected"),
+    [
+        pytest.param(a_view(), 100, 100, id="all of it"),
+        pytest.param(a_view(an_answer(capacity=40)), 100, 40, id="no more than Serve runs with"),
+        pytest.param(a_view(an_answer(10)), 100, 50, id="no more than what runs"),
+        pytest.param(a_view(an_answer(status="DEPLOYING")), 100, 0, id="nothing while it is deployed"),
+        pytest.param(a_view(endpoints=0), 100, 0, id="nothing without endpoints"),
+        pytest.param(a_view(serve=silent(1)), 100, 0, id="nothing that was not heard"),
+        pytest.param(a_view(addresses=frozenset({HEAD})), 100, 0, id="nothing on a node that takes no requests"),
+    ],
+)
+def test_what_a_cluster_can_take_over(view: ClusterView, capacity: int, expected: int) -> None:
+    assert health.ready_capacity(view, capacity) == expected

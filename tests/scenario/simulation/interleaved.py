@@ -425,7 +425,9 @@ class Interleaved(Sim):
         if not self.draw.has_neighbour:
             rules = rules[:1]
         spec = {"parentRefs": [{"name": "shared"}], "rules": rules}
-        self.kube.put(HTTP_ROUTE, {"metadata": {"name": OWN_ROUTE}, "spec": spec})
+        self.kube.put(
+            HTTP_ROUTE, {"metadata": {"name": OWN_ROUTE, "annotations": {"raybus.io/rayservice": NAME}}, "spec": spec}
+        )
 
     def _gateway_moves(self) -> None:
         self.gateway.move_on()

@@ -13,9 +13,11 @@ from typing import Final
 
 import msgspec
 
+from common.errors import InvalidSpec
 
-class QuantityError(ValueError):
-    """The text is not a quantity."""
+
+class QuantityError(InvalidSpec, ValueError):
+    """The text is not a quantity, or one that no machine has."""
 
 
 class Family(StrEnum):
@@ -31,6 +33,10 @@ _NANO: Final = -9
 _LARGEST_BINARY: Final = (1 << 63) - 1
 _FAST_DIGITS: Final = 18  # an int64 holds any number of 18 decimal digits
 _FAR_APART: Final = 4096  # powers of ten; more would only burn memory
+_LONGEST: Final = 128
+"""Characters; the cost of a number grows with the square of its digits."""
+_LARGEST_EXPONENT: Final = 300
+"""What a float holds, since Ray is given floats."""
 _PATTERN: Final = re.compile(r"([+-]?)(?=\.?[0-9])0*([0-9]*)(?:(\.)([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
 _EXPONENT: Final = re.compile(r"[eE]([-+]?[0-9]{1,10})", re.ASCII)
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -91,6 +97,10 @@ ZERO: Final = Quantity()
 
 def parse(value: str | float) -> Quantity:
     """Read a quantity; a JSON number counts as its decimal text."""
+    if isinstance(value, str) and len(value) > _LONGEST:
+        raise QuantityError(
+            f"{value[:20]!r}… has more than {_LONGEST} characters; write a number with a suffix, such as 500m, 2 or 1.5Gi"
+        )
     text = str(value).strip()
     match = _PATTERN.fullmatch(text)
     if match is None:
@@ -122,7 +132,12 @@ def _interpret(suffix: str, text: str) -> tuple[int, Family]:
     if suffix in _BINARY:
         return _BINARY[suffix], Family.BINARY
     if match := _EXPONENT.fullmatch(suffix):
-        return int(match[1]), Family.EXPONENT
+        power = int(match[1])
+        if abs(power) > _LARGEST_EXPONENT:
+            raise QuantityError(
+                f"{text!r} has the exponent {power}; use one between -{_LARGEST_EXPONENT} and {_LARGEST_EXPONENT}"
+            )
+        return power, Family.EXPONENT
     raise QuantityError(
         f"{text!r} has the unknown suffix {suffix!r}; use one of n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an exponent such as e3"
     )

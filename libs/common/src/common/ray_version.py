@@ -13,6 +13,10 @@ Version = tuple[int, ...]
 _PATTERN: Final = re.compile(r"[\s]*v?([0-9]+(?:\.[0-9]+)*)(.*)", re.ASCII)
 
 
+_LONGEST_PART: Final = 19
+"""Digits of a number that 64 bits hold."""
+
+
 class VersionError(ValueError):
     """The text is not a version; the message is Kubernetes' own."""
 
@@ -28,6 +32,8 @@ def parse(text: str) -> Version:
         raise VersionError(f"illegal version string {quoted}")
     if parts[0].startswith("0") and parts[0] != "0":
         raise VersionError(f"illegal zero-prefixed version component {json.dumps(parts[0])} in {quoted}")
+    if any(len(part) > _LONGEST_PART for part in parts):
+        raise VersionError(f"illegal version string {quoted[:100]}: a number of more than {_LONGEST_PART} digits")
     return _without_trailing_zeros(tuple(int(part) for part in parts))
 
 

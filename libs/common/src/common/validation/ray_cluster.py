@@ -19,6 +19,7 @@ from common.validation import (
     life_cycle,
     network_policy,
     not_built_yet,
+    quantities,
     references,
     tls,
 )
@@ -33,6 +34,7 @@ _SPEC: Final[tuple[Rule, ...]] = (
     *network_policy.RULES,
     *tls.RULES,
     *references.RULES,
+    *quantities.RULES,
 )
 
 

@@ -26,7 +26,7 @@ from common.kube.client import Kube, KubeClient
 from common.kube.events import EventRecorder, quarantine_reporter
 from common.kube.resources import RAY_CLUSTER
 from common.runtime import replica
-from common.runtime.clock import Clock, SystemClock
+from common.runtime.clock import Clock
 from common.runtime.controller import Controller
 from common.runtime.key import Key, Watched
 from common.runtime.settings import Settings
@@ -93,8 +93,8 @@ async def main(settings: Settings) -> None:
     config = own_settings.configure(settings, os.environ)
 
     @asynccontextmanager
-    async def assembled(kube: KubeClient) -> AsyncGenerator[App]:
+    async def assembled(kube: KubeClient, clock: Clock) -> AsyncGenerator[App]:
         adapted = discovery.adapt(config, await discovery.served(kube))
-        yield assemble(kube, adapted, clock=SystemClock(), instance=socket.gethostname())
+        yield assemble(kube, adapted, clock=clock, instance=socket.gethostname())
 
     await replica.run(settings, assembled, version=config.version)

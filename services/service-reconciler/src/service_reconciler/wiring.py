@@ -27,7 +27,7 @@ from common.ray.revision import Revision
 from common.ray.revisions import Revisions
 from common.ray.serve_api import LEAST_WORKERS, ServeApi
 from common.runtime import replica
-from common.runtime.clock import Clock, ClockWatch, SystemClock
+from common.runtime.clock import Clock, ClockWatch
 from common.runtime.controller import Controller
 from common.runtime.key import Watched
 from common.runtime.reconciler import Reconciler
@@ -108,11 +108,10 @@ async def main(settings: Settings) -> None:
     bus = NatsBus(settings)
 
     @asynccontextmanager
-    async def assembled(kube: KubeClient) -> AsyncGenerator[App]:
+    async def assembled(kube: KubeClient, clock: Clock) -> AsyncGenerator[App]:
         async with dashboards.reached(kube, settings) as dashboard:
             metrics.initialize()
             instance = socket.gethostname()
-            clock = SystemClock()
             yield assemble(kube, dashboard, config, clock=clock, instance=instance, bus=bus, registry=REGISTRY)
 
     await replica.run(settings, assembled, version=config.version, bus=bus)

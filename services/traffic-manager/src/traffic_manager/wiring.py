@@ -23,7 +23,7 @@ from common.ray.revision import Revision
 from common.ray.revisions import Revisions
 from common.ray.serve_api import LEAST_WORKERS, ServeApi
 from common.runtime import replica
-from common.runtime.clock import Clock, SystemClock
+from common.runtime.clock import Clock
 from common.runtime.controller import Controller
 from common.runtime.key import Watched
 from common.runtime.reconciler import Reconciler
@@ -77,8 +77,8 @@ async def main(settings: Settings) -> None:
     """Run the service until cancelled."""
 
     @asynccontextmanager
-    async def assembled(kube: KubeClient) -> AsyncGenerator[App]:
+    async def assembled(kube: KubeClient, clock: Clock) -> AsyncGenerator[App]:
         async with dashboards.reached(kube, settings) as dashboard:
-            yield assemble(kube, dashboard, settings.feature_gates, clock=SystemClock(), instance=socket.gethostname())
+            yield assemble(kube, dashboard, settings.feature_gates, clock=clock, instance=socket.gethostname())
 
     await replica.run(settings, assembled, version=OPERATOR_VERSION)

@@ -8,6 +8,8 @@ import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Final, Protocol, Self, cast
 from urllib.parse import urlsplit
@@ -132,6 +134,8 @@ class KubeClient:
         self._timeout = aiohttp.ClientTimeout(total=request_timeout, connect=5.0)
         self._user_agent = user_agent
         self._may_write: Callable[[], None] = lambda: None
+        self._learn_date: Callable[[datetime], None] = lambda _date: None
+        self._last_date = ""
         self._meter = RequestMeter(urlsplit(self.server).netloc)
 
     @classmethod
@@ -155,6 +159,10 @@ class KubeClient:
     def guard(self, check: Callable[[], None]) -> None:
         """Have every write asked for first; the check raises what a refusal means."""
         self._may_write = check
+
+    def follow_dates(self, learn: Callable[[datetime], None]) -> None:
+        """Pass the date of each answer on. Not for a client that reaches pods through the API server: a pod writes its own dates."""
+        self._learn_date = learn
 
     def check_write(self) -> None:
         """Raise what a write would meet here that must not pass; for writes that take another way."""
@@ -279,6 +287,7 @@ class KubeClient:
                 proxy=self._proxy,
             ) as answer:
                 is_answered = True
+                self._note_date(answer.headers.get("Date", ""))
                 self._meter.answered(call.method, str(answer.status), asyncio.get_running_loop().time() - began)
                 if answer.status >= 300:
                     after = answer.headers.get("Retry-After", "")
@@ -293,6 +302,15 @@ class KubeClient:
                 self._meter.answered(call.method, UNANSWERED, asyncio.get_running_loop().time() - began)
             text = str(problem) or type(problem).__name__
             raise errors.Unavailable(f"the API server at {self.server} does not answer: {text}") from problem
+
+    def _note_date(self, date: str) -> None:
+        if date == self._last_date:
+            return
+        self._last_date = date
+        try:
+            self._learn_date(parsedate_to_datetime(date))
+        except (TypeError, ValueError):
+            return
 
 
 async def _read(answer: aiohttp.ClientResponse, most: int | None) -> bytes:

@@ -5,6 +5,12 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
+import structlog
+
+log = structlog.get_logger()
+
+TOLERANCE: Final = timedelta(seconds=2)
+HALF_SECOND: Final = timedelta(seconds=0.5)
 JUMP: Final = timedelta(seconds=5)
 """More than clocks are slewed by between two looks."""
 
@@ -37,6 +43,26 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+class ServerClock(SystemClock):
+    """The API server's clock, as its answers show it: all replicas write and judge moments by one clock.
+
+    The `Date` of an answer has whole seconds and is a moment old, so a difference up to `TOLERANCE` is none.
+    """
+
+    def __init__(self) -> None:
+        self._offset = timedelta(0)
+
+    def now(self) -> datetime:
+        return super().now() + self._offset
+
+    def learn(self, date: datetime) -> None:
+        """Take in the date of an answer that has just come."""
+        ahead = date + HALF_SECOND - self.now()
+        if abs(ahead) > TOLERANCE:
+            self._offset += ahead
+            log.warning("this machine's clock differs from the API server's", seconds=self._offset.total_seconds())
 
 
 class ClockWatch:

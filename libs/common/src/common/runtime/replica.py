@@ -23,7 +23,7 @@ from common.kube.client import KubeClient
 from common.kube.replica_leases import ReplicaLeases
 from common.observability import health
 from common.runtime import identity
-from common.runtime.clock import SystemClock, steady
+from common.runtime.clock import Clock, ServerClock, SystemClock, steady
 from common.runtime.controller import Controller, Reconcile
 from common.runtime.fence import Fence
 from common.runtime.ground import Ground
@@ -51,7 +51,7 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
         await self.controller.run(self.reconciler, workers=max(workers, self.least_workers))
 
 
-Assemble = Callable[[KubeClient], AbstractAsyncContextManager[App]]
+Assemble = Callable[[KubeClient, Clock], AbstractAsyncContextManager[App]]
 """Puts a reconciler together for the length of a block; may ask the API server first, and wait for it."""
 
 
@@ -59,7 +59,8 @@ async def run(settings: Settings, assemble: Assemble, *, version: str, bus: Bus 
     """Run a reconciler until cancelled; one that says something on the bus itself brings it."""
     user_agent = f"raybus-{settings.service}/{version}"
     async with _client(settings, user_agent) as kube, _client(settings, user_agent) as own:
-        fence = Fence()
+        fence, clock = Fence(), ServerClock()
+        own.follow_dates(clock.learn)  # Leases alone go through it, so no tenant writes these dates
         bus = bus or Bus(settings)
         kube.guard(fence.check)
         bus.guard(fence.check)
@@ -72,7 +73,7 @@ async def run(settings: Settings, assemble: Assemble, *, version: str, bus: Bus 
             session=token_hex(8),
         )
         learn = partial(installation.learn, own, settings.namespace)
-        await _Replica(settings, leases, fence, bus, learn).run(partial(assemble, kube))
+        await _Replica(settings, leases, fence, bus, learn).run(partial(assemble, kube, clock))
 
 
 @asynccontextmanager

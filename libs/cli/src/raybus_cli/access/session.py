@@ -6,8 +6,6 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final, NoReturn, TypeVar
 
-import typer
-
 from common import errors
 from common.kube.client import KubeClient
 from common.runtime.clock import SystemClock
@@ -15,6 +13,7 @@ from common.version import VERSION
 from raybus_cli.access import kubeconfig as kubeconfigs
 from raybus_cli.access import problems
 from raybus_cli.access.kubeconfig import Where
+from raybus_cli.output import printing
 
 T = TypeVar("T")
 USER_AGENT: Final = f"raybus-cli/{VERSION}"
@@ -46,7 +45,7 @@ def run(place: Where, work: Callable[[KubeClient], Awaitable[T]]) -> T:
 
 def fail(problem: BaseException) -> NoReturn:
     """End the command with one line on standard error."""
-    typer.echo(f"error: {problems.line(problem)}", err=True)
+    printing.say(f"error: {problems.line(problem)}", err=True)
     raise SystemExit(problems.exit_code(problem))
 
 

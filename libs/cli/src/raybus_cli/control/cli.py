@@ -135,7 +135,7 @@ def undo(
         await kube.patch(RAY_SERVICE, place.namespace, name, patch)
         return change.told
 
-    typer.echo(f"rayservice.ray.io/{name}: {session.run(place, work)}")
+    printing.say(f"rayservice.ray.io/{name}: {session.run(place, work)}")
 
 
 def history(
@@ -161,11 +161,11 @@ def history(
         printing.data(entries, output)
         return
     if output is Output.NAME:
-        typer.echo("\n".join(str(each.number) for each in entries))
+        printing.say("\n".join(str(each.number) for each in entries))
         return
     printing.show(table(entries, wide=output is Output.WIDE))
     if (receipt := histories.receipt(service)) is not None:
-        typer.echo(f"\n{receipt}")
+        printing.say(f"\n{receipt}")
 
 
 def table(entries: list[histories.Entry], *, wide: bool = False) -> Table:
@@ -190,7 +190,7 @@ def _tell_hidden(look: Look) -> None:
     """Say that there may be more, where the caller may not see the records."""
     for each in look.unseen:
         if each.startswith(CONTROLLER_REVISION.plural):
-            typer.echo(f"Not seen: {each}", err=True)
+            printing.say(f"Not seen: {each}", err=True)
 
 
 def _give(decide: Callable[[RayService], Order], name: str, place: Where) -> None:
@@ -204,4 +204,4 @@ def _give(decide: Callable[[RayService], Order], name: str, place: Where) -> Non
         await kube.patch(RAY_SERVICE, place.namespace, name, Patch(body=body))
         return order.told
 
-    typer.echo(f"rayservice.ray.io/{name}: {session.run(place, work)}")
+    printing.say(f"rayservice.ray.io/{name}: {session.run(place, work)}")

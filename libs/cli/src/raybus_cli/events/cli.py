@@ -17,7 +17,7 @@ from raybus_cli.events import connection, run
 from raybus_cli.events import options as checks
 from raybus_cli.events.connection import NatsCredentialsOption, NatsOption
 from raybus_cli.events.options import Options
-from raybus_cli.output import logs
+from raybus_cli.output import logs, printing
 
 INTERRUPTED = 130
 
@@ -93,13 +93,13 @@ def _end(problem: BaseException, *, is_following: bool) -> NoReturn:
 
 
 def _write(line: str) -> None:
-    typer.echo(line)
+    printing.say(line)
 
 
 def _say(line: str) -> None:
-    typer.echo(f"raybus events: {line}", err=True)
+    printing.say(f"raybus events: {line}", err=True)
 
 
 def _fail(problem: BaseException) -> NoReturn:
-    typer.echo(f"error: {problem}", err=True)
+    printing.say(f"error: {problem}", err=True)
     raise SystemExit(2 if isinstance(problem, errors.InvalidSpec) else 1)

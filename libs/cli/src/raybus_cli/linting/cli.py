@@ -39,9 +39,9 @@ def lint(
         printing.data(shown, output)
     else:
         for each in shown:
-            typer.echo(line(each))
+            printing.say(line(each))
         wrong = sum(each.level is Level.ERROR for each in shown)
-        typer.echo(f"{len(known)} object(s), {wrong} error(s), {len(shown) - wrong} piece(s) of advice", err=True)
+        printing.say(f"{len(known)} object(s), {wrong} error(s), {len(shown) - wrong} piece(s) of advice", err=True)
     raise SystemExit(1 if any(each.level is Level.ERROR for each in found) else 0)
 
 

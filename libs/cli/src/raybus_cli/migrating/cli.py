@@ -63,7 +63,7 @@ def check(
 
     found = session.run(place, work)
     if isinstance(found, str):
-        typer.echo(f"error: {found}", err=True)
+        printing.say(f"error: {found}", err=True)
         raise SystemExit(report.UNREAD_CODE)
     if output in {Output.JSON, Output.YAML}:
         printing.data(found, output)
@@ -74,7 +74,7 @@ def check(
 
 def _say(line: str) -> None:
     """Tell somebody who waits at a terminal."""
-    typer.echo(line, err=True)
+    printing.say(line, err=True)
 
 
 def _hush(_line: str) -> None:

@@ -1,15 +1,18 @@
 """Prints results on standard output: one form for each `-o`, colours on a terminal only, whole lines into a pipe."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
 import msgspec
 import typer
 import yaml
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
+
+from common import clipping
 
 PIPE_WIDTH: Final = 10_000
 """Columns of a line that goes into a file or a pipe, where nobody's window is too small."""
@@ -28,10 +31,24 @@ class Output(StrEnum):
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print: text, wide, json, yaml or name.")]
 
 
+class _Console(Console):
+    """A console on which texts that others wrote stay texts: no markup, no control character."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for each in super().render(renderable, options):
+            yield each if each.control is not None else Segment(clipping.plain(each.text), each.style)
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print a line for people; whoever wrote a part of it cannot move the cursor."""
+    typer.echo(clipping.plain(text), err=err)
+
+
 def console(*, width: int | None = None) -> Console:
     """Return standard output; a pipe gets plain text."""
     is_terminal = sys.stdout.isatty()
-    return Console(width=width or (None if is_terminal else PIPE_WIDTH), highlight=False, emoji=False)
+    columns = width or (None if is_terminal else PIPE_WIDTH)
+    return _Console(width=columns, highlight=False, emoji=False, markup=False)
 
 
 def show(what: RenderableType) -> None:

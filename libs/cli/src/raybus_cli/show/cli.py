@@ -53,7 +53,7 @@ def rayservice(
     place = session.where(kubeconfig, context, namespace)
     if output is Output.NAME:
         session.run(place, lambda kube: reader.service(kube, place.namespace, name))
-        typer.echo(f"rayservice.ray.io/{name}")
+        printing.say(f"rayservice.ray.io/{name}")
         return
 
     async def once(kube: KubeClient) -> tree.Tree:
@@ -97,7 +97,7 @@ def list_(
     elif output is Output.NAME:
         for kind, rows in (("rayservice", found.services), ("raycluster", found.clusters)):
             for row in rows:
-                typer.echo(f"{kind}.ray.io/{row.name}")
+                printing.say(f"{kind}.ray.io/{row.name}")
     else:
         _print_lists(found, wide=output is Output.WIDE, scope=scope)
 
@@ -123,7 +123,7 @@ def status(
     if output in {Output.JSON, Output.YAML}:
         printing.data(found, output)
     else:
-        typer.echo(found.text, err=found.course is not Course.DONE)
+        printing.say(found.text, err=found.course is not Course.DONE)
     raise SystemExit(0 if found.course is Course.DONE else 1)
 
 
@@ -148,7 +148,7 @@ async def _wait(kube: KubeClient, namespace: str, name: str, *, seconds: float) 
         if spent >= seconds:
             return Verdict(course=Course.FAILED, text=f"not within {seconds:g} s: {found.text}")
         if found.text != told or spent - told_at >= REMIND_EVERY:
-            typer.echo(f"{spent:6.0f} s  {found.text}", err=True)
+            printing.say(f"{spent:6.0f} s  {found.text}", err=True)
             told, told_at = found.text, spent
         await asyncio.sleep(min(LOOK_EVERY, max(0.0, seconds - spent)))
 
@@ -167,7 +167,7 @@ async def _follow(look: Callable[[], Awaitable[tree.Tree]], output: Output) -> N
         else:
             text = picture.line(found)
         if text != told:
-            typer.echo(text)
+            printing.say(text)
             told = text
 
 
@@ -182,7 +182,7 @@ async def _looks(look: Callable[[], Awaitable[tree.Tree]]) -> AsyncIterator[tree
             if session.is_interrupted():
                 raise
             if not is_away:
-                typer.echo(problems.line(problem), err=True)
+                printing.say(problems.line(problem), err=True)
             is_away = True
         await asyncio.sleep(LOOK_EVERY)
 
@@ -194,7 +194,7 @@ async def _all(kube: KubeClient, resource: Resource, view: type[T], scope: str |
 def _print_lists(found: listing.Listing, *, wide: bool, scope: str | None) -> None:
     if not found.services and not found.clusters:
         where = "in any namespace" if scope is None else f"in namespace {scope}; -A asks for all namespaces"
-        typer.echo(f"No RayService and no RayCluster {where}.", err=True)
+        printing.say(f"No RayService and no RayCluster {where}.", err=True)
         return
     all_namespaces = scope is None
     if found.services:

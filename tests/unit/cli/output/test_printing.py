@@ -1,0 +1,46 @@
+"""Texts that tenants wrote stay texts on a terminal: no escape sequence, no markup."""
+
+from collections.abc import Callable
+
+import pytest
+from rich.console import RenderableType
+from rich.text import Text
+
+from raybus_cli.output import printing
+
+NASTY = [
+    pytest.param("\x1b]0;owned\x07", id="the title of the window"),
+    pytest.param("\x1b[2J\x1b[H", id="a screen that is wiped"),
+    pytest.param("\x9b31m", id="an escape of one character"),
+    pytest.param("\u202egnp.exe", id="writing from right to left"),
+    pytest.param("a\rb", id="a line that is written over"),
+]
+
+
+def a_table(text: str) -> RenderableType:
+    return printing.table(("name",), [(text,)])
+
+
+def is_harmless(shown: str) -> bool:
+    return not any(each in shown for each in "\x1b\x07\x9b\u202e\r")
+
+
+@pytest.mark.parametrize("text", NASTY)
+@pytest.mark.parametrize("form", [str, Text, a_table])
+def test_no_control_character_reaches_the_terminal(
+    text: str, form: Callable[[str], RenderableType], capsys: pytest.CaptureFixture[str]
+) -> None:
+    printing.show(form(text))
+    printing.say(text)
+    printing.say(text, err=True)
+    captured = capsys.readouterr()
+    assert is_harmless(captured.out)
+    assert is_harmless(captured.err)
+    assert "\ufffd" in captured.out
+
+
+@pytest.mark.parametrize("text", ["[/x]", "[bold]a[/bold]", "[link=http://x]a[/link]", "[@click=x]y"])
+def test_brackets_are_no_markup(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    printing.show(a_table(text))
+    printing.show(text)
+    assert capsys.readouterr().out.count(text) == 2

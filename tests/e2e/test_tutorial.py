@@ -81,6 +81,7 @@ def _type(commands: list[Command], known: Record) -> tuple[int, list[Shown]]:
         "KUBECONFIG": str(known.kubeconfig),
         "NO_COLOR": "1",
         "COLUMNS": "110",
+        "RAYBUS_DEMO_RATE": "20",  # two cores carry all of Kubernetes, too; a slow machine answers 40 a second too late
         "TERM": "dumb",
     }
     path = f"{known.binaries['kubectl'].parent}:{os.environ['PATH']}"

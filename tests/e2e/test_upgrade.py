@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from raybus_cli.demo.load import Load
 from raybus_cli.demo.story import Plan, Strategy
 
 from . import raybus
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 async def test_the_demo_upgrades_under_load_without_a_failed_request(rig: Rig, strategy: Strategy) -> None:
     if strategy is Strategy.INCREMENTAL:
         rig.need_gateway()
-    story = rig.story(Plan(manifests=DEPLOY, strategy=strategy))
+    story = rig.story(Plan(manifests=DEPLOY, strategy=strategy, load=Load(rate=20.0)))
     async with asyncio.timeout(500):
         await story.serve()
         receipt = await story.upgrade()

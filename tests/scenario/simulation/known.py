@@ -7,6 +7,7 @@
 from typing import Final
 
 KNOWN: Final[dict[str, str]] = {
+    "deleted": "a cluster is deleted with requests in flight in the case F.16, not looked into yet",
     "frozen": "a Serve config that is reverted together with the cluster spec is sent before the status shows the end of the upgrade",
     "parity": "the simulated head reports no autoscaling config, so parity does not know that it is autoscaled",
     "surge": "the active cluster flaps: it is well again when the pending one grows in its place",

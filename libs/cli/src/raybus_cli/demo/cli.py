@@ -14,6 +14,7 @@ from common import errors
 from common.kube.client import KubeClient
 from raybus_cli.demo import ground, receipt
 from raybus_cli.demo.kubectl import Kubectl
+from raybus_cli.demo.load import Load
 from raybus_cli.demo.receipt import Receipt
 from raybus_cli.demo.story import Plan, Story, Strategy
 from raybus_cli.demo.view import View
@@ -51,13 +52,16 @@ def demo(
         Strategy, typer.Option(help="Move the traffic at once, or step by step through a Gateway (driver built).")
     ] = Strategy.BLUE_GREEN,
     requests: Annotated[int, typer.Option(min=1, help="Fewest short requests to send.")] = 3000,
+    rate: Annotated[
+        float, typer.Option(min=1, envvar="RAYBUS_DEMO_RATE", help="Short requests a second; fewer on a slow machine.")
+    ] = Load().rate,
     keep: Annotated[bool, typer.Option("--keep", help="Leave everything running and say how to look around.")] = False,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print the receipt.")] = Output.TEXT,
     save: Annotated[Path | None, typer.Option(help="Also write the receipt as JSON to this file.")] = None,
 ) -> None:
     """Serve a model on a real local cluster, upgrade it under load, and count what clients noticed."""
     try:
-        plan = Plan(manifests=_manifests(), least_requests=requests, strategy=strategy)
+        plan = Plan(manifests=_manifests(), least_requests=requests, load=Load(rate=rate), strategy=strategy)
         told = _run(driver, name, kubeconfig, plan=plan, keep=keep)
     except errors.RaybusError as problem:
         typer.echo(f"error: {problem}", err=True)

@@ -9,18 +9,14 @@ import pytest
 from common.ray import submit
 from common.ray.submit import Submission
 from common.ray.view import ServeView
-from common.upgrade_controls import Controls
-from scenario.simulation import laws, simulate
+from scenario.simulation import laws, sabotage, simulate
 from scenario.simulation.draws import Draw, Happening
 from scenario.simulation.laws import State, Timers
 from scenario.simulation.rules import Moment
 from scenario.simulation.setting import Setting
 from service_reconciler.promotion import dangling
-from traffic_manager import options
 from traffic_manager.migration import weights
-from traffic_manager.migration.state import Migration, Policy, Side, Split
-from traffic_manager.observed import Observed
-from traffic_manager.status import proof
+from traffic_manager.migration.state import Migration, Policy, Split
 
 WELL = State(
     at=0.0,
@@ -150,37 +146,6 @@ def test_a_drain_that_is_cut_short_is_named() -> None:
 # --- services that do wrong ----------------------------------------------------------------------------------------------
 
 
-def _gullible(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a weight move onto capacity that nobody has seen."""
-    honest = proof.side
-
-    def side(*args: Any, **kwargs: Any) -> Side:
-        found = honest(*args, **kwargs)
-        return msgspec.structs.replace(found, proof=found.capacity)
-
-    monkeypatch.setattr(proof, "side", side)
-
-
-def _greedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let both clusters have more than the user allows."""
-    honest = options.policy
-
-    def policy(observed: Observed, controls: Controls) -> Policy:
-        return msgspec.structs.replace(honest(observed, controls), surge=90)
-
-    monkeypatch.setattr(options, "policy", policy)
-
-
-def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the active cluster have the new Serve config at once."""
-    honest = submit.decide
-
-    def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> Submission:
-        return honest(view, goal, frozen=frozen and False, now=now)
-
-    monkeypatch.setattr(submit, "decide", decide)
-
-
 def _restless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Send a Serve config at every look."""
 
@@ -209,18 +174,18 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sabotage", "law"),
+    ("sabotaged", "law"),
     [
-        (_gullible, "growth"),
-        (_greedy, "surge"),
-        (_hasty, "frozen"),
+        (sabotage.gullible, "growth"),
+        (sabotage.greedy, "surge"),
+        (sabotage.hasty, "frozen"),
         (_restless, "hot"),
         (_careless, "growth"),
         (_impatient, "deleted"),
     ],
 )
-async def test_services_that_do_wrong_are_caught(sabotage: Any, law: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    sabotage(monkeypatch)
+async def test_services_that_do_wrong_are_caught(sabotaged: Any, law: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sabotaged(monkeypatch)
     dies = Happening(fault="no room for pending replicas", point="first capacity", seconds=5.0)
     result = await simulate.run(Draw(seed=3, setting=Setting(slow=1.0, seed=1), happenings=(dies,)))
     assert law in {each.partition(" ")[0] for each in result.found}, result.found

@@ -1,23 +1,14 @@
 """The rules of the simulation can be broken: by a bad turn, and by services that were made to do wrong."""
 
-from datetime import datetime
 from typing import Any
 
 import msgspec
 import pytest
 
-from common.ray import submit
-from common.ray.submit import Submission
-from common.ray.view import ServeView
-from common.upgrade_controls import Controls
-from scenario.simulation import rules
+from scenario.simulation import rules, sabotage
 from scenario.simulation.rules import Moment
 from scenario.simulation.setting import Setting
 from scenario.simulation.stories import end_of, told
-from traffic_manager import options
-from traffic_manager.migration.state import Policy, Side
-from traffic_manager.observed import Observed
-from traffic_manager.status import proof
 
 BEFORE = Moment(
     at=0,
@@ -103,43 +94,16 @@ def test_a_good_turn_breaks_nothing(before: dict[str, Any], after: dict[str, Any
     assert a_turn(before=before, **after) == []
 
 
-def _gullible(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a weight move onto capacity that nobody has seen."""
-    honest = proof.side
-
-    def side(*args: Any, **kwargs: Any) -> Side:
-        found = honest(*args, **kwargs)
-        return msgspec.structs.replace(found, proof=found.capacity)
-
-    monkeypatch.setattr(proof, "side", side)
-
-
-def _greedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let both clusters have more than the user allows."""
-    honest = options.policy
-
-    def policy(observed: Observed, controls: Controls) -> Policy:
-        return msgspec.structs.replace(honest(observed, controls), surge=90)
-
-    monkeypatch.setattr(options, "policy", policy)
-
-
-def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the active cluster have the new Serve config at once."""
-    honest = submit.decide
-
-    def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> Submission:
-        return honest(view, goal, frozen=frozen and False, now=now)
-
-    monkeypatch.setattr(submit, "decide", decide)
-
-
 @pytest.mark.parametrize(
-    ("sabotage", "said"),
-    [(_gullible, "was seen ready for"), (_greedy, "exceed a surge of 50"), (_hasty, "changed in an upgrade")],
+    ("sabotaged", "said"),
+    [
+        (sabotage.gullible, "was seen ready for"),
+        (sabotage.greedy, "exceed a surge of 50"),
+        (sabotage.hasty, "changed in an upgrade"),
+    ],
 )
-async def test_services_that_do_wrong_are_caught(sabotage: Any, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    sabotage(monkeypatch)
+async def test_services_that_do_wrong_are_caught(sabotaged: Any, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sabotaged(monkeypatch)
     sim = await told(Setting(slow=1.0, seed=1))
     await end_of(sim)
     assert any(said in each for each in sim.broken)

@@ -1,0 +1,47 @@
+"""Services that do wrong on purpose: the rules and the laws of the simulation must name what they break."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from common.ray import submit
+from common.ray.submit import Submission
+from common.ray.view import ServeView
+from common.upgrade_controls import Controls
+from traffic_manager import options
+from traffic_manager.migration.state import Policy, Side
+from traffic_manager.observed import Observed
+from traffic_manager.status import proof
+
+
+def gullible(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a weight move onto capacity that nobody has seen."""
+    honest = proof.side
+
+    def side(*args: Any, **kwargs: Any) -> Side:
+        found = honest(*args, **kwargs)
+        return msgspec.structs.replace(found, proof=found.capacity)
+
+    monkeypatch.setattr(proof, "side", side)
+
+
+def greedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let both clusters have more than the user allows."""
+    honest = options.policy
+
+    def policy(observed: Observed, controls: Controls) -> Policy:
+        return msgspec.structs.replace(honest(observed, controls), surge=90)
+
+    monkeypatch.setattr(options, "policy", policy)
+
+
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the active cluster have the new Serve config at once."""
+    honest = submit.decide
+
+    def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> Submission:
+        return honest(view, goal, frozen=frozen and False, now=now)
+
+    monkeypatch.setattr(submit, "decide", decide)

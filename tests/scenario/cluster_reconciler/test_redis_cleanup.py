@@ -86,3 +86,13 @@ async def test_a_job_that_never_ends_does_not_hold_the_cluster_for_ever(annotati
     await world.pass_time(1)
     assert not is_there(world)
     assert "ForceDeletedStuckCluster" in world.reasons()
+
+
+@pytest.mark.parametrize(("annotation", "is_kept"), [("9" * 15, True), ("9" * 5000, False)])
+async def test_a_timeout_beyond_all_clocks_breaks_nothing(annotation: str, is_kept: bool) -> None:
+    """As in KubeRay what is no number of 64 bits counts as absent."""
+    world = await a_dying_world(annotations={labels.GCS_FT_DELETION_TIMEOUT: annotation})
+    world.finish_deletions()
+    await world.settle()
+    await world.pass_time(300)
+    assert is_there(world) is is_kept

@@ -1,5 +1,6 @@
 """Go's durations, read and printed; spec rayservice §3.2, §15."""
 
+import time
 from datetime import timedelta
 
 import pytest
@@ -33,3 +34,10 @@ def test_printed_as_go_prints(seconds: float, text: str) -> None:
 )
 def test_read_with_seconds_as_plain_numbers(text: str, seconds: int | None) -> None:
     assert durations.parse_or_seconds(text) == (None if seconds is None else timedelta(seconds=seconds))
+
+
+@pytest.mark.parametrize("text", ["1" * 20_000, "1" * 20_000 + "x", "1." * 10_000 + "x", "1s" * 10_000 + "x"], ids=len)
+def test_a_text_as_long_as_an_annotation_can_be_holds_nobody_up(text: str) -> None:
+    began = time.process_time()
+    assert durations.parse_or_seconds(text) is None
+    assert time.process_time() - began < 0.5

@@ -183,3 +183,13 @@ def test_every_series_ends_with_its_service() -> None:
     assert world.series() == sorted({each.name for each in FAMILIES} - {STEP_AGE.name, OVERWRITTEN.name})
     world.cache.remove(type(service), "default", "demo", version=99)
     assert world.series() == []
+
+
+@pytest.mark.parametrize(
+    "receipt",
+    ["[" * 20_000, '{"x":' * 20_000, RECEIPT.replace("11:00:00Z", "11:00:00"), RECEIPT.replace("300", "9" * 400)],
+)
+def test_no_annotation_of_one_service_takes_the_metrics_of_all_others_away(receipt: str) -> None:
+    world = World()
+    world.put_service(receipt=receipt)
+    assert world.registry.get_sample_value("kuberay_service_info", SERVICE) == 1

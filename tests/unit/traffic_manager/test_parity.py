@@ -51,3 +51,8 @@ def test_a_cluster_gets_no_more_than_its_replicas_carry(
     limit, why = parity.limit(source, weight, growing, whole)
     assert limit == expected
     assert bool(why) == (limit < 100)
+
+
+@pytest.mark.parametrize("most", [10**400, -(10**400)])
+def test_a_number_of_replicas_that_nobody_has_is_none(most: int) -> None:
+    assert parity.limit(running(50), 100, running(1, most=most), WHOLE_50) == (100, "")

@@ -15,6 +15,8 @@ _UNITS: Final = {
     "h": 3600 * 10**9,
 }
 _PART: Final = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+LONGEST: Final = 100
+"""Characters; what takes time to match grows with the square of a long number, and an annotation may have 256 KiB."""
 _WHOLE: Final = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+")
 
 
@@ -22,7 +24,7 @@ def parse(text: str) -> timedelta | None:
     """Read `5m`, `1h30m`, `0`; None when it is no Go duration, or one that Go cannot hold (292 years)."""
     if text in {"0", "+0", "-0"}:
         return timedelta(0)
-    if not _WHOLE.fullmatch(text):
+    if len(text) > LONGEST or not _WHOLE.fullmatch(text):
         return None
     nanoseconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
     if nanoseconds >= 2**63:
@@ -33,7 +35,7 @@ def parse(text: str) -> timedelta | None:
 
 def parse_or_seconds(text: str) -> timedelta | None:
     """Read a duration or a whole number of seconds; None when it is neither."""
-    text = text.strip()
+    text = text.strip()[: LONGEST + 1]
     return parse(f"{text}s" if text.isascii() and text.isdigit() else text)
 
 

@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
-import msgspec
 from msgspec import UNSET, UnsetType
 
+from common import annotation_record
+from common.annotation_record import AnnotationRecord
 from common.api.gateway import Route, RouteRule
 from common.api.ray_service import RayService
 
@@ -18,7 +19,7 @@ ANNOTATION: Final = "raybus.io/traffic-record"
 WHOLE: Final = 100
 
 
-class Share(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Share(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     """One cluster's part."""
 
     uid: str = ""
@@ -35,7 +36,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """When it lost traffic for its health (ADR 11); unset once it got more again."""
 
 
-class Upgrade(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Upgrade(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     """What the last upgrade in steps came to so far; stays until the next one begins."""
 
     old: str
@@ -56,7 +57,7 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The first time of those."""
 
 
-class Overwritten(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Overwritten(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     """The last time that somebody else replaced the backends which stood beside the record."""
 
     at: datetime
@@ -67,11 +68,11 @@ class Overwritten(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How many times in a row, each soon after the one before."""
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Record(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     """All clusters of a RayService by name."""
 
     version: int = 1
-    clusters: dict[str, Share] = {}
+    clusters: dict[str, Share] = {}  # noqa: RUF012 - msgspec copies it
     changed_at: datetime | None = None
     """When anything last changed."""
     upgrade: Upgrade | UnsetType = UNSET
@@ -81,14 +82,18 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def of_route(route: Route | None) -> Record:
     """Return the record on a route; an empty one when there is none that can be read."""
     text = route.metadata.annotations.get(ANNOTATION) if route is not None else None
-    try:
-        return msgspec.json.decode(text, type=Record) if text else Record()
-    except msgspec.DecodeError:
-        return Record()
+    return (annotation_record.decode(text, Record) if text else None) or Record()
 
 
 def of_status(service: RayService) -> Record:
-    """Return the mirror of the record in a status."""
+    """Return the mirror of the record in a status; an empty one where somebody wrote over it."""
+    try:
+        return _mirrored(service)
+    except ValueError:
+        return Record()
+
+
+def _mirrored(service: RayService) -> Record:
     held = ((service.status.active_service_status, WHOLE), (service.status.pending_service_status, 0))
     return Record(
         clusters={

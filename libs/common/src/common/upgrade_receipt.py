@@ -5,6 +5,8 @@ from enum import StrEnum
 
 import msgspec
 
+from common.annotation_record import AnnotationRecord
+
 
 class Outcome(StrEnum):
     """How an upgrade ended."""
@@ -18,7 +20,7 @@ class Outcome(StrEnum):
     """The user, or a deadline, ended it."""
 
 
-class Seconds(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Seconds(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     """How long each phase took."""
 
     preparing: int
@@ -29,7 +31,7 @@ class Seconds(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Until the cluster that is left behind was deleted."""
 
 
-class Receipt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Receipt(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     """What an upgrade came to; what nobody knows is null."""
 
     old: str = msgspec.field(name="from")

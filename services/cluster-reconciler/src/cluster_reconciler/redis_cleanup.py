@@ -19,6 +19,10 @@ from common.api.ray_cluster import RayCluster
 from common.kube.resources import JOB
 
 DEFAULT_TIMEOUT: Final = timedelta(seconds=300)
+_DIGITS: Final = 18
+"""Of a number that Go reads."""
+_LONGEST: Final = 10**9
+"""Seconds that a clock can count on from now; more is for ever."""
 _FINISHED: Final = frozenset({"Complete", "Failed", "FailureTarget"})
 
 
@@ -39,8 +43,9 @@ def plan(observed: Observed, config: Config, *, now: datetime) -> Plan | None:
 def timeout(cluster: RayCluster) -> timedelta:
     """Return how long the finalizer may hold the cluster back."""
     text = cluster.metadata.annotations.get(labels.GCS_FT_DELETION_TIMEOUT, "")
-    seconds = int(text) if text.isascii() and text.isdecimal() else 0
-    return timedelta(seconds=seconds) if seconds > 0 else DEFAULT_TIMEOUT
+    is_number = text.isascii() and text.isdecimal() and len(text) <= _DIGITS
+    seconds = int(text) if is_number else 0
+    return timedelta(seconds=min(seconds, _LONGEST)) if seconds > 0 else DEFAULT_TIMEOUT
 
 
 def _is_active(cluster: RayCluster, config: Config) -> bool:

@@ -9,12 +9,13 @@ from datetime import datetime
 from typing import Final, Protocol
 
 import msgspec
+import structlog
 from msgspec import UNSET
 from prometheus_client import Counter, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from common import labels, names, upgrade_events, weighted_route
+from common import annotation_record, labels, names, upgrade_events, weighted_route
 from common.api.core import Service
 from common.api.gateway import HttpRoute
 from common.api.ray_cluster import RayCluster
@@ -33,6 +34,8 @@ from service_reconciler.promotion import phase
 from service_reconciler.reasons import ConditionType
 from service_reconciler.resources import serve_service
 from service_reconciler.status import conditions
+
+log = structlog.get_logger()
 
 _SERVICE: Final = ("name", "namespace", "uid")
 _CONDITION: Final = (*_SERVICE, "condition")
@@ -235,7 +238,14 @@ class RayServiceCollector(Collector):
         for service in services:
             meta = service.metadata
             identity = (meta.name, meta.namespace, meta.uid)
-            for family, more, value in self._samples(service, now=now):
+            try:
+                samples = list(self._samples(service, now=now))
+            except Exception as problem:  # noqa: BLE001  (whatever one object says, the metrics of all others are told)
+                log.warning(
+                    "metrics of a RayService are left out", object=f"{meta.namespace}/{meta.name}", why=repr(problem)
+                )
+                continue
+            for family, more, value in samples:
                 built[family].add_metric((*identity, *more), value)
         return built.values()
 
@@ -304,11 +314,7 @@ def _ages(service: RayService, record: Record, *, now: datetime) -> Iterator[Sam
 
 def _last(service: RayService) -> Iterator[Sample]:
     """Yield what the receipt of the last upgrade says."""
-    text = service.metadata.annotations.get(labels.UPGRADE_RECEIPT)
-    try:
-        held = msgspec.json.decode(text, type=Receipt) if text else None
-    except msgspec.DecodeError:
-        return
+    held = annotation_record.decode(service.metadata.annotations.get(labels.UPGRADE_RECEIPT, ""), Receipt)
     if held is None:
         return
     for name, seconds in msgspec.structs.asdict(held.seconds).items():

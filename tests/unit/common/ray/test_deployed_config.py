@@ -117,3 +117,17 @@ def test_the_order_of_applications_and_deployments_does_not_count() -> None:
 def test_a_config_that_cannot_be_read_is_compared_with_nothing() -> None:
     assert deployed_config.compare("applications: [", details(app=APP)).match is Match.UNKNOWN
     assert deployed_config.compare("applications: [1]", details(app=APP)).match is Match.UNKNOWN
+
+
+ODD = [
+    {"deployments": {"a": 1}},
+    {"deployments": [1, None, "x", {"name": None}]},
+    {"deployments": [{"ray_actor_options": "x"}]},
+]
+
+
+@pytest.mark.parametrize("odd", [*ODD, {"deployments": 7}, {"args": 10**400}], ids=str)
+def test_values_that_break_rays_schema_are_compared_all_the_same(odd: Json) -> None:
+    """Neither the user's config nor what a dashboard answers is held to Ray's schema."""
+    assert deployed_config.compare(text({"applications": [app(**odd)]}), details(app=APP)).match in Match
+    assert deployed_config.compare(text({"applications": [APP]}), details(app=app(**odd))).match in Match

@@ -62,3 +62,8 @@ def test_a_request_counts_once_though_its_proxy_and_its_replica_are_on_different
     assert head is not None
     assert worker is not None
     assert ongoing.total([head, worker]).requests == 3
+
+
+@pytest.mark.parametrize("number", ["1e308", "9" * 5000, "1000001", "inf", "nan"])
+def test_more_requests_than_a_node_can_have_are_no_count(number: str) -> None:
+    assert ongoing.count(f"ray_x 1\nray_serve_num_ongoing_http_requests {number}\n".encode()) is None

@@ -63,3 +63,19 @@ def test_all_nodes_that_serve_tells_of() -> None:
     seen = details()
     more = msgspec.structs.replace(seen, proxies={"n": serve_status.Proxy(status="DRAINING", node_ip="10.0.0.2")})
     assert serve_status.nodes(more) == {"10.0.0.1", "10.0.0.2"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"target_capacity": 1e300}',
+        '{"target_capacity": -5}',
+        '{"applications": {"a": {"deployments": {"d": {"target_num_replicas": -1}}}}}',
+        '{"applications": {"a": {"deployments": {"d": {"target_num_replicas": 99999999999999999999}}}}}',
+        '{"applications": {"a": {"deployments": {"d": {"replicas": [{"start_time_s": 1e300}]}}}}}',
+        '{"applications": {"a": {"deployments": {"d": {"replicas": [{"start_time_s": -1}]}}}}}',
+    ],
+)
+def test_numbers_that_ray_cannot_mean_are_no_answer(answer: str) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        serve_status.decode(answer.encode())

@@ -9,7 +9,7 @@ from typing import Final, cast
 
 import msgspec
 
-from common import errors, labels, spec_hash
+from common import annotation_record, errors, labels, spec_hash
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
@@ -156,7 +156,5 @@ def _applications(text: str | None) -> frozenset[str]:
 
 def receipt(service: RayService) -> str | None:
     """Return what the last upgrade came to, in words; None when there was none, or somebody wrote something else there."""
-    try:
-        return str(msgspec.json.decode(service.metadata.annotations.get(labels.UPGRADE_RECEIPT, ""), type=Receipt))
-    except msgspec.DecodeError:
-        return None
+    held = annotation_record.decode(service.metadata.annotations.get(labels.UPGRADE_RECEIPT, ""), Receipt)
+    return None if held is None else str(held)

@@ -6,6 +6,7 @@ from datetime import datetime
 
 import msgspec
 
+from common import annotation_record
 from common.api.ray_service import RayService
 from common.upgrade_receipt import Receipt
 from raybus_cli.dashboard.story import Story
@@ -186,7 +187,4 @@ def _group(name: str, pods: Sequence[tree.PodLine]) -> Group:
 
 def _receipt(text: str | None) -> Receipt | None:
     """Read the annotation; one that somebody else wrote over is none."""
-    try:
-        return None if text is None else msgspec.json.decode(text, type=Receipt)
-    except msgspec.DecodeError:
-        return None
+    return annotation_record.decode(text or "", Receipt)

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from common import labels, serve_writer, upgrade_controls
+from common import annotation_record, labels, serve_writer, upgrade_controls
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
@@ -160,8 +160,5 @@ def _policy(goal: RayService, sizing: Sizing) -> Policy | None:
 
 
 def _prepared(service: RayService) -> int | None:
-    text = service.metadata.annotations.get(labels.UPGRADE_RECEIPT, "")
-    try:
-        return msgspec.json.decode(text, type=Receipt).seconds.preparing
-    except msgspec.DecodeError:
-        return None
+    held = annotation_record.decode(service.metadata.annotations.get(labels.UPGRADE_RECEIPT, ""), Receipt)
+    return None if held is None else held.seconds.preparing

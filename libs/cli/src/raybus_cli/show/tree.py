@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from common import labels
+from common import annotation_record, labels
 from common.api.core import Pod
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import ClusterServiceStatus
@@ -216,12 +216,8 @@ def _pod(pod: Pod, *, now: datetime) -> PodLine:
 def _note(cluster: RayCluster, *, now: datetime) -> str:
     if cluster.metadata.deletion_timestamp is not None:
         return "is being deleted"
-    text = cluster.metadata.annotations.get(DELETE_AFTER)
-    if not text:
-        return ""
-    try:
-        due = datetime.fromisoformat(text)
-    except ValueError:
+    due = annotation_record.moment(cluster.metadata.annotations.get(DELETE_AFTER))
+    if due is None:
         return ""
     left = math.ceil((due - now).total_seconds())
     return f"goes in {left} s" if left > 0 else "goes when its requests are done"

@@ -157,14 +157,20 @@ def _differences(wanted: Json, have: Json) -> Iterator[str]:
 
 def _of_deployment(wanted: Json, have: Json) -> Iterator[str]:
     yield from _options(wanted, have, expected=_DEPLOYMENT, ignored={"name", "ray_actor_options", _LOGGING})
-    actor: tuple[Json, Json] = (wanted.get("ray_actor_options") or {}, have.get("ray_actor_options") or {})
+    actor = (_mapping(wanted.get("ray_actor_options")), _mapping(have.get("ray_actor_options")))
     for option in _options(*actor, expected=_ACTOR, ignored=set()):
         yield f"ray_actor_options.{option}"
 
 
 def _deployments(app: Json) -> dict[str, Json]:
-    found: list[Json] = app.get("deployments") or []
-    return {str(each.get("name")): each for each in found}
+    """Return the deployments of an application by name; neither a user nor a dashboard is held to Ray's schema."""
+    found = app.get("deployments")
+    listed = cast("list[object]", found) if isinstance(found, list) else []
+    return {str(each.get("name")): each for each in map(_mapping, listed)}
+
+
+def _mapping(value: object) -> Json:
+    return cast("Json", value) if isinstance(value, dict) else {}
 
 
 def _options(wanted: Json, have: Json, *, expected: frozenset[str], ignored: set[str]) -> Iterator[str]:
@@ -194,5 +200,5 @@ def _scalar(value: object) -> object:
         return str(value).lower()
     try:
         return float(cast("str", value))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return str(value).lower()

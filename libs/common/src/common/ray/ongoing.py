@@ -17,6 +17,8 @@ import msgspec
 PROXIES: Final = (b"ray_serve_num_ongoing_http_requests", b"ray_serve_num_ongoing_grpc_requests")
 REPLICAS: Final = b"ray_serve_replica_processing_queries"
 HA_PROXIES: Final = b"ray_serve_haproxy_process_count"
+MOST: Final = 10**6
+"""Requests in flight at one node; who tells of more does not count."""
 _SAMPLES: Final = re.compile(rb"^(?:" + b"|".join((*PROXIES, REPLICAS, HA_PROXIES)) + rb")[^\r\n]*", re.MULTILINE)
 """Of a text that anybody may have written, only these lines are taken apart."""
 _IS_RAY: Final = re.compile(rb"^ray_", re.MULTILINE)
@@ -78,7 +80,7 @@ def _sum(lines: Sequence[bytes], names: tuple[bytes, ...]) -> _Sum | None:
     found = [_number(line, names) for line in lines if line.startswith(names)]
     told = [each for each in found if each is not None]
     number = sum(told)
-    return _Sum(math.ceil(number), bool(told)) if math.isfinite(number) else None
+    return _Sum(math.ceil(number), bool(told)) if number <= MOST else None
 
 
 def _number(line: bytes, names: tuple[bytes, ...]) -> float | None:

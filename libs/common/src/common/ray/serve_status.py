@@ -2,12 +2,13 @@
 
 Only the fields that a decision looks at; all are optional, because Ray releases differ and KubeRay's users run old ones.
 Facts behind the rules: an app may be RUNNING and its deployment HEALTHY with no running replica at all, and a worker's
-proxy without replicas drains, so status words alone prove nothing. Spec rayservice §12.4; design rule 8.
+proxy without replicas drains, so status words alone prove nothing. Numbers are held to what Ray can mean: anybody may have
+written the answer, and decisions calculate with them. Spec rayservice §12.4; design rule 8.
 """
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final, cast
 
 import msgspec
 
@@ -31,7 +32,7 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     state: str = ""
     node_id: str | None = None
     node_ip: str | None = None
-    start_time_s: float | None = None
+    start_time_s: Annotated[float, msgspec.Meta(ge=0, le=2**33)] | None = None
     """Seconds since the epoch."""
 
 
@@ -40,7 +41,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
 
     status: str = ""
     message: str = ""
-    target_num_replicas: int | None = None
+    target_num_replicas: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
     replicas: list[Replica] | None = None
     deployment_config: Json | None = None
     """The options with which it runs, those of its code included."""
@@ -74,7 +75,7 @@ class ServeDetails(msgspec.Struct, frozen=True, kw_only=True):
     applications: dict[str, Application] = {}
     proxies: dict[str, Proxy] | None = None
     proxy_location: str | None = None
-    target_capacity: float | None = None
+    target_capacity: Annotated[float, msgspec.Meta(ge=0, le=100)] | None = None
     http_options: Json | None = None
     grpc_options: Json | None = None
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from common import labels
+from common import annotation_record, labels
 from common.api.meta import rfc3339, whole_seconds
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
@@ -156,9 +156,4 @@ def delay_of(service: RayService) -> timedelta:
 
 def due_at(cluster: RayCluster) -> datetime | None:
     """Return the deadline on a cluster, None when it has none that can be read."""
-    text = cluster.metadata.annotations.get(DELETE_AFTER)
-    try:
-        due = datetime.fromisoformat(text) if text else None
-    except ValueError:
-        return None
-    return due if due is not None and due.tzinfo is not None else None
+    return annotation_record.moment(cluster.metadata.annotations.get(DELETE_AFTER))

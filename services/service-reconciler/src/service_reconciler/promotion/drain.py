@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from common import durations, labels
+from common import annotation_record, durations, labels
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 
@@ -71,12 +71,7 @@ def odd_timeout(service: RayService) -> str | None:
 
 def since(cluster: RayCluster) -> datetime | None:
     """Return since when a cluster drains, None when it does not."""
-    text = cluster.metadata.annotations.get(labels.DRAINING_SINCE)
-    try:
-        moment = datetime.fromisoformat(text) if text else None
-    except ValueError:
-        return None
-    return moment if moment is not None and moment.tzinfo is not None else None
+    return annotation_record.moment(cluster.metadata.annotations.get(labels.DRAINING_SINCE))
 
 
 def _given(service: RayService) -> timedelta | None:

@@ -20,6 +20,8 @@ from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.reasons import ConditionType
 from service_reconciler.status import conditions
 
+_LONGEST: Final = 2**31 - 1
+"""Seconds between two steps that the CRD admits."""
 SKEW: Final = timedelta(seconds=5)
 """By how much the clocks of two machines may differ."""
 FLAPPING: Final = 2
@@ -119,4 +121,4 @@ def _interval(observed: Observed) -> timedelta:
     strategy: Json = observed.service.raw_spec.get("upgradeStrategy") or {}
     options: Json = strategy.get("clusterUpgradeOptions") or {}
     seconds = options.get("intervalSeconds")
-    return timedelta(seconds=seconds) if isinstance(seconds, int) else timedelta(0)
+    return timedelta(seconds=min(max(seconds, 0), _LONGEST)) if isinstance(seconds, int) else timedelta(0)

@@ -11,7 +11,8 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from common import labels
+from common import annotation_record, labels
+from common.annotation_record import AnnotationRecord
 from common.api.meta import whole_seconds
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
@@ -28,7 +29,7 @@ BOTH: Final = 200
 """Percent of capacity that an upgrade without steps has while both clusters run."""
 
 
-class SoFar(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class SoFar(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     """An upgrade whose traffic is where it stays; percentages are None when nobody knows them any more."""
 
     old: str
@@ -64,10 +65,7 @@ def failure(observed: Observed, status: RayServiceStatus, pair: Names) -> Outcom
 
 def begun(annotations: Mapping[str, str]) -> SoFar | None:
     """Return what is written of an upgrade on a cluster that it left behind."""
-    try:
-        return msgspec.json.decode(annotations.get(SO_FAR, ""), type=SoFar)
-    except msgspec.DecodeError:
-        return None
+    return annotation_record.decode(annotations.get(SO_FAR, ""), SoFar)
 
 
 def finished(cluster: RayCluster, leaving: Leaving | None, *, now: datetime) -> Receipt | None:
@@ -88,11 +86,7 @@ def lost(observed: Observed, active: RayCluster, old: str, *, now: datetime) -> 
 
 def written(observed: Observed) -> Receipt | None:
     """Return the receipt that the RayService has."""
-    text = observed.service.metadata.annotations.get(labels.UPGRADE_RECEIPT, "")
-    try:
-        return msgspec.json.decode(text, type=Receipt)
-    except msgspec.DecodeError:
-        return None
+    return annotation_record.decode(observed.service.metadata.annotations.get(labels.UPGRADE_RECEIPT, ""), Receipt)
 
 
 def is_written(observed: Observed, receipt: Receipt) -> bool:
@@ -132,7 +126,7 @@ def _closed(held: SoFar, ongoing: int | None, *, now: datetime) -> Receipt:
         ),
         peak_surge_percent=None if held.most is None else max(0, held.most - WHOLE),
         lowest_capacity_percent=held.least,
-        requests_cut=ongoing,
+        requests_cut=None if ongoing is None else min(ongoing, annotation_record.LARGEST),
     )
 
 

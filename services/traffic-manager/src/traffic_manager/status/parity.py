@@ -14,6 +14,8 @@ from common.ray.serve_status import Deployment, ServeDetails
 from traffic_manager.observed import Baseline
 
 WHOLE: Final = 100
+MOST: Final = 2**31 - 1
+"""Replicas; a dashboard may tell any number."""
 
 
 def limit(source: ServeDetails, weight: int, growing: ServeDetails, whole: Baseline | None) -> tuple[int, str]:
@@ -65,4 +67,4 @@ def _autoscaling(deployment: Deployment) -> Json | None:
 
 def _number(config: Json, name: str, default: int) -> int:
     found = config.get(name)
-    return found if isinstance(found, int) else default
+    return found if isinstance(found, int) and 0 <= found <= MOST else default

@@ -1,0 +1,64 @@
+"""Records that stand in annotations: JSON and moments that raybus wrote, and that whoever may change the object can replace.
+
+What cannot be ours counts as absent: text that nests too deep for a decoder, moments without a time zone or outside of these centuries,
+numbers and texts beyond what we write. So no reader calculates with them.
+"""
+
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from common import nesting
+
+LEVELS: Final = 16
+"""The deepest record of ours has four."""
+EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC)
+LARGEST: Final = 2**31 - 1
+LONGEST: Final = 1024
+"""Characters of one text."""
+
+
+class AnnotationRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a record; every field is held to what we write."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if (problem := _problem(getattr(self, name))) is not None:
+                raise ValueError(f"{name} {problem}")
+
+
+T = TypeVar("T", bound=AnnotationRecord)
+
+
+def decode(text: str, kind: type[T]) -> T | None:
+    """Return the record in an annotation, None where it is none of ours."""
+    body = text.encode(errors="replace")
+    if nesting.is_too_deep(body, LEVELS):
+        return None
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError:
+        return None
+
+
+def moment(text: str | None) -> datetime | None:
+    """Return the moment in an annotation, None where it is none of ours."""
+    try:
+        found = datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+    return found if found is not None and _problem(found) is None else None
+
+
+def _problem(value: Any) -> str | None:
+    match value:
+        case datetime() if value.tzinfo is None or not EARLIEST <= value <= LATEST:
+            return f"is not a moment between {EARLIEST.year} and {LATEST.year} with a time zone"
+        case int() if not 0 <= value <= LARGEST:
+            return f"is not between 0 and {LARGEST}"
+        case str() if len(value) > LONGEST:
+            return f"has more than {LONGEST} characters"
+        case _:
+            return None

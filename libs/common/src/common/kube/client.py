@@ -28,6 +28,7 @@ from common.kube import errors as answers
 from common.kube.resources import Resource
 from common.observability import tracing
 from common.observability.request_meter import UNANSWERED, RequestMeter
+from common.runtime.clock import steady
 
 Operations = list[Body]
 """A JSON patch."""
@@ -134,7 +135,7 @@ class KubeClient:
         self._timeout = aiohttp.ClientTimeout(total=request_timeout, connect=5.0)
         self._user_agent = user_agent
         self._may_write: Callable[[], None] = lambda: None
-        self._learn_date: Callable[[datetime], None] = lambda _date: None
+        self._learn_date: Callable[[datetime, float], None] = lambda _date, _round_trip: None
         self._last_date = ""
         self._meter = RequestMeter(urlsplit(self.server).netloc)
 
@@ -160,8 +161,11 @@ class KubeClient:
         """Have every write asked for first; the check raises what a refusal means."""
         self._may_write = check
 
-    def follow_dates(self, learn: Callable[[datetime], None]) -> None:
-        """Pass the date of each answer on. Not for a client that reaches pods through the API server: a pod writes its own dates."""
+    def follow_dates(self, learn: Callable[[datetime, float], None]) -> None:
+        """Pass on the date of each answer, and the seconds since its request was sent.
+
+        Not for a client that reaches pods through the API server: a pod writes its own dates.
+        """
         self._learn_date = learn
 
     def check_write(self) -> None:
@@ -273,7 +277,7 @@ class KubeClient:
         await self._api.update_params_for_auth(  # pyright: ignore[reportUnknownMemberType]  (untyped library)
             sent, [], ["BearerToken"]
         )
-        is_answered, began = False, asyncio.get_running_loop().time()
+        is_answered, began, sent_at = False, asyncio.get_running_loop().time(), steady()
         self._meter.sent(call.method, call.data)
         try:
             async with session.request(
@@ -287,7 +291,7 @@ class KubeClient:
                 proxy=self._proxy,
             ) as answer:
                 is_answered = True
-                self._note_date(answer.headers.get("Date", ""))
+                self._note_date(answer.headers.get("Date", ""), steady() - sent_at)
                 self._meter.answered(call.method, str(answer.status), asyncio.get_running_loop().time() - began)
                 if answer.status >= 300:
                     after = answer.headers.get("Retry-After", "")
@@ -303,12 +307,12 @@ class KubeClient:
             text = str(problem) or type(problem).__name__
             raise errors.Unavailable(f"the API server at {self.server} does not answer: {text}") from problem
 
-    def _note_date(self, date: str) -> None:
+    def _note_date(self, date: str, round_trip: float) -> None:
         if date == self._last_date:
             return
         self._last_date = date
         try:
-            self._learn_date(parsedate_to_datetime(date))
+            self._learn_date(parsedate_to_datetime(date), round_trip)
         except (TypeError, ValueError):
             return
 

@@ -48,7 +48,9 @@ class SystemClock:
 class ServerClock(SystemClock):
     """The API server's clock, as its answers show it: all replicas write and judge moments by one clock.
 
-    The `Date` of an answer has whole seconds and is a moment old, so a difference up to `TOLERANCE` is none.
+    The `Date` of an answer has whole seconds, and was written at an unknown moment of the round trip. So an answer bounds the
+    difference of the clocks, and corrects ours only where ours is `TOLERANCE` outside of the bounds: an answer that was long under
+    way corrects a clock that is wrong by more than that time, and no other.
     """
 
     def __init__(self) -> None:
@@ -57,10 +59,11 @@ class ServerClock(SystemClock):
     def now(self) -> datetime:
         return super().now() + self._offset
 
-    def learn(self, date: datetime) -> None:
-        """Take in the date of an answer that has just come."""
-        ahead = date + HALF_SECOND - self.now()
-        if abs(ahead) > TOLERANCE:
+    def learn(self, date: datetime, round_trip: float) -> None:
+        """Correct this clock by the date of an answer that has just come, `round_trip` seconds after its request was sent."""
+        uncertain = timedelta(seconds=max(round_trip, 0.0) / 2)
+        ahead = date + HALF_SECOND + uncertain - self.now()
+        if abs(ahead) > TOLERANCE + uncertain:
             self._offset += ahead
             log.warning("this machine's clock differs from the API server's", seconds=self._offset.total_seconds())
 

@@ -78,7 +78,7 @@ TABLE: Final = (
         case=58,
         what="an upgrade goes on under the new strategy",
         file=f"{COMMON}/serve_writer.py",
-        old="        return pending.target_capacity is not None\n",
+        old="        return is_recorded(service)\n",
         new="        return asks_for_steps(service)\n",
         test=f"{FORWARD}::test_58_a_service_that_leaves_the_steps_in_mid_upgrade_finishes_as_it_began",
     ),

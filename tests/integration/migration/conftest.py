@@ -14,7 +14,6 @@ import cluster_reconciler.wiring as cluster_wiring
 from cluster_reconciler.config import Config as ClusterConfig
 from common import errors
 from common.api.opaque import Body, Json
-from common.feature_gates import BETA
 from common.kube.client import KubeClient
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, NAMESPACE
 from common.ray import serve_config
@@ -111,7 +110,7 @@ async def working(estate: Estate) -> AsyncGenerator[Reconcilers]:
     clock, namespace = estate.clock, estate.namespace
     events = FakeEvents(clock)
     services = service_wiring.assemble(own, estate.serve, Config(), clock=clock, instance="test", bus=events)
-    traffic = traffic_wiring.assemble(own, estate.serve, BETA, clock=clock, instance="test")
+    traffic = traffic_wiring.assemble(own, estate.serve, clock=clock, instance="test")
     registry = CollectorRegistry()
     clusters = cluster_wiring.assemble(own, ClusterConfig(), clock=clock, instance="test", registry=registry)
     looks = [Looks(each.reconciler) for each in (services, traffic, clusters)]

@@ -9,7 +9,6 @@ from prometheus_client import CollectorRegistry
 
 import cluster_reconciler.wiring as cluster_wiring
 from cluster_reconciler.config import Config as ClusterConfig
-from common.feature_gates import BETA
 from common.kube.client import KubeClient
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE
 from common.runtime.clock import SystemClock
@@ -40,7 +39,7 @@ async def running(kube: KubeClient, namespace: str) -> AsyncGenerator[FakeServe]
     clock = SystemClock()
     serve = FakeServe(clock)
     services = service_wiring.assemble(kube, serve, Config(), clock=clock, instance="test", bus=FakeEvents(clock))
-    traffic = wiring.assemble(kube, serve, BETA, clock=clock, instance="test")
+    traffic = wiring.assemble(kube, serve, clock=clock, instance="test")
     clusters = cluster_wiring.assemble(
         kube, ClusterConfig(), clock=clock, instance="test", registry=CollectorRegistry()
     )

@@ -13,7 +13,6 @@ import msgspec
 
 from common.api.opaque import Body, Json
 from common.bus.feed import Listener
-from common.feature_gates import BETA
 from common.kube.resources import RAY_SERVICE
 from common.ray.dashboard import DIRECT_SECONDS, Dashboard, DirectDashboard, Head, ProxyPod
 from common.ray.ongoing import Ongoing
@@ -52,7 +51,7 @@ class Street(Surroundings):
             wiring.assemble(
                 self.kube, dashboard, Config(), clock=self._clock, instance="test", bus=FakeEvents(self._clock)
             ),
-            traffic.assemble(self.kube, dashboard, BETA, clock=self._clock, instance="test"),
+            traffic.assemble(self.kube, dashboard, clock=self._clock, instance="test"),
         ]
         self._listeners = [app.controller.hold(0) for app in self.apps]
         for listener in self._listeners:

@@ -164,7 +164,7 @@ class Interleaved(Sim):
                 kube, serve, Config(gates=gates), clock=clock, instance="test", bus=self.events
             )
         else:
-            self.traffic = traffic.assemble(kube, serve, gates, clock=clock, instance="test")
+            self.traffic = traffic.assemble(kube, serve, clock=clock, instance="test")
         self._failures[name] = 0
         process.heard = 0
         process.due = self.clock.monotonic()

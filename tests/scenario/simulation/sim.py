@@ -106,7 +106,7 @@ class Sim(Pair):
                 self.kube, self.serve, self.config, clock=self.clock, instance="test", bus=self.events
             )
         else:
-            self.traffic = traffic.assemble(self.kube, self.serve, self.gates, clock=self.clock, instance="test")
+            self.traffic = traffic.assemble(self.kube, self.serve, clock=self.clock, instance="test")
         process.heard = 0
         process.due = self.clock.monotonic()
         self._hear(process)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from common import labels
-from common.feature_gates import Gate, Gates
+from common.feature_gates import Gates
 from scenario.upgrade.world import BLUE, GREEN, Pair, a_running_pair
 from service_reconciler.config import Config
 from support.builders.ray_service import a_serve_config, a_strategy
@@ -61,7 +61,7 @@ async def test_with_another_strategy_and_without_the_annotation() -> None:
 async def test_without_the_gate() -> None:
     world = await in_the_middle()
     green = world.pending
-    world.gates, world.config = NO_GATES, Config(gates=NO_GATES)
+    world.config = Config(gates=NO_GATES)
     world.restart()
     await ended(world, active=green)
 
@@ -110,4 +110,3 @@ async def test_a_cluster_that_lacks_capacity_gets_it_while_another_is_on_its_way
     assert world.pending
     assert capacity(world) == 100
     assert {each["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"] for each in world.puts(green)} == {"v1"}
-    assert Gate.INCREMENTAL_UPGRADE in world.gates

@@ -52,7 +52,6 @@ class Pair(World):
     def __init__(self, *, gates: Gates = BETA) -> None:
         self.traffic: App
         self._traffic_next: datetime | None = None
-        self.gates = gates
         self.is_traffic_down = False
         self.is_service_down = False
         self.trace: list[tuple[float, View]] = []
@@ -71,12 +70,16 @@ class Pair(World):
     # --- the processes -------------------------------------------------------------------------------------------------
 
     def restart(self) -> None:
-        super().restart()
+        self.restart_service()
         self.restart_traffic()
+
+    def restart_service(self) -> None:
+        """Begin a new service-reconciler."""
+        super().restart()
 
     def restart_traffic(self) -> None:
         """Begin a new traffic-manager."""
-        self.traffic = traffic.assemble(self.kube, self.serve, self.gates, clock=self.clock, instance="test")
+        self.traffic = traffic.assemble(self.kube, self.serve, clock=self.clock, instance="test")
         for (kind, _, _), body in self.kube.objects.items():
             self._give(kind, body)
         self._traffic_next = self.clock.now()

@@ -1,8 +1,9 @@
 """Who writes to the Ray dashboards of a RayService, and who moves its traffic (ADR 5): one pure function for both services.
 
-traffic-manager does where traffic moves in steps, service-reconciler everywhere else. An upgrade ends under the strategy that
-it was begun with, whatever the spec says by then (spec rayservice §9.5): a pending cluster that was begun in steps has a
-target capacity in the status, any other has none.
+traffic-manager does where traffic moves in steps, service-reconciler everywhere else. service-reconciler decides that by the spec and
+its feature gate, and records it in the status: there a cluster whose traffic moves in steps has a target capacity, any other has
+none. Both services follow the record, so one of them always writes, also while a rollout changes the gate. An upgrade ends
+under the strategy that it was begun with, whatever spec and gate say by then (spec rayservice §9.5).
 """
 
 from enum import StrEnum
@@ -23,22 +24,31 @@ class Writer(StrEnum):
     TRAFFIC_MANAGER = "traffic-manager"
 
 
-def of(service: RayService, gates: Gates) -> Writer:
+def of(service: RayService) -> Writer:
     """Return the one service that writes Serve configs and capacities of a RayService now."""
-    return Writer.TRAFFIC_MANAGER if is_incremental(service, gates) else Writer.SERVICE_RECONCILER
+    return Writer.TRAFFIC_MANAGER if is_recorded(service) else Writer.SERVICE_RECONCILER
+
+
+def is_recorded(service: RayService) -> bool:
+    """Tell whether the status records that the traffic of a RayService moves in steps."""
+    active, pending = service.status.active_service_status, service.status.pending_service_status
+    held = pending if pending.ray_cluster_name else active
+    return _is_ours(service) and bool(held.ray_cluster_name) and held.target_capacity is not None
 
 
 def is_incremental(service: RayService, gates: Gates) -> bool:
-    """Tell whether the traffic of a RayService moves in steps."""
-    if service.raw_spec.get("managedBy", labels.MANAGED_BY_US) != labels.MANAGED_BY_US:
-        return False
-    active, pending = service.status.active_service_status, service.status.pending_service_status
-    if active.ray_cluster_name and pending.ray_cluster_name:
-        return pending.target_capacity is not None
-    return asks_for_steps(service) and Gate.INCREMENTAL_UPGRADE in gates
+    """Tell whether the traffic of a RayService is to move in steps: what service-reconciler records."""
+    status = service.status
+    if status.active_service_status.ray_cluster_name and status.pending_service_status.ray_cluster_name:
+        return is_recorded(service)
+    return _is_ours(service) and asks_for_steps(service) and Gate.INCREMENTAL_UPGRADE in gates
 
 
 def asks_for_steps(service: RayService) -> bool:
     """Tell whether the spec wants upgrades in steps."""
     strategy: Json = service.raw_spec.get("upgradeStrategy") or {}
     return strategy.get("type") == INCREMENTAL
+
+
+def _is_ours(service: RayService) -> bool:
+    return service.raw_spec.get("managedBy", labels.MANAGED_BY_US) == labels.MANAGED_BY_US

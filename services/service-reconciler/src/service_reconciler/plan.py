@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from common import labels, traffic_record, upgrade_controls
+from common import labels, serve_writer, traffic_record, upgrade_controls
 from common.api.event import warning
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
@@ -19,6 +19,7 @@ from common.kube.resources import RAY_CLUSTER, SERVICE
 from common.ray import serve_config, submit
 from common.ray.revision import Given
 from common.runtime.plan import Plan
+from common.serve_writer import Writer
 from service_reconciler import announcements, draining, news, plain_service, polling, serving
 from service_reconciler.actions import (
     Action,
@@ -203,7 +204,7 @@ def _traffic(observed: Observed, decision: Decision, control: Control) -> tuple[
 
 def _submissions(observed: Observed, decision: Decision, control: Control, *, now: datetime) -> list[Action]:
     """Return what is sent to dashboards; the active cluster keeps its config while another is on its way."""
-    if observed.is_incremental:
+    if serve_writer.of(observed.service) is not Writer.SERVICE_RECONCILER:
         return []
     goal = observed.service.spec.serve_config_v2
     actions: list[Action] = []

@@ -18,7 +18,6 @@ from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache, Objects
-from common.feature_gates import Gates
 from common.kube import gateways, managers
 from common.kube.client import Kube
 from common.kube.lookup import Lookup
@@ -54,14 +53,11 @@ class _Memory(msgspec.Struct):
 class Observer:
     """Reads what a plan may know."""
 
-    def __init__(
-        self, cache: Cache, kube: Kube, serve: ServeApi, revisions: Revisions, *, gates: Gates, clock: Clock
-    ) -> None:
+    def __init__(self, cache: Cache, kube: Kube, serve: ServeApi, revisions: Revisions, *, clock: Clock) -> None:
         self._cache = cache
         self._kube = kube
         self._serve = serve
         self._revisions = revisions
-        self._gates = gates
         self._clock = clock
         self._lookup = Lookup(kube, cache, clock)
         self._met: set[Key] = set()
@@ -86,7 +82,7 @@ class Observer:
             return None
         active, pending = await self._views(service, now=now)
         await config_reader.ready(service.serve_config, *(each.given for each in (active, pending) if each is not None))
-        is_users, is_incremental = weighted_route.is_users(service), serve_writer.is_incremental(service, self._gates)
+        is_users, is_incremental = weighted_route.is_users(service), serve_writer.is_recorded(service)
         is_wanted = is_incremental and not is_users
         our_route = await gateways.own_route(self._lookup, self._cache, service.metadata, is_wanted=is_wanted)
         route = await self._users_route(service) if is_users else our_route
@@ -98,7 +94,6 @@ class Observer:
         )
         observed = Observed(
             service=service,
-            gates=self._gates,
             active=active,
             pending=pending,
             gateways=await self._gateways(service, route, is_moving=pending is not None),
@@ -165,7 +160,7 @@ class Observer:
     async def _gateways(
         self, service: RayService, route: HttpRoute | None, *, is_moving: bool
     ) -> dict[weighted_route.Place, Gateway | None]:
-        is_incremental = serve_writer.is_incremental(service, self._gates)
+        is_incremental = serve_writer.is_recorded(service)
         places = weighted_route.parents_of(service, route) if is_incremental or weighted_route.is_users(service) else ()
         return await gateways.read(self._lookup, self._cache, service.metadata, places, is_moving=is_moving)
 

@@ -12,7 +12,6 @@ from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.meta import Condition
 from common.api.opaque import Json
 from common.api.ray_service import RayService
-from common.feature_gates import Gates
 from common.ray import pace
 from common.ray.view import ServeView
 from common.traffic_record import Record
@@ -50,7 +49,6 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one look at a RayService is decided from."""
 
     service: RayService
-    gates: Gates
     active: ClusterView | None = None
     pending: ClusterView | None = None
     gateways: Mapping[weighted_route.Place, Gateway | None] = {}
@@ -76,8 +74,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_incremental(self) -> bool:
-        """Tell whether traffic moves in steps."""
-        return serve_writer.is_incremental(self.service, self.gates)
+        """Tell whether traffic moves in steps, by what service-reconciler recorded."""
+        return serve_writer.is_recorded(self.service)
 
     @property
     def is_vetted(self) -> bool:

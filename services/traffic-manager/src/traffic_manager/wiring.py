@@ -11,7 +11,6 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache, Object, Objects
 from common.bus.sharding import Tree
-from common.feature_gates import Gates
 from common.kube.carrier import Carrier
 from common.kube.client import Kube, KubeClient
 from common.kube.events import EventRecorder
@@ -49,13 +48,13 @@ KINDS: Final[dict[str, type[Object]]] = {
 }
 
 
-def assemble(kube: Kube, dashboard: Dashboard, gates: Gates, *, clock: Clock, instance: str) -> App:
+def assemble(kube: Kube, dashboard: Dashboard, *, clock: Clock, instance: str) -> App:
     """Put the service together."""
     cache = Cache()
     serve = ServeApi(dashboard, kube, clock)
     revisions = Revisions(kube, cache)
     events = EventRecorder(kube, controller=EVENT_SOURCE, instance=f"traffic-manager-{instance}", clock=clock)
-    observer = Observer(cache, kube, serve, revisions, gates=gates, clock=clock)
+    observer = Observer(cache, kube, serve, revisions, clock=clock)
     carrier = Carrier(kube, cache, events, views=KINDS, regarding=RAY_SERVICE)
     applier = Applier(serve, revisions, carrier=carrier, reads=observer)
 
@@ -79,6 +78,6 @@ async def main(settings: Settings) -> None:
     @asynccontextmanager
     async def assembled(kube: KubeClient, clock: Clock) -> AsyncGenerator[App]:
         async with dashboards.reached(kube, settings) as dashboard:
-            yield assemble(kube, dashboard, settings.feature_gates, clock=clock, instance=socket.gethostname())
+            yield assemble(kube, dashboard, clock=clock, instance=socket.gethostname())
 
     await replica.run(settings, assembled, version=OPERATOR_VERSION)

@@ -14,7 +14,6 @@ ALLOWED: Final = {
     "the fake sends no requests",
     "this local cluster has no gateway; the driver built has",
     "PEER and PEER_CRDS name no other operator",
-    "no nats CLI: put it on the PATH or at {cached}, or name it in NATS_CLI",
 }
 
 

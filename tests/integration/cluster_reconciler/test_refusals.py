@@ -1,6 +1,6 @@
 """A real API server that says no: the reason is told word for word, the rest goes on, nobody storms, and all heals.
 
-A ValidatingAdmissionPolicy stands for every webhook. Spec raycluster §14.2 (ReplicaFailure), §16 (Events); cases 50, 63.
+A ValidatingAdmissionPolicy stands for every webhook. Spec raycluster §13.1 (ReplicaFailure), §15 (Events); cases 50, 63.
 """
 
 import asyncio

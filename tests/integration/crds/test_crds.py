@@ -1,4 +1,4 @@
-"""A real API server takes our CRDs and does with them what KubeRay's users expect (RayCluster specification 25, cases 1, 3, 4)."""
+"""A real API server takes our CRDs and does with them what KubeRay's users expect (spec raycluster §25, cases 1, 3, 4)."""
 
 from typing import Any
 

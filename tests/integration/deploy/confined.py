@@ -33,8 +33,8 @@ from support.builders.ray_service import a_cluster_config, a_ray_service, a_stra
 from support.manifests import DEPLOY, NAMESPACE
 from support.servers.fleet import streams_kept
 from support.servers.gateway_controller import GatewayController
-from support.servers.relayed import secured_nats
 from support.servers.programs import prepared
+from support.servers.relayed import secured_nats
 from support.waiting import eventually_true
 
 WATCHED: Final = "default"

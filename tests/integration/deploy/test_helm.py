@@ -13,8 +13,8 @@ from localcluster import binaries
 from support import manifests
 from support.golden import Golden
 from support.helm import chart
-from support.servers.programs import prepared
 from support.manifests import DEPLOY, SERVICES, Document
+from support.servers.programs import prepared
 
 pytestmark = [pytest.mark.integration]
 
@@ -26,7 +26,7 @@ By = dict[tuple[str, str, str], Document]
 @pytest.fixture(scope="module")
 def helm() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run Helm."""
-    (program,) = (str(prepared(name)) for name in binaries.TOOLS)
+    program = str(prepared(binaries.HELM))
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120, check=False)

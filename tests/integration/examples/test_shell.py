@@ -1,7 +1,6 @@
-"""The shell subscriber: its syntax always; the whole of it with the nats CLI on the path, in $NATS_CLI or in our cache."""
+"""The shell subscriber, with the nats CLI that `make prepare` built."""
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -9,9 +8,10 @@ import msgspec
 import pytest
 
 from common.upgrade_events import Event
-from localcluster.settings import Settings
+from localcluster import binaries
 from support.builders.upgrade_story import a_retreat, a_story
 from support.servers.outside import Outside
+from support.servers.programs import prepared
 from support.waiting import eventually
 
 from .conftest import EXAMPLES, PATIENCE, Running, access, running
@@ -22,13 +22,11 @@ SCRIPT = str(EXAMPLES / "shell" / "subscriber.sh")
 STORY, RETREAT = a_story(), a_retreat()
 
 
-def _path() -> str:
-    """Return a PATH with the nats CLI; leave the test out where there is none."""
-    cached = Settings.from_environment().cache_root / "bin" / "nats"
-    found = os.environ.get("NATS_CLI") or shutil.which("nats") or (str(cached) if cached.exists() else None)
-    if found is None:
-        pytest.skip(f"no nats CLI: put it on the PATH or at {cached}, or name it in NATS_CLI")
-    return f"{Path(found).parent}:{os.environ['PATH']}"
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """Return a PATH with the nats CLI."""
+    (tmp_path / "nats").symlink_to(prepared(binaries.NATS_CLI))
+    return f"{tmp_path}:{os.environ['PATH']}"
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])
@@ -46,8 +44,8 @@ async def test_it_says_what_it_needs(missing: str) -> None:
     assert f"{missing}: is needed" in example.err[0]
 
 
-async def test_it_hands_events_on_in_order_and_goes_on_where_it_was(at: Outside) -> None:
-    variables = {**access(at), "PATH": _path()}
+async def test_it_hands_events_on_in_order_and_goes_on_where_it_was(at: Outside, path: str) -> None:
+    variables = {**access(at), "PATH": path}
     await at.publish(STORY[:4])
     async with running(SCRIPT, variables=variables) as first:
         await eventually(lambda: len(first.out) == 4, within=PATIENCE, what=str(first.err))
@@ -73,8 +71,8 @@ def _id(line: str) -> str:
     return msgspec.json.decode(line)["id"]
 
 
-async def test_a_command_that_fails_is_told(at: Outside) -> None:
+async def test_a_command_that_fails_is_told(at: Outside, path: str) -> None:
     await at.publish(STORY[:1])
-    async with running(SCRIPT, "false", variables={**access(at), "PATH": _path()}) as example:
+    async with running(SCRIPT, "false", variables={**access(at), "PATH": path}) as example:
         await eventually(lambda: example.err, within=PATIENCE, what="a word about the event")
     assert example.err[0].startswith('not handled: {"specversion":"1.0"')

@@ -106,7 +106,7 @@ def _with_mutants(lines: list[str], known: tuple[Case, ...]) -> list[str]:
         is_row = line.startswith("| ") and first in cells
         found.append(f"{line} {cells[first]} |" if is_row else f"{line}---|" if line.startswith("|---") else line)
     note = "A mutant is a change of the code of which the case's test was seen to fail: `make mutants TABLE=1` tries them again."
-    return [*found[:5], note, "", *found[5:]]
+    return [*found[:6], note, "", *found[6:]]
 
 
 def _head(specification: str, known: tuple[Case, ...], by_number: Mapping[int, list[Proof]]) -> list[str]:
@@ -117,7 +117,8 @@ def _head(specification: str, known: tuple[Case, ...], by_number: Mapping[int, l
         f"# Acceptance cases: {specification}",
         "",
         f"Made by `make golden` from the tests that pytest collects; the cases are those of section {section} of the",
-        "behaviour specification. A case is proven on the lowest ring that can prove it; `make check` fails when this page is stale.",
+        f"[behaviour specification](spec/{specification}.md). A case is proven on the lowest ring that can prove it; `make check` fails when this page",
+        "is stale.",
         "",
         f"{proven} of {len(known)} cases have a test; {left_out} are left out on purpose; {len(known) - proven - left_out} have none yet.",
         "",

@@ -1,4 +1,4 @@
-"""Quantities behave as Kubernetes' do; the vectors were made by running its Go type (RayCluster specification, 11.4 and 13.3)."""
+"""Quantities behave as Kubernetes' do; the vectors were made by running its Go type (spec raycluster §11.4, §13.3)."""
 
 from fractions import Fraction
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Spec hashes equal KubeRay's, byte for byte; the vectors were made by running its Go types (RayService specification, appendix A)."""
+"""Spec hashes equal KubeRay's, byte for byte; the vectors were made by running its Go types (spec rayservice, appendix A)."""
 
 from pathlib import Path
 from typing import Any

@@ -4,7 +4,7 @@ A quantity is digits, a decimal point, and a suffix of one of three families: bi
 (e3). The family survives arithmetic, so a sum prints as its first non-zero operand was written. Values are integers times a power of ten:
 no float takes part, except in `Quantity.to_float`, which exists because Ray is given floats.
 
-Behaviour: Kubernetes' `resource.Quantity`; vectors in the RayCluster specification, sections 11.4 and 13.3.
+Behaviour: Kubernetes' `resource.Quantity`; vectors in spec raycluster §11.4, §13.3.
 """
 
 import re

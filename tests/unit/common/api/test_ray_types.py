@@ -1,4 +1,4 @@
-"""Ray objects decode leniently and write exactly (RayCluster specification 1.2 and 1.3, RayService specification 2)."""
+"""Ray objects decode leniently and write exactly (spec raycluster §1.2, §1.3; spec rayservice §2)."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""The CRDs state what users of KubeRay rely on, and stay small (RayCluster specification 1, RayService specification 2)."""
+"""The CRDs state what users of KubeRay rely on, and stay small (spec raycluster §1; spec rayservice §2)."""
 
 from pathlib import Path
 from typing import Any

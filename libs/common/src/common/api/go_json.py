@@ -3,7 +3,7 @@
 Field order and omit rules come from `ray_types`; maps are sorted; `<`, `>`, `&` and U+2028/9 are escaped; quantities are canonical; structs that Go
 cannot omit appear empty; unknown fields vanish. Absent and null are the same thing to Go.
 
-Behaviour: RayService specification, section 6.1.
+Behaviour: spec rayservice §6.1.
 """
 
 import re

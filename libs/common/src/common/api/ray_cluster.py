@@ -3,7 +3,7 @@
 The order of the fields is the order in which they are hashed, and the CRD is generated from them. `None` means absent; an empty map or list that
 was written is not None. A decoded spec is for reading only: what is copied or hashed is `raw_spec`, which keeps fields that we do not know.
 
-Source: RayCluster specification, sections 1.2 and 1.3.
+Source: spec raycluster §1.2, §1.3.
 """
 
 from collections.abc import Mapping

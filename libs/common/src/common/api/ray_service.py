@@ -1,6 +1,6 @@
 """RayService (ray.io/v1), all fields; see `ray_cluster` for how structs, raw specs and the CRD hang together.
 
-Source: RayService specification, sections 2.1 and 2.2.
+Source: spec rayservice §2.1, §2.2.
 """
 
 from collections.abc import Mapping

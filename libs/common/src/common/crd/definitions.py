@@ -4,7 +4,7 @@ v1alpha1 lacks what came later. It states pod templates, Services and statuses b
 schema does not have, and the rules on values are left to v1 and to the API of pods. So the file stays small enough for `kubectl apply`, which copies it
 into an annotation of at most 262,144 bytes.
 
-Source: RayCluster specification, section 1; RayService specification, section 2.
+Source: spec raycluster §1; spec rayservice §2.
 """
 
 from typing import Any, Final

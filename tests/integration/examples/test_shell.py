@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -23,10 +22,11 @@ STORY, RETREAT = a_story(), a_retreat()
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> str:
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return a PATH with the nats CLI."""
-    (tmp_path / "nats").symlink_to(prepared(binaries.NATS_CLI))
-    return f"{tmp_path}:{os.environ['PATH']}"
+    folder = tmp_path_factory.mktemp("cli")
+    (folder / "nats").symlink_to(prepared(binaries.NATS_CLI))
+    return f"{folder}:{os.environ['PATH']}"
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])

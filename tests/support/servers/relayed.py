@@ -20,6 +20,7 @@ from common.bus.nats import Bus, connect
 from common.bus.server_conf import Server
 from common.bus.sharding import PARTITIONS
 from common.bus.state_feed import StateFeed
+from common.bus.subscribers import Subscriber
 from common.runtime.clock import SystemClock
 from common.runtime.settings import Settings
 from support.fakes.listener import Recorder
@@ -57,9 +58,10 @@ class Secured:
 
 
 @asynccontextmanager
-async def secured_nats(folder: Path) -> AsyncGenerator[Secured]:
+async def secured_nats(folder: Path, *, subscribers: tuple[Subscriber, ...] = ()) -> AsyncGenerator[Secured]:
     """Run a server with generated credentials and configuration."""
-    where = Server(folder=str(folder), store=str(folder / "jetstream"), monitoring_port=None)
+    store = str(folder / "jetstream")
+    where = Server(folder=str(folder), store=store, monitoring_port=None, subscribers=subscribers)
     await credential_store.complete(Folder(folder), where, names=["127.0.0.1"], now=SystemClock().now())
     configuration = (folder / "nats-server.conf").read_text()
     with nats_server(folder, configuration=configuration, scheme="tls") as server:

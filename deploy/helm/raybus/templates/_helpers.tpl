@@ -37,7 +37,7 @@
 {{/* How many NATS servers there are and what each may keep, as JSON. */}}
 {{- define "raybus.nats" -}}
 {{- $servers := toString .Values.nats.servers -}}
-{{- dict "NATS_SERVERS" $servers "NATS_REPLICAS" $servers "NATS_MAX_STORE" .Values.nats.maxStore | toJson -}}
+{{- dict "NATS_SERVERS" $servers "NATS_REPLICAS" $servers "NATS_MAX_STORE" .Values.nats.maxStore "NATS_SUBSCRIBERS" .Values.nats.subscribers | toJson -}}
 {{- end -}}
 
 {{/* KubeRay's configuration file, as JSON. */}}

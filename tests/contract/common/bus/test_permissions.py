@@ -37,6 +37,7 @@ READING = {READ, READ_PART, *READING_SERVICES}
 MAKING = {f"{API}.STREAM.{verb}.{stream}" for verb in ("INFO", "CREATE") for stream in ("RAY_STATE", "RAY_EVENTS")}
 CHANGING = {f"{API}.STREAM.UPDATE.{stream}" for stream in ("RAY_STATE", "RAY_EVENTS")}
 MAKING_MIRROR = {f"{API}.STREAM.{verb}.RAY_EVENTS" for verb in ("INFO", "CREATE")}
+MAKING_CONSUMERS = {f"{API}.CONSUMER.{verb}.RAY_EVENTS.any" for verb in ("INFO", "CREATE")}
 
 LOOKING = {f"{API}.INFO", f"{API}.STREAM.NAMES", f"{API}.STREAM.LIST"}
 RECOVERING_STATE, RECOVERING_EVENTS = (
@@ -62,8 +63,8 @@ ALLOWED: Final[dict[str, set[str]]] = {
     "traffic-manager": {*READING_SERVICES, "ray.members.traffic-manager"},
     "keeper": MAKING,
     "provisioner": MAKING | CHANGING,
-    "keeper-outside": MAKING_MIRROR,
-    "provisioner-outside": {*MAKING_MIRROR, f"{API}.STREAM.UPDATE.RAY_EVENTS"},
+    "keeper-outside": MAKING_MIRROR | MAKING_CONSUMERS,
+    "provisioner-outside": {*MAKING_MIRROR, *MAKING_CONSUMERS, f"{API}.STREAM.UPDATE.RAY_EVENTS"},
     "administrator": {*LOOKING, *RECOVERING_STATE, *RECOVERING_EVENTS, "ray.recovery"},
     "administrator-outside": {
         *LOOKING,

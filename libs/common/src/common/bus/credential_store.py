@@ -20,7 +20,7 @@ import msgspec
 
 from common import errors
 from common.api.opaque import Body
-from common.bus import credentials, permissions, rotation, server_conf
+from common.bus import credentials, rotation, server_conf
 from common.bus.credentials import Pair
 from common.bus.rotation import Files, Phase
 from common.bus.server_conf import Server
@@ -71,7 +71,7 @@ async def complete(store: Store, server: Server, *, names: Sequence[str], now: d
         await store.write(AUTHORITY, authority)
         written.append(AUTHORITY)
     users: dict[str, Files] = {}
-    for user in permissions.USERS:
+    for user in server.users:
         bundle = USER + user.name
         files = await store.read(bundle)
         if not files:
@@ -92,7 +92,7 @@ async def complete(store: Store, server: Server, *, names: Sequence[str], now: d
 async def rotate(store: Store, server: Server, *, begin: frozenset[str], overlap: timedelta, now: datetime) -> Step:
     """Begin to replace some keys (bundles), and carry on what is due; call it again when the step says so."""
     authority = await store.read(AUTHORITY)
-    users = {user.name: await store.read(USER + user.name) for user in permissions.USERS}
+    users = {user.name: await store.read(USER + user.name) for user in server.users}
     have = await store.read(SERVER)
     if not authority or not have or not all(users.values()):
         raise errors.InvalidSpec("there are no complete credentials to replace; run the command without --rotate first")

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from common import errors
-from common.bus import credential_store, permissions
+from common.bus import credential_store, permissions, subscribers
 from common.bus.credential_store import AUTHORITY, SERVER, USER, Folder, Secrets, Step, Store
 from common.bus.server_conf import Cluster, Server
 from common.kube.client import KubeClient
@@ -60,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sync-interval", default="1s", metavar="TIME", help="how often writes are forced to the disk; or: always"
     )
+    subscribers.add_argument(parser)
     parser.add_argument(
         "--rotate",
         action="append",
@@ -133,6 +134,7 @@ def _folder(options: argparse.Namespace) -> Target:
         host=options.host,
         max_store=options.max_store,
         sync_interval=options.sync_interval,
+        subscribers=options.subscribers,
     )
     names = options.name or ["localhost", "127.0.0.1", "::1", "nats"]
     return Target(store=Folder(folder), server=server, names=names, where=str(folder))
@@ -149,6 +151,7 @@ def _secrets(options: argparse.Namespace, kube: KubeClient) -> Target:
         pid_file="/run/nats/nats.pid",
         max_store=options.max_store,
         sync_interval=options.sync_interval,
+        subscribers=options.subscribers,
         cluster=Cluster(routes=tuple(f"{host}:6222" for host in hosts)) if hosts else None,
     )
     service = ["nats", f"nats.{space}", f"nats.{space}.svc", f"nats.{space}.svc.cluster.local"]

@@ -5,6 +5,7 @@ Every user has an inbox of its own, or one could read another's answers. A push 
 says, unchecked: so whoever is not one of our services lives in an account of its own, with a mirror of the events.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from common.bus import subjects
 from common.bus.sharding import Tree
 from common.bus.streams import MIRROR_API, MIRROR_DELIVER
+from common.bus.subscribers import Subscriber
 
 API: Final = "$JS.API"
 RAY: Final = "RAY"
@@ -36,6 +38,8 @@ READ_SERVICES: Final = (f"{FOLLOW_STATE}.{subjects.partition_filter('*', Tree.SE
 """Only the trees of RayServices."""
 MAKE_STATE: Final = (f"{API}.STREAM.INFO.{STATE}", f"{API}.STREAM.CREATE.{STATE}")
 MAKE_EVENTS: Final = (f"{API}.STREAM.INFO.{EVENTS}", f"{API}.STREAM.CREATE.{EVENTS}")
+MAKE_CONSUMERS: Final = (f"{API}.CONSUMER.INFO.{EVENTS}.*", f"{API}.CONSUMER.CREATE.{EVENTS}.*")
+"""The consumers of named subscribers."""
 PUBLISH_EVENTS: Final = (subjects.ALL_EVENTS,)
 
 
@@ -86,13 +90,13 @@ USERS: Final = (
     User(
         name="keeper-outside",
         account=OUTSIDE,
-        publish=MAKE_EVENTS,
+        publish=(*MAKE_EVENTS, *MAKE_CONSUMERS),
         subscribe=("_INBOX_keeper-outside.>", subjects.RECOVERY),
     ),
     User(
         name="provisioner-outside",
         account=OUTSIDE,
-        publish=(*MAKE_EVENTS, f"{API}.STREAM.UPDATE.{EVENTS}"),
+        publish=(*MAKE_EVENTS, f"{API}.STREAM.UPDATE.{EVENTS}", *MAKE_CONSUMERS),
         subscribe=("_INBOX_provisioner-outside.>",),
     ),
     # For emergencies, by hand: no process of raybus has these keys.
@@ -138,6 +142,23 @@ USERS: Final = (
         subscribe=("_INBOX.>", "_INBOX_subscriber.>", subjects.ALL_EVENTS),
     ),
 )
+
+
+def with_subscribers(subscribers: Iterable[Subscriber]) -> tuple[User, ...]:
+    """Return all users: those of the table, and the named subscribers, who use the one consumer that was made for them and create none."""
+    return (*USERS, *(_subscriber(each) for each in subscribers))
+
+
+def _subscriber(subscriber: Subscriber) -> User:
+    consumer = f"{EVENTS}.{subscriber.name}"
+    return User(
+        name=subscriber.user,
+        account=OUTSIDE,
+        publish=(f"{API}.CONSUMER.INFO.{consumer}", f"{API}.CONSUMER.MSG.NEXT.{consumer}", f"$JS.ACK.{consumer}.>"),
+        subscribe=(f"_INBOX_{subscriber.user}.>",),
+    )
+
+
 SERVICES: Final = ("watcher", "cluster-reconciler", "service-reconciler", "traffic-manager")
 
 EXPORTS: Final = (

@@ -12,6 +12,7 @@ the server read its files when they change, and start anew when a full disk has 
 import argparse
 import asyncio
 import contextlib
+import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -23,12 +24,13 @@ import structlog
 import uvloop
 
 from common import errors
-from common.bus import issue, streams, subjects
+from common.bus import issue, streams, subjects, subscribers
 from common.bus.disk import DiskWatch
 from common.bus.nats import Bus, StreamInfo
 from common.bus.nats import connect as connected
 from common.bus.reload import Beside, Reloader
 from common.bus.session import Incoming, Session
+from common.bus.subscribers import Subscriber
 from common.observability import logging
 from common.runtime import process
 from common.runtime.clock import SystemClock
@@ -37,6 +39,8 @@ from common.runtime.settings import Settings
 log = structlog.get_logger()
 
 CHECK_SECONDS: Final = 1.0
+CONSUMERS_EVERY: Final = 10
+"""Checks of the streams between two of the consumers, which are lost with their stream alone."""
 PATIENCE_SECONDS: Final = 60.0
 """How long the one-shot form waits for a server that is still starting."""
 LONGEST_PAUSE: Final = 3600.0
@@ -63,6 +67,31 @@ async def ensure(bus: Bus, wanted: Sequence[streams.Config], *, may_change: bool
             found = await _changed(bus, config, info, found)
         wrong += [f"stream {name}: {difference}" for difference in found]
     return wrong
+
+
+class ConsumerInfo(msgspec.Struct, frozen=True):
+    """A consumer as the server describes it."""
+
+    config: dict[str, object]
+
+    @property
+    def filters(self) -> object:
+        """The subjects that it delivers; the server writes a single one into a field of its own."""
+        return self.config.get("filter_subjects") or [self.config.get("filter_subject")]
+
+
+async def ensure_consumers(bus: Bus, wanted: Sequence[streams.Config]) -> None:
+    """Make the consumers of named subscribers that are missing, and filter those anew whose namespaces were changed."""
+    for config in wanted:
+        name = f"{subjects.EVENTS_STREAM}.{config['name']}"
+        with contextlib.suppress(errors.NotFound):
+            info = await bus.api(f"CONSUMER.INFO.{name}", None, ConsumerInfo)
+            if info.filters == config["filter_subjects"]:
+                continue
+        await bus.api(
+            f"CONSUMER.CREATE.{name}", {"stream_name": subjects.EVENTS_STREAM, "config": config}, ConsumerInfo
+        )
+        log.info("consumer made", consumer=name, filters=config["filter_subjects"])
 
 
 async def _changed(bus: Bus, config: streams.Config, info: StreamInfo, differences: Sequence[str]) -> list[str]:
@@ -100,17 +129,19 @@ class _Pause:
         return asyncio.get_running_loop().time() < self._until
 
 
-async def keep(bus: Bus, wanted: Sequence[streams.Config]) -> None:
-    """Look after the streams until cancelled, unless an administrator does; each problem is logged once."""
+async def keep(bus: Bus, wanted: Sequence[streams.Config], consumers: Sequence[streams.Config] = ()) -> None:
+    """Look after the streams and consumers until cancelled, unless an administrator does; each problem is logged once."""
     known: list[str] = []
     pause = _Pause()
-    while True:
+    for turn in itertools.count():
         await pause.listen(await bus.session())
         if pause.is_on:
             await asyncio.sleep(CHECK_SECONDS)
             continue
         try:
             problems = await ensure(bus, wanted)
+            if turn % CONSUMERS_EVERY == 0:
+                await ensure_consumers(bus, consumers)
         except errors.RaybusError as problem:
             problems = [str(problem)]
         for problem in problems:
@@ -125,23 +156,28 @@ class _Account(msgspec.Struct, frozen=True):
 
     settings: Settings
     wanted: list[streams.Config]
+    consumers: list[streams.Config] = []
 
 
-def _accounts(settings: Settings, outside_seed: Path | None, *, replicas: int) -> list[_Account]:
+def _accounts(settings: Settings, options: argparse.Namespace) -> list[_Account]:
+    outside_seed: Path | None = options.outside_seed
+    replicas: int = options.replicas
+    named: tuple[Subscriber, ...] = options.subscribers
     own = _Account(settings, [streams.state(replicas=replicas), streams.events(replicas=replicas)])
     if outside_seed is None:
         return [own]
     if not outside_seed.is_file():
         raise errors.InvalidSpec(f"--outside-seed {outside_seed}: no such file; `credentials` makes it")
     outside = msgspec.structs.replace(settings, service=f"{settings.service}-outside", nats_seed_file=outside_seed)
-    return [own, _Account(outside, [streams.events_mirror(replicas=replicas)])]
+    consumers = [each.consumer(replicas=replicas) for each in named]
+    return [own, _Account(outside, [streams.events_mirror(replicas=replicas)], consumers)]
 
 
 async def _watch(accounts: Sequence[_Account], beside: Beside | None) -> None:
     async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as stack:
         for account in accounts:
             bus = await stack.enter_async_context(connected(account.settings))
-            group.create_task(keep(bus, account.wanted))
+            group.create_task(keep(bus, account.wanted, account.consumers))
         if beside is not None:
             group.create_task(Reloader(beside, SystemClock()).run())
             group.create_task(DiskWatch(beside).run())
@@ -159,6 +195,7 @@ async def _once(accounts: Sequence[_Account]) -> int:
             except TimeoutError:
                 raise errors.Unavailable(bus.problem or "NATS does not answer") from None
             problems += await ensure(bus, account.wanted, may_change=True)
+            await ensure_consumers(bus, account.consumers)
     for problem in problems:
         sys.stderr.write(
             f"{problem}; delete the stream, it is made anew (RAY_STATE is filled again, old events are gone)\n"
@@ -171,7 +208,7 @@ def _watched(settings: Settings, options: argparse.Namespace) -> tuple[list[_Acc
     beside = None
     if folder is not None:
         beside = Beside(folder=folder, pid_file=options.server_pid, monitor=options.server_monitor)
-    return _accounts(settings, options.outside_seed, replicas=options.replicas), beside
+    return _accounts(settings, options), beside
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -183,6 +220,7 @@ def _parser() -> argparse.ArgumentParser:
     make.add_argument(
         "--outside-seed", type=Path, help="seed of the user in the outsiders' account, to mirror the events for them"
     )
+    subscribers.add_argument(make)
     make.add_argument("--server-folder", type=Path, metavar="DIR", help="with --watch: what the server beside reads")
     make.add_argument("--server-pid", type=Path, metavar="FILE", default=Path("/run/nats/nats.pid"))
     make.add_argument("--server-monitor", metavar="URL", default="http://127.0.0.1:8222")
@@ -206,7 +244,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return process.run(KEEPER, lambda settings: _watch(*_watched(settings, options)))
         settings = Settings.from_environment(USER, os.environ)
         logging.configure(USER, level=settings.log_level)
-        return uvloop.run(_once(_accounts(settings, options.outside_seed, replicas=options.replicas)))
+        return uvloop.run(_once(_accounts(settings, options)))
     except (errors.RaybusError, OSError) as problem:
         sys.stderr.write(f"provision: {problem}\n")
         return process.MISCONFIGURED if isinstance(problem, errors.InvalidSpec) else process.FAILED

@@ -11,6 +11,7 @@ from common import errors
 
 WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
 NO_STREAM: Final = 10059
+NO_CONSUMER: Final = 10014
 TOO_LARGE: Final = 10054
 SEALED: Final = 10109
 NO_ROOM: Final = frozenset({10002, 10023, 10047, 10077})
@@ -54,7 +55,7 @@ def meaning(subject: str, failure: Failure) -> errors.RaybusError:
     text = f"NATS refused {subject}: {failure.description} ({number})" + (f"; {remedy}" if remedy else "")
     if number in WRONG_LAST_SEQUENCE:
         return errors.Conflict(text)
-    if number == NO_STREAM:
+    if number in {NO_STREAM, NO_CONSUMER}:
         return errors.NotFound(text)
     if number in NO_ROOM:
         return errors.OutOfRoom(text)

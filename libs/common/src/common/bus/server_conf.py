@@ -9,6 +9,7 @@ import msgspec
 
 from common.bus import permissions
 from common.bus.permissions import User
+from common.bus.subscribers import Subscriber
 
 INDENT: Final = " " * 6
 
@@ -31,6 +32,12 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     sync_interval: str = "1s"
     """How often what was written is forced to the disk; `always` makes each write wait for that."""
     cluster: "Cluster | None" = None
+    subscribers: tuple[Subscriber, ...] = ()
+
+    @property
+    def users(self) -> tuple[User, ...]:
+        """All whom the server knows."""
+        return permissions.with_subscribers(self.subscribers)
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +49,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def render(server: Server, public_keys: Mapping[str, Sequence[str]]) -> str:
-    """Return the file; `public_keys` has an entry per user of the table, with two keys while one is being replaced."""
+    """Return the file; `public_keys` has an entry per user, with two keys while one is being replaced."""
     template = Template(resources.files("common.bus").joinpath("nats-server.conf.template").read_text())
     optional = [
         f'http: "{server.host}:{server.monitoring_port}"' if server.monitoring_port is not None else "",
@@ -60,8 +67,8 @@ def render(server: Server, public_keys: Mapping[str, Sequence[str]]) -> str:
         store=server.store,
         exports=_lines(permissions.EXPORTS),
         imports=_lines(permissions.IMPORTS),
-        ray_users=_lines(_users(permissions.RAY, public_keys)),
-        outside_users=_lines(_users(permissions.OUTSIDE, public_keys)),
+        ray_users=_lines(_users(server, permissions.RAY, public_keys)),
+        outside_users=_lines(_users(server, permissions.OUTSIDE, public_keys)),
     )
 
 
@@ -73,8 +80,8 @@ def _cluster(server: Server) -> str:
     return template.substitute(host=server.host, port=server.cluster.port, folder=server.folder, routes=routes)
 
 
-def _users(account: str, public_keys: Mapping[str, Sequence[str]]) -> Iterable[str]:
-    return (_user(user, key) for user in permissions.USERS if user.account == account for key in public_keys[user.name])
+def _users(server: Server, account: str, public_keys: Mapping[str, Sequence[str]]) -> Iterable[str]:
+    return (_user(user, key) for user in server.users if user.account == account for key in public_keys[user.name])
 
 
 def _user(user: User, public_key: str) -> str:

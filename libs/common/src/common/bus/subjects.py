@@ -27,6 +27,11 @@ ALL_STATE: Final = f"{STATE_PREFIX}.>"
 ALL_EVENTS: Final = f"{EVENTS_PREFIX}.>"
 
 
+def events_of(namespace: str) -> str:
+    """Return the filter for the events of one namespace."""
+    return f"{EVENTS_PREFIX}.{token(namespace)}.>"
+
+
 class StateSubject(msgspec.Struct, frozen=True):
     """What the subject of an object's state says; `kind` is in lower case."""
 

@@ -1,0 +1,94 @@
+"""Named subscribers: readers of upgrade events outside raybus, each with a key and one consumer of its own, and no namespaces but theirs.
+
+A key that may create consumers can create thousands, and reads what every tenant does. So a named subscriber creates none: a
+durable pull consumer bears its name, is filtered by the server, and is made again by whoever looks after the streams.
+"""
+
+import argparse
+import re
+from typing import Final
+
+import msgspec
+
+from common import errors
+from common.bus import subjects
+from common.bus.streams import SECOND, Config
+
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+MOST: Final = 100
+"""Named subscribers of one installation: each costs the server a consumer."""
+MOST_UNACKNOWLEDGED: Final = 1_000
+ACK_WAIT: Final = 30 * SECOND
+
+
+class Subscriber(msgspec.Struct, frozen=True):
+    """A named subscriber, and the namespaces whose events it may read; all where none is named."""
+
+    name: str
+    namespaces: tuple[str, ...] = ()
+
+    @property
+    def user(self) -> str:
+        """The name of its NATS user; its key lies in the Secret `nats-user-<this>`."""
+        return f"subscriber-{self.name}"
+
+    def consumer(self, *, replicas: int = 1) -> Config:
+        """Return the configuration of its consumer, as the JetStream API takes it."""
+        filters = [subjects.events_of(namespace) for namespace in self.namespaces] or [subjects.ALL_EVENTS]
+        return {
+            "name": self.name,
+            "durable_name": self.name,
+            "deliver_policy": "all",
+            "ack_policy": "explicit",
+            "ack_wait": ACK_WAIT,
+            "max_ack_pending": MOST_UNACKNOWLEDGED,
+            "filter_subjects": filters,
+            "num_replicas": replicas,
+        }
+
+
+def parse(text: str) -> tuple[Subscriber, ...]:
+    """Read `team-a=ns1,ns2;auditor`: names with their namespaces, all namespaces where none is named.
+
+    Raises:
+        InvalidSpec: A name or a namespace is none, stands twice, or there are too many.
+    """
+    found = tuple(_one(part.strip()) for part in text.split(";") if part.strip())
+    names = [each.name for each in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise errors.InvalidSpec(f"subscribers: {twice[0]!r} stands twice; write one entry with all its namespaces")
+    if len(found) > MOST:
+        raise errors.InvalidSpec(f"subscribers: {len(found)} are named, at most {MOST} can be; let some share a key")
+    return found
+
+
+def add_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare the option that names them."""
+    parser.add_argument(
+        "--subscribers",
+        type=_parsed,
+        default=(),
+        metavar="NAME=NS1,NS2;NAME",
+        help="readers of events outside raybus with a key and a consumer of their own, and their namespaces",
+    )
+
+
+def _parsed(text: str) -> tuple[Subscriber, ...]:
+    try:
+        return parse(text)
+    except errors.InvalidSpec as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
+
+
+def _one(text: str) -> Subscriber:
+    name, is_limited, rest = text.partition("=")
+    namespaces = tuple(dict.fromkeys(part.strip() for part in rest.split(","))) if is_limited else ()
+    if not _NAME.fullmatch(name):
+        raise errors.InvalidSpec(f"subscribers: {name!r} is no name: use up to 32 of a-z, 0-9 and '-'")
+    for namespace in namespaces:
+        if not _NAMESPACE.fullmatch(namespace):
+            raise errors.InvalidSpec(
+                f"subscribers: {namespace!r}, of {name!r}, is no namespace; write NAME=NS1,NS2;NAME=NS3"
+            )
+    return Subscriber(name, namespaces)

@@ -1,0 +1,149 @@
+"""Named subscribers at a real server: each reads its own namespaces by the one consumer that was made for it, and can make none."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from common import errors
+from common.bus import provision, streams
+from common.bus.nats import Bus, connect
+from common.bus.session import Incoming
+from common.bus.subscribers import Subscriber
+from support.servers.relayed import Secured, secured_nats
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.integration]
+
+ONE: Final = Subscriber("one", ("red", "blue"))
+TWO: Final = Subscriber("two", ("green",))
+ALL: Final = Subscriber("auditor")
+NAMED: Final = (ONE, TWO, ALL)
+CONSUMERS: Final = [each.consumer() for each in NAMED]
+EVENTS: Final = [f"ray.events.{namespace}.svc.started" for namespace in ("red", "blue", "green")]
+
+
+@pytest_asyncio.fixture
+async def secured(tmp_path: Path) -> AsyncGenerator[Secured]:
+    """A server with streams, the consumers of three named subscribers, and one event in each of three namespaces."""
+    async with secured_nats(tmp_path, subscribers=NAMED) as running:
+        await provide(running)
+        async with connect(running.settings("service-reconciler")) as service:
+            await service.session()
+            for event in EVENTS:
+                await service.publish(event, b"{}", {}, expected=None, message_id=event)
+        yield running
+
+
+async def provide(secured: Secured, consumers: Sequence[streams.Config] = CONSUMERS) -> None:
+    async with connect(secured.settings("provisioner")) as own, connect(secured.settings("provisioner-outside")) as far:
+        await own.session()
+        await far.session()
+        assert await provision.ensure(own, [streams.state(), streams.events()]) == []
+        assert await provision.ensure(far, [streams.events_mirror()]) == []
+        await provision.ensure_consumers(far, consumers)
+
+
+async def read(secured: Secured, subscriber: Subscriber, expected: int, *, consumer: str | None = None) -> list[str]:
+    """Ask for ten events as a named subscriber does, and return the subjects of those that came."""
+    heard: list[str] = []
+
+    async def hear(message: Incoming) -> None:
+        if message.subject.startswith("ray.events."):
+            heard.append(message.subject)
+            await session.tell(message.reply)
+
+    async with connect(secured.settings(subscriber.user)) as bus:
+        session = await bus.session()
+        inbox = f"{session.inbox}.events"
+        end = await session.listen(inbox, hear)
+        ask = {"batch": 10, "expires": 2_000_000_000}
+        name = consumer or subscriber.name
+        await session.client.publish(
+            f"$JS.API.CONSUMER.MSG.NEXT.RAY_EVENTS.{name}", msgspec.json.encode(ask), reply=inbox
+        )
+        await eventually(lambda: len(heard) >= expected, within=5.0, what=f"{expected} events, {heard} came")
+        await asyncio.sleep(0.2 if expected == 0 else 0)
+        await end()
+    return heard
+
+
+async def test_each_reads_its_own_namespaces_and_no_other(secured: Secured) -> None:
+    assert await read(secured, ONE, 2) == EVENTS[:2]
+    assert await read(secured, TWO, 1) == EVENTS[2:]
+    assert await read(secured, ALL, 3) == EVENTS
+
+
+async def test_what_was_acknowledged_does_not_come_again(secured: Secured) -> None:
+    assert await read(secured, TWO, 1) == EVENTS[2:]
+    assert await read(secured, TWO, 0) == []
+
+
+async def test_it_gets_nothing_from_anothers_consumer(secured: Secured) -> None:
+    assert await read(secured, ONE, 0, consumer=TWO.name) == []
+
+
+@pytest.mark.parametrize(
+    ("subject", "body"),
+    [
+        (
+            "CONSUMER.CREATE.RAY_EVENTS.mine.ray.events.green.>",
+            {"stream_name": "RAY_EVENTS", "config": {"name": "mine"}},
+        ),
+        ("CONSUMER.CREATE.RAY_EVENTS.one", {"stream_name": "RAY_EVENTS", "config": {"name": "one"}}),
+        ("CONSUMER.CREATE.RAY_EVENTS", {"stream_name": "RAY_EVENTS", "config": {}}),
+        ("CONSUMER.DELETE.RAY_EVENTS.two", None),
+        ("CONSUMER.INFO.RAY_EVENTS.two", None),
+        ("STREAM.INFO.RAY_EVENTS", {"subjects_filter": ">"}),
+        ("STREAM.MSG.GET.RAY_EVENTS", {"seq": 3}),
+        ("DIRECT.GET.RAY_EVENTS", {"seq": 3}),
+    ],
+)
+async def test_it_can_neither_make_a_consumer_nor_see_more_of_the_stream(
+    secured: Secured, subject: str, body: object
+) -> None:
+    async with connect(secured.settings(ONE.user)) as bus:
+        await bus.session()
+        with pytest.raises(errors.RaybusError, match="may not publish"):
+            await bus.api(subject, body, dict[str, Any])
+
+
+async def test_a_change_of_namespaces_filters_the_consumer_anew_and_forgets_nothing(secured: Secured) -> None:
+    assert await read(secured, TWO, 1) == EVENTS[2:]
+
+    await provide(secured, [Subscriber("two", ("green", "red")).consumer()])
+
+    assert await read(secured, TWO, 0) == []
+    async with connect(secured.settings("provisioner-outside")) as far:
+        assert await filters(far, "two") == ["ray.events.green.>", "ray.events.red.>"]
+
+
+async def test_a_keeper_makes_consumers_again_that_went_with_their_stream(secured: Secured) -> None:
+    async with connect(secured.settings("administrator-outside")) as administrator:
+        await administrator.session()
+        await administrator.api("STREAM.DELETE.RAY_EVENTS", None, dict[str, Any])
+    async with connect(secured.settings("keeper-outside")) as keeper, asyncio.TaskGroup() as group:
+        keeping = group.create_task(provision.keep(keeper, [streams.events_mirror()], CONSUMERS))
+        assert await read_when_there(secured) == EVENTS[2:]
+        keeping.cancel()
+
+
+async def read_when_there(secured: Secured) -> list[str]:
+    async with connect(secured.settings("provisioner-outside")) as far, asyncio.timeout(10.0):
+        await far.session()
+        while True:
+            try:
+                await filters(far, "two")
+            except errors.NotFound:
+                await asyncio.sleep(0.05)
+            else:
+                return await read(secured, TWO, 1)
+
+
+async def filters(bus: Bus, name: str) -> object:
+    await bus.session()
+    return (await bus.api(f"CONSUMER.INFO.RAY_EVENTS.{name}", None, provision.ConsumerInfo)).filters

@@ -1,0 +1,72 @@
+"""How named subscribers are written down, and what the server is told of them."""
+
+import pytest
+
+from common import errors
+from common.bus import credential_store, permissions, subscribers
+from common.bus.server_conf import Server
+from common.bus.subscribers import Subscriber
+from unit.common.bus.test_nats_setup import NOW, Bundles
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", ()),
+        (" ; ", ()),
+        ("auditor", (Subscriber("auditor"),)),
+        ("team-a=ns1,ns2; b=ns3", (Subscriber("team-a", ("ns1", "ns2")), Subscriber("b", ("ns3",)))),
+        ("a=ns1, ns1", (Subscriber("a", ("ns1",)),)),
+    ],
+)
+def test_subscribers_are_named_with_their_namespaces(text: str, found: tuple[Subscriber, ...]) -> None:
+    assert subscribers.parse(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("Team=ns", "'Team' is no name"),
+        ("a.>=ns", "'a.>' is no name"),
+        ("a=", "'', of 'a', is no namespace"),
+        ("a=ns1,*", "'*', of 'a', is no namespace"),
+        ("a=ns1;a=ns2", "'a' stands twice"),
+        (";".join(f"n{number}" for number in range(101)), "101 are named, at most 100"),
+    ],
+)
+def test_what_is_wrong_is_named(text: str, why: str) -> None:
+    with pytest.raises(errors.InvalidSpec) as caught:
+        subscribers.parse(text)
+    assert why in str(caught.value)
+
+
+def test_a_named_subscriber_may_use_its_consumer_and_nothing_else() -> None:
+    *_, user = permissions.with_subscribers([Subscriber("a", ("ns",))])
+
+    assert user == permissions.User(
+        name="subscriber-a",
+        account=permissions.OUTSIDE,
+        publish=(
+            "$JS.API.CONSUMER.INFO.RAY_EVENTS.a",
+            "$JS.API.CONSUMER.MSG.NEXT.RAY_EVENTS.a",
+            "$JS.ACK.RAY_EVENTS.a.>",
+        ),
+        subscribe=("_INBOX_subscriber-a.>",),
+    )
+
+
+async def test_a_subscriber_that_is_named_later_gets_a_key_and_one_that_is_named_no_more_is_forgotten_by_the_server() -> (
+    None
+):
+    store = Bundles()
+    named = Server(folder="/f", store="/s", subscribers=(Subscriber("a"),))
+    plain = Server(folder="/f", store="/s")
+    await credential_store.complete(store, plain, names=["nats"], now=NOW)
+
+    assert await credential_store.complete(store, named, names=["nats"], now=NOW) == [
+        "nats-user-subscriber-a",
+        "nats-server",
+    ]
+    assert "_INBOX_subscriber-a.>" in store.files["nats-server"]["nats-server.conf"].decode()
+    assert await credential_store.complete(store, plain, names=["nats"], now=NOW) == ["nats-server"]
+    assert "_INBOX_subscriber-a.>" not in store.files["nats-server"]["nats-server.conf"].decode()

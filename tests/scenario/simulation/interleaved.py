@@ -32,7 +32,7 @@ from common.kube.resources import (
     SERVICE,
 )
 from common.ray import revision, serve_config
-from common.ray.revision import Revision
+from common.ray.revision import Outcome, Revision
 from scenario.service_reconciler.world import TICK
 from scenario.simulation import laws
 from scenario.simulation.boundaries import (
@@ -595,7 +595,11 @@ class Interleaved(Sim):
         )
 
     def _versions(self) -> Iterator[tuple[str, str]]:
-        """Yield clusters that run something else than what is recorded."""
+        """Yield clusters that run something else than what is recorded.
+
+        An intent without an outcome leaves open whether Ray carried it out, so what was recorded before it counts as well, down
+        to what Ray accepted (ADR 5); what Ray refused does not.
+        """
         for name in self.clusters:
             head = self.model(name)
             if not head.puts or head.behaviour != "ok" or head.has_forgotten or not self._has_ready_head(name):
@@ -603,19 +607,19 @@ class Interleaved(Sim):
             recorded = self._recorded(name)
             runs = _config(head.puts[-1])
             if recorded and runs not in recorded:
-                yield name, f"{name} runs {_short(runs)} and the record says {_short(next(iter(recorded)))}"
+                yield name, f"{name} runs {_short(runs)} and the record says {', '.join(map(_short, sorted(recorded)))}"
 
     def _recorded(self, name: str) -> set[str]:
         uid = self.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, name)]["metadata"]["uid"]
         held = [
-            each
+            msgspec.convert(each, Revision)
             for each in self.kube.all(CONTROLLER_REVISION)
             if each["metadata"]["labels"].get(revision.RECORD) == revision.SERVE_CONFIG
             and each["metadata"]["ownerReferences"][0]["uid"] == uid
         ]
-        top = max((each["revision"] for each in held), default=0)
-        found = [msgspec.convert(each, Revision) for each in held if each["revision"] == top]
-        return {_read(each.data.serve_config) for each in found}
+        newest_first = sorted(held, key=lambda each: (each.revision, each.metadata.name), reverse=True)
+        possible = revision.open_ones(newest_first)
+        return {_read(each.data.serve_config) for each in possible if each.outcome is not Outcome.REFUSED}
 
     def _note_names(self) -> None:
         """When a cluster is named pending, remember what the active one may be given until the end."""

@@ -36,7 +36,7 @@ CASES: Final = (
         "F.2",
         "frozen",
         edit_before=1.0,
-        strikes=tuple(Strike(write=each, fate=Fate.DIE_AFTER, down=3.0) for each in (2,)),
+        strikes=(Strike(write=3, fate=Fate.DIE_AFTER, down=3.0),),
     ),
     _case(
         "F.3",
@@ -102,7 +102,15 @@ CASES: Final = (
         "version",
         _happens("Serve config edited", "begin", after=5.0),
         edit_before=60.0,
-        strikes=(Strike(write=2, fate=Fate.LATE_DEAD, seconds=20.0),),
+        strikes=(Strike(write=3, fate=Fate.LATE_DEAD, seconds=20.0),),
+    ),
+    _case(
+        "an intent without an outcome",
+        "version",
+        edit_before=3.5,
+        strikes=(Strike(write=3, fate=Fate.FAIL),),
+        starts=60.0,
+        setting=Setting(surge=50, step=25, interval=10),
     ),
     _case("F.16", "converge", _happens("the receipt refused", "half")),
     _case(

@@ -105,6 +105,12 @@ CASES: Final = (
         strikes=(Strike(write=3, fate=Fate.LATE_DEAD, seconds=20.0),),
     ),
     _case(
+        "a capacity carried out late",
+        "starved",
+        setting=Setting(surge=20, step=5, interval=1),
+        strikes=(Strike(write=10, fate=Fate.LATE, seconds=12.0),),
+    ),
+    _case(
         "an intent without an outcome",
         "version",
         edit_before=3.5,

@@ -129,6 +129,11 @@ def of_time(timers: Timers, state: State, seconds: float, *, is_excused: bool) -
             state.is_awaited[0],
             f"{state.is_awaited[0]} of another RayService is not on the route any more",
         )
+    short = dict(_short(state))
+    for name, text in short.items():
+        if timers.lasts(("starved", name), seconds, holds=True, is_excused=is_excused) > SHEDS_REPLICAS:
+            yield "starved", name, text
+    timers.keep("starved", set(short))
     told = state.told.get(state.active, 100)
     is_less = state.is_alone and told != rules.WHOLE
     if timers.lasts(("alone", state.active), seconds, holds=is_less, is_excused=is_excused) > SETTLED:
@@ -187,16 +192,25 @@ def growth(before: Moment, after: Moment, new: State) -> Iterator[str]:
 
 
 def starved(old: State, new: State, *, sick: frozenset[str]) -> Iterator[str]:
-    """Yield clusters that a write leaves with less capacity than their share, less the allowance in proportion."""
-    for name, told in new.told.items():
-        share = max([(new.route or {}).get(name, 0), *(each.get(name, 0) for each in new.effective)])
-        least = share * (100 - new.allowance) // 100
-        shrinks = told < old.told.get(name, told)
+    """Yield clusters that a write leaves with less capacity than their share, less the allowance in proportion.
+
+    A PUT that Ray carries out long after its sender gave up is nobody's write; the law of time bounds how long it holds.
+    """
+    for name, text in _short(new):
+        shrinks = new.told[name] < old.told.get(name, new.told[name])
         grows = (new.route or {}).get(name, 0) > (old.route or {}).get(name, 0)
-        others_carry = any(carries for each, carries in new.carries.items() if each != name)
-        is_excused = name in new.missing or (name in sick and new.carries.get(name, 0) == 0) or not others_carry
-        if (shrinks or grows) and told < least and not is_excused:
-            yield f"{name} has a capacity of {told} while it is sent {share} percent"
+        is_excused = name in sick and new.carries.get(name, 0) == 0
+        if (shrinks or grows) and not is_excused:
+            yield text
+
+
+def _short(state: State) -> Iterator[tuple[str, str]]:
+    """Yield clusters with less capacity than their share, less the allowance in proportion, where another one could carry some."""
+    for name, told in state.told.items():
+        share = max([(state.route or {}).get(name, 0), *(each.get(name, 0) for each in state.effective)])
+        others_carry = any(carries for each, carries in state.carries.items() if each != name)
+        if told < share * (100 - state.allowance) // 100 and name not in state.missing and others_carry:
+            yield name, f"{name} has a capacity of {told} while it is sent {share} percent"
 
 
 def deleted(before: Moment, after: Moment, old: State) -> Iterator[str]:

@@ -366,7 +366,7 @@ class Sim(Pair):
     def _count_put(self, what: str) -> None:
         super()._count_put(what)
         if what.startswith("after"):
-            self.check(self._looker)
+            self.check(self._looker if self._is_looking else "others", by_hand=not self._is_looking)
             if self.loses_answers:
                 raise errors.Unavailable("the connection was lost")
 

@@ -70,6 +70,7 @@ def test_a_state_that_is_well_breaks_nothing_however_long_it_lasts() -> None:
             22, {"carries": {"blue": 50}, "told": {"blue": 50, "green": 50}}, "overload", id="the other one could grow"
         ),
         pytest.param(200, {"carries": {"blue": 100}}, "endless", id="for long, and nobody is told"),
+        pytest.param(12, {"told": {"blue": 40, "green": 50}}, "starved", id="less capacity than its share"),
         pytest.param(21, {"is_alone": True, "told": {"blue": 80}}, "alone", id="alone with less than all"),
         pytest.param(9, {"told": {"blue": 50, "green": 50}}, "plain", id="clients of the plain Service"),
         pytest.param(21, {"unserved": frozenset({"blue"})}, "unserved", id="a head without applications"),

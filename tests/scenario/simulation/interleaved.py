@@ -127,6 +127,8 @@ class Interleaved(Sim):
         self.goals: list[tuple[str, str]] = []
         """Image and Serve config of every spec."""
         self._pending_seen = ""
+        self._goals_seen = 0
+        """How many goals there were when the pending cluster was named."""
         self._puts_at: dict[str, list[float]] = {}
         self._writes_at: list[float] = []
         self.has_stalled = False
@@ -626,6 +628,7 @@ class Interleaved(Sim):
         if (RAY_SERVICE.kind, NAMESPACE, NAME) not in self.kube.objects or self.pending == self._pending_seen:
             return
         self._pending_seen = self.pending
+        self._goals_seen = len(self.goals)
         self.settled_configs = {}
         active = self.active
         if self.pending and active in self.clusters and self.model(active).puts:
@@ -646,9 +649,20 @@ class Interleaved(Sim):
         if allowed is None or not self._is_looking or cluster != self.active or not self.pending:
             return
         new = _config(self.model(cluster).puts[-1])
-        if new not in allowed:
+        if new not in allowed | self._reverted_configs(cluster):
             text = f"{cluster} is active in an upgrade and was given {_short(new)} instead of {_short(min(allowed))}"
             self.break_law("frozen", cluster, text)
+
+    def _reverted_configs(self, cluster: str) -> frozenset[str]:
+        """Return the Serve configs that came with a spec that is the cluster's own, after another one was named.
+
+        Such a spec ends a blue/green upgrade in the reconcile that sends its config: nothing was sent to the other cluster, so
+        there is nothing to wait for, and the status shows the end right after. In steps the status shows the end first.
+        """
+        if self.view.capacities[1] is not None:
+            return frozenset()
+        held = _image(self.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, cluster)]["spec"])
+        return frozenset(_read(serve) for image, serve in self.goals[self._goals_seen :] if image == held)
 
     def _fail(self, request: Request) -> errors.RaybusError | None:
         problem = super()._fail(request)

@@ -118,6 +118,13 @@ CASES: Final = (
         starts=60.0,
         setting=Setting(surge=50, step=25, interval=10),
     ),
+    _case(
+        "a Serve config reverted with the spec",
+        "frozen",
+        _happens("spec reverted", "named"),
+        setting=Setting(kind="NewCluster"),
+        edit_before=2.0,
+    ),
     _case("F.16", "converge", _happens("the receipt refused", "half")),
     _case(
         "F.17",

@@ -283,6 +283,7 @@ class Interleaved(Sim):
         self.rng.shuffle(others)
         for each in others:
             each()
+        self._note_sickness()
         self._return()
         await self._carry_out_late()
         await self._interleave()
@@ -550,16 +551,10 @@ class Interleaved(Sim):
 
     def _passed(self, seconds: float) -> None:
         """Let laws count what lasts."""
-        now = self.clock.monotonic()
-        for name in self.clusters:
-            carries, is_ready = self._carries(name) > 0, self._has_ready_head(name)
-            self._were_ready |= {name} if carries and is_ready else set()
-            is_down = name in self._were_ready and not (is_ready and (carries or not self.model(name).told))
-            if self.model(name).is_sick or is_down:
-                self._sick_at[name] = now
         if self.counts_from is None:
             return
-        stamp = self.state("time")
+        now = self.clock.monotonic()
+        stamp = self._stamp = self.state("time")
         if self.condition("UpgradeStalled")[0] == "True" if not stamp.is_going else False:
             self.has_stalled = True
         are_well = self._are_well()
@@ -573,6 +568,15 @@ class Interleaved(Sim):
                 self.break_law("version", name, text)
         self.timers.keep("version", set(others))
         self._count_hot(now)
+
+    def _note_sickness(self) -> None:
+        """Note which clusters cannot serve, before a service observes it and acts."""
+        for name in self.clusters:
+            carries, is_ready = self._carries(name) > 0, self._has_ready_head(name)
+            self._were_ready |= {name} if carries and is_ready else set()
+            is_down = name in self._were_ready and not (is_ready and (carries or not self.model(name).told))
+            if self.model(name).is_sick or is_down:
+                self._sick_at[name] = self.clock.monotonic()
 
     def _may_serve(self) -> bool:
         """Tell whether whoever writes Serve configs runs, hears, and may record them; routing is not asked for."""

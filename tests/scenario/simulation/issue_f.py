@@ -125,6 +125,7 @@ CASES: Final = (
         setting=Setting(kind="NewCluster"),
         edit_before=2.0,
     ),
+    _case("the active cluster flaps", "surge", _happens("active flaps", "begin"), setting=SLOW),
     _case("F.16", "converge", _happens("the receipt refused", "half")),
     _case(
         "F.17",

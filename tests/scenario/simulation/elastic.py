@@ -4,16 +4,20 @@ import math
 from typing import Any, Final
 
 from common.api.opaque import Json
-from scenario.simulation.ray import ModelHead, ModelServe
+from common.runtime.clock import Clock
+from scenario.simulation.ray import ModelHead, ModelServe, Slowness
 from support.builders.ray_service import a_serve_config
 
 DEMAND: Final = 20
 """Replicas that all of the traffic needs."""
+LEAST: Final = 1
 MOST: Final = 40
+"""`min_replicas` and `max_replicas` of an autoscaled deployment."""
 DOWN: Final = 30.0
 """Seconds until Serve takes replicas away that are not needed."""
 AUTOSCALED: Final = (
-    "  deployments:\n  - name: Model\n    autoscaling_config:\n      min_replicas: 1\n      max_replicas: 40\n"
+    "  deployments:\n  - name: Model\n    autoscaling_config:\n"
+    f"      min_replicas: {LEAST}\n      max_replicas: {MOST}\n"
 )
 
 
@@ -33,6 +37,11 @@ class ElasticHead(ModelHead):
     looked_back = 0.75
     """Seconds for which an answer may still be acted on."""
     _surplus_since: float | None = None
+
+    def __init__(self, clock: Clock, slowness: Slowness) -> None:
+        super().__init__(clock, slowness)
+        self._ran: list[tuple[float, int]] = []
+        """When it answered how many running replicas."""
 
     @property
     def is_autoscaled(self) -> bool:
@@ -58,9 +67,13 @@ class ElasticHead(ModelHead):
     @property
     def seen_ready(self) -> int:
         """Return the most that it said to be ready for, lately."""
-        while len(self.answers) > 1 and self.now - self.answers[0][0] > self.looked_back:
-            del self.answers[0]
-        return max((percent for at, percent in self.answers if self.now - at <= self.looked_back), default=0)
+        return self._most_of(self.answers)
+
+    @property
+    def follows(self) -> int:
+        """Return the most traffic to which the replicas that it reported lately can follow: one more, or a quarter more of them."""
+        ran = self._most_of(self._ran)
+        return min(100, int(max(ran + 1, ran * 5 / 4) * 100 / DEMAND))
 
     @property
     def told(self) -> int:
@@ -84,6 +97,11 @@ class ElasticHead(ModelHead):
         elif self.now - self._surplus_since >= DOWN:
             self._runs_from = sorted(self._runs_from)[:wanted]
 
+    def details(self) -> Json:
+        answer = super().details()
+        self._ran.append((self.now, self._running()))
+        return answer
+
     def deploy(self, config: Json) -> None:
         kept = list(self._runs_from)
         super().deploy(config)
@@ -96,7 +114,7 @@ class ElasticHead(ModelHead):
         if not self.is_autoscaled:
             return self._scaled(DEMAND)
         needed = math.ceil(DEMAND * self.share / 100)
-        return max(self._scaled(1), min(self._scaled(MOST), needed))
+        return max(self._scaled(LEAST), min(self._scaled(MOST), needed))
 
     def _scaled(self, count: int) -> int:
         return 0 if self.told == 0 else max(1, math.floor(count * self.told / 100 + 0.5))
@@ -105,13 +123,24 @@ class ElasticHead(ModelHead):
         answer = super()._app(app, done, capacity)
         for deployment in answer["deployments"].values():
             deployment["target_num_replicas"] = self._wanted()
+            if self.is_autoscaled:
+                deployment["deployment_config"] = {"autoscaling_config": {"min_replicas": LEAST, "max_replicas": MOST}}
             if self.app_state is not None:
                 deployment["replicas"] = []
         return answer
 
     def _ready(self, answer: Json) -> int:
         apps: list[Any] = list(answer["applications"].values())
-        return self.carries if apps and all(app["status"] == "RUNNING" for app in apps) else 0
+        if not apps or any(app["status"] != "RUNNING" for app in apps):
+            return 0
+        wanted = self._wanted()
+        return self.told * min(self._running(), wanted) // wanted if wanted else 0
+
+    def _most_of(self, answers: list[tuple[float, int]]) -> int:
+        """Return the most of what was answered lately; forget the rest."""
+        while len(answers) > 1 and self.now - answers[0][0] > self.looked_back:
+            del answers[0]
+        return max((value for at, value in answers if self.now - at <= self.looked_back), default=0)
 
 
 class ElasticServe(ModelServe):

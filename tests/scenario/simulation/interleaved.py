@@ -487,6 +487,7 @@ class Interleaved(Sim):
             missing=frozenset(name for name in names if name not in clusters or pods[name] == "Failed"),
             silent=frozenset(name for name in clusters if self.model(name).behaviour != "ok"),
             autoscaled=frozenset(name for name in clusters if self.model(name).is_autoscaled),
+            follows={name: self.model(name).follows for name in clusters if self.model(name).is_autoscaled},
             in_steps=has_service and self.view.capacities[1] is not None,
             active=self.active if has_service else "",
             is_alone=has_service and self.is_settled() and len(clusters) == 1,

@@ -31,6 +31,8 @@ MOST_PUTS: Final = 12
 MOST_WRITES: Final = 120
 SLACK: Final = 5
 """One replica of twenty."""
+IN_STEPS: Final = frozenset({"promoted", "surge"})
+"""Laws of upgrades in steps: in blue/green both clusters have all of their capacity, also beside the route of an earlier strategy."""
 
 Key = tuple[str, str]
 
@@ -54,6 +56,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     silent: frozenset[str] = frozenset()
     """Clusters of which the dashboard does not answer."""
     autoscaled: frozenset[str] = frozenset()
+    follows: dict[str, int] = {}
+    """The most traffic to which the replicas that each autoscaled cluster reported lately can follow, in percent."""
     in_flight: frozenset[str] = frozenset()
     """Clusters that work on requests."""
     allowance: int = 0
@@ -103,10 +107,10 @@ def of_a_change(before: Moment, after: Moment, old: State, new: State) -> Iterat
     if after.is_going or new.is_going:
         return
     for law, rule in _RULES.items():
-        for text in rule(before, after) if law != "promoted" or old.in_steps else ():
-            yield ("parity" if law == "switched" and new.autoscaled else law), text
-    for text in growth(before, after, new):
-        yield ("parity" if new.autoscaled else "growth"), text
+        for text in rule(before, after) if law not in IN_STEPS or old.in_steps else ():
+            yield law, text
+    yield from (("growth", text) for text in growth(before, after, new))
+    yield from (("parity", text) for text in parity(before, after, new))
     yield from (("starved", text) for text in starved(old, new, sick=after.sick))
     yield from (("deleted", text) for text in deleted(before, after, old))
 
@@ -189,6 +193,23 @@ def growth(before: Moment, after: Moment, new: State) -> Iterator[str]:
         is_more = weight > before.weights.get(name, 0) and weight * (100 - new.allowance) // 100 > seen
         if is_more and any(new.carries.get(each, 0) for each in others):
             yield f"{name} gets {weight} percent and was seen ready for {seen}"
+
+
+def parity(before: Moment, after: Moment, new: State) -> Iterator[str]:
+    """Yield autoscaled clusters of which the weight grows beyond that to which their replicas can follow, less the allowance.
+
+    Exception: the other one does not carry what it gets, or its dashboard does not answer, so health moves traffic, and there is
+    nothing to hold the replicas against.
+    """
+    if after.weights is None or before.weights is None:
+        return
+    for name, weight in after.weights.items():
+        others = [each for each in (after.active, after.pending) if each and each != name]
+        are_whole = all(new.carries.get(each, 0) + SLACK >= before.weights.get(each, 0) > 0 for each in others)
+        follows, had = new.follows.get(name, rules.WHOLE), before.weights.get(name, 0)
+        is_more = weight > had and weight * (100 - new.allowance) // 100 > follows
+        if is_more and others and are_whole and not new.silent.intersection(others):
+            yield f"{name} gets {weight} percent and its replicas can follow to {follows}"
 
 
 def starved(old: State, new: State, *, sick: frozenset[str]) -> Iterator[str]:

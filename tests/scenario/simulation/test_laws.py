@@ -11,12 +11,14 @@ from common.ray.submit import Submission
 from common.ray.view import ServeView
 from scenario.simulation import laws, sabotage, simulate
 from scenario.simulation.draws import Draw, Happening
+from scenario.simulation.issue_f import CASES
 from scenario.simulation.laws import State, Timers
 from scenario.simulation.rules import Moment
 from scenario.simulation.setting import Setting
 from service_reconciler.promotion import dangling
 from traffic_manager.migration import weights
 from traffic_manager.migration.state import Migration, Policy, Split
+from traffic_manager.status import parity
 
 WELL = State(
     at=0.0,
@@ -122,6 +124,12 @@ def test_a_moment_that_is_excused_is_not_counted_and_what_ends_begins_anew() -> 
             "growth",
             id="weight beyond proof",
         ),
+        pytest.param(
+            {"follows": {"green": 55}},
+            {"weights": {"blue": 40, "green": 60}},
+            "parity",
+            id="weight beyond what its replicas can follow to",
+        ),
         pytest.param({}, {"weights": {"blue": 40, "green": 50}}, "sum", id="a share is lost"),
         pytest.param({}, {"clusters": frozenset({"blue"})}, "deleted", id="deleted with traffic"),
         pytest.param({}, {"clusters": MOMENT.clusters | {"red"}}, "created", id="a cluster that nobody named"),
@@ -135,6 +143,26 @@ def test_an_allowance_is_shared_in_proportion_to_traffic() -> None:
     told = {"told": {"blue": 40, "green": 50}}
     assert "starved" not in changing({"allowance": 20}, told, capacities={"blue": 40, "green": 50})
     assert "starved" in changing({"allowance": 10}, told, capacities={"blue": 40, "green": 50})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param({"follows": {"green": 60}}, id="the replicas can follow"),
+        pytest.param({"carries": {"blue": 40, "green": 50}}, id="the other one is sick"),
+        pytest.param({"silent": frozenset({"blue"})}, id="nobody can see the other one"),
+        pytest.param({"allowance": 20}, id="the user allows it"),
+    ],
+)
+def test_traffic_may_move_beyond_parity(values: dict[str, Any]) -> None:
+    before = {"follows": {"green": 55}, **values}
+    assert "parity" not in changing(before, {}, weights={"blue": 40, "green": 60})
+
+
+def test_a_surge_is_one_of_upgrades_in_steps() -> None:
+    grown = {"surge": 20, "capacities": {"blue": 100, "green": 100}}
+    assert "surge" in changing({"in_steps": True}, {}, **grown)
+    assert "surge" not in changing({"in_steps": False}, {}, **grown)
 
 
 def test_a_drain_that_is_cut_short_is_named() -> None:
@@ -154,6 +182,28 @@ def _restless(monkeypatch: pytest.MonkeyPatch) -> None:
         return Submission(config=view.given or goal, note="again")
 
     monkeypatch.setattr(submit, "decide", decide)
+
+
+def _without_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody compare what Serve reports with what it was sent."""
+
+    def has_no_other(view: ServeView, capacity: float, *, now: datetime) -> bool:
+        return False
+
+    def no_drift(view: ServeView) -> None:
+        return None
+
+    monkeypatch.setattr(submit, "has_other_capacity", has_no_other)
+    monkeypatch.setattr(submit, "drift", no_drift)
+
+
+def _without_parity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a weight move by target capacity alone."""
+
+    def limit(*_: Any) -> tuple[int, str]:
+        return 100, ""
+
+    monkeypatch.setattr(parity, "limit", limit)
 
 
 def _careless(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,3 +240,20 @@ async def test_services_that_do_wrong_are_caught(sabotaged: Any, law: str, monke
     dies = Happening(fault="no room for pending replicas", point="first capacity", seconds=5.0)
     result = await simulate.run(Draw(seed=3, setting=Setting(slow=1.0, seed=1), happenings=(dies,)))
     assert law in {each.partition(" ")[0] for each in result.found}, result.found
+
+
+@pytest.mark.parametrize(
+    ("sabotaged", "name"),
+    [
+        (_without_comparison, "a capacity carried out late"),
+        (_without_comparison, "F.15, carried out late"),
+        (_without_parity, "capacity parity"),
+    ],
+)
+async def test_services_without_a_guard_break_the_law_of_its_case(
+    sabotaged: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sabotaged(monkeypatch)
+    case = next(each for each in CASES if each.name == name)
+    result = await simulate.run(case.draw)
+    assert case.law in {each.partition(" ")[0] for each in result.found}, result.found

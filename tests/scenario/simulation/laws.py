@@ -1,7 +1,7 @@
 """What must hold in every state of an upgrade, and for how long it may be otherwise: pure, over the world as it truly is.
 
-Percent throughout. Each law has a short name, by which `known` lists what still breaks it. Laws of a change judge one write;
-laws of time judge what lasts. `rules` has the older ones, of which some are taken over here as they are.
+Percent throughout. Each law has a short name. Laws of a change judge one write; laws of time judge what lasts. `rules` has the older
+ones, of which some are taken over here as they are.
 """
 
 from collections.abc import Callable, Iterator

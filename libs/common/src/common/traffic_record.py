@@ -17,6 +17,8 @@ from common.api.ray_service import RayService
 
 ANNOTATION: Final = "raybus.io/traffic-record"
 WHOLE: Final = 100
+MAJOR: Final = 1
+"""Form of the record (ADR 16): fields are only ever added to it."""
 
 
 class Share(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
@@ -71,7 +73,7 @@ class Overwritten(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
 class Record(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     """All clusters of a RayService by name."""
 
-    version: int = 1
+    version: int = MAJOR
     clusters: dict[str, Share] = {}  # noqa: RUF012 - msgspec copies it
     changed_at: datetime | None = None
     """When anything last changed."""
@@ -80,9 +82,10 @@ class Record(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
 
 
 def of_route(route: Route | None) -> Record:
-    """Return the record on a route; an empty one when there is none that can be read."""
+    """Return the record on a route; an empty one when there is none that can be read, as one of another major cannot."""
     text = route.metadata.annotations.get(ANNOTATION) if route is not None else None
-    return (annotation_record.decode(text, Record) if text else None) or Record()
+    found = annotation_record.decode(text, Record) if text else None
+    return found if found is not None and found.version == MAJOR else Record()
 
 
 def of_status(service: RayService) -> Record:

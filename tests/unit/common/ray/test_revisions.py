@@ -4,9 +4,10 @@ import pytest
 
 from common import errors
 from common.api import ray_cluster
+from common.api.meta import ObjectMeta
 from common.bus.cache import Cache
 from common.kube.resources import CONTROLLER_REVISION
-from common.ray.revision import MOST, OUTCOME, Given, Outcome
+from common.ray.revision import MOST, OUTCOME, Given, Outcome, Revision
 from common.ray.revisions import Revisions
 from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube
@@ -126,3 +127,11 @@ async def test_a_record_of_the_last_release_counts_as_accepted_and_is_followed()
     later = Revisions(kube, Cache())
     assert (await later.of(CLUSTER))[0].outcome is Outcome.ACCEPTED
     assert (await later.intend(CLUSTER, given("new"), after=3)).revision == 4
+
+
+@pytest.mark.parametrize(
+    ("annotations", "outcome"),
+    [({}, Outcome.ACCEPTED), ({OUTCOME: "refused"}, Outcome.REFUSED), ({OUTCOME: "superseded"}, Outcome.SENT)],
+)
+def test_an_outcome_of_another_build_does_not_count_as_accepted(annotations: dict[str, str], outcome: Outcome) -> None:
+    assert Revision(metadata=ObjectMeta(annotations=annotations)).outcome is outcome

@@ -55,9 +55,9 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def outcome(self) -> Outcome:
-        """Return what became of the config."""
+        """Return what became of the config; nobody knows what another build means by an outcome that is not one of these."""
         said = self.metadata.annotations.get(OUTCOME, Outcome.ACCEPTED)
-        return Outcome(said) if said in set(Outcome) else Outcome.ACCEPTED
+        return Outcome(said) if said in set(Outcome) else Outcome.SENT
 
 
 class Revisions(msgspec.Struct, frozen=True, kw_only=True):

@@ -252,6 +252,36 @@ async def test_what_the_stream_holds_and_nobody_lists_is_gone() -> None:
     assert setup.waiting() == {old: Gone(kind="RayCluster", namespace="ns", name="old", version="38")}
 
 
+async def test_a_kind_that_only_another_build_publishes_is_not_declared_deleted() -> None:
+    stream = FakeStateStream()
+    novel = State(kind="Novel", namespace="ns", name="one", uid="u", version="1", form="1.0", body=b"{}")
+    stream.put(subject(DEMO, "Novel", "one"), novel, 3)
+    setup = Setup(stream, Outbox(stream, await stream.load(), lambda _: None))
+
+    setup.source(CLUSTERS, resources.RAY_CLUSTER).listed(set(), "40")
+    setup.relay.everything_is_listed()
+
+    assert setup.waiting() == {}
+
+
+async def test_after_a_take_over_all_is_published_in_the_form_of_this_build_whatever_its_version() -> None:
+    stream = FakeStateStream()
+    for number, form in enumerate(("1-f73851c4", "1.9", "2.0", "1.0")):
+        name = f"pod-{number}"
+        held = State(kind="Pod", namespace="ns", name=name, uid="u", version="5", form=form, body=b"{}")
+        stream.put(subject(Root("Pod", "ns", name), "Pod", name), held, number + 1)
+    setup = Setup(stream, Outbox(stream, await stream.load(), lambda _: None))
+
+    pods = setup.source(PODS, resources.POD)
+    for number in range(4):
+        pods.present(an_object(f"pod-{number}", 5))
+    pods.listed({("ns", f"pod-{number}") for number in range(4)}, "9")
+    setup.relay.everything_is_listed()
+
+    put = [each for each in setup.waiting().values() if isinstance(each, State)]
+    assert {(each.name, each.form) for each in put} == {("pod-0", "1.0"), ("pod-1", "1.0"), ("pod-2", "1.0")}
+
+
 async def test_an_object_that_stands_under_an_old_root_is_moved_at_the_start() -> None:
     stream = FakeStateStream()
     body = State(kind="Pod", namespace="ns", name="pod", uid="u", version="5", form="1", body=b"{}")

@@ -15,7 +15,7 @@ import structlog
 
 from common import errors
 from common.api.meta import ObjectMeta
-from common.bus import messages, sharding, subjects
+from common.bus import forms, messages, sharding, subjects
 from common.bus.feed import Synced
 from common.bus.messages import Gone, Quarantined, State
 from common.kube.resources import Resource
@@ -146,7 +146,9 @@ class Relay:
         wanted = {known.subject for known in self._seen.values()}
         for subject, kind in self._outbox.stored().items():
             where = subjects.parse_state(subject)
-            if where is None or subject in wanted:
+            if (
+                where is None or subject in wanted or kind not in forms.FORMS
+            ):  # a kind of another build is its watcher's business
                 continue
             living = self._seen.get(Ref(kind, where.namespace, where.name))
             target = subjects.parse_state(living.subject) if living is not None else None
@@ -295,7 +297,7 @@ def _message(resource: Resource, meta: ObjectMeta, raw: bytes, why: str) -> Stat
                 name=meta.name,
                 uid=meta.uid,
                 version=meta.resource_version,
-                form=trimming.form_of(kind),
+                form=forms.written(kind),
                 body=body,
             )
     metrics.QUARANTINED.labels(kind).inc()

@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 
 from common import errors
-from common.bus import sharding
+from common.bus import forms, sharding
 from common.bus.feed import Synced
 from common.kube.client import KubeClient
 from common.kube.watch import Target, Timing, Watch
@@ -142,6 +142,7 @@ class Sessions:
                         partitions=sharding.PARTITIONS,
                         renewed=RENEW_SECONDS,
                         history=history,
+                        forms=forms.published(),
                     )
                 )
                 await outbox.settle()

@@ -6,7 +6,6 @@ included (spec rayservice §4.3), so these two kinds keep theirs.
 """
 
 from typing import Any, Final, cast
-from zlib import crc32
 
 import msgspec
 
@@ -24,22 +23,6 @@ VIEWS: Final[dict[str, type[core.Pod] | type[core.EndpointSlice] | type[core.Job
     "EndpointSlice": core.EndpointSlice,
     "Job": core.Job,
 }
-
-
-def _form(view: type[core.View] | None) -> str:
-    """Name the fields that are kept, so that another release of the watcher publishes again what it keeps more of."""
-    if view is None:
-        return "1"
-    schema = msgspec.json.encode(msgspec.json.schema(view), order="sorted")
-    return f"1-{crc32(schema):08x}"
-
-
-FORMS: Final = {kind: _form(view) for kind, view in VIEWS.items()}
-
-
-def form_of(kind: str) -> str:
-    """Return the name of the form that objects of a kind are published in."""
-    return FORMS.get(kind, "1")
 
 
 def trim(resource: Resource, raw: bytes) -> bytes:

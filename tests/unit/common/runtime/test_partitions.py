@@ -401,3 +401,25 @@ async def test_after_a_restore_lower_versions_of_the_same_objects_count() -> Non
         "b": "91",
     }
     assert shell.names(Pod) == set()
+
+
+async def test_fields_that_a_watcher_of_another_build_adds_count_in_the_same_version_of_the_object() -> None:
+    shell = Shell()
+    listener = shell.controller.hold(1)
+    poorer = msgspec.json.decode(a_pod("a", version=7))
+
+    async def script() -> None:
+        listener.loading("start")
+        listener.changed("RayCluster", a_cluster("a"), trace="")
+        listener.changed("Pod", msgspec.json.encode(poorer), trace="")
+        listener.synced(10)
+        await asyncio.sleep(1)
+
+        listener.loading("the watcher began another epoch")
+        listener.changed("RayCluster", a_cluster("a"), trace="")
+        listener.changed("Pod", msgspec.json.encode(poorer | {"spec": {"nodeName": "n"}}), trace="")
+        listener.synced(10)
+
+    await shell.run(script)
+    assert [each.spec.node_name for each in shell.cache.all(Pod)] == ["n"]
+    assert shell.looks == ["a", "a"]

@@ -87,11 +87,12 @@ class Cache:
         """Return how many objects of a type there are."""
         return self._numbers[kind]
 
-    def put(self, obj: Object, *, partition: int | None = None) -> bool:
+    def put(self, obj: Object, *, partition: int | None = None, is_reload: bool = False) -> bool:
         """Take an object in, unless we know the same or a newer state; return whether anything changed.
 
         `partition` is the one whose stream shows it, None for the answer to a request of ours. A partition's word that
-        something is gone does not hold against another one that shows it: the object has moved there.
+        something is gone does not hold against another one that shows it: the object has moved there. A reload counts also in
+        the same version: a watcher of another build may publish other fields of it.
         """
         key = key_of(obj)
         version = version_of(obj.metadata)
@@ -104,7 +105,9 @@ class Cache:
         elif known is None:
             self._homeless[key] = None
         if known is not None and version_of(known.metadata) >= version:
-            return False
+            is_same = not is_reload or known == obj
+            if is_same or version_of(known.metadata) > version:
+                return False
         if gone_at < version:
             self._gone.pop(key, None)
         self._unindex(key)

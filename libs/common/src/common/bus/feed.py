@@ -26,6 +26,8 @@ class Synced(msgspec.Struct, frozen=True, kw_only=True):
     """Every so many seconds the watcher says so again while the stream holds all that the API server tells; 0: it does not."""
     history: str = ""
     """Changes when versions began again at a lower one, as they do when etcd is restored from a backup; then newer is no longer greater."""
+    forms: dict[str, str] = {}
+    """The form in which the watcher publishes each kind (`common.bus.forms`); empty: it is of a build that did not number them."""
 
 
 class Listener(Protocol):

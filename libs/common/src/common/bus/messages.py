@@ -8,7 +8,7 @@ The wire form is a golden file per message in `tests/golden/messages`; readers i
     Raybus-Kind           Kubernetes' own word for the kind, such as `RayCluster`; `Synced` for the watcher's word; `Quarantined`
     Raybus-Version        resourceVersion of the state, or at which the object was gone
     Raybus-Uid            uid of the object
-    Raybus-Form           which fields the watcher kept; another form is published again though the version is the same
+    Raybus-Form           form of the message (`common.bus.forms`), 1.0 when absent; another form is published again though the version is the same
     Raybus-Encoding       `zlib` when the payload is compressed
     Raybus-Gone           `deleted`, or `moved <partition>` when the object now stands under another subject
     Raybus-Quarantined    kind of an object that is in quarantine; a reader that does not know the header passes over the kind `Quarantined`
@@ -84,7 +84,7 @@ class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
 Message = State | Gone | Quarantined | Synced
 
 
-class _Withheld(msgspec.Struct, frozen=True):
+class Withheld(msgspec.Struct, frozen=True):
     """The payload of an object in quarantine."""
 
     why: str
@@ -138,7 +138,7 @@ def encode(message: Message) -> Wire:
                 FORM: QUARANTINED,
                 TRACE: traceparent_of(message),
             }
-            return Wire(headers=headers, payload=msgspec.json.encode(_Withheld(message.why, msgspec.Raw(message.body))))
+            return Wire(headers=headers, payload=msgspec.json.encode(Withheld(message.why, msgspec.Raw(message.body))))
         case Synced():
             return Wire(headers={KIND: SYNCED}, payload=msgspec.json.encode(message))
 
@@ -207,7 +207,7 @@ def _needed(headers: Mapping[str, str], header: str) -> str:
 
 def _quarantined(where: subjects.StateSubject, headers: Mapping[str, str], payload: bytes) -> Quarantined:
     try:
-        withheld = msgspec.json.decode(payload, type=_Withheld)
+        withheld = msgspec.json.decode(payload, type=Withheld)
     except msgspec.DecodeError as problem:
         raise Undecodable(f"the reason of a quarantine does not decode: {problem}") from problem
     return Quarantined(

@@ -7,6 +7,7 @@ of them is logged once.
 
 import asyncio
 import contextlib
+from collections.abc import Set
 from itertools import count
 from secrets import token_hex
 from typing import Final
@@ -14,10 +15,10 @@ from typing import Final
 import structlog
 
 from common import errors
-from common.bus import epoch, messages, subjects
+from common.bus import epoch, forms, messages, subjects
 from common.bus.consumer import Reading, Source, consume
 from common.bus.feed import Listener, Synced
-from common.bus.messages import Gone, Quarantined, State
+from common.bus.messages import Gone, Message, Quarantined, State
 from common.bus.nats import Bus, Stored
 from common.bus.progress import Progress
 from common.bus.sharding import PARTITIONS, Place, Tree
@@ -41,16 +42,56 @@ OTHER_PARTITIONS: Final = "the watcher divides into"
 class StateFeed:
     """The state stream as one replica follows it; implements `Feed`."""
 
-    def __init__(self, bus: Bus, *, reader: str, tree: Tree | None = None, installation: str = "") -> None:
-        """Read for a service; with a kind of trees nothing but those."""
+    def __init__(
+        self,
+        bus: Bus,
+        *,
+        reader: str,
+        tree: Tree | None = None,
+        installation: str = "",
+        kinds: Set[str] = frozenset(forms.FIRST_KINDS),
+    ) -> None:
+        """Read some kinds for a service; with a kind of trees nothing but those."""
         self._bus = bus
         self._tree = tree
         self._installation = installation
-        self.problem: str | None = None
-        """Why nothing that the stream says counts, if that is so."""
+        self._kinds = kinds
+        self._problem: str | None = None
+        self.unreadable: str | None = None
+        """Why this build does not read what the watcher publishes, as `check_forms` found; None when it does, or when nobody has published yet."""
+        self.forms_checked = asyncio.Event()
+        """Set once `check_forms` has read what the stream held when it began."""
         self._names = (f"{reader}-{token_hex(4)}-{number}" for number in count())
         """Names of consumers: never the same twice, also not in two replicas."""
         self._silent_until = float("-inf")
+
+    @property
+    def problem(self) -> str | None:
+        """Return why nothing that the stream says counts, if that is so."""
+        return self._problem or self.unreadable
+
+    async def check_forms(self) -> None:
+        """Follow one marker until cancelled, so that a replica knows whether it reads the stream before it takes a partition."""
+        while True:
+            source = Source(stream=subjects.STATE_STREAM, filter=subjects.synced(0), name=next(self._names))
+            with contextlib.suppress(errors.Retryable):
+                async with consume(self._bus, [source], take=self._check_form, read=self.forms_checked.set) as reading:
+                    await reading.until_broken()
+            await asyncio.sleep(LONGEST_RETRY)
+
+    def _check_form(self, stored: Stored) -> None:
+        try:
+            _decode(stored, self._kinds)
+        except messages.Undecodable as problem:
+            why = str(problem)
+        else:
+            why = None
+        if why is None and self.unreadable is not None:
+            log.info("what the watcher publishes is readable again")
+        elif why != self.unreadable:
+            log.warning("nothing is decided", why=why)
+        self.unreadable = why
+        metrics.STATE_UNREADABLE.set(why is not None)
 
     async def follow(self, partitions: frozenset[int], listener: Listener) -> None:
         """Tell the listener about some partitions until cancelled; never raise for what a retry can mend."""
@@ -58,12 +99,12 @@ class StateFeed:
         history: str | None = None
         while True:
             listener.loading(why)
-            load = _Load(partitions, self._tree, listener, self._installation, history)
+            load = _Load(partitions, self._tree, listener, self._installation, history, self._kinds)
             try:
                 why = await self._read(partitions, load)
             except errors.Retryable as problem:
                 why = str(problem)
-            self.problem = why if why.startswith((epoch.FOREIGN, OTHER_PARTITIONS)) else None
+            self._problem = why if why.startswith((epoch.FOREIGN, OTHER_PARTITIONS)) else None
             if load.is_rewound:
                 listener.rewound()
             history = load.history
@@ -120,7 +161,11 @@ class _Load:
         listener: Listener,
         installation: str,
         history: str | None,
+        kinds: Set[str],
     ) -> None:
+        self._kinds = kinds
+        self._unreadable: dict[str, str] = {}
+        """Subjects whose newest message this build does not read, with the reason."""
         self._partitions = partitions
         self._tree = tree
         self._listener = listener
@@ -145,12 +190,15 @@ class _Load:
 
     def take(self, stored: Stored) -> None:
         heard = tracing.now()
+        kind = messages.kind_of(stored.headers)
+        if kind and kind not in self._kinds and kind != messages.SYNCED:
+            return  # whatever its form
         try:
-            message = messages.decode(stored.subject, stored.headers, stored.payload)
+            message = _decode(stored, self._kinds)
         except messages.Undecodable as problem:
-            metrics.UNDECODABLE.labels("feed", stored.headers.get(messages.KIND, "")).inc()
-            log.warning("a message is skipped", subject=stored.subject, why=str(problem))
+            self._not_read(stored, str(problem))
             return
+        self._unreadable.pop(stored.subject, None)
         trace = stored.headers.get(messages.TRACE, "")
         match message:
             case State():
@@ -167,6 +215,21 @@ class _Load:
                 self._marked(stored.subject, message)
         if self.is_synced:  # what a load brings is no news
             tracing.child("receive", trace, heard)
+        else:
+            self.advance()
+
+    def _not_read(self, stored: Stored, why: str) -> None:
+        """Stop deciding on a partition of which some state is not known; pass over what stands under no subject of ours."""
+        metrics.UNDECODABLE.labels("feed", messages.kind_of(stored.headers)).inc()
+        if subjects.parse_state(stored.subject) is None and subjects.parse_synced(stored.subject) is None:
+            log.warning("a message is skipped", subject=stored.subject, why=why)
+            return
+        if not self._unreadable:
+            log.warning("a message is not readable", subject=stored.subject, why=why)
+        self._unreadable[stored.subject] = why
+        if self.is_synced and self.reading is not None:
+            self._listener.loading(why)
+            self.reading.give_up(why)
 
     def _moved(self, gone: Gone, to: Place) -> None:
         is_read = self._tree in {None, to.tree}
@@ -200,7 +263,7 @@ class _Load:
         if self._foreign is not None:
             self.reading.give_up(self._foreign)
             return
-        version = self._progress.complete()
+        version = None if self._unreadable else self._progress.complete()
         if version is not None:
             self.history = self._progress.history
             self._listener.synced(version)
@@ -217,7 +280,18 @@ class _Load:
 
     @property
     def missing(self) -> str:
-        return self._progress.missing()
+        return next(iter(self._unreadable.values()), None) or self._progress.missing()
+
+
+def _decode(stored: Stored, kinds: Set[str]) -> Message:
+    """Read a message; raise `Undecodable` for what is none of ours, and for what has a form that this build does not read."""
+    kind = "Gone" if messages.GONE in stored.headers else stored.headers.get(messages.KIND, "")
+    if (why := forms.refusal(kind, stored.headers.get(messages.FORM, ""))) is not None:
+        raise messages.Undecodable(why)
+    message = messages.decode(stored.subject, stored.headers, stored.payload)
+    if isinstance(message, Synced) and (why := forms.refusal_of_marker(message.forms, kinds)) is not None:
+        raise messages.Undecodable(why)
+    return message
 
 
 def _other_partitions(marker: Synced) -> str | None:

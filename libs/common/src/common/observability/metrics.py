@@ -71,7 +71,12 @@ EVENT_LOOP_LAG: Final = Histogram(
     "How much later than planned the event loop runs a timer: for so long nothing else of the process ran",
     buckets=(0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
 )
-UNDECODABLE: Final = Counter("raybus_undecodable_messages_total", "State messages skipped", ["controller", "kind"])
+UNDECODABLE: Final = Counter(
+    "raybus_undecodable_messages_total", "State messages that were skipped, or are not readable", ["controller", "kind"]
+)
+STATE_UNREADABLE: Final = Gauge(
+    "raybus_state_unreadable", "1 while the watcher publishes a form that this build does not read: nothing is decided"
+)
 INVARIANTS: Final = Counter("raybus_invariant_violations_total", "Reconciles that met a bug of ours", ["controller"])
 BUS_CONNECTED: Final = Gauge("raybus_bus_connected", "1 while the connection to NATS stands")
 BUS_CERTIFICATE_END: Final = Gauge(

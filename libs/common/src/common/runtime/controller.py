@@ -113,6 +113,11 @@ class Controller:
         self._forget(gone)
 
     @property
+    def kinds(self) -> frozenset[str]:
+        """Return the kinds that decisions are about."""
+        return self._intake.kinds
+
+    @property
     def held(self) -> frozenset[int]:
         """Return the partitions that are ours."""
         return self._intake.held

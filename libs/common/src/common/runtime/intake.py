@@ -88,6 +88,11 @@ class Intake:
         return {key for key in keys if self._places.get(key) in partitions}
 
     @property
+    def kinds(self) -> frozenset[str]:
+        """Return the kinds that are read."""
+        return frozenset(self._kinds)
+
+    @property
     def held(self) -> frozenset[int]:
         """Return the partitions that are followed."""
         return frozenset(self._followed)
@@ -148,7 +153,7 @@ class Intake:
         key = caches.key_of(obj)
         released = self._quarantine.pop((kind, key[1], key[2]))
         is_new = self._cache.get(view, key[1], key[2]) is None
-        if self._cache.put(obj, partition=partition.number):
+        if self._cache.put(obj, partition=partition.number, is_reload=not partition.is_synced):
             self._wake(partition, obj, trace, is_new=is_new)
         elif view is self._root and self._cache.home(*key) == partition.number:
             self._places[Key(key[1], key[2])] = partition.number

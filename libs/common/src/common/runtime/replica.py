@@ -5,6 +5,7 @@ is. What is away is waited for, never a reason to crash. At the end all is hande
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -109,11 +110,17 @@ class _Replica:
     async def _take_part(self, app: App) -> None:
         hints = Hints(self._bus, service=self._settings.service)
         installation = await self._learn_installation()
-        feed = StateFeed(self._bus, reader=self._settings.service, tree=app.tree, installation=installation)
-        self._feed = feed
+        feed = self._feed = StateFeed(
+            self._bus,
+            reader=self._settings.service,
+            tree=app.tree,
+            installation=installation,
+            kinds=app.controller.kinds,
+        )
         await self._bus.session()  # who does not reach NATS asks for nothing
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(hints.run()), group.create_task(app.run(workers=self._settings.workers))]
+            tasks.append(group.create_task(feed.check_forms()))
             self._membership = membership = Membership(
                 self._leases,
                 Ground(app.controller, feed, group),
@@ -123,6 +130,9 @@ class _Replica:
                 is_able=self._is_able,
                 controller=app.controller.name,
             )
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(BUS_PATIENCE):  # takes no partition that it would only give back
+                    await feed.forms_checked.wait()
             try:
                 await membership.run()
             finally:
@@ -131,9 +141,11 @@ class _Replica:
                     task.cancel()
 
     def _is_able(self) -> bool:
+        """Tell whether this replica can look after partitions: it reaches NATS, and reads what the watcher publishes."""
         if self._bus.problem is None:
             self._reached_bus_at = steady()
-        return steady() - self._reached_bus_at < BUS_PATIENCE
+        is_readable = self._feed is None or self._feed.unreadable is None
+        return is_readable and steady() - self._reached_bus_at < BUS_PATIENCE
 
     def _ready(self) -> str | None:
         if self._bus.problem is not None:

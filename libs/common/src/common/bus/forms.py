@@ -1,0 +1,87 @@
+"""The forms of the messages on the state stream: which one this build writes, and which ones it reads (ADR 16). Pure.
+
+A form is `<major>.<minor>`. A higher minor only adds fields, so every reader of the same major reads it. Another major is not readable.
+A lower minor lacks fields: this build reads it only if `LEAST_MINOR` says so. `tests/golden/forms` holds each number to its schema.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+UNREADABLE: Final = "the watcher publishes a form that this build does not read"
+
+
+class Form(msgspec.Struct, frozen=True):
+    """The form of a kind of message."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+FIRST: Final = Form(1, 0)
+FIRST_KINDS: Final[tuple[str, ...]] = (
+    "ControllerRevision",
+    "EndpointSlice",
+    "GRPCRoute",
+    "Gateway",
+    "HTTPRoute",
+    "Job",
+    "Pod",
+    "RayCluster",
+    "RayService",
+    "Service",
+)
+"""What a watcher publishes whose marker does not list its forms."""
+FORMS: Final[dict[str, Form]] = dict.fromkeys((*FIRST_KINDS, "Gone", "Quarantined", "Synced"), FIRST)
+"""What this build writes, by kind of object, and of the messages without a state. A kind that is not here is neither published nor read."""
+LEAST_MINOR: Final[dict[str, int]] = {}
+"""The lowest minor that decisions accept, if it is lower than the one that this build writes: what was added since is optional, and absent
+means unknown."""
+EARLIER: Final[dict[str, Form]] = dict.fromkeys(
+    ("", "1", "1-f73851c4", "1-8b62c23b", "1-6a7bb5ba", "Quarantined"), FIRST
+)
+"""How builds without numbered forms wrote the first one: by a checksum of the fields of Pod, EndpointSlice and Job."""
+
+
+def written(kind: str) -> str:
+    """Return the form in which this build publishes a kind."""
+    return str(FORMS[kind])
+
+
+def published() -> dict[str, str]:
+    """Return the form of each kind, as a marker lists them."""
+    return {kind: str(form) for kind, form in FORMS.items()}
+
+
+def refusal(kind: str, text: str) -> str | None:
+    """Return why this build does not read a message of a kind; None when it does, and for a kind that it does not know."""
+    ours = FORMS.get(kind)
+    if ours is None:
+        return None
+    least = LEAST_MINOR.get(kind, ours.minor)
+    theirs = _parse(text)
+    if theirs is not None and theirs.major == ours.major and theirs.minor >= least:
+        return None
+    return (
+        f"{UNREADABLE}: {kind} {text or 'without a form'}, expected {ours.major}.{least} or a later {ours.major}.x; "
+        "run the watcher and this service in one version"
+    )
+
+
+def refusal_of_marker(listed: Mapping[str, str], kinds: Iterable[str]) -> str | None:
+    """Return why this build does not read what a watcher publishes of some kinds, by the forms that its marker lists."""
+    forms = listed or dict.fromkeys(FIRST_KINDS, str(FIRST))
+    return next((why for kind in sorted(kinds) if (why := refusal(kind, forms.get(kind, "not published")))), None)
+
+
+@lru_cache(maxsize=256)
+def _parse(text: str) -> Form | None:
+    major, _, minor = text.partition(".")
+    if major.isdecimal() and minor.isdecimal():
+        return Form(int(major), int(minor))
+    return EARLIER.get(text)

@@ -1,0 +1,156 @@
+"""Each number of a form is held to its schema: fields do not change without a number, and a minor only adds.
+
+`tests/golden/forms` holds the schema of every number that there ever was; none of its files is rewritten.
+"""
+
+from pathlib import Path
+from typing import Any, Final, cast
+
+import msgspec
+import pytest
+
+from cluster_reconciler.wiring import KINDS as CLUSTER_KINDS
+from common import traffic_record
+from common.api import core
+from common.bus import forms, messages
+from common.bus.feed import Synced
+from common.bus.forms import Form
+from common.ray import revision
+from common.upgrade_receipt import Receipt
+from service_reconciler.promotion.receipt import SoFar
+from service_reconciler.resources import goal_revision
+from service_reconciler.wiring import KINDS as SERVICE_KINDS
+from support.golden import Golden
+from traffic_manager.wiring import KINDS as TRAFFIC_KINDS
+from watcher import trimming, watched
+
+FORMS: Final[dict[str, tuple[Any, str]]] = {
+    "Pod": (core.Pod, forms.written("Pod")),
+    "EndpointSlice": (core.EndpointSlice, forms.written("EndpointSlice")),
+    "Job": (core.Job, forms.written("Job")),
+    "Synced": (Synced, forms.written("Synced")),
+    "Quarantined": (messages.Withheld, forms.written("Quarantined")),
+    # What is stored in Kubernetes outlives every build and is never of another major.
+    "traffic-record": (traffic_record.Record, "1.0"),
+    "serve-config-revision": (revision.Given, "1.0"),
+    "goal-revision": (goal_revision.Data, "1.0"),
+    "upgrade-so-far": (SoFar, "1.0"),
+    "upgrade-receipt": (Receipt, "1.0"),
+}
+"""By name: the type, and its number now."""
+GOLDEN: Final = Path(__file__).parents[3] / "golden" / "forms"
+
+Schema = dict[str, Any]
+
+
+def schema_of(kind: Any) -> Schema:
+    """Return the definitions of a type by name, without the words about them."""
+    _, found = msgspec.json.schema_components([kind], ref_template="{name}")
+    return {name: _wordless(each) for name, each in found.items()}
+
+
+def _wordless(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_wordless(each) for each in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        parts = cast("dict[str, Any]", value)
+        return {name: _wordless(each) for name, each in parts.items() if name not in {"title", "description"}}
+    return value
+
+
+def changed(before: Schema, after: Schema) -> list[str]:
+    """Return what a reader of one schema would miss, or take for something else, in the other."""
+    found = [f"{name} is gone" for name in before.keys() - after.keys()]
+    for name in before.keys() & after.keys():
+        old, new = dict(before[name]), dict(after[name])
+        fields = (old.pop("properties", {}), new.pop("properties", {}))
+        needed = set(new.pop("required", [])) - set(old.pop("required", []))
+        found += [f"{name}.{field} must now be there" for field in needed]
+        found += [f"{name}.{field} differs" for field, was in fields[0].items() if fields[1].get(field) != was]
+        found += [f"{name} differs"] * (old != new)
+    return sorted(found)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_fields_do_not_change_without_another_number(name: str, golden: Golden) -> None:
+    kind, form = FORMS[name]
+    text = msgspec.json.format(msgspec.json.encode(schema_of(kind), order="sorted"), indent=1).decode() + "\n"
+    held = GOLDEN / f"{name}-{form}.json"
+    assert not held.exists() or held.read_text() == text, (
+        f"the fields of {name} differ from form {form}: give them the next number (in common.bus.forms, or here), "
+        "then run pytest --update-golden, which adds its file"
+    )
+    golden.check(f"forms/{held.name}", text)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_minor_only_adds_fields_that_need_not_be_there(name: str) -> None:
+    kind, form = FORMS[name]
+    major = form.partition(".")[0]
+    for path in sorted(GOLDEN.glob(f"{name}-{major}.*.json")):
+        assert changed(msgspec.json.decode(path.read_bytes()), schema_of(kind)) == [], path.name
+
+
+def test_what_is_stored_in_kubernetes_keeps_its_major() -> None:
+    assert {form.partition(".")[0] for name, (_, form) in FORMS.items() if name not in forms.FORMS} == {"1"}
+    assert traffic_record.Record().version == traffic_record.MAJOR == 1
+
+
+@pytest.mark.parametrize(
+    ("after", "says"),
+    [
+        ({"P": {"type": "object", "properties": {"a": {"type": "string"}, "b": {}}, "required": ["a"]}}, []),
+        ({"P": {"type": "object", "properties": {"a": {"type": "string"}}}, "Q": {}}, []),
+        ({"P": {"type": "object", "properties": {}, "required": []}}, ["P.a differs"]),
+        ({"P": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}, ["P.a differs"]),
+        (
+            {"P": {"type": "object", "properties": {"a": {"type": "string"}, "b": {}}, "required": ["a", "b"]}},
+            ["P.b must now be there"],
+        ),
+        ({"P": {"enum": ["a"]}}, ["P differs", "P.a differs"]),
+        ({}, ["P is gone"]),
+    ],
+)
+def test_a_change_that_is_no_addition_is_found(after: Schema, says: list[str]) -> None:
+    before = {"P": {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}}
+
+    assert changed(before, after) == says
+
+
+def test_whatever_is_watched_or_read_has_a_form() -> None:
+    kinds = {resource.kind for resource in (*(kind for kind, _ in watched.REQUIRED), *watched.OPTIONAL)}
+
+    assert kinds <= forms.FORMS.keys()
+    assert CLUSTER_KINDS.keys() | SERVICE_KINDS.keys() | TRAFFIC_KINDS.keys() <= kinds
+    assert trimming.VIEWS.keys() <= FORMS.keys(), "each view that is published has its schema held here"
+
+
+def test_a_service_lists_the_forms_that_it_would_read() -> None:
+    assert forms.refusal_of_marker(forms.published(), forms.FIRST_KINDS) is None
+    assert forms.refusal_of_marker({}, forms.FIRST_KINDS) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "is_read"),
+    [
+        ("2.3", True),
+        ("2.4", True),
+        ("2.10", True),
+        ("2.2", False),
+        ("1.9", False),
+        ("3.0", False),
+        ("1", False),
+        ("", False),
+    ],
+)
+def test_own_major_and_no_older_minor(text: str, *, is_read: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(forms.FORMS, "Pod", Form(2, 3))
+
+    assert (forms.refusal("Pod", text) is None) is is_read
+
+
+def test_a_refusal_names_what_was_found_what_was_expected_and_the_remedy() -> None:
+    assert forms.refusal("Pod", "2.0") == (
+        "the watcher publishes a form that this build does not read: Pod 2.0, expected 1.0 or a later 1.x; "
+        "run the watcher and this service in one version"
+    )

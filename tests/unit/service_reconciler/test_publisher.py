@@ -67,7 +67,7 @@ async def test_a_server_that_refuses_is_waited_for_and_then_given_up_until_it_ta
     desk.stream.answer = GONE
     with pytest.raises(errors.Unavailable):
         await desk.publisher.publish(FIRST)
-    desk.clock.advance(publisher.PATIENCE - 1)
+    desk.clock.advance(publisher.GIVEN_UP_AFTER - 1)
     with pytest.raises(errors.Unavailable):
         await desk.publisher.publish(FIRST)
     desk.clock.advance(1)

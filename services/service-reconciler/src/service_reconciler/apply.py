@@ -1,4 +1,4 @@
-"""The only module that writes; what is said of any write stands in `common.kube.carrier`.
+"""Executes the plan; what is said of any write stands in `common.kube.carrier`, and the records of specs are written by `history`.
 
 A Serve config that is not taken does not end the look: that is the user's to mend, and the next look tells them in the status.
 An upgrade event that is lost does not either.
@@ -40,7 +40,7 @@ from service_reconciler.ports import Ray
 from service_reconciler.publisher import Publisher
 from service_reconciler.reasons import EventReason
 
-PATIENCE: Final = 5
+UNRECORDED_LIMIT: Final = 5
 """Failures in a row of a record after which nobody waits for it."""
 Deed = WriteStatus | SetFinalizers | Annotate | Create | Change | Delete | Submit | Remember | Publish
 
@@ -111,7 +111,7 @@ class Applier:
         if isinstance(problem, errors.Conflict | errors.AlreadyExists | errors.NotOurs):
             return False
         self._unrecorded[uid] = self._unrecorded.get(uid, 0) + 1
-        if self._unrecorded[uid] < PATIENCE:
+        if self._unrecorded[uid] < UNRECORDED_LIMIT:
             return False
         del self._unrecorded[uid]
         return True

@@ -106,9 +106,9 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     grpc_route: GrpcRoute | None = None
     endpoints: int = 0
     clock_set_at: datetime | None = None
+    """When the clock on the wall was set; what looks long ago may not be."""
     rest: timedelta = pace.SLOWEST
     """How long a cluster that serves is left alone."""
-    """When the clock on the wall was set; what looks long ago may not be."""
 
     @property
     def is_incremental(self) -> bool:

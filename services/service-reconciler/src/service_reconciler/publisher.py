@@ -19,7 +19,7 @@ from service_reconciler.ports import Bus
 
 log = structlog.get_logger()
 
-PATIENCE: Final = 30.0
+GIVEN_UP_AFTER: Final = 30.0
 """Seconds of refusals after which events are given up; streams that a lost volume took along are there again in less."""
 FORGOTTEN: Final = 120.0
 """Seconds without a refusal after which patience begins anew."""
@@ -63,7 +63,7 @@ class Publisher:
         if self._refused_since is None or now - self._refused_at > FORGOTTEN:
             self._refused_since = now
         self._refused_at = now
-        return now - self._refused_since < PATIENCE
+        return now - self._refused_since < GIVEN_UP_AFTER
 
     def _lost(self, event: Event, problem: errors.RaybusError) -> str:
         self._done(event, "lost")

@@ -1,4 +1,4 @@
-"""The only module that writes; what is said of any write stands in `common.kube.carrier`.
+"""Executes the plan; what is said of any write stands in `common.kube.carrier`.
 
 A Serve config that is not taken does not end the look, unless a capacity and its record hang on it.
 """

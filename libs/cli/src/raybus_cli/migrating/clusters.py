@@ -14,7 +14,6 @@ from cluster_reconciler.observed import Observed
 from cluster_reconciler.ports import Ports
 from cluster_reconciler.refusals import find as refusal_of
 from cluster_reconciler.status import compute, gate, head_info
-from common import labels
 from common.api import ray_cluster
 from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.bus.cache import Cache
@@ -103,9 +102,3 @@ def _is_settled(observed: Observed) -> bool:
     status, meta = observed.cluster.status, observed.cluster.metadata
     is_whole = status.available_worker_replicas == status.desired_worker_replicas
     return status.observed_generation == meta.generation and is_whole
-
-
-def owner_of(cluster: RayCluster) -> tuple[str, str]:
-    """Return the kind and the name of what made a RayCluster; empty for a user's own."""
-    own = cluster.metadata.labels
-    return own.get(labels.ORIGIN_KIND, ""), own.get(labels.ORIGIN_NAME, "")

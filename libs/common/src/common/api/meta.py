@@ -1,7 +1,7 @@
 """Kubernetes metadata and conditions, as far as we read them."""
 
-from datetime import UTC, datetime
-from typing import Annotated, TypeAlias
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
@@ -55,6 +55,10 @@ class Condition(ApiStruct, frozen=True, kw_only=True):
 
 
 Conditions: TypeAlias = Annotated[list[Annotated[Condition, Api(go="meta/v1.Condition")]], Api(keys=("type",))]
+
+
+SKEW: Final = timedelta(seconds=5)
+"""By how much the clocks of two machines may differ: a moment that is further ahead was written before a clock was set back."""
 
 
 def whole_seconds(moment: datetime) -> datetime:

@@ -118,7 +118,7 @@ class Reading:
 
     @property
     def is_broken(self) -> bool:
-        """Tell whether deliveries are still taken."""
+        """Tell whether what was read no longer counts, and no delivery is taken any more."""
         return self._broken.done()
 
     def take(self, message: Stored) -> None:

@@ -11,7 +11,7 @@ from common.api.ray_cluster import RayCluster
 
 FASTEST: Final = timedelta(seconds=0.25)
 SLOWEST: Final = timedelta(seconds=5)
-PATIENCE: Final = 40
+GROWS_AFTER: Final = 40
 """How many times an interval passes before it grows."""
 QUESTIONS: Final = 16
 """How many services at rest one replica asks in a second, all together."""
@@ -20,7 +20,7 @@ _NEVER: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 def interval(quiet: timedelta) -> timedelta:
     """Return when to ask again, after such a time without a change."""
-    return min(SLOWEST, max(FASTEST, quiet / PATIENCE))
+    return min(SLOWEST, max(FASTEST, quiet / GROWS_AFTER))
 
 
 def at_rest(services: int) -> timedelta:

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from common import annotation_record, labels
-from common.api.meta import rfc3339, whole_seconds
+from common.api.meta import SKEW, rfc3339, whole_seconds
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.upgrade_receipt import Receipt
@@ -26,8 +26,6 @@ ROUNDED_UP: Final = timedelta(microseconds=999_999)
 """Times are written in whole seconds, and the slack must not be lost to that."""
 LATE: Final = timedelta(seconds=30)
 """How long an unneeded cluster may get requests before the user is told."""
-SKEW: Final = timedelta(seconds=5)
-"""A deadline that is later than the delay by more was set by a clock that has been set back since, or the delay is shorter now."""
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +107,7 @@ def _mark(observed: Observed, cluster: RayCluster, leaving: Leaving | None, *, n
     due, annotations = due_at(cluster), dict[str, str]()
     begins = leaving is not None and drain.since(cluster) is None
     latest = whole_seconds(now + delay_of(observed.service) + ROUNDED_UP)
-    if due is None or due > latest + SKEW:
+    if due is None or due > latest + SKEW:  # later by more: the clock was set back since, or the delay is shorter now
         due = latest
         annotations[DELETE_AFTER] = rfc3339(due)
         story = receipt.so_far(observed, cluster, now=now)

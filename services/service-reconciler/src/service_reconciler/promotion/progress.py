@@ -14,6 +14,7 @@ from typing import Final
 from msgspec import UNSET, UnsetType
 
 from common.api.core import Pod
+from common.api.meta import SKEW
 from common.api.opaque import Json
 from common.ray.serve_status import AppState
 from service_reconciler.observed import ClusterView, Observed
@@ -22,8 +23,6 @@ from service_reconciler.status import conditions
 
 _LONGEST: Final = 2**31 - 1
 """Seconds between two steps that the CRD admits."""
-SKEW: Final = timedelta(seconds=5)
-"""By how much the clocks of two machines may differ."""
 FLAPPING: Final = 2
 """So many times traffic left a cluster for its health, without progress between, and it counts against the deadline."""
 _FAILED: Final = {AppState.DEPLOY_FAILED, AppState.UNHEALTHY}

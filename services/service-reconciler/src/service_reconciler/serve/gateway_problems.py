@@ -13,7 +13,7 @@ from service_reconciler.reasons import ConditionType, EventReason, Reason
 from service_reconciler.serve.problems import Problem
 from service_reconciler.status import conditions
 
-PATIENCE: Final = timedelta(seconds=5)
+SETTLES_WITHIN: Final = timedelta(seconds=5)
 """Objects that were asked for just now need a moment."""
 REMEMBERED: Final = timedelta(minutes=15)
 """So long a condition says that somebody replaced our backends: a tool that does so does it again."""
@@ -94,4 +94,4 @@ def _problem(reason: EventReason, text: str) -> Problem:
 
 def _is_late(observed: Observed, *, now: datetime) -> bool:
     held = conditions.find(observed.service.status.conditions, ConditionType.UPGRADE_IN_PROGRESS)
-    return held is not None and now - held.last_transition_time >= PATIENCE
+    return held is not None and now - held.last_transition_time >= SETTLES_WITHIN

@@ -18,7 +18,7 @@ from service_reconciler.reasons import EventReason, Reason
 from service_reconciler.resources.serve_service import NO_PORT
 
 LONGEST: Final = 300
-PATIENCE: Final = timedelta(seconds=8)
+REPORTED_AFTER: Final = timedelta(seconds=8)
 """A pod that cannot be placed for this long is worth a word; the autoscaler may need a moment."""
 UNREACHABLE_AFTER: Final = 3
 _PULL_TROUBLE: Final = {
@@ -63,7 +63,7 @@ def _config_problem(observed: Observed, view: ClusterView | None, *, now: dateti
         cause = Reason.APPLICATION_NOT_READY
         return Problem(reason=EventReason.FAILED_TO_UPDATE_APPLICATIONS, text=wrong, cause=cause)
     refused = view.refused if view is not None else None
-    if refused is None or refused.config != config or refused.retry_at + PATIENCE < now:
+    if refused is None or refused.config != config or refused.retry_at + REPORTED_AFTER < now:
         return None
     what = "Ray refused the Serve config" if refused.is_answer else "the Serve config could not be sent"
     text = f"{what}: {_short(refused.text)}"
@@ -87,7 +87,7 @@ def _unrecorded(observed: Observed, view: ClusterView) -> Problem | None:
 def _unsent(observed: Observed, view: ClusterView, *, now: datetime) -> Problem | None:
     """Return that traffic-manager has not sent the config for a while; what this service sends has its own words."""
     since = view.lacks_goal_since
-    if not observed.is_incremental or since is None or now - since < PATIENCE:
+    if not observed.is_incremental or since is None or now - since < REPORTED_AFTER:
         return None
     text = (
         f"RayCluster {view.name} does not have the Serve config of the spec; the Events of the RayService say what keeps "
@@ -158,7 +158,7 @@ def _waiting_problem(container: ContainerStatus, image: str) -> str | None:
 def _placement_problem(pod: Pod, *, now: datetime) -> Problem | None:
     created = pod.metadata.creation_timestamp
     placed = pod.condition("PodScheduled")
-    if placed is None or placed.status != "False" or created is None or now - created < PATIENCE:
+    if placed is None or placed.status != "False" or created is None or now - created < REPORTED_AFTER:
         return None
     text = f"pod {pod.metadata.name} cannot be placed on a node: {_short(placed.message)}"
     return Problem(reason=EventReason.PODS_NOT_STARTING, text=text, cause=Reason.INSUFFICIENT_CAPACITY)

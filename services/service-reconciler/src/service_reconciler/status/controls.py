@@ -6,7 +6,7 @@ A pause that is over stays as False until the upgrade ends: the time without pro
 from datetime import datetime, timedelta
 from typing import Final
 
-from common.api.meta import Condition, whole_seconds
+from common.api.meta import SKEW, Condition, whole_seconds
 from service_reconciler.promotion.control import Control
 from service_reconciler.reasons import ConditionType, Reason
 from service_reconciler.status import conditions
@@ -20,8 +20,6 @@ KINDS = (
 )
 RESUMED = "The upgrade goes on."
 SECOND: Final = timedelta(seconds=1)
-SKEW: Final = timedelta(seconds=5)
-"""By how much the clocks of two machines may differ."""
 
 
 def put(

@@ -1,16 +1,12 @@
 """The record as it should be: what each cluster has, and when that last changed (ADR 1)."""
 
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import datetime
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from common.api.meta import ObjectMeta
+from common.api.meta import SKEW, ObjectMeta
 from common.traffic_record import Record, Share, Upgrade
-
-SKEW: Final = timedelta(seconds=5)
-"""By how much the clocks of two machines may differ."""
 
 
 def believed(record: Record, *, now: datetime) -> Record:

@@ -2,12 +2,19 @@
 
 import copy
 
+import msgspec
+import pytest
+
+from common.api.gateway import HttpRoute
 from common.api.opaque import Body, Json
-from common.kube.resources import HTTP_ROUTE
-from scenario.upgrade.test_own_route import a_pair, a_route, a_rule, mine, upgrade
-from scenario.upgrade.world import Pair, weights_of
+from common.kube.resources import HTTP_ROUTE, POD
+from common.traffic_record import of_route
+from scenario.upgrade.test_own_route import OWN, a_pair, a_route, a_rule, mine, upgrade
+from scenario.upgrade.world import GREEN, Pair, weights_of
+from support.builders.ray_service import NAMESPACE, a_strategy
 
 TOOL = "argocd-controller"
+FULL = a_strategy(surge=100, step=50, interval=600)
 
 
 def sync(world: Pair) -> None:
@@ -46,7 +53,7 @@ async def test_in_mid_upgrade_the_weights_that_hold_are_written_again() -> None:
     world = await a_pair(a_route())
     blue = world.active
     upgrade(world)
-    await world.until(lambda: world.view.weights == (50, 50), seconds=60)
+    await world.until(lambda: world.view.weights == (50, 50), seconds=700)
     sync(world)
     await world.look()
     assert weights_of(mine(world)) == {blue: 50, world.pending: 50}
@@ -77,3 +84,48 @@ async def test_a_rule_that_its_user_adds_is_no_overwriting() -> None:
     await world.run(5)
     assert weights_of(mine(world), rule=1) == {world.active: 100}
     assert "HTTPRouteOverwritten" not in world.reasons()
+
+
+def answers_each_write(world: Pair) -> list[float]:
+    """Have the tool answer each write of ours at once; return the moments of those writes."""
+    moments: list[float] = []
+
+    def answer(kind: str, body: Body, is_gone: bool) -> None:
+        if kind == HTTP_ROUTE.kind and not is_gone and weights_of(body) and body["metadata"]["name"] == "mine":
+            moments.append(world.clock.monotonic())
+            sync(world)
+
+    world.kube.on_change.append(answer)
+    return moments
+
+
+@pytest.mark.parametrize("victim", ["active", "pending"])
+async def test_a_shed_does_not_wait_for_the_back_off(victim: str) -> None:
+    world = await a_pair(a_route())
+    world.apply(config=GREEN, annotations=OWN, upgradeStrategy=FULL)
+    await world.until(lambda: world.view.weights == (50, 50), seconds=700)
+    await world.run(10)
+    name, other = (world.active, world.pending) if victim == "active" else (world.pending, world.active)
+    moments = answers_each_write(world)
+    sync(world)
+    await world.until(lambda: len(moments) > 1 and moments[-1] - moments[-2] > 3, seconds=60)
+    world.kube.set_status(POD, NAMESPACE, f"{name}-worker", {"phase": "Failed"})
+    died_at, count = world.clock.monotonic(), len(moments)
+    await world.until(lambda: len(moments) > count, seconds=60)
+    assert moments[count] - died_at <= 0.5
+    record = of_route(msgspec.json.decode(msgspec.json.encode(mine(world)), type=HttpRoute))
+    assert (record.clusters[name].weight, record.clusters[other].weight) == (0, 100)
+    await world.run(60)
+    assert len(moments) - count <= 16, "a shed is one write, and the back-off goes on"
+
+
+async def test_a_spec_that_nobody_takes_in_meets_the_same_back_off() -> None:
+    world = await a_pair(a_route())
+    world.apply(config=GREEN, annotations=OWN, upgradeStrategy=FULL)
+    await world.until(lambda: world.view.weights == (50, 50), seconds=700)
+    world.apply(config=GREEN, annotations=OWN, upgradeStrategy=a_strategy(surge=20, step=50))
+    await world.run(2)
+    moments = answers_each_write(world)
+    sync(world)
+    await world.run(60)
+    assert 5 <= len(moments) <= 25

@@ -54,6 +54,8 @@ class Pair(World):
         self._traffic_next: datetime | None = None
         self.is_traffic_down = False
         self.is_service_down = False
+        self.is_bus_silent = False
+        """With it no change reaches a cache, service-reconciler decides nothing, and traffic-manager guards alone."""
         self.trace: list[tuple[float, View]] = []
         self._gone: dict[str, float] = {}
         """Since when clusters with a backend are gone."""
@@ -87,7 +89,7 @@ class Pair(World):
     async def look(self) -> None:
         """Let both look until nothing is due now."""
         for _ in range(80):
-            if not self.is_service_down:
+            if not self.is_service_down and not self.is_bus_silent:
                 await super().look()
             self._note()
             if self.is_traffic_down or self._traffic_next is None or self._traffic_next > self.clock.now():
@@ -102,7 +104,9 @@ class Pair(World):
         now = self.clock.now()
         self._is_looking = True
         try:
-            again = await self.traffic.reconciler(self.key, now=now)
+            reconcile = self.traffic.guard if self.is_bus_silent else self.traffic.reconciler
+            assert reconcile is not None
+            again = await reconcile(self.key, now=now)
         except Killed:
             self.restart()
             again = now
@@ -195,6 +199,8 @@ class Pair(World):
     # --- inside ----------------------------------------------------------------------------------------------------------
 
     def _changed(self, kind: str, body: Body, is_gone: bool) -> None:
+        if self.is_bus_silent:
+            return
         if kind in traffic.KINDS:
             meta = body["metadata"]
             if is_gone:

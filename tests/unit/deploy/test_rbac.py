@@ -85,6 +85,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         f"{GATEWAY}/httproutes": {"get", "create", "patch", "delete"},
         f"{GATEWAY}/grpcroutes": {"get", "create", "patch", "delete"},
         "cluster /services": {"get", "create"},
+        "cluster discovery.k8s.io/endpointslices": {"list"},
         "cluster /services/proxy": {"get", "update"},
         "cluster /secrets": {"get"},
         "cluster apps/controllerrevisions": {"get", "list", "create", "patch", "delete"},

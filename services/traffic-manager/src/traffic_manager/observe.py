@@ -12,16 +12,16 @@ from datetime import datetime, timedelta
 import msgspec
 
 from common import errors, labels, names, serve_writer, weighted_route
-from common.api.core import EndpointSlice, Service
+from common.api.core import EndpointSlice, EndpointSlices, Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.bus.cache import Cache, Objects
+from common.bus.cache import Cache, Object, Objects
 from common.kube import gateways, managers
 from common.kube.client import Kube
 from common.kube.lookup import Lookup
-from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
+from common.kube.resources import ENDPOINT_SLICE, GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, Resource
 from common.ray import adoption, config_reader, endpoints, impostor, owner, pace, revision
 from common.ray.view import dashboard_service, head_is_ready
 from common.runtime.clock import Clock
@@ -115,6 +115,41 @@ class Observer:
             others=tuple(ClusterView(cluster=each) for each in named.values() if each is not None),
             gone=frozenset(name for name, each in named.items() if each is None),
         )
+
+    async def observe_directly(self, key: Key, *, now: datetime) -> Observed | None:
+        """Read an upgrade from the API server, whatever the cache says; None where no upgrade is on. Without the bus nothing else changes the cache."""
+        known = self._cache.get(RayService, key.namespace, key.name)
+        if known is None or not known.status.pending_service_status.ray_cluster_name:
+            return None
+        self.meet_again(known.metadata)
+        service = await self._service(key)
+        if service is None:
+            return None
+        for role in (service.status.active_service_status, service.status.pending_service_status):
+            if role.ray_cluster_name:
+                await self._refresh(RAY_CLUSTER, RayCluster, (key.namespace, role.ray_cluster_name))
+                await self._refresh_endpoints(key.namespace, names.serve_service(role.ray_cluster_name))
+        await self._refresh(GRPC_ROUTE, GrpcRoute, (key.namespace, names.grpc_route(key.name)))
+        return await self.observe(key, now=now)
+
+    async def _refresh(self, resource: Resource, view: type[Object], place: tuple[str, str]) -> None:
+        """Have the cache hold an object as the API server has it; one that it does not hold is left to `observe`."""
+        known = self._cache.get(view, *place)
+        if known is not None and await self._lookup.read(resource, view, place) is None:
+            self._cache.forget([known])
+
+    async def _refresh_endpoints(self, namespace: str, backend: str) -> None:
+        """Have the cache hold the EndpointSlices of a Service as the API server has them."""
+        marks = {labels.SERVICE_NAME: backend}
+        selector = f"{labels.SERVICE_NAME}={backend}"
+        body = await self._kube.list(ENDPOINT_SLICE, namespace, label_selector=selector)
+        found = msgspec.json.decode(body, type=EndpointSlices).items
+        held = {each.metadata.name for each in found}
+        self._cache.forget(
+            each for each in self._cache.list(EndpointSlice, namespace, marks) if each.metadata.name not in held
+        )
+        for each in found:
+            self._cache.put(each)
 
     def meet_again(self, service: ObjectMeta) -> None:
         """Read a RayService from the API server at the next look."""

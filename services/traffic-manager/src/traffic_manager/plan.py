@@ -21,9 +21,9 @@ from common.ray.view import head_is_ready
 from common.runtime.plan import Plan
 from common.traffic_record import WHOLE, Record, Share
 from traffic_manager import options, overwriting, routing, serving
-from traffic_manager.actions import BACKENDS, MAIN, Action, Create, MoveCapacity, Submit, Tell
+from traffic_manager.actions import BACKENDS, MAIN, Action, Change, Create, MoveCapacity, Submit, Tell
 from traffic_manager.migration import step, weights
-from traffic_manager.migration.state import Direction, Migration, Side, Split
+from traffic_manager.migration.state import Direction, Migration, Policy, Side, Split
 from traffic_manager.observed import ClusterView, Observed
 from traffic_manager.reasons import EventReason
 from traffic_manager.resources import cluster_serve_service
@@ -42,19 +42,44 @@ def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
         return Plan(actions=routing.released(observed), note="the RayService is going, and all that it owns with it")
     if observed.says("Suspending") or observed.says("Suspended"):
         return Plan(actions=routing.removal(observed), note="the service is suspended")
+    if (due := overwriting.due(observed, now=now)) is not None:
+        note = "somebody replaces our backends again and again"
+        return Plan(actions=_sheds(observed, now=now), look_again_at=min(due, now + WATCHED), note=note)
     if not observed.is_vetted:
         return _unvetted(observed, now=now)
-    if not observed.is_incremental and not routing.is_left_behind(observed):
-        return Plan(actions=routing.released(observed), note="its traffic needs no weighted route")
-    if not observed.is_incremental:
+    return _vetted(observed, now=now)
+
+
+def make_guard_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
+    """Decide what an observation without the bus leads to: what a cluster of an upgrade is observed not to carry leaves it (ADR 17).
+
+    Nothing grows, nothing is created, nothing is sent to a dashboard: service-reconciler and cluster-reconciler do not decide either.
+    """
+    is_going = observed.service.metadata.deletion_timestamp is not None
+    if is_going or observed.says("Suspending") or not observed.is_incremental or not observed.pending_name:
+        return Plan(note="the bus is silent, and no upgrade in steps is on")
+    active, pending = observed.active, observed.pending
+    if active is None or pending is None:
+        sole = active or pending
+        planned = () if sole is None else _alone(observed, sole, now=now).actions
+        actions = tuple(each for each in planned if isinstance(each, Change))
+    else:
+        actions = _sheds(observed, now=now)
+    return Plan(
+        actions=actions, look_again_at=now + WATCHED, note="the bus is silent: traffic leaves what cannot carry it"
+    )
+
+
+def _vetted(observed: Observed, *, now: datetime) -> Plan[Action]:
+    if observed.is_incremental:
+        return _incremental(observed, now=now)
+    if routing.is_left_behind(observed):
         return _left_behind(observed, now=now)
-    return _incremental(observed, now=now)
+    return Plan(actions=routing.released(observed), note="its traffic needs no weighted route")
 
 
 def _incremental(observed: Observed, *, now: datetime) -> Plan[Action]:
     """Keep Gateway, routes and configs of a service whose traffic moves in steps, and take the next step."""
-    if (due := overwriting.due(observed, now=now)) is not None:
-        return Plan(look_again_at=due, note="somebody replaces our backends again and again")
     active, pending = observed.active, observed.pending
     # with two clusters weights follow proof, which a cluster without its Service does not have; one alone gets all at once
     chain = BACKENDS if active is not None and pending is not None else MAIN
@@ -159,7 +184,15 @@ def _rid_of_the_gone(observed: Observed, others: tuple[ClusterView, ...], *, now
     return routing.writes(observed, {best.name: share}, (best,), now=now)
 
 
-def _upgrading(observed: Observed, active: ClusterView, pending: ClusterView, *, now: datetime) -> Plan[Action]:
+class _Situation(msgspec.Struct, frozen=True, kw_only=True):
+    """Both clusters of an upgrade as a step is decided from them."""
+
+    migration: Migration
+    policy: Policy
+    shares: dict[str, Share]
+
+
+def _situation(observed: Observed, active: ClusterView, pending: ClusterView, *, now: datetime) -> _Situation:
     direction = Direction.BACK if observed.says("RollbackInProgress") else Direction.FORWARD
     is_back = direction is Direction.BACK
     record = traffic_record.believed(observed.record, now=now)
@@ -182,6 +215,25 @@ def _upgrading(observed: Observed, active: ClusterView, pending: ClusterView, *,
         changed_at=record.changed_at,
         is_mirrored=_is_mirrored(observed, shares),
     )
+    return _Situation(migration=migration, policy=policy, shares=shares)
+
+
+def _sheds(observed: Observed, *, now: datetime) -> tuple[Action, ...]:
+    """Return what takes traffic away from a cluster of an upgrade that is observed not to carry it, and nothing else."""
+    active, pending = observed.active, observed.pending
+    if active is None or pending is None or not observed.is_incremental:
+        return ()
+    found = _situation(observed, active, pending, now=now)
+    guarded = step.guard(found.migration, found.policy)
+    if guarded is None or guarded.weights is None:
+        return ()
+    return _stepped(observed, (active, pending), found.shares, guarded, now=now)
+
+
+def _upgrading(observed: Observed, active: ClusterView, pending: ClusterView, *, now: datetime) -> Plan[Action]:
+    found = _situation(observed, active, pending, now=now)
+    migration, policy, shares = found.migration, found.policy, found.shares
+    direction, old, new = migration.direction, shares[active.name], shares[pending.name]
     told = _stranded(migration)
     guarded = step.guard(migration, policy)
     if guarded is not None and guarded.weights is not None:  # nothing that may take its time comes before
@@ -189,7 +241,7 @@ def _upgrading(observed: Observed, active: ClusterView, pending: ClusterView, *,
         if acts:
             return Plan(actions=acts, look_again_at=now + pace.FASTEST, note=guarded.note)
     routed = routing.writes(observed, shares, (active, pending), now=now)
-    frozen = is_back or not observed.is_vetted
+    frozen = direction is Direction.BACK or not observed.is_vetted
     sent = serving.submissions(observed, [(pending, new.capacity, frozen), (active, old.capacity, True)], now=now)
     if routed or sent:
         note = "the route and the Serve configs come first"

@@ -31,7 +31,7 @@ from common.runtime.settings import Settings
 from common.version import OPERATOR_VERSION
 from traffic_manager.apply import Applier
 from traffic_manager.observe import Observer
-from traffic_manager.plan import make_plan
+from traffic_manager.plan import make_guard_plan, make_plan
 
 CONTROLLER: Final = "traffic"
 EVENT_SOURCE: Final = "rayservice-controller"
@@ -66,6 +66,7 @@ def assemble(kube: Kube, dashboard: Dashboard, *, clock: Clock, instance: str) -
     return App(
         controller=Controller(CONTROLLER, watched, cache=cache, clock=clock, forget=forget),
         reconciler=Reconciler(observer.observe, make_plan, applier.apply),
+        guard=Reconciler(observer.observe_directly, make_guard_plan, applier.apply),
         cache=cache,
         tree=Tree.SERVICE,
         least_workers=LEAST_WORKERS,

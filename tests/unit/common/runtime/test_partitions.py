@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 import pytest
@@ -422,4 +422,38 @@ async def test_fields_that_a_watcher_of_another_build_adds_count_in_the_same_ver
 
     await shell.run(script)
     assert [each.spec.node_name for each in shell.cache.all(Pod)] == ["n"]
+
+
+async def test_while_the_bus_is_silent_a_guard_reconciles_what_is_due() -> None:
+    """Not at once, since a reload takes a moment; and not before all was told once: what is known until then is half of it."""
+    shell = Shell()
+    first, second = shell.controller.hold(1), shell.controller.hold(2)
+    for listener, name in ((first, "a"), (second, "b")):
+        listener.loading("start")
+        listener.changed("RayCluster", a_cluster(name), trace="")
+    guarded: list[tuple[float, str]] = []
+
+    async def guard(key: Key, *, now: datetime) -> datetime | None:
+        guarded.append((asyncio.get_running_loop().time(), key.name))
+        return now + timedelta(seconds=1)
+
+    async with asyncio.TaskGroup() as group:
+        working = group.create_task(shell.controller.run(shell.reconcile, workers=4, guard=guard))
+        first.synced(10)
+        await asyncio.sleep(1)
+        lost_at = asyncio.get_running_loop().time()
+        for _ in range(3):
+            first.loading("NATS is away")
+            for name in ("a", "b"):
+                shell.controller.wake(Key(NS, name))
+            await asyncio.sleep(1.5)
+        assert (shell.looks, {name for _, name in guarded}) == (["a"], {"a"})
+        assert [round(at - lost_at) for at, _ in guarded][:2] == [2, 3]
+        first.synced(20)
+        count = len(guarded)
+        await asyncio.sleep(3)
+        shell.controller.stop({1})
+        await asyncio.sleep(3)
+        working.cancel()
+    assert len(guarded) == count
     assert shell.looks == ["a", "a"]

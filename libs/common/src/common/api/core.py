@@ -165,6 +165,12 @@ class EndpointSlice(View, frozen=True, kw_only=True):
     endpoints: list[Endpoint] | None = None
 
 
+class EndpointSlices(msgspec.Struct, frozen=True):
+    """An answer to a list request."""
+
+    items: list[EndpointSlice] = []
+
+
 class JobCondition(View, frozen=True, kw_only=True):
     """One condition of a Job."""
 

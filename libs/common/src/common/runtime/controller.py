@@ -29,6 +29,8 @@ T = TypeVar("T")
 
 SLOW_RETRY = 5.0
 """Seconds between looks at what only a user, or an administrator, can mend."""
+SILENCE_SECONDS = 2.0
+"""So long the bus may be silent before guards decide from the API server alone; a reload takes less."""
 TIDY_SECONDS = 5.0
 """Between two looks at what nobody keeps up to date."""
 
@@ -136,10 +138,12 @@ class Controller:
 
     # --- what the workers do -----------------------------------------------------------------------------------------
 
-    async def run(self, reconcile: Reconcile, *, workers: int, time_limit: float = 60.0) -> None:
+    async def run(
+        self, reconcile: Reconcile, *, workers: int, time_limit: float = 60.0, guard: Reconcile | None = None
+    ) -> None:
         """Reconcile keys until cancelled, at most `workers` at once, and as many that had reached their goal before.
 
-        `time_limit` seconds bound one reconcile.
+        `time_limit` seconds bound one reconcile. While the bus is silent `guard` reconciles the keys that are due.
         """
         lanes = [self._queue.take, self._queue.take_rested] if self._sets_rested_apart else [self._queue.take]
         self._meter.workers(workers * len(lanes))
@@ -147,25 +151,35 @@ class Controller:
             group.create_task(self._tidy())
             for take in lanes:
                 for _ in range(workers):
-                    group.create_task(self._work(take, reconcile, time_limit))
+                    group.create_task(self._work(take, reconcile, guard, time_limit))
 
     async def _tidy(self) -> None:
         while True:
             await asyncio.sleep(TIDY_SECONDS)
             self._intake.tidy()
 
-    async def _work(self, take: Callable[[], Awaitable[Key]], reconcile: Reconcile, time_limit: float) -> None:
+    async def _work(
+        self, take: Callable[[], Awaitable[Key]], reconcile: Reconcile, guard: Reconcile | None, time_limit: float
+    ) -> None:
         while True:
             key = await take()
-            if not self._intake.may_look(key):  # once its partition is told completely, every key is woken
+            silent_since = None if guard is None else self._intake.silent_since(key)
+            if self._intake.may_look(key):
+                chosen = reconcile
+            elif silent_since is None:  # once its partition is told completely, every key is woken
                 await self._report_waiting(key)
                 self._queue.done(key)
                 continue
+            elif asyncio.get_running_loop().time() < silent_since + SILENCE_SECONDS:
+                self._queue.done(key, look_again_at=silent_since + SILENCE_SECONDS)
+                continue
+            else:
+                chosen = guard or reconcile
             with (
                 structlog.contextvars.bound_contextvars(object=str(key)),
                 self._intake.look(key),
             ):
-                await self._look(reconcile, key, time_limit)
+                await self._look(chosen, key, time_limit)
 
     async def _report_waiting(self, key: Key) -> None:
         if (held := self._intake.quarantine_of(key)) is not None:

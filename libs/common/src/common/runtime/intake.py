@@ -5,6 +5,7 @@ something below it. It may be looked at while its partition is held and has been
 for every key makes up for all that was told before. Partitions come and go one by one and touch nothing of each other.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Set
 from contextlib import AbstractContextManager
 from typing import Final
@@ -108,6 +109,14 @@ class Intake:
         """Tell whether decisions about a key are ours and may be taken."""
         partition = self._followed.get(self._places.get(key, -1))
         return partition is not None and partition.is_synced and not self._quarantine.holds(key)
+
+    def silent_since(self, key: Key) -> float | None:
+        """Return since when the bus does not tell of a key that is ours, by the event loop's clock.
+
+        None while it does, and before it told of all once: then what is known here is no observation of anything.
+        """
+        partition = self._followed.get(self._places.get(key, -1))
+        return None if partition is None or self._quarantine.holds(key) else partition.silent_since
 
     def quarantine_of(self, key: Key) -> tuple[ObjectMeta, str] | None:
         """Return what is known of a key's object, and which object in quarantine it waits for; None when it waits for none."""
@@ -271,10 +280,14 @@ class _Partition:
         self.number = number
         self.is_held = True
         self.is_synced = False
+        self.silent_since: float | None = None
+        """When the last complete state ceased to count; None while it counts, and before the first."""
         self._loaded: set[caches.Key] | None = set()
         """What a running load has brought so far; None when no load runs."""
 
     def loading(self, why: str) -> None:
+        if self.is_synced:
+            self.silent_since = asyncio.get_running_loop().time()
         self.is_synced = False
         self._loaded = set()
         if self.is_held:
@@ -309,5 +322,5 @@ class _Partition:
     def synced(self, version: int) -> None:
         if not self.is_held:
             return
-        loaded, self._loaded, self.is_synced = self._loaded or set[caches.Key](), None, True
+        loaded, self._loaded, self.is_synced, self.silent_since = self._loaded or set[caches.Key](), None, True, None
         self._intake.completed(self, loaded, version)

@@ -41,6 +41,8 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     controller: Controller
     """The shell that is told of changes."""
     reconciler: Reconcile
+    guard: Reconcile | None = None
+    """Reconciles what cannot wait for the bus, from the API server alone."""
     cache: Cache
     tree: Tree | None = None
     """What it reads of the stream, if not all."""
@@ -49,7 +51,7 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
 
     async def run(self, *, workers: int) -> None:
         """Reconcile until cancelled."""
-        await self.controller.run(self.reconciler, workers=max(workers, self.least_workers))
+        await self.controller.run(self.reconciler, workers=max(workers, self.least_workers), guard=self.guard)
 
 
 Assemble = Callable[[KubeClient, Clock], AbstractAsyncContextManager[App]]

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from common import labels
 from common.kube.resources import POD
 from scenario.upgrade.world import GREEN, Pair, a_running_pair
@@ -68,6 +70,39 @@ async def test_where_no_pod_tells_nobody_waits_for_long() -> None:
     assert old in world.clusters
     await world.run(10)
     assert old not in world.clusters
+
+
+def _with_pods_in(world: Pair, old: str, phase: str) -> None:
+    for role in ("head", "worker"):
+        world.kube.set_status(POD, "default", f"{old}-{role}", {"phase": phase, "podIP": ""})
+
+
+async def test_a_running_pod_without_a_known_address_works_on_an_unknown_number_of_requests() -> None:
+    world, old = await a_promoted_pair(ongoing=0)
+    _with_pods_in(world, old, "Running")
+    await world.run(30)
+    assert old in world.clusters
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded", "Pending"])
+async def test_where_no_container_runs_no_request_is_in_flight(phase: str) -> None:
+    world, old = await a_promoted_pair(ongoing=None)
+    _with_pods_in(world, old, phase)
+    await world.run(25)
+    assert old not in world.clusters
+    assert notes(world) == [("Normal", f"RayCluster default/{old} was deleted with 0 requests in flight")]
+
+
+async def test_a_pod_whose_node_does_not_report_works_on_an_unknown_number_of_requests() -> None:
+    world, old = await a_promoted_pair(ongoing=None)
+    _with_pods_in(world, old, "Unknown")
+    await world.run(30)
+    assert old in world.clusters
+    await world.run(10)
+    assert old not in world.clusters
+    assert notes(world) == [
+        ("Normal", f"RayCluster default/{old} was deleted with an unknown number of requests in flight")
+    ]
 
 
 async def test_a_restart_forgets_nothing() -> None:

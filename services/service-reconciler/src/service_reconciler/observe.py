@@ -42,6 +42,8 @@ STEADY = 4.5
 REMEMBERED = 8192
 FOREIGN_ROUTE = 2.0
 """Seconds that a user's route may be old before it says whose it is, so that the bus brings it."""
+IDLE_PHASES = frozenset({"Pending", "Succeeded", "Failed"})
+"""Of pods in which no container runs."""
 
 
 class Observer:
@@ -227,13 +229,17 @@ class Observer:
         return tuple(found)
 
     async def _left(self, leaving: Leaving, *, now: datetime) -> Leaving:
-        """Return a cluster that drains with what its pods say, if it is due to go."""
+        """Return a cluster that drains with what its pods say, if it is due to go.
+
+        A pod whose containers have not begun, or have ended, works on no request and is not asked. Any other one counts as unknown
+        until it answers, also one of which its node does not report any more (phase `Unknown`).
+        """
         due = dangling.due_at(leaving.cluster)
         if due is None or due > now:
             return leaving
-        running = [pod for pod in leaving.pods if pod.status.phase == "Running"]
+        running = [pod for pod in leaving.pods if pod.status.phase not in IDLE_PHASES]
         async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(self._serve.ongoing_requests((pod,))) for pod in running]
+            asked = [group.create_task(self._serve.ongoing_requests(pod)) for pod in running]
         counts = [each.result() for each in asked]
         told = [each for each in counts if each is not None]
         found = ongoing.total(told)

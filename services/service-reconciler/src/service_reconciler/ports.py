@@ -26,8 +26,8 @@ class ServeApi(Protocol):
         """Return the last health checks of a pod's proxy, newest last."""
         ...
 
-    async def ongoing_requests(self, pods: tuple[Pod, ...]) -> Ongoing | None:
-        """Return how many requests these pods' proxies work on, None when one of them does not tell."""
+    async def ongoing_requests(self, pod: Pod) -> Ongoing | None:
+        """Return how many requests a pod's proxy works on, None when it does not tell."""
         ...
 
     async def submit(

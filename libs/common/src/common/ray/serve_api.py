@@ -22,7 +22,7 @@ from common.api.ray_cluster import RayCluster
 from common.bus.cache import Objects
 from common.kube.client import Kube
 from common.kube.resources import SECRET, illegal_name
-from common.ray import config_reader, deployed_config, ongoing, serve_config, view
+from common.ray import config_reader, deployed_config, serve_config, view
 from common.ray.dashboard import Dashboard, Head, ProxyPod
 from common.ray.ongoing import Ongoing
 from common.ray.view import CHECKS_KEPT, LONGEST_RETRY, Put, Reading, Refusal, Seen, metrics_port, serve_port
@@ -143,16 +143,11 @@ class ServeApi:
         checks.is_slow = checks.checked_at - now > SLOW
         return checks.answers
 
-    async def ongoing_requests(self, pods: tuple[Pod, ...]) -> Ongoing | None:
-        """Return what these pods tell of the requests in flight, None when one of them does not."""
-        running = [pod for pod in pods if pod.status.pod_ip and pod.status.phase == "Running"]
-        async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(self._ongoing(pod)) for pod in running]
-        counts = [each.result() for each in asked]
-        return None if None in counts else ongoing.total([each for each in counts if each is not None])
-
-    async def _ongoing(self, pod: Pod) -> Ongoing | None:
+    async def ongoing_requests(self, pod: Pod) -> Ongoing | None:
+        """Return what a pod tells of the requests in flight, None when it does not, or its address is not known."""
         meta = pod.metadata
+        if not pod.status.pod_ip:
+            return None
         where = ProxyPod(namespace=meta.namespace, name=meta.name, ip=pod.status.pod_ip, port=metrics_port(pod))
         async with self._slots:
             return await self._dashboard.ongoing_requests(where)

@@ -5,8 +5,9 @@ import math
 import pytest
 
 from common import labels
+from common.kube.resources import POD
 from scenario.upgrade.world import GREEN, Pair, a_running_pair
-from support.builders.ray_service import a_strategy
+from support.builders.ray_service import NAMESPACE, a_strategy
 from support.fakes.serve import FakeHead
 
 AT_ONCE = a_strategy(surge=100, step=100, interval=1)
@@ -46,3 +47,29 @@ async def test_a_user_may_do_without_it(value: str) -> None:
     world, _ = await an_autoscaled_upgrade(**{labels.CAPACITY_PARITY: value})
     green = world.pending
     await world.until(lambda: world.is_settled() and world.active == green, seconds=30)
+
+
+async def test_a_silent_dashboard_sends_all_of_the_traffic_to_no_single_replica() -> None:
+    world, _ = await an_autoscaled_upgrade()
+    blue, green = world.active, world.pending
+    await world.until(lambda: world.weights.get(green, 0) == 4, seconds=30)
+    world.serve.head(f"{blue}-head-svc").behaviour = "silent"
+    await world.run(60)
+    assert world.weights == {blue: 96, green: 4}, "fifty replicas may still serve, and one cannot do their work"
+    for role in ("head", "worker"):
+        world.kube.set_status(POD, NAMESPACE, f"{blue}-{role}", {"phase": "Failed"})
+    await world.run(5)
+    assert world.weights.get(green) == 100, "none of its pods takes requests"
+
+
+async def test_traffic_leaves_a_silent_dashboard_as_replicas_follow() -> None:
+    world, head = await an_autoscaled_upgrade()
+    blue, green = world.active, world.pending
+    await world.until(lambda: world.weights.get(green, 0) == 4, seconds=30)
+    world.serve.head(f"{blue}-head-svc").behaviour = "silent"
+    head.autoscaled = 20
+    await world.run(10)
+    assert world.weights == {blue: 50, green: 50}
+    head.autoscaled = 50
+    await world.run(10)
+    assert world.weights.get(green) == 100

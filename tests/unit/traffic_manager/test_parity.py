@@ -53,6 +53,23 @@ def test_a_cluster_gets_no_more_than_its_replicas_carry(
     assert bool(why) == (limit < 100)
 
 
+@pytest.mark.parametrize(
+    ("taking", "whole", "expected"),
+    [
+        pytest.param(running(1), WHOLE_50, 4, id="one replica of fifty, and one that may follow"),
+        pytest.param(running(50), WHOLE_50, 100, id="as many"),
+        pytest.param(running(1, least=None), WHOLE_50, 100, id="its replicas are fixed"),
+        pytest.param(running(1), None, 100, id="nobody saw what carried all"),
+    ],
+)
+def test_what_a_silent_cluster_sheds_follows_replicas(
+    taking: ServeDetails, whole: Baseline | None, expected: int
+) -> None:
+    limit, why = parity.takeover(taking, whole)
+    assert limit == expected
+    assert bool(why) == (limit < 100)
+
+
 @pytest.mark.parametrize("most", [10**400, -(10**400)])
 def test_a_number_of_replicas_that_nobody_has_is_none(most: int) -> None:
     assert parity.limit(running(50), 100, running(1, most=most), WHOLE_50) == (100, "")

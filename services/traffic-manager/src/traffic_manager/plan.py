@@ -24,7 +24,7 @@ from traffic_manager import options, overwriting, routing, serving
 from traffic_manager.actions import BACKENDS, MAIN, Action, Change, Create, MoveCapacity, Submit, Tell
 from traffic_manager.migration import step, weights
 from traffic_manager.migration.state import Direction, Migration, Policy, Side, Split
-from traffic_manager.observed import ClusterView, Observed
+from traffic_manager.observed import Baseline, ClusterView, Observed
 from traffic_manager.reasons import EventReason
 from traffic_manager.resources import cluster_serve_service
 from traffic_manager.status import health, parity, proof, traffic_record
@@ -204,6 +204,10 @@ def _situation(observed: Observed, active: ClusterView, pending: ClusterView, *,
     sides = proof.side(active, old, now=now), proof.side(pending, new, goal=goal, now=now)
     if controls.parity:
         sides = _in_parity((active, pending), sides, direction)
+        sides = (
+            _taking_over(active, sides[0], pending, whole=active.whole),
+            _taking_over(pending, sides[1], active, whole=active.whole),
+        )
     migration = Migration(
         direction=direction,
         active=sides[0],
@@ -268,6 +272,16 @@ def _in_parity(
         return sides
     bound = msgspec.structs.replace(side, proof=limit, doubt=why)
     return (sides[0], bound) if is_forward else (bound, sides[1])
+
+
+def _taking_over(view: ClusterView, side: Side, losing: ClusterView, *, whole: Baseline | None) -> Side:
+    """Return a side; beside one of which the dashboard alone is silent it gets no more than its replicas can follow to."""
+    if view.serve.details is None or not health.is_silent(losing):
+        return side
+    limit, why = parity.takeover(view.serve.details, whole)
+    if limit >= side.ready:
+        return side
+    return msgspec.structs.replace(side, ready=limit, proof=min(limit, side.proof), doubt=why)
 
 
 def _shares(

@@ -48,16 +48,26 @@ def of(view: ClusterView | None, *, now: datetime) -> Health:
 
 def fatal(view: ClusterView) -> str | None:
     """Return what keeps a cluster from serving anything, beyond doubt."""
-    if view.cluster.metadata.deletion_timestamp is not None:
-        return "its RayCluster is being deleted"
-    if not head_is_ready(view.cluster):
-        return "its head pod is not ready"
-    if view.endpoints == 0:
-        return "none of its pods is ready to be sent requests"
+    if (why := _out_of_service(view)) is not None:
+        return why
     if view.serve.failures >= SILENT_AFTER:
         return f"its dashboard is silent: {view.serve.problem}"
     details = view.serve.details
     return None if details is None else next(_without_replicas(view, details), None)
+
+
+def is_silent(view: ClusterView) -> bool:
+    """Tell whether nothing but its dashboard's silence speaks against a cluster: its pods take requests, so it may still serve."""
+    return view.serve.details is None and _out_of_service(view) is None
+
+
+def _out_of_service(view: ClusterView) -> str | None:
+    """Return what Kubernetes observes that keeps a cluster from serving anything."""
+    if view.cluster.metadata.deletion_timestamp is not None:
+        return "its RayCluster is being deleted"
+    if not head_is_ready(view.cluster):
+        return "its head pod is not ready"
+    return "none of its pods is ready to be sent requests" if view.endpoints == 0 else None
 
 
 def passing(view: ClusterView) -> str | None:

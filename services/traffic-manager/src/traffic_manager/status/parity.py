@@ -5,7 +5,7 @@ gets no more of the traffic than its running replicas carry at the rate of those
 replica, or a quarter more of them, would carry: the autoscaler has to have something to follow.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, cast
 
 from common.api.opaque import Json
@@ -23,9 +23,21 @@ def limit(source: ServeDetails, weight: int, growing: ServeDetails, whole: Basel
 
     `whole` are the replicas with which a cluster carried all of the traffic, where this process saw that.
     """
-    found, why, others = WHOLE, "", dict(_deployments(source))
+    others = dict(_deployments(source))
+    needed = {name: _needed(each, weight, whole, name) for name, each in others.items()}
+    return _followed(growing, needed)
+
+
+def takeover(taking: ServeDetails, whole: Baseline | None) -> tuple[int, str]:
+    """Return the most traffic that a cluster may take over from one whose dashboard does not answer, and why not more."""
+    return _followed(taking, whole.replicas if whole is not None else {})
+
+
+def _followed(growing: ServeDetails, needs: Mapping[str, float]) -> tuple[int, str]:
+    """Return the most traffic to which the replicas of a cluster can follow, where all of it needs so many."""
+    found, why = WHOLE, ""
     for name, deployment in _deployments(growing):
-        needed = _needed(others[name], weight, whole, name) if name in others else 0.0
+        needed = needs.get(name, 0)
         if needed == 0 or not _may_grow(deployment, serve_status.capacity(growing)):
             continue
         running = len(deployment.running)

@@ -18,7 +18,7 @@ from localcluster.api import read_manifests
 from localcluster.binaries import GATEWAY_CRDS
 from localcluster.control_plane import ControlPlane
 from raybus_cli.up.programs import BusAccess
-from support.servers.fleet import NAMESPACE, Fleet, Ground, streams_kept
+from support.servers.fleet import NAMESPACE, Fleet, Ground, Observed, streams_kept
 from support.servers.gateway_controller import GatewayController
 from support.servers.nats import NatsServer
 from support.servers.programs import prepared
@@ -38,6 +38,8 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True):
     control_plane: ControlPlane
     kube: KubeClient
     nats: NatsServer
+    observed: Observed
+    """The same, as it is scraped."""
     fleet: Fleet
     heads: Heads
 
@@ -47,10 +49,11 @@ async def started(
     work: Path, logs: Path, say: Callable[[str], None], *, is_audited: bool = True
 ) -> AsyncGenerator[Stack]:
     """Run all but the services themselves for the length of a block; `logs` gets a file for each process of ours."""
+    observed = Observed.on_free_ports("nats-0")
     async with (
         heads.played() as played,
         ControlPlane.started(work / "cp", crds=CRDS, scheduler=True, kwok_nodes=1, audit=is_audited) as control_plane,
-        secured_nats(work / "nats") as secured,
+        secured_nats(work / "nats", monitor=observed.monitor) as secured,
     ):
         if is_audited:
             await _audited(control_plane)
@@ -61,11 +64,13 @@ async def started(
         try:
             for name in (NAMESPACE, CROWD, PROBES):
                 await add_namespace(kube, name)
-            async with streams_kept(bus, logs, say), _gateways(kube), Fleet(ground, say).manned() as fleet:
+            kept = streams_kept(bus, logs, say, observed=observed)
+            async with kept, _gateways(kube), Fleet(ground, say).manned() as fleet:
                 yield Stack(
                     control_plane=control_plane,
                     kube=kube,
                     nats=secured.server,
+                    observed=observed,
                     fleet=fleet,
                     heads=played,
                 )

@@ -16,7 +16,7 @@ from chaos import stack
 from chaos.schedule import RECONCILERS, WATCHER
 from chaos.stack import Stack
 from support.servers import prometheus
-from support.servers.fleet import NAMESPACE, Replica
+from support.servers.fleet import NAMESPACE, Observed, Replica
 from support.servers.prometheus import Pace, Prometheus
 from support.waiting import eventually_true
 
@@ -33,8 +33,8 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
     work: Path
     logs: Path
     say: Callable[[str], None]
-    more: list[Replica] = []
-    """Replicas beside the fleet that are scraped as well."""
+    more: list[Replica | Observed] = []
+    """What is scraped beside the fleet."""
 
 
 @asynccontextmanager
@@ -44,12 +44,13 @@ async def started(
     """Run one replica of each service, and once all are ready Prometheus, for the length of a block."""
     targets = work / "targets.json"
     jobs = [{"job_name": "raybus", "honor_labels": True, "file_sd_configs": [{"files": [str(targets)]}]}]
-    more: list[Replica] = []
+    more: list[Replica | Observed] = []
     async with stack.started(work, logs, say, is_audited=False) as found:
         for service in SERVICES:
             found.fleet.scale(service, 1)
         await found.fleet.ready()
-        _tell(targets, found.fleet.all())
+        more.append(found.observed)
+        _tell(targets, [*found.fleet.all(), *more])
         async with (
             prometheus.started(work / "prometheus", jobs=jobs, rules=rules, pace=pace) as server,
             asyncio.TaskGroup() as group,
@@ -70,14 +71,14 @@ async def until(server: Prometheus, expression: str, *, count: int = 1, within: 
     await eventually_true(holds, within=within, what=expression)
 
 
-async def _follow(targets: Path, replicas: Callable[[], Iterable[Replica]]) -> None:
+async def _follow(targets: Path, replicas: Callable[[], Iterable[Replica | Observed]]) -> None:
     """Write the targets anew whenever they are others."""
     while True:
         _tell(targets, replicas())
         await asyncio.sleep(FOLLOWED_SECONDS)
 
 
-def _tell(targets: Path, replicas: Iterable[Replica]) -> None:
+def _tell(targets: Path, replicas: Iterable[Replica | Observed]) -> None:
     told = [
         {
             "targets": [f"127.0.0.1:{each.port}"],

@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes four real services: every panel draws, ours and KubeRay's."""
+"""A real Prometheus scrapes four real services and NATS: every panel draws, ours and KubeRay's."""
 
 from pathlib import Path
 
@@ -22,8 +22,8 @@ def told(promtool: Path) -> Told:
     return heard("integration.monitoring.watched", kind=Told, within=LIMIT_SECONDS)
 
 
-def test_every_service_is_scraped(told: Told) -> None:
-    assert list(told.targets.values()) == ["up"] * 4
+def test_every_service_and_nats_are_scraped(told: Told) -> None:
+    assert list(told.targets.values()) == ["up"] * 5
 
 
 def test_every_panel_of_both_dashboards_draws(told: Told) -> None:

@@ -22,8 +22,9 @@ OWNERS: Final = {
     "cluster_reconciler": "cluster-reconciler",
     "service_reconciler": "service-reconciler",
     "traffic_manager": "traffic-manager",
+    "common.bus.monitor": "The container keeper beside each NATS server",
 }
-"""Package to the title of its part, in the order of the page."""
+"""Package, or module, to the title of its part, in the order of the page."""
 _DECLARES: Final = re.compile(r"^[A-Z_]+: Final = (Counter|Gauge|Histogram|Family)\(", re.MULTILINE)
 _UNITS: Final = {
     "_timestamp_seconds": "Unix time in seconds",
@@ -34,8 +35,8 @@ _UNITS: Final = {
 _HEAD: Final = """\
 # Metrics
 
-Each service answers `GET /metrics` on its HTTP port (8080 in the cluster) in Prometheus' text format. This page is written from
-the code by `make golden`. How to scrape, alerts and dashboards: `deploy/monitoring/`; what to do about an alert:
+Each service, and what stands beside NATS, answers `GET /metrics` on its HTTP port (8080 in the cluster) in Prometheus' text format. This
+page is written from the code by `make golden`. How to scrape, alerts and dashboards: `deploy/monitoring/`; what to do about an alert:
 [alerts.md](alerts.md).
 
 Names that begin with `kuberay_`, `controller_runtime_`, `workqueue_`, `rest_client_` and `leader_election_` are KubeRay's, with
@@ -72,7 +73,8 @@ def metrics() -> dict[str, list[Metric]]:
     found: dict[str, list[Metric]] = {title: [] for title in OWNERS.values()}
     for path in _sources():
         package = path.relative_to(next(each for each in path.parents if each.name == "src")).with_suffix("")
-        found[OWNERS[package.parts[0]]] += _of(importlib.import_module(".".join(package.parts)))
+        module = ".".join(package.parts)
+        found[OWNERS.get(module, OWNERS[package.parts[0]])] += _of(importlib.import_module(module))
     return found
 
 
@@ -110,7 +112,8 @@ def _sources() -> Iterator[Path]:
 def _of(module: ModuleType) -> Iterator[Metric]:
     for declared in vars(module).values():
         if isinstance(declared, Family):
-            yield Metric(name=declared.name, type="gauge", labels=declared.labels, text=declared.text)
+            kind = "counter" if declared.is_counter else "gauge"
+            yield Metric(name=declared.name, type=kind, labels=declared.labels, text=declared.text)
         elif isinstance(declared, MetricWrapperBase):
             (told,) = declared.describe()
             labels = cast("tuple[str, ...]", vars(declared)["_labelnames"])  # told nowhere else

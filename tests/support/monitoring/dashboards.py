@@ -204,6 +204,52 @@ _OTHERS: Final = Row(
         ),
     ),
 )
+_NATS: Final = Row(
+    title="NATS",
+    panels=(
+        Panel(
+            title="Storage used",
+            text="Of what each server may store. At 100 % no change of the cluster can be published.",
+            unit="percentunit",
+            most=1,
+            queries=(Query("raybus_nats_storage_bytes / raybus_nats_storage_limit_bytes", "{{pod}}"),),
+        ),
+        Panel(
+            title="Streams",
+            text="Bytes of each stream, before compression, on the server that holds most.",
+            unit="bytes",
+            queries=(Query("max by (account, stream) (raybus_nats_stream_bytes)", "{{account}} {{stream}}"),),
+        ),
+        Panel(
+            title="Messages",
+            text="Of each stream.",
+            queries=(Query("max by (account, stream) (raybus_nats_stream_messages)", "{{account}} {{stream}}"),),
+        ),
+        Panel(
+            title="Replicas",
+            text="Entries by which the last replica lags, replicas that are away, and leaders: one for each stream.",
+            queries=(
+                Query("max by (account, stream) (raybus_nats_stream_lag_messages)", "{{account}} {{stream}} lag"),
+                Query("max by (account, stream) (raybus_nats_stream_replicas_away)", "{{account}} {{stream}} away"),
+                Query("sum by (account, stream) (raybus_nats_stream_leader)", "{{account}} {{stream}} leaders"),
+            ),
+        ),
+        Panel(
+            title="Clients",
+            text="Connections to each server, and clients that it disconnected because they did not read, in the time shown.",
+            queries=(
+                Query("raybus_nats_connections", "{{pod}}"),
+                Query("increase(raybus_nats_slow_consumers_total[$__range])", "{{pod}} slow"),
+            ),
+        ),
+        Panel(
+            title="Memory of NATS",
+            text="Resident set of each server; nothing where its monitoring port does not answer.",
+            unit="bytes",
+            queries=(Query("raybus_nats_memory_bytes and raybus_nats_up == 1", "{{pod}}"),),
+        ),
+    ),
+)
 _RAY: Final = Row(
     title="Ray",
     panels=(
@@ -256,7 +302,7 @@ OPERATOR: Final = Dashboard(
     uid="raybus-operator",
     title="raybus / Operator",
     text="How the four services fare. Alerts: docs/alerts.md; metrics: docs/metrics.md.",
-    rows=(_HEALTH, _LOOKS, _OTHERS, _RAY, _PROCESSES),
+    rows=(_HEALTH, _LOOKS, _OTHERS, _NATS, _RAY, _PROCESSES),
 )
 
 _OF: Final = '{namespace=~"$namespace", name=~"$rayservice"}'

@@ -41,6 +41,23 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
     """Where their Leases live."""
 
 
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """A NATS server whose metrics are exported."""
+
+    service: str = "nats"
+    name: str
+    """Of its pod."""
+    monitor: int
+    """Its monitoring port."""
+    port: int
+    """Where `/metrics` is."""
+
+    @classmethod
+    def on_free_ports(cls, name: str) -> "Observed":
+        monitor, port = ports.free(2)
+        return cls(name=name, monitor=monitor, port=port)
+
+
 class Replica:
     """One process, or the one that came after it."""
 
@@ -171,10 +188,17 @@ class Fleet:
 
 
 @asynccontextmanager
-async def streams_kept(bus: BusAccess, logs: Path, say: Callable[[str], None]) -> AsyncGenerator[None]:
-    """Look after the streams for the length of a block."""
+async def streams_kept(
+    bus: BusAccess, logs: Path, say: Callable[[str], None], *, observed: Observed | None = None
+) -> AsyncGenerator[None]:
+    """Look after the streams for the length of a block, and export what the server says of itself if that is wanted."""
     options = Options(kubeconfig=Path(), server="", log_dir=logs)
-    provisioner = Child(programs.provisioner(bus, environment=os.environ, options=options), say)
+    program = programs.provisioner(bus, environment=os.environ, options=options)
+    if observed is not None:
+        argv = [*program.argv, "--metrics", "--server-monitor", f"http://127.0.0.1:{observed.monitor}"]
+        environment = {**program.environment, "RAYBUS_HTTP_PORT": str(observed.port)}
+        program = msgspec.structs.replace(program, argv=argv, environment=environment)
+    provisioner = Child(program, say)
     async with asyncio.TaskGroup() as group:
         keeping = group.create_task(provisioner.keep())
         try:

@@ -38,8 +38,10 @@ class _Info(msgspec.Struct, frozen=True):
 class NatsCluster:
     """Servers that a test takes away one by one."""
 
-    def __init__(self, servers: list[NatsServer], folder: Path) -> None:
+    def __init__(self, servers: list[NatsServer], monitors: list[int], folder: Path) -> None:
         self.servers = servers
+        self.monitors = monitors
+        """The monitoring port of each server."""
         self._folder = folder
 
     def settings(self, user: str) -> Settings:
@@ -75,7 +77,7 @@ class NatsCluster:
 async def nats_cluster(folder: Path) -> AsyncGenerator[NatsCluster]:
     """Run three servers and make the streams, thrice each, for as long as the block lasts."""
     now = SystemClock().now()
-    numbers = ports.free(SERVERS)
+    numbers, monitors = ports.free(SERVERS), ports.free(SERVERS)
     routes = tuple(f"127.0.0.1:{port}" for port in numbers)
     common = Server(folder=str(folder), store=str(folder), monitoring_port=None)
     await credential_store.complete(Folder(folder), common, names=["127.0.0.1"], now=now)
@@ -85,20 +87,20 @@ async def nats_cluster(folder: Path) -> AsyncGenerator[NatsCluster]:
     }
     servers: list[NatsServer] = []
     try:
-        for number, port in enumerate(numbers):
+        for number, (port, monitor) in enumerate(zip(numbers, monitors, strict=True)):
             own = folder / f"nats-{number}"
             where = Server(
                 folder=str(folder),
                 store=str(own / "jetstream"),
                 host="127.0.0.1",
-                monitoring_port=None,
+                monitoring_port=monitor,
                 name=f'"nats-{number}"',
                 cluster=Cluster(routes=routes, port=port),
             )
             own.mkdir()
             servers.append(NatsServer(own, configuration=server_conf.render(where, keys), scheme="tls"))
             await asyncio.to_thread(servers[-1].start)
-        cluster = NatsCluster(servers, folder)
+        cluster = NatsCluster(servers, monitors, folder)
         await _make_streams(cluster)
         yield cluster
     finally:

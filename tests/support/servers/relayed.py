@@ -58,10 +58,12 @@ class Secured:
 
 
 @asynccontextmanager
-async def secured_nats(folder: Path, *, subscribers: tuple[Subscriber, ...] = ()) -> AsyncGenerator[Secured]:
-    """Run a server with generated credentials and configuration."""
+async def secured_nats(
+    folder: Path, *, subscribers: tuple[Subscriber, ...] = (), monitor: int | None = None
+) -> AsyncGenerator[Secured]:
+    """Run a server with generated credentials and configuration; `monitor` is its monitoring port."""
     store = str(folder / "jetstream")
-    where = Server(folder=str(folder), store=store, monitoring_port=None, subscribers=subscribers)
+    where = Server(folder=str(folder), store=store, host="127.0.0.1", monitoring_port=monitor, subscribers=subscribers)
     await credential_store.complete(Folder(folder), where, names=["127.0.0.1"], now=SystemClock().now())
     configuration = (folder / "nats-server.conf").read_text()
     with nats_server(folder, configuration=configuration, scheme="tls") as server:

@@ -59,6 +59,13 @@ def test_a_service_is_probed_and_given_time_to_end(name: str) -> None:
     assert PODS[name]["terminationGracePeriodSeconds"] > 10
 
 
+def test_what_stands_beside_nats_exports_what_the_server_says_on_the_port_that_is_scraped() -> None:
+    keeper = CONTAINERS["nats/keeper"]
+    assert "--metrics" in keeper["command"]
+    assert keeper["ports"] == [{"name": "http", "containerPort": 8080}]
+    assert {"name": "RAYBUS_HTTP_PORT", "value": "8080"} in keeper["env"]
+
+
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_service_mounts_its_own_nats_user_and_no_other(name: str) -> None:
     secrets = [volume["secret"]["secretName"] for volume in PODS[name]["volumes"] if "secret" in volume]
@@ -117,6 +124,8 @@ def test_the_network_is_closed_but_for_what_is_named() -> None:
     policies = {each["metadata"]["name"]: each["spec"] for each in manifests.of_kind(ALL, "NetworkPolicy")}
     assert policies["deny-all"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     assert set(policies) == {"deny-all", "dns", "api-server", "nats", "nats-clients", "ray-dashboards", "metrics"}
+    scraped = policies["metrics"]["podSelector"]["matchExpressions"][0]["values"]
+    assert scraped == [*SERVICES, "nats"]
     dashboards = policies["ray-dashboards"]["podSelector"]["matchExpressions"][0]["values"]
     assert dashboards == ["service-reconciler", "traffic-manager"]
 

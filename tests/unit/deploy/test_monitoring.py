@@ -63,7 +63,7 @@ def test_the_scrape_example_finds_all_services_and_keeps_the_labels_of_objects()
     (job,) = yaml.safe_load(files.SCRAPE.read_text())["scrape_configs"]
     assert (job["job_name"], job["honor_labels"]) == ("raybus", True)
     found = [kept for target in targets() if (kept := relabelled(target, job["relabel_configs"])) is not None]
-    assert {each["service"] for each in found} == set(manifests.SERVICES)
+    assert {each["service"] for each in found} == {*manifests.SERVICES, "nats"}
     assert {each["namespace"] for each in found} == {manifests.NAMESPACE}
     assert all(each["pod"].startswith(each["service"]) for each in found)
 

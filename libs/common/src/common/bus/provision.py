@@ -1,12 +1,13 @@
 """Sets NATS up: the streams, and the credentials and configuration of the server.
 
     python -m common.bus.provision streams [--replicas N] [--outside-seed FILE]
-    python -m common.bus.provision streams --watch [--replicas N] [--outside-seed FILE] [--server-folder DIR …]
+    python -m common.bus.provision streams --watch [--replicas N] [--outside-seed FILE] [--server-folder DIR …] [--metrics]
     python -m common.bus.provision credentials --out DIR | --secrets NAMESPACE [--rotate WHAT …]
 
 `streams` reads `RAYBUS_NATS_*` like a service. Once, as the user `provisioner`, it makes the streams and changes those that
 differ. With `--watch`, as the user `keeper`, it stays beside the server, makes again what a lost volume took along, and has
-the server read its files when they change, and start anew when a full disk has stopped it; it may change or delete no stream. `credentials`: `common.bus.issue`.
+the server read its files when they change, start anew when a full disk has stopped it, and with `--metrics` exports what the
+server says of itself; it may change or delete no stream. `credentials`: `common.bus.issue`.
 """
 
 import argparse
@@ -26,6 +27,7 @@ import uvloop
 from common import errors
 from common.bus import issue, streams, subjects, subscribers
 from common.bus.disk import DiskWatch
+from common.bus.monitor import Monitor
 from common.bus.nats import Bus, StreamInfo
 from common.bus.nats import connect as connected
 from common.bus.reload import Beside, Reloader
@@ -173,7 +175,8 @@ def _accounts(settings: Settings, options: argparse.Namespace) -> list[_Account]
     return [own, _Account(outside, [streams.events_mirror(replicas=replicas)], consumers)]
 
 
-async def _watch(accounts: Sequence[_Account], beside: Beside | None) -> None:
+async def _watch(accounts: Sequence[_Account], options: argparse.Namespace) -> None:
+    beside = _beside(options)
     async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as stack:
         for account in accounts:
             bus = await stack.enter_async_context(connected(account.settings))
@@ -181,6 +184,8 @@ async def _watch(accounts: Sequence[_Account], beside: Beside | None) -> None:
         if beside is not None:
             group.create_task(Reloader(beside, SystemClock()).run())
             group.create_task(DiskWatch(beside).run())
+        if options.metrics:
+            group.create_task(Monitor(options.server_monitor).run(accounts[0].settings.http_port))
         await asyncio.Event().wait()
 
 
@@ -203,12 +208,11 @@ async def _once(accounts: Sequence[_Account]) -> int:
     return 1 if problems else 0
 
 
-def _watched(settings: Settings, options: argparse.Namespace) -> tuple[list[_Account], Beside | None]:
+def _beside(options: argparse.Namespace) -> Beside | None:
     folder: Path | None = options.server_folder
-    beside = None
-    if folder is not None:
-        beside = Beside(folder=folder, pid_file=options.server_pid, monitor=options.server_monitor)
-    return _accounts(settings, options), beside
+    if folder is None:
+        return None
+    return Beside(folder=folder, pid_file=options.server_pid, monitor=options.server_monitor)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -224,6 +228,9 @@ def _parser() -> argparse.ArgumentParser:
     make.add_argument("--server-folder", type=Path, metavar="DIR", help="with --watch: what the server beside reads")
     make.add_argument("--server-pid", type=Path, metavar="FILE", default=Path("/run/nats/nats.pid"))
     make.add_argument("--server-monitor", metavar="URL", default="http://127.0.0.1:8222")
+    make.add_argument(
+        "--metrics", action="store_true", help="with --watch: export the server's metrics on RAYBUS_HTTP_PORT"
+    )
     issue.add_arguments(commands.add_parser("credentials", help="make or replace keys, certificates and configuration"))
     return parser
 
@@ -241,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "credentials":
             return uvloop.run(issue.run(options))
         if options.watch:
-            return process.run(KEEPER, lambda settings: _watch(*_watched(settings, options)))
+            return process.run(KEEPER, lambda settings: _watch(_accounts(settings, options), options))
         settings = Settings.from_environment(USER, os.environ)
         logging.configure(USER, level=settings.log_level)
         return uvloop.run(_once(_accounts(settings, options)))

@@ -1,16 +1,19 @@
-"""Gauges that are computed at each scrape from the state as it is then, so that a series ends with its object."""
+"""Gauges and counters that are computed at each scrape from the state as it is then, so that a series ends with its object."""
 
 import msgspec
-from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to know of such a gauge; `docs/metrics.md` is written from it."""
+    """What there is to know of such a metric; `docs/metrics.md` is written from it."""
 
     name: str
     text: str
     labels: tuple[str, ...] = ()
+    is_counter: bool = False
+    """Whether something else counts, such as a server, and begins at 0 when that starts anew."""
 
-    def empty(self) -> GaugeMetricFamily:
+    def empty(self) -> GaugeMetricFamily | CounterMetricFamily:
         """Return the family without series."""
-        return GaugeMetricFamily(self.name, self.text, labels=self.labels)
+        kind = CounterMetricFamily if self.is_counter else GaugeMetricFamily
+        return kind(self.name, self.text, labels=self.labels)

@@ -1,0 +1,255 @@
+"""Exports what a NATS server's monitoring port says of the server: storage, memory, connections, slow consumers, replicas.
+
+The container `keeper` beside each server runs it. Each server exports what it stores itself; how far replicas are behind is
+known to the leader of a stream alone, so no other server exports it.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+import httpx
+import msgspec
+import structlog
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.metrics_core import Metric
+
+from common import bounded_body, errors
+from common.observability import health
+from common.observability.family import Family
+
+log = structlog.get_logger()
+
+OBSERVE_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 5.0
+LARGEST_ANSWER: Final = 4 * 1024 * 1024
+STREAMS: Final = "/jsz?accounts=1&streams=1"
+SILENT: Final = 30_000_000_000
+"""Nanoseconds after which a replica that the leader has not heard from counts as away; NATS itself waits for 10 s."""
+_STREAM: Final = ("account", "stream")
+
+UP: Final = Family(name="raybus_nats_up", text="1 while the monitoring port of the NATS server answers")
+STORAGE: Final = Family(
+    name="raybus_nats_storage_bytes",
+    text="Bytes that JetStream counts against its limit on this server, before compression",
+)
+STORAGE_LIMIT: Final = Family(
+    name="raybus_nats_storage_limit_bytes",
+    text="Bytes that JetStream may store on this server (`NATS_MAX_STORE`)",
+)
+MEMORY: Final = Family(name="raybus_nats_memory_bytes", text="Resident memory of the NATS server")
+CONNECTIONS: Final = Family(name="raybus_nats_connections", text="Clients that are connected to this server")
+SLOW_CONSUMERS: Final = Family(
+    name="raybus_nats_slow_consumers_total",
+    text="Clients that the server disconnected because they did not read what it sent",
+    is_counter=True,
+)
+STREAM_BYTES: Final = Family(
+    name="raybus_nats_stream_bytes", text="Bytes of a stream on this server, before compression", labels=_STREAM
+)
+STREAM_MESSAGES: Final = Family(
+    name="raybus_nats_stream_messages", text="Messages of a stream on this server", labels=_STREAM
+)
+STREAM_LEADER: Final = Family(
+    name="raybus_nats_stream_leader", text="1 on the server that leads a stream, 0 on the others", labels=_STREAM
+)
+STREAM_LAG: Final = Family(
+    name="raybus_nats_stream_lag_messages",
+    text="Raft entries by which the replica that is furthest behind lags, as the leader knows it",
+    labels=_STREAM,
+)
+STREAM_AWAY: Final = Family(
+    name="raybus_nats_stream_replicas_away",
+    text="Replicas of a stream that its leader has not heard from for 30 s",
+    labels=_STREAM,
+)
+
+
+class StreamState(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream on one server; `lag` and `away` are None where another server leads it."""
+
+    account: str
+    name: str
+    bytes: int
+    messages: int
+    leads: bool
+    lag: int | None = None
+    away: int | None = None
+
+
+class ServerState(msgspec.Struct, frozen=True, kw_only=True):
+    """What one observation has read; sizes in bytes."""
+
+    storage: int
+    storage_limit: int
+    memory: int
+    connections: int
+    slow_consumers: int
+    streams: tuple[StreamState, ...] = ()
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------------
+
+
+class _Store(msgspec.Struct, frozen=True):
+    storage: int = 0
+    max_storage: int = 0
+
+
+class _JetStream(msgspec.Struct, frozen=True):
+    config: _Store = _Store()
+    stats: _Store = _Store()
+
+
+class _Varz(msgspec.Struct, frozen=True):
+    server_name: str
+    mem: int
+    connections: int
+    slow_consumers: int
+    jetstream: _JetStream = _JetStream()
+
+
+class _Replica(msgspec.Struct, frozen=True):
+    current: bool = False
+    offline: bool = False
+    active: int = 0
+    """Nanoseconds since the leader last heard from it; 0 if it never has."""
+    lag: int = 0
+
+    @property
+    def is_away(self) -> bool:
+        return self.offline or (not self.current and (self.active == 0 or self.active > SILENT))
+
+
+class _Group(msgspec.Struct, frozen=True):
+    leader: str = ""
+    replicas: list[_Replica] = []
+
+
+class _Held(msgspec.Struct, frozen=True):
+    messages: int
+    bytes: int
+
+
+class _Stream(msgspec.Struct, frozen=True):
+    name: str
+    state: _Held
+    cluster: _Group = _Group()
+
+
+class _Account(msgspec.Struct, frozen=True):
+    name: str
+    stream_detail: list[_Stream] = []
+
+
+class _Jsz(msgspec.Struct, frozen=True):
+    account_details: list[_Account] = []
+
+
+def read(varz: bytes, jsz: bytes) -> ServerState:
+    """Return what the answers of `/varz` and of `STREAMS` say; `ValueError` for what a NATS server does not answer."""
+    server = msgspec.json.decode(varz, type=_Varz)
+    accounts = msgspec.json.decode(jsz, type=_Jsz).account_details
+    return ServerState(
+        storage=server.jetstream.stats.storage,
+        storage_limit=server.jetstream.config.max_storage,
+        memory=server.mem,
+        connections=server.connections,
+        slow_consumers=server.slow_consumers,
+        streams=tuple(_stream(each.name, one, server.server_name) for each in accounts for one in each.stream_detail),
+    )
+
+
+def _stream(account: str, found: _Stream, server: str) -> StreamState:
+    leads, replicas = found.cluster.leader == server, found.cluster.replicas
+    return StreamState(
+        account=account,
+        name=found.name,
+        bytes=found.state.bytes,
+        messages=found.state.messages,
+        leads=leads,
+        lag=max((each.lag for each in replicas), default=0) if leads else None,
+        away=sum(each.is_away for each in replicas) if leads else None,
+    )
+
+
+# --- exporting -------------------------------------------------------------------------------------------------------------
+
+
+def families(found: ServerState | None) -> list[Metric]:
+    """Return what `/metrics` shows; of a server that does not answer, no more than that."""
+    if found is None:
+        return [_one(UP, 0)]
+    streams = found.streams
+    return [
+        _one(UP, 1),
+        _one(STORAGE, found.storage),
+        _one(STORAGE_LIMIT, found.storage_limit),
+        _one(MEMORY, found.memory),
+        _one(CONNECTIONS, found.connections),
+        _one(SLOW_CONSUMERS, found.slow_consumers),
+        _each(STREAM_BYTES, ((each, each.bytes) for each in streams)),
+        _each(STREAM_MESSAGES, ((each, each.messages) for each in streams)),
+        _each(STREAM_LEADER, ((each, each.leads) for each in streams)),
+        _each(STREAM_LAG, ((each, each.lag) for each in streams)),
+        _each(STREAM_AWAY, ((each, each.away) for each in streams)),
+    ]
+
+
+def _one(family: Family, value: float) -> Metric:
+    metric = family.empty()
+    metric.add_metric([], value)
+    return metric
+
+
+def _each(family: Family, values: Iterable[tuple[StreamState, int | None]]) -> Metric:
+    metric = family.empty()
+    for stream, value in values:
+        if value is not None:
+            metric.add_metric([stream.account, stream.name], value)
+    return metric
+
+
+class Monitor:
+    """Observes one server again and again; a collector of `prometheus_client`."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._found: ServerState | None = None
+        self.problem: str | None = "the NATS server was not observed yet"
+
+    async def run(self, port: int, registry: CollectorRegistry = REGISTRY) -> None:
+        """Observe, and serve `/metrics` on a port, until cancelled."""
+        registry.register(self)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(health.serve(port, live=lambda: None, ready=lambda: self.problem))
+                group.create_task(self._observe())
+        finally:
+            registry.unregister(self)
+
+    def collect(self) -> list[Metric]:
+        """Return the last observation."""
+        return families(self._found)
+
+    async def _observe(self) -> None:
+        async with httpx.AsyncClient(trust_env=False, timeout=ANSWER_SECONDS) as client:
+            while True:
+                try:
+                    self._found = read(await self._get(client, "/varz"), await self._get(client, STREAMS))
+                    problem = None
+                except (httpx.HTTPError, errors.Unavailable, ValueError) as error:
+                    self._found = None
+                    problem = (
+                        f"the monitoring port {self._url} of NATS does not answer: {type(error).__name__}: {error}"
+                    )
+                    if problem != self.problem:
+                        log.warning("the NATS server cannot be observed", problem=problem)
+                self.problem = problem
+                await asyncio.sleep(OBSERVE_SECONDS)
+
+    async def _get(self, client: httpx.AsyncClient, path: str) -> bytes:
+        async with client.stream("GET", f"{self._url}{path}", headers=bounded_body.IDENTITY) as answer:
+            if not answer.is_success:
+                raise errors.Unavailable(f"{path} answered {answer.status_code}")
+            return await bounded_body.read(answer.headers, answer.aiter_raw(), most=LARGEST_ANSWER)

@@ -1,0 +1,123 @@
+"""What a real nats-server's monitoring port says is what `common.bus.monitor` exports."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from common.bus import streams
+from common.bus.monitor import Monitor
+from common.bus.nats import Bus, StreamInfo, connect
+from common.runtime.settings import Settings
+from localcluster import ports
+from support.servers.nats import NatsServer, nats_server
+from support.servers.nats_cluster import nats_cluster
+from support.waiting import eventually, eventually_true
+
+pytestmark = [pytest.mark.integration]
+
+LIMIT = 64 * 1024 * 1024
+SUBJECT = "ray.state.v1.p00.x"
+STATE = {"account": "RAY", "stream": "RAY_STATE"}
+
+
+@asynccontextmanager
+async def observed(url: str, port: int = 0) -> AsyncGenerator[CollectorRegistry]:
+    """Observe a server for the length of a block."""
+    registry = CollectorRegistry()
+    async with asyncio.TaskGroup() as group:
+        observing = group.create_task(Monitor(url).run(port or ports.free(1)[0], registry))
+        await eventually(lambda: registry.get_sample_value("raybus_nats_up") is not None, what="the collector")
+        yield registry
+        observing.cancel()
+
+
+def value(registry: CollectorRegistry, name: str, labels: dict[str, str] | None = None) -> float | None:
+    return registry.get_sample_value(f"raybus_nats_{name}", labels or {})
+
+
+@asynccontextmanager
+async def single(folder: Path) -> AsyncGenerator[tuple[NatsServer, str, Bus]]:
+    """Run one server without users, with an empty state stream in the account that has no name."""
+    (monitor,) = ports.free(1)
+    store = f'store_dir: "{folder / "jetstream"}", max_file_store: {LIMIT}'
+    text = f'server_name: "nats"\nmax_payload: 2MB\nhttp: "127.0.0.1:{monitor}"\njetstream {{ {store} }}\n'
+    with nats_server(folder, configuration=text) as server:
+        async with connect(Settings(service="watcher", nats_url=server.url)) as bus:
+            await bus.session()
+            await bus.api("STREAM.CREATE.RAY_STATE", streams.state(), StreamInfo)
+            yield server, f"http://127.0.0.1:{monitor}", bus
+
+
+async def test_storage_memory_connections_and_streams_of_a_real_server(tmp_path: Path) -> None:
+    async with single(tmp_path) as (_, url, bus):
+        session = await bus.session()
+        for number in range(3):
+            await session.request(f"{SUBJECT}.{number}", bytes(1000))
+        async with observed(url) as registry:
+            await eventually(lambda: value(registry, "up") == 1, within=20.0, what="an answer")
+            of = {"account": "$G", "stream": "RAY_STATE"}
+            assert value(registry, "storage_limit_bytes") == LIMIT
+            assert value(registry, "connections") == 1
+            assert value(registry, "slow_consumers_total") == 0
+            assert (value(registry, "memory_bytes") or 0) > 1_000_000
+            assert value(registry, "stream_messages", of) == 3
+            assert (value(registry, "stream_bytes", of) or 0) > 3000
+            assert (value(registry, "storage_bytes") or 0) > 0
+            assert value(registry, "stream_leader", of) == 1
+            assert value(registry, "stream_lag_messages", of) == 0
+            assert value(registry, "stream_replicas_away", of) == 0
+
+
+async def test_a_server_that_is_gone_is_down_and_leaves_no_figures_until_it_is_back(tmp_path: Path) -> None:
+    async with single(tmp_path) as (server, url, _), observed(url) as registry:
+        await eventually(lambda: value(registry, "up") == 1, within=20.0, what="an answer")
+        server.kill()
+        await eventually(lambda: value(registry, "up") == 0, within=20.0, what="the loss")
+        assert value(registry, "storage_bytes") is None
+        server.start()
+        await eventually(lambda: value(registry, "up") == 1, within=20.0, what="the return")
+
+
+async def test_metrics_are_served_and_readiness_says_why_there_are_none() -> None:
+    nobody, port = ports.free(2)
+    async with observed(f"http://127.0.0.1:{nobody}", port), httpx.AsyncClient(trust_env=False) as client:
+
+        async def says_why() -> bool:
+            try:
+                answer = await client.get(f"http://127.0.0.1:{port}/readyz")
+            except httpx.TransportError:
+                return False
+            return answer.status_code == 503 and f"127.0.0.1:{nobody} of NATS does not answer" in answer.text
+
+        await eventually_true(says_why, within=20.0, every=0.1, what="the reason")
+
+
+async def test_the_leader_of_a_stream_knows_the_replica_whose_server_is_killed(tmp_path: Path) -> None:
+    async with nats_cluster(tmp_path) as cluster, connect(cluster.settings("watcher")) as bus:
+        await bus.session()
+        await cluster.until_whole(bus, "RAY_STATE")
+        leader = await cluster.leader(bus, "RAY_STATE")
+        assert leader is not None
+        number = cluster.servers.index(leader)
+        async with (
+            observed(f"http://127.0.0.1:{cluster.monitors[number]}") as leading,
+            observed(f"http://127.0.0.1:{cluster.monitors[(number + 1) % 3]}") as following,
+        ):
+            await eventually(lambda: value(leading, "stream_replicas_away", STATE) == 0, within=20.0, what="all there")
+            await eventually(lambda: value(following, "stream_leader", STATE) == 0, within=20.0, what="a follower")
+            assert value(following, "stream_lag_messages", STATE) is None
+            cluster.servers[(number + 2) % 3].kill()
+            session = await bus.session()
+            for count in range(20):
+                await session.request(f"{SUBJECT}.{count}", b"x")
+            await eventually(
+                lambda: (value(leading, "stream_lag_messages", STATE) or 0) >= 20, within=20.0, what="the lag"
+            )
+            await eventually(
+                lambda: value(leading, "stream_replicas_away", STATE) == 1, within=60.0, what="a replica that is away"
+            )

@@ -23,6 +23,7 @@ from common.kube.resources import RAY_SERVICE
 from integration.monitoring import ground, objects
 from integration.monitoring.cause import Cause, Scene
 from integration.monitoring.causes_around import AROUND, STALE
+from integration.monitoring.causes_of_nats import NATS
 from integration.monitoring.causes_of_processes import PROCESSES
 from integration.monitoring.causes_of_users import SILENCE, USERS
 from integration.monitoring.ground import Ground
@@ -33,7 +34,7 @@ from support.servers.prometheus import Prometheus
 from support.waiting import eventually_true
 
 LONG: Final = (SILENCE, STALE)
-CAUSES: Final = (*LONG, *USERS, *PROCESSES, *AROUND)
+CAUSES: Final = (*LONG, *USERS, *PROCESSES, *AROUND, *NATS)
 FIRE_SECONDS: Final = 300.0
 """Two alerts wait for three minutes of silence, whose length is a limit and no time that is shortened."""
 LOGS: Final = Path(__file__).parents[3] / "build" / "alarmed"
@@ -83,7 +84,7 @@ class Story:
                 if cause in USERS or cause in PROCESSES:
                     await self._one(cause)
         for cause in wanted:
-            if cause in AROUND:
+            if cause in AROUND or cause in NATS:
                 await self._one(cause)
         return Told(before=before, fired=self._fired, problems=self._problems, texts=sorted(self._texts))
 

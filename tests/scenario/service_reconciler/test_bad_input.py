@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from common import errors, labels
+from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import CONTROLLER_REVISION, RAY_CLUSTER, RAY_SERVICE, SERVICE
 from scenario.service_reconciler.world import World, a_running_world
@@ -269,3 +270,21 @@ async def test_a_status_that_names_a_cluster_by_a_path_is_survived() -> None:
     active = {**world.status["activeServiceStatus"], "rayClusterName": "../../../other/rayclusters/prod"}
     world.kube.set_status(RAY_SERVICE, NAMESPACE, NAME, {**world.status, "activeServiceStatus": active})
     await world.until(lambda: "/" not in world.active and world.is_settled(), seconds=120)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"rayClusterConfig": {"headGroupSpec": []}, "serveConfigV2": "x"}, {"rayClusterConfig": []}, [], None],
+    ids=str,
+)
+async def test_a_spec_that_cannot_be_read_is_told_and_what_serves_is_looked_after(
+    spec: Json | list[Json] | None,
+) -> None:
+    """A CRD of another age, or none of ours, may admit it."""
+    world = await a_running_world()
+    world.kube.put(RAY_SERVICE, {**world.service, "spec": spec})
+    await world.run(5)
+    assert world.condition("Ready") == ("False", "ValidationFailed")
+    assert world.clusters == [world.active]
+    world.apply(serve=a_serve_config(message="v2"))
+    await world.until(world.is_settled)

@@ -181,7 +181,7 @@ class Observer:
         view = ClusterView(cluster=cluster, pods=pods)
         if not head_is_ready(cluster):
             return view
-        head = view.head if not service.spec.exclude_head_pod_from_serve_svc else None
+        head = view.head if not service.excludes_head_pod else None
         records = await self._revisions.of(cluster)
         age = 0.0 if revision.is_open(records) else max_age
         async with asyncio.TaskGroup() as group:
@@ -208,7 +208,7 @@ class Observer:
         if view is None:
             return None
         uid = view.cluster.metadata.uid
-        if view is not goes_to or not head_is_ready(view.cluster) or submit.has(view, service.spec.serve_config_v2):
+        if view is not goes_to or not head_is_ready(view.cluster) or submit.has(view, service.serve_config):
             self._lacking.pop(uid, None)
             return view
         while len(self._lacking) > REMEMBERED:

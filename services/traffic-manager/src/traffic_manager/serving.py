@@ -34,7 +34,7 @@ def with_capacity(observed: Observed, view: ClusterView, capacity: int) -> Submi
 def _submission(
     observed: Observed, view: ClusterView, capacity: int, *, is_frozen: bool, now: datetime
 ) -> Submit | None:
-    goal = observed.service.spec.serve_config_v2
+    goal = observed.service.serve_config
     submission = submit.decide(view, goal, frozen=is_frozen, now=now)
     config = submission.config
     if config is None and submit.has_other_capacity(view, capacity, now=now):

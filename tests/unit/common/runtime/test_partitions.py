@@ -338,6 +338,22 @@ async def test_quarantine_is_reported_on_the_object_that_waits() -> None:
     assert ("a", "Pod ns/a-pod is in quarantine: it is too large") in shell.reported
 
 
+async def test_an_object_whose_spec_has_not_the_shape_of_its_type_waits_and_says_which_field() -> None:
+    shell = Shell()
+    listener = shell.controller.hold(1)
+    broken = msgspec.json.decode(a_cluster("hostile"))
+    broken["spec"] = {"workerGroupSpecs": [{"template": {"spec": {"containers": [7]}}}]}
+
+    async def script() -> None:
+        listener.synced(10)
+        listener.changed("RayCluster", msgspec.json.encode(broken), trace="")
+        listener.changed("RayCluster", a_cluster("victim"), trace="")
+
+    await shell.run(script)
+    assert shell.looks == ["victim"]
+    assert any("at `$.workerGroupSpecs[0].template.spec.containers[0]`" in why for _, why in shell.reported)
+
+
 @pytest.mark.parametrize("end", ["removed", "moved", "reloaded"])
 async def test_quarantine_ends_with_the_object(end: str) -> None:
     shell = Shell()

@@ -8,7 +8,7 @@ Source: spec raycluster §1.2, §1.3.
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 import msgspec
 
@@ -271,7 +271,8 @@ class RayCluster(msgspec.Struct, frozen=True, kw_only=True, rename="camel", dict
     @cached_property
     def raw_spec(self) -> Json:
         """The spec as written: what is hashed and copied. Never change it in place."""
-        return msgspec.json.decode(self.spec_json, type=dict[str, Any])
+        found: object = msgspec.json.decode(self.spec_json)
+        return cast("Json", found) if isinstance(found, dict) else {}
 
 
 def decode(obj: bytes | str | Mapping[str, Any]) -> RayCluster:

@@ -5,7 +5,7 @@ Source: spec rayservice §2.1, §2.2.
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 import msgspec
 
@@ -110,7 +110,13 @@ class RayService(msgspec.Struct, frozen=True, kw_only=True, rename="camel", dict
     @cached_property
     def raw_spec(self) -> Json:
         """The spec as written. Never change it in place."""
-        return msgspec.json.decode(self.spec_json, type=dict[str, Any])
+        found: object = msgspec.json.decode(self.spec_json)
+        return cast("Json", found) if isinstance(found, dict) else {}
+
+    @property
+    def excludes_head_pod(self) -> bool:
+        """`spec.excludeHeadPodFromServeSvc` as written, also where the rest of the spec cannot be read."""
+        return self.raw_spec.get("excludeHeadPodFromServeSvc") is True
 
     @property
     def serve_config(self) -> str:
@@ -121,7 +127,8 @@ class RayService(msgspec.Struct, frozen=True, kw_only=True, rename="camel", dict
     @property
     def raw_cluster_config(self) -> Json:
         """`spec.rayClusterConfig` as written: what is hashed, and copied into RayClusters. Never change it in place."""
-        return self.raw_spec.get("rayClusterConfig") or {}
+        found = self.raw_spec.get("rayClusterConfig")
+        return cast("Json", found) if isinstance(found, dict) else {}
 
 
 def decode(obj: bytes | str | Mapping[str, Any]) -> RayService:

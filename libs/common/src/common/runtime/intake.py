@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from common.api import go_shape
 from common.api.meta import ObjectMeta
 from common.bus import cache as caches
 from common.bus.cache import Cache, Object, Objects
@@ -159,6 +160,11 @@ class Intake:
         except Exception as problem:  # noqa: BLE001  (whatever one object does to a decoder, the others go on)
             metrics.UNDECODABLE.labels(self._name, kind).inc()
             return self.quarantined(partition, kind, None, body, f"it does not decode: {problem!r}")
+        if (misfit := go_shape.misfit(obj)) is not None:
+            metrics.UNDECODABLE.labels(self._name, kind).inc()
+            return self.quarantined(
+                partition, kind, None, body, f"{misfit}; the CRDs of this version admit no such value"
+            )
         key = caches.key_of(obj)
         released = self._quarantine.pop((kind, key[1], key[2]))
         is_new = self._cache.get(view, key[1], key[2]) is None

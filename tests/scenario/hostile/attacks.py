@@ -1,0 +1,410 @@
+"""Hostile objects from Hypothesis: a sound object, changed in a few places by the dictionary of nasty values.
+
+`attacks()` draws what one tenant does: a RayCluster or a RayService, what it is changed into later, objects beside it, annotations
+on what raybus makes, and what dashboards answer. `collect` draws many of them from a seed, for runs outside pytest.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+import msgspec
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from common import labels, traffic_record
+from common.api.opaque import Body, Json
+from common.kube.resources import GATEWAY, HTTP_ROUTE, POD, RAY_CLUSTER, RAY_SERVICE, SERVICE, Resource
+from scenario.hostile import crd_schema, nasty
+from service_reconciler.promotion import receipt
+from service_reconciler.resources.ray_cluster import DELETE_AFTER
+from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_strategy
+
+TENANT: Final = "tenant-h"
+NAME: Final = "demo"
+ROUTE: Final = "mine"
+Place = tuple[str | int, ...]
+MOST_LEVELS: Final = 3
+"""Of a value that is drawn."""
+
+DURATION_LIKE: Final = (
+    labels.INITIALIZING_TIMEOUT,
+    labels.DRAIN_TIMEOUT,
+    labels.PROGRESS_DEADLINE,
+    labels.GCS_FT_DELETION_TIMEOUT,
+)
+MOMENT_LIKE: Final = (DELETE_AFTER, labels.DRAINING_SINCE)
+JSON_LIKE: Final = (traffic_record.ANNOTATION, receipt.SO_FAR, labels.UPGRADE_RECEIPT)
+SWITCH_LIKE: Final = (
+    labels.PAUSE, labels.ABORT, labels.PROMOTE, labels.GRACEFUL_DRAIN, labels.CAPACITY_PARITY, labels.FT_ENABLED, labels.ENABLE_SERVE_SERVICE,
+    labels.DISABLE_PROVISIONED_HEAD_RESTART, labels.OVERWRITE_CONTAINER_CMD, labels.MAX_UNAVAILABLE, labels.HISTORY_LIMIT, labels.DRAINING,
+)  # fmt: skip
+NAME_LIKE: Final = (
+    labels.HTTP_ROUTE, labels.ROUTE_PERMITS, labels.ON_DEADLINE, labels.EXTERNAL_STORAGE_NAMESPACE, labels.RECREATE_HASH, labels.KUBERAY_VERSION,
+    labels.SPEC_HASH, labels.NUM_WORKER_GROUPS, labels.INGRESS_CLASS, labels.UPGRADE_FROM,
+)  # fmt: skip
+LABELS: Final = (
+    labels.CLUSTER, labels.ORIGIN_NAME, labels.ORIGIN_KIND, labels.NODE_TYPE, labels.GROUP, labels.SERVE, labels.SERVES, labels.REPLICA_INDEX,
+    labels.REPLICA_NAME, labels.HOST_INDEX, labels.HEADLESS_WORKER_SERVICE, labels.IS_RAY_NODE, "ray.io/scheduler-name", "team",
+)  # fmt: skip
+_BROKEN_RECORDS: Final = tuple(
+    f'{{"clusters":{{"{NAME}-x":{share}}},"changedAt":{moment}{more}}}'
+    for share in ('{"capacity":100,"weight":100}', '{"capacity":-5,"weight":900}', '{"capacity":' + "9" * 30 + ',"weight":0}', '{"capacity":1,"weight":1,"movedAt":"2026-01-01T00:00:00"}')
+    for moment in ("null", '"2026-01-01T00:00:00"', '"9999-12-31T23:59:59Z"', '"0001-01-01T00:00:00Z"')
+    for more in (
+        "",
+        ',"overwritten":{"at":"9999-12-31T23:59:59Z","by":"x","streak":9223372036854775807}',
+        ',"overwritten":{"at":"2026-01-01T00:00:00","by":"","streak":-5}',
+        ',"upgrade":{"old":"a","new":"b","beganAt":"2026-01-01T00:00:00","most":1,"least":2,"sheds":9,"shedAt":"0001-01-01T00:00:00"}',
+    )
+)  # fmt: skip
+_BROKEN_STORIES: Final = tuple(
+    f'{{"old":"a","new":"b","outcome":"Promoted","started":"{one}","settled":"{two}","finished":"{two}","seconds":{{"preparing":1,"shifting":-1,"draining":1e300}},"most":-1}}'
+    for one in nasty.MOMENTS[:7]
+    for two in nasty.MOMENTS[:7]
+)
+
+
+class Attack(msgspec.Struct, frozen=True, kw_only=True):
+    """What one tenant does."""
+
+    resource: Resource
+    body: Body
+    later: Body
+    """What the object is changed into."""
+    beside: tuple[tuple[Resource, Body], ...] = ()
+    """Objects that the tenant made before."""
+    marks: dict[str, dict[str, str]] = {}
+    """Annotations that the tenant writes on what raybus made, by kind."""
+    answer: bytes | None = None
+    """What dashboards answer; None for a sound answer."""
+    metrics: bytes = b""
+    refused: frozenset[str] = frozenset()
+    """Kinds that the API server does not let raybus create here."""
+
+    @property
+    def is_admitted(self) -> bool:
+        """Tell whether the API server takes the object, both times."""
+        return all(admitted(self.resource.kind, each) is None for each in (self.body, self.later))
+
+    def __str__(self) -> str:
+        return msgspec.json.encode(self).decode()[:4000]
+
+
+def admitted(kind: str, body: Body) -> str | None:
+    """Return why the API server refuses an object by its schema."""
+    schema = crd_schema.of(kind)
+    return crd_schema.refusal(crd_schema.pruned(body.get("spec"), schema), schema)
+
+
+# --- sound objects -------------------------------------------------------------------------------------------------------
+
+
+def _services() -> tuple[Body, ...]:
+    scaled = a_cluster_config(a_group(replicas=2, minReplicas=0), enableInTreeAutoscaling=True)
+    several = a_cluster_config(a_group("one", numOfHosts=2), a_group("two", replicas=0))
+    return (
+        a_ray_service(name=NAME),
+        a_ray_service(name=NAME, config=several, rayClusterDeletionDelaySeconds=1),
+        a_ray_service(name=NAME, config=scaled, upgradeStrategy=a_strategy(surge=100, step=50, interval=1)),
+        a_ray_service(name=NAME, config=scaled, upgradeStrategy=a_strategy(surge=100, step=100, interval=1), annotations={labels.HTTP_ROUTE: ROUTE}),
+        a_ray_service(name=NAME, annotations={labels.GRACEFUL_DRAIN: "true", labels.DRAIN_TIMEOUT: "5s"}),
+        a_ray_service(name=NAME, suspend=True),
+    )  # fmt: skip
+
+
+def _clusters() -> tuple[Body, ...]:
+    redis: Json = {"gcsFaultToleranceOptions": {"redisAddress": "redis:6379", "redisPassword": {"value": "x"}}}
+    specs: tuple[Json, ...] = (
+        a_cluster_config(),
+        a_cluster_config(a_group("one", replicas=3, numOfHosts=2), a_group("two", scaleStrategy={"workersToDelete": ["x"]})),
+        a_cluster_config(enableInTreeAutoscaling=True, autoscalerOptions={"version": "v2", "resources": {"limits": {"cpu": "1"}}}),
+        a_cluster_config(authOptions={"mode": "token"}),
+        a_cluster_config(**redis),
+        a_cluster_config(suspend=True),
+    )  # fmt: skip
+    return tuple(
+        {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": NAME, "labels": {}, "annotations": {}}, "spec": each}
+        for each in specs
+    )  # fmt: skip
+
+
+SERVICES: Final = _services()
+CLUSTERS: Final = _clusters()
+
+
+# --- how they are changed ------------------------------------------------------------------------------------------------
+
+
+def places(value: Any, here: Place = ()) -> list[Place]:
+    """Return the place of every value within a value."""
+    found = [here] if here else []
+    inner = (
+        cast("Json", value).items()
+        if isinstance(value, dict)
+        else enumerate(cast("list[Any]", value))
+        if isinstance(value, list)
+        else ()
+    )
+    for key, each in inner:
+        found += places(each, (*here, key))
+    return found  # fmt: skip
+
+
+def put(value: Any, place: Place, new: Any) -> Any:
+    """Return a value with another one at a place; maps and lists on the way are made."""
+    if not place:
+        return new
+    key, rest = place[0], place[1:]
+    if isinstance(key, str):
+        known = cast("Json", value) if isinstance(value, dict) else {}
+        return {**known, key: put(known.get(key), rest, new)}
+    held = [*cast("list[Any]", value)] if isinstance(value, list) else []
+    held += [{}] * (key + 1 - len(held))
+    held[key] = put(held[key], rest, new)
+    return held
+
+
+def remove(value: Any, place: Place) -> None:
+    """Take away what stands at a place."""
+    for key in place[:-1]:
+        value = value[key]
+    del value[place[-1]]
+
+
+def fitting(schema: Json, depth: int = 0) -> SearchStrategy[Any]:
+    """Draw a nasty value that a schema admits, as far as it says so by its types."""
+    if schema.get("x-kubernetes-int-or-string"):
+        return st.sampled_from((*nasty.QUANTITIES, *nasty.INTEGERS))
+    kinds: dict[str | None, Callable[[], SearchStrategy[Any]]] = {
+        "integer": lambda: st.sampled_from(nasty.INTEGERS[:13]),
+        "number": lambda: st.sampled_from(nasty.INTEGERS[:13]),
+        "boolean": st.booleans,
+        "string": lambda: _texts(schema),
+        "array": lambda: _lists(schema, depth),
+        "object": lambda: _objects(schema, depth),
+    }
+    return kinds.get(schema.get("type"), lambda: st.sampled_from(nasty.VALUES))()
+
+
+def _texts(schema: Json) -> SearchStrategy[str]:
+    free = st.sampled_from(nasty.TEXTS) | st.text(max_size=20)
+    return st.sampled_from(schema["enum"]) | free if "enum" in schema else free
+
+
+def _lists(schema: Json, depth: int) -> SearchStrategy[list[Any]]:
+    if depth > MOST_LEVELS:
+        return st.just([])
+    lengths = st.sampled_from((0, 1, 2, 2, 50))
+    return st.tuples(fitting(schema.get("items", {}), depth + 1), lengths).map(lambda drawn: [drawn[0]] * drawn[1])
+
+
+@st.composite
+def _objects(draw: DrawFn, schema: Json, depth: int) -> Json:
+    inner: Json = schema.get("properties", {})
+    if not inner or depth >= MOST_LEVELS:
+        rest = schema.get("additionalProperties")
+        value = fitting(cast("Json", rest) if isinstance(rest, dict) else {"type": "string"}, depth + 1)
+        return {draw(st.sampled_from(nasty.TEXTS[:60])): draw(value) for _ in range(draw(st.integers(0, 2)))}
+    names = draw(st.lists(st.sampled_from(sorted(inner)), max_size=3, unique=True))
+    return {each: draw(fitting(inner[each], depth + 1)) for each in (*names, *schema.get("required", ()))}
+
+
+@st.composite
+def fields(draw: DrawFn, kind: str) -> tuple[Place, Json]:
+    """Draw the place of a field of a spec, and its schema."""
+    schema, place = crd_schema.of(kind), cast("Place", ("spec",))
+    while True:
+        inner: Json = schema.get("properties", {})
+        if schema.get("type") == "array":
+            schema, place = schema["items"], (*place, draw(st.sampled_from((0, 0, 1))))
+        elif inner:
+            known = [
+                each
+                for each in ("rayClusterConfig", "workerGroupSpecs", "headGroupSpec", "template", "spec", "containers")
+                if each in inner
+            ]
+            name = draw(st.sampled_from((*sorted(inner), *known * 4)))
+            schema, place = inner[name], (*place, name)
+        else:
+            return place, schema
+        if len(place) > 2 and draw(st.integers(0, 7)) == 0:
+            return place, schema  # fmt: skip
+
+
+@st.composite
+def annotations(draw: DrawFn) -> dict[str, str]:
+    """Draw annotations that raybus reads, with values that it does not expect."""
+    texts: dict[tuple[str, ...], tuple[str, ...]] = {
+        DURATION_LIKE: nasty.DURATIONS,
+        MOMENT_LIKE: nasty.MOMENTS,
+        JSON_LIKE: (*nasty.JSON_TEXTS, *_BROKEN_RECORDS, *_BROKEN_STORIES),
+        SWITCH_LIKE: nasty.SWITCHES,
+        NAME_LIKE: nasty.TEXTS,
+    }
+    drawn: dict[str, str] = {}
+    for _ in range(draw(st.integers(1, 2))):
+        names, values = draw(st.sampled_from(list(texts.items())))
+        drawn[draw(st.sampled_from(names))] = draw(st.sampled_from(values))
+    if draw(st.integers(0, 4)) == 0:
+        drawn[draw(st.sampled_from([each for names in texts for each in names]))] = draw(st.sampled_from(nasty.TEXTS))
+    return {name: text for name, text in drawn.items() if len(text.encode(errors="replace")) < 250_000}
+
+
+@st.composite
+def changed(draw: DrawFn, kind: str, body: Body) -> Body:
+    """Draw what becomes of an object in a few changes."""
+    new: Body = msgspec.json.decode(msgspec.json.encode(body))
+    for _ in range(draw(st.integers(1, 3))):
+        match draw(
+            st.sampled_from(
+                ("field", "field", "field", "raw", "annotation", "annotation", "label", "serve", "remove", "nested")
+            )
+        ):
+            case "field":
+                place, schema = draw(fields(kind))
+                new = put(new, place, draw(fitting(schema)))
+            case "raw":
+                new = put(
+                    new,
+                    draw(st.sampled_from(places(new["spec"], ("spec",))[1:] or [("spec", "x")])),
+                    draw(st.sampled_from(nasty.VALUES)),
+                )
+            case "annotation":
+                new["metadata"].setdefault("annotations", {}).update(draw(annotations()))
+            case "label":
+                new["metadata"].setdefault("labels", {})[draw(st.sampled_from(LABELS))] = draw(
+                    st.sampled_from(nasty.LABEL_VALUES)
+                )
+            case "serve" if kind == "RayService":
+                new["spec"]["serveConfigV2"] = draw(st.sampled_from(nasty.YAML_TEXTS))
+            case "remove":
+                remove(new["spec"], draw(st.sampled_from(places(new["spec"]) or [()]))) if places(new["spec"]) else None
+            case "nested":
+                new = put(new, draw(fields(kind))[0], nasty.nested(draw(st.sampled_from((50, 99, 150, 300)))))
+            case _:
+                pass
+    return new  # fmt: skip
+
+
+# --- what stands beside --------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def _beside(draw: DrawFn) -> tuple[tuple[Resource, Body], ...]:
+    """Draw objects of other kinds under names and labels that raybus looks for."""
+    found: list[tuple[Resource, Body]] = []
+    marks = {
+        each: draw(st.sampled_from(nasty.LABEL_VALUES)) for each in draw(st.lists(st.sampled_from(LABELS), max_size=3))
+    }
+    match draw(st.sampled_from(("nothing", "nothing", "service", "route", "route", "pod", "gateway"))):
+        case "service":
+            name = draw(st.sampled_from((f"{NAME}-head-svc", f"{NAME}-serve-svc", f"{NAME}-headless", "other")))
+            spec: Json = draw(
+                st.sampled_from(
+                    (
+                        {},
+                        {"type": "ExternalName", "externalName": "169.254.169.254"},
+                        {"selector": {}, "ports": [{"port": 1}]},
+                    )
+                )
+            )
+            found.append(
+                (SERVICE, {"metadata": {"name": name, "labels": {labels.CLUSTER: NAME, **marks}}, "spec": spec})
+            )
+        case "route":
+            rule: Json = draw(
+                st.sampled_from(
+                    (
+                        {},
+                        {"backendRefs": []},
+                        {"backendRefs": [{"name": f"{NAME}-serve-svc", "port": 1, "weight": 10**6}] * 16},
+                        {"filters": [{"type": "RequestRedirect"}]},
+                    )
+                )
+            )
+            meta: Json = {
+                "name": draw(st.sampled_from((ROUTE, f"{NAME}-httproute"))),
+                "labels": marks,
+                "annotations": {labels.ROUTE_PERMITS: NAME, **draw(annotations())},
+            }
+            parents = [{"name": "shared", "namespace": draw(st.sampled_from((TENANT, "infra")))}] * draw(
+                st.integers(0, 2)
+            )
+            found.append(
+                (
+                    HTTP_ROUTE,
+                    {"metadata": meta, "spec": {"parentRefs": parents, "rules": [rule] * draw(st.integers(0, 3))}},
+                )
+            )
+        case "pod":
+            meta = {
+                "name": f"{NAME}-evil",
+                "labels": {labels.CLUSTER: NAME, labels.NODE_TYPE: "worker", **marks},
+                "annotations": draw(annotations()),
+            }
+            found.append((POD, {"metadata": meta, "spec": {"containers": []}}))
+        case "gateway":
+            found.append(
+                (
+                    GATEWAY,
+                    {
+                        "metadata": {"name": f"{NAME}-gateway", "labels": marks},
+                        "spec": {"gatewayClassName": "fast", "listeners": []},
+                    },
+                )
+            )
+        case _:
+            pass
+    return tuple(found)  # fmt: skip
+
+
+@st.composite
+def attacks(draw: DrawFn) -> Attack:
+    """Draw what one tenant does."""
+    resource, sound = draw(st.sampled_from(((RAY_SERVICE, SERVICES), (RAY_SERVICE, SERVICES), (RAY_CLUSTER, CLUSTERS))))
+    first: Body = draw(st.sampled_from((*sound, *sound[2:3] * 2)))
+    body = first if draw(st.booleans()) else draw(changed(resource.kind, first))
+    later = draw(changed(resource.kind, first))
+    marks: dict[str, dict[str, str]] = {}
+    if draw(st.booleans()):
+        marks = {draw(st.sampled_from(("RayCluster", "HTTPRoute", "Pod", "Service", "Gateway"))): draw(annotations())}
+    return Attack(
+        resource=resource,
+        body=body,
+        later=later,
+        beside=draw(_beside()),
+        marks=marks,
+        answer=draw(st.sampled_from(nasty.ANSWERS)) if draw(st.integers(0, 3)) == 0 else None,
+        metrics=draw(st.sampled_from(nasty.METRICS)),
+        refused=frozenset(draw(st.lists(st.sampled_from(("Pod", "Service", "RayCluster", "HTTPRoute", "Gateway", "Role", "Secret", "ControllerRevision")), max_size=1)) if draw(st.integers(0, 3)) == 0 else ()),
+    )  # fmt: skip
+
+
+UNCHECKED: Final = (
+    HealthCheck.too_slow,
+    HealthCheck.data_too_large,
+    HealthCheck.large_base_example,
+    HealthCheck.filter_too_much,
+)
+"""Examples are large by design."""
+
+
+def collect(strategy: SearchStrategy[Any], count: int, start: int) -> list[Any]:
+    """Return so many draws; the same for the same seed."""
+    found: list[Any] = []
+
+    @seed(start)
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=UNCHECKED,
+    )
+    @given(strategy)
+    def note(drawn: Any) -> None:
+        found.append(drawn)
+
+    note()
+    return found[:count]

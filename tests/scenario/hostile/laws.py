@@ -1,0 +1,81 @@
+"""What no attack may bring about: each law yields what breaks it."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from common import errors, labels
+from common.api.opaque import Body, Json
+from scenario.hostile.attacks import TENANT
+from scenario.hostile.tenancy import Tenancy
+
+MOST_RECONCILES: Final = 500
+"""Of one object by one service in 25 s; a dashboard is asked four times a second at most, and each write is followed by a reconcile."""
+INPUT_ERRORS: Final = (errors.Retryable, errors.Terminal)
+ELSEWHERE: Final = frozenset({("get", "Gateway")})
+"""What is read in other namespaces: a route may hang on a Gateway of the platform."""
+
+
+def broken(tenancy: Tenancy) -> Iterator[str]:
+    """Yield all that a hostile object brought about and must not."""
+    yield from _faults(tenancy)
+    yield from _others(tenancy)
+    yield from _hot(tenancy)
+    yield from _unexplained(tenancy)
+
+
+def _faults(tenancy: Tenancy) -> Iterator[str]:
+    yield from (f"the watcher begins anew: {why}" for why in tenancy.given_up)
+    for each in tenancy.failures:
+        if not isinstance(each.problem, INPUT_ERRORS):
+            yield f"{each.controller} {each.key}: {each.problem!r} is no input error"
+
+
+def _others(tenancy: Tenancy) -> Iterator[str]:
+    for each in tenancy.kube.requests:
+        if each.namespace != TENANT and (each.verb, each.kind) not in ELSEWHERE:
+            yield f"{each.verb} {each.kind} {each.namespace}/{each.name} is in another namespace"
+
+
+def _hot(tenancy: Tenancy) -> Iterator[str]:
+    for (controller, key), count in tenancy.reconciles.items():
+        if count > MOST_RECONCILES:
+            yield f"{controller} reconciled {key} {count} times"
+
+
+def _unexplained(tenancy: Tenancy) -> Iterator[str]:
+    """Yield what was refused and does not say why."""
+    told = {
+        (each.body["regarding"]["kind"], each.body["regarding"]["name"])
+        for each in tenancy.kube.requests
+        if each.kind == "Event" and each.verb == "create"
+    }
+    for kind, made in (("RayService", "RayCluster"), ("RayCluster", "Pod")):
+        for (of, _, name), body in tenancy.last.items():
+            if (
+                of == kind
+                and _is_refused(tenancy, kind, made, body)
+                and (kind, name) not in told
+                and not _says_why(body)
+            ):
+                yield f"{kind} {name} is refused and does not say why"  # fmt: skip
+
+
+def _is_refused(tenancy: Tenancy, kind: str, made: str, body: Body) -> bool:
+    """Tell whether nothing is made for an object that is ours, or its reconciles end in refusals."""
+    spec: Json = body["spec"] if isinstance(body.get("spec"), dict) else {}
+    if spec.get("managedBy", labels.MANAGED_BY_US) != labels.MANAGED_BY_US:
+        return False
+    name = body["metadata"]["name"]
+    controllers = {"raycluster"} if kind == "RayCluster" else {"rayservice", "traffic"}
+    refused = {
+        each.key.name
+        for each in tenancy.failures
+        if each.controller in controllers and isinstance(each.problem, errors.Terminal)
+    }
+    return name in refused or not any(each.verb == "create" and each.kind == made and each.name.startswith(name[:40]) for each in tenancy.kube.requests)  # fmt: skip
+
+
+def _says_why(body: Body) -> bool:
+    status: Json = body.get("status", {})
+    conditions: list[Json] = status.get("conditions", [])
+    return any(each.get("message") or each.get("reason") for each in conditions)

@@ -1,0 +1,348 @@
+"""One tenant and all four services in memory: watcher → stream → three reconcilers with their queues and workers, in virtual time.
+
+Everything on the way of an object is the code that runs in production: nesting check, relay, messages, informer caches, quarantine,
+controllers, planners, statuses, Events, the adapter for dashboards, the collectors of `/metrics`. Fakes are the API server, the
+stream, kubelet, the Gateway controller and what dashboards answer.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any, Final
+
+import httpx
+import msgspec
+from prometheus_client import CollectorRegistry, generate_latest
+
+from cluster_reconciler import wiring as cluster_wiring
+from cluster_reconciler.config import Config as ClusterConfig
+from common import errors, labels, nesting
+from common.api.opaque import Body, Json
+from common.bus import sharding
+from common.bus.cache import Object
+from common.bus.messages import Message
+from common.feature_gates import BETA
+from common.kube import resources
+from common.kube.resources import POD, Resource
+from common.ray import config_reader
+from common.ray.dashboard import APPLICATIONS, METRICS, DirectDashboard
+from common.runtime.controller import Reconcile
+from common.runtime.key import Key
+from common.runtime.replica import App
+from scenario.hostile import crd_schema
+from scenario.hostile.attacks import TENANT, Attack
+from service_reconciler import wiring as service_wiring
+from service_reconciler.config import Config as ServiceConfig
+from support.fakes.events import FakeEvents
+from support.fakes.feed import FakeFeed, FakeStream
+from support.fakes.gateway import FakeGatewayController
+from support.fakes.kube import FakeKube, Request
+from support.fakes.serve import FakeServe
+from support.fakes.virtual_time import VirtualClock, VirtualLoop
+from traffic_manager import wiring as traffic_wiring
+from watcher.relay import Relay, Source
+
+TICK: Final = 0.25
+WATCHED: Final = (
+    resources.RAY_SERVICE,
+    resources.RAY_CLUSTER,
+    resources.SERVICE,
+    resources.POD,
+    resources.ENDPOINT_SLICE,
+    resources.JOB,
+    resources.CONTROLLER_REVISION,
+    resources.GATEWAY,
+    resources.HTTP_ROUTE,
+    resources.GRPC_ROUTE,
+)
+
+VIEWS: Final = {**cluster_wiring.KINDS, **service_wiring.KINDS, **traffic_wiring.KINDS}
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A reconcile that raised."""
+
+    controller: str
+    key: Key
+    problem: Exception
+
+
+class _Outlet:
+    """What the relay puts goes straight to the stream; stands for `watcher.outbox.Outbox`."""
+
+    def __init__(self, stream: FakeStream) -> None:
+        self._stream = stream
+        self._queue: asyncio.Queue[tuple[str, Message]] = asyncio.Queue()
+        self.held: dict[str, Message] = {}
+
+    def __len__(self) -> int:
+        return self._queue.qsize()
+
+    def stored(self) -> dict[str, str]:
+        return {}
+
+    async def newest(self, subject: str) -> Message | None:
+        return self.held.get(subject)
+
+    def put(self, subject: str, message: Message, *, heard: int = 0) -> None:
+        del heard
+        self.held[subject] = message
+        self._queue.put_nowait((subject, message))
+
+    async def work(self) -> None:
+        while True:
+            await self._stream.store(*await self._queue.get())
+
+
+class Tenancy:
+    """A namespace, and the services that look after it."""
+
+    def __init__(self, attack: Attack) -> None:
+        self.attack = attack
+        self.clock = VirtualClock()
+        self.kube = FakeKube(now=self.clock.now)
+        self.gateway = FakeGatewayController(self.kube, self.clock)
+        self.serve = FakeServe(self.clock)
+        self.failures: list[Failure] = []
+        self.reconciles: Counter[tuple[str, Key]] = Counter()
+        self.last: dict[tuple[str, str, str], Body] = {}
+        """What there was before the tenant deleted the object."""
+        self.given_up: list[str] = []
+        """Why the watcher would begin anew, for all tenants."""
+        self.registries = [CollectorRegistry(), CollectorRegistry()]
+        self.stream = FakeStream()
+        self._outlet = _Outlet(self.stream)
+        self.relay = Relay(self._outlet, self.given_up.append)  # pyright: ignore[reportArgumentType]  (what it needs of an outbox)
+        self._sources = {each.kind: self.relay.sink(number, each) for number, each in enumerate(WATCHED)}
+        self.kube.on_change.append(self._tell)
+        self.kube.faults.append(self._admission)
+        http = httpx.AsyncClient(transport=httpx.MockTransport(self._dashboard))
+        dashboard = DirectDashboard(domain="cluster.local", client=http)
+        self.apps = [
+            cluster_wiring.assemble(self.kube, ClusterConfig(gates=BETA), clock=self.clock, instance="t", registry=self.registries[0]),
+            service_wiring.assemble(
+                self.kube, dashboard, ServiceConfig(gates=BETA), clock=self.clock, instance="t", bus=FakeEvents(self.clock), registry=self.registries[1]
+            ),
+            traffic_wiring.assemble(self.kube, dashboard, clock=self.clock, instance="t"),
+        ]  # fmt: skip
+
+    # --- the services ------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Run all services for the length of a block."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._outlet.work()), group.create_task(self.relay.move())]
+            await self.stream.mark("epoch", 1, frozenset(range(sharding.PARTITIONS)))
+            self.relay.everything_is_listed()
+            for app in self.apps:
+                feed = FakeFeed(self.stream, tree=app.tree)
+                tasks.append(
+                    group.create_task(feed.follow(frozenset(range(sharding.PARTITIONS)), app.controller.hold(0)))
+                )
+                tasks.append(group.create_task(self._spied(app).run(workers=4)))
+            yield
+            for task in tasks:
+                task.cancel()
+
+    def _spied(self, app: App) -> App:
+        inner: Reconcile = app.reconciler
+
+        async def reconcile(key: Key, *, now: datetime) -> datetime | None:
+            self.reconciles[app.controller.name, key] += 1
+            try:
+                return await inner(key, now=now)
+            except Exception as problem:
+                self.failures.append(Failure(controller=app.controller.name, key=key, problem=problem))
+                raise
+
+        return msgspec.structs.replace(app, reconciler=reconcile)
+
+    def scrape(self) -> None:
+        """Collect the metrics of all services, as Prometheus does."""
+        for registry in self.registries:
+            generate_latest(registry)
+
+    async def live(self, seconds: float) -> None:
+        """Let time pass."""
+        for _ in range(round(seconds / TICK)):
+            self._kubelet()
+            self._endpoints_follow()
+            self.gateway.move_on()
+            await asyncio.sleep(TICK)
+
+    # --- what the tenant does ----------------------------------------------------------------------------------------
+
+    def apply(self, resource: Resource, body: Body) -> None:
+        """Create or change an object; what the CRD does not know is pruned where it admits the rest."""
+        if resource.kind in {"RayCluster", "RayService"} and self.attack.is_admitted:
+            body = {**body, "spec": crd_schema.pruned(body.get("spec"), crd_schema.of(resource.kind))}
+        meta: Json = body["metadata"]
+        old = self.kube.objects.get((resource.kind, TENANT, meta["name"]))
+        status = {"status": old["status"]} if old is not None and "status" in old else {}
+        kept = {"finalizers": old["metadata"].get("finalizers", [])} if old is not None else {}
+        self.kube.put(resource, {**body, **status, "metadata": {**meta, **kept, "namespace": TENANT}})
+
+    def mark(self) -> None:
+        """Write the attack's annotations on what raybus made."""
+        for (kind, _, _), body in list(self.kube.objects.items()):
+            if kind in self.attack.marks:
+                meta: Json = body["metadata"]
+                annotated: Json = {
+                    **meta,
+                    "annotations": {**(meta.get("annotations") or {}), **self.attack.marks[kind]},
+                }
+                self.kube.put(next(each for each in WATCHED if each.kind == kind), {**body, "metadata": annotated})
+
+    async def delete(self, resource: Resource, name: str) -> None:
+        """Delete the object, as its tenant does."""
+        faults, self.kube.faults = self.kube.faults, []
+        await self.kube.delete(resource, TENANT, name)
+        self.kube.faults = faults
+
+    # --- what is around ----------------------------------------------------------------------------------------------
+
+    def _tell(self, kind: str, body: Body, is_gone: bool) -> None:
+        source: Source | None = self._sources.get(kind)
+        if source is None:
+            return
+        raw = msgspec.json.encode(body)
+        if nesting.is_too_deep(raw):
+            raw = nesting.pruned(raw)
+        if is_gone:
+            source.gone(raw)
+        elif nesting.CUT in raw:
+            source.spoiled(raw, "it nests too deep")
+        else:
+            source.present(raw)
+
+    def _admission(self, request: Request) -> errors.RaybusError | None:
+        """Refuse what a quota or the kind's own schema refuses; our views stand for the schema."""
+        if request.verb not in {"create", "patch"}:
+            return None
+        if request.kind in self.attack.refused:
+            return errors.Forbidden(f"{request.kind} {request.name} is forbidden: exceeded quota")
+        view = VIEWS.get(request.kind)
+        try:
+            return None if view is None or request.verb == "patch" else _checked(request.body, view)
+        except msgspec.ValidationError as problem:
+            return errors.Rejected(f"{request.kind} {request.name} is invalid: {problem}")
+
+    def _kubelet(self) -> None:
+        for number, pod in enumerate(self.kube.all(POD, TENANT)):
+            if pod.get("status", {}).get("phase") is None:
+                name = pod["metadata"]["name"]
+                ready: Json = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T12:00:00Z"}
+                self.kube.set_status(
+                    POD, TENANT, name, {"phase": "Running", "podIP": f"10.0.{number % 250}.1", "conditions": [ready]}
+                )
+
+    def _endpoints_follow(self) -> None:
+        pods = self.kube.all(POD, TENANT)
+        for service in self.kube.all(resources.SERVICE, TENANT):
+            selector: dict[str, str] = service["spec"].get("selector") or {}
+            if labels.SERVE not in selector:
+                continue
+            endpoints = [
+                {"addresses": [pod["status"]["podIP"]], "conditions": {"ready": True}, "targetRef": {"kind": "Pod", "uid": pod["metadata"]["uid"]}}
+                for pod in pods
+                if selector.items() <= (pod["metadata"].get("labels") or {}).items() and pod.get("status", {}).get("podIP")
+            ]  # fmt: skip
+            name = service["metadata"]["name"]
+            meta: Json = {"name": f"{name}-1", "namespace": TENANT, "labels": {labels.SERVICE_NAME: name}}
+            self.kube.put(resources.ENDPOINT_SLICE, {"metadata": meta, "endpoints": endpoints})
+
+    def _dashboard(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path == METRICS:
+            return _answer(200, self.attack.metrics)
+        if not request.url.path.startswith(APPLICATIONS):
+            return _answer(200, b"success")
+        head = self.serve.head(request.url.host.partition(".")[0])
+        try:
+            if request.method == "PUT":
+                head.deploy(msgspec.json.decode(request.content))
+                return _answer(200, b"{}")
+            answer = self.attack.answer
+            return _answer(200, msgspec.json.encode(head.details()) if answer is None else answer)
+        except Exception as problem:  # noqa: BLE001  (Serve answers what it cannot read with an error)
+            return _answer(400 if request.method == "PUT" else 500, str(problem).encode(errors="replace"))
+
+
+def _answer(status: int, body: bytes) -> httpx.Response:
+    return httpx.Response(status, stream=httpx.ByteStream(body))
+
+
+def _checked(body: Body, view: type[Object]) -> None:
+    msgspec.json.decode(msgspec.json.encode(body), type=view)
+
+
+class _Inline(ThreadPoolExecutor):
+    """Runs at once what would run in a thread: virtual time does not wait for threads."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+class Watch(msgspec.Struct):
+    """How long the loop was busy at a stretch."""
+
+    longest: float = 0.0
+    """Seconds of processor time."""
+
+
+class _WatchedLoop(VirtualLoop):
+    """Measures each turn of the loop."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        super().__init__()
+
+    def _run_once(self) -> None:
+        began = time.process_time()
+        super()._run_once()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]  (asyncio's own)
+        self._watch.longest = max(self._watch.longest, time.process_time() - began)
+
+
+def suffered(attack: Attack, *, watch: Watch | None = None) -> Tenancy:
+    """Return the services after an attack: the object is created, marked, changed and deleted."""
+    watch = watch or Watch()
+
+    async def story() -> Tenancy:
+        tenancy = Tenancy(attack)
+        for resource, body in attack.beside:
+            tenancy.apply(resource, body)
+        async with tenancy.running():
+            await _play(tenancy)
+        return tenancy
+
+    thread, config_reader._thread = config_reader._thread, _Inline()  # pyright: ignore[reportPrivateUsage]
+    try:
+        with asyncio.Runner(loop_factory=lambda: _WatchedLoop(watch)) as runner:
+            return runner.run(story())
+    finally:
+        config_reader._thread = thread  # pyright: ignore[reportPrivateUsage]
+
+
+async def _play(tenancy: Tenancy) -> None:
+    attack = tenancy.attack
+    tenancy.apply(attack.resource, attack.body)
+    await tenancy.live(8)
+    tenancy.mark()
+    await tenancy.live(4)
+    tenancy.scrape()
+    tenancy.apply(attack.resource, attack.later)
+    await tenancy.live(8)
+    tenancy.mark()
+    await tenancy.live(2)
+    tenancy.scrape()
+    name = attack.body["metadata"]["name"]
+    if (attack.resource.kind, TENANT, name) in tenancy.kube.objects:
+        tenancy.last = dict(tenancy.kube.objects)
+        await tenancy.delete(attack.resource, name)
+    await tenancy.live(3)

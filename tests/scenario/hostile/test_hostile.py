@@ -1,0 +1,94 @@
+"""Whatever a tenant writes harms nobody but himself; the same attacks run on real servers with `make hostile`."""
+
+import copy
+import os
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+
+from common.api.opaque import Body
+from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
+from common.runtime.key import Key
+from scenario.hostile import attacks, crd_schema, laws, nasty
+from scenario.hostile.attacks import CLUSTERS, SERVICES, TENANT, Attack
+from scenario.hostile.tenancy import Failure, suffered
+from support.fakes.kube import Request
+
+COUNT: Final = int(os.environ.get("HOSTILE", "100"))
+"""Attacks; `HOSTILE=2000 pytest tests/scenario/hostile` tries more."""
+NAME: Final = attacks.NAME
+
+
+@settings(
+    max_examples=COUNT,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    suppress_health_check=attacks.UNCHECKED,
+    print_blob=False,
+)
+@given(attacks.attacks())
+def test_no_attack_breaks_a_law(attack: Attack) -> None:
+    assert list(laws.broken(suffered(attack))) == []
+
+
+@pytest.mark.parametrize("number", [0, 2, 4])
+def test_a_sound_service_comes_up_and_is_upgraded_here(number: int) -> None:
+    """Else the laws would say nothing about attacks on what serves."""
+    body = SERVICES[number]
+    later = copy.deepcopy(body)
+    later["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"][0]["image"] = "ray:2"
+    tenancy = suffered(Attack(resource=RAY_SERVICE, body=body, later=later, metrics=b"ray_x 1\n"))
+    assert list(laws.broken(tenancy)) == []
+    created = [each.name for each in tenancy.kube.requests if (each.verb, each.kind) == ("create", "RayCluster")]
+    status = tenancy.last["RayService", TENANT, NAME]["status"]
+    assert (len(created), status["activeServiceStatus"]["rayClusterName"]) == (2, created[1])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("replicas", 60_000),
+        ("replicas", 2**31 - 1),
+        ("numOfHosts", 2**31 - 1),
+        ("maxReplicas", -1),
+        ("groupName", "../x"),
+    ],
+)
+def test_a_cluster_that_is_refused_says_why(field: str, value: object) -> None:
+    body: Body = copy.deepcopy(CLUSTERS[0])
+    body["spec"]["workerGroupSpecs"][0][field] = value
+    tenancy = suffered(Attack(resource=RAY_CLUSTER, body=body, later=body))
+    assert list(laws.broken(tenancy)) == []
+    assert tenancy.kube.events()
+
+
+def test_each_law_sees_what_breaks_it() -> None:
+    tenancy = suffered(Attack(resource=RAY_CLUSTER, body=CLUSTERS[0], later=CLUSTERS[0]))
+    assert list(laws.broken(tenancy)) == []
+    tenancy.failures.append(Failure(controller="raycluster", key=Key(TENANT, NAME), problem=KeyError("name")))
+    tenancy.kube.requests.append(Request(verb="get", kind="Secret", namespace="victim", name="token"))
+    tenancy.reconciles["raycluster", Key(TENANT, NAME)] = laws.MOST_RECONCILES + 1
+    tenancy.given_up.append("lost")
+    tenancy.last["RayService", TENANT, "silent"] = {"metadata": {"name": "silent"}, "spec": {}}
+    found = list(laws.broken(tenancy))
+    seen = ("begins anew", "no input error", "another namespace", "times", "does not say why")
+    assert [any(each in line for line in found) for each in seen] == [True] * len(seen)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({}, None),
+        ({"workerGroupSpecs": [{"groupName": 7}]}, "spec.workerGroupSpecs[0].maxReplicas is missing"),
+        ({"headGroupSpec": None}, "spec.headGroupSpec is null"),
+        ({"suspend": "yes"}, "spec.suspend is no boolean"),
+        ({"rayVersion": 2}, "spec.rayVersion is no string"),
+    ],
+)
+def test_what_the_crd_refuses_is_known_here(change: Body, problem: str | None) -> None:
+    body: Body = copy.deepcopy(CLUSTERS[0])
+    body["spec"].update(change)
+    assert attacks.admitted("RayCluster", body) == problem
+    assert crd_schema.pruned({"someday": nasty.nested(50)}, crd_schema.of("RayCluster")) == {}

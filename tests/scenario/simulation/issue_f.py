@@ -143,5 +143,12 @@ CASES: Final = (
         setting=SLOW,
     ),
     _case("capacity parity", "parity", is_autoscaled=True),
+    _case(
+        "capacity parity after a restart at a small weight",
+        "converge",
+        _happens("traffic is down", "half", after=15.0, seconds=3.0),
+        setting=Setting(surge=100, step=47, interval=10),
+        is_autoscaled=True,
+    ),
 )
 __all__ = ["CASES", "STEPS"]

@@ -4,6 +4,7 @@ Percent throughout. Each law has a short name. Laws of a change judge one write;
 ones, of which some are taken over here as they are.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -198,6 +199,9 @@ def growth(before: Moment, after: Moment, new: State) -> Iterator[str]:
 def parity(before: Moment, after: Moment, new: State) -> Iterator[str]:
     """Yield autoscaled clusters of which the weight grows beyond that to which their replicas can follow, less the allowance.
 
+    One replica of the other one may have next to nothing to do, since autoscalers round up: the smaller the part of the traffic that
+    its replicas carry, the less they say about all of it.
+
     Exception: the other one does not carry what it gets, or its dashboard does not answer, so health moves traffic, and there is
     nothing to hold the replicas against.
     """
@@ -206,10 +210,18 @@ def parity(before: Moment, after: Moment, new: State) -> Iterator[str]:
     for name, weight in after.weights.items():
         others = [each for each in (after.active, after.pending) if each and each != name]
         are_whole = all(new.carries.get(each, 0) + SLACK >= before.weights.get(each, 0) > 0 for each in others)
-        follows, had = new.follows.get(name, rules.WHOLE), before.weights.get(name, 0)
+        had = before.weights.get(name, 0)
+        follows = (
+            (new.follows.get(name, rules.WHOLE) + 1) * rules.WHOLE // max(1, rules.WHOLE - _rounded(rules.WHOLE - had))
+        )
         is_more = weight > had and weight * (100 - new.allowance) // 100 > follows
         if is_more and others and are_whole and not new.silent.intersection(others):
             yield f"{name} gets {weight} percent and its replicas can follow to {follows}"
+
+
+def _rounded(weight: int) -> int:
+    """Return the percent by which replicas that carry a weight may be more than it takes."""
+    return min(rules.WHOLE, math.ceil(SLACK * rules.WHOLE / weight)) if weight else 0
 
 
 def starved(old: State, new: State, *, sick: frozenset[str]) -> Iterator[str]:

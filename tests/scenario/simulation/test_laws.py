@@ -125,7 +125,7 @@ def test_a_moment_that_is_excused_is_not_counted_and_what_ends_begins_anew() -> 
             id="weight beyond proof",
         ),
         pytest.param(
-            {"follows": {"green": 55}},
+            {"follows": {"green": 50}},
             {"weights": {"blue": 40, "green": 60}},
             "parity",
             id="weight beyond what its replicas can follow to",
@@ -155,7 +155,7 @@ def test_an_allowance_is_shared_in_proportion_to_traffic() -> None:
     ],
 )
 def test_traffic_may_move_beyond_parity(values: dict[str, Any]) -> None:
-    before = {"follows": {"green": 55}, **values}
+    before = {"follows": {"green": 50}, **values}
     assert "parity" not in changing(before, {}, weights={"blue": 40, "green": 60})
 
 

@@ -23,8 +23,8 @@ def limit(source: ServeDetails, weight: int, growing: ServeDetails, whole: Basel
 
     `whole` are the replicas with which a cluster carried all of the traffic, where this process saw that.
     """
-    others = dict(_deployments(source))
-    needed = {name: _needed(each, weight, whole, name) for name, each in others.items()}
+    own = {name: len(each.running) for name, each in _deployments(growing)}
+    needed = {name: _needed(each, weight, own.get(name, 0), whole, name) for name, each in _deployments(source)}
     return _followed(growing, needed)
 
 
@@ -54,13 +54,18 @@ def _deployments(details: ServeDetails) -> Iterator[tuple[str, Deployment]]:
             yield f"{app_name}/{name}", deployment
 
 
-def _needed(source: Deployment, weight: int, whole: Baseline | None, name: str) -> float:
-    """Return how many replicas all of the traffic takes; 0 where the load does not decide how many there are."""
+def _needed(source: Deployment, weight: int, others: int, whole: Baseline | None, name: str) -> float:
+    """Return how many replicas all of the traffic takes; 0 where the load does not decide how many there are.
+
+    An autoscaler rounds up, so the last of the replicas that carry a part of the traffic may have next to nothing to do. At a small
+    weight it would count as many, and an upgrade would wait for replicas that no load asks for. So what `others` and these replicas
+    are together is enough, unless these without the last one speak for more.
+    """
     config = _autoscaling(source)
     running = len(source.running)
     if config is None or weight == 0 or running <= max(1, _number(config, "min_replicas", 1)):
         return 0.0
-    now = running * WHOLE / weight
+    now = max((running - 1) * WHOLE / weight, min(running * WHOLE / weight, running + others))
     before = whole.replicas.get(name) if whole is not None else None
     return now if before is None else min(now, float(before))
 

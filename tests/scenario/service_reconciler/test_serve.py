@@ -63,6 +63,15 @@ async def test_70_a_head_that_lost_its_applications_gets_them_again() -> None:
     assert puts(world, world.active) == 2
 
 
+async def test_a_config_of_which_only_the_answer_is_lost_is_no_problem_once_serve_reports_it() -> None:
+    world = await a_running_world()
+    world.serve.next_puts = ["lost"]
+    world.apply(serve=a_serve_config(message="v2"))
+    await world.run(3)
+    assert "could not be sent" not in world.message("Ready")
+    assert puts(world, world.active) == 2, "it is not sent again"
+
+
 @pytest.mark.acceptance("rayservice", 71)
 async def test_71_an_application_without_a_name_is_shown_as_default() -> None:
     world = await a_running_world(serve="applications: [{import_path: 'app:main'}]")

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from common.api.core import ContainerStatus, Pod
-from common.ray import serve_config, service_ports
+from common.ray import serve_config, service_ports, submit
 from common.ray.serve_status import AppState
 from common.ray.view import head_is_ready
 from service_reconciler.observed import ClusterView, Observed
@@ -62,13 +62,19 @@ def _config_problem(observed: Observed, view: ClusterView | None, *, now: dateti
     if wrong is not None:
         cause = Reason.APPLICATION_NOT_READY
         return Problem(reason=EventReason.FAILED_TO_UPDATE_APPLICATIONS, text=wrong, cause=cause)
-    refused = view.refused if view is not None else None
+    refused = view.refused if view is not None and not _has_arrived(view, config) else None
     if refused is None or refused.config != config or refused.retry_at + REPORTED_AFTER < now:
         return None
     what = "Ray refused the Serve config" if refused.is_answer else "the Serve config could not be sent"
     text = f"{what}: {_short(refused.text)}"
     cause = Reason.APPLICATION_NOT_READY
     return Problem(reason=EventReason.FAILED_TO_UPDATE_APPLICATIONS, text=text, is_told=True, cause=cause)
+
+
+def _has_arrived(view: ClusterView, config: str) -> bool:
+    """Tell whether Serve reports a config as deployed: the answer to its PUT was lost, and nothing else."""
+    details = view.serve.details
+    return details is not None and bool(details.applications) and submit.has(view, config)
 
 
 def _unrecorded(observed: Observed, view: ClusterView) -> Problem | None:

@@ -92,6 +92,7 @@ def test_the_proxy_is_asked_at_the_port_named_serve() -> None:
         pytest.param({"dashboard-agent-listen-port": "1", "dashboard-port": "2"}, 1, 2, id="the user's ports"),
         pytest.param({"dashboard-agent-listen-port": "x", "dashboard-port": ""}, 52365, 8265, id="no numbers"),
         pytest.param({"dashboard-port": "4294967296"}, 52365, 8265, id="not a 32-bit number"),
+        pytest.param({"dashboard-port": "9" * 5000}, 52365, 8265, id="more digits than anybody reads"),
     ],
 )
 def test_ports(params: dict[str, str], agent: int, dashboard: int) -> None:

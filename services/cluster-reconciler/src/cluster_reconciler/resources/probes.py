@@ -15,6 +15,8 @@ from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 
 _UNIFIED_SINCE: Final = (2, 53)
+_LONGEST: Final = 20
+"""Characters of a port; Python refuses numbers of more than 4,300 digits."""
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _LARGEST: Final = 2**31 - 1
 
@@ -78,6 +80,6 @@ def _shell(*commands: str) -> Body:
 def _port(params: Mapping[str, str], name: str, default: int) -> int:
     """Read a port; what is no 32-bit number counts as not set."""
     text = params.get(name, "")
-    if not _NUMBER.fullmatch(text) or not -_LARGEST - 1 <= int(text) <= _LARGEST:
+    if len(text) > _LONGEST or not _NUMBER.fullmatch(text) or not -_LARGEST - 1 <= int(text) <= _LARGEST:
         return default
     return int(text)

@@ -6,7 +6,6 @@ Run in a network of its own (`bench.pod_network`), where one process plays all R
 """
 
 import asyncio
-import os
 import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,17 +20,14 @@ from common.api.opaque import Body, Json
 from common.kube.client import Patch
 from common.kube.resources import CONFIG_MAP, POD, RAY_CLUSTER, RAY_SERVICE
 from integration.story import begin, say, tell
-from localcluster import ports, processes
+from localcluster import processes
 from localcluster.api import read_manifests
 from localcluster.binaries import GATEWAY_CRDS
-from raybus_cli.up import children, programs
-from raybus_cli.up.children import Child
-from raybus_cli.up.options import MODULES, Options
-from raybus_cli.up.programs import BusAccess, Replica
+from raybus_cli.up.programs import BusAccess
 from support import leftovers
 from support.builders.ray_service import a_cluster_config, a_ray_service, a_strategy
 from support.manifests import DEPLOY, NAMESPACE
-from support.servers.fleet import streams_kept
+from support.servers import services
 from support.servers.gateway_controller import GatewayController
 from support.servers.programs import prepared
 from support.servers.relayed import secured_nats
@@ -106,7 +102,9 @@ class Story:
         """Run it."""
         config = await self._settings()
         await self._rig.kube.create(RAY_CLUSTER, ALONE, _a_cluster("elsewhere"))
-        async with self._services(bus, config["RAYBUS_WATCH_NAMESPACES"]):
+        logs, watched = self._rig.work / "logs", config["RAYBUS_WATCH_NAMESPACES"]
+        logs.mkdir()
+        async with services.running(self._rig.control_plane, bus, logs, say, watched=watched):
             await self._rig.kube.create(RAY_CLUSTER, WATCHED, _a_cluster("plain"))
             await self._until_state("plain", "ready")
             await self._rig.kube.create(RAY_SERVICE, WATCHED, _a_service())
@@ -143,32 +141,6 @@ class Story:
     async def _settings(self) -> dict[str, str]:
         maps: list[Body] = msgspec.json.decode(await self._rig.kube.list(CONFIG_MAP, NAMESPACE))["items"]
         return next(each["data"] for each in maps if each["metadata"]["name"].startswith("raybus-config-"))
-
-    @asynccontextmanager
-    async def _services(self, bus: BusAccess, watched: str) -> AsyncGenerator[None]:
-        """Run the four services, each with the rights of its ServiceAccount."""
-        logs = self._rig.work / "logs"
-        logs.mkdir()
-        running: list[Child] = []
-        for service, port in zip(MODULES, ports.free(len(MODULES)), strict=True):
-            kubeconfig = await self._rig.control_plane.kubeconfig_for_service_account(NAMESPACE, service)
-            options = Options(
-                kubeconfig=kubeconfig,
-                server=self._rig.control_plane.server,
-                namespace=NAMESPACE,
-                watch_namespaces=watched,
-                log_dir=logs,
-            )
-            replica = Replica(service=service, name=service, identity=service, port=port)
-            running.append(Child(programs.service(replica, bus, environment=os.environ, options=options), say))
-        async with streams_kept(bus, logs, say), asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each.keep()) for each in running]
-            try:
-                yield
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await children.stop(running, patience=10.0)
 
     async def _change_image(self, image: str) -> None:
         patch = Patch(body={"spec": {"rayClusterConfig": _a_config(image)}})

@@ -23,6 +23,19 @@ from support.builders.ray_service import a_cluster_config, a_group, a_ray_servic
 TENANT: Final = "tenant-h"
 NAME: Final = "demo"
 ROUTE: Final = "mine"
+ENDINGS: Final = (
+    "",
+    "",
+    "",
+    "",
+    "-" + "a" * 42,
+    "-" + "a" * 43,
+    "-" + "a" * 57,
+    "-" + "a" * 58,
+    "-" + "a" * 245,
+    ".x.y",
+)
+"""Of names: as long as a RayService's, a label and an object's name may be, one character longer, and with dots."""
 Place = tuple[str | int, ...]
 MOST_LEVELS: Final = 3
 """Of a value that is drawn."""
@@ -86,6 +99,12 @@ class Attack(msgspec.Struct, frozen=True, kw_only=True):
     def is_admitted(self) -> bool:
         """Tell whether the API server takes the object, both times."""
         return all(admitted(self.resource.kind, each) is None for each in (self.body, self.later))
+
+    def renamed(self, name: str) -> "Attack":
+        """Return the same attack by an object of another name; what stands beside it follows."""
+        text = msgspec.json.encode([self.body, self.later, self.beside]).replace(NAME.encode(), name.encode())
+        body, later, beside = msgspec.json.decode(text, type=tuple[Body, Body, tuple[tuple[Resource, Body], ...]])
+        return msgspec.structs.replace(self, body=body, later=later, beside=beside)
 
     def __str__(self) -> str:
         return msgspec.json.encode(self).decode()[:4000]
@@ -369,7 +388,7 @@ def attacks(draw: DrawFn) -> Attack:
     marks: dict[str, dict[str, str]] = {}
     if draw(st.booleans()):
         marks = {draw(st.sampled_from(("RayCluster", "HTTPRoute", "Pod", "Service", "Gateway"))): draw(annotations())}
-    return Attack(
+    attack = Attack(
         resource=resource,
         body=body,
         later=later,
@@ -379,6 +398,8 @@ def attacks(draw: DrawFn) -> Attack:
         metrics=draw(st.sampled_from(nasty.METRICS)),
         refused=frozenset(draw(st.lists(st.sampled_from(("Pod", "Service", "RayCluster", "HTTPRoute", "Gateway", "Role", "Secret", "ControllerRevision")), max_size=1)) if draw(st.integers(0, 3)) == 0 else ()),
     )  # fmt: skip
+    ending = draw(st.sampled_from(ENDINGS))
+    return attack.renamed(NAME + ending) if ending else attack
 
 
 UNCHECKED: Final = (

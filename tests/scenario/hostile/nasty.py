@@ -132,6 +132,8 @@ TEXTS: Final = (
     *NAMES,
     *SWITCHES,
     "x" * LONG,
+    "9" * 63,
+    "9" * 5000,
     "\x00" * 1000,
     "a,b,,c" * 1000,
     "," * LONG,

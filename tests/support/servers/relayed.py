@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import socket
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from common.bus.subscribers import Subscriber
 from common.runtime.clock import SystemClock
 from common.runtime.settings import Settings
 from support.fakes.listener import Recorder
+from support.servers.builds import THIS, Build
 from support.servers.nats import NatsServer, nats_server
 from support.servers.process import Process
 from support.waiting import eventually, eventually_true
@@ -73,8 +73,11 @@ async def secured_nats(
 class Watcher(Process):
     """`python -m watcher` as a process."""
 
-    def __init__(self, secured: Users, kubeconfig: Path, namespace: str, *, nats_url: str | None = None) -> None:
+    def __init__(
+        self, secured: Users, kubeconfig: Path, namespace: str, *, nats_url: str | None = None, build: Build = THIS
+    ) -> None:
         super().__init__()
+        self._build = build
         self._settings = secured.settings("watcher")
         self._nats_url = nats_url or self._settings.nats_url
         self._kubeconfig = kubeconfig
@@ -94,8 +97,9 @@ class Watcher(Process):
             "RAYBUS_NAMESPACE": self._namespace,
             "RAYBUS_WATCH_NAMESPACES": self._namespace,
             "RAYBUS_HTTP_PORT": str(self._port),
+            **self._build.environment,
         }
-        self.spawn([sys.executable, "-m", "watcher"], env=environment)
+        self.spawn([*self._build.start, "watcher"], env=environment)
 
     def kill(self) -> None:
         """End as a crash does."""

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from common.kube.resources import LEASE
 from common.runtime import ownership
 from localcluster import ports
 from localcluster.processes import bound
+from support.servers.builds import THIS, Build
 from support.servers.relayed import Secured
 
 EMPTY: Final[frozenset[int]] = frozenset()
@@ -45,6 +45,11 @@ class Replica:
         """Ask it."""
         return (await self._get("/readyz")).status_code == 200
 
+    async def not_ready_because(self) -> str:
+        """Return what keeps it from being ready; empty when nothing does."""
+        answer = await self._get("/readyz")
+        return "" if answer.status_code == 200 else answer.text or "it does not answer"
+
     async def metric(self, name: str) -> float:
         """Return one of its metrics, all series added up."""
         lines = (await self._get("/metrics")).text.splitlines()
@@ -71,7 +76,7 @@ class Replicas:
         self._started = 0
         self.running: list[Replica] = []
 
-    def start(self, folder: Path, name: str = "") -> Replica:
+    def start(self, folder: Path, name: str = "", *, build: Build = THIS) -> Replica:
         """Start one more."""
         self._started += 1
         name = name or f"{self._service}-{self._started}"
@@ -87,10 +92,11 @@ class Replicas:
             "RAYBUS_IDENTITY": name,
             "RAYBUS_HTTP_PORT": str(port),
             "RAYBUS_USE_KUBERNETES_PROXY": "true",
+            **build.environment,
         }
         log = folder / f"{name}.log"
         with log.open("ab") as file:
-            process = subprocess.Popen(bound([sys.executable, "-m", self._module]), env=environment, stderr=file)
+            process = subprocess.Popen(bound([*build.start, self._module]), env=environment, stderr=file)
         replica = Replica(name, port, process, log)
         self.running.append(replica)
         return replica

@@ -27,12 +27,13 @@ API = "$JS.API"
 READ = f"{API}.CONSUMER.CREATE.RAY_STATE.any.ray.state.>"
 READ_PART = f"{API}.CONSUMER.CREATE.RAY_STATE.any.ray.state.3.>"
 READ_SERVICES = f"{API}.CONSUMER.CREATE.RAY_STATE.any.ray.state.3.service.>"
+READ_MARKER = f"{API}.CONSUMER.CREATE.RAY_STATE.any.ray.state.0.service.synced"
 READ_EVENTS = f"{API}.CONSUMER.CREATE.RAY_EVENTS.any.ray.events.>"
 MAKE_STATE = {f"{API}.STREAM.INFO.RAY_STATE", f"{API}.STREAM.CREATE.RAY_STATE"}
 MAKE_EVENTS = {f"{API}.STREAM.INFO.RAY_EVENTS", f"{API}.STREAM.CREATE.RAY_EVENTS"}
 OTHER_STATE = "ray.state.63.cluster.raycluster.ns.other"
 OTHER_EVENT = "ray.events.other.svc.promoted"
-READING_SERVICES = {READ_SERVICES, "$JS.FC.RAY_STATE.any.1"}
+READING_SERVICES = {READ_SERVICES, READ_MARKER, "$JS.FC.RAY_STATE.any.1"}
 READING = {READ, READ_PART, *READING_SERVICES}
 MAKING = {f"{API}.STREAM.{verb}.{stream}" for verb in ("INFO", "CREATE") for stream in ("RAY_STATE", "RAY_EVENTS")}
 CHANGING = {f"{API}.STREAM.UPDATE.{stream}" for stream in ("RAY_STATE", "RAY_EVENTS")}
@@ -130,7 +131,7 @@ CLASSES: Final[dict[str, list[str]]] = {
         f"{API}.CONSUMER.CREATE.RAY_STATE.any.{EVENT}",
         f"{API}.CONSUMER.CREATE.RAY_EVENTS.any.{STATE}",
     ],
-    "consumers with a filter": [READ, READ_PART, READ_SERVICES, READ_EVENTS],
+    "consumers with a filter": [READ, READ_PART, READ_SERVICES, READ_MARKER, READ_EVENTS],
     "consumers: use and remove": [
         f"{API}.CONSUMER.{verb}.{stream}.any"
         for verb in ("INFO", "MSG.NEXT", "DELETE", "PAUSE", "RESET", "UNPIN", "LEADER.STEPDOWN")

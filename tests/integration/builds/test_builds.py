@@ -1,0 +1,58 @@
+"""Update and rollback of watcher and cluster-reconciler between two builds, in both orders, while users create and scale RayClusters.
+
+Without `RAYBUS_EARLIER_CHECKOUT`, a folder with an older commit, the other build is this one with another form of Pods: it proves who waits for
+whom and that no pod is made twice, not that an older program still works.
+"""
+
+import asyncio
+import time
+
+import pytest
+import structlog
+
+from common.kube.client import KubeClient
+from integration.builds.conftest import Site, Users
+from support.servers import builds
+from support.servers.builds import THIS, Build
+
+pytestmark = [pytest.mark.integration, pytest.mark.long]
+
+log = structlog.get_logger()
+
+MINOR, MAJOR = builds.of_pod_form("1.1"), builds.of_pod_form("2.0")
+PAIRS = [(THIS, MINOR), (THIS, MAJOR), *([(earlier, THIS)] if (earlier := builds.earlier()) else [])]
+WATCHER_FIRST, RECONCILER_FIRST = "watcher first", "reconciler first"
+
+
+async def roll(site: Site, build: Build, order: str, kube: KubeClient) -> None:
+    if order == WATCHER_FIRST:
+        await site.replace_watcher(build, kube)
+        new = await site.begin_to_replace_reconciler(build)
+    else:
+        new = await site.begin_to_replace_reconciler(build)
+        await site.replace_watcher(build, kube)
+    await site.end_replacing_reconciler(new)
+
+
+@pytest.mark.parametrize(("before", "after"), PAIRS, ids=lambda build: build.name)
+@pytest.mark.parametrize("order", [WATCHER_FIRST, RECONCILER_FIRST])
+async def test_builds_replace_each_other_and_no_pod_is_made_twice(
+    site: Site, users: Users, kube: KubeClient, before: Build, after: Build, order: str
+) -> None:
+    await roll(site, before, WATCHER_FIRST, kube)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(users.live())
+        for build in (after, before):
+            began = time.monotonic()
+            await roll(site, build, order, kube)
+            gap = max((gap for at, gap in users.gaps if at > began), default=0.0)
+            log.info(
+                "rolled", to=build.name, order=order, seconds=round(time.monotonic() - began, 1), gap=round(gap, 2)
+            )
+        users.stop()
+
+    assert users.made == users.wanted
+    assert sum(users.made.values()) > len(users.wanted) + 10, "users must have been busy"
+    waits = len(site.refusals)
+    expected = {MINOR.name: 1, MAJOR.name: 2}.get(after.name, 0) if order == RECONCILER_FIRST else 0
+    assert waits == expected, site.refusals

@@ -64,8 +64,7 @@ class Users:
     async def live(self) -> None:
         """Create and scale until stopped; then see every change carried out."""
         async with asyncio.TaskGroup() as group:
-            feed = ApiFeed(self._kube, {POD.kind: POD}, namespace=self._namespace)
-            watching = group.create_task(feed.follow(frozenset(), self._pods))
+            watching = group.create_task(self.watch())
             async with asyncio.TaskGroup() as users:
                 for number in range(GROWING):
                     users.create_task(self._grow(f"growing-{number}"))
@@ -73,7 +72,24 @@ class Users:
             await asyncio.sleep(2)  # in which a pod too many would come
             watching.cancel()
 
+    async def watch(self) -> None:
+        """Count pods until cancelled."""
+        feed = ApiFeed(self._kube, {POD.kind: POD}, namespace=self._namespace)
+        await feed.follow(frozenset(), self._pods)
+
+    async def create(self, name: str, *, workers: int) -> None:
+        """Create a cluster, and wait for its pods."""
+        await self._change(name, lambda: self._create(name, workers=workers), pods=1 + workers)
+
+    async def scale(self, name: str, *, workers: int) -> None:
+        """Ask for more workers."""
+        operation = {"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": workers}
+        patch = Patch(body=[operation], content_type="application/json-patch+json")
+        self.wanted[name] = 1 + workers
+        await self._kube.patch(RAY_CLUSTER, self._namespace, name, patch)
+
     def stop(self) -> None:
+        """Let each user end after its change."""
         self._stops.set()
 
     async def _grow(self, name: str) -> None:
@@ -81,10 +97,7 @@ class Users:
         for workers in count(1):
             if self._stops.is_set():
                 return
-            operation = {"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": workers}
-            patch = Patch(body=[operation], content_type="application/json-patch+json")
-            request = self._kube.patch
-            await self._change(name, lambda: request(RAY_CLUSTER, self._namespace, name, patch), pods=1 + workers)  # noqa: B023  (called in this turn)
+            await self._change(name, lambda: self.scale(name, workers=workers), pods=1 + workers)  # noqa: B023  (called in this turn)
 
     async def _found(self) -> None:
         for number in count():
@@ -98,7 +111,7 @@ class Users:
         body = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": name}, "spec": cluster.raw_spec}
         return await self._kube.create(RAY_CLUSTER, self._namespace, body)
 
-    async def _change(self, name: str, request: Callable[[], Awaitable[bytes]], *, pods: int) -> None:
+    async def _change(self, name: str, request: Callable[[], Awaitable[object]], *, pods: int) -> None:
         began = time.monotonic()
         self.wanted[name] = pods
         while True:

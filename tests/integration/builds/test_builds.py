@@ -5,15 +5,17 @@ whom and that no pod is made twice, not that an older program still works.
 """
 
 import asyncio
+import signal
 import time
 
 import pytest
 import structlog
 
 from common.kube.client import KubeClient
-from integration.builds.conftest import Site, Users
+from integration.builds.conftest import PATIENCE, Site, Users
 from support.servers import builds
 from support.servers.builds import THIS, Build
+from support.waiting import eventually, eventually_true
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
@@ -56,3 +58,40 @@ async def test_builds_replace_each_other_and_no_pod_is_made_twice(
     waits = len(site.refusals)
     expected = {MINOR.name: 1, MAJOR.name: 2}.get(after.name, 0) if order == RECONCILER_FIRST else 0
     assert waits == expected, site.refusals
+
+
+@pytest.mark.parametrize(
+    ("publishes", "reads"), [(MAJOR, THIS), (THIS, MAJOR), (THIS, MINOR)], ids=lambda build: build.name
+)
+async def test_a_reconciler_that_starts_behind_a_watcher_of_another_build_waits_and_makes_no_pod(
+    site: Site, users: Users, kube: KubeClient, publishes: Build, reads: Build
+) -> None:
+    await roll(site, THIS, WATCHER_FIRST, kube)
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(users.watch())
+        await users.create("demo", workers=3)
+        (first,) = site.replicas.running
+        site.replicas.end(first, signal.SIGKILL)
+        await asyncio.to_thread(first.process.wait)
+        if publishes is not THIS:
+            await site.replace_watcher(publishes, kube)
+            await eventually_true(lambda: is_synced(site), within=PATIENCE, every=0.1, what="the watcher's first epoch")
+        reader = await site.begin_to_replace_reconciler(reads)
+        await users.scale("demo", workers=4)
+        await asyncio.sleep(8)
+
+        assert users.made == {"demo": 4}
+        assert len(site.refusals) == 1
+
+        await site.replace_watcher(reads, kube)
+        await site.end_replacing_reconciler(reader)
+        await eventually(lambda: users.made == {"demo": 5}, within=PATIENCE, what="the worker that was asked for")
+        await asyncio.sleep(2)
+        assert users.made == {"demo": 5}
+        watching.cancel()
+
+
+async def is_synced(site: Site) -> bool:
+    """Tell whether the newest watcher has published all."""
+    status, text = await site.watchers[-1].says("/metrics")
+    return status == 200 and "raybus_watcher_synced 1.0" in text

@@ -1,14 +1,59 @@
-"""Runs a service as a build would that publishes and needs another form of Pods: `python -P other_build.py FORM MODULE`."""
+"""Runs a service of a build with another form of Pods: `python -P other_build.py FORM MODULE`.
+
+That build reads the labels of a Pod from a field of its own, `tags`. As 1.1 it publishes them in both places, as 2.0 in the new one alone. So a
+reader that took the messages of another build would find a RayCluster without pods, and make them again.
+"""
 
 import runpy
 import sys
+from collections.abc import Mapping
+from typing import Any, Final
 
-from common.bus import forms
+import msgspec
+
+from common.bus import forms, messages
 from common.bus.forms import Form
+from common.bus.messages import Message, State, Wire
+
+_, FORM, MODULE = sys.argv
+MAJOR, MINOR = map(int, FORM.split("."))
+OURS: Final = "tags"
+THEIRS: Final = "labels"
+
+encode, decode = messages.encode, messages.decode
+
+
+def _with(state: State, metadata: dict[str, Any]) -> State:
+    body: dict[str, Any] = msgspec.json.decode(state.body)
+    return msgspec.structs.replace(state, body=msgspec.json.encode(body | {"metadata": metadata}))
+
+
+def _metadata(state: State) -> dict[str, Any]:
+    return msgspec.json.decode(state.body)["metadata"]
+
+
+def encode_ours(message: Message) -> Wire:
+    """Write a message in the form of the other build."""
+    if isinstance(message, State) and message.kind == "Pod":
+        metadata = _metadata(message)
+        metadata[OURS] = metadata.get(THEIRS, {})
+        if MAJOR > 1:
+            metadata.pop(THEIRS, None)
+        message = _with(message, metadata)
+    return encode(message)
+
+
+def decode_ours(subject: str, headers: Mapping[str, str], payload: bytes) -> Message:
+    """Read a message as the other build does."""
+    message = decode(subject, headers, payload)
+    if isinstance(message, State) and message.kind == "Pod":
+        metadata = _metadata(message)
+        message = _with(message, metadata | {THEIRS: metadata.get(OURS, {})})
+    return message
+
 
 if __name__ == "__main__":
-    _, form, module = sys.argv
-    major, minor = form.split(".")
-    forms.FORMS["Pod"] = Form(int(major), int(minor))
-    sys.argv = [module]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    forms.FORMS["Pod"] = Form(MAJOR, MINOR)
+    messages.encode, messages.decode = encode_ours, decode_ours
+    sys.argv = [MODULE]
+    runpy.run_module(MODULE, run_name="__main__", alter_sys=True)

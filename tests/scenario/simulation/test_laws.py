@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from common.ray import submit
+from common.ray import parity, submit
 from common.ray.submit import Submission
 from common.ray.view import ServeView
 from scenario.simulation import laws, sabotage, simulate
@@ -18,7 +18,6 @@ from scenario.simulation.setting import Setting
 from service_reconciler.promotion import dangling
 from traffic_manager.migration import weights
 from traffic_manager.migration.state import Migration, Policy, Split
-from traffic_manager.status import parity
 
 WELL = State(
     at=0.0,

@@ -73,3 +73,34 @@ async def test_traffic_leaves_a_silent_dashboard_as_replicas_follow() -> None:
     head.autoscaled = 50
     await world.run(10)
     assert world.weights.get(green) == 100
+
+
+WAITS = "runs too few replicas of app/Model to get more of the traffic"
+
+
+async def test_a_step_that_waits_for_replicas_says_so_once_and_no_longer_than_it_waits() -> None:
+    world, head = await an_autoscaled_upgrade()
+    green = world.pending
+    await world.run(40)
+    assert f"RayCluster {green} {WAITS}" in world.message("UpgradeInProgress")
+    assert 'raybus.io/capacity-parity: "false"' in world.message("UpgradeInProgress")
+    for replicas in (2, 1, 2, 1):
+        head.autoscaled = replicas
+        await world.run(20)
+    assert world.reasons().count("InsufficientReplicas") == 1
+    head.autoscaled = BLUE_REPLICAS
+    await world.until(lambda: WAITS not in world.message("UpgradeInProgress"), seconds=30)
+    await world.until(lambda: world.is_settled() and world.active == green, seconds=60)
+
+
+async def test_an_upgrade_that_stalls_for_want_of_replicas_names_them() -> None:
+    world, _ = await an_autoscaled_upgrade(**{labels.PROGRESS_DEADLINE: "60s"})
+    await world.until(lambda: world.condition("UpgradeStalled") == ("True", "InsufficientReplicas"), seconds=120)
+    assert WAITS in world.message("UpgradeStalled")
+
+
+async def test_a_step_that_may_go_on_says_nothing_of_replicas() -> None:
+    world, _ = await an_autoscaled_upgrade(**{labels.CAPACITY_PARITY: "false"})
+    green = world.pending
+    await world.until(lambda: world.is_settled() and world.active == green, seconds=30)
+    assert "InsufficientReplicas" not in world.reasons()

@@ -28,6 +28,7 @@ _INITIALIZING: Final = ("Initializing", "InitializingTimeout")
 _GOING: Final = ("SuspendInProgress", "SuspendComplete")
 _STALLS: Final = (
     "InsufficientCapacity",
+    "InsufficientReplicas",
     "ImagePullFailed",
     "QuotaExceeded",
     "ApplicationNotReady",
@@ -122,6 +123,7 @@ WARNINGS: Final = {
     "IncrementalUpgradeDisabled": "The gate of upgrades in steps is off; it goes as blue/green.",
     "EmptyServeConfig": "There is no application to serve.",
     "PodsNotStarting": "A pod of the cluster does not start.",
+    "InsufficientReplicas": "A step waits until Ray's autoscaler has started more replicas of a deployment.",
     "ServeApplicationNotRunning": "An application failed to deploy, or is unhealthy.",
     "ServeConfigDrifted": "Serve ran another config than the recorded one, which was sent again; the note names the option.",
     "ServeConfigNotRecorded": "Ray took a Serve config, and its ControllerRevision could not be completed.",

@@ -43,7 +43,7 @@ from service_reconciler.reasons import ConditionType, EventReason, Reason
 from service_reconciler.resources import goal_revision, ray_cluster, zero_values
 from service_reconciler.resources.goal_revision import Spec
 from service_reconciler.resources.ray_cluster import Match
-from service_reconciler.serve import gateway_problems, initializing, problems
+from service_reconciler.serve import capacity_parity, gateway_problems, initializing, problems
 from service_reconciler.serve.problems import Problem
 from service_reconciler.status import compute, conditions, ready, room, suspend
 from service_reconciler.status.compute import Result
@@ -146,6 +146,7 @@ def _running(observed: Observed, *, now: datetime) -> Plan[Action]:
     switch, names, note = _traffic(observed, decision, control)
     problem = switch.problem or problems.find(observed, _next_view(observed, decision), now=now)
     problem = problem or gateway_problems.find(observed, now=now)
+    problem = problem or capacity_parity.find(observed, is_back=decision.rollback is not None, now=now)
     limit = initializing.limit(observed.service.metadata.annotations)
     result = Result(names=names, cause=_why(control, problem), limit=limit, rollback=decision.rollback, control=control)
     status = compute.compute(observed, result, now=now)

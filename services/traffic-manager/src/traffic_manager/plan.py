@@ -16,7 +16,7 @@ from common.api.event import Event, normal, warning
 from common.api.gateway import route_problem
 from common.errors import InvalidSpec
 from common.kube.resources import SERVICE
-from common.ray import pace, serve_status
+from common.ray import pace, parity, serve_status
 from common.ray.view import head_is_ready
 from common.runtime.plan import Plan
 from common.traffic_record import WHOLE, Record, Share
@@ -27,7 +27,7 @@ from traffic_manager.migration.state import Direction, Migration, Policy, Side, 
 from traffic_manager.observed import Baseline, ClusterView, Observed
 from traffic_manager.reasons import EventReason
 from traffic_manager.resources import cluster_serve_service
-from traffic_manager.status import health, parity, proof, traffic_record
+from traffic_manager.status import health, proof, traffic_record
 
 STARTING: Final = timedelta(seconds=1)
 WATCHED: Final = timedelta(seconds=1)
@@ -267,7 +267,8 @@ def _in_parity(
     weight, side = (sides[0].weight, sides[1]) if is_forward else (sides[1].weight, sides[0])
     if source.serve.details is None or growing.serve.details is None:
         return sides
-    limit, why = parity.limit(source.serve.details, weight, growing.serve.details, views[0].whole)
+    whole = None if views[0].whole is None else views[0].whole.replicas
+    limit, why = parity.limit(source.serve.details, weight, growing.serve.details, whole)
     if limit >= side.proof:
         return sides
     bound = msgspec.structs.replace(side, proof=limit, doubt=why)
@@ -278,7 +279,7 @@ def _taking_over(view: ClusterView, side: Side, losing: ClusterView, *, whole: B
     """Return a side; beside one of which the dashboard alone is silent it gets no more than its replicas can follow to."""
     if view.serve.details is None or not health.is_silent(losing):
         return side
-    limit, why = parity.takeover(view.serve.details, whole)
+    limit, why = parity.takeover(view.serve.details, None if whole is None else whole.replicas)
     if limit >= side.ready:
         return side
     return msgspec.structs.replace(side, ready=limit, proof=min(limit, side.proof), doubt=why)

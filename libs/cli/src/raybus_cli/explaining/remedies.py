@@ -36,6 +36,7 @@ _BY_CAUSE: Final = {
     Reason.QUOTA_EXCEEDED: "raise the ResourceQuota of the namespace, or ask for less: 'raybus plan -f FILE' shows the peak",
     Reason.IMAGE_PULL_FAILED: "check the image's name and tag, imagePullSecrets, and that the nodes reach the registry",
     Reason.INSUFFICIENT_CAPACITY: "add nodes, or ask for less: a smaller maxSurgePercent, smaller pods, other selectors",
+    Reason.INSUFFICIENT_REPLICAS: "raise min_replicas in spec.serveConfigV2, or set raybus.io/capacity-parity to false",
     Reason.GATEWAY_NOT_READY: "is the Gateway API installed, and does a controller serve that gatewayClassName? 'raybus doctor'",
     Reason.APPLICATION_NOT_READY: "check spec.serveConfigV2 and the application's log in the Ray dashboard",
 }

@@ -15,7 +15,7 @@ from common.upgrade_controls import Controls, OnDeadline
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.promotion import progress, promote
 from service_reconciler.reasons import ConditionType, Reason
-from service_reconciler.serve import gateway_problems, problems
+from service_reconciler.serve import capacity_parity, gateway_problems, problems
 from service_reconciler.status import conditions
 
 
@@ -85,11 +85,14 @@ def _cause(observed: Observed, growing: ClusterView | None, *, now: datetime) ->
     if (why := promote.not_ready(observed, growing)) is not None:
         return Reason.APPLICATION_NOT_READY, f"RayCluster {growing.name}: {why}"
     if observed.is_incremental:
-        return _traffic_cause(observed)
+        return _traffic_cause(observed, growing, now=now)
     return Reason.PROGRESS_DEADLINE_EXCEEDED, "nothing changes"
 
 
-def _traffic_cause(observed: Observed) -> tuple[Reason, str]:
+def _traffic_cause(observed: Observed, growing: ClusterView, *, now: datetime) -> tuple[Reason, str]:
+    waits = capacity_parity.find(observed, is_back=growing is observed.active, now=now)
+    if waits is not None:
+        return waits.cause, waits.text
     if (since := progress.flaps_since(observed)) is not None:
         return Reason.APPLICATION_NOT_READY, f"traffic left a cluster for its health repeatedly since {since:%H:%M:%S}"
     trouble = gateway_problems.route_trouble(observed)

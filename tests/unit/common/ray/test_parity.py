@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from common.api.opaque import Json
+from common.ray import parity
+from common.ray.parity import Replicas
 from common.ray.serve_status import ServeDetails
-from traffic_manager.observed import Baseline
-from traffic_manager.status import parity
 
-WHOLE_50 = Baseline(weight=100, replicas={"app/Model": 50})
+WHOLE_50: Replicas = {"app/Model": 50}
 
 
 def running(
@@ -48,7 +48,7 @@ def running(
     ],
 )
 def test_a_cluster_gets_no_more_than_its_replicas_carry(
-    source: ServeDetails, weight: int, growing: ServeDetails, whole: Baseline | None, expected: int
+    source: ServeDetails, weight: int, growing: ServeDetails, whole: Replicas | None, expected: int
 ) -> None:
     limit, why = parity.limit(source, weight, growing, whole)
     assert limit == expected
@@ -65,11 +65,17 @@ def test_a_cluster_gets_no_more_than_its_replicas_carry(
     ],
 )
 def test_what_a_silent_cluster_sheds_follows_replicas(
-    taking: ServeDetails, whole: Baseline | None, expected: int
+    taking: ServeDetails, whole: Replicas | None, expected: int
 ) -> None:
     limit, why = parity.takeover(taking, whole)
     assert limit == expected
     assert bool(why) == (limit < 100)
+
+
+def test_the_deployment_that_lacks_replicas_is_named_once_its_cluster_has_what_they_carry() -> None:
+    assert parity.lacking(running(50), 100, running(1), 4) == "app/Model"
+    assert parity.lacking(running(50), 100, running(1), 3) is None
+    assert parity.lacking(running(50, least=None), 100, running(1), 4) is None
 
 
 @pytest.mark.parametrize("most", [10**400, -(10**400)])

@@ -11,40 +11,57 @@ from typing import Final, cast
 from common.api.opaque import Json
 from common.ray import serve_status
 from common.ray.serve_status import Deployment, ServeDetails
-from traffic_manager.observed import Baseline
 
 WHOLE: Final = 100
 MOST: Final = 2**31 - 1
 """Replicas; a dashboard may tell any number."""
 
 
-def limit(source: ServeDetails, weight: int, growing: ServeDetails, whole: Baseline | None) -> tuple[int, str]:
+Replicas = Mapping[str, int]
+"""Running replicas by `<application>/<deployment>`."""
+
+
+def limit(source: ServeDetails, weight: int, growing: ServeDetails, whole: Replicas | None) -> tuple[int, str]:
     """Return the most traffic that a growing cluster may get beside a source that has `weight`, and why not more.
 
     `whole` are the replicas with which a cluster carried all of the traffic, where this process saw that.
     """
-    own = {name: len(each.running) for name, each in _deployments(growing)}
-    needed = {name: _needed(each, weight, own.get(name, 0), whole, name) for name, each in _deployments(source)}
-    return _followed(growing, needed)
+    return _followed(growing, _needs(source, weight, growing, whole))
 
 
-def takeover(taking: ServeDetails, whole: Baseline | None) -> tuple[int, str]:
+def takeover(taking: ServeDetails, whole: Replicas | None) -> tuple[int, str]:
     """Return the most traffic that a cluster may take over from one whose dashboard does not answer, and why not more."""
-    return _followed(taking, whole.replicas if whole is not None else {})
+    return _followed(taking, whole or {})
+
+
+def lacking(source: ServeDetails, weight: int, growing: ServeDetails, held: int) -> str | None:
+    """Return the deployment with too few replicas for a growing cluster to get more than the `held` percent that it has."""
+    most, name, *_ = min(_limits(growing, _needs(source, weight, growing, None)), default=(WHOLE, ""))
+    return name if most <= held else None
 
 
 def _followed(growing: ServeDetails, needs: Mapping[str, float]) -> tuple[int, str]:
     """Return the most traffic to which the replicas of a cluster can follow, where all of it needs so many."""
-    found, why = WHOLE, ""
+    most, name, running, needed = min(_limits(growing, needs), default=(WHOLE, "", 0, 0.0))
+    if most >= WHOLE:
+        return WHOLE, ""
+    return most, f"{running} replicas of {name} run, and all of the traffic takes {needed:.0f}"
+
+
+def _limits(growing: ServeDetails, needs: Mapping[str, float]) -> Iterator[tuple[int, str, int, float]]:
+    """Yield for each deployment that limits the traffic: how much it may be, its name, its replicas, and those that all of it takes."""
     for name, deployment in _deployments(growing):
         needed = needs.get(name, 0)
         if needed == 0 or not _may_grow(deployment, serve_status.capacity(growing)):
             continue
         running = len(deployment.running)
-        most = int(max(running + 1, running * 5 / 4) * WHOLE / needed)
-        if most < found:
-            found, why = most, f"{running} replicas of {name} run, and all of the traffic takes {needed:.0f}"
-    return found, why
+        yield int(max(running + 1, running * 5 / 4) * WHOLE / needed), name, running, needed
+
+
+def _needs(source: ServeDetails, weight: int, growing: ServeDetails, whole: Replicas | None) -> dict[str, float]:
+    """Return how many replicas of each deployment all of the traffic takes."""
+    own = {name: len(each.running) for name, each in _deployments(growing)}
+    return {name: _needed(each, weight, own.get(name, 0), whole, name) for name, each in _deployments(source)}
 
 
 def _deployments(details: ServeDetails) -> Iterator[tuple[str, Deployment]]:
@@ -54,7 +71,7 @@ def _deployments(details: ServeDetails) -> Iterator[tuple[str, Deployment]]:
             yield f"{app_name}/{name}", deployment
 
 
-def _needed(source: Deployment, weight: int, others: int, whole: Baseline | None, name: str) -> float:
+def _needed(source: Deployment, weight: int, others: int, whole: Replicas | None, name: str) -> float:
     """Return how many replicas all of the traffic takes; 0 where the load does not decide how many there are.
 
     An autoscaler rounds up, so the last of the replicas that carry a part of the traffic may have next to nothing to do. At a small
@@ -66,7 +83,7 @@ def _needed(source: Deployment, weight: int, others: int, whole: Baseline | None
     if config is None or weight == 0 or running <= max(1, _number(config, "min_replicas", 1)):
         return 0.0
     now = max((running - 1) * WHOLE / weight, min(running * WHOLE / weight, running + others))
-    before = whole.replicas.get(name) if whole is not None else None
+    before = whole.get(name) if whole is not None else None
     return now if before is None else min(now, float(before))
 
 

@@ -1,0 +1,48 @@
+"""Does an upgrade wait for Ray's autoscaler? traffic-manager sends a cluster no more than its replicas carry (ADR 11)."""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from common import labels, upgrade_controls
+from common.api.opaque import Json
+from common.ray import parity
+from service_reconciler.observed import Observed
+from service_reconciler.reasons import EventReason, Reason
+from service_reconciler.serve.problems import Problem
+
+PATIENCE: Final = timedelta(seconds=10)
+"""The autoscaler follows a move of traffic after some seconds."""
+
+
+def find(observed: Observed, *, is_back: bool, now: datetime) -> Problem | None:
+    """Return that a step waits for replicas of the cluster that is to get more traffic; `is_back`: that is the active one.
+
+    The text has no numbers, so that it stays the same while the autoscaler works.
+    """
+    source, growing = (observed.pending, observed.active) if is_back else (observed.active, observed.pending)
+    if source is None or growing is None or not observed.is_incremental:
+        return None
+    held, share = (observed.record.clusters.get(each.name) for each in (source, growing))
+    before, after = source.serve.details, growing.serve.details
+    if held is None or share is None or before is None or after is None:
+        return None
+    is_bound = share.weight < share.capacity and upgrade_controls.of(observed.service).parity
+    changed = observed.record.changed_at
+    if not is_bound or changed is None or now < changed + PATIENCE + _interval(observed):
+        return None
+    deployment = parity.lacking(before, held.weight, after, share.weight)
+    if deployment is None:
+        return None
+    text = (
+        f"waiting: RayCluster {growing.name} runs too few replicas of {deployment} to get more of the traffic, by the number that "
+        f"RayCluster {source.name} runs for its part; Ray's autoscaler starts more as load comes. For a faster step raise "
+        f'min_replicas in serveConfigV2, or set {labels.CAPACITY_PARITY}: "false"'
+    )
+    return Problem(reason=EventReason.INSUFFICIENT_REPLICAS, text=text, cause=Reason.INSUFFICIENT_REPLICAS)
+
+
+def _interval(observed: Observed) -> timedelta:
+    strategy: Json = observed.service.raw_spec.get("upgradeStrategy") or {}
+    options: Json = strategy.get("clusterUpgradeOptions") or {}
+    seconds = options.get("intervalSeconds")
+    return timedelta(seconds=seconds) if isinstance(seconds, int) else timedelta(0)

@@ -37,11 +37,13 @@ DECIDING: Final[dict[str, tuple[str, ...]]] = {
     f"{SERVICE}/serve": PROMOTION,
     f"{SERVICE}/status": PROMOTION,
     f"{CLUSTER}/pods": ("unit/cluster_reconciler", "scenario/cluster_reconciler"),
-    f"{COMMON}/runtime/fence.py": ("unit/common",),
-    f"{COMMON}/runtime/ownership.py": ("unit/common",),
-    f"{COMMON}/bus/partitions.py": ("unit/common",),
+    f"{COMMON}/runtime/fence.py": ("unit/common/runtime",),
+    f"{COMMON}/runtime/ownership.py": ("unit/common/runtime",),
+    f"{COMMON}/bus/sharding.py": ("unit/common/bus", "unit/watcher"),
+    f"{COMMON}/ray/parity.py": ("unit/common/ray/test_parity.py", "scenario/upgrade/test_parity.py"),
+    f"{COMMON}/serve_writer.py": ("scenario/upgrade",),
 }
-"""Which tests can kill mutants of which code."""
+"""Which tests can kill mutants of which code; both are below the root, and below `tests`."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +70,7 @@ def generated(only: str) -> Iterator[Job]:
     """Yield the mutants that a program makes of the deciding code."""
     for place, tests in DECIDING.items():
         path = ROOT / place
-        files = sorted(path.rglob("*.py")) if path.is_dir() else [path] if path.exists() else []
+        files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
         for file in files:
             name = str(file.relative_to(ROOT))
             if only in name:
@@ -87,7 +89,8 @@ def survives(job: Job) -> bool:
         (copy / job.file.partition("/src/")[2]).write_text(job.source)
         command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--tb=no"]
         tests = [f"tests/{each}" for each in job.tests]
-        environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+        path = os.pathsep.join(filter(None, (str(copy), os.environ.get("PYTHONPATH"))))
+        environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
         try:
             done = subprocess.run(
                 [*command, *tests], cwd=ROOT, env=environment, capture_output=True, timeout=LONGEST, check=False

@@ -1,0 +1,22 @@
+"""`make mutants` changes code that exists, by texts that are in it, and runs tests that exist."""
+
+from pathlib import Path
+
+import pytest
+
+from mutants.__main__ import DECIDING, ROOT, generated
+from mutants.table import TABLE, Mutant
+
+
+@pytest.mark.parametrize("place", DECIDING)
+def test_the_deciding_code_is_there_with_its_tests_and_has_something_to_change(place: str) -> None:
+    assert (ROOT / place).exists()
+    assert [each for each in DECIDING[place] if not (ROOT / "tests" / each).exists()] == []
+    assert next(generated(place), None) is not None
+
+
+@pytest.mark.parametrize("mutant", TABLE, ids=lambda each: f"case {each.case}")
+def test_a_written_mutant_changes_one_place_of_its_file_and_names_a_test(mutant: Mutant) -> None:
+    assert (ROOT / mutant.file).read_text().count(mutant.old) == 1
+    file, _, name = mutant.test.partition("::")
+    assert f"def {name.partition('[')[0]}(" in Path(ROOT / "tests" / file).read_text()

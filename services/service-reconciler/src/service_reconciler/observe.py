@@ -42,8 +42,8 @@ STEADY = 4.5
 REMEMBERED = 8192
 FOREIGN_ROUTE = 2.0
 """Seconds that a user's route may be old before it says whose it is, so that the bus brings it."""
-IDLE_PHASES = frozenset({"Pending", "Succeeded", "Failed"})
-"""Of pods in which no container runs."""
+IDLE_PHASES = frozenset({"", "Pending", "Succeeded", "Failed"})
+"""Of pods in which no container runs; a pod of which nothing was reported yet has begun none."""
 
 
 class Observer:

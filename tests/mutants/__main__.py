@@ -37,11 +37,14 @@ DECIDING: Final[dict[str, tuple[str, ...]]] = {
     f"{SERVICE}/serve": PROMOTION,
     f"{SERVICE}/status": PROMOTION,
     f"{CLUSTER}/pods": ("unit/cluster_reconciler", "scenario/cluster_reconciler"),
-    f"{COMMON}/runtime/fence.py": ("unit/common/runtime",),
-    f"{COMMON}/runtime/ownership.py": ("unit/common/runtime",),
+    f"{COMMON}/runtime/fence.py": ("unit/common/runtime/test_fence.py",),
+    f"{COMMON}/runtime/ownership.py": (
+        "unit/common/runtime/test_ownership.py",
+        "unit/common/runtime/test_membership.py",
+    ),
     f"{COMMON}/bus/sharding.py": ("unit/common/bus", "unit/watcher"),
     f"{COMMON}/ray/parity.py": ("unit/common/ray/test_parity.py", "scenario/upgrade/test_parity.py"),
-    f"{COMMON}/serve_writer.py": ("scenario/upgrade",),
+    f"{COMMON}/serve_writer.py": ("scenario/upgrade/test_gates.py", "scenario/upgrade/test_forward.py"),
 }
 """Which tests can kill mutants of which code; both are below the root, and below `tests`."""
 

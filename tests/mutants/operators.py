@@ -34,9 +34,12 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of(source: str) -> Iterator[Edit]:
-    """Yield every mutant of a file."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.expr) and (new := _changed(node)) is not None:
+    """Yield every mutant of a file; how a class is declared (`frozen=True`) decides nothing."""
+    tree = ast.parse(source)
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    declared = [keyword.value for node in classes for keyword in node.keywords]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.expr) and node not in declared and (new := _changed(node)) is not None:
             yield _edit(source, node, new)
 
 

@@ -21,6 +21,7 @@ def a_standing(
         identity=identity,
         session="s",
         partitions=partitions,
+        is_readable=True,
         takes_part=able,
     )
 

@@ -40,9 +40,9 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     """Which process wrote it: one that starts anew in its pod has the same identity."""
     partitions: frozenset[int] = frozenset()
-    is_readable: bool = True
+    is_readable: bool
     """Else somebody has edited it, and it claims everything, so that nobody takes what may be its holder's."""
-    takes_part: bool = True
+    takes_part: bool
     """Whether it can look after partitions: one that ends, or does not reach NATS, cannot."""
     duration: float = DURATION_SECONDS
 

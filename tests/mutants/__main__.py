@@ -42,7 +42,7 @@ DECIDING: Final[dict[str, tuple[str, ...]]] = {
         "unit/common/runtime/test_ownership.py",
         "unit/common/runtime/test_membership.py",
     ),
-    f"{COMMON}/bus/sharding.py": ("unit/common/bus", "unit/watcher"),
+    f"{COMMON}/bus/sharding.py": ("unit/common/bus/test_sharding.py",),
     f"{COMMON}/ray/parity.py": ("unit/common/ray/test_parity.py", "scenario/upgrade/test_parity.py"),
     f"{COMMON}/serve_writer.py": ("scenario/upgrade/test_gates.py", "scenario/upgrade/test_forward.py"),
 }

@@ -81,3 +81,17 @@ def test_the_deployment_that_lacks_replicas_is_named_once_its_cluster_has_what_t
 @pytest.mark.parametrize("most", [10**400, -(10**400)])
 def test_a_number_of_replicas_that_nobody_has_is_none(most: int) -> None:
     assert parity.limit(running(50), 100, running(1, most=most), WHOLE_50) == (100, "")
+
+
+def two(small: int, large: int) -> ServeDetails:
+    """Return an application with two autoscaled deployments."""
+    held = [running(small, name="Small"), running(large, name="Large")]
+    deployments = {name: each for one in held for name, each in one.applications["app"].deployments.items()}
+    app = msgspec.structs.replace(held[0].applications["app"], deployments=deployments)
+    return msgspec.structs.replace(held[0], applications={"app": app})
+
+
+def test_of_several_deployments_the_one_that_carries_least_counts() -> None:
+    limit, why = parity.limit(two(10, 50), 100, two(10, 1), None)
+    assert (limit, "app/Large" in why) == (4, True)
+    assert parity.lacking(two(10, 50), 100, two(9, 1), 4) == "app/Large"

@@ -89,6 +89,7 @@ def test_what_a_lease_names(text: str, partitions: frozenset[int] | None) -> Non
 def test_everything_is_held_when_the_living_hold_it() -> None:
     assert ownership.is_everything_held(FIRST, seen(a_standing("b", REST)))
     assert not ownership.is_everything_held(FIRST, seen(a_standing("b", REST), age=99.0))
+    assert not ownership.is_everything_held(FIRST, seen(a_standing("b", REST), age=float(DURATION_SECONDS)))
 
 
 HOLDINGS = st.dictionaries(

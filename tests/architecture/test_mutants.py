@@ -15,7 +15,7 @@ def test_the_deciding_code_is_there_with_its_tests_and_has_something_to_change(p
     assert next(generated(place), None) is not None
 
 
-@pytest.mark.parametrize("mutant", TABLE, ids=lambda each: f"case {each.case}")
+@pytest.mark.parametrize("mutant", TABLE, ids=lambda each: each.test.rpartition("::")[2])
 def test_a_written_mutant_changes_one_place_of_its_file_and_names_a_test(mutant: Mutant) -> None:
     assert (ROOT / mutant.file).read_text().count(mutant.old) == 1
     file, _, name = mutant.test.partition("::")

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -97,14 +98,18 @@ async def test_metrics_are_served_and_readiness_says_why_there_are_none() -> Non
         await eventually_true(says_why, within=20.0, every=0.1, what="the reason")
 
 
-async def test_the_leader_of_a_stream_knows_the_replica_whose_server_is_killed(tmp_path: Path) -> None:
+async def test_a_leader_knows_the_replica_whose_server_is_killed_and_leads_no_more_without_a_majority(
+    tmp_path: Path,
+) -> None:
     async with nats_cluster(tmp_path) as cluster, connect(cluster.settings("watcher")) as bus:
         await bus.session()
         await cluster.until_whole(bus, "RAY_STATE")
         leader = await cluster.leader(bus, "RAY_STATE")
         assert leader is not None
         number = cluster.servers.index(leader)
+        to_leader = msgspec.structs.replace(cluster.settings("watcher"), nats_url=leader.url)
         async with (
+            connect(to_leader) as through,
             observed(f"http://127.0.0.1:{cluster.monitors[number]}") as leading,
             observed(f"http://127.0.0.1:{cluster.monitors[(number + 1) % 3]}") as following,
         ):
@@ -112,7 +117,7 @@ async def test_the_leader_of_a_stream_knows_the_replica_whose_server_is_killed(t
             await eventually(lambda: value(following, "stream_leader", STATE) == 0, within=20.0, what="a follower")
             assert value(following, "stream_lag_messages", STATE) is None
             cluster.servers[(number + 2) % 3].kill()
-            session = await bus.session()
+            session = await through.session()
             for count in range(20):
                 await session.request(f"{SUBJECT}.{count}", b"x")
             await eventually(
@@ -121,3 +126,6 @@ async def test_the_leader_of_a_stream_knows_the_replica_whose_server_is_killed(t
             await eventually(
                 lambda: value(leading, "stream_replicas_away", STATE) == 1, within=60.0, what="a replica that is away"
             )
+            cluster.servers[(number + 1) % 3].kill()
+            await eventually(lambda: value(leading, "stream_leader", STATE) == 0, within=60.0, what="no leader")
+            assert value(leading, "stream_lag_messages", STATE) is None

@@ -28,6 +28,8 @@ log = structlog.get_logger()
 
 FIRST_RETRY: Final = 0.05
 LONGEST_RETRY: Final = 2.0
+CHECK_SECONDS: Final = 0.5
+"""Until the form is asked for again after a loss."""
 SILENCE_SECONDS: Final = 1.0
 """Between two complaints."""
 PATIENCE_SECONDS: Final = 10.0
@@ -77,7 +79,7 @@ class StateFeed:
             with contextlib.suppress(errors.Retryable):
                 async with consume(self._bus, [source], take=self._check_form, read=self.forms_checked.set) as reading:
                     await reading.until_broken()
-            await asyncio.sleep(LONGEST_RETRY)
+            await asyncio.sleep(CHECK_SECONDS)
 
     def _check_form(self, stored: Stored) -> None:
         try:

@@ -54,19 +54,22 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     file: str
     what: str
-    source: str
+    sources: dict[str, str]
+    """The changed text of each file by its path; all are of one package."""
     tests: tuple[str, ...]
 
 
 def by_hand(only: str) -> Iterator[Job]:
     """Yield the mutants of the table."""
     for each in TABLE:
-        source = (ROOT / each.file).read_text()
-        if source.count(each.old) != 1:
-            sys.exit(f"{each.file} does not have exactly once what case {each.case} changes: {each.old!r}")
+        sources: dict[str, str] = {}
+        for edit in each.edits:
+            source = (ROOT / edit.file).read_text()
+            if source.count(edit.old) != 1:
+                sys.exit(f"{edit.file} does not have exactly once what case {each.case} changes: {edit.old!r}")
+            sources[edit.file] = source.replace(edit.old, edit.new)
         if only in each.file:
-            changed = source.replace(each.old, each.new)
-            yield Job(file=each.file, what=f"case {each.case}: {each.what}", source=changed, tests=(each.test,))
+            yield Job(file=each.file, what=f"case {each.case}: {each.what}", sources=sources, tests=(each.test,))
 
 
 def generated(only: str) -> Iterator[Job]:
@@ -78,7 +81,7 @@ def generated(only: str) -> Iterator[Job]:
             name = str(file.relative_to(ROOT))
             if only in name:
                 yield from (
-                    Job(file=name, what=str(edit), source=edit.source, tests=tests)
+                    Job(file=name, what=str(edit), sources={name: edit.source}, tests=tests)
                     for edit in operators.of(file.read_text())
                 )
 
@@ -89,7 +92,8 @@ def survives(job: Job) -> bool:
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / "src"
         shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-        (copy / job.file.partition("/src/")[2]).write_text(job.source)
+        for file, text in job.sources.items():
+            (copy / file.partition("/src/")[2]).write_text(text)
         command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--tb=no"]
         tests = [f"tests/{each}" for each in job.tests]
         path = os.pathsep.join(filter(None, (str(copy), os.environ.get("PYTHONPATH"))))

@@ -11,8 +11,16 @@ FORWARD: Final = "scenario/upgrade/test_forward.py"
 BACK: Final = "scenario/upgrade/test_rollback.py"
 
 
+class Edit(msgspec.Struct, frozen=True):
+    """A text that is exactly once in a file, and what it becomes."""
+
+    file: str
+    old: str
+    new: str
+
+
 class Mutant(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of one file."""
+    """One change of the code of one service."""
 
     what: str
     """In words, for the page of acceptance cases."""
@@ -23,6 +31,13 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
     """Path below tests/ and function."""
     case: int | None = None
     """The acceptance case of the RayService specification that the test proves."""
+    also: tuple[Edit, ...] = ()
+    """Where the code decides the same a second time."""
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """Return all that changes."""
+        return (Edit(self.file, self.old, self.new), *self.also)
 
 
 TABLE: Final = (
@@ -41,6 +56,13 @@ TABLE: Final = (
         old="    if not serve_status.is_running(details):\n",
         new="    if False and not serve_status.is_running(details):\n",
         test=f"{FORWARD}::test_46_an_application_that_deploys_in_mid_upgrade_stops_the_weights_until_it_runs",
+        also=(
+            Edit(
+                f"{TRAFFIC}/status/health.py",
+                "    if any(each.status not in {AppState.RUNNING",
+                "    if False and any(each.status not in {AppState.RUNNING",
+            ),
+        ),
     ),
     Mutant(
         case=47,
@@ -49,6 +71,13 @@ TABLE: Final = (
         old="    if serve_status.capacity(details) != share.capacity:\n",
         new="    if False and serve_status.capacity(details) != share.capacity:\n",
         test=f"{FORWARD}::test_47_traffic_waits_until_serve_says_that_it_runs_with_the_capacity_that_it_was_told",
+        also=(
+            Edit(
+                f"{TRAFFIC}/status/health.py",
+                "    runs_with = min(capacity, int(serve_status.capacity(details)))\n",
+                "    runs_with = capacity\n",
+            ),
+        ),
     ),
     Mutant(
         case=48,
@@ -57,6 +86,13 @@ TABLE: Final = (
         old="    if view.endpoints == 0:\n",
         new="    if False and view.endpoints == 0:\n",
         test=f"{FORWARD}::test_48_no_weight_ever_moves_to_a_backend_without_a_ready_endpoint",
+        also=(
+            Edit(
+                f"{TRAFFIC}/status/health.py",
+                " if view.endpoints == 0 else None",
+                " if view.endpoints < 0 else None",
+            ),
+        ),
     ),
     Mutant(
         case=54,
@@ -97,6 +133,13 @@ TABLE: Final = (
         old="    if view is None or not head_is_ready(view.cluster) or view.serve.failures >= health.SILENT_AFTER:\n",
         new="    if view is None or view.serve.failures >= health.SILENT_AFTER:\n",
         test=f"{BACK}::test_63_a_rollback_does_not_wait_for_a_pending_cluster_without_a_ready_head",
+        also=(
+            Edit(
+                f"{TRAFFIC}/status/health.py",
+                "    if not head_is_ready(view.cluster):\n",
+                "    if False and not head_is_ready(view.cluster):\n",
+            ),
+        ),
     ),
     Mutant(
         case=65,

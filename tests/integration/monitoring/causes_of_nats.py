@@ -115,6 +115,7 @@ async def _one_of_three_hangs(scene: Scene) -> AsyncGenerator[None]:
             await stack.enter_async_context(_scraped(scene, observed, BusAccess(url=server.url, credentials=folder)))
         bus = await stack.enter_async_context(connect(cluster.settings("watcher")))
         await bus.session()
+        await cluster.until_whole(bus, subjects.STATE_STREAM)
         leader = await cluster.leader(bus, subjects.STATE_STREAM)
         assert leader is not None
         hung = cluster.servers[(cluster.servers.index(leader) + 1) % len(cluster.servers)]

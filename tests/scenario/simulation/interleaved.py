@@ -507,9 +507,10 @@ class Interleaved(Sim):
         )
 
     def _is_unserved(self, name: str) -> bool:
-        """Tell whether a cluster with a head has no Serve config."""
+        """Tell whether a cluster with a head has no Serve config; a pending one gets none from a spec that is invalid (ADR 11)."""
         head = self.model(name)
-        is_needed = name in {self.active, self.pending}
+        is_valid = "spec is invalid" not in str(self.status.get("conditions"))
+        is_needed = name == self.active or (name == self.pending and is_valid)
         return (
             is_needed
             and head.behaviour == "ok"

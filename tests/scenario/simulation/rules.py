@@ -87,7 +87,7 @@ def surge(before: Moment, after: Moment) -> Iterator[str]:
     """A capacity that grows leaves the sum of both at or below 100 + maxSurgePercent.
 
     Exceptions: the other cluster is sick or does not exist, so that its capacity serves nobody; a rollback under options that
-    allow no step. Without a route nothing is shared: the Service moves all at once.
+    allow no step; a cluster that grows to no more than its share, which it may lack after an allowance was withdrawn. Without a route nothing is shared: the Service moves all at once.
     """
     if after.weights is None:
         return
@@ -96,7 +96,8 @@ def surge(before: Moment, after: Moment) -> Iterator[str]:
     for name in pair:
         grows = after.capacities.get(name, 0) > before.capacities.get(name, 0)
         other_is_sick = any(each in after.sick for each in pair if each != name)
-        is_excused = other_is_sick or (after.is_back and after.may_hurry)
+        is_owed = after.capacities.get(name, 0) <= after.weights.get(name, 0)
+        is_excused = other_is_sick or is_owed or (after.is_back and after.may_hurry)
         if grows and len(pair) == 2 and total > WHOLE + after.surge and not is_excused:
             yield f"{name} grows to {after.capacities[name]}: {total} percent exceed a surge of {after.surge}"
 

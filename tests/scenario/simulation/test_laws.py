@@ -158,6 +158,13 @@ def test_traffic_may_move_beyond_parity(values: dict[str, Any]) -> None:
     assert "parity" not in changing(before, {}, weights={"blue": 40, "green": 60})
 
 
+def test_a_cluster_may_grow_to_its_share_whatever_the_surge() -> None:
+    before = {"in_steps": True}
+    grown = {"surge": 0, "capacities": {"blue": 100, "green": 60}}
+    assert "surge" in changing(before, {}, **grown)
+    assert "surge" not in changing(before, {}, **grown, weights={"blue": 40, "green": 60})
+
+
 def test_a_surge_is_one_of_upgrades_in_steps() -> None:
     grown = {"surge": 20, "capacities": {"blue": 100, "green": 100}}
     assert "surge" in changing({"in_steps": True}, {}, **grown)

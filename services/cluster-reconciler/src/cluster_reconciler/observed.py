@@ -1,6 +1,7 @@
 """What a plan and a status may know: one frozen value per look, and questions about it that need nothing else."""
 
 from collections import defaultdict
+from collections.abc import Set
 from functools import cached_property
 
 import msgspec
@@ -66,6 +67,14 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         for pod in self.pods:
             found[pod.metadata.labels.get(labels.GROUP, "")].append(pod)
         return {name: tuple(pods) for name, pods in found.items()}
+
+    def named(self, names: Set[str]) -> list[Pod]:
+        """Return the worker pods of these names, by name, whatever their group."""
+        return [self._by_name[name] for name in sorted(names & self._by_name.keys())]
+
+    @cached_property
+    def _by_name(self) -> dict[str, Pod]:
+        return {pod.metadata.name: pod for pod in self.workers}
 
     def is_waiting_for(self, pods: tuple[Pod, ...]) -> bool:
         """Tell whether one of these pods was asked to go by us and is still there (spec raycluster §10)."""

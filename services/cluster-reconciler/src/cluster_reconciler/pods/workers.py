@@ -76,8 +76,7 @@ def _drop_unhealthy(pods: list[Pod], *, room: int) -> GroupDecision:
 
 
 def _named(observed: Observed, group: WorkerGroupSpec) -> list[Pod]:
-    names = set(group.scale_strategy.workers_to_delete or ())
-    return [pod for pod in observed.workers if pod.metadata.name in names]
+    return observed.named(frozenset(group.scale_strategy.workers_to_delete or ()))
 
 
 def _places(running: list[Pod], missing: int, *, has_indexes: bool) -> tuple[Place, ...]:

@@ -12,7 +12,7 @@ import msgspec
 import structlog
 from msgspec import UNSET
 from prometheus_client import Counter, Histogram
-from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from common import annotation_record, labels, names, upgrade_events, weighted_route
@@ -226,11 +226,11 @@ class RayServiceCollector(Collector):
         self._polls = polls
         self._clock = clock
 
-    def describe(self) -> Iterable[GaugeMetricFamily]:
+    def describe(self) -> Iterable[Metric]:
         """Name the families without reading the state."""
         return [family.empty() for family in FAMILIES]
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
+    def collect(self) -> Iterable[Metric]:
         """Compute every series from the state as it is now."""
         built = {family: family.empty() for family in FAMILIES}
         now = self._clock.now()

@@ -50,7 +50,7 @@ def observers(kube: Kube, dashboard: Dashboard, cache: Cache, config: Config, cl
     watch = ClockWatch(clock)
     return Observers(
         service=ServiceObserver(cache, serve, revisions, config=config, lookup=lookup, watch=watch),
-        traffic=TrafficObserver(cache, kube, serve, revisions, gates=config.gates, clock=clock),
+        traffic=TrafficObserver(cache, kube, serve, revisions, clock=clock),
     )
 
 

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,7 @@ from raybus_cli.up.options import Options
 from raybus_cli.up.programs import BusAccess
 from support.servers import api_door
 from support.servers.api_door import Door, Judge
+from support.waiting import eventually_true
 
 NAMESPACE: Final = "raybus"
 """Where Leases live."""
@@ -143,17 +144,29 @@ class Fleet:
                 for service in list(self._running):
                     self.scale(service, 0)
 
-    def scale(self, service: str, count: int) -> None:
-        """Start or end replicas; the last ones go first."""
+    def scale(self, service: str, count: int, *, environment: Mapping[str, str] | None = None) -> None:
+        """Start replicas, with some variables besides, or end them; the last ones go first."""
         running = self._running[service]
+        ground = msgspec.structs.replace(self._ground, environment={**self._ground.environment, **(environment or {})})
         while len(running) < count:
-            replica = Replica(service, self._started[service], self._ground, self._say)
+            replica = Replica(service, self._started[service], ground, self._say)
             self._started[service] += 1
             replica.door.judge = self._judges.get(service, api_door.let_pass)
             assert self._group is not None
             running.append((replica, self._group.create_task(replica.run())))
         while len(running) > count:
             running.pop()[1].cancel()
+
+    async def roll(self, service: str, environment: Mapping[str, str]) -> None:
+        """Replace all replicas of a service as a Deployment does: each new one is ready before an old one ends."""
+        for old, task in list(self._running[service]):
+            self.scale(service, len(self._running[service]) + 1, environment=environment)
+            await eventually_true(
+                self.of(service)[-1].is_ready, within=READY_SECONDS, what=f"{service} in place of {old.name}"
+            )
+            self._running[service] = [each for each in self._running[service] if each[0] is not old]
+            task.cancel()
+            await asyncio.wait((task,))
 
     def lose(self, replica: Replica) -> None:
         """Kill a replica that does not come back, as with its node; `scale` makes another in its place."""

@@ -66,7 +66,7 @@ class Tenants:
 
     async def _one(self, namespace: str, kube: KubeClient, attack: Attack) -> None:
         name = attack.body["metadata"]["name"]
-        if attack.answer is not None:
+        if attack.answer is not None and not attack.is_late:
             self._heads.answers[name] = attack.answer
         for resource, body in attack.beside:
             await self._create(kube, namespace, resource, body)
@@ -75,6 +75,8 @@ class Tenants:
         await asyncio.sleep(LIFE)
         await self._mark(kube, namespace, name, attack)
         await asyncio.sleep(LIFE)
+        if attack.answer is not None:
+            self._heads.answers[name] = attack.answer
         await self._change(kube, namespace, attack.resource, attack.later)
         await asyncio.sleep(LIFE)
         if not await self._is_explained(namespace, attack.resource, name):

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -30,7 +30,8 @@ class Victim:
 
     def __init__(self, kube: KubeClient) -> None:
         self._kube = kube
-        self._number = 0
+        self._numbers: Counter[str] = Counter()
+        """Changes of each kind so far."""
         self.taken: defaultdict[str, list[float]] = defaultdict(list)
 
     async def prepare(self) -> None:
@@ -54,9 +55,9 @@ class Victim:
 
     async def _repeat(self, what: str, do: Callable[[int], Awaitable[None]], end: float) -> None:
         while time.monotonic() < end:
-            self._number += 1
+            self._numbers[what] += 1
             began = time.monotonic()
-            await do(self._number)
+            await do(self._numbers[what])
             self.taken[what].append(time.monotonic() - began)
             await asyncio.sleep(PAUSE)
 

@@ -91,6 +91,8 @@ class Attack(msgspec.Struct, frozen=True, kw_only=True):
     """Annotations that the tenant writes on what raybus made, by kind."""
     answer: bytes | None = None
     """What dashboards answer; None for a sound answer."""
+    is_late: bool = False
+    """Dashboards answer so from the change on; before, they are sound."""
     metrics: bytes = b""
     refused: frozenset[str] = frozenset()
     """Kinds that the API server does not let raybus create here."""
@@ -306,6 +308,13 @@ def changed(draw: DrawFn, kind: str, body: Body) -> Body:
     return new  # fmt: skip
 
 
+def upgraded(body: Body) -> Body:
+    """Return an object with another image: a sound change, which a RayService takes for an upgrade."""
+    spec: Json = body["spec"]
+    place: Place = ("headGroupSpec", "template", "spec", "containers", 0, "image")
+    return put(body, ("spec", *(("rayClusterConfig",) if "rayClusterConfig" in spec else ()), *place), "ray:2")
+
+
 # --- what stands beside --------------------------------------------------------------------------------------------------
 
 
@@ -384,7 +393,7 @@ def attacks(draw: DrawFn) -> Attack:
     resource, sound = draw(st.sampled_from(((RAY_SERVICE, SERVICES), (RAY_SERVICE, SERVICES), (RAY_CLUSTER, CLUSTERS))))
     first: Body = draw(st.sampled_from((*sound, *sound[2:3] * 2)))
     body = first if draw(st.booleans()) else draw(changed(resource.kind, first))
-    later = draw(changed(resource.kind, first))
+    later = draw(changed(resource.kind, first)) if draw(st.integers(0, 2)) else upgraded(first)
     marks: dict[str, dict[str, str]] = {}
     if draw(st.booleans()):
         marks = {draw(st.sampled_from(("RayCluster", "HTTPRoute", "Pod", "Service", "Gateway"))): draw(annotations())}
@@ -395,6 +404,7 @@ def attacks(draw: DrawFn) -> Attack:
         beside=draw(_beside()),
         marks=marks,
         answer=draw(st.sampled_from(nasty.ANSWERS)) if draw(st.integers(0, 3)) == 0 else None,
+        is_late=draw(st.booleans()),
         metrics=draw(st.sampled_from(nasty.METRICS)),
         refused=frozenset(draw(st.lists(st.sampled_from(("Pod", "Service", "RayCluster", "HTTPRoute", "Gateway", "Role", "Secret", "ControllerRevision")), max_size=1)) if draw(st.integers(0, 3)) == 0 else ()),
     )  # fmt: skip

@@ -111,6 +111,8 @@ class Tenancy:
         self.reconciles: Counter[tuple[str, Key]] = Counter()
         self.last: dict[tuple[str, str, str], Body] = {}
         """What there was before the tenant deleted the object."""
+        self.is_changed = False
+        """Whether the tenant has changed the object."""
         self.given_up: list[str] = []
         """Why the watcher would begin anew, for all tenants."""
         self.registries = [CollectorRegistry(), CollectorRegistry()]
@@ -266,7 +268,7 @@ class Tenancy:
             if request.method == "PUT":
                 head.deploy(msgspec.json.decode(request.content))
                 return _answer(200, b"{}")
-            answer = self.attack.answer
+            answer = self.attack.answer if self.is_changed or not self.attack.is_late else None
             return _answer(200, msgspec.json.encode(head.details()) if answer is None else answer)
         except Exception as problem:  # noqa: BLE001  (Serve answers what it cannot read with an error)
             return _answer(400 if request.method == "PUT" else 500, str(problem).encode(errors="replace"))
@@ -336,6 +338,7 @@ async def _play(tenancy: Tenancy) -> None:
     tenancy.mark()
     await tenancy.live(4)
     tenancy.scrape()
+    tenancy.is_changed = True
     tenancy.apply(attack.resource, attack.later)
     await tenancy.live(8)
     tenancy.mark()

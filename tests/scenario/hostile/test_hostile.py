@@ -37,9 +37,8 @@ def test_no_attack_breaks_a_law(attack: Attack) -> None:
 def test_a_sound_service_comes_up_and_is_upgraded_here(number: int) -> None:
     """Else the laws would say nothing about attacks on what serves."""
     body = SERVICES[number]
-    later = copy.deepcopy(body)
-    later["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"][0]["image"] = "ray:2"
-    tenancy = suffered(Attack(resource=RAY_SERVICE, body=body, later=later, metrics=b"ray_x 1\n"))
+    sound = Attack(resource=RAY_SERVICE, body=body, later=attacks.upgraded(body), metrics=b"ray_x 1\n")
+    tenancy = suffered(sound)
     assert list(laws.broken(tenancy)) == []
     created = [each.name for each in tenancy.kube.requests if (each.verb, each.kind) == ("create", "RayCluster")]
     status = tenancy.last["RayService", TENANT, NAME]["status"]

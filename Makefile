@@ -77,7 +77,7 @@ chaos: setup ## everything fails in turn for MINUTES=30 (SEED=1, REPLICAS=4, AGA
 
 hostile: setup ## N=2000 hostile attacks (SEED=1) beside a victim on a real API server and NATS, judged; IN_MEMORY=1 without servers
 	$(if $(IN_MEMORY),HOSTILE=$(or $(N),2000) $(RUN)/pytest -q tests/scenario/hostile,\
-	  $(RUN)/raybus cluster prepare --control-plane-only >/dev/null && cd tests && ../$(PY) -m hostile -n $(or $(N),2000) --seed $(or $(SEED),1) $(if $(CALM),--calm $(CALM)))
+	  $(RUN)/raybus cluster prepare --control-plane-only >/dev/null && cd tests && ../$(PY) -m hostile -n $(or $(N),2000) --seed $(or $(SEED),1) $(if $(CALM),--calm $(CALM)) $(if $(UNTIMED),--untimed))
 
 simulate: setup ## upgrades by SEEDS=1..2000, taken apart at every write, on all cores; SEED=7 tells the story of one (make simulate SEED=7)
 	cd tests && ../$(PY) -m scenario.simulation $(if $(SEED),--seed $(SEED) --shrink,--seeds $(or $(SEEDS),1..2000) --jobs $(or $(JOBS),2))

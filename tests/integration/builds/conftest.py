@@ -139,7 +139,7 @@ class Site:
         """Why new reconcilers waited."""
 
     async def replace_watcher(self, build: Build, kube: KubeClient) -> None:
-        """Start a watcher of a build, end the one before it, and wait until the new one leads."""
+        """Start a watcher of a build, end the one before it, and wait until the new one has published all."""
         watcher = Watcher(self._secured, self._control_plane.kubeconfig, self._namespace, build=build)
         watcher.start()
         self.watchers.append(watcher)
@@ -153,7 +153,12 @@ class Site:
                 return bool(lease["spec"].get("holderIdentity") == watcher.name)
             return False
 
+        async def has_published() -> bool:
+            status, text = await watcher.says("/metrics")
+            return status == 200 and "raybus_watcher_synced 1.0" in text
+
         await eventually_true(leads, within=PATIENCE, every=0.1, what="the new leader")
+        await eventually_true(has_published, within=PATIENCE, every=0.1, what="its first epoch")
 
     async def begin_to_replace_reconciler(self, build: Build) -> Replica:
         """Start a reconciler of a build; return it when it is ready, or says that it waits for a watcher of its form."""

@@ -129,6 +129,26 @@ def test_no_cluster_shrinks_below_what_the_accepted_route_sends_however_long_tha
     assert capacity.decide(followed, a_policy(surge), now=NOW).pending == 0
 
 
+@pytest.mark.parametrize(
+    ("surge", "pending", "expected"),
+    [
+        pytest.param(50, a_side(60, 60), (50, 60), id="it gets what it is still sent"),
+        pytest.param(0, a_side(60, 60), (40, 60), id="as far as the surge allows"),
+    ],
+)
+def test_a_cluster_whose_allowance_was_withdrawn_grows_to_what_the_accepted_route_sends(
+    surge: int, pending: Side, expected: tuple[int, int]
+) -> None:
+    held = forward(a_side(40, 40, sent=50), pending, lag=BEHIND, route_problem=BEHIND)
+    split = capacity.decide(held, a_policy(surge), now=NOW)
+    assert (split.active, split.pending) == expected
+
+
+def test_a_gateway_that_is_not_ready_asks_for_no_more_capacity() -> None:
+    held = forward(a_side(40, 40, sent=50), a_side(60, 60), lag=BEHIND, gateway_problem="is not Programmed")
+    assert capacity.guard(held, a_policy(50)) is None
+
+
 def test_a_clock_that_jumps_forward_skips_no_wait_for_a_gateway() -> None:
     held = back(a_side(100, 100), SENT, lag=BEHIND, route_problem=BEHIND, changed_at=NOW)
     assert capacity.decide(held, a_policy(20), now=NOW + timedelta(days=1)).pending == 50

@@ -38,14 +38,22 @@ def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
 
 def guard(m: Migration, policy: Policy) -> Split | None:
     """Return the capacities that the traffic needs as it is; a guard waits for nothing. None when all is as it should be."""
-    for name, side in (("active", m.active), ("pending", m.pending)):
-        if side.reported is not None and side.capacity < policy.needed(side.weight):
-            return _raised(m, name, side.weight, f"{name} gets the capacity that its traffic needs")
+    for name, side, other in (("active", m.active, m.pending), ("pending", m.pending, m.active)):
+        share = _share(m, side, other, policy)
+        if side.reported is not None and side.capacity < policy.needed(share):
+            return _raised(m, name, share, f"{name} gets the capacity that its traffic needs")
     for name, losing, taking in (("pending", m.active, m.pending), ("active", m.pending, m.active)):
         amount = _takes_over(losing, taking, policy)
         if amount > taking.capacity:
             return _raised(m, name, amount, f"{name} takes over: {losing.ailment}")
     return None
+
+
+def _share(m: Migration, side: Side, other: Side, policy: Policy) -> int:
+    """Return what a side gets: its weight, or what a Gateway that lags may still send it, as far as the surge allows."""
+    is_behind = m.lag is not None and m.gateway_problem is None and side.sustainable > 0
+    sent = min(side.sent or 0, WHOLE + policy.surge - other.capacity) if is_behind else 0
+    return max(side.weight, sent)
 
 
 def _takes_over(losing: Side, taking: Side, policy: Policy) -> int:

@@ -1,5 +1,6 @@
 """Finds and kills the processes of a pod from outside, as a failing node would: kill -9, and the loss of a volume."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -29,7 +30,8 @@ def kill(pod_uid: str, command: str) -> None:
     victims = find(pod_uid, command)
     assert victims, f"no process of pod {pod_uid} runs {command}"
     for pid in victims:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it may have ended with the one before
+            os.kill(pid, signal.SIGKILL)
 
 
 def kill_and_empty(pod_uid: str, command: str, folder: str) -> None:
@@ -42,4 +44,5 @@ def kill_and_empty(pod_uid: str, command: str, folder: str) -> None:
         for each in (PROC / str(pid) / "root" / folder.lstrip("/")).iterdir():
             shutil.rmtree(each) if each.is_dir() else each.unlink()
     for pid in victims:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

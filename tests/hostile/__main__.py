@@ -33,10 +33,13 @@ def asked(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--untimed", action="store_true", help="judge neither lag nor reactions: other work takes the processors"
     )
+    parser.add_argument(
+        "--at-once", type=int, default=1, metavar="K", help="attacks of each of four tenants at a time (1)"
+    )
     parser.add_argument("-o", choices=["text", "json"], default="text", help="how to print the figures")
     found = parser.parse_args(arguments)
-    if found.n < 1 or found.calm <= 0:
-        parser.error("-n and --calm must be greater than 0")
+    if found.n < 1 or found.at_once < 1 or found.calm <= 0:
+        parser.error("-n, --at-once and --calm must be greater than 0")
     return found
 
 
@@ -55,7 +58,14 @@ def main() -> int:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     say(f"logs: {folder}")
-    wanted = Wanted(attacks=options.n, seed=options.seed, calm=options.calm, is_timed=not options.untimed, logs=folder)
+    wanted = Wanted(
+        attacks=options.n,
+        seed=options.seed,
+        calm=options.calm,
+        is_timed=not options.untimed,
+        at_once=options.at_once,
+        logs=folder,
+    )
     found = report.measured(run.measure(wanted, say))
     report.show(found, lambda: verdict.table(found), form=options.o, width=140)
     for rule in found.broken:

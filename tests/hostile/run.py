@@ -49,6 +49,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     calm: float
     """Seconds in which the victim is alone."""
     is_timed: bool
+    at_once: int
+    """Attacks of one tenant at the same time."""
     logs: Path
 
 
@@ -88,7 +90,7 @@ async def _beside(
     async with asyncio.TaskGroup() as group:
         changing = group.create_task(prey.change(seconds=float("inf")))
         telling = group.create_task(_tell(hostile, len(attacks), say))
-        await hostile.attack(attacks)
+        await hostile.attack(attacks, at_once=wanted.at_once)
         telling.cancel()
         changing.cancel()
     seconds = time.monotonic() - began
@@ -160,21 +162,21 @@ async def _asked(service: Service, path: str) -> str | None:
     return answer.text if answer.is_success else None
 
 
-async def _samples(service: Service, name: str) -> dict[str, float]:
+def _samples(text: str, name: str) -> dict[str, float]:
     """Return the values of one metric by their labels."""
-    text = await _asked(service, "/metrics") or ""
     return {labels: float(value) for found, labels, value in _SAMPLE.findall(text) if found == name}
 
 
 async def _late(service: Service) -> float:
     """Count how often the loop was blocked for too long."""
-    count = await _samples(service, "raybus_event_loop_lag_seconds_count")
-    within = await _samples(service, "raybus_event_loop_lag_seconds_bucket")
+    text = await _asked(service, "/metrics") or ""
+    count = _samples(text, "raybus_event_loop_lag_seconds_count")
+    within = _samples(text, "raybus_event_loop_lag_seconds_bucket")
     return sum(count.values()) - within.get(f'le="{verdict.LONGEST_LAG:g}"', 0.0)
 
 
 async def _judged(service: Service, *, pid: int, before: float) -> verdict.Service:
-    faults = await _samples(service, "raybus_invariant_violations_total")
+    faults = _samples(await _asked(service, "/metrics") or "", "raybus_invariant_violations_total")
     return verdict.Service(
         name=service.name,
         restarts=int(service.child.pid != pid or not service.child.is_running),

@@ -27,8 +27,6 @@ from scenario.hostile.attacks import Attack
 
 NAMESPACES: Final = tuple(f"tenant-{number}" for number in range(4))
 ACCOUNT: Final = "tenant"
-AT_ONCE: Final = 5
-"""Attacks of one tenant at the same time."""
 LIFE: Final = 1.5
 """Seconds between two things that a tenant does to an object."""
 PATIENCE: Final = 20.0
@@ -53,12 +51,12 @@ class Tenants:
         self.unexplained: list[str] = []
         self.known: list[str] = []
 
-    async def attack(self, attacks: Sequence[Attack]) -> None:
-        """Carry all attacks out."""
+    async def attack(self, attacks: Sequence[Attack], *, at_once: int) -> None:
+        """Carry all attacks out, so many of each tenant at the same time."""
         waiting = iter(enumerate(attacks))
         async with asyncio.TaskGroup() as group:
             for namespace, kube in zip(NAMESPACES, self._clients, strict=True):
-                for _ in range(AT_ONCE):
+                for _ in range(at_once):
                     group.create_task(self._work(namespace, kube, waiting))
 
     async def _work(self, namespace: str, kube: KubeClient, waiting: Any) -> None:

@@ -64,7 +64,7 @@ def by_hand(only: str) -> Iterator[Job]:
     for each in TABLE:
         sources: dict[str, str] = {}
         for edit in each.edits:
-            source = (ROOT / edit.file).read_text()
+            source = sources.get(edit.file) or (ROOT / edit.file).read_text()
             if source.count(edit.old) != 1:
                 sys.exit(f"{edit.file} does not have exactly once what case {each.case} changes: {edit.old!r}")
             sources[edit.file] = source.replace(edit.old, edit.new)

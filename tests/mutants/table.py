@@ -125,6 +125,13 @@ TABLE: Final = (
         old="        return max(shrinking.weight, shrinking.capacity - policy.surge)\n",
         new="        return max(0, shrinking.weight - policy.step)\n",
         test=f"{BACK}::test_62_capacity_stays_above_traffic_on_the_way_back",
+        also=(
+            Edit(
+                f"{TRAFFIC}/migration/capacity.py",
+                "    return policy.needed(max(side.weight, side.sent or 0) if is_behind else side.weight)\n",
+                "    return 0\n",
+            ),
+        ),
     ),
     Mutant(
         case=63,

@@ -103,7 +103,6 @@ async def _beside(
         stored=hostile.stored,
         seconds=round(seconds, 1),
         unexplained=hostile.unexplained,
-        known=hostile.known,
         outside=sorted({str(each) for each in verdict.outside(lines, owners)}),
         requests=sum(each.user.username.startswith(verdict.ACCOUNT) for each in lines),
         services=[await _judged(each, pid=pids[each.name], before=before[each.name]) for each in running],

@@ -21,7 +21,6 @@ from common.kube.resources import (
     SERVICE_ACCOUNT,
     Resource,
 )
-from hostile.verdict import LONGEST_NAME
 from localcluster.control_plane import ControlPlane
 from scenario.hostile.attacks import Attack
 
@@ -49,7 +48,6 @@ class Tenants:
         self.refused = 0
         self.stored = 0
         self.unexplained: list[str] = []
-        self.known: list[str] = []
 
     async def attack(self, attacks: Sequence[Attack], *, at_once: int) -> None:
         """Carry all attacks out, so many of each tenant at the same time."""
@@ -80,8 +78,7 @@ class Tenants:
         await self._change(kube, namespace, attack.resource, attack.later)
         await asyncio.sleep(LIFE)
         if not await self._is_explained(namespace, attack.resource, name):
-            found = self.known if len(name) > LONGEST_NAME else self.unexplained
-            found.append(f"{attack.resource.kind} {namespace}/{name}")
+            self.unexplained.append(f"{attack.resource.kind} {namespace}/{name}")
         for resource, body in [(attack.resource, attack.body), *attack.beside]:
             with suppress(errors.RaybusError):
                 await kube.delete(resource, namespace, body["metadata"]["name"])

@@ -14,8 +14,6 @@ SLOWEST: Final = 2.0
 """The victim's reactions beside hostile tenants, of its calm ones."""
 SHARED: Final = frozenset({("get", "gateways"), ("get", "namespaces")})
 """What is read in any namespace: a Gateway of the platform on which a route hangs, and the uid of `kube-system`, which tells clusters apart."""
-LONGEST_NAME: Final = 236
-"""Characters of an object whose Events can be named after it: with a time stamp the name has 253. A fault that is known, and not mended yet."""
 SHOWN: Final = 20
 ACCOUNT: Final = "system:serviceaccount:raybus:"
 OWN: Final = "raybus"
@@ -85,8 +83,6 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     unexplained: list[str]
     """Objects that were stored, and have neither a condition nor an Event."""
-    known: list[str]
-    """Those among them that cannot say it: no Event can be named after them."""
     outside: list[str]
     """Requests about what belongs to somebody else."""
     requests: int
@@ -163,7 +159,6 @@ def table(found: Figures) -> Table:
     shown.add_row("objects that the API server refused", str(found.refused), "")
     shown.add_row("objects that it stored", str(found.stored), "")
     shown.add_row("  of them without condition or Event", str(len(found.unexplained)), "0")
-    shown.add_row("  and, known, of them with a name too long for an Event", str(len(found.known)), "")
     shown.add_row("requests of the services", str(found.requests), "")
     shown.add_row("  of them outside the namespace of their object", str(len(found.outside)), "0")
     for each in found.services:

@@ -17,7 +17,6 @@ FIGURES = Figures(
     stored=7,
     seconds=10.0,
     unexplained=[],
-    known=[],
     outside=[],
     requests=100,
     services=[SOUND],

@@ -1,5 +1,10 @@
 """Events: what is written, what is not repeated, what may be lost."""
 
+import re
+
+import msgspec
+import pytest
+
 from common import errors
 from common.api.event import Event
 from common.api.meta import ObjectMeta
@@ -31,6 +36,16 @@ async def test_an_event_names_its_object_and_controller() -> None:
     assert (body["type"], body["reason"], body["action"]) == ("Normal", "CreatedHeadPod", "Create")
     assert body["reportingController"] == "raycluster-controller"
     assert body["metadata"]["name"].startswith("demo.")
+
+
+@pytest.mark.parametrize("name", ["x" * 253, "x" * 235 + "-.-" + "y" * 15])
+async def test_an_event_has_a_name_however_long_that_of_its_object_is(name: str) -> None:
+    kube = FakeKube()
+    await a_recorder(kube, FakeClock()).record(RAY_CLUSTER, msgspec.structs.replace(META, name=name), CREATED)
+    found = kube.requests[0].body["metadata"]["name"]
+    assert len(found) <= 253
+    assert re.fullmatch(r"x+\.[0-9a-f]+", found)
+    assert kube.requests[0].body["regarding"]["name"] == name
 
 
 async def test_repeats_are_counted_and_seldom_written_until_there_is_silence() -> None:

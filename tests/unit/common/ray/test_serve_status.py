@@ -79,3 +79,13 @@ def test_all_nodes_that_serve_tells_of() -> None:
 def test_numbers_that_ray_cannot_mean_are_no_answer(answer: str) -> None:
     with pytest.raises(msgspec.DecodeError):
         serve_status.decode(answer.encode())
+
+
+@pytest.mark.parametrize("number", [5_000, 5_001])
+def test_more_applications_than_anybody_runs_are_no_answer(number: int) -> None:
+    body = msgspec.json.encode({"applications": {str(each): {} for each in range(number)}})
+    if number <= serve_status.MOST_NAMED:
+        assert len(serve_status.decode(body).applications) == number
+    else:
+        with pytest.raises(msgspec.DecodeError, match="more than 5000 applications and deployments"):
+            serve_status.decode(body)

@@ -24,6 +24,7 @@ log = structlog.get_logger()
 
 QUARANTINED: Final = "Quarantined"
 """Reason: nothing is decided on an object, because the state of one that it depends on cannot be read."""
+NAME_LIMIT: Final = 253
 NOTE_LIMIT: Final = 1024
 """Bytes of a note that the API server accepts; a longer one is cut."""
 QUIET_SECONDS: Final = 360.0
@@ -90,7 +91,7 @@ class EventRecorder:
         body: Body = {
             "apiVersion": EVENT.api_version,
             "kind": EVENT.kind,
-            "metadata": {"name": f"{regarding.name}.{stamp:x}", "namespace": regarding.namespace},
+            "metadata": {"name": _name(regarding.name, f".{stamp:x}"), "namespace": regarding.namespace},
             "eventTime": micro_time(now),
             "type": event.type,
             "reason": event.reason,
@@ -120,3 +121,8 @@ def quarantine_reporter(events: EventRecorder, resource: Resource) -> Callable[[
         await events.record(resource, about, warning(QUARANTINED, "Reconcile", note))
 
     return report
+
+
+def _name(regarding: str, suffix: str) -> str:
+    """Return a name for an Event; that of its object is cut where both together are no name of Kubernetes."""
+    return regarding[: NAME_LIMIT - len(suffix)].rstrip("-.") + suffix

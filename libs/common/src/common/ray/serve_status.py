@@ -86,6 +86,8 @@ class ServeDetails(msgspec.Struct, frozen=True, kw_only=True):
 
 MOST_PARTS: Final = 100_000
 """Values in one answer; ten thousand replicas have fewer."""
+MOST_NAMED: Final = 5_000
+"""Applications and deployments together; each is walked at each poll."""
 DEEPEST: Final = 64
 """Levels of an application's own config; Ray's schema needs ten."""
 
@@ -98,6 +100,8 @@ def decode(body: bytes) -> ServeDetails:
         details = msgspec.json.decode(body, type=ServeDetails)
     except RecursionError:
         raise msgspec.DecodeError("it is nested too deeply") from None
+    if sum(1 + len(each.deployments or {}) for each in details.applications.values()) > MOST_NAMED:
+        raise msgspec.DecodeError(f"it has more than {MOST_NAMED} applications and deployments")
     opaque = [details.http_options, details.grpc_options]
     if _is_deep([*opaque, *(each.deployed_app_config for each in details.applications.values())]):
         raise msgspec.DecodeError(f"it is nested deeper than {DEEPEST} levels")

@@ -164,11 +164,15 @@ class Site:
         """Start a reconciler of a build; return it when it is ready, or says that it waits for a watcher of its form."""
         replica = self.replicas.start(self._folder, build=build)
 
+        found: list[str] = []
+
         async def is_decided() -> bool:
-            return (why := await replica.not_ready_because()) == "" or REFUSAL in why
+            found.append(await replica.not_ready_because())
+            return not found[-1] or REFUSAL in found[-1]
 
         await eventually_true(is_decided, within=PATIENCE, every=0.1, what=f"readiness of {build.name}, or its reason")
-        if why := await replica.not_ready_because():
+        # Asked again it may give another reason: a replica that was ready gives partitions up to those that start.
+        if why := found[-1]:
             self.refusals.append(why)
         return replica
 

@@ -3,8 +3,8 @@
 import pytest
 
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER
-from scenario.upgrade.test_health import BLOWS, FULL, LIMIT, Blow, halfway
-from scenario.upgrade.world import BLUE, GREEN, Pair, a_running_pair
+from scenario.upgrade.test_health import BLOWS, FULL, LIMIT, Blow, expect_shed, halfway
+from scenario.upgrade.world import GREEN, Pair, a_running_pair
 from support.builders.ray_service import NAMESPACE, a_strategy
 
 
@@ -18,16 +18,7 @@ def silence(world: Pair) -> None:
 async def test_a_cluster_that_dies_while_the_bus_is_silent_loses_its_traffic_within_5_s(
     blow: Blow, victim: str, is_back: bool
 ) -> None:
-    world = await halfway()
-    blue, green = world.active, world.pending
-    if is_back:
-        world.apply(config=BLUE, upgradeStrategy=FULL)
-        await world.run(5)
-        assert world.is_rolling_back()
-    silence(world)
-    blow(world, blue if victim == "active" else green)
-    await world.run(LIMIT)
-    assert world.weights[green if victim == "active" else blue] == 100
+    await expect_shed(await halfway(), blow, victim, is_back=is_back, before=silence)
 
 
 async def test_nothing_grows_and_nothing_is_sent_while_the_bus_is_silent() -> None:

@@ -116,3 +116,17 @@ def test_what_is_no_number_of_specs_is_named(value: str) -> None:
     found = controls(revision_history_limit=value)
     problem = f'raybus.io/revision-history-limit "{value}" is not a whole number from 0 to 99; 10 holds'
     assert (found.history, found.problems) == (10, (problem,))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        pytest.param({"intervalSeconds": 30}, timedelta(seconds=30), id="as it stands"),
+        pytest.param({"intervalSeconds": -1}, timedelta(0), id="below nothing"),
+        pytest.param({"intervalSeconds": 10**15}, timedelta(seconds=2**31 - 1), id="more than any clock has"),
+        pytest.param({"intervalSeconds": "30"}, None, id="no number"),
+        pytest.param({}, None, id="missing"),
+    ],
+)
+def test_an_interval_is_held_to_what_the_crd_admits(options: dict[str, object], expected: timedelta | None) -> None:
+    assert upgrade_controls.interval(options) == expected

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from common import durations, labels, weighted_route
+from common.api.opaque import Json
 from common.api.ray_service import RayService
 
 DEFAULT_DEADLINE: Final = timedelta(minutes=10)
@@ -18,6 +19,10 @@ MOST_UNAVAILABLE: Final = 99
 DEFAULT_HISTORY: Final = 10
 """As for a Deployment."""
 MOST_HISTORY: Final = 99
+
+
+LONGEST_INTERVAL: Final = 2**31 - 1
+"""Seconds between two steps that the CRD admits."""
 
 
 class OnDeadline(StrEnum):
@@ -64,6 +69,18 @@ def of(service: RayService) -> Controls:
         history=read.number(labels.HISTORY_LIMIT, DEFAULT_HISTORY, most=MOST_HISTORY),
         problems=(*read.problems, *([odd] if (odd := weighted_route.odd_name(service)) is not None else [])),
     )
+
+
+def interval(options: Json) -> timedelta | None:
+    """Return `intervalSeconds` of `clusterUpgradeOptions`, held to what the CRD admits; None where it is missing, or is no number."""
+    seconds = options.get("intervalSeconds")
+    return timedelta(seconds=min(max(seconds, 0), LONGEST_INTERVAL)) if isinstance(seconds, int) else None
+
+
+def interval_of(service: RayService) -> timedelta:
+    """Return the interval between two steps that the spec of a RayService asks for; none where it asks for none."""
+    strategy: Json = service.raw_spec.get("upgradeStrategy") or {}
+    return interval(strategy.get("clusterUpgradeOptions") or {}) or timedelta(0)
 
 
 class _Reader:

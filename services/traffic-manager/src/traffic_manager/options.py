@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import msgspec
 
-from common import labels, serve_writer
+from common import labels, serve_writer, upgrade_controls
 from common.api.opaque import Json
 from common.upgrade_controls import Controls, OnDeadline
 from traffic_manager.migration.state import Direction, Policy
@@ -28,11 +28,11 @@ def policy(observed: Observed, controls: Controls) -> Policy:
 def of(options: Json, *, unavailable: int) -> Policy | None:
     """Return what `clusterUpgradeOptions` ask for; None where step or interval is missing, or is no number."""
     surge, step = options.get("maxSurgePercent"), options.get("stepSizePercent")
-    seconds = options.get("intervalSeconds")
-    if not isinstance(step, int) or not isinstance(seconds, int):
+    interval = upgrade_controls.interval(options)
+    if not isinstance(step, int) or interval is None:
         return None
     surge = surge if isinstance(surge, int) else 100
-    found = Policy(surge=surge, step=step, interval=timedelta(seconds=seconds), unavailable=unavailable)
+    found = Policy(surge=surge, step=step, interval=interval, unavailable=unavailable)
     if step > 0 or surge > 0:
         return found
     return msgspec.structs.replace(found, step=found.carried(unavailable))  # KubeRay takes no step beyond the surge

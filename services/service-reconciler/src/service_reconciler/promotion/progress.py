@@ -8,21 +8,19 @@ happened after the first, until the new cluster gets more traffic than it ever h
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
 from msgspec import UNSET, UnsetType
 
+from common import upgrade_controls
 from common.api.core import Pod
 from common.api.meta import SKEW
-from common.api.opaque import Json
 from common.ray.serve_status import AppState
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.reasons import ConditionType
 from service_reconciler.status import conditions
 
-_LONGEST: Final = 2**31 - 1
-"""Seconds between two steps that the CRD admits."""
 FLAPPING: Final = 2
 """So many times traffic left a cluster for its health, without progress between, and it counts against the deadline."""
 _FAILED: Final = {AppState.DEPLOY_FAILED, AppState.UNHEALTHY}
@@ -39,7 +37,7 @@ def since(observed: Observed, growing: ClusterView | None, *, now: datetime) -> 
         return now
     set_at = observed.clock_set_at
     if (flapping := flaps_since(observed)) is not None:
-        moments = [*_of_conditions(observed), flapping + _interval(observed)]
+        moments = [*_of_conditions(observed), flapping + upgrade_controls.interval_of(observed.service)]
         return max(*moments, *([set_at] if set_at is not None else []))
     moments = [*_of_conditions(observed), *_of_traffic(observed), *_of_cluster(growing)]
     past = [each for each in moments if each <= now + SKEW]
@@ -85,7 +83,7 @@ def _next_steps(observed: Observed, *, now: datetime) -> Iterator[datetime]:
     """Yield when the user wanted the next step at the earliest."""
     if not observed.is_incremental:
         return
-    interval = _interval(observed)
+    interval = upgrade_controls.interval_of(observed.service)
     moved = (each.moved_at for each in observed.record.clusters.values())
     yield from (each + interval for each in moved if each is not None and each <= now + SKEW)
 
@@ -114,10 +112,3 @@ def _of_replicas(view: ClusterView) -> Iterator[datetime]:
         if app.status not in _FAILED:
             started = (each.start_time_s for deployment in app.deployments.values() for each in deployment.running)
             yield from (datetime.fromtimestamp(each, UTC) for each in started if each is not None)
-
-
-def _interval(observed: Observed) -> timedelta:
-    strategy: Json = observed.service.raw_spec.get("upgradeStrategy") or {}
-    options: Json = strategy.get("clusterUpgradeOptions") or {}
-    seconds = options.get("intervalSeconds")
-    return timedelta(seconds=min(max(seconds, 0), _LONGEST)) if isinstance(seconds, int) else timedelta(0)

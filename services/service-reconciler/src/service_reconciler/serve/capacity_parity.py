@@ -4,13 +4,12 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from common import labels, upgrade_controls
-from common.api.opaque import Json
 from common.ray import parity
 from service_reconciler.observed import Observed
 from service_reconciler.reasons import EventReason, Reason
 from service_reconciler.serve.problems import Problem
 
-PATIENCE: Final = timedelta(seconds=10)
+FOLLOWS_WITHIN: Final = timedelta(seconds=10)
 """The autoscaler follows a move of traffic after some seconds."""
 
 
@@ -28,7 +27,11 @@ def find(observed: Observed, *, is_back: bool, now: datetime) -> Problem | None:
         return None
     is_bound = share.weight < share.capacity and upgrade_controls.of(observed.service).parity
     changed = observed.record.changed_at
-    if not is_bound or changed is None or now < changed + PATIENCE + _interval(observed):
+    if (
+        not is_bound
+        or changed is None
+        or now < changed + FOLLOWS_WITHIN + upgrade_controls.interval_of(observed.service)
+    ):
         return None
     deployment = parity.lacking(before, held.weight, after, share.weight)
     if deployment is None:
@@ -39,10 +42,3 @@ def find(observed: Observed, *, is_back: bool, now: datetime) -> Problem | None:
         f'min_replicas in serveConfigV2, or set {labels.CAPACITY_PARITY}: "false"'
     )
     return Problem(reason=EventReason.INSUFFICIENT_REPLICAS, text=text, cause=Reason.INSUFFICIENT_REPLICAS)
-
-
-def _interval(observed: Observed) -> timedelta:
-    strategy: Json = observed.service.raw_spec.get("upgradeStrategy") or {}
-    options: Json = strategy.get("clusterUpgradeOptions") or {}
-    seconds = options.get("intervalSeconds")
-    return timedelta(seconds=seconds) if isinstance(seconds, int) else timedelta(0)

@@ -18,13 +18,14 @@ from common.kube.resources import NAMESPACE as NAMESPACES
 from common.kube.resources import SECRET
 from hostile import tenants, verdict, victim
 from hostile.tenants import Tenants
-from hostile.verdict import Figures, Line, Reaction
+from hostile.verdict import Figures, Reaction
 from hostile.victim import Victim
 from localcluster.api import read_manifests
 from localcluster.binaries import GATEWAY_CRDS
 from raybus_cli.up.programs import BusAccess
 from scenario.hostile import attacks as drawn
 from support import manifests
+from support.audit_log import ACCOUNT, Line
 from support.manifests import BASE, DEPLOY
 from support.servers import services
 from support.servers.gateway_controller import GatewayController
@@ -104,7 +105,7 @@ async def _beside(
         seconds=round(seconds, 1),
         unexplained=hostile.unexplained,
         outside=sorted({str(each) for each in verdict.outside(lines, owners)}),
-        requests=sum(each.user.username.startswith(verdict.ACCOUNT) for each in lines),
+        requests=sum(each.user.username.startswith(ACCOUNT) for each in lines),
         services=[await _judged(each, pid=pids[each.name], before=before[each.name]) for each in running],
         reactions=[
             Reaction(change=what, calm=calm.get(what, []), beside=prey.taken.get(what, []))

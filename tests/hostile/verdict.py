@@ -6,6 +6,8 @@ from typing import Final
 import msgspec
 from rich.table import Table
 
+from support.audit_log import ACCOUNT, Line
+
 LONGEST_LAG: Final = 0.25
 """Seconds that no event loop may be blocked; a bucket of `raybus_event_loop_lag_seconds`."""
 MOST_MEMORY: Final = 1024.0
@@ -15,35 +17,8 @@ SLOWEST: Final = 2.0
 SHARED: Final = frozenset({("get", "gateways"), ("get", "namespaces")})
 """What is read in any namespace: a Gateway of the platform on which a route hangs, and the uid of `kube-system`, which tells clusters apart."""
 SHOWN: Final = 20
-ACCOUNT: Final = "system:serviceaccount:raybus:"
 OWN: Final = "raybus"
 """Where the services keep their Leases."""
-
-
-class Reference(msgspec.Struct, frozen=True):
-    """What a request was about."""
-
-    namespace: str = ""
-    resource: str = ""
-    name: str = ""
-
-
-class User(msgspec.Struct, frozen=True):
-    """Who asked."""
-
-    username: str = ""
-
-
-class Line(msgspec.Struct, frozen=True, rename="camel"):
-    """One line of the audit log."""
-
-    verb: str
-    request_uri: str = msgspec.field(name="requestURI", default="")
-    user: User = User()
-    object_ref: Reference = Reference()
-
-    def __str__(self) -> str:
-        return f"{self.user.username.removeprefix(ACCOUNT)}: {self.verb} {self.request_uri.partition('?')[0]}"
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):

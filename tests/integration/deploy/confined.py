@@ -25,6 +25,7 @@ from localcluster.api import read_manifests
 from localcluster.binaries import GATEWAY_CRDS
 from raybus_cli.up.programs import BusAccess
 from support import leftovers
+from support.audit_log import ACCOUNT, Line
 from support.builders.ray_service import a_cluster_config, a_ray_service, a_strategy
 from support.manifests import DEPLOY, NAMESPACE
 from support.servers import services
@@ -37,7 +38,6 @@ WATCHED: Final = "default"
 OVERLAY: Final = DEPLOY / "overlays" / "namespaced"
 PATIENCE: Final = 180.0
 ROUTES: Final = {"Gateway", "HTTPRoute", "GRPCRoute"}
-_ACCOUNT: Final = f"system:serviceaccount:{NAMESPACE}:"
 
 KINDS: Final = f"{leftovers.USERS_KINDS},gateways,httproutes"
 
@@ -64,31 +64,6 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     """What raybus left behind, whatever its kind."""
     held: list[str]
     """What cannot be deleted, after what the documentation says was done."""
-
-
-class _Reference(msgspec.Struct, frozen=True):
-    namespace: str = ""
-    resource: str = ""
-    name: str = ""
-
-
-class _User(msgspec.Struct, frozen=True):
-    username: str = ""
-
-
-class _Status(msgspec.Struct, frozen=True):
-    code: int = 0
-
-
-class _Line(msgspec.Struct, frozen=True, rename="camel"):
-    verb: str
-    request_uri: str = msgspec.field(name="requestURI", default="")
-    user: _User = _User()
-    object_ref: _Reference = _Reference()
-    response_status: _Status = _Status()
-
-    def __str__(self) -> str:
-        return f"{self.user.username.removeprefix(_ACCOUNT)}: {self.verb} {self.request_uri.partition('?')[0]}"
 
 
 class Story:
@@ -118,7 +93,7 @@ class Story:
         after = await leftovers.uids(self.run, WATCHED, KINDS)
         return Told(
             watched=config["RAYBUS_WATCH_NAMESPACES"],
-            accounts=sorted({each.user.username.removeprefix(_ACCOUNT) for each in asked}),
+            accounts=sorted({each.user.username.removeprefix(ACCOUNT) for each in asked}),
             outside=sorted({str(each) for each in asked if _is_outside(each)}),
             refused=sorted({str(each) for each in asked if each.response_status.code in {401, 403}}),
             strangers=sorted(strangers),
@@ -186,16 +161,16 @@ class Story:
         return found.split()
 
 
-def _asked(log: Path) -> Iterator[_Line]:
+def _asked(log: Path) -> Iterator[Line]:
     """Yield what the services asked the API server for."""
-    decode = msgspec.json.Decoder(_Line).decode
+    decode = msgspec.json.Decoder(Line).decode
     for line in log.read_bytes().splitlines():
         asked = decode(line)
-        if asked.user.username.startswith(_ACCOUNT):
+        if asked.user.username.startswith(ACCOUNT):
             yield asked
 
 
-def _is_outside(asked: _Line) -> bool:
+def _is_outside(asked: Line) -> bool:
     return asked.object_ref.namespace not in {WATCHED, NAMESPACE}
 
 

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from hostile import verdict
-from hostile.verdict import ACCOUNT, Figures, Line, Reaction, Reference, Service, User
+from hostile.verdict import Figures, Reaction, Service
+from support.audit_log import ACCOUNT, Line, Reference, User
 
 SOUND = Service(name="watcher", restarts=0, late=0, peak_mib=100.0, faults=0)
 CALM = Reaction(change="its RayCluster is scaled", calm=[0.5, 0.6], beside=[0.6, 1.1])

@@ -9,7 +9,7 @@ PACKAGES := libs/common libs/localcluster libs/cli services/watcher services/clu
 unexport PYTHONDONTWRITEBYTECODE
 $(if $(VERBOSE),,.SILENT:)
 
-.PHONY: help setup lock check format prepare prepare-node test unit integration stories e2e e2e-all e2e-upgrades soak chaos hostile simulate mutants quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out docs golden clean
+.PHONY: help setup lock lint check format prepare prepare-long-running prepare-node test unit integration long-running e2e e2e-all e2e-upgrades e2e-rolling soak chaos hostile simulate mutants quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out docs golden clean
 
 help: ## show this list
 	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -29,21 +29,27 @@ lock: setup ## resolve the requirements anew, with the hash of every file
 	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes requirements-build.in -o requirements-build.lock
 	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes requirements-services.in -o requirements-services.lock
 	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes -c requirements-services.lock requirements.in -o requirements.lock
+	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes -c requirements.lock requirements-nats.in -o requirements-nats.lock
 	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes -c requirements.lock requirements-docs.in -o requirements-docs.lock
 
-check: setup ## format, lint, types, import rules, stale files, unit and scenario tests (under 60 s)
-	$(RUN)/pyright --warnings >.pyright.out & types=$$!; trap "kill $$types 2>/dev/null; rm -f .pyright.out .imports.out" EXIT; \
-	  $(RUN)/ruff format --quiet --check . && $(RUN)/ruff check --quiet . || exit 1; \
-	  $(RUN)/lint-imports --no-cache >.imports.out || { cat .imports.out; exit 1; }; \
-	  $(RUN)/pytest -q -n 2 -m "not long" tests/unit tests/scenario tests/architecture; tests=$$?; \
-	  wait $$types || { cat .pyright.out; exit 1; }; exit $$tests
+lint: setup ## format, lint, types and import rules; no test
+	$(RUN)/ruff format --quiet --check .
+	$(RUN)/ruff check --quiet .
+	$(RUN)/lint-imports --no-cache >.imports.out || { cat .imports.out; rm .imports.out; exit 1; }; rm .imports.out
+	$(RUN)/pyright --warnings >.pyright.out || { cat .pyright.out; rm .pyright.out; exit 1; }; rm .pyright.out
 
-format: setup ## format and mend what ruff can mend
+check: lint ## what lint does, stale files, unit and scenario tests but the long ones
+	$(RUN)/pytest -q -n 2 -m "not long" tests/unit tests/scenario tests/architecture
+
+format: setup ## format, and fix what ruff can fix
 	$(RUN)/ruff format .
 	$(RUN)/ruff check --fix .
 
-prepare: setup ## build and install all that `make test` and `make stories` need, with progress; quick once it is there
+prepare: setup ## build and install all that `make test` needs, with progress; quick once it is there
 	cd tests && ../$(PY) -m support.preparation test
+
+prepare-long-running: setup ## what `make long-running` needs, too: Helm, and the command line of NATS
+	cd tests && ../$(PY) -m support.preparation long-running
 
 prepare-node: setup ## what `make e2e` needs, too: the node's programs and packages, Ray's and all other images
 	cd tests && ../$(PY) -m support.preparation e2e
@@ -54,13 +60,13 @@ unit: setup ## unit and scenario tests only
 	$(RUN)/pytest -q -n 2 tests/unit tests/scenario tests/architecture
 
 integration: prepare ## contract and integration tests only
-	$(RUN)/pytest -n 2 --dist loadgroup tests/contract tests/integration -m "not node and not story"
+	$(RUN)/pytest -n 2 --dist loadgroup tests/contract tests/integration -m "not node and not long_running"
 
-stories: prepare ## what takes minutes on real servers: every alert by its cause, kills, a browser, installations
-	$(RUN)/pytest -n 2 --dist loadgroup tests/integration -m story
+long-running: prepare-long-running ## what takes minutes on real servers: every alert by its cause, kills, a browser, installations, the Helm chart
+	$(RUN)/pytest -n 2 --dist loadgroup tests/integration -m long_running
 
 e2e: prepare-node ## the whole thing on a real one-node Kubernetes with real Ray and a real gateway (minutes)
-	$(RUN)/pytest -v -s tests/integration/localcluster tests/e2e -m "(node or e2e) and not soak and not upgrades and not ondemand"
+	$(RUN)/pytest -v -s tests/integration/localcluster tests/e2e -m "(node or e2e) and not soak and not upgrades and not rolling and not ondemand"
 
 e2e-all: prepare-node ## what make e2e leaves to another test of its kind: every verb typed, a third spec, more stores and autoscalers
 	$(RUN)/pytest -v -s tests/e2e -m ondemand
@@ -68,18 +74,21 @@ e2e-all: prepare-node ## what make e2e leaves to another test of its kind: every
 e2e-upgrades: prepare-node ## ten upgrades, rollbacks and deaths under 40 requests a second; a table of what failed and why (an hour)
 	$(RUN)/pytest -v -s tests/e2e -m upgrades
 
+e2e-rolling: prepare-node ## all four services rolled to another build and back under 40 requests a second, during upgrades and scaling
+	$(RUN)/pytest -v -s tests/e2e -m rolling
+
 soak: prepare-node ## SOAK=20 upgrades while parts of raybus are killed (SEED=1), and every rollback (an hour)
 	SOAK=$(or $(SOAK),20) SEED=$(or $(SEED),1) $(RUN)/pytest -v -s tests/e2e -m soak
 
-chaos: setup ## everything fails in turn for MINUTES=30 (SEED=1, REPLICAS=4, AGAIN=0) on a real API server and NATS; a checker judges
+chaos: setup ## everything fails in turn for MINUTES=30 (SEED=1, REPLICAS=4, AGAIN=0, UNTIMED=1) on a real API server and NATS; a checker judges
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
-	cd tests && ../$(PY) -m chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1) --replicas $(or $(REPLICAS),4) --again $(or $(AGAIN),0)
+	cd tests && ../$(PY) -m chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1) --replicas $(or $(REPLICAS),4) --again $(or $(AGAIN),0) $(if $(UNTIMED),--untimed)
 
 hostile: setup ## N=2000 hostile attacks (SEED=1) beside a victim on a real API server and NATS, judged; IN_MEMORY=1 without servers
 	$(if $(IN_MEMORY),HOSTILE=$(or $(N),2000) $(RUN)/pytest -q tests/scenario/hostile,\
-	  $(RUN)/raybus cluster prepare --control-plane-only >/dev/null && cd tests && ../$(PY) -m hostile -n $(or $(N),2000) --seed $(or $(SEED),1) $(if $(CALM),--calm $(CALM)) $(if $(UNTIMED),--untimed))
+	  $(RUN)/raybus cluster prepare --control-plane-only >/dev/null && cd tests && ../$(PY) -m hostile -n $(or $(N),2000) --seed $(or $(SEED),1) $(if $(SAMPLES),--samples $(SAMPLES)) $(if $(RATE),--rate $(RATE)) $(if $(UNTIMED),--untimed))
 
-simulate: setup ## upgrades by SEEDS=1..2000, taken apart at every write, on all cores; SEED=7 tells the story of one (make simulate SEED=7)
+simulate: setup ## upgrades by SEEDS=1..2000, taken apart at every write, on all cores; SEED=7 shows the events of one (make simulate SEED=7)
 	cd tests && ../$(PY) -m scenario.simulation $(if $(SEED),--seed $(SEED) --shrink,--seeds $(or $(SEEDS),1..2000) --jobs $(or $(JOBS),2))
 
 mutants: setup ## change the deciding code (ONLY=PART of a path, MOST=100 drawn by SEED=1) and see that a test fails; TABLE=1: those of acceptance cases
@@ -106,7 +115,7 @@ bench-services: setup ## N=500 RayServices at rest for IDLE=2 minutes, and how s
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
 	cd tests && ../$(PY) -m bench.services -n $(or $(N),500) --idle $(or $(IDLE),2)
 
-bench-latency: setup ## from a pod's change to the start of its look, at rest and while N=300 clusters scale up; JSON=1
+bench-latency: setup ## from a pod's change to the start of its reconcile, at rest and while N=300 clusters scale up; JSON=1
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
 	cd tests && ../$(PY) -m bench.latency -n $(or $(N),300) $(if $(JSON),-o json)
 

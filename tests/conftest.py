@@ -1,4 +1,4 @@
-"""What every ring shares: golden files, logs as they are by default, and a limit on how long a test may wait."""
+"""What every stage shares: golden files, logs as they are by default, and a limit on how long a test may wait."""
 
 import asyncio
 import gc
@@ -13,9 +13,9 @@ import structlog
 from support.golden import Golden
 
 pytest_plugins = ["support.acceptance", "support.servers.control_plane"]
-"""Which acceptance cases tests prove, and fixtures that several rings use."""
+"""The acceptance cases that tests prove, and fixtures that several stages use."""
 
-# As services have it by default, what a look at rest planned is not told; and each line costs little, for scenarios make many.
+# As services have it by default, what a reconcile at rest planned is not logged; and each line costs little, for scenarios make many.
 structlog.configure(
     processors=[
         structlog.contextvars.merge_contextvars,
@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector what was imported and collected: it is there to stay, and would be looked through again and again."""
+    """Spare the garbage collector what was imported and collected: it is there to stay, and each collection would traverse it again."""
     gc.collect()
     gc.freeze()
 

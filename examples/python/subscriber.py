@@ -3,9 +3,9 @@
     pip install nats-py
     RAYBUS_NATS_URL=tls://127.0.0.1:4222 RAYBUS_NATS_CREDENTIALS=DIR python subscriber.py
 
-DIR holds `seed` and `ca.crt` (the Secret `nats-user-subscriber`), or is the folder that `raybus up --data-dir` writes. The
-server remembers how far this subscriber has got, under its NAME, also while it is away. An event may come again: when we
-died before it was acknowledged, or when raybus died before it knew that it was stored. A repetition has the same id, so
+DIR holds `seed` and `ca.crt` (../README.md describes how to make them), or is the folder that `raybus up --data-dir` writes. The
+server remembers the position of this subscriber, under its NAME, also while it is away. An event may come again: when this process
+ended before it was acknowledged, or when raybus ended before it knew that it was stored. A repetition has the same id, so
 handled ids are kept in a small database. Put your own code into `handle`.
 """
 
@@ -34,11 +34,11 @@ FILTER = os.environ.get("SUBSCRIBER_FILTER", "ray.events.>")
 """`ray.events.<namespace>.<rayservice>.<kind>`; a dot in a name is written as an underscore."""
 DATABASE = os.environ.get("SUBSCRIBER_DATABASE", "handled.db")
 ACKNOWLEDGE_WITHIN = 60.0
-"""Seconds after which the server takes us for dead and delivers again."""
+"""Seconds after which the server delivers an unacknowledged event again."""
 
 
 def handle(event: dict[str, Any]) -> None:
-    """Do something with one event. What it raises is told, and the event comes again."""
+    """Process one event. An exception is reported on standard error, and the event is delivered again."""
     upgrade = event["data"]["upgrade"]
     kind = event["type"].removeprefix("io.raybus.upgrade.").removesuffix(".v1")
     sys.stdout.write(f"{event['time']} {event['subject']} {kind} {upgrade['from']} -> {upgrade['to']}\n")
@@ -46,7 +46,7 @@ def handle(event: dict[str, Any]) -> None:
 
 
 async def connect() -> Client:
-    """Connect as the user for outsiders, and again whenever the connection is lost."""
+    """Connect as the user for external consumers, and again whenever the connection is lost."""
     folder = Path(os.environ["RAYBUS_NATS_CREDENTIALS"])
     seed = folder / "seed"
     return await nats.connect(
@@ -61,7 +61,7 @@ async def connect() -> Client:
 
 
 async def subscribe(stream: JetStreamContext) -> JetStreamContext.PullSubscription:
-    """Make the durable consumer, or take up the one that is there."""
+    """Create the durable consumer, or use the existing one."""
     config = ConsumerConfig(
         name=NAME,
         durable_name=NAME,
@@ -83,14 +83,14 @@ async def take(message: Msg, handled: sqlite3.Connection) -> None:
             if handled.execute("INSERT OR IGNORE INTO handled VALUES (?, ?)", (event["source"], event["id"])).rowcount:
                 handle(event)
     except Exception as problem:  # noqa: BLE001  (whatever it was, the event must come again)
-        sys.stderr.write(f"event {event['id']} comes again in 5 s: {problem!r}\n")
+        sys.stderr.write(f"event {event['id']} is delivered again in 5 s: {problem!r}\n")
         await message.nak(delay=5)
         return
     await message.ack()
 
 
 async def run() -> None:
-    """Take events one after the other, whatever happens to NATS."""
+    """Process events one after the other; reconnect when NATS fails."""
     client = await connect()
     handled = sqlite3.connect(DATABASE)
     handled.execute("CREATE TABLE IF NOT EXISTS handled (source TEXT, id TEXT, PRIMARY KEY (source, id))")
@@ -102,7 +102,7 @@ async def run() -> None:
         except NothingCame:
             continue
         except (NatsError, OSError) as problem:
-            sys.stderr.write(f"NATS: {problem}; trying again\n")
+            sys.stderr.write(f"NATS: {problem}; retrying\n")
             subscription = None  # the stream may have been lost, and our consumer with it
             await asyncio.sleep(1)
             continue

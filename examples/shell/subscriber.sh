@@ -3,9 +3,9 @@
 #
 #   RAYBUS_NATS_URL=tls://127.0.0.1:4222 RAYBUS_NATS_CREDENTIALS=DIR ./subscriber.sh jq -r '[.time, .subject, .type] | @tsv'
 #
-# DIR holds `seed` and `ca.crt` (the Secret nats-user-subscriber), or is the folder that `raybus up --data-dir` writes.
-# The server remembers how far SUBSCRIBER_NAME has got, also while it is away. The CLI acknowledges an event as soon as it
-# has it, so one that your command fails on does not come again: it is told on standard error, and
+# DIR holds `seed` and `ca.crt` (../README.md describes how to make them), or is the folder that `raybus up --data-dir` writes.
+# The server remembers the position of SUBSCRIBER_NAME, also while it is away. The CLI acknowledges an event on receipt, so an
+# event with a failed command is not delivered again: it is printed on standard error, and
 # `raybus events --replay ID` shows it. For "handled before acknowledged" see ../python.
 set -eu
 
@@ -32,7 +32,7 @@ subscribe() {
 trap 'exit 0' INT TERM
 until subscribe; do sleep 1; done
 while :; do
-  # Nothing within the time is no error here; a lost server or stream is, and mends itself in `subscribe`.
+  # No event within the time is no error; a lost server or stream is, and `subscribe` recovers from it.
   event=$(ask consumer next RAY_EVENTS "$name" --raw --timeout 5s 2>/dev/null) || { subscribe || sleep 1; continue; }
   [ -n "$event" ] || continue
   printf '%s\n' "$event" | "$@" || printf 'not handled: %s\n' "$event" >&2

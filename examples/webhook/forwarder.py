@@ -1,15 +1,15 @@
-"""Sends each of raybus' upgrade events to an HTTP receiver, in order, until it is taken or given up.
+"""Sends each of raybus' upgrade events to an HTTP receiver, in order, until it is accepted or becomes a dead letter.
 
-What it remembers is kept by NATS alone (a durable consumer: how far, and how often each event was tried), so the process
-may die and move at any time. The request follows the Standard Webhooks specification: the body is the CloudEvent as it is
-stored, `webhook-id` its id (the same in every repetition: receivers leave out what they know), and `webhook-signature` an
-HMAC-SHA256 of id, time and body with the shared secret. An answer of 2xx takes the event. Anything else is tried again with
+NATS alone keeps the state (a durable consumer: the position, and the attempts of each event), so the process may end and
+move at any time. The request follows the Standard Webhooks specification: the body is the CloudEvent as it is
+stored, `webhook-id` its id (the same in every repetition: receivers skip known ids), and `webhook-signature` an
+HMAC-SHA256 of id, time and body with the shared secret. An answer of 2xx acknowledges the event. Any other is retried with
 a growing delay; after WEBHOOK_ATTEMPTS the event goes to the dead letters: a line on standard output, and a request to
 DEAD_LETTER_URL if that is set. `raybus events --replay ID` shows it as long as the stream keeps it.
 
     variable                  default
     RAYBUS_NATS_URL           (needed)     tls://HOST:PORT
-    RAYBUS_NATS_CREDENTIALS   (needed)     a folder with seed and ca.crt: the Secret nats-user-subscriber
+    RAYBUS_NATS_CREDENTIALS   (needed)     a folder with seed and ca.crt, see ../README.md
     WEBHOOK_URL               (needed)     where events go
     WEBHOOK_SECRET_FILE       (needed)     a file with the shared secret: whsec_ and base64
     WEBHOOK_ATTEMPTS          10           then the event is a dead letter
@@ -49,7 +49,7 @@ STREAM = "RAY_EVENTS"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the environment says."""
+    """The settings in the environment."""
 
     nats: str
     seed: Path
@@ -74,7 +74,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
 
     def needed(variable: str) -> str:
         if not environ.get(variable):
-            sys.exit(f"{variable} is not set; the top of {Path(__file__).name} says what it is for")
+            sys.exit(f"{variable} is not set; see the top of {Path(__file__).name}")
         return environ[variable]
 
     def number(variable: str, default: float, *, least: float) -> float:
@@ -156,7 +156,7 @@ class Forwarder:
             except NothingCame:
                 continue
             except (NatsError, OSError) as problem:
-                tell("NATS fails, trying again", problem=str(problem))
+                log("NATS fails, retrying", problem=str(problem))
                 subscription = None  # the stream may have been lost, and our consumer with it
                 await asyncio.sleep(1)
 
@@ -182,25 +182,25 @@ class Forwarder:
             await message.ack()
         elif attempt < self._settings.attempts:
             delay = self._settings.delay(attempt)
-            tell("not taken, trying again", id=identity, attempt=attempt, problem=problem, seconds=delay)
+            log("not accepted, retrying", id=identity, attempt=attempt, problem=problem, seconds=delay)
             await message.nak(delay=delay)
         else:
-            await self._give_up(message, identity, problem)
+            await self._terminate(message, identity, problem)
 
-    async def _give_up(self, message: Msg, identity: str, problem: str) -> None:
-        tell(
+    async def _terminate(self, message: Msg, identity: str, problem: str) -> None:
+        log(
             "dead letter", id=identity, attempt=message.metadata.num_delivered, problem=problem, subject=message.subject
         )
         if self._settings.dead_letters:
             refused = await self._post(self._settings.dead_letters, identity, message.data)
             if refused is not None:
-                tell("the dead letter was not taken, trying again", id=identity, problem=refused)
+                log("the dead letter was not accepted, retrying", id=identity, problem=refused)
                 await message.nak(delay=self._settings.longest_delay)
                 return
         await message.term()
 
     async def _post(self, url: str, identity: str, body: bytes) -> str | None:
-        """Send an event; return why it was not taken."""
+        """Send an event; return why it was not accepted."""
         headers = signed(self._settings.secret, identity, body, now=int(time.time()))  # noqa: TID251  (the example stands alone)
         try:
             answer = await self._http.post(url, content=body, headers=headers)
@@ -209,7 +209,7 @@ class Forwarder:
         return None if answer.is_success else f"status {answer.status_code}"
 
 
-def tell(message: str, **facts: object) -> None:
+def log(message: str, **facts: object) -> None:
     """Write one line of JSON."""
     sys.stdout.write(json.dumps({"msg": message, **facts}) + "\n")
     sys.stdout.flush()
@@ -231,7 +231,7 @@ async def main() -> None:
             max_reconnect_attempts=-1,
             reconnect_time_wait=1,
         )
-        tell("forwarding", url=settings.url, filter=settings.filter)
+        log("forwarding", url=settings.url, filter=settings.filter)
         await Forwarder(settings, http).run(client)
 
 

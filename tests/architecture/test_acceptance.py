@@ -1,4 +1,4 @@
-"""docs/acceptance-*.md say what the tests prove; `make golden` rewrites them."""
+"""docs/acceptance-*.md show what the tests prove; `make golden` rewrites them."""
 
 import subprocess
 import sys
@@ -7,26 +7,26 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from support.acceptance import SPECIFICATIONS, Proof, page
+from support.acceptance import SPECIFICATIONS, Evidence, page
 from support.golden import Golden
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def proofs(tmp_path_factory: pytest.TempPathFactory) -> list[Proof]:
-    """Collect all rings; nothing is run."""
-    target = tmp_path_factory.mktemp("acceptance") / "proofs.json"
+def evidence(tmp_path_factory: pytest.TempPathFactory) -> list[Evidence]:
+    """Collect all stages; nothing is run."""
+    target = tmp_path_factory.mktemp("acceptance") / "evidence.json"
     command = [sys.executable, "-m", "pytest", "--collect-only", "-qq", f"--acceptance={target}", "tests"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return msgspec.json.decode(target.read_bytes(), type=list[Proof])
+    return msgspec.json.decode(target.read_bytes(), type=list[Evidence])
 
 
-@pytest.mark.long  # it collects every ring anew
+@pytest.mark.long  # it collects every stage anew
 @pytest.mark.parametrize("specification", SPECIFICATIONS)
-def test_the_page_says_what_the_tests_prove(
-    specification: str, proofs: list[Proof], request: pytest.FixtureRequest
+def test_the_page_matches_what_the_tests_prove(
+    specification: str, evidence: list[Evidence], request: pytest.FixtureRequest
 ) -> None:
     pages = Golden(root=ROOT / "docs", update=bool(request.config.getoption("--update-golden")))
-    pages.check(f"acceptance-{specification}.md", page(specification, proofs))
+    pages.check(f"acceptance-{specification}.md", page(specification, evidence))

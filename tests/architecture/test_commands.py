@@ -1,4 +1,4 @@
-"""Every command of the README and the tutorial is run: by the test that types them, or where the table says."""
+"""Every command of the README and the tutorial is run: by the test that types them, or by the test that the table names."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def test_what_is_not_typed_is_on_a_page_and_run_elsewhere(command: str, where: s
     assert command in {each.text for page in proven.PAGES for each in commands.of(page)}
 
 
-def test_a_page_says_what_to_type(tmp_path: Path) -> None:
+def test_a_page_names_the_command_to_type(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "```console\n$ one --x \\\n    --y   # why\nwhat it prints\n$ two\n```\n```sh\nthree\n```\n```text\n$ no\n```\n"

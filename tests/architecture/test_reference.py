@@ -1,4 +1,4 @@
-"""docs/reference says what the code says, and docs/troubleshooting.md has a word for every trouble; `make golden` rewrites the former."""
+"""docs/reference matches the code, and docs/troubleshooting.md mentions every trouble; `make golden` rewrites the former."""
 
 import re
 from collections.abc import Callable
@@ -21,12 +21,12 @@ TROUBLESHOOTING = ROOT / "docs" / "troubleshooting.md"
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_the_page_says_what_the_code_says(name: str, request: pytest.FixtureRequest) -> None:
+def test_the_page_matches_the_code(name: str, request: pytest.FixtureRequest) -> None:
     pages = Golden(root=ROOT / "docs" / "reference", update=bool(request.config.getoption("--update-golden")))
     pages.check(f"{name}.md", PAGES[name]())
 
 
-def test_the_page_of_sizes_says_what_the_code_would_do(request: pytest.FixtureRequest) -> None:
+def test_the_page_of_sizes_matches_what_the_code_computes(request: pytest.FixtureRequest) -> None:
     pages = Golden(root=ROOT / "docs" / "how-to", update=bool(request.config.getoption("--update-golden")))
     plan = (ROOT / "tests" / "golden" / "cli" / "plan-new-cluster.txt").read_text()
     page = (pages.root / "sizing.md").read_text()
@@ -49,9 +49,9 @@ def test_every_annotation_label_and_finalizer_of_the_code_is_described_once() ->
 
 
 def test_every_condition_and_every_reason_has_a_meaning() -> None:
-    said = conditions.SERVICES | conditions.CLUSTERS
-    assert set(said) == conditions.types()
-    named = {reason for each in said.values() for reason in each.reasons}
+    known = conditions.SERVICES | conditions.CLUSTERS
+    assert set(known) == conditions.types()
+    named = {reason for each in known.values() for reason in each.reasons}
     assert conditions.reasons() - named == set()
 
 
@@ -71,10 +71,10 @@ def test_every_field_of_the_operators_file_is_described() -> None:
 
 def test_every_trouble_that_the_services_name_is_on_the_page_for_it() -> None:
     page = TROUBLESHOOTING.read_text()
-    assert sorted(word for word in conditions.trouble() if f"`{word}`" not in page) == []
+    assert sorted(name for name in conditions.trouble() if f"`{name}`" not in page) == []
 
 
-def test_what_the_page_for_trouble_names_is_what_the_services_say() -> None:
+def test_the_troubleshooting_page_names_what_the_services_report() -> None:
     first_cells = re.findall(r"^\| (`[^|]*`) \|", TROUBLESHOOTING.read_text(), re.MULTILINE)
-    words = {word for cell in first_cells for word in re.findall(r"`([A-Z]\w+)`", cell)}
-    assert words - conditions.events() - conditions.reasons() - conditions.types() == set()
+    names = {name for cell in first_cells for name in re.findall(r"`([A-Z]\w+)`", cell)}
+    assert names - conditions.events() - conditions.reasons() - conditions.types() == set()

@@ -22,7 +22,7 @@ def test_every_reason_to_skip_is_one_that_no_installation_removes() -> None:
         reason: path.name
         for path in sorted(TESTS.rglob("test_*.py"))
         + sorted(TESTS.rglob("*/conftest.py"))
-        + [TESTS / "integration/story.py"]
+        + [TESTS / "integration/isolated.py"]
         if path != Path(__file__)
         for reason in SKIP.findall(path.read_text())
     }

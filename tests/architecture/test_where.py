@@ -15,5 +15,5 @@ def test_the_page_answers_at_least_ten_questions() -> None:
 
 
 @pytest.mark.parametrize(("module", "symbol"), SYMBOLS, ids=[f"{module}:{symbol}" for module, symbol in SYMBOLS])
-def test_the_symbol_is_where_the_page_says(module: str, symbol: str) -> None:
+def test_the_symbol_is_where_the_page_names_it(module: str, symbol: str) -> None:
     assert hasattr(importlib.import_module(module), symbol)

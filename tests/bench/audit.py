@@ -1,6 +1,6 @@
 """What a contender asked of the API server, by the API server's own audit log.
 
-The programs of the rig are told from the contender by their user agents; whatever else has asked is the contender.
+The user agent separates the programs of the rig from the contender; whatever else has asked is the contender.
 Watches are opened once and do not grow with the clusters; Leases are renewed by the clock: both are left out.
 """
 
@@ -64,7 +64,7 @@ class AuditLog:
         return Asked(by_kind=dict(found.most_common()))
 
     def watches(self, agent: str) -> int:
-        """Count the collections that are watched by those whose user agent begins so; one that was reopened counts once."""
+        """Count the collections that are watched by clients with a user agent that begins so; one that was reopened counts once."""
         found = (line for line in self._lines(0) if line.verb == "watch" and line.user_agent.startswith(agent))
         return len({(line.user_agent, line.object_ref.resource) for line in found})
 

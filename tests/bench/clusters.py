@@ -14,11 +14,11 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench import fairness, plot, report, scale_up
+from bench import chart, fairness, report, scale_up
+from bench.chart import Line
 from bench.contenders import Contender, Peer, Raybus
 from bench.fairness import Fairness
-from bench.plot import Line
-from bench.report import OUTPUT, say
+from bench.report import OUTPUT, emit
 from bench.scale_up import Figures
 
 Rows = Sequence[tuple[str, Callable[[Figures], str]]]
@@ -58,19 +58,19 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run(wanted: Wanted) -> Result:
-    """Measure one thing after another, and say which."""
-    say(f"{wanted.clusters} clusters: the floor")
+    """Measure one thing after another, and print each."""
+    emit(f"{wanted.clusters} clusters: the floor")
     floor = await scale_up.floor(wanted.clusters)
     figures: list[Figures] = []
     fair: list[Fairness] = []
     for contender in wanted.contenders:
-        say(f"{wanted.clusters} clusters: {contender.name}")
+        emit(f"{wanted.clusters} clusters: {contender.name}")
         figures.append(await scale_up.measure(contender, wanted.clusters, idle_minutes=wanted.idle_minutes))
-        say(f"{contender.name}: {figures[-1].wall:.1f} s, the floor {floor.wall:.1f} s")
+        emit(f"{contender.name}: {figures[-1].wall:.1f} s, the floor {floor.wall:.1f} s")
         if wanted.is_fair:
-            say(f"{wanted.clusters} clusters, one of {fairness.HUGE} workers, and small ones: {contender.name}")
+            emit(f"{wanted.clusters} clusters, one of {fairness.HUGE} workers, and small ones: {contender.name}")
             fair.append(await fairness.measure(contender, wanted.clusters))
-            say(f"{contender.name}: the longest wait for a head pod was {fair[-1].worst:.1f} s")
+            emit(f"{contender.name}: the longest wait for a head pod was {fair[-1].worst:.1f} s")
     return Result(floor=floor, contenders=figures, fairness=fair)
 
 
@@ -84,8 +84,8 @@ def show(result: Result) -> None:
         console.print(f"{found.name} asked: {_counts(found.requests)}", soft_wrap=True, highlight=False)
         if found.idle is not None:
             writes = _counts(found.idle.writes) or "none"
-            told = f"{found.name}, {found.idle.minutes:g} idle minutes: writes {writes}, {found.idle.cpu_seconds:.1f} s CPU"
-            console.print(told, highlight=False)
+            reported = f"{found.name}, {found.idle.minutes:g} idle minutes: writes {writes}, {found.idle.cpu_seconds:.1f} s CPU"
+            console.print(reported, highlight=False)
     for fair in result.fairness:
         console.print(_fairness(fair), highlight=False)
 
@@ -93,7 +93,7 @@ def show(result: Result) -> None:
 def picture(result: Result) -> str:
     """Draw how many were ready after how long."""
     lines = [Line(found.name, found.ready_at) for found in (result.floor, *result.contenders)]
-    return plot.draw(lines, title=f"{result.floor.clusters} RayClusters to ready")
+    return chart.draw(lines, title=f"{result.floor.clusters} RayClusters to ready")
 
 
 def _scale_up(result: Result) -> Table:
@@ -107,14 +107,14 @@ def _scale_up(result: Result) -> Table:
 
 def _ratios(result: Result, console: Console) -> None:
     first, *others = result.contenders
-    told = [f"{first.name} / floor {first.wall / result.floor.wall:.2f}"]
-    told += [
+    reported = [f"{first.name} / floor {first.wall / result.floor.wall:.2f}"]
+    reported += [
         f"{first.name} / {other.name}: wall {first.wall / other.wall:.2f}, "
         f"CPU {first.cpu_seconds / other.cpu_seconds:.2f}, "
         f"requests {first.requests_per_cluster / other.requests_per_cluster:.2f}"
         for other in others
     ]
-    console.print("; ".join(told), highlight=False)
+    console.print("; ".join(reported), highlight=False)
 
 
 def _fairness(found: Fairness) -> str:
@@ -141,7 +141,9 @@ def asked(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--peer-crds", metavar="DIR", type=Path, help="the definitions that the peer needs")
     parser.add_argument("--idle", metavar="MINUTES", type=float, default=0.0, help="watch that long for idle writes")
-    parser.add_argument("--fair", action="store_true", help="measure also how long small clusters wait in a crowd")
+    parser.add_argument(
+        "--fair", action="store_true", help="measure also how long small clusters wait among many others"
+    )
     parser.add_argument(
         "--out", metavar="DIR", type=Path, default=OUTPUT, help="where figures and picture go (build/bench)"
     )

@@ -1,4 +1,4 @@
-"""Who is measured: raybus as `raybus up` runs it, and any other operator by its command line."""
+"""The contenders: raybus as `raybus up` runs it, and any other operator by its command line."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from bench import crowd, programs
+from bench import background, programs
 from bench.programs import Pids
 from bench.rig import ALONE, Rig
 from support.servers import raybus_up
@@ -30,7 +30,7 @@ class Contender(Protocol):
 
     @property
     def name(self) -> str:
-        """Say who it is."""
+        """Return its name."""
         ...
 
     @property
@@ -75,9 +75,9 @@ class Peer(msgspec.Struct, frozen=True):
             try:
                 await _probe(rig)
             except TimeoutError:
-                words = log.read_text(errors="replace").splitlines()[-1:] or ["it said nothing"]
+                lines = log.read_text(errors="replace").splitlines()[-1:] or ["its log is empty"]
                 raise SystemExit(
-                    f"--peer {self.command!r}: no RayCluster gets ready; its last words: {words[0]}"
+                    f"--peer {self.command!r}: no RayCluster gets ready; its last log line: {lines[0]}"
                 ) from None
             yield Operator(name=self.name, pids=lambda: programs.tree(process.pid))
         finally:
@@ -93,6 +93,6 @@ def _start(command: str, environment: Mapping[str, str], log: Path) -> subproces
 
 async def _probe(rig: Rig) -> None:
     """Wait until a first cluster is ready, so that no contender pays for its start."""
-    async with crowd.watching(rig, crowd.CLUSTERS, crowd.is_ready) as ready:
-        await crowd.create_cluster(rig, ALONE, PROBE, workers=1)
+    async with background.watching(rig, background.CLUSTERS, background.is_ready) as ready:
+        await background.create_cluster(rig, ALONE, PROBE, workers=1)
         await ready.count(1)

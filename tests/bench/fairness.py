@@ -5,15 +5,15 @@ from typing import Final
 
 import msgspec
 
-from bench import crowd
+from bench import background
+from bench.background import Key, Object
 from bench.contenders import Contender
-from bench.crowd import Key, Object
-from bench.rig import ALONE, CROWD, Rig, fresh
+from bench.rig import ALONE, BACKGROUND, Rig, fresh
 
 HUGE: Final = 500
 """Workers of the huge cluster."""
 EVERY_SECONDS: Final = 1.0
-"""Between two small clusters; every other one is in the crowd's own namespace."""
+"""Between two small clusters; every other one is in the namespace of the background load."""
 
 
 SMALL: Final = "small-"
@@ -26,7 +26,7 @@ class Fairness(msgspec.Struct, frozen=True, kw_only=True):
     wall: float
     """From the first request until all clusters, the huge one too, were ready."""
     same_namespace: list[float]
-    """For each small cluster in the crowd's namespace, how long until it had its head pod."""
+    """For each small cluster in the namespace of the background load, how long until it had its head pod."""
     other_namespace: list[float]
 
     @property
@@ -40,15 +40,15 @@ async def measure(contender: Contender, count: int) -> Fairness:
     async with (
         fresh(contender.crds) as rig,
         contender.on(rig) as operator,
-        crowd.watching(rig, crowd.CLUSTERS, _is_ready_in_the_crowd) as ready,
-        crowd.watching(rig, crowd.HEADS, crowd.is_head) as heads,
+        background.watching(rig, background.CLUSTERS, _is_ready_in_the_background) as ready,
+        background.watching(rig, background.HEADS, background.is_head) as heads,
     ):
         asked: dict[tuple[str, str], float] = {}
         began = asyncio.get_running_loop().time()
         async with asyncio.TaskGroup() as group:
             small = group.create_task(_small_ones(rig, asked))
-            await crowd.create_cluster(rig, CROWD, "huge", workers=HUGE)
-            await crowd.each(count, lambda index: _one(rig, index))
+            await background.create_cluster(rig, BACKGROUND, "huge", workers=HUGE)
+            await background.each(count, lambda index: _one(rig, index))
             await ready.count(1 + count)
             wall = asyncio.get_running_loop().time() - began
             small.cancel()
@@ -57,19 +57,19 @@ async def measure(contender: Contender, count: int) -> Fairness:
         return Fairness(
             name=operator.name,
             wall=wall,
-            same_namespace=[wait for (namespace, _), wait in waits.items() if namespace == CROWD],
+            same_namespace=[wait for (namespace, _), wait in waits.items() if namespace == BACKGROUND],
             other_namespace=[wait for (namespace, _), wait in waits.items() if namespace == ALONE],
         )
 
 
-def _is_ready_in_the_crowd(cluster: Object) -> Key | None:
+def _is_ready_in_the_background(cluster: Object) -> Key | None:
     """See a cluster that is ready, small ones and the probe apart."""
-    key = crowd.is_ready(cluster)
-    return key if key is not None and key[0] == CROWD and not key[1].startswith(SMALL) else None
+    key = background.is_ready(cluster)
+    return key if key is not None and key[0] == BACKGROUND and not key[1].startswith(SMALL) else None
 
 
 async def _one(rig: Rig, index: int) -> None:
-    await crowd.create_cluster(rig, CROWD, f"c{index:05d}")
+    await background.create_cluster(rig, BACKGROUND, f"c{index:05d}")
 
 
 async def _small_ones(rig: Rig, asked: dict[tuple[str, str], float]) -> None:
@@ -77,6 +77,6 @@ async def _small_ones(rig: Rig, asked: dict[tuple[str, str], float]) -> None:
     number = 0
     while True:
         await asyncio.sleep(EVERY_SECONDS)
-        namespace, name = (CROWD, ALONE)[number % 2], f"{SMALL}{number}"
-        asked[namespace, name] = await crowd.create_cluster(rig, namespace, name, workers=1)
+        namespace, name = (BACKGROUND, ALONE)[number % 2], f"{SMALL}{number}"
+        asked[namespace, name] = await background.create_cluster(rig, namespace, name, workers=1)
         number += 1

@@ -1,6 +1,6 @@
 """One process plays the heads of all clusters: their dashboards, their Serve proxies, and what their pods export.
 
-The API server's proxy comes to a pod's address and says in a header for which Service or pod it asks.
+The API server's proxy comes to a pod's address and names in a header for which Service or pod it asks.
 """
 
 import asyncio
@@ -30,8 +30,10 @@ class Heads:
         """Requests by what was asked for."""
         self.answers: dict[str, bytes] = {}
         """What the heads of some objects answer in place of their status, by how the names of their Services begin."""
+        self.redirects: dict[str, str] = {}
+        """Where the heads of some objects redirect to, by how the names of their Services begin."""
         self.ongoing = 0
-        """Requests that each pod's proxy works on, as far as it tells."""
+        """Requests that each pod's proxy works on, as far as it reports them."""
         self._put = asyncio.Event()
 
     async def configured(self, cluster: str, count: int) -> None:
@@ -47,6 +49,10 @@ class Heads:
         target = _target(request)
         if (answer := next((each for name, each in self.answers.items() if target.startswith(name)), None)) is not None:
             return web.Response(body=answer)
+        if (
+            location := next((each for name, each in self.redirects.items() if target.startswith(name)), None)
+        ) is not None:
+            return web.Response(status=307, headers={"Location": location})
         head = self.serve.head(target)
         return web.json_response(head.details()) if head.behaviour == "ok" else web.Response(status=500)
 
@@ -68,7 +74,7 @@ class Heads:
         return web.Response(text="success")
 
     async def metrics(self, _request: web.Request) -> web.Response:
-        """Tell how many requests a pod's proxy works on."""
+        """Report how many requests a pod's proxy works on."""
         self.asked["metrics"] += 1
         return web.Response(text=f'ray_serve_num_ongoing_http_requests{{node_id="n"}} {self.ongoing}.0\n')
 

@@ -1,12 +1,12 @@
-"""How long does it take from a change of a pod at the API server until its reconciler begins to look at it?
+"""How long does it take from a change of a pod at the API server until its reconcile begins?
 
     make bench-latency [N=300] [JSON=1]
 
 A real API server, etcd, scheduler, controller-manager and NATS; simulated pods (kwok); the services as `raybus up` runs
 them, tracing on. The benchmark patches pods of clusters that are at rest, first while nothing else happens, then while N other
-clusters scale up, half of them in the crowd's own namespace. A change is found again by its trace, whose id follows from the
+clusters scale up, half of them in the namespace of the background load. A change is found again by its trace, with an id from the
 pod's uid and new version. The time counts from the moment when the PATCH was *sent*, so it holds what the API server takes
-to store it, until the end of the span `queue` of cluster-reconciler, which is where the look begins.
+to store it, until the end of the span `queue` of cluster-reconciler, which is where the reconcile begins.
 """
 
 import argparse
@@ -22,10 +22,10 @@ from typing import Final
 import msgspec
 from rich.table import Table
 
-from bench import crowd, plot, report
-from bench.plot import Line
-from bench.report import OUTPUT, say
-from bench.rig import ALONE, CROWD, Rig, fresh
+from bench import background, chart, report
+from bench.chart import Line
+from bench.report import OUTPUT, emit
+from bench.rig import ALONE, BACKGROUND, Rig, fresh
 from bench.scale_up import percentile
 from common.api.meta import ObjectMeta
 from common.bus import messages
@@ -36,7 +36,7 @@ from support.servers import raybus_up
 
 RECONCILER: Final = "raybus-cluster-reconciler"
 AT_REST: Final = 120
-"""Clusters whose pods are patched, half of them in each namespace: so each is at rest for six seconds between two changes."""
+"""Clusters with pods that are patched, half of them in each namespace: so each is at rest for six seconds between two changes."""
 EVERY_SECONDS: Final = 0.05
 CHANGES: Final = 600
 SETTLING_SECONDS: Final = 10.0
@@ -47,7 +47,7 @@ FLUSH_SECONDS: Final = 2.0
 GOALS: Final = {"idle": 50.0, "busy": 500.0}
 """Milliseconds that 99 of 100 changes must not exceed."""
 MS: Final = 1_000_000
-STAGES: Final = ("stored and told", "watch", "publish and deliver", "receive", "queue")
+STAGES: Final = ("stored and delivered", "watch", "publish and deliver", "receive", "queue")
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,15 +76,15 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
     """Milliseconds; None where none was set."""
     ways: list[Way]
     lost: int
-    """Changes that woke nobody: a newer state of the same pod overtook them, or the look's own read had brought them already."""
+    """Changes that enqueued nothing: a newer state of the same pod overtook them, or the reconcile's own read had brought them already."""
 
     def at(self, percent: int, stage: str | None = None) -> float:
         """Return the time that so many percent do not exceed, of the whole way or of one stage."""
-        return percentile(sorted(way.total if stage is None else way.stages[stage] for way in self.ways), percent)
+        return percentile(sorted(each.total if stage is None else each.stages[stage] for each in self.ways), percent)
 
     @property
     def is_reached(self) -> bool:
-        """Tell whether the goal is reached."""
+        """Return whether the goal is reached."""
         return self.goal is None or (bool(self.ways) and self.at(99) < self.goal)
 
 
@@ -121,9 +121,9 @@ async def measure(wanted: Wanted) -> Figures:
         with up as running:
             await running.ready(within=READY_SECONDS)
             pods = await _at_rest(rig, wanted.at_rest)
-            say(f"{wanted.changes} changes while nothing else happens")
+            emit(f"{wanted.changes} changes while nothing else happens")
             idle = [await _change(rig, pod) async for pod in _paced(pods, wanted.changes)]
-            say(f"the same while {wanted.clusters} clusters scale up")
+            emit(f"the same while {wanted.clusters} clusters scale up")
             busy, began, seconds = await _while_scaling_up(rig, pods, wanted.clusters)
             await asyncio.sleep(FLUSH_SECONDS)
         spans = Spans(traces)
@@ -135,9 +135,9 @@ async def measure(wanted: Wanted) -> Figures:
                 spans.ways("idle", idle, goal=GOALS["idle"]),
                 spans.ways("busy, another namespace", [each for each in busy if each.namespace == ALONE], goal=goal),
                 spans.ways(
-                    "busy, the crowd's namespace", [each for each in busy if each.namespace == CROWD], goal=goal
+                    "busy, the background namespace", [each for each in busy if each.namespace == BACKGROUND], goal=goal
                 ),
-                spans.crowd("busy, pods of the crowd itself", since=began, goal=None),
+                spans.background("busy, pods of the background load itself", since=began, goal=None),
             ],
         )
 
@@ -147,14 +147,14 @@ async def measure(wanted: Wanted) -> Figures:
 
 async def _at_rest(rig: Rig, wanted: int) -> list[tuple[str, str]]:
     """Bring some clusters up, and return their head pods once nothing happens any more."""
-    namespaces = cycle((ALONE, CROWD))
-    async with crowd.watching(rig, crowd.CLUSTERS, crowd.is_ready) as ready:
+    namespaces = cycle((ALONE, BACKGROUND))
+    async with background.watching(rig, background.CLUSTERS, background.is_ready) as ready:
         for number, namespace in zip(range(wanted), namespaces, strict=False):
-            await crowd.create_cluster(rig, namespace, f"rest{number}", workers=1)
+            await background.create_cluster(rig, namespace, f"rest{number}", workers=1)
         await ready.count(wanted)
     await asyncio.sleep(SETTLING_SECONDS)
     found: list[list[tuple[str, str]]] = []
-    for namespace in (ALONE, CROWD):
+    for namespace in (ALONE, BACKGROUND):
         heads = await rig.kube.list(POD, namespace, label_selector="ray.io/node-type=head")
         listed = msgspec.json.decode(heads, type=_Listed)
         found.append([(namespace, item.metadata.name) for item in listed.items])
@@ -162,7 +162,7 @@ async def _at_rest(rig: Rig, wanted: int) -> list[tuple[str, str]]:
 
 
 async def _paced(pods: list[tuple[str, str]], most: int | None) -> AsyncGenerator[tuple[str, str]]:
-    """Give one pod after the other, at a steady pace."""
+    """Give one pod after the other, at a steady rate."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     for number, pod in zip(counting() if most is None else range(most), cycle(pods), strict=False):
@@ -186,18 +186,21 @@ async def _while_scaling_up(rig: Rig, pods: list[tuple[str, str]], clusters: int
         async for pod in _paced(pods, None):
             sent.append(await _change(rig, pod))  # noqa: PERF401  (it is cancelled in the middle)
 
-    async with crowd.watching(rig, crowd.CLUSTERS, crowd.is_ready) as ready, asyncio.TaskGroup() as group:
+    async with (
+        background.watching(rig, background.CLUSTERS, background.is_ready) as ready,
+        asyncio.TaskGroup() as group,
+    ):
         known = len(ready.at)
         began, clock = time.time_ns(), time.monotonic()
         changing = group.create_task(change())
-        await crowd.each(clusters, lambda index: _create(rig, index))
+        await background.each(clusters, lambda index: _create(rig, index))
         await ready.count(known + clusters)
         changing.cancel()
         return sent, began, time.monotonic() - clock
 
 
 async def _create(rig: Rig, index: int) -> None:
-    await crowd.create_cluster(rig, CROWD, f"c{index:05d}")
+    await background.create_cluster(rig, BACKGROUND, f"c{index:05d}")
 
 
 # --- the traces --------------------------------------------------------------------------------------------------------------
@@ -219,16 +222,20 @@ class Spans:
         """Return the ways of the benchmark's own changes."""
         first = min((each.at for each in sent), default=0)
         found = [_way(self._traces.get(each.trace, {}), each.at, first) for each in sent]
-        ways = [way for way in found if way is not None]
+        ways = [each for each in found if each is not None]
         return Population(name=name, goal=goal, ways=ways, lost=len(found) - len(ways))
 
-    def crowd(self, name: str, *, since: int, goal: float | None) -> Population:
-        """Return the ways of all changes of the crowd's pods, from the moment when the watcher heard of them."""
+    def background(self, name: str, *, since: int, goal: float | None) -> Population:
+        """Return the ways of all changes of the background pods, from the moment when the watcher received them."""
         roots = [spans["watch"] for spans in self._traces.values() if "watch" in spans]
         begun = [
-            root for root in roots if root.begin >= since and root.attributes["object"].startswith(f"Pod {CROWD}/c")
+            root
+            for root in roots
+            if root.begin >= since and root.attributes["object"].startswith(f"Pod {BACKGROUND}/c")
         ]
-        return self.ways(name, [Sent(trace=root.trace, namespace=CROWD, at=root.begin) for root in begun], goal=goal)
+        return self.ways(
+            name, [Sent(trace=root.trace, namespace=BACKGROUND, at=root.begin) for root in begun], goal=goal
+        )
 
 
 def _way(spans: dict[str, tracing.Line], at: int, first: int) -> Way | None:
@@ -258,7 +265,7 @@ def table(figures: Figures) -> Table:
     )
     shown = Table("", "changes", "p50", "p99", "max", "goal p99", *STAGES, title=title, title_justify="left")
     shown.caption = (
-        "each stage: p50 / p99; from the sent PATCH, or for the crowd's own pods from the watcher's hearing of it"
+        "each stage: p50 / p99; from the sent PATCH, or for the background pods from their arrival at the watcher"
     )
     for each in figures.populations:
         goal = "" if each.goal is None else f"{each.goal:g} {'reached' if each.is_reached else 'MISSED'}"
@@ -271,8 +278,8 @@ def table(figures: Figures) -> Table:
 
 def picture(figures: Figures) -> str:
     """Draw how many changes took how long."""
-    lines = [Line(each.name, sorted(way.total for way in each.ways)) for each in figures.populations]
-    return plot.shares(lines, title="from a pod's change to the start of the reconcile", unit="ms")
+    lines = [Line(each.name, sorted(one.total for one in each.ways)) for each in figures.populations]
+    return chart.shares(lines, title="from a pod's change to the start of the reconcile", unit="ms")
 
 
 def main() -> int:
@@ -280,7 +287,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", type=int, default=300, help="RayClusters that scale up (300)")
     parser.add_argument(
-        "--rest", type=int, default=AT_REST, help=f"clusters at rest whose pods are changed ({AT_REST})"
+        "--rest", type=int, default=AT_REST, help=f"clusters at rest with pods that are changed ({AT_REST})"
     )
     parser.add_argument("--changes", type=int, default=CHANGES, help=f"changes while nothing else happens ({CHANGES})")
     parser.add_argument("-o", choices=["table", "json"], default="table", help="what goes to standard output (table)")

@@ -1,4 +1,4 @@
-"""What do metrics cost: for each look, for each request to the API server, for each scrape of N RayServices?
+"""What do metrics cost: for each reconcile, for each request to the API server, for each scrape of N RayServices?
 
 cd tests && ../.venv/bin/python -m bench.metrics_cost [-n 1000]
 """
@@ -38,11 +38,11 @@ def micros(do: Callable[[], object], times: int) -> float:
     return min(timeit.repeat(do, timer=time.process_time, number=times, repeat=3)) / times * 1e6
 
 
-def a_look(meter: ReconcileMeter) -> None:
-    """Count what one look counts."""
+def a_reconcile(meter: ReconcileMeter) -> None:
+    """Count what one reconcile counts."""
     meter.added()
     meter.waited(0.0003)
-    meter.looked("requeue_after", 0.0015)
+    meter.reconciled("requeue_after", 0.0015)
     meter.worked(0.0015)
 
 
@@ -74,10 +74,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", type=int, default=1000, help="RayServices (1000)")
     count = parser.parse_args().n
-    looks, requests = ReconcileMeter("bench"), RequestMeter("127.0.0.1:6443")
+    reconciles, requests = ReconcileMeter("bench"), RequestMeter("127.0.0.1:6443")
     registry = exported(count, FakeClock())
     lines = [
-        f"a look: {micros(lambda: a_look(looks), REPEATED):.1f} µs",
+        f"a reconcile: {micros(lambda: a_reconcile(reconciles), REPEATED):.1f} µs",
         f"a request to the API server: {micros(lambda: a_request(requests), REPEATED):.1f} µs",
         f"a scrape of {count} RayServices, in the event loop: {micros(lambda: list(registry.collect()), 3) / 1e3:.0f} ms",
         f"the same with its text, which is written beside it: {micros(lambda: generate_latest(registry), 3) / 1e3:.0f} ms",

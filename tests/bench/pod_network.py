@@ -1,4 +1,4 @@
-"""A network of our own in which every pod address is this machine: so fake heads answer where the API server looks for pods."""
+"""A network of our own in which every pod address is this machine: so fake heads answer where the API server connects to pods."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What benchmarks share in telling: progress on standard error, figures as a table or JSON, both and a picture in files."""
+"""The output of benchmarks: progress on standard error, figures as a table or JSON, both and a picture in files."""
 
 import asyncio
 import sys
@@ -19,8 +19,8 @@ OUTPUT: Final = Path(__file__).parents[2] / "build" / "bench"
 Found = TypeVar("Found")
 
 
-def say(line: str) -> None:
-    """Tell the user what goes on."""
+def emit(line: str) -> None:
+    """Print a line of progress."""
     sys.stderr.write(f"bench: {line}\n")
     sys.stderr.flush()
 
@@ -31,7 +31,7 @@ def keep_stdout_clean() -> None:
 
 
 def measured(measuring: Coroutine[Any, Any, Found], *, loop: Callable[[], AbstractEventLoop] | None = None) -> Found:
-    """Measure, on an event loop of a kind; where that cannot be done here, end with one line that says why."""
+    """Measure, on an event loop of a kind; where that cannot be done here, end with one line with the reason."""
     try:
         with asyncio.Runner(loop_factory=loop) as runner:
             return runner.run(measuring)
@@ -48,18 +48,18 @@ def show(found: msgspec.Struct, table: Callable[[], Table], *, form: str, width:
 
 
 def write(found: msgspec.Struct, picture: str, to: Path) -> None:
-    """Write the JSON and the picture beside each other, at a path without its ending, and say where."""
+    """Write the JSON and the picture beside each other, at a path without its ending, and print where."""
     to.parent.mkdir(parents=True, exist_ok=True)
     figures, drawn = to.with_suffix(".json"), to.with_suffix(".svg")
     figures.write_bytes(_json(found))
     drawn.write_text(picture)
-    say(f"written: {figures}, {drawn}")
+    emit(f"written: {figures}, {drawn}")
 
 
 def judged(missed: Sequence[str]) -> int:
     """Name the goals that were not reached; return the exit code."""
     for goal in missed:
-        say(f"missed: {goal}")
+        emit(f"missed: {goal}")
     return 1 if missed else 0
 
 

@@ -17,7 +17,7 @@ from localcluster.control_plane import ControlPlane
 from support.waiting import eventually_true
 
 CRDS: Final = Path(__file__).parents[2] / "deploy" / "crds"
-CROWD: Final = "crowd"
+BACKGROUND: Final = "background"
 """The namespace of the many clusters."""
 ALONE: Final = "alone"
 """The namespace of somebody else."""
@@ -47,7 +47,7 @@ async def fresh(crds: Path | None = None) -> AsyncGenerator[Rig]:
         async with starting as control_plane:
             kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent=USER_AGENT)
             try:
-                for name in (CROWD, ALONE):
+                for name in (BACKGROUND, ALONE):
                     await _add_namespace(kube, name)
                 yield Rig(control_plane=control_plane, kube=kube, audit=AuditLog(control_plane.audit_log), work=work)
             finally:

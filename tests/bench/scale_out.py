@@ -2,8 +2,8 @@
 
     make bench-scale-out [N=160] [LATENCY=400]
 
-A door between each replica and the API server makes every request take 400 ms longer, as a far or a busy API server does, so that
-neither a processor nor the API server is the limit on a small machine. The watcher has no door. Everything else as in
+A fault-injection proxy between each replica and the API server makes every request take 400 ms longer, as a far or a busy API server
+does, so that neither a processor nor the API server is the limit on a small machine. The watcher has no proxy. Everything else as in
 `bench.clusters`. Goals: four replicas do at least 3.2 times the clusters per second, and the API server sees as many watches.
 """
 
@@ -19,16 +19,16 @@ import msgspec
 import uvloop
 from rich.table import Table
 
-from bench import crowd, plot, programs, report
-from bench.plot import Line
-from bench.report import OUTPUT, say
-from bench.rig import ALONE, CROWD, Rig, fresh
+from bench import background, chart, programs, report
+from bench.chart import Line
+from bench.report import OUTPUT, emit
+from bench.rig import ALONE, BACKGROUND, Rig, fresh
 from common import labels
 from common.kube import resources
 from common.kube.resources import LEASE
 from common.runtime import ownership
 from raybus_cli.up.programs import BusAccess
-from support.servers.api_door import Fate
+from support.servers.fault_proxy import Fate
 from support.servers.fleet import NAMESPACE, Fleet, Ground, streams_kept
 from support.servers.relayed import secured_nats
 from support.waiting import eventually_true
@@ -84,9 +84,9 @@ async def measure(count: int, latency_ms: int, logs: Path) -> Result:
     """Measure one replica, then four, each on a control plane of its own."""
     figures: list[Figures] = []
     for replicas in ONE_AND_MANY:
-        say(f"{count} clusters, {latency_ms} ms latency, {replicas} replicas")
+        emit(f"{count} clusters, {latency_ms} ms latency, {replicas} replicas")
         figures.append(await _measured(count, replicas, latency_ms / 1000, logs))
-        say(f"{replicas} replicas: {figures[-1].wall:.1f} s, {figures[-1].per_second:.2f} clusters per second")
+        emit(f"{replicas} replicas: {figures[-1].wall:.1f} s, {figures[-1].per_second:.2f} clusters per second")
     ratio = figures[-1].per_second / figures[0].per_second
     is_bound = any(each.machine_percent > BUSY for each in figures)
     return Result(latency_ms=latency_ms, ratio=round(ratio, 2), is_cpu_bound=is_bound, figures=figures)
@@ -94,16 +94,16 @@ async def measure(count: int, latency_ms: int, logs: Path) -> Result:
 
 async def _measured(count: int, replicas: int, latency: float, logs: Path) -> Figures:
     async with fresh() as rig, _raybus(rig, replicas, latency, logs) as pids:
-        async with crowd.watching(rig, crowd.CLUSTERS, crowd.is_ready) as ready:
-            await crowd.create_cluster(rig, ALONE, "probe", workers=1)
+        async with background.watching(rig, background.CLUSTERS, background.is_ready) as ready:
+            await background.create_cluster(rig, ALONE, "probe", workers=1)
             await ready.count(1)
             cpu, machine = programs.cpu_seconds(pids), programs.Machine()
             began = asyncio.get_running_loop().time()
-            await crowd.each(count, lambda index: _create(rig, index))
+            await background.each(count, lambda index: _create(rig, index))
             await ready.count(1 + count)
             wall = asyncio.get_running_loop().time() - began
             percent = machine.percent
-        at = sorted(moment - began for (namespace, _), moment in ready.at.items() if namespace == CROWD)
+        at = sorted(moment - began for (namespace, _), moment in ready.at.items() if namespace == BACKGROUND)
         return Figures(
             replicas=replicas,
             clusters=count,
@@ -116,12 +116,12 @@ async def _measured(count: int, replicas: int, latency: float, logs: Path) -> Fi
 
 
 async def _create(rig: Rig, index: int) -> None:
-    await crowd.create_cluster(rig, CROWD, f"c{index:05d}")
+    await background.create_cluster(rig, BACKGROUND, f"c{index:05d}")
 
 
 @asynccontextmanager
 async def _raybus(rig: Rig, replicas: int, latency: float, logs: Path) -> AsyncGenerator[Sequence[int]]:
-    """Run a watcher and so many replicas of cluster-reconciler; say which processes those and NATS are."""
+    """Run a watcher and so many replicas of cluster-reconciler; return which processes those and NATS are."""
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     await rig.kube.create(resources.NAMESPACE, None, body)
     async with secured_nats(rig.work / "nats") as secured:
@@ -131,9 +131,9 @@ async def _raybus(rig: Rig, replicas: int, latency: float, logs: Path) -> AsyncG
             bus=bus,
             work=rig.work,
             log_dir=logs,
-            use_doors=lambda service: service != WATCHER,
+            use_fault_proxies=lambda service: service != WATCHER,
         )
-        async with streams_kept(bus, logs, say), Fleet(ground, say).manned() as fleet:
+        async with streams_kept(bus, logs, emit), Fleet(ground, emit).manned() as fleet:
             fleet.scale(WATCHER, 1)
             fleet.scale(RECONCILER, replicas)
             fleet.judge(RECONCILER, lambda _asked: Fate(delay=latency))
@@ -154,7 +154,7 @@ class _Leases(msgspec.Struct, frozen=True):
 
 
 async def _is_shared(rig: Rig, replicas: int) -> bool:
-    """Tell whether every replica holds its part of the partitions."""
+    """Return whether every replica holds its part of the partitions."""
     listed = await rig.kube.list(LEASE, NAMESPACE, label_selector=f"{labels.REPLICA_OF}={RECONCILER}")
     leases = msgspec.json.decode(listed, type=_Leases).items
     held = [len(ownership.parse(each.metadata.annotations.get(labels.PARTITIONS, "")) or ()) for each in leases]
@@ -181,7 +181,7 @@ def picture(found: Result) -> str:
     """Draw how many were ready after how long."""
     lines = [Line(f"{each.replicas} replicas", each.ready_at) for each in found.figures]
     title = f"{found.figures[0].clusters} RayClusters to ready, {found.latency_ms} ms latency"
-    return plot.draw(lines, title=title)
+    return chart.draw(lines, title=title)
 
 
 def asked(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -207,7 +207,7 @@ def main() -> int:
     report.show(found, lambda: table(found), form=options.o)
     report.write(found, picture(found), options.out / "scale-out")
     if found.is_cpu_bound:
-        say(f"processors were the limit (over {BUSY:g} % in use): the ratio says little about sharding")
+        emit(f"processors were the limit (over {BUSY:g} % in use): the ratio proves little about sharding")
     return report.judged(found.missed)
 
 

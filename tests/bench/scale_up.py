@@ -6,13 +6,13 @@ from typing import Final
 
 import msgspec
 
-from bench import cached_pods, crowd, programs
+from bench import background, cached_pods, programs
 from bench.audit import Asked, AuditLog
 from bench.contenders import Contender, Operator, Raybus
-from bench.rig import CROWD, Rig, fresh
+from bench.rig import BACKGROUND, Rig, fresh
 from common.kube.resources import POD
 
-SETTLED_SECONDS: Final = 3.0
+QUIET_SECONDS: Final = 3.0
 """An operator that asks nothing for so long has done all it wanted to."""
 
 
@@ -49,16 +49,16 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 async def floor(count: int) -> Figures:
     """Post what an operator would post, without one, and wait until all pods run."""
 
-    async with fresh() as rig, crowd.watching(rig, crowd.PODS, crowd.is_running) as running:
+    async with fresh() as rig, background.watching(rig, background.PODS, background.is_running) as running:
 
         async def one(index: int) -> None:
-            await crowd.create_bare(rig, CROWD, f"c{index:05d}")
+            await background.create_bare(rig, BACKGROUND, f"c{index:05d}")
 
         began = time.monotonic()
-        await crowd.each(count, one)
-        await running.count(count * (crowd.WORKERS + 1))
+        await background.each(count, one)
+        await running.count(count * (background.WORKERS + 1))
         wall = time.monotonic() - began
-        moments = sorted(running.at.values())[crowd.WORKERS :: crowd.WORKERS + 1]
+        moments = sorted(running.at.values())[background.WORKERS :: background.WORKERS + 1]
         first = max(moments) - wall
         return Figures(name="floor", clusters=count, wall=wall, ready_at=[moment - first for moment in moments])
 
@@ -66,10 +66,10 @@ async def floor(count: int) -> Figures:
 async def measure(contender: Contender, count: int, *, idle_minutes: float) -> Figures:
     """Measure one contender on a control plane of its own."""
     async with fresh(contender.crds) as rig, contender.on(rig) as operator:
-        await _settled(rig.audit)
+        await _at_rest(rig.audit)
         figures = await _scale_up(rig, operator, count)
         if isinstance(contender, Raybus):
-            each = cached_pods.kib_each(await rig.kube.list(POD, CROWD))
+            each = cached_pods.kib_each(await rig.kube.list(POD, BACKGROUND))
             figures = msgspec.structs.replace(figures, kib_per_cached_pod=each)
         if not idle_minutes:
             return figures
@@ -81,19 +81,19 @@ async def _scale_up(rig: Rig, operator: Operator, count: int) -> Figures:
 
     async def one(index: int) -> None:
         name = f"c{index:05d}"
-        asked[name] = await crowd.create_cluster(rig, CROWD, name)
+        asked[name] = await background.create_cluster(rig, BACKGROUND, name)
 
-    async with crowd.watching(rig, crowd.CLUSTERS, crowd.is_ready) as ready:
+    async with background.watching(rig, background.CLUSTERS, background.is_ready) as ready:
         known = len(ready.at)
         mark, cpu, memory = rig.audit.here(), programs.cpu_seconds(operator.pids()), programs.pss_mib(operator.pids())
         async with programs.watched(operator.pids) as peak:
             began = asyncio.get_running_loop().time()
-            await crowd.each(count, one)
+            await background.each(count, one)
             await ready.count(count + known)
             wall = asyncio.get_running_loop().time() - began
-            requests = await _settled(rig.audit, since=mark)
+            requests = await _at_rest(rig.audit, since=mark)
         cpu = programs.cpu_seconds(operator.pids()) - cpu
-        at = {name: moment for (namespace, name), moment in ready.at.items() if namespace == CROWD}
+        at = {name: moment for (namespace, name), moment in ready.at.items() if namespace == BACKGROUND}
     latencies = sorted(at[name] - moment for name, moment in asked.items())
     return Figures(
         name=operator.name,
@@ -107,16 +107,16 @@ async def _scale_up(rig: Rig, operator: Operator, count: int) -> Figures:
         requests=requests.by_kind,
         cpu_seconds=cpu,
         peak_pss=peak.pss_mib,
-        kib_per_pod=(programs.pss_mib(operator.pids()) - memory) * 1024 / (count * (crowd.WORKERS + 1)),
+        kib_per_pod=(programs.pss_mib(operator.pids()) - memory) * 1024 / (count * (background.WORKERS + 1)),
     )
 
 
-async def _settled(audit: AuditLog, *, since: int | None = None) -> Asked:
+async def _at_rest(audit: AuditLog, *, since: int | None = None) -> Asked:
     """Wait until the contender has stopped asking; return what it has asked since a mark."""
     mark = audit.here() if since is None else since
     last = audit.since(mark)
     while True:
-        await asyncio.sleep(SETTLED_SECONDS)
+        await asyncio.sleep(QUIET_SECONDS)
         now = audit.since(mark)
         if now.requests == last.requests:
             return now

@@ -17,10 +17,10 @@ from typing import Final
 import msgspec
 from rich.table import Table
 
-from bench import crowd, heads, pod_network, programs, report, rig
+from bench import background, heads, pod_network, programs, report, rig
 from bench.heads import Heads
-from bench.report import say
-from bench.rig import CROWD, Rig
+from bench.report import emit
+from bench.rig import BACKGROUND, Rig
 from common.api.opaque import Body
 from common.kube.client import Patch
 from common.kube.resources import RAY_SERVICE
@@ -87,26 +87,26 @@ async def measure(count: int, idle_minutes: float) -> Figures:
             began = time.monotonic()
             await _brought_up(found, count)
             ready_seconds = time.monotonic() - began
-            say(f"{count} services are ready after {ready_seconds:.1f} s; waiting until all are at rest")
-            await _settled(found)
-            say(f"{idle_minutes:g} minutes at rest")
+            emit(f"{count} services are ready after {ready_seconds:.1f} s; waiting until all are at rest")
+            await _at_rest(found)
+            emit(f"{idle_minutes:g} minutes at rest")
             idle = await _idle(found, played, pids, idle_minutes)
-            say("changing some")
+            emit("changing some")
             reactions = await _changed(found, played, count)
             return msgspec.structs.replace(idle, services=count, ready_seconds=ready_seconds, reactions=reactions)
 
 
 async def _brought_up(found: Rig, count: int) -> None:
-    async with crowd.watching(found, SERVICES, _is_ready_service) as ready:
-        await crowd.each(count, lambda index: _create(found, name_of(index)))
+    async with background.watching(found, SERVICES, _is_ready_service) as ready:
+        await background.each(count, lambda index: _create(found, name_of(index)))
         await ready.count(count)
 
 
 async def _create(found: Rig, name: str) -> None:
-    await found.kube.create(RAY_SERVICE, CROWD, a_service(name))
+    await found.kube.create(RAY_SERVICE, BACKGROUND, a_service(name))
 
 
-async def _settled(found: Rig) -> None:
+async def _at_rest(found: Rig) -> None:
     """Wait until nothing was written for a while."""
     while True:
         mark = found.audit.here()
@@ -121,14 +121,14 @@ async def _idle(found: Rig, played: Heads, pids: Mapping[str, int], minutes: flo
     await asyncio.sleep(minutes * 60)
     seconds = time.monotonic() - began
     used = {name: programs.cpu_seconds([pid]) - before[name] for name, pid in pids.items()}
-    told = found.audit.since(mark)
+    reported = found.audit.since(mark)
     # A read of a dashboard goes through the API server, so it stands in the audit log too.
-    reads = {kind: number for kind, number in told.by_kind.items() if kind not in told.changes}
+    reads = {kind: number for kind, number in reported.by_kind.items() if kind not in reported.changes}
     return Figures(
         services=0,
         ready_seconds=0.0,
         idle_minutes=minutes,
-        writes=told.changes,
+        writes=reported.changes,
         reads=reads,
         percent_of_a_core={name: round(100 * each / seconds, 2) for name, each in used.items()},
         asked_per_second={what: round(number / seconds, 1) for what, number in (played.asked - asked).items()},
@@ -149,7 +149,7 @@ async def _changed(found: Rig, played: Heads, count: int) -> list[Reaction]:
         await played.configured(clusters[name], sent + 1)
 
     async def spec(name: str) -> None:
-        async with crowd.watching(found, crowd.CLUSTERS, _is_second(name, clusters[name])) as second:
+        async with background.watching(found, background.CLUSTERS, _is_second(name, clusters[name])) as second:
             await _patch(found, name, {"rayClusterConfig": a_config("rayproject/ray:2.53.0")})
             await second.count(1)
 
@@ -171,7 +171,7 @@ async def _reaction(change: str, names: list[str], do: Callable[[str], Awaitable
 
 
 async def _patch(found: Rig, name: str, spec: Body) -> None:
-    await found.kube.patch(RAY_SERVICE, CROWD, name, Patch(body={"spec": spec}))
+    await found.kube.patch(RAY_SERVICE, BACKGROUND, name, Patch(body={"spec": spec}))
 
 
 class _Active(msgspec.Struct, frozen=True, rename="camel"):
@@ -203,21 +203,21 @@ class _List(msgspec.Struct, frozen=True):
 
 async def _clusters_of(found: Rig) -> dict[str, str]:
     """Return the active cluster of each service."""
-    listed = msgspec.json.decode(await found.kube.list(RAY_SERVICE, CROWD), type=_List)
+    listed = msgspec.json.decode(await found.kube.list(RAY_SERVICE, BACKGROUND), type=_List)
     return {each.metadata.name: each.status.active_service_status.ray_cluster_name for each in listed.items}
 
 
-def _is_ready_service(service: crowd.Object) -> Key | None:
-    return (CROWD, service.metadata.name) if service.status.service_status == "Running" else None
+def _is_ready_service(service: background.Object) -> Key | None:
+    return (BACKGROUND, service.metadata.name) if service.status.service_status == "Running" else None
 
 
-def _is_second(service: str, first: str) -> crowd.Seen:
+def _is_second(service: str, first: str) -> background.Seen:
     """See another cluster of a service than its first."""
 
-    def seen(cluster: crowd.Object) -> Key | None:
+    def seen(cluster: background.Object) -> Key | None:
         name = cluster.metadata.name
         is_second = name.startswith(f"{service}-") and name != first
-        return (CROWD, name) if is_second else None
+        return (BACKGROUND, name) if is_second else None
 
     return seen
 

@@ -1,4 +1,4 @@
-"""What the services wrote, by the API server's audit log, and how that log must be set up to tell it."""
+"""What the services wrote, by the API server's audit log, and how that log must be configured for it."""
 
 import re
 from collections.abc import Iterator
@@ -34,6 +34,8 @@ rules:
   verbs: [watch]
 - level: None
 """
+_BEGIN: Final = b'{"kind":"Event","apiVersion":"audit.k8s.io/v1"'
+"""How every line of the API server begins."""
 _OURS: Final = re.compile(r"raybus-(?P<service>[a-z-]+)\S*.*\((?P<replica>[^()]+)\)$")
 _KINDS: Final = {"rayclusters": "RayCluster", "rayservices": "RayService", "pods": "Pod", "httproutes": "HTTPRoute"}
 
@@ -82,7 +84,7 @@ class _Line(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Trail(msgspec.Struct, kw_only=True):
-    """What the log tells."""
+    """The content of the log."""
 
     writes: list[Write] = []
     watches: dict[str, int] = {}
@@ -102,9 +104,10 @@ def read(log: Path, origins: dict[tuple[str, str], Root], *, began: datetime) ->
 
 
 def _lines(log: Path) -> Iterator[bytes]:
+    """Yield the whole lines. The last one may be half written; so may one that another follows, where an API server was killed."""
     for path in [*sorted(log.parent.glob(f"{log.stem}-*{log.suffix}")), log]:
         with path.open("rb") as lines:
-            yield from (line for line in lines if line.endswith(b"\n"))  # the last one may be half written
+            yield from (line[max(line.rfind(_BEGIN), 0) :] for line in lines if line.endswith(b"\n"))
 
 
 def _write(line: _Line, origins: dict[tuple[str, str], Root], began: datetime) -> Write | None:
@@ -133,7 +136,7 @@ def _write(line: _Line, origins: dict[tuple[str, str], Root], began: datetime) -
 
 
 def _asked(raw: msgspec.Raw) -> _Asked:
-    """Read a request's body; a JSON patch is a list, and demands nothing that we look for."""
+    """Read a request's body; a JSON patch is a list, without any field of ours."""
     return _Asked() if bytes(raw).startswith(b"[") else msgspec.json.decode(raw, type=_Asked)
 
 
@@ -144,7 +147,7 @@ def _version(answered: Meta, asked: _Asked) -> int:
 
 
 def _named(asked: _Asked, what: _Reference) -> Meta:
-    """Return who is meant, where the answer does not tell."""
+    """Return the name of the object, where the answer does not contain it."""
     labels = {label: value for label, value in asked.metadata.labels.items() if value is not None}
     return Meta(name=what.name, namespace=what.namespace, labels=labels)
 

@@ -99,7 +99,7 @@ class EvidenceRoom:
 
 
 class _Eye:
-    """Looks at one collection; implements `common.kube.watch.Sink`."""
+    """Watches one collection; implements `common.kube.watch.Sink`."""
 
     def __init__(self, room: EvidenceRoom, target: Target) -> None:
         self._room = room

@@ -1,4 +1,4 @@
-"""Carries faults out, one after the other, and mends what it broke."""
+"""Executes faults, one after the other, and repairs what each broke."""
 
 import asyncio
 import signal
@@ -10,7 +10,7 @@ from typing import Final
 from chaos.checker.gaps import Struck
 from chaos.schedule import RECONCILERS, WATCHER, Fault
 from chaos.stack import Stack
-from support.servers.api_door import PASSES, Asked, Fate, Judge
+from support.servers.fault_proxy import PASSES, Asked, Fate, Judge
 from support.servers.fleet import Replica
 from support.waiting import eventually_true
 
@@ -29,7 +29,7 @@ class Faults:
         self._stack = stack
         self._now = now
         self._random = Random(seed)
-        self._deeds: dict[str, Callable[[Fault], Awaitable[None]]] = {
+        self._actions: dict[str, Callable[[Fault], Awaitable[None]]] = {
             "scale": self._scale,
             "kill -9": self._kill,
             "node loss": self._lose,
@@ -59,15 +59,15 @@ class Faults:
                 self.replicas = fault.replicas
             began = self._now()
             place = len(self.struck)
-            self.struck.append(self._told(fault, began, began + fault.over - fault.at))
-            await self._deeds[fault.kind](fault)
+            self.struck.append(self._struck(fault, began, began + fault.over - fault.at))
+            await self._actions[fault.kind](fault)
             ended = max(self._now() + HEALED_SECONDS, began + fault.over - fault.at)
-            self.struck[place] = self._told(fault, began, ended)
+            self.struck[place] = self._struck(fault, began, ended)
         if faults:
             await asyncio.sleep(max(0.0, self.struck[-1].over - self._now()))
         self.current = "none"
 
-    def _told(self, fault: Fault, began: float, over: float) -> Struck:
+    def _struck(self, fault: Fault, began: float, over: float) -> Struck:
         return Struck(
             kind=fault.kind, service=fault.service, began=round(began, 3), over=round(over, 3), replicas=self.replicas
         )
@@ -89,7 +89,7 @@ class Faults:
             fleet.scale(service, fault.replicas)
 
     async def _kill(self, fault: Fault) -> None:
-        self._victim(fault).tell(signal.SIGKILL)
+        self._victim(fault).send_signal(signal.SIGKILL)
 
     async def _lose(self, fault: Fault) -> None:
         count = len(self._stack.fleet.of(fault.service))
@@ -100,24 +100,24 @@ class Faults:
             self._stack.fleet.scale(fault.service, count)
 
     async def _term(self, fault: Fault) -> None:
-        self._victim(fault).tell(signal.SIGTERM)
+        self._victim(fault).send_signal(signal.SIGTERM)
 
     async def _freeze(self, fault: Fault) -> None:
         victim = self._victim(fault)
-        victim.tell(signal.SIGSTOP)
+        victim.send_signal(signal.SIGSTOP)
         try:
             await asyncio.sleep(fault.lasts)
         finally:
-            victim.tell(signal.SIGCONT)
+            victim.send_signal(signal.SIGCONT)
 
     async def _partition(self, fault: Fault) -> None:
-        door = self._victim(fault).door
-        before, door.judge = door.judge, _hold
+        fault_proxy = self._victim(fault).fault_proxy
+        before, fault_proxy.judge = fault_proxy.judge, _hold
         try:
             await asyncio.sleep(fault.lasts)
         finally:
-            door.judge = before
-            door.cut()
+            fault_proxy.judge = before
+            fault_proxy.cut()
 
     async def _nats_dies(self, fault: Fault) -> None:
         self._stack.nats.kill()
@@ -134,20 +134,20 @@ class Faults:
         await self._stack.control_plane.restart_api_server()
 
     async def _black_hole(self, fault: Fault) -> None:
-        doors = [each.door for each in self._stack.fleet.of(WATCHER)]
-        for door in doors:
-            door.silence()
+        fault_proxies = [each.fault_proxy for each in self._stack.fleet.of(WATCHER)]
+        for fault_proxy in fault_proxies:
+            fault_proxy.silence()
         try:
             await asyncio.sleep(fault.lasts)
         finally:
-            for door in doors:
-                door.resume()
+            for fault_proxy in fault_proxies:
+                fault_proxy.resume()
 
     async def _judged(self, fault: Fault, judge: Judge) -> None:
         with self._judging(fault.service, judge):
             if fault.kind == "410":  # those that are open go on otherwise
                 for each in self._stack.fleet.of(fault.service):
-                    each.door.cut()
+                    each.fault_proxy.cut()
             await asyncio.sleep(fault.lasts)
 
     @contextmanager

@@ -16,18 +16,19 @@ from chaos.checker.rest import Unreconciled
 
 LAST: Final = 50
 """Events before a violation."""
-TOLD: Final = 5
-"""Violations that are told with their events; the others are in the JSON."""
+REPORTED: Final = 5
+"""Violations that are printed with their events; the others are in the JSON."""
 LISTED: Final = 20
 """Violations that are named in the last lines."""
 RULES: Final = (
     "all reconciled at the end",
     "one head",
     "no more workers than wanted",
+    "one pod for one place",
     "one cluster for one spec",
     "weights make 100",
     "no weight on what is gone",
-    "no status goes back",
+    "no status regresses",
     "every write names its base",
     "no write by a fenced owner",
     "the autoscaler's pods",
@@ -59,7 +60,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     with_base: int
     autoscaled: int
     machine_percent: float
-    """How busy all processors of the machine were, with everything that ran on it; close to 100 gaps say little."""
+    """How busy all processors of the machine were, with everything that ran on it; close to 100 gaps prove little."""
     watches: dict[str, int]
     unreconciled: list[Unreconciled]
     gaps: list[Gap]
@@ -68,7 +69,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_only_late(self) -> bool:
-        """Tell whether nothing but limits in seconds were broken, which a machine without time to spare brings about, too."""
+        """Return whether nothing but limits in seconds were broken, which a machine without time to spare brings about, too."""
         return {each.rule for each in self.violations} == {gaps.RULE}
 
     def leading_to(self, violation: Violation) -> list[Entry]:
@@ -81,24 +82,24 @@ def show(report: Report, console: Console) -> None:
     """Print it for people."""
     console.print(_rules(report))
     console.print(_gaps(report))
-    for violation in report.violations[:TOLD]:
-        console.print(f"\n{_told(violation)}", highlight=False, markup=False, soft_wrap=True)
+    for violation in report.violations[:REPORTED]:
+        console.print(f"\n{_rendered(violation)}", highlight=False, markup=False, soft_wrap=True)
         for entry in report.leading_to(violation):
             console.print(f"  {entry.at:8.2f}  {entry.text}", highlight=False, markup=False, soft_wrap=True)
     if report.violations:  # once more at the end, which is all that is kept of a long log
         console.print()
         for violation in report.violations[:LISTED]:
-            console.print(_told(violation), highlight=False, markup=False, soft_wrap=True)
+            console.print(_rendered(violation), highlight=False, markup=False, soft_wrap=True)
         again = f"python -m chaos --seed {report.seed} --minutes {report.minutes:g} --replicas {report.replicas}"
         console.print(f"{len(report.violations)} violations; the same faults and changes again: {again}")
 
 
-def _told(violation: Violation) -> str:
+def _rendered(violation: Violation) -> str:
     return f"VIOLATION at {violation.at:.1f} s: {violation.rule}: {violation.about}: {violation.text}"
 
 
 def write(report: Report, folder: Path) -> None:
-    """Write the JSON and the whole story."""
+    """Write the JSON and the whole trace."""
     lean = msgspec.structs.replace(report, timeline=[])
     (folder / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(lean)) + b"\n")
     with (folder / "events.txt").open("w") as out:
@@ -107,7 +108,7 @@ def write(report: Report, folder: Path) -> None:
 
 def encode(report: Report) -> str:
     """Return it as JSON, each violation with the events that led to it."""
-    led = [entry for violation in report.violations[:TOLD] for entry in report.leading_to(violation)]
+    led = [entry for violation in report.violations[:REPORTED] for entry in report.leading_to(violation)]
     lean = msgspec.structs.replace(report, timeline=led)
     return msgspec.json.format(msgspec.json.encode(lean)).decode()
 

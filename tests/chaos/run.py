@@ -1,6 +1,7 @@
-"""The story of a run: everything up, users and faults at once, quiet, then judgement."""
+"""A run: everything up, users and faults at once, quiet, then judgement."""
 
 import asyncio
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -11,17 +12,17 @@ import msgspec
 import yaml
 
 from bench.programs import Machine
-from chaos import audit_trail, crowd, schedule, stack
+from chaos import audit_trail, background, schedule, stack
+from chaos.background import Autoscaler, Background
 from chaos.checker import evidence, gaps, history, rest, writes
 from chaos.checker.evidence import Seen, Violation
-from chaos.checker.rest import Unreconciled, World
-from chaos.crowd import Autoscaler, Crowd
+from chaos.checker.rest import Harness, Unreconciled
 from chaos.evidence_room import EvidenceRoom
 from chaos.faults import Faults
 from chaos.probes import Probes
 from chaos.report import Entry, Report
 from chaos.schedule import RECONCILERS, WATCHER, Fault
-from chaos.stack import CROWD, PROBES, Stack
+from chaos.stack import BACKGROUND, PROBES, Stack
 from chaos.users import Request, Users
 from common import errors, labels
 from common.api.opaque import Body
@@ -54,9 +55,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 class Run:
     """One run."""
 
-    def __init__(self, wanted: Wanted, say: Callable[[str], None]) -> None:
+    def __init__(self, wanted: Wanted, emit: Callable[[str], None]) -> None:
         self._wanted = wanted
-        self._say = say
+        self._emit = emit
         self._clock = SystemClock()
         self._began = self._clock.monotonic()
         self._began_at: datetime = self._clock.now()
@@ -71,11 +72,11 @@ class Run:
         """Do it all."""
         wanted = self._wanted
         faults = schedule.plan(wanted.seed, wanted.minutes * 60, most=wanted.replicas)
-        self._say("starting API server, etcd, controllers, NATS")
-        async with stack.started(wanted.work, wanted.logs, self._say) as found:
+        self._emit("starting API server, etcd, controllers, NATS")
+        async with stack.started(wanted.work, wanted.logs, self._emit) as found:
             users = Users(wanted.seed)
             requests = list(users.requests(wanted.minutes * 60))
-            self._say(f"seed {wanted.seed}: {len(faults)} faults, {len(requests)} changes by users; starting raybus")
+            self._emit(f"seed {wanted.seed}: {len(faults)} faults, {len(requests)} changes by users; starting raybus")
             for service in (WATCHER, *RECONCILERS):
                 found.fleet.scale(service, WATCHERS if service == WATCHER else 1)
             async with EvidenceRoom(self.now).open(found.kube) as room:
@@ -84,25 +85,29 @@ class Run:
     async def _watched(self, found: Stack, room: EvidenceRoom, faults: list[Fault], requests: list[Request]) -> Report:
         probes, users, striking = (
             Probes(found, room),
-            Crowd(found, self.now),
+            Background(found, self.now),
             Faults(found, self.now, seed=self._wanted.seed),
         )
         async with asyncio.timeout(PREPARED_SECONDS):
             await probes.prepare()
-        self._say("all probes answer; faults and changes begin")
+        self._emit("all probes answer; faults and changes begin")
         self._since, machine = self.now(), Machine()
         async with asyncio.TaskGroup() as background:
-            telling = background.create_task(self._tell(striking, users, probes))
+            progress = background.create_task(self._report_progress(striking, users, probes))
             probing = background.create_task(probes.run())
             scaling = background.create_task(Autoscaler(found, room).run())
             async with asyncio.TaskGroup() as group:
                 group.create_task(striking.carry_out(faults, since=self._since))
                 group.create_task(users.ask(requests, since=self._since))
             probing.cancel()
-            self._say("faults and changes are over; waiting until all is at rest")
+            self._emit("faults and changes are over; waiting until all is at rest")
             end, percent = self.now(), machine.percent
             left = await self._rested(found, room)
-            telling.cancel()
+            if left:  # the logs then have what each process waits for
+                for each in found.fleet.all():
+                    each.send_signal(signal.SIGUSR1)
+                await asyncio.sleep(TICK)
+            progress.cancel()
             scaling.cancel()
         probes.finish()
         log = found.control_plane.audit_log
@@ -110,10 +115,10 @@ class Run:
         trail = audit_trail.read(log, dict(origins), began=self._began_at)
         judged = writes.judge(trail.writes, room.seen, partitions_of)
         waits = probes.waits
-        told = gaps.summary(waits, striking.struck, end=end)
+        reported = gaps.summary(waits, striking.struck, end=end)
         violations = [
             *(_as_violation(each, end) for each in left),
-            *history.judge(room.seen, memory=max(history.MEMORY_SECONDS, *(gap.longest for gap in told))),
+            *history.judge(room.seen, memory=max(history.MEMORY_SECONDS, *(gap.longest for gap in reported))),
             *judged.violations,
             *gaps.judge(waits, striking.struck, end=end),
         ]
@@ -131,7 +136,7 @@ class Run:
             machine_percent=round(percent, 1),
             watches=trail.watches,
             unreconciled=left,
-            gaps=told,
+            gaps=reported,
             violations=sorted(violations, key=lambda each: each.at),
             timeline=sorted(_timeline(striking, users, room.seen, trail, origins), key=lambda each: each.at),
         )
@@ -140,7 +145,7 @@ class Run:
         """Wait until nothing is wrong for a while; return what is wrong still when nothing moves any more."""
         began = calm_since = self.now()
         while True:
-            left = rest.judge(await look(found))
+            left = rest.judge(await read_all(found))
             now = self.now()
             calm_since = now if left else calm_since
             if now - calm_since >= CALM_SECONDS:
@@ -149,27 +154,27 @@ class Run:
                 return left
             await asyncio.sleep(1.0)
 
-    async def _tell(self, striking: Faults, users: Crowd, probes: Probes) -> None:
-        """Say now and then what goes on."""
+    async def _report_progress(self, striking: Faults, users: Background, probes: Probes) -> None:
+        """Print progress now and then."""
         total = self._wanted.minutes * 60
         while True:
             counts = Counter(request.what.split(" ")[0] for _, request in users.done)
             done = ", ".join(f"{what} {count}" for what, count in counts.most_common())
-            self._say(
+            self._emit(
                 f"{self.now() - self._since:4.0f} of {total:.0f} s | {striking.current} | replicas {striking.replicas} "
                 f"| probes {len(probes.waits)} | {done}"
             )
             await asyncio.sleep(TICK)
 
 
-async def look(found: Stack) -> World:
+async def read_all(found: Stack) -> Harness:
     """Read all that is there."""
     configs: dict[str, str] = {}
     for service, head in found.heads.serve.heads.items():
         if head.puts:
             config = yaml.safe_load(msgspec.json.encode(head.puts[-1]))
             configs[service.removesuffix("-head-svc")] = config["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"]
-    return World(
+    return Harness(
         clusters=await _all(found, RAY_CLUSTER),
         services=await _all(found, RAY_SERVICE),
         pods=await _all(found, POD),
@@ -180,7 +185,7 @@ async def look(found: Stack) -> World:
 
 async def _all(found: Stack, resource: Resource) -> list[Body]:
     items: list[Body] = []
-    for namespace in (CROWD, PROBES):
+    for namespace in (BACKGROUND, PROBES):
         while True:
             try:
                 listed: Any = msgspec.json.decode(await found.kube.list(resource, namespace))
@@ -203,14 +208,14 @@ def _as_violation(left: Unreconciled, end: float) -> Violation:
 
 def _timeline(
     striking: Faults,
-    users: Crowd,
+    users: Background,
     seen: Iterable[Seen],
     trail: audit_trail.Trail,
     origins: dict[tuple[str, str], Any],
 ) -> list[Entry]:
     found = [Entry(each.began, "", f"fault: {each.kind} {each.service}".strip()) for each in striking.struck]
     found += [Entry(each.over, "", f"over: {each.kind}") for each in striking.struck]
-    found += [Entry(at, f"{CROWD}/{request.name}", crowd.told(request)) for at, request in users.done]
+    found += [Entry(at, f"{BACKGROUND}/{request.name}", background.reported(request)) for at, request in users.done]
     for each in seen:
         root = evidence.root_of(each.kind, each.object.metadata, origins)
         if root is not None:

@@ -31,7 +31,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 CRASH: Final = Kind(name="kill -9", recovers=14.0, targets=RECONCILERS)
 """A container that is started again at once, in its pod."""
 LOSS: Final = Kind(name="node loss", lasts=12.0, targets=RECONCILERS)
-"""A replica that is gone without a word; another one comes later."""
+"""A replica that is gone without a message; another one comes later."""
 TERM: Final = Kind(name="SIGTERM", targets=RECONCILERS)
 FREEZE: Final = Kind(name="SIGSTOP", lasts=12.0, targets=RECONCILERS)
 PARTITION: Final = Kind(name="cut off from the API server", lasts=12.0, targets=RECONCILERS)

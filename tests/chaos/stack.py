@@ -25,7 +25,7 @@ from support.servers.programs import prepared
 from support.servers.relayed import secured_nats
 
 CRDS: Final = Path(__file__).parents[2] / "deploy" / "crds"
-CROWD: Final = "crowd"
+BACKGROUND: Final = "background"
 """The namespace of the users."""
 PROBES: Final = "probes"
 USER_AGENT: Final = "chaos"
@@ -46,7 +46,7 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def started(
-    work: Path, logs: Path, say: Callable[[str], None], *, is_audited: bool = True
+    work: Path, logs: Path, emit: Callable[[str], None], *, is_audited: bool = True
 ) -> AsyncGenerator[Stack]:
     """Run all but the services themselves for the length of a block; `logs` gets a file for each process of ours."""
     observed = Observed.on_free_ports("nats-0")
@@ -62,10 +62,10 @@ async def started(
         bus = BusAccess(url=secured.server.url, credentials=work / "nats")
         ground = Ground(access=control_plane.access, bus=bus, work=work, log_dir=logs)
         try:
-            for name in (NAMESPACE, CROWD, PROBES):
+            for name in (NAMESPACE, BACKGROUND, PROBES):
                 await add_namespace(kube, name)
-            kept = streams_kept(bus, logs, say, observed=observed)
-            async with kept, _gateways(kube), Fleet(ground, say).manned() as fleet:
+            kept = streams_kept(bus, logs, emit, observed=observed)
+            async with kept, _gateways(kube), Fleet(ground, emit).manned() as fleet:
                 yield Stack(
                     control_plane=control_plane,
                     kube=kube,
@@ -85,7 +85,7 @@ async def add_namespace(kube: KubeClient, name: str) -> None:
 
 
 async def _audited(control_plane: ControlPlane) -> None:
-    """Let the audit log tell more than it does by itself: what writes are based on, and what came of them."""
+    """Let the audit log contain more than by default: what writes are based on, and their results."""
     (control_plane.audit_log.parent / "audit.yaml").write_text(audit_trail.POLICY)
     await control_plane.restart_api_server()
 
@@ -101,7 +101,7 @@ async def _add_routes(control_plane: ControlPlane) -> None:
 async def _gateways(kube: KubeClient) -> AsyncGenerator[None]:
     """Play the gateways."""
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(GatewayController(kube, each).run()) for each in (CROWD, PROBES)]
+        tasks = [group.create_task(GatewayController(kube, each).run()) for each in (BACKGROUND, PROBES)]
         try:
             yield
         finally:

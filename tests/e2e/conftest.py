@@ -1,4 +1,4 @@
-"""A real one-node Kubernetes with a gateway and raybus on it, for all tests of this ring."""
+"""A real one-node Kubernetes with a gateway and raybus on it, for all end-to-end tests."""
 
 import asyncio
 import sys
@@ -14,9 +14,9 @@ from common.kube.client import KubeClient
 from localcluster import record
 from localcluster.record import Record
 from localcluster.settings import Settings
-from raybus_cli.demo import ground
+from raybus_cli.demo import demo_cluster
 from raybus_cli.demo.kubectl import Kubectl
-from raybus_cli.demo.story import Plan, Story
+from raybus_cli.demo.scenario import DemoOptions, Scenario
 from raybus_cli.demo.view import View
 from support.leaks import in_cluster
 
@@ -36,20 +36,20 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
         if not self.has_gateway:
             pytest.skip("this local cluster has no gateway; the driver built has")
 
-    def story(self, plan: Plan | None = None) -> Story:
-        """Return the demo's story on this cluster."""
-        given = plan or Plan(manifests=DEPLOY, least_requests=0)
-        return Story(msgspec.structs.replace(given, overlay=OVERLAY), self.kubectl, self.kube, View())
+    def scenario(self, plan: DemoOptions | None = None) -> Scenario:
+        """Return the demo's scenario on this cluster."""
+        given = plan or DemoOptions(manifests=DEPLOY, least_requests=0)
+        return Scenario(msgspec.structs.replace(given, overlay=OVERLAY), self.kubectl, self.kube, View())
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Say at once why a test failed: the whole ring takes long, and nobody should have to wait for its end."""
+    """Print at once why a test failed: all end-to-end tests take long, and a reader should not have to wait for their end."""
     if report.failed:
         sys.stdout.write(f"\n{report.longreprtext}\n")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark this ring, and give each test the loop that its cluster's connections live on."""
+    """Mark the end-to-end tests, and give each the loop that its cluster's connections live on."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.e2e)
@@ -60,15 +60,15 @@ def known() -> Generator[Record]:
     """Bring a cluster of its own up with all images, and take it down, whatever happens."""
     settings = Settings.from_environment()
     name = settings.layout(None).name.replace("raybus", "e2e")
-    archives = asyncio.run(ground.prepare("auto", gateway=True, more_images=["redis"]))
+    archives = asyncio.run(demo_cluster.prepare("auto", gateway=True, more_images=["redis"]))
     try:
-        ground.raise_cluster("auto", name, None, gateway=True)
-        ground.load_images(archives, name)
+        demo_cluster.start_cluster("auto", name, None, gateway=True)
+        demo_cluster.load_images(archives, name)
         known = record.read(settings.layout(name))
         assert known is not None
         yield known
     finally:
-        ground.raze_cluster(name)
+        demo_cluster.remove_cluster(name)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -78,7 +78,7 @@ async def rig(known: Record) -> AsyncGenerator[Rig]:
     async with _connected(kubectl) as kube:
         rig = Rig(kubectl=kubectl, kube=kube, has_gateway=known.gateway)
         async with asyncio.timeout(300):
-            await rig.story().install()
+            await rig.scenario().install()
         yield rig
         assert await in_cluster.leaks(kube, kubectl) == []
 

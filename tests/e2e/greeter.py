@@ -1,7 +1,7 @@
-"""The demo's RayService on the rig, in any version and with any options; all that its status ever said; and load on it.
+"""The demo's RayService on the rig, in any version and with any options; the whole history of its status; and load on it.
 
 Load is open loop: 25 short requests a second (the soak: 50) and one of 5 to 20 s every 2 s, over connections that are kept alive,
-none ever sent a second time unless a test says so.
+none ever sent a second time except where a test asks for it.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from common.kube.resources import HTTP_ROUTE, RAY_SERVICE, Resource
 from common.upgrade_receipt import Receipt
 from raybus_cli.demo import load as loads
 from raybus_cli.demo import tally
+from raybus_cli.demo.cluster_state import ClusterState, Service
 from raybus_cli.demo.load import Load
 from raybus_cli.demo.tally import Answer, Figures, Window
-from raybus_cli.demo.watching import LOAD_POD, NAMESPACE, SERVICE, look
-from raybus_cli.demo.world import Service, World
+from raybus_cli.demo.watching import LOAD_POD, NAMESPACE, SERVICE, observe
 from support.waiting import eventually, eventually_true
 
 from .conftest import DEPLOY, Rig
-from .story import Moment, Move
+from .upgrade_status import Moment, Move
 
 GATEWAY = f"{SERVICE}-gateway"
 ROUTE = f"{SERVICE}-httproute"
@@ -103,7 +103,7 @@ class Greeter:
         """
         self._options = options or self._options
         self._last += 1
-        active = (await self.world()).active
+        active = (await self.state()).active
         await self._ask_for(self._last)
         return active
 
@@ -154,8 +154,8 @@ class Greeter:
     async def allow_long_requests(self) -> None:
         """Write a time-out of the user's own on the route."""
         change = [{"op": "add", "path": "/spec/rules/0/timeouts", "value": {"request": "0s"}}]
-        words = ("--type=json", "-p", msgspec.json.encode(change).decode())
-        await self._rig.kubectl.run("patch", "httproute", ROUTE, "-n", NAMESPACE, *words)
+        arguments = ("--type=json", "-p", msgspec.json.encode(change).decode())
+        await self._rig.kubectl.run("patch", "httproute", ROUTE, "-n", NAMESPACE, *arguments)
 
     async def request_timeout(self) -> str:
         """Return that time-out as it stands on the route."""
@@ -164,11 +164,11 @@ class Greeter:
 
     async def annotate(self, **annotations: str) -> None:
         """Set annotations `raybus.io/…` (an underscore stands for a dash); an empty value removes one."""
-        words = [
+        arguments = [
             f"raybus.io/{name.replace('_', '-')}" + (f"={value}" if value else "-")
             for name, value in annotations.items()
         ]
-        await self._rig.kubectl.run("annotate", "rayservice", SERVICE, "-n", NAMESPACE, "--overwrite", *words)
+        await self._rig.kubectl.run("annotate", "rayservice", SERVICE, "-n", NAMESPACE, "--overwrite", *arguments)
 
     async def generation(self) -> int:
         """Return the generation of the spec."""
@@ -184,43 +184,43 @@ class Greeter:
         text = await self._rig.kubectl.run("get", "rayservice", SERVICE, "-n", NAMESPACE, "-o", path)
         return msgspec.json.decode(text, type=Receipt)
 
-    async def world(self) -> World:
-        """Look once."""
-        return await look(self._rig.kube)
+    async def state(self) -> ClusterState:
+        """Observe once."""
+        return await observe(self._rig.kube)
 
-    async def wait(self, what: str, holds: Callable[[World], bool], *, within: float = 180) -> World:
-        """Wait until a look is as wanted, and return it."""
-        world = World()
+    async def wait(self, what: str, holds: Callable[[ClusterState], bool], *, within: float = 180) -> ClusterState:
+        """Wait until a condition holds for the state of the cluster, and return that state."""
+        state = ClusterState()
 
         async def is_so() -> bool:
-            nonlocal world
-            world = await self.world()
-            return holds(world)
+            nonlocal state
+            state = await self.state()
+            return holds(state)
 
         try:
             await eventually_true(is_so, within=within, every=0.2, what=what)
         except AssertionError as failure:
-            raise AssertionError(f"{failure}: {_story(world)}; {self.history[-1:]}") from failure
-        return world
+            raise AssertionError(f"{failure}: {_summary(state)}; {self.history[-1:]}") from failure
+        return state
 
     async def wait_for_share(self, percent: int, *, within: float = 180) -> None:
         """Wait until the pending cluster gets at least so many percent of the traffic."""
-        await self.wait(f"a share of {percent} percent", lambda world: _share(world) >= percent, within=within)
+        await self.wait(f"a share of {percent} percent", lambda state: _share(state) >= percent, within=within)
 
     async def wait_for_promotion(self, old: str, *, within: float = 240) -> str:
         """Wait until another cluster serves and the old one and its pods are gone; return the new one's name."""
-        await self.wait("another cluster serving", lambda world: _has_moved(world, old), within=within)
-        await self.wait("the old cluster going", lambda world: _is_gone(world, old), within=within)
+        await self.wait("another cluster serving", lambda state: _has_moved(state, old), within=within)
+        await self.wait("the old cluster going", lambda state: _is_gone(state, old), within=within)
         self._version = self._last
-        return (await self.world()).active
+        return (await self.state()).active
 
     async def wait_for_return(self, old: str, *, within: float = 240) -> None:
         """Wait until only the old cluster is there, and serves."""
-        await self.wait("the upgrade being given up", lambda world: _is_alone(world, old), within=within)
+        await self.wait("the upgrade being withdrawn", lambda state: _is_alone(state, old), within=within)
 
     @asynccontextmanager
     async def followed(self) -> AsyncGenerator[list[Moment]]:
-        """Note what the status says for the length of a `with` block."""
+        """Note the status for the length of a `with` block."""
         self.history, self.moves = [], []
         async with asyncio.TaskGroup() as group:
             following = [
@@ -295,7 +295,7 @@ class Greeter:
             what = ("rayservice,pod", "-n", NAMESPACE, SERVICE, LOAD_POD, STREAMS_POD)
             await self._rig.kubectl.run("delete", *what, "--ignore-not-found", "--wait=false")
         await self.wait(
-            "an earlier service going", lambda world: not world.clusters and not world.pods and not world.load
+            "an earlier service going", lambda state: not state.clusters and not state.pods and not state.load
         )
 
     def _note(self, body: bytes, at: float) -> None:
@@ -328,7 +328,7 @@ def expect_no_failure(greeter: Greeter, answers: list[Answer], *, at_least: int)
     return figures
 
 
-def tell(*lines: object) -> None:
+def show(*lines: object) -> None:
     """Show lines while the run goes on."""
     sys.stdout.write("\n    ".join(map(str, lines)) + "\n")
     sys.stdout.flush()
@@ -340,31 +340,31 @@ async def settle(answers: list[Answer], *, more: int = 150) -> None:
     await eventually(lambda: len(answers) >= wanted, within=60, what=f"{more} more answers")
 
 
-def _is_serving(world: World) -> bool:
-    service = world.service
-    return service is not None and service.is_ready and bool(world.active) and not service.is_upgrading
+def _is_serving(state: ClusterState) -> bool:
+    service = state.service
+    return service is not None and service.is_ready and bool(state.active) and not service.is_upgrading
 
 
-def _share(world: World) -> int:
-    return 0 if world.service is None else world.service.status.pending_service_status.traffic_routed_percent or 0
+def _share(state: ClusterState) -> int:
+    return 0 if state.service is None else state.service.status.pending_service_status.traffic_routed_percent or 0
 
 
-def _has_moved(world: World, old: str) -> bool:
-    return bool(world.active) and world.active != old and not world.pending
+def _has_moved(state: ClusterState, old: str) -> bool:
+    return bool(state.active) and state.active != old and not state.pending
 
 
-def _is_gone(world: World, old: str) -> bool:
-    return old not in world.clusters and not any(pod.metadata.labels.get("ray.io/cluster") == old for pod in world.pods)
+def _is_gone(state: ClusterState, old: str) -> bool:
+    return old not in state.clusters and not any(pod.metadata.labels.get("ray.io/cluster") == old for pod in state.pods)
 
 
-def _is_alone(world: World, cluster: str) -> bool:
-    """Tell whether a cluster serves alone, without a pod of any other."""
-    homes = {pod.metadata.labels["ray.io/cluster"] for pod in world.pods}
-    return world.active == cluster and not world.pending and world.clusters == (cluster,) and homes == {cluster}
+def _is_alone(state: ClusterState, cluster: str) -> bool:
+    """Return whether a cluster serves alone, without a pod of any other."""
+    homes = {pod.metadata.labels["ray.io/cluster"] for pod in state.pods}
+    return state.active == cluster and not state.pending and state.clusters == (cluster,) and homes == {cluster}
 
 
-def _story(world: World) -> str:
-    if world.service is None:
+def _summary(state: ClusterState) -> str:
+    if state.service is None:
         return "there is no RayService"
-    told = [f"{each.type}={each.status} {each.reason} {each.message}" for each in world.service.status.conditions]
-    return f"clusters {world.clusters}; " + "; ".join(told)
+    conditions = [f"{each.type}={each.status} {each.reason} {each.message}" for each in state.service.status.conditions]
+    return f"clusters {state.clusters}; " + "; ".join(conditions)

@@ -9,7 +9,7 @@ import msgspec
 from common.api.core import Pod
 from common.api.opaque import Json
 from common.kube.resources import POD
-from raybus_cli.demo.world import PodList
+from raybus_cli.demo.cluster_state import PodList
 from support.waiting import eventually_true
 
 from .conftest import Rig
@@ -52,7 +52,7 @@ def a_group(name: str, **fields: object) -> Json:
 
 
 def a_cluster(name: str, *groups: Json, **fields: object) -> Json:
-    """Return a RayCluster whose head takes no work; `fields` go into its spec."""
+    """Return a RayCluster with a head that takes no work; `fields` go into its spec."""
     params = {"num-cpus": "0", "object-store-memory": "100000000"}
     head = {"rayStartParams": params, "template": a_template("ray-head")}
     spec = {"rayVersion": "2.60.0", "headGroupSpec": head, "workerGroupSpecs": list(groups), **fields}
@@ -109,17 +109,17 @@ class RunningCluster:
         await self._rig.kubectl.run("delete", "pod", *where, "--grace-period=0", "--force")
 
     async def is_empty(self) -> bool:
-        """Tell whether no pod is left."""
+        """Return whether no pod is left."""
         return not await self.pods()
 
 
 @asynccontextmanager
-async def running(rig: Rig, manifest: Json) -> AsyncGenerator[RunningCluster]:
-    """Make a cluster for the length of a `with` block; its pods are gone afterwards."""
+async def running(rig: Rig, manifest: Json, *, within: float = 400) -> AsyncGenerator[RunningCluster]:
+    """Make a cluster for the length of a `with` block, which has so many seconds; its pods are gone afterwards."""
     cluster = RunningCluster(rig, manifest["metadata"]["name"])
     await cluster.apply(manifest)
     try:
-        async with asyncio.timeout(400):
+        async with asyncio.timeout(within):
             yield cluster
     finally:
         await rig.kubectl.run("delete", "raycluster", cluster.name, "-n", NAMESPACE, "--ignore-not-found")

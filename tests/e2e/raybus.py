@@ -4,7 +4,7 @@ import msgspec
 
 from common.api.core import Pod
 from common.kube.resources import POD
-from raybus_cli.demo.world import PodList
+from raybus_cli.demo.cluster_state import PodList
 
 from .conftest import Rig
 
@@ -16,14 +16,14 @@ COMMANDS = {
     "traffic-manager": "-m traffic_manager",
     "nats": "nats-server",
 }
-"""Words on the command line of each part's process."""
+"""Text in the command line of each part's process."""
 SERVICES = tuple(name for name in COMMANDS if name != "nats")
 
 
 async def pods(rig: Rig) -> list[Pod]:
     """Return the pods that run for good."""
     found = msgspec.json.decode(await rig.kube.list(POD, NAMESPACE), type=PodList).items
-    return [pod for pod in found if pod.metadata.labels.get("app.kubernetes.io/name") != "nats-credentials"]
+    return [pod for pod in found if pod.metadata.labels.get("app.kubernetes.io/name") != "nats-streams"]
 
 
 async def pod_of(rig: Rig, part: str) -> Pod:
@@ -32,5 +32,5 @@ async def pod_of(rig: Rig, part: str) -> Pod:
 
 
 async def is_well(rig: Rig) -> bool:
-    """Tell whether every part runs and is ready."""
+    """Return whether every part runs and is ready."""
     return all(pod.is_running_and_ready for pod in await pods(rig))

@@ -66,7 +66,7 @@ class Following:
 
 
 class Session:
-    """The terminal of a user whose kubeconfig names the cluster and the namespace."""
+    """The terminal of a user with a kubeconfig that names the cluster and the namespace."""
 
     def __init__(self, folder: Path, kubeconfig: Path, programs: Path) -> None:
         path = f"{Path(sys.executable).parent}:{programs}:{os.environ['PATH']}"
@@ -82,7 +82,7 @@ class Session:
         self._began = time.time()  # noqa: TID251  (compared with times that a cluster wrote)
         self.commands: list[str] = []
 
-    def say(self, text: str) -> None:
+    def paragraph(self, text: str) -> None:
         """Write a paragraph of the page."""
         self._page.append(f"{text}\n")
 
@@ -125,14 +125,14 @@ class Session:
     @asynccontextmanager
     async def kept(self, command: str, text: str) -> AsyncGenerator[None]:
         """Run a command with a pipe for the length of a block, and put what it printed on the page, below a text."""
-        words = ["bash", "-c", f"exec {command}"]
-        process = subprocess.Popen(words, cwd=self.folder, env=self._env, stdout=subprocess.PIPE)  # noqa: ASYNC220  (ends with the block)
+        arguments = ["bash", "-c", f"exec {command}"]
+        process = subprocess.Popen(arguments, cwd=self.folder, env=self._env, stdout=subprocess.PIPE)  # noqa: ASYNC220  (ends with the block)
         try:
             yield
         finally:
             process.send_signal(signal.SIGINT)
             out, _ = await asyncio.to_thread(process.communicate, timeout=30)
-            self.say(text)
+            self.paragraph(text)
             self._show(f"{command} | cat", Done(code=0, shown=out.decode()))
 
     @property
@@ -164,10 +164,10 @@ class Session:
         self.commands.append(command)
         tail = f"$ echo $?\n{done.code}\n" if done.code else ""
         body = "\n".join(done.lines).strip("\n")
-        text = self._settled(f"$ {command}\n{body}\n{tail}" if body else f"$ {command}\n{tail}")
+        text = self._normalized(f"$ {command}\n{body}\n{tail}" if body else f"$ {command}\n{tail}")
         self._page.append(f"```console\n{text.rstrip()}\n```\n")
 
-    def _settled(self, text: str) -> str:
+    def _normalized(self, text: str) -> str:
         """Return text without what chance and place made of it."""
         shift = BEGIN - datetime.fromtimestamp(self._began, tz=UTC).replace(microsecond=0)
         text = MOMENT.sub(lambda found: _shifted(found[0], shift), text)
@@ -180,7 +180,7 @@ def _shifted(text: str, shift: timedelta) -> str:
 
 
 def _drain(master: int) -> bytes:
-    """Return all that comes until the other side closes the terminal."""
+    """Return all that comes until the other end closes the terminal."""
     parts: list[bytes] = []
     with suppress(OSError):  # what Linux answers when the last writer is gone
         while part := os.read(master, 65536):

@@ -1,4 +1,4 @@
-"""What a user got wrong is told in the status within 15 s, on real Ray and a real kubelet; the old version goes on serving."""
+"""An error of a user is reported in the status within 15 s, on real Ray and a real kubelet; the old version goes on serving."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from common.api.opaque import Json
-from raybus_cli.demo.watching import NAMESPACE, SERVICE, look
+from raybus_cli.demo.watching import NAMESPACE, SERVICE, observe
 from support.waiting import eventually_true
 
 from .conftest import DEPLOY, Rig
@@ -21,22 +21,22 @@ WITHIN = 15.0
 async def serving(rig: Rig) -> Rig:
     """A cluster on which version 1 serves, through all that is asked of it here."""
     async with asyncio.timeout(300):
-        await rig.story().serve()
+        await rig.scenario().serve()
     return rig
 
 
-async def told(rig: Rig) -> str:
-    """Return all that the RayService's conditions say."""
-    service = (await look(rig.kube)).service
+async def conditions_of(rig: Rig) -> str:
+    """Return the text of all conditions of the RayService."""
+    service = (await observe(rig.kube)).service
     return "" if service is None else "; ".join(each.message for each in service.status.conditions)
 
 
-async def expect_told(rig: Rig, *words: str) -> None:
-    async def is_told() -> bool:
-        message = await told(rig)
-        return all(word in message for word in words)
+async def expect_reported(rig: Rig, *texts: str) -> None:
+    async def is_reported() -> bool:
+        message = await conditions_of(rig)
+        return all(text in message for text in texts)
 
-    await eventually_true(is_told, within=WITHIN, what=f"a condition that names {words}")
+    await eventually_true(is_reported, within=WITHIN, what=f"a condition that names {texts}")
 
 
 async def patch(rig: Rig, body: Json) -> None:
@@ -45,7 +45,7 @@ async def patch(rig: Rig, body: Json) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "words"),
+    ("config", "texts"),
     [
         pytest.param("applications: [", ("serveConfigV2",), id="a Serve config that is not YAML"),
         pytest.param(
@@ -55,19 +55,19 @@ async def patch(rig: Rig, body: Json) -> None:
         ),
     ],
 )
-async def test_a_wrong_serve_config_is_told(serving: Rig, config: str, words: tuple[str, ...]) -> None:
+async def test_a_wrong_serve_config_is_reported(serving: Rig, config: str, texts: tuple[str, ...]) -> None:
     await patch(serving, {"spec": {"serveConfigV2": config}})
-    await expect_told(serving, *words)
+    await expect_reported(serving, *texts)
 
 
-async def test_an_image_that_cannot_be_pulled_is_told_and_the_active_cluster_serves_on(serving: Rig) -> None:
+async def test_an_image_that_cannot_be_pulled_is_reported_and_the_active_cluster_serves_on(serving: Rig) -> None:
     manifest = (await serving.kubectl.run("kustomize", str(DEPLOY / "demo/v2"))).replace(
         "docker.io/rayproject/ray:2.60.0", "raybus.invalid/ray:none"
     )
-    before = (await look(serving.kube)).active
+    before = (await observe(serving.kube)).active
     await serving.kubectl.run("apply", "-f", "-", stdin=manifest)
-    await expect_told(serving, "raybus.invalid/ray:none")
-    world = await look(serving.kube)
-    assert world.active == before
-    assert world.service is not None
-    assert world.service.is_ready
+    await expect_reported(serving, "raybus.invalid/ray:none")
+    state = await observe(serving.kube)
+    assert state.active == before
+    assert state.service is not None
+    assert state.service.is_ready

@@ -24,7 +24,7 @@ Harm = Callable[[Rig], Awaitable[None]]
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def draining(rig: Rig) -> AsyncGenerator[Greeter]:
-    """A service whose old clusters close kept-alive connections between requests."""
+    """A service with old clusters that close kept-alive connections between requests."""
     async with asyncio.timeout(300):
         greeter = Greeter(rig, BlueGreen(drains=True))
         await greeter.start()
@@ -32,12 +32,13 @@ async def draining(rig: Rig) -> AsyncGenerator[Greeter]:
     await greeter.stop()
 
 
+@pytest.mark.ondemand
 async def test_an_appended_group_disturbs_nobody(draining: Greeter) -> None:
-    before = await draining.world()
+    before = await draining.state()
     async with draining.under_load() as answers:
         await settle(answers)
         await draining.append_group("more")
-        after = await draining.wait("a pod of the new group", lambda world: len(world.pods) == len(before.pods) + 1)
+        after = await draining.wait("a pod of the new group", lambda state: len(state.pods) == len(before.pods) + 1)
         await settle(answers)
     expect_no_failure(draining, answers, at_least=300)
     assert (after.active, after.clusters) == (before.active, before.clusters)
@@ -82,7 +83,7 @@ async def test_with_drain_no_request_fails_or_is_sent_twice(rig: Rig, draining: 
     async with asyncio.timeout(400), draining.under_load() as answers:
         await settle(answers)
         old = await draining.upgrade()
-        await draining.wait("a pending cluster", lambda world: bool(world.pending))
+        await draining.wait("a pending cluster", lambda state: bool(state.pending))
         await harm(rig)
         new = await draining.wait_for_promotion(old)
         await settle(answers)
@@ -91,6 +92,7 @@ async def test_with_drain_no_request_fails_or_is_sent_twice(rig: Rig, draining: 
     await draining.wait_for_return(new)
 
 
+@pytest.mark.ondemand
 async def test_without_drain_the_standard_retry_is_enough(draining: Greeter) -> None:
     # Nobody waits for requests that take longer than the deletion delay.
     async with asyncio.timeout(400), draining.under_load(think="8", retry="standard") as answers:

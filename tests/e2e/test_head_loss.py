@@ -11,7 +11,7 @@ import pytest
 
 from common.api.opaque import Json
 from common.kube.resources import JOB
-from raybus_cli.demo.world import ClusterList
+from raybus_cli.demo.cluster_state import ClusterList
 from support.waiting import eventually_true
 
 from .conftest import Rig
@@ -35,7 +35,7 @@ LIVE_NODES = "print(sum(node['Alive'] for node in ray.nodes()))"
 
 
 def an_impatient_group(name: str) -> Json:
-    """Return a group whose worker gives up, and starts again, after 10 s without its head; by itself Ray waits for 60 s."""
+    """Return a group with a worker that ends, and starts again, after 10 s without its head; by itself Ray waits for 60 s."""
     group = a_group(name)
     group["template"]["spec"]["containers"][0]["env"] += [
         {"name": "RAY_gcs_rpc_server_reconnect_timeout_s", "value": "10"}
@@ -87,6 +87,7 @@ async def expect_that_work_goes_on(cluster: RunningCluster) -> None:
     assert spread(await cluster.pods(group="workers")) == workers
 
 
+@pytest.mark.ondemand
 async def test_with_redis_work_goes_on_and_nothing_is_left_in_redis_at_the_end(rig: Rig) -> None:
     secret = {"valueFrom": {"secretKeyRef": {"name": "redis", "key": "password"}}}
     options = {"redisAddress": "redis:6379", "redisPassword": secret}
@@ -125,8 +126,8 @@ async def is_gone(rig: Rig, name: str) -> bool:
 async def redis_size(rig: Rig) -> int:
     """Return how many keys Redis holds."""
     command = ("redis-cli", "--no-auth-warning", "-a", PASSWORD, "dbsize")
-    told = await rig.kubectl.run("exec", "-n", NAMESPACE, "redis", "--", *command)
-    return int(told.split()[-1])
+    output = await rig.kubectl.run("exec", "-n", NAMESPACE, "redis", "--", *command)
+    return int(output.split()[-1])
 
 
 @asynccontextmanager
@@ -146,7 +147,7 @@ def redis_objects() -> list[Json]:
     metadata = {"name": "redis", "namespace": NAMESPACE, "labels": {"app": "redis"}}
     container = {
         "name": "redis",
-        "image": "docker.io/raybus/redis:dev",
+        "image": "registry.invalid/raybus/redis:dev",
         "imagePullPolicy": "IfNotPresent",
         "args": ["--save", "", "--appendonly", "no", "--dir", "/tmp", "--requirepass", PASSWORD],
         "readinessProbe": {"tcpSocket": {"port": 6379}, "periodSeconds": 1},

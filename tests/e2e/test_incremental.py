@@ -12,9 +12,9 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from . import story
+from . import upgrade_status
 from .conftest import Rig
-from .greeter import Greeter, Options, expect_no_failure, settle, tell
+from .greeter import Greeter, Options, expect_no_failure, settle, show
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -28,7 +28,7 @@ ABORT_SECONDS = 30
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def service(rig: Rig) -> AsyncGenerator[Greeter]:
-    """A service whose upgrades go step by step."""
+    """A service with upgrades in steps."""
     rig.need_gateway()
     greeter = Greeter(rig, OPTIONS)
     async with asyncio.timeout(300):
@@ -47,9 +47,9 @@ async def test_forward_with_requests_and_streams(service: Greeter) -> None:
     expect_no_failure(service, answers, at_least=600)
     expect_no_failure(service, streams, at_least=40)
     assert {answer.version for answer in streams} == {"1", "2"}
-    story.expect_sound(history, surge=OPTIONS.surge)
-    assert story.shares_of(history, new) == [0, 25, 50, 75, 100]
-    tell("", story.times(history, service.moves, new), *history, *service.moves)
+    upgrade_status.expect_sound(history, surge=OPTIONS.surge)
+    assert upgrade_status.shares_of(history, new) == [0, 25, 50, 75, 100]
+    show("", upgrade_status.times(history, service.moves, new), *history, *service.moves)
     assert await service.request_timeout() == "0s"
 
 
@@ -63,33 +63,34 @@ async def test_a_reverted_spec_takes_the_traffic_back(service: Greeter, percent:
         await settle(answers)
         old = await service.upgrade(SLOW)
         await service.wait_for_share(percent)
-        new = (await service.world()).pending
+        new = (await service.state()).pending
         await service.revert(OPTIONS)
         await service.wait_for_return(old)
         await settle(answers)
     expect_no_failure(service, answers, at_least=600)
-    story.expect_sound(history, surge=OPTIONS.surge)
-    assert max(story.shares_of(history, new)) == percent
+    upgrade_status.expect_sound(history, surge=OPTIONS.surge)
+    assert max(upgrade_status.shares_of(history, new)) == percent
     assert any("RollbackInProgress" in moment.conditions for moment in history)
 
 
 @pytest.mark.ondemand
-async def test_a_third_spec_goes_back_first_and_then_forward(service: Greeter) -> None:
+async def test_a_third_spec_rolls_back_first_and_then_forward(service: Greeter) -> None:
     async with service.followed() as history, service.under_load() as answers:
         await settle(answers)
         old = await service.upgrade(SLOW)
         await service.wait_for_share(50)
-        second = (await service.world()).pending
+        second = (await service.state()).pending
         await service.upgrade(OPTIONS)
-        await service.wait("the second spec being given up", lambda world: world.pending != second)
+        await service.wait("the second spec being withdrawn", lambda state: state.pending != second)
         third = await service.wait_for_promotion(old)
         await settle(answers)
     expect_no_failure(service, answers, at_least=600)
-    story.expect_sound(history, surge=OPTIONS.surge)
+    upgrade_status.expect_sound(history, surge=OPTIONS.surge)
     assert len({old, second, third}) == 3
-    assert story.shares_of(history, second)[-1] == 0
+    assert upgrade_status.shares_of(history, second)[-1] == 0
 
 
+@pytest.mark.ondemand
 async def test_a_pause_holds_everything_and_an_abort_takes_the_traffic_back(service: Greeter) -> None:
     async with service.followed() as history, service.under_load() as answers:
         await settle(answers)
@@ -105,9 +106,9 @@ async def test_a_pause_holds_everything_and_an_abort_takes_the_traffic_back(serv
         await service.wait_for_return(old)
         await settle(answers)
     expect_no_failure(service, answers, at_least=600)
-    story.expect_sound(history, surge=OPTIONS.surge)
-    back = story.first(history, lambda moment: moment.at > began and moment.weights[0] in {None, 100})
-    tell("", f"all traffic was back {back - began:.1f} s after the abort")
+    upgrade_status.expect_sound(history, surge=OPTIONS.surge)
+    back = upgrade_status.first(history, lambda moment: moment.at > began and moment.weights[0] in {None, 100})
+    show("", f"all traffic was back {back - began:.1f} s after the abort")
     assert back - began <= ABORT_SECONDS
 
 
@@ -128,10 +129,10 @@ async def test_no_time_is_lost(service: Greeter, options: Options, demand: float
         new = await service.wait_for_promotion(old)
         await settle(answers)
     expect_no_failure(service, answers, at_least=600)
-    story.expect_sound(history, surge=options.surge)
-    assert story.shares_of(history, new) == list(range(0, 101, options.step))
-    times = story.times(history, service.moves, new)
-    tell("", times, *history, *service.moves)
+    upgrade_status.expect_sound(history, surge=options.surge)
+    assert upgrade_status.shares_of(history, new) == list(range(0, 101, options.step))
+    times = upgrade_status.times(history, service.moves, new)
+    show("", times, *history, *service.moves)
     assert times.moving <= 1.1 * demand
 
 
@@ -148,7 +149,7 @@ async def test_no_time_is_lost_on_the_way_back(service: Greeter) -> None:
         await service.wait_for_return(old)
         await settle(answers)
     expect_no_failure(service, answers, at_least=600)
-    story.expect_sound(history, surge=alone.surge)
-    back = story.first(history, lambda moment: moment.at > began and moment.weights[0] in {None, 100})
-    tell("", f"all traffic was back {back - began:.1f} s after the abort")
+    upgrade_status.expect_sound(history, surge=alone.surge)
+    back = upgrade_status.first(history, lambda moment: moment.at > began and moment.weights[0] in {None, 100})
+    show("", f"all traffic was back {back - began:.1f} s after the abort")
     assert back - began <= QUICK_ABORT_SECONDS

@@ -13,7 +13,7 @@ import yaml
 
 from localcluster.node import container_runtime, namespaces
 from localcluster.record import Record
-from raybus_cli.demo.ground import RAYBUS_IMAGES
+from raybus_cli.demo.demo_cluster import RAYBUS_IMAGES
 from raybus_cli.demo.watching import NAMESPACE
 from support import leftovers
 from support.manifests import SERVICES
@@ -30,6 +30,7 @@ TAG = "next"
 ROLLED_OUT = (*(f"deployment/{name}" for name in SERVICES), "statefulset/nats")
 
 
+@pytest.mark.ondemand
 async def test_raybus_is_replaced_and_taken_away_under_load_and_nobody_notices(
     rig: Rig, known: Record, tmp_path: Path
 ) -> None:
@@ -37,20 +38,20 @@ async def test_raybus_is_replaced_and_taken_away_under_load_and_nobody_notices(
     try:
         async with asyncio.timeout(300):
             await greeter.start()
-        before = spread(list((await greeter.world()).pods))
+        before = spread(list((await greeter.state()).pods))
         async with asyncio.timeout(400), greeter.under_load() as answers:
             await settle(answers)
             await replace(rig, await a_next_version(known, tmp_path))
             assert await is_as_it_was(greeter, before)
             await greeter.append_group("more")
-            await greeter.wait("work of the new one", lambda world: len(world.pods) == len(before) + 1)
+            await greeter.wait("work of the new one", lambda state: len(state.pods) == len(before) + 1)
             await uninstall(rig, tmp_path)
             await settle(answers)
         expect_no_failure(greeter, answers, at_least=600)
         assert await is_as_it_was(greeter, before)
     finally:
         await rig.kubectl.run("delete", "namespace", leftovers.NAMESPACE, "--ignore-not-found", "--timeout=180s")
-        await rig.story().install()
+        await rig.scenario().install()
         await greeter.stop()
 
 
@@ -59,7 +60,9 @@ async def a_next_version(known: Record, folder: Path) -> Path:
     node = namespaces.find(known.name)
     if node is not None:
         for name in RAYBUS_IMAGES:
-            await container_runtime.tag_image(node, f"docker.io/raybus/{name}:dev", f"docker.io/raybus/{name}:{TAG}")
+            await container_runtime.tag_image(
+                node, f"registry.invalid/raybus/{name}:dev", f"registry.invalid/raybus/{name}:{TAG}"
+            )
     return write_overlay(folder, TAG if node is not None else "dev")
 
 
@@ -71,7 +74,7 @@ def write_overlay(folder: Path, tag: str) -> Path:
             {"name": "raybus-config", "behavior": "merge", "literals": ["RAYBUS_LOG_LEVEL=DEBUG"]},
             {"name": "nats-config", "behavior": "merge", "literals": ["NATS_MAX_STORE=800MB"]},
         ],
-        "images": [{"name": f"docker.io/raybus/{name}", "newTag": tag} for name in RAYBUS_IMAGES],
+        "images": [{"name": f"registry.invalid/raybus/{name}", "newTag": tag} for name in RAYBUS_IMAGES],
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
     return folder
@@ -105,5 +108,5 @@ async def uninstall(rig: Rig, overlay: Path) -> None:
 
 
 async def is_as_it_was(greeter: Greeter, before: dict[str, tuple[str, int]]) -> bool:
-    """Tell whether Ray's pods are there, the same, and were never started again."""
-    return spread(list((await greeter.world()).pods)).items() >= before.items()
+    """Return whether Ray's pods are there, the same, and were never started again."""
+    return spread(list((await greeter.state()).pods)).items() >= before.items()

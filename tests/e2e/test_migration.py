@@ -14,12 +14,12 @@ import pytest
 from common.api.opaque import Body
 from common.kube.resources import POD
 from integration.migration import peer
+from raybus_cli.demo.cluster_state import ClusterState
 from raybus_cli.demo.watching import NAMESPACE
-from raybus_cli.demo.world import World
 
 from . import raybus
 from .conftest import Rig
-from .greeter import Greeter, Options, expect_no_failure, settle, tell
+from .greeter import Greeter, Options, expect_no_failure, settle, show
 
 COMMAND = os.environ.get("PEER", "")
 DEFINITIONS = os.environ.get("PEER_CRDS", "")
@@ -66,14 +66,14 @@ async def test_handed_over_in_mid_upgrade_and_back(rig: Rig, tmp_path: Path) -> 
         assert mine.items() <= served.items(), "a pod of the new cluster was replaced or restarted"
         assert after == served, "KubeRay replaced or restarted a pod"
         went_on = next(moment.at for moment in history if moment.at > ended)
-        tell("", f"first step {went_on - ended:.1f} s after KubeRay's end", figures, *history)
+        show("", f"first step {went_on - ended:.1f} s after KubeRay's end", figures, *history)
     finally:
         await _scale(rig, 1)
         await greeter.stop()
 
 
-def _is_routed(world: World) -> bool:
-    return world.service is not None and world.service.status.active_service_status.traffic_routed_percent == 100
+def _is_routed(state: ClusterState) -> bool:
+    return state.service is not None and state.service.status.active_service_status.traffic_routed_percent == 100
 
 
 async def _scale(rig: Rig, replicas: int) -> None:

@@ -1,4 +1,4 @@
-"""Groups whose replicas span several hosts, on real Ray; and a group that is added to a cluster which runs."""
+"""Groups with replicas that span several hosts, on real Ray; and a group that is added to a cluster which runs."""
 
 import msgspec
 import pytest
@@ -22,6 +22,7 @@ def replicas(pods: list[Pod]) -> set[str]:
     return {pod.metadata.labels[labels.REPLICA_NAME] for pod in pods}
 
 
+@pytest.mark.ondemand
 async def test_a_lost_host_replaces_its_replica_and_a_new_group_disturbs_nobody(rig: Rig) -> None:
     slices = a_group("slices", numOfHosts=2)
     manifest = a_cluster("hosts", slices)

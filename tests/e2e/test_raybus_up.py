@@ -1,4 +1,4 @@
-"""The services as processes of this machine look after the same cluster, reaching Ray through the API server's proxy."""
+"""The services as processes of this machine reconcile the same cluster, reaching Ray through the API server's proxy."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from raybus_cli.demo.story import Plan
-from raybus_cli.demo.watching import look
+from raybus_cli.demo.scenario import DemoOptions
+from raybus_cli.demo.watching import observe
 from support.servers import raybus_up
 from support.waiting import eventually_true
 
@@ -35,19 +35,20 @@ async def scale(rig: Rig, replicas: int) -> None:
     await rig.kubectl.run("scale", "-n", "raybus", f"--replicas={replicas}", *names)
 
 
+@pytest.mark.ondemand
 async def test_an_upgrade_with_the_services_outside_the_cluster(without_pods_of_raybus: Rig, tmp_path: Path) -> None:
     rig = without_pods_of_raybus
     arguments = ("--kubeconfig", str(rig.kubectl.kubeconfig), "--namespace", "raybus")
     with raybus_up.started(tmp_path, *arguments) as running:
         await running.ready(within=120)
         async with asyncio.timeout(400):
-            story = rig.story(Plan(manifests=DEPLOY, least_requests=0))
-            await story.serve()
-            old = (await look(rig.kube)).active
+            scenario = rig.scenario(DemoOptions(manifests=DEPLOY, least_requests=0))
+            await scenario.serve()
+            old = (await observe(rig.kube)).active
             await rig.kubectl.run("apply", "-k", str(DEPLOY / "demo/v2"))
 
             async def has_moved() -> bool:
-                world = await look(rig.kube)
-                return world.active not in {"", old} and not world.pending and world.clusters == (world.active,)
+                state = await observe(rig.kube)
+                return state.active not in {"", old} and not state.pending and state.clusters == (state.active,)
 
             await eventually_true(has_moved, within=240, what="version 2 serving alone")

@@ -17,15 +17,15 @@ import pytest_asyncio
 
 from common import errors
 from raybus_cli.demo import tally
+from raybus_cli.demo.cluster_state import ClusterState
 from raybus_cli.demo.tally import Answer, Window
 from raybus_cli.demo.watching import NAMESPACE
-from raybus_cli.demo.world import World
 from support import victims
 from support.waiting import eventually_true
 
-from . import raybus, story
+from . import raybus, upgrade_status
 from .conftest import Rig
-from .greeter import Greeter, Options, settle, tell
+from .greeter import Greeter, Options, settle, show
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.soak]
 
@@ -48,10 +48,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Every cluster that was seen meanwhile."""
     configs: int
     """How many different Serve configs the active cluster was seen with; 1 is right."""
-    times: story.Times
+    times: upgrade_status.Times
 
     def __str__(self) -> str:
-        """Say it as one line of the table."""
+        """Return it as one line of the table."""
         seconds = self.times
         return (
             f"{self.number:3} {self.kills:58} {self.requests:6} {len(self.failures):6} {len(self.clusters):8} "
@@ -64,7 +64,7 @@ HEADING = f"{'no.':>3} {'killed':58} {'sent':>6} {'failed':>6} {'clusters':>8} {
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def service(rig: Rig) -> AsyncGenerator[Greeter]:
-    """A service whose upgrades go step by step."""
+    """A service with upgrades in steps."""
     rig.need_gateway()
     greeter = Greeter(rig, Options())
     async with asyncio.timeout(300):
@@ -77,12 +77,12 @@ async def service(rig: Rig) -> AsyncGenerator[Greeter]:
 async def test_upgrades_while_parts_of_raybus_die(rig: Rig, service: Greeter) -> None:
     chance = random.Random(int(os.environ.get("SEED", "1")))
     rows: list[Row] = []
-    tell(f"\n{HEADING}")
+    show(f"\n{HEADING}")
     for number in range(1, 1 + int(os.environ.get("SOAK", "20"))):
         plan = [(chance.choice(VICTIMS), chance.choice(POINTS), chance.uniform(0, 2)) for _ in range(KILLS)]
         row = await one_upgrade(rig, service, number, plan)
         rows.append(row)
-        tell(row, *row.failures[:20])
+        show(row, *row.failures[:20])
     assert [row.number for row in rows if row.failures] == []
     assert [row.number for row in rows if len(row.clusters) != 2] == []
     assert [row.number for row in rows if row.configs != 1] == []
@@ -97,11 +97,11 @@ async def one_upgrade(rig: Rig, service: Greeter, number: int, plan: list[tuple[
             await settle(answers)
             old = await service.upgrade()
             async with asyncio.TaskGroup() as group:
-                looking = group.create_task(look_on(rig, service, old, seen, configs))
+                watching = group.create_task(watch(rig, service, old, seen, configs))
                 killings = [group.create_task(kill(rig, service, old, *each)) for each in plan]
                 new = await service.wait_for_promotion(old)
                 await asyncio.wait(killings)
-                looking.cancel()
+                watching.cancel()
             await settle(answers)
         await eventually_true(lambda: raybus.is_well(rig), within=90, what="raybus being well again")
     return Row(
@@ -111,30 +111,30 @@ async def one_upgrade(rig: Rig, service: Greeter, number: int, plan: list[tuple[
         failures=failures(answers),
         clusters=sorted(seen),
         configs=len(configs),
-        times=story.times(history, service.moves, new),
+        times=upgrade_status.times(history, service.moves, new),
     )
 
 
 def failures(answers: list[Answer]) -> list[str]:
-    """Return each request that failed or was sent twice, in words."""
+    """Return a description of each request that failed or was sent twice."""
     assert tally.count(answers, Window()).requests > 0
     return [str(answer) for answer in answers if answer.failed or answer.retries]
 
 
 async def kill(rig: Rig, service: Greeter, old: str, victim: str, point: str, delay: float) -> None:
     """Kill one part of raybus some time after a point of the upgrade."""
-    await service.wait(point, lambda world: has_reached(world, old, point), within=DEADLINE)
+    await service.wait(point, lambda state: has_reached(state, old, point), within=DEADLINE)
     await asyncio.sleep(delay)
     pod = await raybus.pod_of(rig, victim)
     victims.kill(pod.metadata.uid, raybus.COMMANDS[victim])
 
 
-def has_reached(world: World, old: str, point: str) -> bool:
-    """Tell whether an upgrade is at a point or beyond."""
-    if world.service is None:
+def has_reached(state: ClusterState, old: str, point: str) -> bool:
+    """Return whether an upgrade is at a point or beyond."""
+    if state.service is None:
         return False
-    pending = world.service.status.pending_service_status
-    if world.active != old:
+    pending = state.service.status.pending_service_status
+    if state.active != old:
         return True
     match point.split():
         case ["named"]:
@@ -147,20 +147,20 @@ def has_reached(world: World, old: str, point: str) -> bool:
             return False
 
 
-async def look_on(rig: Rig, service: Greeter, active: str, seen: set[str], configs: set[str]) -> None:
+async def watch(rig: Rig, service: Greeter, active: str, seen: set[str], configs: set[str]) -> None:
     """Note every cluster, and every Serve config of the active one, until cancelled."""
     path = f"/api/v1/namespaces/{NAMESPACE}/services/{active}-head-svc:8265/proxy/api/serve/applications/"
     while True:
-        world = await service.world()
-        seen.update(world.clusters)
-        if world.active == active:
+        state = await service.state()
+        seen.update(state.clusters)
+        if state.active == active:
             with contextlib.suppress(errors.RaybusError):
                 configs.add(config_hash(await rig.kube.request("GET", path)))
         await asyncio.sleep(1)
 
 
 def config_hash(details: bytes) -> str:
-    """Return what tells one Serve config from another; the capacity is no part of it."""
+    """Return what differs between Serve configs; the capacity is no part of it."""
     read: dict[str, Any] = msgspec.json.decode(details)
     deployed = {name: each["deployed_app_config"] for name, each in read["applications"].items()}
     return hashlib.sha256(msgspec.json.encode(deployed, order="deterministic")).hexdigest()

@@ -1,6 +1,6 @@
 """The README and the tutorial as a new user follows them: every command is typed, in order, in one shell, in the checkout.
 
-Left out are those that every run of the CI runs elsewhere (`support.docs.proven`). The cluster is the ring's, by its name. What came of each
+Left out are those that every run of the CI runs elsewhere (`support.docs.proven`). The cluster is that of all end-to-end tests, by its name. What came of each
 command goes to `build/tutorial.txt`; the tutorial shows it.
 """
 
@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from localcluster.record import Record
-from raybus_cli.demo.watching import SERVICE, look
+from raybus_cli.demo.watching import SERVICE, observe
 from support.docs import proven
 from support.docs.commands import Command
 from support.manifests import ROOT
@@ -48,18 +48,18 @@ async def test_every_command_of_the_readme_and_the_tutorial_works(rig: Rig, know
         SHOWN.write_text("".join(f"$ {each.command}\n{each.text}\n" for each in shown))
     finally:
         await _forget_jobs(rig)
-        await rig.story().install()  # as the ring has it: the demo installs the overlay of its user
+        await rig.scenario().install()  # as the other tests have it: the demo installs the overlay of its user
     assert code == 0, f"$ {shown[-1].command}\n{shown[-1].text}"
     assert [each.command for each in shown] == [each.text for each in commands]
     assert "RayService raybus-demo/greeter: new cluster" in _of(shown, "raybus plan")[0]
     at_first, held, at_last = _of(shown, "raybus get rayservice")
     assert re.search(r"pending .* 25 %", held)
-    assert _active(at_first) == _active(held) == _active(at_last) == (await look(rig.kube)).active
+    assert _active(at_first) == _active(held) == _active(at_last) == (await observe(rig.kube)).active
     assert "aborted" in _of(shown, "raybus explain")[0]
 
 
 async def _forget_jobs(rig: Rig) -> None:
-    """Make room for another overlay's Jobs: a Job cannot be changed, and the ring's has a gate of its own in its configuration."""
+    """Make room for another overlay's Jobs: a Job cannot be changed, and that of the end-to-end tests has a gate of its own in its configuration."""
     await rig.kubectl.run("delete", "job", "-n", "raybus", "--all")
 
 
@@ -76,7 +76,7 @@ def _active(tree: str) -> str:
 def _type(commands: list[Command], known: Record) -> tuple[int, list[Shown]]:
     """Type commands into one shell that ends at the first failure; return its exit code, and what each showed."""
     script = "".join(f"printf '{MARK}%s\\n' {shlex.quote(each.text)}\n{each.text}\n" for each in commands)
-    told = {
+    settings = {
         "RAYBUS_CLUSTER": known.name,
         "KUBECONFIG": str(known.kubeconfig),
         "NO_COLOR": "1",
@@ -88,7 +88,7 @@ def _type(commands: list[Command], known: Record) -> tuple[int, list[Shown]]:
     process = subprocess.Popen(
         ["bash", "-eo", "pipefail", "-c", script],
         cwd=ROOT,
-        env={**os.environ, **told, "PATH": path},
+        env={**os.environ, **settings, "PATH": path},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

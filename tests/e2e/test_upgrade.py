@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from raybus_cli.demo.load import Load
-from raybus_cli.demo.story import Plan, Strategy
+from raybus_cli.demo.scenario import DemoOptions, Strategy
 
 from . import raybus
 from .conftest import DEPLOY, Rig
@@ -19,10 +19,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 async def test_the_demo_upgrades_under_load_without_a_failed_request(rig: Rig, strategy: Strategy) -> None:
     if strategy is Strategy.INCREMENTAL:
         rig.need_gateway()
-    story = rig.story(Plan(manifests=DEPLOY, strategy=strategy, load=Load(rate=20.0)))
+    scenario = rig.scenario(DemoOptions(manifests=DEPLOY, strategy=strategy, load=Load(rate=20.0)))
     async with asyncio.timeout(500):
-        await story.serve()
-        receipt = await story.upgrade()
+        await scenario.serve()
+        receipt = await scenario.upgrade()
     assert receipt.traffic.failures == []
     assert receipt.problem is None
     assert receipt.traffic.requests >= 3000

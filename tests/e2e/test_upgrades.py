@@ -18,7 +18,7 @@ from raybus_cli.demo.tally import Answer
 from support import victims
 
 from .conftest import Rig
-from .greeter import BlueGreen, Greeter, Options, settle, tell
+from .greeter import BlueGreen, Greeter, Options, settle, show
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.upgrades]
 
@@ -37,7 +37,7 @@ LONGEST_DRAIN: Final = 50
 
 
 class Case:
-    """One story under load, and what clients had of it."""
+    """One upgrade under load, and what clients had of it."""
 
     def __init__(self, name: str, answers: list[Answer]) -> None:
         self.name = name
@@ -60,23 +60,23 @@ class Case:
 
     @property
     def why(self) -> str:
-        """Say why requests failed."""
-        said = [] if self.ended else ["the story did not end"]
+        """Return why requests failed."""
+        reasons = [] if self.ended else ["the upgrade did not end"]
         explained = [each for each in self.failed if each not in self.late]
         if explained and self.died_at is not None:
             ends = [each.at - self.died_at for each in explained]
-            said.append(
+            reasons.append(
                 f"{len(explained)} were the dead worker's, begun {min(ends):+.1f} to {max(ends):+.1f} s from its death"
             )
         if self.late:
-            said.append(f"{len(self.late)} unexplained, such as {self.late[0]}")
-        return "; ".join(said)
+            reasons.append(f"{len(self.late)} unexplained, such as {self.late[0]}")
+        return "; ".join(reasons)
 
     async def kill_the_only_worker(self, greeter: Greeter, cluster: str) -> None:
         """Kill all of Ray in it with -9."""
         pods = [
             pod
-            for pod in (await greeter.world()).pods
+            for pod in (await greeter.state()).pods
             if pod.metadata.labels[labels.CLUSTER] == cluster and pod.metadata.labels[labels.NODE_TYPE] == "worker"
         ]
         (worker,) = pods
@@ -110,7 +110,7 @@ class Table:
             yield case
             await settle(answers)
             case.ended = True
-        tell("", case)
+        show("", case)
 
     def __str__(self) -> str:
         """Return the whole table."""
@@ -122,12 +122,12 @@ class Table:
 
 @pytest.fixture(scope="module")
 def table() -> Generator[Table]:
-    """Collect the figures of all cases, and tell them at the end."""
+    """Collect the figures of all cases, and print them at the end."""
     found = Table()
     yield found
     FIGURES.parent.mkdir(parents=True, exist_ok=True)
     FIGURES.write_text(f"{found}\n")
-    tell("", str(found))
+    show("", str(found))
 
 
 @asynccontextmanager
@@ -140,7 +140,7 @@ async def serving(rig: Rig, options: Options | BlueGreen) -> AsyncGenerator[Gree
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def in_steps(rig: Rig) -> AsyncGenerator[Greeter]:
-    """A service whose traffic moves in steps; requests may take as long as they like."""
+    """A service with traffic that moves in steps; requests may take as long as they like."""
     rig.need_gateway()
     async with serving(rig, STEPS) as greeter:
         await greeter.allow_long_requests()
@@ -149,14 +149,14 @@ async def in_steps(rig: Rig) -> AsyncGenerator[Greeter]:
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def at_once(rig: Rig) -> AsyncGenerator[Greeter]:
-    """A service whose traffic moves at once."""
+    """A service with traffic that moves at once."""
     async with serving(rig, DRAINING) as greeter:
         yield greeter
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def behind_ha_proxy(rig: Rig) -> AsyncGenerator[Greeter]:
-    """A service whose clients' connections HAProxies hold."""
+    """A service with HAProxies that hold the connections of clients."""
     async with serving(rig, HA_PROXY) as greeter:
         yield greeter
 
@@ -182,7 +182,7 @@ async def test_the_pending_clusters_only_worker_dies(in_steps: Greeter, table: T
     async with table.case("kill -9 of the pending cluster's only worker at 50 %", in_steps) as case:
         old = await in_steps.upgrade(SLOW)
         await in_steps.wait_for_share(50)
-        await case.kill_the_only_worker(in_steps, (await in_steps.world()).pending)
+        await case.kill_the_only_worker(in_steps, (await in_steps.state()).pending)
         await in_steps.wait_for_promotion(old, within=400)
     case.expect_no_failure()
 
@@ -209,7 +209,7 @@ async def test_behind_ha_proxy(behind_ha_proxy: Greeter, table: Table, number: i
         await behind_ha_proxy.wait_for_promotion(await behind_ha_proxy.upgrade(HA_PROXY))
     case.expect_no_failure()
     receipt = await behind_ha_proxy.receipt()
-    tell("", msgspec.json.encode(receipt).decode())
+    show("", msgspec.json.encode(receipt).decode())
     assert receipt.requests_cut == 0
     assert receipt.seconds.draining is not None
     assert receipt.seconds.draining <= LONGEST_DRAIN

@@ -1,6 +1,6 @@
 """A day with `raybus`: each verb at the moment when a user needs it, on a real cluster, with real Ray behind a real gateway.
 
-What the terminal shows is held against what the API server says. The terminal is recorded: `pytest --update-golden` makes docs/session.md of
+The output in the terminal is compared with the API server. The terminal is recorded: `pytest --update-golden` makes docs/session.md of
 it, and without that the commands of that page have to be those that were typed here.
 """
 
@@ -21,8 +21,8 @@ from common.api.opaque import Body, Json
 from common.kube.resources import CONTROLLER_REVISION, HTTP_ROUTE, RAY_SERVICE
 from localcluster.record import Record
 from raybus_cli import main
+from raybus_cli.demo.cluster_state import ClusterState
 from raybus_cli.demo.watching import NAMESPACE, SERVICE
-from raybus_cli.demo.world import World
 from support.waiting import eventually_true
 
 from .conftest import Rig
@@ -36,15 +36,15 @@ OPTIONS: Final = Options(interval=30, replicas=1)
 """Slow enough to act between two steps; with one replica no step waits for Serve."""
 HEAD: Final = f"""# An upgrade at the terminal
 
-A whole upgrade as its user sees it: look, plan, apply, hold, take back, go on, and go back when the old cluster is gone. This page was
-recorded on a real cluster by `tests/e2e/test_verbs.py`, which holds what is shown against what the API server says; the terminal has
-{COLUMNS} columns. Names' ends are as chance made them; times are shifted. All verbs and options: [The command line](cli.md).
+This page shows a whole upgrade at the terminal: inspect, plan, apply, abort, pause, resume, promote, and undo after the deletion of the old
+cluster. `tests/e2e/test_verbs.py` recorded it on a real cluster and compares the output with the API server's state. The terminal has
+{COLUMNS} columns. Suffixes of names are random; times are shifted. [Command line](cli.md) lists all verbs and options.
 """
 INTERRUPTED: Final = 130
 ENDS: Final = ["upgrade started", "promoted", "completed"]
 """The first and the last events of an upgrade."""
 ELSEWHERE: Final = {"cluster", "images", "up", "demo", "dashboard", "migrate", "completion"}
-"""Verbs that are about no running service, and one whose answer nobody reads."""
+"""Verbs without a running service, and one with an answer that no test reads."""
 FORMATS: Final = ("json", "yaml", "name", "wide")
 
 
@@ -64,12 +64,12 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
     async def shares(self) -> list[int]:
         """Read the weights of the route, in the order of clusters: the active one first."""
         route = msgspec.json.decode(await self.rig.kube.get(HTTP_ROUTE, NAMESPACE, ROUTE), type=HttpRoute)
-        world = await self.greeter.world()
+        state = await self.greeter.state()
         held = {each.name: each.weight or 0 for rule in route.spec.rules for each in rule.backend_refs}
-        return [held.get(f"{name}-serve-svc", 0) for name in (world.active, world.pending) if name]
+        return [held.get(f"{name}-serve-svc", 0) for name in (state.active, state.pending) if name]
 
     async def tree(self) -> Any:
-        """Return what `raybus get -o json` says."""
+        """Return the output of `raybus get -o json`."""
         return await self.terminal.read(f"raybus get rayservice {SERVICE} -o json")
 
 
@@ -79,7 +79,7 @@ def _write_manifest(desk: Desk, version: int) -> None:
 
 
 def _at_home(kubeconfig: Path, to: Path, *, token: str = "") -> Path:
-    """Write a kubeconfig whose context names the namespace of the service."""
+    """Write a kubeconfig with a context that names the namespace of the service."""
     document = yaml.safe_load(kubeconfig.read_text())
     for each in document["contexts"]:
         each["context"]["namespace"] = NAMESPACE
@@ -113,7 +113,7 @@ async def desk(
 
 async def test_at_rest(desk: Desk) -> None:
     at = desk.terminal
-    at.say("## At rest")
+    at.paragraph("## A service without an upgrade")
     assert (await at.type("raybus version")).shown.startswith("raybus ")
     found = await at.type("raybus doctor")
     assert "failed" not in found.shown
@@ -128,19 +128,19 @@ async def test_at_rest(desk: Desk) -> None:
     assert f"{active}  active  " in shown.shown
     done = await at.type(f"raybus status {SERVICE} --timeout 2m")
     assert f"RayCluster {active} serves" in done.shown
-    assert "Nothing is wrong." in (await at.type(f"raybus explain {SERVICE}", is_shown=False)).shown
+    assert "No blocking issues." in (await at.type(f"raybus explain {SERVICE}", is_shown=False)).shown
     rows = [line.split() for line in (await at.type(f"raybus history {SERVICE}")).lines[1:]]
     assert [row[:4] for row in rows] == [["1", active, "active", "yes"]]
 
 
 @pytest.mark.parametrize("verb", ["list", f"get rayservice {SERVICE}", f"history {SERVICE}"])
-async def test_every_format_says_the_same(desk: Desk, verb: str) -> None:
+async def test_every_format_contains_the_same(desk: Desk, verb: str) -> None:
     texts = {output: await desk.terminal.pipe(f"raybus {verb} -o {output}") for output in FORMATS}
     data = yaml.safe_load(texts["json"])
-    told = yaml.safe_load(texts["yaml"])
+    printed = yaml.safe_load(texts["yaml"])
     ages = re.compile(r"\d+")
-    assert ages.sub("N", str(data)) == ages.sub("N", str(told))
-    active = (await desk.greeter.world()).active
+    assert ages.sub("N", str(data)) == ages.sub("N", str(printed))
+    active = (await desk.greeter.state()).active
     assert active in texts["wide"]
     assert active in str(data)
     assert texts["name"].splitlines()[0] in {"1", f"rayservice.ray.io/{SERVICE}"}
@@ -168,7 +168,7 @@ async def test_what_needs_no_upgrade(desk: Desk) -> None:
 
 async def test_plan_and_apply(desk: Desk) -> None:
     at = desk.terminal
-    at.say("## Plan, then apply")
+    at.paragraph("## Plan, then apply")
     before = await desk.service()
     planned = await at.type(f"raybus plan -f {SERVICE}-v2.yaml")
     assert planned.lines[0] == f"RayService {NAMESPACE}/{SERVICE}: new cluster"
@@ -183,25 +183,25 @@ async def test_plan_and_apply(desk: Desk) -> None:
     assert "not within 3 s" in waiting.shown
 
 
-def _has_pods(world: World) -> bool:
-    return bool(world.pending) and any(pod.metadata.labels.get("ray.io/cluster") == world.pending for pod in world.pods)
+def _has_pods(state: ClusterState) -> bool:
+    return bool(state.pending) and any(pod.metadata.labels.get("ray.io/cluster") == state.pending for pod in state.pods)
 
 
 async def test_take_back_and_try_again(desk: Desk) -> None:
     at = desk.terminal
-    at.say(
-        "## Take it back, and try again\n\nWhat has happened to the traffic is undone, and the old cluster serves alone; the same spec can be tried again."
+    at.paragraph(
+        "## Abort and retry\n\nAn abort moves the traffic back, and only the old cluster serves. A retry tries the same spec again."
     )
     await at.type(f"raybus abort {SERVICE}")
-    await _settled(desk, "Aborted")
+    await _until_phase(desk, "Aborted")
     failed = await at.type(f"raybus status {SERVICE}", code=1)
     assert f"RayService {NAMESPACE}/{SERVICE} Aborted" in failed.shown
-    assert (await desk.greeter.world()).pending == ""
+    assert (await desk.greeter.state()).pending == ""
     await at.type(f"raybus retry {SERVICE}")
-    await _settled(desk, "Upgrading")
+    await _until_phase(desk, "Upgrading")
 
 
-async def _settled(desk: Desk, phase: str) -> None:
+async def _until_phase(desk: Desk, phase: str) -> None:
     async def is_so() -> bool:
         return (await desk.tree())["phase"] == phase
 
@@ -210,27 +210,27 @@ async def _settled(desk: Desk, phase: str) -> None:
 
 async def test_hold_let_go_and_hasten(desk: Desk) -> None:
     at = desk.terminal
-    at.say("## Hold, let go, hasten\n\nWhen a quarter of the traffic is on the new cluster:")
+    at.paragraph("## Pause, resume, promote\n\nThe new cluster has 25 percent of the traffic:")
     watch = f"raybus get rayservice {SERVICE} -w"
-    old = (await desk.greeter.world()).active
+    old = (await desk.greeter.state()).active
     async with at.following(watch) as live, at.kept(watch, "Meanwhile, in another window:"):
         await desk.greeter.wait_for_share(25)
         await at.type(f"raybus pause {SERVICE}")
-        await _settled(desk, "Paused")
-        await _expect_what_the_api_server_says(desk, await at.type(f"raybus get rayservice {SERVICE}"))
+        await _until_phase(desk, "Paused")
+        await _expect_the_state_of_the_api_server(desk, await at.type(f"raybus get rayservice {SERVICE}"))
         await at.type(f"raybus resume {SERVICE}")
         await desk.greeter.wait_for_share(50)
         await at.type(f"raybus promote {SERVICE}")
         done = await at.type(f"raybus status {SERVICE} --timeout 3m")
         code = await live.interrupt()
-    picture, new = live.raw.decode(), (await desk.greeter.world()).active
+    picture, new = live.raw.decode(), (await desk.greeter.state()).active
     assert code == INTERRUPTED, picture[-2000:]
     assert ("█" in picture, "\x1b[?25h" in picture) == (True, True)
     assert new != old
     assert f"RayCluster {new} serves" in done.shown
 
 
-async def _expect_what_the_api_server_says(desk: Desk, shown: Done) -> None:
+async def _expect_the_state_of_the_api_server(desk: Desk, shown: Done) -> None:
     """Compare a picture with the weights on the route, and with capacities and step by the status."""
     found, shares = await desk.tree(), await desk.shares()
     assert [each["weight"] for each in found["clusters"]] == shares
@@ -244,11 +244,11 @@ async def _expect_what_the_api_server_says(desk: Desk, shown: Done) -> None:
 
 async def test_what_it_came_to(desk: Desk) -> None:
     at = desk.terminal
-    at.say("## What it came to")
-    await desk.greeter.wait("the old cluster going", lambda world: world.clusters == (world.active,))
-    receipt = await _receipt(desk, (await desk.greeter.world()).active)
-    told = await at.type(f"raybus events {SERVICE} --since 10m")
-    kinds = [line.split("  ")[2].split(":")[0].split(" (")[0] for line in told.lines if SERVICE in line]
+    at.paragraph("## Results")
+    await desk.greeter.wait("the old cluster going", lambda state: state.clusters == (state.active,))
+    receipt = await _receipt(desk, (await desk.greeter.state()).active)
+    printed = await at.type(f"raybus events {SERVICE} --since 10m")
+    kinds = [line.split("  ")[2].split(":")[0].split(" (")[0] for line in printed.lines if SERVICE in line]
     assert [kind for kind in kinds if kind in ENDS][-len(ENDS) :] == ENDS
     shown = await at.type(f"raybus history {SERVICE}")
     assert [line.split()[:3] for line in shown.lines[1:3]] == [["1", "-", "gone"], ["2", receipt["to"], "active"]]
@@ -271,13 +271,13 @@ async def _receipt(desk: Desk, cluster: str) -> Json:
 
 async def test_go_back_although_the_old_cluster_is_gone(desk: Desk) -> None:
     at = desk.terminal
-    at.say("## Go back although the old cluster is gone")
+    at.paragraph("## Undo after the deletion of the old cluster")
     before = await desk.service()
     tried = await at.type(f"raybus undo {SERVICE} --dry-run")
     assert tried.lines[0] == f"RayService {NAMESPACE}/{SERVICE}: new cluster"
     assert (await desk.service())["metadata"]["generation"] == before["metadata"]["generation"]
     await at.type(f"raybus undo {SERVICE}")
-    await desk.greeter.wait("a pending cluster", lambda world: bool(world.pending))
+    await desk.greeter.wait("a pending cluster", lambda state: bool(state.pending))
     asked = (await desk.service())["spec"]
     config = desk.greeter.manifest(1)["spec"]
     assert asked["serveConfigV2"] == config["serveConfigV2"]
@@ -296,7 +296,7 @@ def _environment(spec: Json) -> list[Json]:
 
 async def test_when_something_is_wrong(desk: Desk, known: Record) -> None:
     at = desk.terminal
-    at.say("## When something is wrong")
+    at.paragraph("## Errors")
     await at.type("raybus get rayservice nobody", code=1)
     await at.type("raybus list --context mars", code=2)
     token = await at.pipe("kubectl create serviceaccount guest >/dev/null; kubectl create token guest")
@@ -314,7 +314,7 @@ async def test_when_something_is_wrong(desk: Desk, known: Record) -> None:
 
 
 async def test_every_verb_about_a_running_service_was_typed(desk: Desk) -> None:
-    typed = {words[1] for words in map(str.split, desk.terminal.commands) if words[0] == "raybus"}
+    typed = {parts[1] for parts in map(str.split, desk.terminal.commands) if parts[0] == "raybus"}
     assert typed == {*main.PARTS, "version"} - ELSEWHERE
 
 

@@ -4,7 +4,7 @@
 
 A tenant may write Ray objects, Services and routes in namespaces of his own. Exit code 1 when a rule is broken: a service restarts, its event
 loop is blocked for longer than 250 ms, it takes more memory than its limit, the victim's reactions become twice as slow as its calm ones,
-anything is read or written outside the namespace of its object, or an object says neither by condition nor by Event what became of it.
+anything is read or written outside the namespace of its object, or an object has neither a condition nor an Event with its outcome.
 """
 
 import argparse
@@ -28,23 +28,24 @@ def asked(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("-n", type=int, default=2000, help="attacks (2000)")
     parser.add_argument("--seed", type=int, default=1, help="what they are drawn from (1)")
     parser.add_argument(
-        "--calm", type=float, default=30.0, metavar="SECONDS", help="how long the victim is alone first (30)"
+        "--samples",
+        type=int,
+        default=verdict.ENOUGH,
+        help=f"reactions of the victim to each kind of change, in calm and in the control ({verdict.ENOUGH})",
     )
     parser.add_argument(
         "--untimed", action="store_true", help="judge neither lag nor reactions: other work takes the processors"
     )
-    parser.add_argument(
-        "--at-once", type=int, default=1, metavar="K", help="attacks of each of four tenants at a time (1)"
-    )
+    parser.add_argument("--rate", type=float, default=3.0, help="attacks that begin in a second (3)")
     parser.add_argument("-o", choices=["text", "json"], default="text", help="how to print the figures")
     found = parser.parse_args(arguments)
-    if found.n < 1 or found.at_once < 1 or found.calm <= 0:
-        parser.error("-n, --at-once and --calm must be greater than 0")
+    if found.n < 1 or found.rate <= 0 or found.samples < 1:
+        parser.error("-n, --rate and --samples must be greater than 0")
     return found
 
 
-def say(line: str) -> None:
-    """Tell the user what goes on."""
+def emit(line: str) -> None:
+    """Print a line of progress."""
     sys.stderr.write(f"hostile: {line}\n")
     sys.stderr.flush()
 
@@ -57,19 +58,19 @@ def main() -> int:
     folder = OUTPUT / f"seed-{options.seed}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    say(f"logs: {folder}")
+    emit(f"logs: {folder}")
     wanted = Wanted(
         attacks=options.n,
         seed=options.seed,
-        calm=options.calm,
+        samples=options.samples,
         is_timed=not options.untimed,
-        at_once=options.at_once,
+        rate=options.rate,
         logs=folder,
     )
-    found = report.measured(run.measure(wanted, say))
+    found = report.measured(run.measure(wanted, emit))
     report.show(found, lambda: verdict.table(found), form=options.o, width=140)
     for rule in found.broken:
-        say(f"broken: {rule}")
+        emit(f"broken: {rule}")
     return 1 if found.broken else 0
 
 

@@ -1,10 +1,11 @@
-"""The story of a run: the victim in calm, then beside the tenants; what the processes, the audit log and the objects say of it."""
+"""A run: the victim in calm, beside tenants with objects of no controller, and beside hostile ones; what processes, audit log and objects show."""
 
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from bench.rig import Rig
 from common.kube.client import KubeClient
 from common.kube.resources import NAMESPACE as NAMESPACES
 from common.kube.resources import SECRET
-from hostile import tenants, verdict, victim
+from hostile import borders, shares, tenants, verdict, victim
 from hostile.tenants import Tenants
 from hostile.verdict import Figures, Reaction
 from hostile.victim import Victim
@@ -24,7 +25,9 @@ from localcluster.api import read_manifests
 from localcluster.binaries import GATEWAY_CRDS
 from raybus_cli.up.programs import BusAccess
 from scenario.hostile import attacks as drawn
-from support import manifests
+from scenario.hostile.attacks import Attack
+from scenario.hostile.numbered import KNOWN
+from support import audit_log, manifests
 from support.audit_log import ACCOUNT, Line
 from support.manifests import BASE, DEPLOY
 from support.servers import services
@@ -39,6 +42,8 @@ PREY: Final = "tenant-b"
 ROUTES: Final = frozenset({"Gateway", "HTTPRoute", "GRPCRoute"})
 RIGHTS: Final = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 READY_SECONDS: Final = 120.0
+GATEWAYS_EVERY: Final = 0.5
+"""Seconds between two reads of all Gateways and routes: more often, the lists alone would keep the API server busy."""
 _SAMPLE: Final = re.compile(r"^(\w+)(?:\{([^}]*)\})? (\S+)$", re.MULTILINE)
 
 
@@ -47,29 +52,30 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     attacks: int
     seed: int
-    calm: float
-    """Seconds in which the victim is alone."""
+    samples: int
+    """Reactions of the victim to each kind of change, in calm and in the control."""
     is_timed: bool
-    at_once: int
-    """Attacks of one tenant at the same time."""
+    rate: float
+    """Attacks that begin in a second."""
     logs: Path
 
 
-async def measure(wanted: Wanted, say: Callable[[str], None]) -> Figures:
+async def measure(wanted: Wanted, emit: Callable[[str], None]) -> Figures:
     """Run it all."""
-    attacks = drawn.collect(drawn.attacks(), wanted.attacks, wanted.seed)
+    attacks = [*(each.attack for each in KNOWN), *drawn.collect(drawn.attacks(), wanted.attacks, wanted.seed)]
     async with AsyncExitStack() as stack:
-        say(f"{len(attacks)} attacks are drawn; starting API server, etcd, controllers, NATS")
+        emit(f"{len(attacks)} attacks are drawn; starting API server, etcd, controllers, NATS")
         played = await stack.enter_async_context(heads.played())
         found = await stack.enter_async_context(rig.fresh())
         await _install(found)
-        secured = await stack.enter_async_context(secured_nats(found.work / "nats"))
+        secured = await stack.enter_async_context(secured_nats(found.work / "nats", subscribers=(borders.SUBSCRIBER,)))
         hostile = await stack.enter_async_context(tenants.admitted(found.control_plane, found.kube, played))
         await stack.enter_async_context(_gateways(found.kube))
         bus = BusAccess(url=secured.server.url, credentials=found.work / "nats")
-        running = await stack.enter_async_context(services.running(found.control_plane, bus, wanted.logs, say))
+        running = await stack.enter_async_context(services.running(found.control_plane, bus, wanted.logs, emit))
         await _ready(running)
-        return await _beside(wanted, found, hostile, running, attacks, say)
+        figures = await _beside(wanted, found, hostile, running, attacks, emit)
+        return msgspec.structs.replace(figures, crossed=await borders.crossed(hostile.clients, secured))
 
 
 async def _beside(
@@ -78,23 +84,29 @@ async def _beside(
     hostile: Tenants,
     running: Sequence[Service],
     attacks: list[Any],
-    say: Callable[[str], None],
+    emit: Callable[[str], None],
 ) -> Figures:
     pids = {each.name: each.child.pid for each in running}
+    phases: dict[str, Phase] = {}
     prey = Victim(found.kube)
-    await prey.prepare()
-    say(f"the victim serves; {wanted.calm:g} s of calm")
-    calm = await prey.change(seconds=wanted.calm)
-    before = {each.name: await _late(each) for each in running}
-    say("the tenants begin")
-    began = time.monotonic()
-    async with asyncio.TaskGroup() as group:
-        changing = group.create_task(prey.change(seconds=float("inf")))
-        telling = group.create_task(_tell(hostile, len(attacks), say))
-        await hostile.attack(attacks, at_once=wanted.at_once)
-        telling.cancel()
-        changing.cancel()
-    seconds = time.monotonic() - began
+    async with prey.watched():
+        await prey.prepare()
+        emit(f"the victim serves; calm until it has reacted {wanted.samples} times to each kind of change")
+        with _phase(phases, verdict.CALM) as phase:
+            phase.taken = await prey.change(enough=wanted.samples)
+        if wanted.is_timed:
+            emit("control: the tenants write what raybus leaves to another controller")
+            with _phase(phases, verdict.CONTROL) as phase:
+                phase.taken = await _control(wanted, hostile.anew(), prey, attacks)
+        before = {each.name: await _late(each) for each in running}
+        emit("the tenants begin")
+        with _phase(phases, verdict.BESIDE) as phase:
+            async with prey.changing() as phase.taken, asyncio.TaskGroup() as group:
+                progress = group.create_task(_report_progress(hostile, len(attacks), emit))
+                await hostile.attack(attacks, rate=wanted.rate)
+                progress.cancel()
+    emit("the attacks are over; judging")
+    services = [await _judged(each, pid=pids[each.name], before=before[each.name]) for each in running]
     lines = await asyncio.to_thread(_lines, found.control_plane.audit_log)
     owners = {victim.NAMESPACE: (victim.CLUSTER, victim.SERVICE), **dict.fromkeys(tenants.NAMESPACES)}
     return Figures(
@@ -102,21 +114,76 @@ async def _beside(
         attacks=len(attacks),
         refused=hostile.refused,
         stored=hostile.stored,
-        seconds=round(seconds, 1),
+        seconds=round(phases[verdict.BESIDE].seconds, 1),
         unexplained=hostile.unexplained,
         outside=sorted({str(each) for each in verdict.outside(lines, owners)}),
         requests=sum(each.user.username.startswith(ACCOUNT) for each in lines),
-        services=[await _judged(each, pid=pids[each.name], before=before[each.name]) for each in running],
-        reactions=[
-            Reaction(change=what, calm=calm.get(what, []), beside=prey.taken.get(what, []))
-            for what in (victim.SCALE, victim.UPGRADE)
-        ],
+        services=services,
+        reactions=[_reaction(what, phases, lines) for what in victim.CHANGES],
+        busy={name: round(each.busy, 2) for name, each in phases.items()},
         is_timed=wanted.is_timed,
     )
 
 
+class Phase(msgspec.Struct):
+    """A part of a run."""
+
+    taken: victim.Taken = {}
+    seconds: float = 0.0
+    busy: float = 0.0
+    """Of the machine's processors, how much was busy."""
+
+
+@contextmanager
+def _phase(phases: dict[str, Phase], name: str) -> Generator[Phase]:
+    phase = phases[name] = Phase()
+    began, was = time.monotonic(), _processors()
+    yield phase
+    phase.seconds, now = time.monotonic() - began, _processors()
+    phase.busy = (now.busy - was.busy) / max(1, now.total - was.total)
+
+
+class Ticks(msgspec.Struct, frozen=True):
+    """Of all processors since the machine started."""
+
+    busy: int
+    total: int
+
+
+def _processors() -> Ticks:
+    ticks = [int(each) for each in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return Ticks(sum(ticks) - ticks[3] - ticks[4], sum(ticks))
+
+
+async def _control(wanted: Wanted, hostile: Tenants, prey: Victim, attacks: list[Any]) -> victim.Taken:
+    """Let the tenants write the same, of which raybus has nothing to reconcile, until the victim has reacted often enough."""
+    is_over = False
+
+    def unmanaged() -> Iterator[Attack]:
+        for attack in cycle(attacks):
+            if is_over:
+                return
+            yield tenants.unmanaged(attack)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(hostile.attack(unmanaged(), rate=wanted.rate, prefix="c"))
+        taken = await prey.change(enough=wanted.samples)
+        is_over = True
+    return taken
+
+
+def _reaction(what: str, phases: dict[str, Phase], lines: list[Line]) -> Reaction:
+    spans = {name: phase.taken.get(what, []) for name, phase in phases.items()}
+    own = [line for line in lines if line.object_ref.namespace == victim.NAMESPACE]
+    return Reaction(
+        change=what,
+        taken={name: [round(each.seconds, 3) for each in found] for name, found in spans.items()},
+        shares={name: shares.of(found, own) for name, found in spans.items()},
+    )
+
+
 async def _install(found: Rig) -> None:
-    """Give the services their rights, and make the namespaces of those who are attacked."""
+    """Give the services their rights, and make the namespaces of the victims."""
     documents = [*manifests.read(BASE), *manifests.read(DEPLOY / "rights" / "everywhere")]
     async with found.control_plane.api() as api:
         held = read_manifests(prepared(GATEWAY_CRDS))
@@ -135,12 +202,11 @@ async def _install(found: Rig) -> None:
 async def _gateways(kube: KubeClient) -> AsyncGenerator[None]:
     """Play the gateways of the tenants."""
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(GatewayController(kube, each).run()) for each in tenants.NAMESPACES]
+        task = group.create_task(GatewayController(kube, None, every=GATEWAYS_EVERY).run())
         try:
             yield
         finally:
-            for task in tasks:
-                task.cancel()
+            task.cancel()
 
 
 async def _ready(running: Sequence[Service]) -> None:
@@ -194,12 +260,15 @@ def _peak_mib(pid: int) -> float:
 
 
 def _lines(log: Path) -> list[Line]:
-    decode = msgspec.json.Decoder(Line).decode
-    with log.open("rb") as lines:
-        return [decode(line) for line in lines if line.endswith(b"\n")]
+    """Return the requests of the services, and those about what is the victim's."""
+    return [
+        line
+        for line in audit_log.lines(log)
+        if line.user.username.startswith(ACCOUNT) or line.object_ref.namespace == victim.NAMESPACE
+    ]
 
 
-async def _tell(hostile: Tenants, count: int, say: Callable[[str], None]) -> None:
+async def _report_progress(hostile: Tenants, count: int, emit: Callable[[str], None]) -> None:
     while True:
         await asyncio.sleep(5)
-        say(f"{hostile.done} of {count} attacks; {hostile.stored} objects stored, {hostile.refused} refused")
+        emit(f"{hostile.done} of {count} attacks; {hostile.stored} objects stored, {hostile.refused} refused")

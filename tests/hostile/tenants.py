@@ -1,9 +1,10 @@
 """The hostile tenants: each has a namespace, and the rights in it to write Ray objects, Services and routes, and no others."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -12,6 +13,7 @@ from common import errors, labels
 from common.api.opaque import Body, Json
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import (
+    EVENT,
     HTTP_ROUTE,
     NAMESPACE,
     RAY_CLUSTER,
@@ -21,6 +23,7 @@ from common.kube.resources import (
     SERVICE_ACCOUNT,
     Resource,
 )
+from common.kube.watch import Key, Target, Timing, Watch
 from localcluster.control_plane import ControlPlane
 from scenario.hostile.attacks import Attack
 
@@ -28,47 +31,112 @@ NAMESPACES: Final = tuple(f"tenant-{number}" for number in range(4))
 ACCOUNT: Final = "tenant"
 LIFE: Final = 1.5
 """Seconds between two things that a tenant does to an object."""
-PATIENCE: Final = 20.0
-"""Seconds until an object says what became of it."""
+TIMEOUT: Final = 40.0
+"""Seconds until an object reports its outcome."""
+KINDS: Final = ("rayclusters", "rayservices")
+ANOTHER: Final = "kueue.x-k8s.io/multikueue"
+MOST: Final = 64
+"""Attacks under way at the same time."""
 RULES: Final[list[Json]] = [
-    {"apiGroups": ["ray.io"], "resources": ["rayclusters", "rayservices"], "verbs": ["*"]},
+    {"apiGroups": ["ray.io"], "resources": [*KINDS, *(f"{each}/status" for each in KINDS)], "verbs": ["*"]},
     {"apiGroups": [""], "resources": ["services"], "verbs": ["*"]},
     {"apiGroups": ["gateway.networking.k8s.io"], "resources": ["httproutes", "gateways"], "verbs": ["*"]},
 ]
 
 
+class _Named(msgspec.Struct, frozen=True):
+    name: str = ""
+    namespace: str = ""
+
+
+class _Event(msgspec.Struct, frozen=True):
+    regarding: _Named
+    reason: str = ""
+
+
+class _Condition(msgspec.Struct, frozen=True):
+    reason: str = ""
+
+
+class _Status(msgspec.Struct, frozen=True):
+    conditions: list[_Condition] | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    managed_by: str = ""
+
+
+class _Object(msgspec.Struct, frozen=True):
+    spec: _Spec | None = None
+    status: _Status | None = None
+
+
+class Events:
+    """The reasons of all Events, by the object that they are about; a `common.kube.watch.Sink`.
+
+    A list of the Events of one object would have the API server read all Events of its namespace, thousands of times in a run.
+    """
+
+    def __init__(self) -> None:
+        self.reasons: defaultdict[Key, set[str]] = defaultdict(set)
+
+    def present(self, raw: bytes) -> None:
+        event = msgspec.json.decode(raw, type=_Event)
+        self.reasons[event.regarding.namespace, event.regarding.name].add(event.reason)
+
+    def spoiled(self, raw: bytes, why: str) -> None:
+        raise AssertionError(f"an Event cannot be read: {why}: {raw[:200]!r}")
+
+    def gone(self, raw: bytes) -> None:
+        """Keep the reason: it was reported."""
+
+    def listed(self, keys: set[Key], version: str) -> None:
+        """Keep the reasons of Events that have expired."""
+
+
 class Tenants:
     """All of them, and what became of their objects."""
 
-    def __init__(self, clients: Sequence[KubeClient], admin: KubeClient, heads: Heads) -> None:
-        self._clients = clients
+    def __init__(self, clients: Sequence[KubeClient], admin: KubeClient, heads: Heads, events: Events) -> None:
+        self.clients = clients
         self._admin = admin
+        self._events = events
         self._heads = heads
         self.done = 0
         self.refused = 0
         self.stored = 0
         self.unexplained: list[str] = []
 
-    async def attack(self, attacks: Sequence[Attack], *, at_once: int) -> None:
-        """Carry all attacks out, so many of each tenant at the same time."""
-        waiting = iter(enumerate(attacks))
-        async with asyncio.TaskGroup() as group:
-            for namespace, kube in zip(NAMESPACES, self._clients, strict=True):
-                for _ in range(at_once):
-                    group.create_task(self._work(namespace, kube, waiting))
+    async def attack(self, attacks: Iterable[Attack], *, rate: float, prefix: str = "h") -> None:
+        """Begin `rate` attacks a second, the tenants in turn, and wait for their ends; objects are named after `prefix`.
 
-    async def _work(self, namespace: str, kube: KubeClient, waiting: Any) -> None:
-        for number, attack in waiting:
-            await self._one(namespace, kube, attack.renamed(f"h{number}"))
-            self.done += 1
+        A tenant that floods the API server itself is held by API Priority and Fairness; here the bound stands in its place.
+        """
+        loop = asyncio.get_running_loop()
+        began, under_way = loop.time(), asyncio.Semaphore(MOST)
+        async with asyncio.TaskGroup() as group:
+            for number, attack in enumerate(attacks):
+                await asyncio.sleep(began + number / rate - loop.time())
+                await under_way.acquire()
+                place = number % len(NAMESPACES)
+                named = attack.renamed(f"{prefix}{number}")
+                task = group.create_task(self._one(NAMESPACES[place], self.clients[place], named))
+                task.add_done_callback(lambda _task: under_way.release())
+
+    def anew(self) -> "Tenants":
+        """Return the same tenants with nothing counted yet."""
+        return Tenants(self.clients, self._admin, self._heads, self._events)
 
     async def _one(self, namespace: str, kube: KubeClient, attack: Attack) -> None:
         name = attack.body["metadata"]["name"]
         if attack.answer is not None and not attack.is_late:
             self._heads.answers[name] = attack.answer
+        if attack.location:
+            self._heads.redirects[name] = attack.location
         for resource, body in attack.beside:
             await self._create(kube, namespace, resource, body)
         if not await self._create(kube, namespace, attack.resource, attack.body):
+            self.done += 1
             return
         await asyncio.sleep(LIFE)
         await self._mark(kube, namespace, name, attack)
@@ -77,15 +145,17 @@ class Tenants:
             self._heads.answers[name] = attack.answer
         await self._change(kube, namespace, attack.resource, attack.later)
         await asyncio.sleep(LIFE)
-        if not await self._is_explained(namespace, attack.resource, name):
-            self.unexplained.append(f"{attack.resource.kind} {namespace}/{name}")
+        if (problem := await self._silence(namespace, attack, name)) is not None:
+            self.unexplained.append(f"{attack.resource.kind} {namespace}/{name}: {problem}")
         for resource, body in [(attack.resource, attack.body), *attack.beside]:
             with suppress(errors.RaybusError):
                 await kube.delete(resource, namespace, body["metadata"]["name"])
         self._heads.answers.pop(name, None)
+        self._heads.redirects.pop(name, None)
+        self.done += 1
 
     async def _create(self, kube: KubeClient, namespace: str, resource: Resource, body: Body) -> bool:
-        """Create an object; tell whether it is stored."""
+        """Create an object; return whether it is stored."""
         meta: Json = body["metadata"]
         whole = {
             **body,
@@ -110,7 +180,12 @@ class Tenants:
             self.refused += 1
 
     async def _mark(self, kube: KubeClient, namespace: str, name: str, attack: Attack) -> None:
-        """Write annotations on what raybus made for the object."""
+        """Write over the object's status, and annotations on what raybus made for it."""
+        if attack.status:
+            with suppress(errors.RaybusError):
+                await kube.patch(
+                    attack.resource, namespace, name, Patch(body={"status": attack.status}, subresource="status")
+                )
         for resource in (RAY_CLUSTER, SERVICE, HTTP_ROUTE):
             if resource.kind not in attack.marks:
                 continue
@@ -120,38 +195,56 @@ class Tenants:
                     patch = Patch(body={"metadata": {"annotations": attack.marks[resource.kind]}})
                     await kube.patch(resource, namespace, each["metadata"]["name"], patch)
 
-    async def _is_explained(self, namespace: str, resource: Resource, name: str) -> bool:
-        """Tell whether an object says what became of it; what another controller is to look after need not."""
-        for _ in range(round(PATIENCE / LIFE)):
-            body: Json = msgspec.json.decode(await self._admin.get(resource, namespace, name))
-            status: Json = body.get("status", {})
-            managed: Json = body.get("spec") or {}
-            if any(each.get("reason") for each in status.get("conditions", [])) or managed.get("managedBy", "") not in {
-                "",
-                labels.MANAGED_BY_US,
-            }:
-                return True
-            query = {"fieldSelector": f"involvedObject.name={name}"}
-            listed = await self._admin.request("GET", f"/api/v1/namespaces/{namespace}/events", query=query)
-            if msgspec.json.decode(listed)["items"]:
-                return True
+    async def _silence(self, namespace: str, attack: Attack, name: str) -> str | None:
+        """Return why an object does not report its outcome; None when it does, or when it belongs to another controller."""
+        found: set[str] = set()
+        for _ in range(round(TIMEOUT / LIFE)):
+            with suppress(errors.Retryable):  # the API server is asked again
+                held = msgspec.json.decode(await self._admin.get(attack.resource, namespace, name), type=_Object)
+                if held.spec is not None and held.spec.managed_by not in {"", labels.MANAGED_BY_US}:
+                    return None
+                listed = held.status.conditions if held.status is not None else None
+                conditions = {each.reason for each in listed or () if each.reason}
+                found = self._events.reasons[namespace, name] | conditions
+            if found and (not attack.reasons or not attack.reasons.isdisjoint(found)):
+                return None
             await asyncio.sleep(LIFE)
-        return False
+        return (
+            f"none of {sorted(attack.reasons)} among {sorted(found)}" if found else "neither a condition nor an Event"
+        )
+
+
+def unmanaged(attack: Attack) -> Attack:
+    """Return the same writes of objects that raybus leaves to another controller."""
+    body, later = (_left_to_another(each) for each in (attack.body, attack.later))
+    return msgspec.structs.replace(attack, body=body, later=later, marks={}, answer=None)
+
+
+def _left_to_another(body: Body) -> Body:
+    spec: Any = body.get("spec")
+    if not isinstance(spec, dict):
+        return body
+    return {**body, "spec": {**cast("Json", spec), "managedBy": ANOTHER}}
 
 
 @asynccontextmanager
 async def admitted(control_plane: ControlPlane, admin: KubeClient, heads: Heads) -> AsyncGenerator[Tenants]:
     """Give tenants their namespaces and rights for the length of a block."""
     clients: list[KubeClient] = []
-    try:
-        for namespace in NAMESPACES:
-            await _allow(admin, namespace)
-            config = await control_plane.kubeconfig_for_service_account(namespace, ACCOUNT)
-            clients.append(await KubeClient.connect(kubeconfig=config, user_agent="tenant"))
-        yield Tenants(clients, admin, heads)
-    finally:
-        for each in clients:
-            await each.close()
+    events = Events()
+    watch = Watch(admin, Target(resource=EVENT), events, jitter=lambda: 0.0, timing=Timing())
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(watch.run())
+        try:
+            for namespace in NAMESPACES:
+                await _allow(admin, namespace)
+                config = await control_plane.kubeconfig_for_service_account(namespace, ACCOUNT)
+                clients.append(await KubeClient.connect(kubeconfig=config, user_agent="tenant"))
+            yield Tenants(clients, admin, heads, events)
+        finally:
+            watching.cancel()
+            for each in clients:
+                await each.close()
 
 
 async def _allow(admin: KubeClient, namespace: str) -> None:

@@ -1,103 +1,172 @@
-"""The victim: a RayCluster that is scaled, and a RayService that is upgraded, again and again; how long each change takes."""
+"""The victim: a RayCluster that is scaled, and RayServices that are upgraded, again and again; how long each change takes."""
 
 import asyncio
-import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import msgspec
 
 from bench.services import a_config
+from common import errors
 from common.api.opaque import Body, Json
 from common.kube.client import KubeClient, Patch
-from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
+from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
+from common.kube.watch import Key, Target, Timing, Watch
+from common.runtime.clock import SystemClock
+from hostile.shares import Span
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service
-from support.waiting import eventually_true
 
 NAMESPACE: Final = "victim"
 CLUSTER: Final = "scaled"
 SERVICE: Final = "upgraded"
+SERVICES: Final = (f"{SERVICE}-0", f"{SERVICE}-1")
+"""Two, so that as many upgrades as a p99 needs take half of the time."""
 SCALE: Final = "its RayCluster is scaled"
 UPGRADE: Final = "its RayService is upgraded"
+CHANGES: Final = (SCALE, UPGRADE)
 LONGEST: Final = 120.0
-EVERY: Final = 0.05
 PAUSE: Final = 0.2
+
+Taken = dict[str, list[Span]]
+"""The reactions to each kind of change."""
+
+
+class _Store:
+    """The victim's objects of one kind as a watch shows them; implements `common.kube.watch.Sink`."""
+
+    def __init__(self, changed: asyncio.Event) -> None:
+        self.held: dict[str, Json] = {}
+        self._changed = changed
+
+    def present(self, raw: bytes) -> None:
+        body: Json = msgspec.json.decode(raw)
+        self.held[body["metadata"]["name"]] = body
+        self._changed.set()
+
+    def spoiled(self, raw: bytes, why: str) -> None:
+        raise AssertionError(f"the victim writes nothing that cannot be read: {why}: {raw[:200]!r}")
+
+    def gone(self, raw: bytes) -> None:
+        self.held.pop(msgspec.json.decode(raw)["metadata"]["name"], None)
+
+    def listed(self, keys: set[Key], version: str) -> None:
+        self.held = {name: body for name, body in self.held.items() if (NAMESPACE, name) in keys}
 
 
 class Victim:
-    """Both objects, and what was measured."""
+    """Its objects, and what was measured."""
 
     def __init__(self, kube: KubeClient) -> None:
         self._kube = kube
+        self._changed = asyncio.Event()
+        self._clusters, self._services = _Store(self._changed), _Store(self._changed)
         self._numbers: Counter[str] = Counter()
-        """Changes of each kind so far."""
-        self.taken: defaultdict[str, list[float]] = defaultdict(list)
+        """Changes of each object so far."""
+        self._taken: defaultdict[str, list[Span]] = defaultdict(list)
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncGenerator[None]:
+        """Follow the victim's objects for the length of a block."""
+        async with asyncio.TaskGroup() as group:
+            tasks: list[asyncio.Task[None]] = []
+            for resource, store in ((RAY_CLUSTER, self._clusters), (RAY_SERVICE, self._services)):
+                target = Target(resource=resource, namespace=NAMESPACE)
+                watch = Watch(self._kube, target, store, jitter=lambda: 0.0, timing=Timing())
+                tasks.append(group.create_task(watch.run()))
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
 
     async def prepare(self) -> None:
-        """Create both, and wait until they serve."""
+        """Create all, and wait until they serve."""
         spec = {**a_cluster_config(), "workerGroupSpecs": _workers(1)}
         body: Body = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": CLUSTER}, "spec": spec}
         await self._kube.create(RAY_CLUSTER, NAMESPACE, body)
-        service = a_ray_service(name=SERVICE, config=a_config("ray:0"), rayClusterDeletionDelaySeconds=0)
-        await self._kube.create(RAY_SERVICE, NAMESPACE, {**service, "metadata": {"name": SERVICE}})
-        await self._until(self._has(1), "the RayCluster being ready")
-        await self._until(self._serves("ray:0"), "the RayService being ready")
+        for name in SERVICES:
+            service = a_ray_service(name=name, config=a_config("ray:0"), rayClusterDeletionDelaySeconds=0)
+            await self._kube.create(RAY_SERVICE, NAMESPACE, {**service, "metadata": {"name": name}})
+        await self._until(lambda: self._has(1), "the RayCluster being ready")
+        for name in SERVICES:
+            await self._until(lambda name=name: self._serves(name, "ray:0"), f"the RayService {name} being ready")
 
-    async def change(self, *, seconds: float) -> dict[str, list[float]]:
-        """Change both for so many seconds, or until cancelled; `taken` has what it took."""
-        self.taken = defaultdict(list)
-        end = time.monotonic() + seconds
+    async def change(self, *, enough: int) -> Taken:
+        """Change all until there are enough reactions to each kind of change; return them."""
+        self._taken = defaultdict(list)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._repeat(SCALE, self._scale, end))
-            group.create_task(self._repeat(UPGRADE, self._upgrade, end))
-        return dict(self.taken)
+            group.create_task(self._repeat(SCALE, CLUSTER, self._scale, enough))
+            for name in SERVICES:
+                group.create_task(self._repeat(UPGRADE, name, self._upgrade, enough))
+        return dict(self._taken)
 
-    async def _repeat(self, what: str, do: Callable[[int], Awaitable[None]], end: float) -> None:
-        while time.monotonic() < end:
-            self._numbers[what] += 1
-            began = time.monotonic()
-            await do(self._numbers[what])
-            self.taken[what].append(time.monotonic() - began)
+    @asynccontextmanager
+    async def changing(self) -> AsyncGenerator[Taken]:
+        """Change all for the length of a block; give what was measured."""
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(self.change(enough=10**9))
+            await asyncio.sleep(0)
+            try:
+                yield self._taken
+            finally:
+                task.cancel()
+
+    async def _repeat(self, what: str, name: str, do: Callable[[str, int], Awaitable[None]], enough: int) -> None:
+        while any(len(self._taken[each]) < enough for each in CHANGES):
+            self._numbers[name] += 1
+            began = _now()
+            await do(name, self._numbers[name])
+            self._taken[what].append(Span(name=name, began=began, ended=_now()))
             await asyncio.sleep(PAUSE)
 
-    async def _scale(self, number: int) -> None:
+    async def _scale(self, name: str, number: int) -> None:
         workers = 1 + 2 * (number % 2)
-        await self._patch(RAY_CLUSTER, CLUSTER, {"workerGroupSpecs": _workers(workers)})
-        await self._until(self._has(workers), f"{workers} workers")
+        await self._patch(RAY_CLUSTER, name, {"workerGroupSpecs": _workers(workers)})
+        await self._until(lambda: self._has(workers), f"{workers} workers")
 
-    async def _upgrade(self, number: int) -> None:
+    async def _upgrade(self, name: str, number: int) -> None:
         image = f"ray:{number}"
-        await self._patch(RAY_SERVICE, SERVICE, {"rayClusterConfig": a_config(image)})
-        await self._until(self._serves(image), f"a cluster of {image} that serves")
+        await self._patch(RAY_SERVICE, name, {"rayClusterConfig": a_config(image)})
+        await self._until(lambda: self._serves(name, image), f"a cluster of {image} that serves")
 
-    async def _patch(self, resource: Any, name: str, spec: Body) -> None:
-        await self._kube.patch(resource, NAMESPACE, name, Patch(body={"spec": spec}))
+    async def _patch(self, resource: Resource, name: str, spec: Body) -> None:
+        """Change a spec; an API server that does not answer is asked again, which counts for the reaction."""
+        async with asyncio.timeout(LONGEST):
+            while True:
+                with suppress(errors.Retryable):
+                    await self._kube.patch(resource, NAMESPACE, name, Patch(body={"spec": spec}))
+                    return
+                await asyncio.sleep(PAUSE)
 
-    async def _until(self, check: Callable[[], Awaitable[bool]], what: str) -> None:
-        await eventually_true(check, within=LONGEST, every=EVERY, what=f"the victim: {what}")
+    async def _until(self, is_so: Callable[[], bool], what: str) -> None:
+        """Wait until a watch shows it."""
+        changed = self._changed
+        try:
+            async with asyncio.timeout(LONGEST):
+                while not is_so():
+                    changed.clear()
+                    await changed.wait()
+        except TimeoutError:
+            raise AssertionError(f"the victim: {what} did not come true within {LONGEST:g} s") from None
 
-    def _has(self, workers: int) -> Callable[[], Awaitable[bool]]:
-        async def check() -> bool:
-            status = await self._status(RAY_CLUSTER, CLUSTER)
-            found = (status.get("desiredWorkerReplicas"), status.get("readyWorkerReplicas"), status.get("state"))
-            return found == (workers, workers, "ready")
+    def _has(self, workers: int) -> bool:
+        status: Json = self._clusters.held.get(CLUSTER, {}).get("status", {})
+        found = (status.get("desiredWorkerReplicas"), status.get("readyWorkerReplicas"), status.get("state"))
+        return found == (workers, workers, "ready")
 
-        return check
+    def _serves(self, name: str, image: str) -> bool:
+        status: Json = self._services.held.get(name, {}).get("status", {})
+        active = status.get("activeServiceStatus", {}).get("rayClusterName", "")
+        cluster: Any = self._clusters.held.get(active)
+        if status.get("serviceStatus") != "Running" or cluster is None:
+            return False
+        return cluster["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["image"] == image
 
-    def _serves(self, image: str) -> Callable[[], Awaitable[bool]]:
-        async def check() -> bool:
-            status = await self._status(RAY_SERVICE, SERVICE)
-            name = status.get("activeServiceStatus", {}).get("rayClusterName", "")
-            if status.get("serviceStatus") != "Running" or not name:
-                return False
-            cluster = msgspec.json.decode(await self._kube.get(RAY_CLUSTER, NAMESPACE, name))
-            return cluster["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["image"] == image
 
-        return check
-
-    async def _status(self, resource: Any, name: str) -> Json:
-        return msgspec.json.decode(await self._kube.get(resource, NAMESPACE, name)).get("status", {})
+def _now() -> float:
+    return SystemClock().now().timestamp()
 
 
 def _workers(count: int) -> list[Body]:

@@ -1,7 +1,7 @@
-"""`python -m mutants`: change the deciding code and see that a test fails; who survives is printed.
+"""`python -m mutants`: change the deciding code and see that a test fails; surviving mutants are printed.
 
 --table         only the mutants written by hand (`table`), each against its own test
---only PART     only files whose path contains PART
+--only PART     only files with a path that contains PART
 --seed N --most M   of the generated mutants, M drawn by a seed (0: all)
 
 Nothing in this tree is changed: a copy of the package is, and stands first on the path of the tests.
@@ -10,6 +10,7 @@ Nothing in this tree is changed: a copy of the package is, and stands first on t
 import argparse
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,8 @@ from mutants.table import COMMON, SERVICE, TABLE, TRAFFIC
 ROOT: Final = Path(__file__).parents[2]
 LONGEST: Final = 300.0
 """Seconds for one mutant; one that hangs the tests is killed, too."""
+FAILED: Final = re.compile(r"^FAILED (\S+::\w+(?:\[.*?\](?= - |$))?)", re.MULTILINE)
+"""A test that failed, as pytest's summary names it."""
 CLUSTER: Final = "services/cluster-reconciler/src/cluster_reconciler"
 STEPS: Final = ("unit/traffic_manager", "scenario/upgrade")
 PROMOTION: Final = ("unit/service_reconciler", "scenario/service_reconciler", "scenario/upgrade")
@@ -86,8 +89,25 @@ def generated(only: str) -> Iterator[Job]:
                 )
 
 
-def survives(job: Job) -> bool:
-    """Try one mutant: tell whether its tests pass all the same."""
+class Killers:
+    """Tests that killed mutants, by the file that was changed: most mutants of a file fall to the same few."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, list[str]] = {}
+
+    def survives(self, job: Job) -> bool:
+        """Try one mutant: return whether its tests pass all the same. Those that killed others of its file run first."""
+        known = self._known.setdefault(job.file, [])
+        if known and _failing(job, tuple(known)) is not None:
+            return False
+        killer = _failing(job, tuple(f"tests/{each}" for each in job.tests))
+        if killer:
+            known.append(killer)
+        return killer is None
+
+
+def _failing(job: Job, tests: tuple[str, ...]) -> str | None:
+    """Return the first of some tests that fails on a mutant, empty when none could run, None when all pass."""
     package = ROOT / job.file.partition("/src/")[0] / "src"
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / "src"
@@ -95,18 +115,26 @@ def survives(job: Job) -> bool:
         for file, text in job.sources.items():
             (copy / file.partition("/src/")[2]).write_text(text)
         command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--tb=no"]
-        tests = [f"tests/{each}" for each in job.tests]
         path = os.pathsep.join(filter(None, (str(copy), os.environ.get("PYTHONPATH"))))
         environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
         try:
             done = subprocess.run(
-                [*command, *tests], cwd=ROOT, env=environment, capture_output=True, timeout=LONGEST, check=False
+                [*command, *tests],
+                cwd=ROOT,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=LONGEST,
+                check=False,
             )
         except subprocess.TimeoutExpired:
-            return False
+            return ""
     if done.returncode not in {0, 1, 2}:
-        sys.exit(f"{job.file}: {job.what}: the tests did not run\n{done.stdout.decode()[-800:]}")
-    return done.returncode == 0
+        sys.exit(f"{job.file}: {job.what}: the tests did not run\n{done.stdout[-800:]}")
+    if done.returncode == 0:
+        return None
+    failed = FAILED.search(done.stdout)
+    return failed[1] if failed is not None else ""
 
 
 def main() -> int:
@@ -125,7 +153,7 @@ def main() -> int:
     print(f"{len(jobs)} mutants")
     left: list[Job] = []
     with ThreadPoolExecutor(args.jobs) as pool:
-        for number, (job, lives) in enumerate(zip(jobs, pool.map(survives, jobs), strict=True), start=1):
+        for number, (job, lives) in enumerate(zip(jobs, pool.map(Killers().survives, jobs), strict=True), start=1):
             left += [job] if lives else []
             print(f"{number}/{len(jobs)} {'SURVIVES' if lives else 'killed  '} {job.file}: {job.what}", flush=True)
     print(f"{len(jobs) - len(left)} of {len(jobs)} killed; survivors:")

@@ -8,7 +8,7 @@ from common.runtime.controller import Controller
 
 
 async def follow(feed: Feed, controller: Controller, partitions: Iterable[int] = (0,)) -> None:
-    """Tell a controller about some partitions, each by itself, until cancelled."""
+    """Report some partitions to a controller, each by itself, until cancelled."""
     async with asyncio.TaskGroup() as group:
         for each in partitions:
             group.create_task(feed.follow(frozenset({each}), controller.hold(each)))

@@ -32,7 +32,7 @@ async def uids(run: Run, namespace: str, kinds: str = USERS_KINDS) -> dict[str, 
 
 
 def release() -> str:
-    """Return the shell command of docs/installation.md that lets objects go which nobody looks after any more."""
+    """Return the shell command of docs/installation.md that releases objects which no operator reconciles any more."""
     page = (DEPLOY.parent / "docs" / "installation.md").read_text()
     block = page.partition(_FINALIZERS)[2].partition("```console\n")[2].partition("```")[0]
     assert block.startswith("$ kubectl")

@@ -1,7 +1,8 @@
 """Builds and installs all that test suites need, with progress, before pytest begins; what is there already takes no time.
 
-python -m support.preparation test      # what `make test` and `make stories` need
-python -m support.preparation e2e       # and what a node with real Ray needs
+python -m support.preparation test         # what `make test` needs
+python -m support.preparation long-running # and what the long-running tests need
+python -m support.preparation e2e          # what `make test` and a node with real Ray need
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from localcluster.images import builder
 from localcluster.node import preflight
 from localcluster.progress import Progress, duration
 from localcluster.settings import Settings
-from raybus_cli.demo import ground
+from raybus_cli.demo import demo_cluster
 from support.servers import browser, prometheus
 
 PROGRAMS: Final = (
@@ -25,11 +26,10 @@ PROGRAMS: Final = (
     *binaries.SIMULATED_NODES,
     "kubectl",
     binaries.GATEWAY_CRDS,
-    *binaries.TOOLS,
 )
 PACKAGES: Final[debian_packages.Packages] = {**browser.PACKAGES, "iproute2": ("ip",), "util-linux": ("unshare",)}
 NODE_IMAGES: Final = ("pause", "envoy", "envoy-gateway")
-E2E_IMAGES: Final = (*ground.IMAGES, "redis")
+E2E_IMAGES: Final = (*demo_cluster.IMAGES, "redis")
 
 
 async def for_tests(progress: Progress) -> None:
@@ -37,6 +37,12 @@ async def for_tests(progress: Progress) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(binaries.obtain(PROGRAMS, Settings.from_environment(), progress))
         group.create_task(asyncio.to_thread(_debian, progress))
+
+
+async def for_long_running(progress: Progress) -> None:
+    """Get what the long-running tests need, too: the tools of a user."""
+    await for_tests(progress)
+    await binaries.obtain(binaries.TOOLS, Settings.from_environment(), progress)
 
 
 async def for_e2e(progress: Progress) -> None:
@@ -55,7 +61,11 @@ def _debian(progress: Progress) -> None:
     prometheus.install(progress)
 
 
-SUITES: Final[dict[str, Callable[[Progress], Coroutine[None, None, None]]]] = {"test": for_tests, "e2e": for_e2e}
+SUITES: Final[dict[str, Callable[[Progress], Coroutine[None, None, None]]]] = {
+    "test": for_tests,
+    "long-running": for_long_running,
+    "e2e": for_e2e,
+}
 
 
 def main(arguments: list[str]) -> int:

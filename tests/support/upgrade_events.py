@@ -13,8 +13,8 @@ from common.upgrade_receipt import Outcome, Receipt, Seconds
 START: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TRACE: Final = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 UPGRADE: Final = ue.upgrade("0b7c9a52-6d1e-4a8e-9b1c-0e8f6a2d4c11", "demo-x7k2p", "demo-b4n9d")
-BEGIN: Final = "<!-- made from the types: begin -->"
-END: Final = "<!-- made from the types: end -->"
+BEGIN: Final = "<!-- generated from the types: begin -->"
+END: Final = "<!-- generated from the types: end -->"
 
 
 def a_split(old: tuple[int, int], new: tuple[int, int]) -> Split:

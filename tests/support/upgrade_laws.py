@@ -1,4 +1,4 @@
-"""What must hold of the events of one upgrade, whoever reads them; repetitions are left out before."""
+"""The invariants of the events of one upgrade, for any reader; repetitions are left out before."""
 
 from collections.abc import Iterator
 

@@ -10,17 +10,17 @@ PROC = Path("/proc")
 
 
 def find(pod_uid: str, command: str) -> list[int]:
-    """Return the processes of a pod whose command line holds some words."""
+    """Return the processes of a pod with some text in their command line."""
     found: list[int] = []
     for entry in PROC.iterdir():
         if not entry.name.isdecimal():
             continue
         try:
-            words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            command_line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             cgroup = (entry / "cgroup").read_text()
         except OSError:
             continue
-        if command in words and pod_uid in cgroup:
+        if command in command_line and pod_uid in cgroup:
             found.append(int(entry.name))
     return found
 

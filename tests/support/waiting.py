@@ -1,4 +1,4 @@
-"""The one way in which a test waits for something real: a condition and a deadline, never a fixed time."""
+"""The one way to wait for something real in a test: a condition and a deadline, never a fixed time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -22,7 +22,7 @@ async def eventually_true(
     """Ask something over the network until it is true; fail, naming what was waited for, when it is not in time."""
     try:
         async with asyncio.timeout(within):
-            while not await ask():  # noqa: ASYNC110  (nobody could set an event: the other side is a server)
+            while not await ask():  # noqa: ASYNC110  (no event can be set: the condition is about a server)
                 await asyncio.sleep(every)
     except TimeoutError:
         raise AssertionError(f"{what} did not come true within {within:g} s") from None

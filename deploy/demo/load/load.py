@@ -1,8 +1,8 @@
 """Open-loop load as real clients make it; runs in a pod, prints one JSON line a request, ends by itself.
 
-Connections are kept alive and pooled. A short request has 10 s, a slow one as much on top as it takes. An idempotent request
-whose kept-alive connection the server closed before answering is sent once more, on a new connection, as Go's and most other
-pools do; nothing else is retried, and a retry is counted. With `--retry none` that one is not retried either. Requests start on
+Connections are kept alive and pooled. A short request has 10 s, a slow one 10 s more than its own duration. An idempotent request
+on a kept-alive connection that the server closed before answering is sent once more, on a new connection, as Go's and most other
+pools do; nothing else is retried, and a retry is counted. With `--retry none` it is not retried either. Requests start on
 schedule, answered or not.
 """
 
@@ -36,9 +36,9 @@ class Load:
         await self._pool.aclose()
         await self._fresh.aclose()
 
-    async def wait(self, patience: float) -> None:
+    async def wait(self, at_most: float) -> None:
         """Wait for a first answer: a node may take a second to route to a Service that was just made. Not counted."""
-        until = time.monotonic() + patience
+        until = time.monotonic() + at_most
         while time.monotonic() < until:
             try:
                 async with asyncio.timeout(2):
@@ -80,7 +80,7 @@ class Load:
 
 
 async def main(options: argparse.Namespace) -> None:
-    """Start requests on schedule until told to stop or the bound is reached."""
+    """Start requests on schedule until a signal arrives or the bound is reached."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

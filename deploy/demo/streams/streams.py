@@ -35,7 +35,7 @@ async def stream(stub: serve_pb2_grpc.UserDefinedServiceStub, messages: int) -> 
 
 
 async def main(address: str) -> None:
-    """Open streams on schedule until told to stop."""
+    """Open streams on schedule until a signal arrives."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -1,4 +1,4 @@
-"""A small Serve application: it says which version answered, at once, after some seconds of thought, or again and again."""
+"""A small Serve application: it answers with its version, at once, after some seconds, or repeatedly."""
 
 import asyncio
 import os

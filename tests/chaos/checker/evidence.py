@@ -1,4 +1,4 @@
-"""What is known of a run: states of objects as watches told them, and writes as the audit log told them.
+"""What is known of a run: states of objects as watches delivered them, and writes as the audit log recorded them.
 
 Both carry the version that etcd gave them. Versions are one sequence over all kinds, so the order of any two is certain.
 """
@@ -28,7 +28,7 @@ class Meta(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Strategy(msgspec.Struct, frozen=True, rename="camel"):
-    """Which pods the autoscaler gave up."""
+    """The pods that the autoscaler removes."""
 
     workers_to_delete: list[str] | None = None
 
@@ -78,7 +78,7 @@ class Side(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
-    """What is said of an object of any kind."""
+    """The metadata of an object of any kind."""
 
     phase: str = ""
     state: str = ""
@@ -109,7 +109,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     version: int
     at: float
-    """Seconds since the beginning of the run, when the watch told it."""
+    """Seconds since the beginning of the run, when the watch delivered it."""
     object: Object
     is_gone: bool = False
 
@@ -120,21 +120,21 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_alive(self) -> bool:
-        """Tell whether it is there to stay, as far as it goes."""
+        """Return whether it is there to stay, as far as it goes."""
         ended = self.kind == "Pod" and self.object.status.phase in OVER
         return not self.is_gone and not ended and self.object.metadata.deletion_timestamp is None
 
     def __str__(self) -> str:
         status = self.object.status
-        word = "gone" if self.is_gone else status.phase or status.state or status.service_status
-        return f"{self.kind} {self.object.metadata.name} is {word or 'there'} (version {self.version})"
+        state = "gone" if self.is_gone else status.phase or status.state or status.service_status
+        return f"{self.kind} {self.object.metadata.name} is {state or 'there'} (version {self.version})"
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):
     """A change that a service made."""
 
     version: int
-    """0 when the answer does not tell."""
+    """0 when the answer does not contain it."""
     at: float
     service: str
     replica: str

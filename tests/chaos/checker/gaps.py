@@ -22,6 +22,8 @@ LIMITS: Final = {
     SCALE.name: 2.0,
 }
 """Seconds, by kind of fault; while it scales, new processes take processors from those that work."""
+LATE_SECONDS: Final = 1.0
+"""What has waited for longer when a fault begins waits for another reason."""
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +31,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
 
     probe: str
     service: str
-    """Whose work it is."""
+    """The service of the wait."""
     asked: float
     done: float | None
     """None when nothing came of it before the end."""
@@ -62,7 +64,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def attribute(waits: Iterable[Wait], struck: Sequence[Struck], *, end: float) -> list[tuple[Wait, Struck | None]]:
-    """Return each wait with the last fault that began before it ended, if that was not over before the wait began."""
+    """Return each wait with the last fault that began before it ended and before it was late, if that was not over before the wait began."""
     return [(wait, _cause(wait, struck, end=end)) for wait in waits]
 
 
@@ -90,7 +92,9 @@ def judge(waits: Iterable[Wait], struck: Sequence[Struck], *, end: float) -> lis
 
 def _cause(wait: Wait, struck: Sequence[Struck], *, end: float) -> Struck | None:
     until = end if wait.done is None else wait.done
-    causes = [each for each in struck if each.began <= until and each.over >= wait.asked]
+    causes = [
+        each for each in struck if each.began <= min(until, wait.asked + LATE_SECONDS) and each.over >= wait.asked
+    ]
     return causes[-1] if causes else None
 
 

@@ -1,4 +1,4 @@
-"""Rules that hold at every moment: heads, workers, clusters of a RayService, weights, generations.
+"""Rules that hold at every moment: heads, workers, their places, clusters of a RayService, weights, generations.
 
 States are replayed in the order of their versions; each new state is judged against all others as they were then.
 """
@@ -16,9 +16,9 @@ MEMORY_SECONDS: Final = 30.0
 
 def judge(seen: Iterable[Seen], *, memory: float = MEMORY_SECONDS) -> list[Violation]:
     """Return every broken rule, in order; what was wanted is carried out for `memory` seconds more, until the change is known."""
-    told = sorted(seen, key=lambda each: each.version)
-    replay = _Replay(memory, _at_first(told))
-    return [each for one in told for each in replay.take(one)]
+    reported = sorted(seen, key=lambda each: each.version)
+    replay = _Replay(memory, _at_first(reported))
+    return [each for one in reported for each in replay.take(one)]
 
 
 def _groups(cluster: Seen) -> dict[str, int]:
@@ -26,10 +26,10 @@ def _groups(cluster: Seen) -> dict[str, int]:
     return {group.group_name: group.wanted for group in cluster.object.spec.worker_group_specs or []}
 
 
-def _at_first(told: Iterable[Seen]) -> dict[tuple[str, str], dict[str, int]]:
-    """Return what each RayCluster wanted when it was first told of; a watch that lists anew tells of it late."""
+def _at_first(reported: Iterable[Seen]) -> dict[tuple[str, str], dict[str, int]]:
+    """Return what each RayCluster wanted in its first delivered state; a watch that lists anew delivers late."""
     first: dict[tuple[str, str], dict[str, int]] = {}
-    for one in told:
+    for one in reported:
         if one.kind == "RayCluster":
             first.setdefault((one.object.metadata.namespace, one.object.metadata.name), _groups(one))
     return first
@@ -85,6 +85,10 @@ class _Replay:
         most = self._most(cluster, group, seen.at)
         if have > most:
             yield _broken("no more workers than wanted", seen, cluster[1], f"group {group} has {have}, wanted {most}")
+        place = _place(seen)
+        there = [each.object.metadata.name for each in alive if _place(each) == place]
+        if labels.REPLICA_INDEX in meta.labels and len(there) > 1:
+            yield _broken("one pod for one place", seen, cluster[1], f"{', '.join(there)} are {' '.join(place)}")
 
     def _most(self, cluster: tuple[str, str], group: str, at: float) -> int:
         """Return the most workers that a group was to have in the last seconds."""
@@ -142,10 +146,10 @@ class _Replay:
         for rule in seen.object.spec.rules:
             total = sum(each.weight for each in rule.backend_refs)
             if rule.backend_refs and total != WHOLE:
-                yield _broken("weights make 100", seen, service, f"they make {total}: {_told(seen)}")
+                yield _broken("weights make 100", seen, service, f"they make {total}: {_weights(seen)}")
             for each in rule.backend_refs:
                 if each.weight and not self._is_there(meta.namespace, each.name, service):
-                    yield _broken("no weight on what is gone", seen, service, _told(seen))
+                    yield _broken("no weight on what is gone", seen, service, _weights(seen))
 
     def _left(self, seen: Seen, service: str) -> Iterator[Violation]:
         """Judge the end of a cluster: no route may count on it, unless its service goes too."""
@@ -157,7 +161,7 @@ class _Replay:
         backend = names.serve_service(meta.name)
         for rule in route.object.spec.rules:
             if any(each.name == backend and each.weight for each in rule.backend_refs):
-                yield _broken("no weight on what is gone", seen, service, f"{meta.name} goes; {_told(route)}")
+                yield _broken("no weight on what is gone", seen, service, f"{meta.name} goes; {_weights(route)}")
 
     def _is_there(self, namespace: str, backend: str, service: str) -> bool:
         cluster = self._now.get(("RayCluster", namespace, backend.removesuffix(names.serve_service(""))))
@@ -171,10 +175,16 @@ class _Replay:
         before = self._generations.get(meta.uid, 0)
         self._generations[meta.uid] = max(before, observed)
         if observed < before:
-            yield _broken("no status goes back", seen, meta.name, f"observedGeneration {observed} after {before}")
+            yield _broken("no status regresses", seen, meta.name, f"observedGeneration {observed} after {before}")
 
 
-def _told(route: Seen) -> str:
+def _place(pod: Seen) -> tuple[str, str, str]:
+    """Return a worker's group, the index of its replica, and that of its host; empty where it has none."""
+    label = pod.object.label
+    return label.get(labels.GROUP, ""), label.get(labels.REPLICA_INDEX, ""), label.get(labels.HOST_INDEX, "")
+
+
+def _weights(route: Seen) -> str:
     weights = [f"{each.name} {each.weight}" for rule in route.object.spec.rules for each in rule.backend_refs]
     return f"{route.object.metadata.name}: {', '.join(weights)}"
 

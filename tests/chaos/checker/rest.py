@@ -1,4 +1,4 @@
-"""Rules for a cluster at rest: after the last change and the last fault, everything is as its spec says."""
+"""Rules for a cluster at rest: after the last change and the last fault, everything is as its spec requires."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -9,13 +9,13 @@ from chaos.checker.evidence import OVER
 from common import labels, names, spec_hash
 from common.api.opaque import Body
 
-SETTLED: Final = "ready"
+READY: Final = "ready"
 SUSPENDED: Final = "suspended"
 RUNNING: Final = "Running"
 
 
-class World(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is there, as JSON, and what the heads were told last."""
+class Harness(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is there, as JSON, and the Serve configs that the heads got last."""
 
     clusters: Sequence[Body]
     services: Sequence[Body]
@@ -34,24 +34,24 @@ class Unreconciled(msgspec.Struct, frozen=True, order=True):
     why: str
 
 
-def judge(world: World) -> list[Unreconciled]:
-    """Return every object that is not as its spec says."""
+def judge(harness: Harness) -> list[Unreconciled]:
+    """Return every object that is not as its spec requires."""
     found = [
         Unreconciled(body["kind"], body["metadata"]["namespace"], body["metadata"]["name"], why)
-        for bodies, rule in ((world.clusters, _cluster), (world.services, _service), (world.pods, _pod))
+        for bodies, rule in ((harness.clusters, _cluster), (harness.services, _service), (harness.pods, _pod))
         for body in bodies
-        for why in rule(body, world)
+        for why in rule(body, harness)
     ]
     return sorted(found)
 
 
-def _cluster(body: Body, world: World) -> Iterator[str]:
+def _cluster(body: Body, harness: Harness) -> Iterator[str]:
     meta, spec, status = body["metadata"], body["spec"], body.get("status", {})
     if "deletionTimestamp" in meta:
         yield "it is being deleted"
         return
     is_suspended = bool(spec.get("suspend"))
-    pods = [each for each in _alive(world.pods) if _is_of(each, meta["namespace"], labels.CLUSTER, meta["name"])]
+    pods = [each for each in _alive(harness.pods) if _is_of(each, meta["namespace"], labels.CLUSTER, meta["name"])]
     heads = [each for each in pods if each["metadata"]["labels"].get(labels.NODE_TYPE) == labels.HEAD]
     if len(heads) != (0 if is_suspended else 1):
         yield f"it has {len(heads)} head pods"
@@ -67,11 +67,11 @@ def _cluster(body: Body, world: World) -> Iterator[str]:
     ready = 0 if is_suspended else want
     if status.get("readyWorkerReplicas", 0) != ready:
         yield f"its status has {status.get('readyWorkerReplicas', 0)} ready workers, wanted {ready}"
-    if status.get("state") != (SUSPENDED if is_suspended else SETTLED):
+    if status.get("state") != (SUSPENDED if is_suspended else READY):
         yield f"its state is {status.get('state') or 'unknown'}"
 
 
-def _service(body: Body, world: World) -> Iterator[str]:
+def _service(body: Body, harness: Harness) -> Iterator[str]:
     meta, status = body["metadata"], body.get("status", {})
     if "deletionTimestamp" in meta:
         yield "it is being deleted"
@@ -84,19 +84,19 @@ def _service(body: Body, world: World) -> Iterator[str]:
     pending = status.get("pendingServiceStatus", {}).get("rayClusterName", "")
     if pending:
         yield f"its upgrade to {pending} goes on"
-    its = [each for each in world.clusters if _is_of(each, meta["namespace"], labels.ORIGIN_NAME, meta["name"])]
+    its = [each for each in harness.clusters if _is_of(each, meta["namespace"], labels.ORIGIN_NAME, meta["name"])]
     if [each["metadata"]["name"] for each in its] != [active]:
         yield f"it has the clusters {', '.join(each['metadata']['name'] for each in its)}; active is {active or 'none'}"
     goal = spec_hash.service_goal_hash(body["spec"]["rayClusterConfig"])
     if any(each["metadata"].get("annotations", {}).get(labels.SPEC_HASH) != goal for each in its):
         yield "its cluster is not of its spec"
-    if (told := world.configs.get(active, "")) not in body["spec"].get("serveConfigV2", "") or not told:
-        yield f"the head of {active} was told {told or 'nothing'}"
-    yield from _weights(meta["namespace"], meta["name"], active, world)
+    if (reported := harness.configs.get(active, "")) not in body["spec"].get("serveConfigV2", "") or not reported:
+        yield f"the head of {active} got {reported or 'nothing'}"
+    yield from _weights(meta["namespace"], meta["name"], active, harness)
 
 
-def _weights(namespace: str, service: str, active: str, world: World) -> Iterator[str]:
-    for route in world.routes:
+def _weights(namespace: str, service: str, active: str, harness: Harness) -> Iterator[str]:
+    for route in harness.routes:
         if (route["metadata"]["namespace"], route["metadata"]["name"]) != (namespace, names.http_route(service)):
             continue
         weights = {
@@ -109,12 +109,12 @@ def _weights(namespace: str, service: str, active: str, world: World) -> Iterato
             yield f"its route weighs {weights}"
 
 
-def _pod(body: Body, world: World) -> Iterator[str]:
+def _pod(body: Body, harness: Harness) -> Iterator[str]:
     """Judge whether a pod has a cluster at all."""
     cluster = body["metadata"].get("labels", {}).get(labels.CLUSTER)
     if cluster and not any(
         (each["metadata"]["namespace"], each["metadata"]["name"]) == (body["metadata"]["namespace"], cluster)
-        for each in world.clusters
+        for each in harness.clusters
     ):
         yield f"its cluster {cluster} is gone"
 

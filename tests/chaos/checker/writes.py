@@ -1,6 +1,6 @@
 """Rules for each write: it names what it is based on, its writer owns the partition, and an autoscaler's pods are its own.
 
-Ownership is read from the replicas' Leases as they were at the version of the write (ADR 4): whoever writes while the Lease of
+Ownership is read from the replicas' Leases as they were at the version of the write (ADR 4): a write while the Lease of
 another replica, and not its own, lists the partition is a fenced owner that goes on.
 """
 
@@ -21,11 +21,11 @@ PartitionsOf = Callable[[Seen], frozenset[int]]
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it, and how much was looked at: a rule that was never asked proves nothing."""
+    """The result, and how much was read: a rule that was never asked proves nothing."""
 
     violations: list[Violation]
     against_leases: int
-    """Writes whose owner was checked."""
+    """Writes with a checked owner."""
     with_base: int
     autoscaled: int
     """Deletions of workers where an autoscaler rules."""
@@ -36,7 +36,7 @@ def judge(writes: Iterable[Write], seen: Iterable[Seen], partitions_of: Partitio
     all_writes, history = list(writes), _History(seen)
     leases = _Leases(history, all_writes, partitions_of)
     based = [each for each in all_writes if each.verb in _NEEDS_BASE]
-    owned = [each for each in all_writes if each.version and leases.can_tell(each)]
+    owned = [each for each in all_writes if each.version and leases.is_known(each)]
     shrunk = [each for each in all_writes if _is_of_a_worker(each, history)]
     return Judged(
         violations=[
@@ -81,7 +81,7 @@ class _History:
 
 
 class _Leases:
-    """Who holds what at which version."""
+    """The holder of each partition at each version."""
 
     def __init__(self, history: _History, writes: Iterable[Write], partitions_of: PartitionsOf) -> None:
         self._history = history
@@ -96,8 +96,8 @@ class _Leases:
             ):
                 self._holders[write.service].setdefault(("Lease", write.namespace, write.name), write.replica)
 
-    def can_tell(self, write: Write) -> bool:
-        """Tell whether a write falls under a Lease at all."""
+    def is_known(self, write: Write) -> bool:
+        """Return whether a write falls under a Lease at all."""
         return write.of_root is not None and bool(self._holders.get(write.service))
 
     def wrong(self, write: Write) -> str | None:
@@ -118,7 +118,7 @@ class _Leases:
 
 
 def _is_of_a_worker(write: Write, history: _History) -> bool:
-    """Tell a deletion of a worker pod where an autoscaler rules and nothing else gives a reason for it."""
+    """Report a deletion of a worker pod where an autoscaler rules and nothing else gives a reason for it."""
     if write.verb != "delete" or write.resource != "pods" or write.service != "cluster-reconciler":
         return False
     pod = history.before(("Pod", write.namespace, write.name), write.version or 2**63)

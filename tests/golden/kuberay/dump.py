@@ -32,9 +32,9 @@ from support.kuberay.placing import place
 from support.kuberay.settings import SETTINGS, Setting
 
 CRDS: Final = Path(__file__).parents[2] / "support" / "crds"
-PATIENCE: Final = 120.0
+TIMEOUT: Final = 120.0
 
-say: Final = Console(soft_wrap=True, markup=False, highlight=False).print
+emit: Final = Console(soft_wrap=True, markup=False, highlight=False).print
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,8 +78,8 @@ async def _work(setting: Setting, given: Given) -> int:
                 theirs = await rig.theirs(users)
                 if given.manifests is None:
                     for path in goldens.save(setting, theirs):
-                        say(f"{setting.name}: wrote {path.name}")
-                return _tell(setting, await rig.found(users, theirs))
+                        emit(f"{setting.name}: wrote {path.name}")
+                return _report(setting, await rig.found(users, theirs))
             finally:
                 await kube.close()
 
@@ -116,39 +116,39 @@ class Rig:
         """Let KubeRay make all clusters; return what there is."""
         async with self._kuberay():
             await self._apply(users, goldens.NAMESPACE)
-            return await self._settled(goldens.NAMESPACE)
+            return await self._stable(goldens.NAMESPACE)
 
     async def found(self, users: Sequence[Document], theirs: objects.Objects) -> list[str]:
         """Take KubeRay's clusters over, make the same, hand both to KubeRay; return what differs."""
         async with running(self._control_plane, self._setting.config(), is_alone=False) as live:
-            await self._settled(goldens.NAMESPACE)
-            found = _changed("take-over by us", theirs, await self._settled(goldens.NAMESPACE))
+            await self._stable(goldens.NAMESPACE)
+            found = _changed("take-over by us", theirs, await self._stable(goldens.NAMESPACE))
             await self._apply(users, live.namespace)
-            ours = await self._settled(live.namespace)
+            ours = await self._stable(live.namespace)
         found += [f"stray: {each}" for each in goldens.strays(ours, users)]
         found += objects.differences(objects.comparable(theirs), objects.comparable(ours))
         async with self._kuberay():
-            found += _changed("take-over by KubeRay", ours, await self._settled(live.namespace))
+            found += _changed("take-over by KubeRay", ours, await self._stable(live.namespace))
         return found
 
     async def _apply(self, users: Sequence[Document], namespace: str) -> None:
         await self._api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
         await self._api.wait_for(
-            "the namespace", f"/api/v1/namespaces/{namespace}/serviceaccounts/default", lambda _: True, patience=10
+            "the namespace", f"/api/v1/namespaces/{namespace}/serviceaccounts/default", lambda _: True, timeout=10
         )
         for document in users:
             meta = {**document["metadata"], "namespace": namespace}
             try:
-                await self._api.apply({**document, "metadata": meta}, patience=0)
+                await self._api.apply({**document, "metadata": meta}, timeout=0)
             except ClusterError as problem:
-                say(f"{self._setting.name}: {problem}")
+                emit(f"{self._setting.name}: {problem}")
 
-    async def _settled(self, namespace: str) -> objects.Objects:
+    async def _stable(self, namespace: str) -> objects.Objects:
         """Read the objects of a namespace when they have not changed for a while."""
         loop = asyncio.get_running_loop()
         placing = asyncio.ensure_future(place(self._kube, namespace))  # noqa: TID251  (a tool, not a service)
         try:
-            deadline, quiet_since, last = loop.time() + PATIENCE, loop.time(), list[tuple[str, str]]()
+            deadline, quiet_since, last = loop.time() + TIMEOUT, loop.time(), list[tuple[str, str]]()
             while loop.time() - quiet_since < self._quiet and loop.time() < deadline:
                 await asyncio.sleep(0.3)
                 found = await objects.read(self._kube, namespace)
@@ -203,10 +203,10 @@ def _statuses(some: objects.Objects) -> dict[str, object]:
     return {each["metadata"]["name"]: each.get("status") for each in some if each["kind"] == "RayCluster"}
 
 
-def _tell(setting: Setting, found: Sequence[str]) -> int:
+def _report(setting: Setting, found: Sequence[str]) -> int:
     for line in found:
-        say(f"{setting.name}: {line}")
-    say(f"{setting.name}: {len(found)} differences")
+        emit(f"{setting.name}: {line}")
+    emit(f"{setting.name}: {len(found)} differences")
     return len(found)
 
 

@@ -17,15 +17,15 @@ HERE: Final = Path(__file__).parent
 
 
 def main() -> None:
-    """Run the tool and keep what it says beside each text."""
-    told = subprocess.run(
+    """Run the tool and keep its output beside each text."""
+    output = subprocess.run(
         ["go", "run", "."],
         cwd=HERE / "kuberay_yaml",
         input=json.dumps(TEXTS).encode(),
         stdout=subprocess.PIPE,
         check=True,
     ).stdout
-    cases = [{"yaml": text, **answer} for text, answer in zip(TEXTS, json.loads(told), strict=True)]
+    cases = [{"yaml": text, **answer} for text, answer in zip(TEXTS, json.loads(output), strict=True)]
     lines = ",\n".join(json.dumps(case, ensure_ascii=True) for case in cases)
     (HERE / "kuberay.json").write_text(f"[\n{lines}\n]\n")
 

@@ -1,4 +1,4 @@
-"""Watcher and cluster-reconciler of two builds on a real API server and a real nats-server, and users who create and scale RayClusters all the time."""
+"""Watcher and cluster-reconciler of two builds on a real API server and a real nats-server, and users that create and scale RayClusters all the time."""
 
 import asyncio
 import signal
@@ -25,7 +25,7 @@ from support.servers.relayed import Secured, Watcher, provisioned
 from support.servers.replicas import Replica, Replicas, ended
 from support.waiting import eventually, eventually_true
 
-PATIENCE: Final = 180.0
+TIMEOUT: Final = 180.0
 GROWING: Final = 4
 """Clusters that get one worker more again and again."""
 REFUSAL: Final = "a form that this build does not read"
@@ -118,7 +118,7 @@ class Users:
             with suppress(errors.Unavailable):
                 await request()
                 break
-        await eventually(lambda: self.made.get(name, 0) >= pods, within=PATIENCE, what=f"{pods} pods of {name}")
+        await eventually(lambda: self.made.get(name, 0) >= pods, within=TIMEOUT, what=f"{pods} pods of {name}")
         self.gaps.append((time.monotonic(), time.monotonic() - began))
         await asyncio.sleep(0.3)
 
@@ -144,7 +144,7 @@ class Site:
         watcher.start()
         self.watchers.append(watcher)
         if len(self.watchers) > 1:
-            await watcher.until_ready(within=PATIENCE)
+            await watcher.until_ready(within=TIMEOUT)
             self.watchers.pop(0).stop()
 
         async def leads() -> bool:
@@ -154,14 +154,14 @@ class Site:
             return False
 
         async def has_published() -> bool:
-            status, text = await watcher.says("/metrics")
+            status, text = await watcher.get("/metrics")
             return status == 200 and "raybus_watcher_synced 1.0" in text
 
-        await eventually_true(leads, within=PATIENCE, every=0.1, what="the new leader")
-        await eventually_true(has_published, within=PATIENCE, every=0.1, what="its first epoch")
+        await eventually_true(leads, within=TIMEOUT, every=0.1, what="the new leader")
+        await eventually_true(has_published, within=TIMEOUT, every=0.1, what="its first epoch")
 
     async def begin_to_replace_reconciler(self, build: Build) -> Replica:
-        """Start a reconciler of a build; return it when it is ready, or says that it waits for a watcher of its form."""
+        """Start a reconciler of a build; return it when it is ready, or reports that it waits for a watcher of its form."""
         replica = self.replicas.start(self._folder, build=build)
 
         found: list[str] = []
@@ -170,7 +170,7 @@ class Site:
             found.append(await replica.not_ready_because())
             return not found[-1] or REFUSAL in found[-1]
 
-        await eventually_true(is_decided, within=PATIENCE, every=0.1, what=f"readiness of {build.name}, or its reason")
+        await eventually_true(is_decided, within=TIMEOUT, every=0.1, what=f"readiness of {build.name}, or its reason")
         # Asked again it may give another reason: a replica that was ready gives partitions up to those that start.
         if why := found[-1]:
             self.refusals.append(why)
@@ -178,12 +178,12 @@ class Site:
 
     async def end_replacing_reconciler(self, replica: Replica) -> None:
         """Wait until a reconciler is ready, then end all others."""
-        await eventually_true(replica.is_ready, within=PATIENCE, every=0.1, what=f"readiness of {replica.name}")
+        await eventually_true(replica.is_ready, within=TIMEOUT, every=0.1, what=f"readiness of {replica.name}")
         for each in [each for each in self.replicas.running if each is not replica]:
             self.replicas.end(each, signal.SIGTERM)
             await asyncio.to_thread(each.process.wait)
-            assert "Traceback" not in each.told
-        await eventually_true(self.replicas.are_at_rest, within=PATIENCE, every=0.1, what="an owner of every partition")
+            assert "Traceback" not in each.reported
+        await eventually_true(self.replicas.are_at_rest, within=TIMEOUT, every=0.1, what="an owner of every partition")
 
 
 @pytest_asyncio.fixture

@@ -15,10 +15,10 @@ from typing import Final
 import msgspec
 
 from chaos import stack
-from chaos.stack import CROWD
+from chaos.stack import BACKGROUND
 from common.kube.resources import RAY_CLUSTER
-from integration.events.kills import PATIENCE, SERVICES, Street
-from integration.story import begin, say, tell
+from integration.events.kills import SERVICES, TIMEOUT, Environment
+from integration.isolated import isolate, log_progress, print_result
 from support.fakes.api_feed import ApiFeed
 from support.fakes.listener import Recorder
 from support.servers import builds
@@ -26,7 +26,7 @@ from support.servers.builds import THIS
 from support.servers.fleet import Fleet
 from support.waiting import eventually_true
 
-STREETS: Final = 4
+ENVIRONMENTS: Final = 4
 """RayServices that are upgraded side by side; half of them in steps."""
 
 
@@ -54,23 +54,23 @@ async def run(options: argparse.Namespace, work: Path) -> Found:
     """Do it all."""
     other = builds.earlier() or THIS
     clusters, over, done = _Clusters(), asyncio.Event(), 0
-    async with stack.started(work, options.logs, say) as found:
+    async with stack.started(work, options.logs, log_progress) as found:
         for service in SERVICES:
             found.fleet.scale(service, 1, environment=other.environment)
         for each in found.fleet.all():
-            await eventually_true(each.is_ready, within=PATIENCE, what=f"{each.name} to be ready")
-        streets = [Street(found, number) for number in range(STREETS)]
+            await eventually_true(each.is_ready, within=TIMEOUT, what=f"{each.name} to be ready")
+        environments = [Environment(found, number) for number in range(ENVIRONMENTS)]
         async with asyncio.TaskGroup() as group:
-            feed = ApiFeed(found.kube, {RAY_CLUSTER.kind: RAY_CLUSTER}, namespace=CROWD)
+            feed = ApiFeed(found.kube, {RAY_CLUSTER.kind: RAY_CLUSTER}, namespace=BACKGROUND)
             watching = group.create_task(feed.follow(frozenset(), clusters))
             async with asyncio.TaskGroup() as users:
-                for each in streets:
+                for each in environments:
                     users.create_task(each.begin())
             rolling = group.create_task(_roll(found.fleet, random.Random(options.seed), other.environment, over))
             async with asyncio.TaskGroup() as users:
-                for each in streets:
+                for each in environments:
                     users.create_task(_upgrade(each, options.upgrades))
-            done = len(streets) * options.upgrades
+            done = len(environments) * options.upgrades
             over.set()
             rolls = await rolling
             await asyncio.sleep(2)
@@ -78,10 +78,10 @@ async def run(options: argparse.Namespace, work: Path) -> Found:
     return Found(other_build=other.name, upgrades=done, rolls=rolls, clusters=len(clusters.made))
 
 
-async def _upgrade(street: Street, count: int) -> None:
+async def _upgrade(environment: Environment, count: int) -> None:
     for number in range(1, count + 1):
-        await street.upgrade()
-        say(f"{street.name} is upgraded for the {number}. time")
+        await environment.upgrade()
+        log_progress(f"{environment.name} is upgraded for the {number}. time")
 
 
 async def _roll(fleet: Fleet, rng: random.Random, other: dict[str, str], over: asyncio.Event) -> int:
@@ -94,7 +94,7 @@ async def _roll(fleet: Fleet, rng: random.Random, other: dict[str, str], over: a
                     return rolls
                 await fleet.roll(service, environment)
                 rolls += 1
-                say(f"{service} is rolled {'back' if environment else 'forward'}")
+                log_progress(f"{service} is rolled {'back' if environment else 'forward'}")
 
 
 def main() -> None:
@@ -104,9 +104,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="what the order of rolls is drawn from (1)")
     parser.add_argument("--logs", type=Path, required=True, metavar="DIR", help="where the logs of the processes go")
     options = parser.parse_args()
-    begin("integration.builds.rolled")
+    isolate("integration.builds.rolled")
     with tempfile.TemporaryDirectory(prefix="raybus-rolled-") as work:
-        tell(asyncio.run(run(options, Path(work))))
+        print_result(asyncio.run(run(options, Path(work))))
 
 
 if __name__ == "__main__":

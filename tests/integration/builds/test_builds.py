@@ -1,7 +1,7 @@
 """Update and rollback of watcher and cluster-reconciler between two builds, in both orders, while users create and scale RayClusters.
 
-Without `RAYBUS_EARLIER_CHECKOUT`, a folder with an older commit, the other build is this one with another form of Pods: it proves who waits for
-whom and that no pod is made twice, not that an older program still works.
+Without `RAYBUS_EARLIER_CHECKOUT`, a folder with an older commit, the other build is this one with another form of Pods: it proves which service
+waits for which and that no pod is created twice, not that an older program still works.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from common.kube.client import KubeClient
-from integration.builds.conftest import PATIENCE, Site, Users
+from integration.builds.conftest import TIMEOUT, Site, Users
 from support.servers import builds
 from support.servers.builds import THIS, Build
 from support.waiting import eventually
@@ -84,7 +84,7 @@ async def test_a_reconciler_that_starts_behind_a_watcher_of_another_build_waits_
 
         await site.replace_watcher(reads, kube)
         await site.end_replacing_reconciler(reader)
-        await eventually(lambda: users.made == {"demo": 5}, within=PATIENCE, what="the worker that was asked for")
+        await eventually(lambda: users.made == {"demo": 5}, within=TIMEOUT, what="the worker that was asked for")
         await asyncio.sleep(2)
         assert users.made == {"demo": 5}
         watching.cancel()

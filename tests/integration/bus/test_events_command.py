@@ -1,4 +1,4 @@
-"""`raybus events` as a process against a real NATS server with users, TLS and the outsiders' mirror."""
+"""`raybus events` as a process against a real NATS server with users, TLS and the mirror for external consumers."""
 
 import asyncio
 import os
@@ -14,16 +14,16 @@ import pytest_asyncio
 
 from common import upgrade_events
 from common.bus import credentials
-from support.builders.upgrade_story import a_retreat, a_story
+from support.builders.example_upgrade import a_retreat, an_example_upgrade
 from support.servers.outside import Outside, outside
 from support.waiting import eventually
 
 pytestmark = [pytest.mark.integration]
 
-PATIENCE = 90.0
-STORY = a_story()
-OTHER = a_story("my.chat", namespace="team-a")
-IDS = [event.id for event in STORY]
+TIMEOUT = 90.0
+EVENTS = an_example_upgrade()
+OTHER = an_example_upgrade("my.chat", namespace="team-a")
+IDS = [event.id for event in EVENTS]
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -54,11 +54,11 @@ class Running:
 
     async def until(self, count: int) -> None:
         """Wait until it has written so many lines."""
-        await eventually(lambda: len(self.out) >= count, within=PATIENCE, what=f"{count} lines; {self.err}")
+        await eventually(lambda: len(self.out) >= count, within=TIMEOUT, what=f"{count} lines; {self.err}")
 
     async def end(self, number: signal.Signals) -> int:
         self._process.send_signal(number)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             return await self._process.wait()
 
     def kill(self) -> None:
@@ -68,15 +68,15 @@ class Running:
 
 async def _collect(stream: asyncio.StreamReader, lines: list[str]) -> None:
     async for line in stream:
-        lines.append(line.decode().rstrip("\n"))  # noqa: PERF401  (others look at the list while it grows)
+        lines.append(line.decode().rstrip("\n"))  # noqa: PERF401  (others read the list while it grows)
 
 
 @asynccontextmanager
 async def started(at: Outside, *arguments: str) -> AsyncGenerator[Running]:
-    words = ["events", "--nats", at.url, "--nats-credentials", str(at.folder), *arguments]
+    command = ["events", "--nats", at.url, "--nats-credentials", str(at.folder), *arguments]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "raybus_cli.main", *words, stdout=pipe, stderr=pipe
+        sys.executable, "-m", "raybus_cli.main", *command, stdout=pipe, stderr=pipe
     )
     running = Running(process)
     async with asyncio.TaskGroup() as group:
@@ -93,7 +93,7 @@ async def run(*arguments: str) -> Done:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "raybus_cli.main", "events", *arguments, stdout=pipe, stderr=pipe
     )
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         out, err = await process.communicate()
     return Done(process.returncode or 0, out.decode().splitlines(), err.decode().splitlines())
 
@@ -109,47 +109,47 @@ async def at(tmp_path: Path) -> AsyncGenerator[Outside]:
 
 
 @pytest_asyncio.fixture
-async def told(at: Outside) -> Outside:
+async def reported(at: Outside) -> Outside:
     """Two upgrades have happened, one event after the other in turn."""
-    await at.publish([event for both in zip(STORY, OTHER, strict=True) for event in both])
+    await at.publish([event for both in zip(EVENTS, OTHER, strict=True) for event in both])
     return at
 
 
-async def test_all_events_as_they_are_stored_and_in_order(told: Outside) -> None:
-    done = await ask(told, "-o", "json")
+async def test_all_events_as_they_are_stored_and_in_order(reported: Outside) -> None:
+    done = await ask(reported, "-o", "json")
     wanted = [
-        upgrade_events.encode(event).payload.decode() for both in zip(STORY, OTHER, strict=True) for event in both
+        upgrade_events.encode(event).payload.decode() for both in zip(EVENTS, OTHER, strict=True) for event in both
     ]
     assert (done.code, done.out, done.err) == (0, wanted, [])
 
 
-async def test_one_service_for_people(told: Outside) -> None:
-    done = await ask(told, "team-a/my.chat")
+async def test_one_service_for_people(reported: Outside) -> None:
+    done = await ask(reported, "team-a/my.chat")
     assert (done.code, len(done.out), done.err) == (0, len(OTHER), [])
     assert done.out[3] == "2026-01-01T12:01:10Z  team-a/my.chat  traffic: demo-x7k2p 100 → 95 %, demo-b4n9d 0 → 5 %"
 
 
-async def test_a_part_of_the_history(told: Outside) -> None:
-    from_an_id = await ask(told, "default/greeter", "-o", "json", "--replay", IDS[4], "-n", "3")
+async def test_a_part_of_the_history(reported: Outside) -> None:
+    from_an_id = await ask(reported, "default/greeter", "-o", "json", "--replay", IDS[4], "-n", "3")
     assert (from_an_id.code, from_an_id.ids) == (0, IDS[4:7])
-    last = await ask(told, "default/greeter", "-o", "json", "-n", "2")
+    last = await ask(reported, "default/greeter", "-o", "json", "-n", "2")
     assert (last.code, last.ids) == (0, IDS[-2:])
-    since = await ask(told, "default/greeter", "-o", "json", "--since", "10m")
+    since = await ask(reported, "default/greeter", "-o", "json", "--since", "10m")
     assert (since.code, since.ids) == (0, IDS)
-    assert await ask(told, "--since", "0") == Done(0, [], ["raybus events: no events"])
+    assert await ask(reported, "--since", "0") == Done(0, [], ["raybus events: no events"])
 
 
 async def test_an_event_that_is_stored_twice_is_shown_once(at: Outside) -> None:
-    await at.publish(STORY[:4])
-    await at.publish(STORY[:4], again="-again")
-    await at.publish(STORY[4:])
+    await at.publish(EVENTS[:4])
+    await at.publish(EVENTS[:4], again="-again")
+    await at.publish(EVENTS[4:])
     assert (await ask(at, "-o", "json")).ids == IDS
 
 
-async def test_following_ends_with_ctrl_c(told: Outside) -> None:
-    async with started(told, "default/greeter", "--follow", "-n", "1", "-o", "json") as running:
+async def test_following_ends_with_ctrl_c(reported: Outside) -> None:
+    async with started(reported, "default/greeter", "--follow", "-n", "1", "-o", "json") as running:
         await running.until(1)
-        await told.publish(a_retreat())
+        await reported.publish(a_retreat())
         await running.until(5)
         assert await running.end(signal.SIGINT) == 0
         await eventually(lambda: len(running.out) == 5, what="the end")
@@ -160,28 +160,28 @@ async def test_following_ends_with_ctrl_c(told: Outside) -> None:
         assert running.err == []
 
 
-async def test_following_goes_on_after_nats_was_killed(told: Outside) -> None:
-    async with started(told, "default/greeter", "--follow", "-o", "json") as running:
-        await running.until(len(STORY))
-        told.secured.server.kill()
-        await eventually(lambda: running.err, within=PATIENCE, what="a word about NATS")
-        told.secured.server.start()
-        await told.publish(a_retreat())
-        await running.until(len(STORY) + 4)
+async def test_following_goes_on_after_nats_was_killed(reported: Outside) -> None:
+    async with started(reported, "default/greeter", "--follow", "-o", "json") as running:
+        await running.until(len(EVENTS))
+        reported.secured.server.kill()
+        await eventually(lambda: running.err, within=TIMEOUT, what="a message about NATS")
+        reported.secured.server.start()
+        await reported.publish(a_retreat())
+        await running.until(len(EVENTS) + 4)
         assert await running.end(signal.SIGINT) == 0
     assert [msgspec.json.decode(line)["id"] for line in running.out] == [*IDS, *(each.id for each in a_retreat())]
     assert "going on after the last event" in running.err[0]
 
 
-async def test_following_begins_anew_where_the_stream_was_lost(told: Outside) -> None:
-    async with started(told, "default/greeter", "--follow", "-o", "json") as running:
-        await running.until(len(STORY))
-        told.secured.server.kill()
-        told.secured.server.lose_store()
-        told.secured.server.start()
-        await told.provide()
-        await told.publish([*STORY[-2:], *a_retreat()])
-        await running.until(len(STORY) + 4)
+async def test_following_begins_anew_where_the_stream_was_lost(reported: Outside) -> None:
+    async with started(reported, "default/greeter", "--follow", "-o", "json") as running:
+        await running.until(len(EVENTS))
+        reported.secured.server.kill()
+        reported.secured.server.lose_store()
+        reported.secured.server.start()
+        await reported.provide()
+        await reported.publish([*EVENTS[-2:], *a_retreat()])
+        await running.until(len(EVENTS) + 4)
         assert await running.end(signal.SIGINT) == 0
     assert [msgspec.json.decode(line)["id"] for line in running.out] == [*IDS, *(each.id for each in a_retreat())]
 
@@ -191,8 +191,8 @@ async def test_nothing_happened_yet(at: Outside) -> None:
     assert done == Done(0, [], ["raybus events: no events"])
 
 
-async def test_an_unknown_id(told: Outside) -> None:
-    done = await ask(told, "--replay", "nobody-knows-it", "--follow")
+async def test_an_unknown_id(reported: Outside) -> None:
+    done = await ask(reported, "--replay", "nobody-knows-it", "--follow")
     assert (done.code, done.out) == (1, [])
     assert done.err == [
         "error: no event with the id 'nobody-knows-it' is stored; 'raybus events -o json' shows the ids"
@@ -236,12 +236,12 @@ async def test_a_command_that_makes_no_sense(tmp_path: Path) -> None:
     ]
 
 
-async def test_a_reader_that_goes_away(told: Outside) -> None:
-    words = f"{sys.executable} -m raybus_cli.main events --nats {told.url} --nats-credentials {told.folder} | head -1"
+async def test_a_reader_that_goes_away(reported: Outside) -> None:
+    command = f"{sys.executable} -m raybus_cli.main events --nats {reported.url} --nats-credentials {reported.folder} | head -1"
     process = await asyncio.create_subprocess_shell(
-        words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=dict(os.environ)
+        command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=dict(os.environ)
     )
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         out, err = await process.communicate()
     assert (len(out.splitlines()), err) == (1, b"")
 

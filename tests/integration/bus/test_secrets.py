@@ -18,7 +18,7 @@ from common.kube import resources
 from common.kube.client import KubeClient
 from localcluster.control_plane import ControlPlane
 from raybus_cli.events import connection
-from support.builders.upgrade_story import a_story
+from support.builders.example_upgrade import an_example_upgrade
 from support.leaks import check, reading
 from support.leaks.reading import As
 from support.leaks.scan import Message
@@ -27,27 +27,27 @@ from support.waiting import eventually, eventually_true
 
 pytestmark = [pytest.mark.integration]
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 IN_SECRET = f"canary-in-secret-{token_hex(8)}"
 IN_RESOURCE = f"canary-in-environment-{token_hex(8)}"
 INJECTED = f"canary-injected-{token_hex(8)}"
 
 
 class Planted(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster with canaries in it, watched by raybus, and all that NATS was told meanwhile."""
+    """A cluster with canaries in it, watched by raybus, and all that was published on NATS meanwhile."""
 
     kube: KubeClient
     namespace: str
     user: As
     watcher: Bus
-    said: list[Message]
+    published: list[Message]
 
     def of(self, kind: str) -> list[Message]:
-        """Return what was said about objects of a kind in our namespace."""
+        """Return what was published about objects of a kind in our namespace."""
         ours = f".{self.namespace}."
         return [
             each
-            for each in self.said
+            for each in self.published
             if each.stored.headers.get(messages.KIND) == kind and ours in each.stored.subject and each.stored.payload
         ]
 
@@ -74,7 +74,7 @@ def _ray_cluster() -> Body:
 
 
 def _injected_pod() -> Body:
-    """Build a pod as it looks when an admission webhook has put a variable into it."""
+    """Build a pod as it is after an admission webhook has put a variable into it."""
     container = {"name": "ray", "image": "example.org/ray:1", "env": [{"name": "INJECTED", "value": INJECTED}]}
     labels = {"ray.io/cluster": "guarded", "ray.io/node-type": "worker", "ray.io/group": "other"}
     spec = {"containers": [container], "nodeName": "nowhere"}
@@ -92,12 +92,12 @@ async def planted(
         user = reading.users_of(data, connection.settings(None, data).nats_url)
         async with connect(user("watcher")) as watcher:
             await watcher.session()
-            async with reading.followed(watcher, subjects.STATE_STREAM, subjects.ALL_STATE) as (said, _):
-                yield Planted(kube=kube, namespace=namespace, user=user, watcher=watcher, said=said)
+            async with reading.followed(watcher, subjects.STATE_STREAM, subjects.ALL_STATE) as (published, _):
+                yield Planted(kube=kube, namespace=namespace, user=user, watcher=watcher, published=published)
 
 
 async def _plant(planted: Planted) -> None:
-    """Create what holds secrets, and wait until raybus has made its pods and its token of it and said so."""
+    """Create what holds secrets, and wait until raybus has made its pods and its token of it and published them."""
     kube, namespace = planted.kube, planted.namespace
     secret = {
         "apiVersion": "v1",
@@ -113,10 +113,10 @@ async def _plant(planted: Planted) -> None:
         found = msgspec.json.decode(await kube.list(resources.SECRET, namespace))["items"]
         return any("auth_token" in (each.get("data") or {}) for each in found)
 
-    await eventually_true(has_token, within=PATIENCE, what="the token's Secret")
+    await eventually_true(has_token, within=TIMEOUT, what="the token's Secret")
     names = {"guarded-head", "guarded-g-worker", "injected"}
     await eventually(
-        lambda: names <= {_stem(each) for each in planted.of("Pod")}, within=PATIENCE, what="a word about every pod"
+        lambda: names <= {_stem(each) for each in planted.of("Pod")}, within=TIMEOUT, what="a message about every pod"
     )
 
 
@@ -126,11 +126,11 @@ def _stem(message: Message) -> str:
     return name if name == "injected" or name.endswith("-head") else name.rpartition("-")[0]
 
 
-async def test_no_secret_is_said_on_nats(planted: Planted) -> None:
+async def test_no_secret_is_published_on_nats(planted: Planted) -> None:
     await _plant(planted)
     async with connect(planted.user("service-reconciler")) as service:
         await service.session()
-        for event in a_story("guarded", namespace=planted.namespace):
+        for event in an_example_upgrade("guarded", namespace=planted.namespace):
             wire = upgrade_events.encode(event)
             await service.publish(wire.subject, wire.payload, wire.headers, expected=None, message_id=event.id)
     values = await check.secrets_of(planted.kube)
@@ -138,8 +138,8 @@ async def test_no_secret_is_said_on_nats(planted: Planted) -> None:
     assert {IN_SECRET, IN_RESOURCE, INJECTED} <= sought
     everything = await reading.everything(planted.user)
     assert {each.stream for each in everything} == {subjects.STATE_STREAM, reading.MIRROR}
-    assert check.found(values, [*planted.said, *everything]) == []
-    # What the resource itself says is there, so the scanner does read what it should.
+    assert check.found(values, [*planted.published, *everything]) == []
+    # What the resource itself contains is there, so the scanner does read what it should.
     assert any(IN_RESOURCE.encode() in each.stored.payload for each in planted.of("RayCluster"))
 
     subject = subjects.state(Place(0, Tree.CLUSTER), "pod", planted.namespace, "leaky")

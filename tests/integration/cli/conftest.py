@@ -1,4 +1,4 @@
-"""The command line on a real API server: a namespace with objects in made-up states, and nobody who reconciles them."""
+"""The command line on a real API server: a namespace with objects in made-up states, without any reconciler."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -27,7 +27,7 @@ from common.kube.resources import (
 )
 from localcluster.control_plane import ControlPlane
 from raybus_cli import main
-from support.builders import look as looks
+from support.builders import snapshots
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -51,14 +51,14 @@ class Town:
         self.kubeconfig = kubeconfig
         self.namespace = namespace
 
-    def raybus(self, *words: str, stdin: str = "", kubeconfig: Path | None = None) -> Done:
+    def raybus(self, *arguments: str, stdin: str = "", kubeconfig: Path | None = None) -> Done:
         """Run the command line without a terminal, in a thread of its own, for it has an event loop of its own."""
         env = {"KUBECONFIG": str(kubeconfig or self.kubeconfig), "COLUMNS": "160", "NO_COLOR": "1"}
-        place = () if "-A" in words or words[0] in {"doctor", "lint"} else ("-n", self.namespace)
-        command = [*words, *place]
+        place = () if "-A" in arguments or arguments[0] in {"doctor", "lint"} else ("-n", self.namespace)
+        command = [*arguments, *place]
 
         def run() -> Result:
-            return CliRunner().invoke(main.build(words[0]), command, input=stdin, env=env)
+            return CliRunner().invoke(main.build(arguments[0]), command, input=stdin, env=env)
 
         with ThreadPoolExecutor(max_workers=1) as pool:
             done = pool.submit(run).result()
@@ -92,7 +92,7 @@ class Town:
             }  # of the spec with the server's defaults
             patch = Patch(body={"metadata": {"annotations": stamp}})
             await self.kube.patch(RAY_CLUSTER, self.namespace, name, patch)
-            record = looks.a_revision(name, service["spec"]["serveConfigV2"])
+            record = snapshots.a_revision(name, service["spec"]["serveConfigV2"])
             record["metadata"]["labels"] = {"ray.io/cluster": name, "raybus.io/record": "serve-config"}
             record["metadata"]["ownerReferences"][0] |= {"uid": made["metadata"]["uid"], "apiVersion": "ray.io/v1"}
             await self.put(CONTROLLER_REVISION, record)
@@ -101,9 +101,9 @@ class Town:
             await self.put(POD, each)
         await self.put(RAY_SERVICE, service)
 
-    async def tell(self, reason: str, note: str, **fields: Any) -> None:
+    async def record_event(self, reason: str, note: str, **fields: Any) -> None:
         """Write an Event as a controller does."""
-        body = looks.an_event(reason, note, **fields)
+        body = snapshots.an_event(reason, note, **fields)
         body["metadata"]["name"] = f"{reason.lower()}-{uuid4().hex[:5]}"
         body |= {"action": "Test", "reportingController": "test", "reportingInstance": "test"}
         body["eventTime"] = body["eventTime"].replace("Z", ".000000Z")
@@ -113,7 +113,7 @@ class Town:
     async def front(self, cluster: str) -> None:
         """Create the RayService's two Services as they select a cluster."""
         for name in ("demo-serve-svc", "demo-head-svc"):
-            body = looks.a_selector_service(cluster, name)
+            body = snapshots.a_selector_service(cluster, name)
             marks = {"ray.io/originated-from-cr-name": "demo", "ray.io/originated-from-crd": "RayService"}
             body["metadata"]["labels"] = marks
             await self.put(SERVICE, body)

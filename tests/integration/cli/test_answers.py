@@ -9,8 +9,8 @@ import pytest
 from common.api.opaque import Json
 from common.kube.resources import POD
 from integration.cli.conftest import Town
-from support.builders import look as looks
-from support.builders.look import BLUE, a_cluster, a_condition, a_config, a_pod, a_side
+from support.builders import snapshots
+from support.builders.snapshots import BLUE, a_cluster, a_condition, a_config, a_pod, a_side
 
 pytestmark = [pytest.mark.integration]
 NOT_READY = a_condition("Ready", "False", reason="Initializing", message="RayService is initializing")
@@ -20,7 +20,7 @@ SECRET = "hunter2"
 async def _starting(town: Town) -> None:
     config = a_config()
     config["headGroupSpec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "HF_TOKEN", "value": SECRET}]
-    service = looks.a_service(NOT_READY, pending=a_side(BLUE), endpoints=0, config=config)
+    service = snapshots.a_service(NOT_READY, pending=a_side(BLUE), endpoints=0, config=config)
     stuck = a_pod(BLUE, "gpu", 1, ready=False)
     stuck["spec"]["containers"][0]["env"] = [{"name": "HF_TOKEN", "value": SECRET}]
     waiting: Json = {"name": "ray", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
@@ -31,7 +31,9 @@ async def _starting(town: Town) -> None:
 
 async def test_explain_names_the_cause_and_the_remedy(town: Town) -> None:
     await _starting(town)
-    await town.tell("FailedMount", "no such volume", kind="Warning", about=("Pod", "demo-blue-head-aaaaa"), at=-(10**9))
+    await town.record_event(
+        "FailedMount", "no such volume", kind="Warning", about=("Pod", "demo-blue-head-aaaaa"), at=-(10**9)
+    )
     done = town.raybus("explain", "demo")
     assert (done.code, done.err) == (0, "")
     assert "1. pod demo-blue-gpu-worker-00001: the image rayproject/ray:2.52.0 cannot be pulled" in done.out

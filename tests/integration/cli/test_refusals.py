@@ -14,7 +14,7 @@ from common.kube.client import KubeClient, Patch
 from common.kube.resources import RAY_SERVICE, ROLE, ROLE_BINDING, SERVICE_ACCOUNT
 from integration.cli.conftest import Town
 from localcluster.control_plane import ControlPlane
-from support.builders import look as looks
+from support.builders import snapshots
 
 pytestmark = [pytest.mark.integration]
 
@@ -57,12 +57,13 @@ def test_a_stranger(town: Town, tmp_path: Path) -> None:
     done = town.raybus("list", kubeconfig=_with_token(town.kubeconfig, "wrong", tmp_path / "stranger"))
     assert done.code == 1
     assert (
-        done.err == "error: the cluster does not know you (Unauthorized): log in again, or choose another --context\n"
+        done.err
+        == "error: the cluster does not know your user (Unauthorized): log in again, or choose another --context\n"
     )
 
 
 async def _guest(town: Town, to: Path, *kinds: str) -> Path:
-    """Return the kubeconfig of somebody who may read some kinds of ray.io in the namespace, and nothing else."""
+    """Return the kubeconfig of a user that may read some kinds of ray.io in the namespace, and nothing else."""
     await town.kube.create(SERVICE_ACCOUNT, town.namespace, {"metadata": {"name": "guest"}})
     if kinds:
         rules = [{"apiGroups": ["ray.io"], "resources": list(kinds), "verbs": ["get", "list"]}]
@@ -76,18 +77,18 @@ async def _guest(town: Town, to: Path, *kinds: str) -> Path:
     return _with_token(town.kubeconfig, answer["status"]["token"], to)
 
 
-async def test_somebody_with_few_rights_sees_what_they_may_and_hears_what_they_may_not(
+async def test_a_user_with_few_rights_sees_what_is_allowed_and_the_rights_that_are_missing(
     town: Town, tmp_path: Path
 ) -> None:
-    await town.settle(looks.a_ready_service(), looks.a_cluster(looks.BLUE, looks.a_config()))
+    await town.settle(snapshots.a_ready_service(), snapshots.a_cluster(snapshots.BLUE, snapshots.a_config()))
     guest = await _guest(town, tmp_path / "guest", "rayservices", "rayclusters")
     shown = town.raybus("get", "rayservice", "demo", "-o", "wide", kubeconfig=guest)
     assert (shown.code, shown.err) == (0, "")
     assert "demo-blue  active" in shown.out
-    assert "Not seen: pods: " in shown.out
+    assert "Not readable: pods: " in shown.out
     kept = town.raybus("history", "demo", kubeconfig=guest)
     assert kept.code == 0
-    assert kept.err.startswith("Not seen: controllerrevisions: ")
+    assert kept.err.startswith("Not readable: controllerrevisions: ")
     for verb, what in (("pause", "cannot patch"), ("undo", "no earlier spec")):
         done = town.raybus(verb, "demo", kubeconfig=guest)
         assert (done.code, done.out) == (1, "")
@@ -113,7 +114,7 @@ async def bare(tmp_path: Path) -> AsyncGenerator[Path]:
 async def test_status_outlives_an_api_server_that_is_away_for_a_while(tmp_path: Path) -> None:
     async with ControlPlane.started(tmp_path / "own", crds=CRDS) as own:
         kube = await KubeClient.connect(kubeconfig=own.kubeconfig, user_agent="raybus-test")
-        service = looks.a_ready_service()
+        service = snapshots.a_ready_service()
         service["status"] |= {"observedGeneration": 1, "activeServiceStatus": {"rayClusterStatus": {}}}
         made = {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": {"name": "demo"}, "spec": service["spec"]}
         await kube.create(RAY_SERVICE, "default", made)
@@ -125,9 +126,9 @@ async def test_status_outlives_an_api_server_that_is_away_for_a_while(tmp_path: 
         await own.start_api_server()
         patch = Patch(body={"status": service["status"]}, subresource="status")
         await kube.patch(RAY_SERVICE, "default", "demo", patch)
-        out, said = await asked.communicate()
+        out, output = await asked.communicate()
         await kube.close()
-    assert asked.returncode == 0, said
+    assert asked.returncode == 0, output
     assert out.decode() == "RayService default/demo Ready: 3 endpoints, RayCluster unknown serves\n"
 
 

@@ -10,26 +10,37 @@ import yaml
 
 from common.api.opaque import Body
 from integration.cli.conftest import Town
-from support.builders import look as looks
-from support.builders.look import BLUE, GREEN, READY, STEPS, UPGRADING, a_cluster, a_condition, a_config, a_pod, a_side
+from support.builders import snapshots
+from support.builders.snapshots import (
+    BLUE,
+    GREEN,
+    READY,
+    STEPS,
+    UPGRADING,
+    a_cluster,
+    a_condition,
+    a_config,
+    a_pod,
+    a_side,
+)
 from support.waiting import eventually_true
 
 pytestmark = [pytest.mark.integration]
 
 
 def _ready(**fields: object) -> Body:
-    service = looks.a_ready_service(**fields)
+    service = snapshots.a_ready_service(**fields)
     service["status"]["observedGeneration"] = 1
     return service
 
 
 def _upgrading(*conditions: Body, weight: int = 30) -> Body:
-    service = looks.a_service(
+    service = snapshots.a_service(
         READY,
         *(conditions or (UPGRADING,)),
         active=a_side(BLUE, capacity=90, weight=100 - weight, moved=12),
         pending=a_side(GREEN, capacity=weight, weight=weight, moved=12),
-        config=a_config(looks.NEW_IMAGE),
+        config=a_config(snapshots.NEW_IMAGE),
         upgradeStrategy=STEPS,
     )
     service["status"]["observedGeneration"] = 1
@@ -42,13 +53,13 @@ async def _at_rest(town: Town) -> None:
 
 
 async def _in_steps(town: Town, *conditions: Body) -> None:
-    old, new = a_cluster(BLUE, a_config()), a_cluster(GREEN, a_config(looks.NEW_IMAGE))
+    old, new = a_cluster(BLUE, a_config()), a_cluster(GREEN, a_config(snapshots.NEW_IMAGE))
     await town.settle(_upgrading(*conditions), old, new, pods=(a_pod(BLUE, "head"), a_pod(GREEN, "head")))
 
 
 async def test_get_shows_the_tree_of_an_upgrade(town: Town) -> None:
     await _in_steps(town)
-    await town.tell("TrafficMoved", "70/30")
+    await town.record_event("TrafficMoved", "70/30")
     done = town.raybus("get", "rayservice", "demo")
     assert done.code == 0
     assert f"RayService {town.namespace}/demo   Upgrading" in done.out
@@ -78,7 +89,7 @@ async def test_list_shows_both_kinds(town: Town) -> None:
     assert town.raybus("list", "-o", "name").out == f"rayservice.ray.io/demo\nraycluster.ray.io/{BLUE}\n"
 
 
-async def test_an_empty_namespace_is_told(town: Town) -> None:
+async def test_an_empty_namespace_is_reported(town: Town) -> None:
     done = town.raybus("list")
     assert (done.code, done.out) == (0, "")
     assert "No RayService and no RayCluster in namespace" in done.err
@@ -91,7 +102,7 @@ async def test_status_is_done_when_the_spec_serves(town: Town) -> None:
     assert "Ready: 3 endpoints, RayCluster demo-blue serves" in done.out
 
 
-async def test_status_says_what_it_waits_for_and_gives_up_in_time(town: Town) -> None:
+async def test_status_names_what_it_waits_for_and_times_out(town: Town) -> None:
     await _in_steps(town)
     done = town.raybus("status", "demo", "--timeout", "2s")
     assert (done.code, done.out) == (1, "")
@@ -128,7 +139,7 @@ async def test_a_control_without_an_upgrade_is_one_line(town: Town) -> None:
     done = town.raybus("abort", "demo")
     assert (done.code, done.out) == (1, "")
     assert done.err == (
-        "error: RayService demo has no upgrade to abort; 'raybus undo demo' goes back to the spec before this one\n"
+        "error: RayService demo has no upgrade to abort; 'raybus undo demo' restores the spec before this one\n"
     )
 
 
@@ -139,7 +150,7 @@ async def test_history_and_undo_go_back_to_the_old_cluster(town: Town) -> None:
     done = town.raybus("undo", "demo")
     assert (done.code, done.err) == (0, "")
     image = (await town.service())["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"][0]
-    assert image["image"] == looks.OLD_IMAGE
+    assert image["image"] == snapshots.OLD_IMAGE
     assert town.raybus("undo", "demo", "--to-revision", "7").code == 1
 
 
@@ -150,7 +161,7 @@ async def test_plan_sees_the_object_as_the_api_server_would_store_it(town: Town,
     manifest.write_text(yaml.safe_dump({"apiVersion": "ray.io/v1", "kind": "RayService", **_written(body)}))
     version = (await town.service())["metadata"]["resourceVersion"]
     assert town.raybus("plan", "-f", str(manifest)).out.startswith(f"RayService {town.namespace}/demo: nothing\n")
-    body["spec"]["rayClusterConfig"] = a_config(looks.NEW_IMAGE)
+    body["spec"]["rayClusterConfig"] = a_config(snapshots.NEW_IMAGE)
     text = yaml.safe_dump({"apiVersion": "ray.io/v1", "kind": "RayService", **_written(body)})
     done = town.raybus("plan", "-f", "-", "-o", "json", stdin=text)
     assert (done.code, done.data["outcome"]) == (0, "new cluster")
@@ -206,8 +217,8 @@ async def test_a_shell_and_kubectl_complete_the_names_of_services(town: Town, tm
     env = {"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "kubeconfig")}
 
     def typed(command: str) -> str:
-        words = ["bash", "-c", command]
-        return subprocess.run(words, env=env, check=True, capture_output=True, text=True, timeout=120).stdout
+        arguments = ["bash", "-c", command]
+        return subprocess.run(arguments, env=env, check=True, capture_output=True, text=True, timeout=120).stdout
 
     press = "COMP_WORDS=(raybus get rayservice de) COMP_CWORD=3; _raybus_completion raybus; echo ${COMPREPLY[@]}"
 

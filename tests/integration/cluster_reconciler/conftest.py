@@ -39,7 +39,7 @@ from support.servers.relayed import relayed
 
 SCHEDULER_CRDS = Path(__file__).parents[2] / "support" / "crds"
 KINDS = {each.kind: each for each in (RAY_CLUSTER, POD, SERVICE, JOB)}
-PATIENCE = 30.0
+TIMEOUT = 30.0
 """Seconds until a condition that never holds fails the test."""
 
 
@@ -51,8 +51,8 @@ async def apply_all(kube: KubeClient, namespace: str, documents: Sequence[Body])
         await kube.patch(resource, namespace, document["metadata"]["name"], patch)
 
 
-class Looks:
-    """Counts the looks at each key that came to an end, in peace or in error."""
+class Reconciles:
+    """Counts the reconciles of each key that came to an end, in peace or in error."""
 
     def __init__(self, reconciler: Reconcile) -> None:
         self._reconciler = reconciler
@@ -68,18 +68,20 @@ class Looks:
 class Live:
     """A namespace of a real API server, with the service at work on it."""
 
-    def __init__(self, kube: KubeClient, app: wiring.App, namespace: str, *, own: CountingClient, looks: Looks) -> None:
+    def __init__(
+        self, kube: KubeClient, app: wiring.App, namespace: str, *, own: CountingClient, reconciles: Reconciles
+    ) -> None:
         self.kube = kube
         self.app = app
         self.namespace = namespace
         self.own = own
         """The service's own client: what it asked, and may."""
-        self.looks = looks
+        self.reconciles = reconciles
 
-    def wake_all(self) -> None:
-        """Have every RayCluster looked at once more."""
+    def enqueue_all(self) -> None:
+        """Enqueue every RayCluster once more."""
         for cluster in self.app.cache.all(RayCluster):
-            self.app.controller.wake(Key(cluster.metadata.namespace, cluster.metadata.name))
+            self.app.controller.enqueue(Key(cluster.metadata.namespace, cluster.metadata.name))
 
     async def apply(self, cluster: RayCluster) -> None:
         """Create a RayCluster, as a user does."""
@@ -111,7 +113,7 @@ class Live:
         return ray_cluster.decode(await self.kube.get(RAY_CLUSTER, self.namespace, name))
 
     async def exists(self, name: str = "c") -> bool:
-        """Tell whether a RayCluster is still there."""
+        """Return whether a RayCluster is still there."""
         try:
             await self.kube.get(RAY_CLUSTER, self.namespace, name)
         except errors.NotFound:
@@ -127,8 +129,8 @@ class Live:
         events = await self._list(EVENT, "")
         return {event["reason"] for event in events if event.get("reportingController") == wiring.EVENT_SOURCE}
 
-    async def has_told(self, reason: str) -> bool:
-        """Tell whether the service wrote an Event of this reason."""
+    async def has_reported(self, reason: str) -> bool:
+        """Return whether the service wrote an Event of this reason."""
         return reason in await self.reasons()
 
     async def delete(self) -> None:
@@ -137,22 +139,22 @@ class Live:
 
     async def until(self, holds: Callable[[RayCluster, list[Body]], bool], what: str, name: str = "c") -> RayCluster:
         """Wait until something holds of the RayCluster and its pods."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while True:
             cluster, pods = await self.cluster(name), await self.pods()
             if holds(cluster, pods):
                 return cluster
             if time.monotonic() > deadline:
                 seen = [(pod["metadata"]["name"], pod["status"].get("phase")) for pod in pods]
-                raise AssertionError(f"not within {PATIENCE:g} s: {what}; status {cluster.status}; pods {seen}")
+                raise AssertionError(f"not within {TIMEOUT:g} s: {what}; status {cluster.status}; pods {seen}")
             await asyncio.sleep(0.05)
 
     async def eventually(self, holds: Callable[[], Awaitable[bool]], what: str) -> None:
         """Wait until something holds."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while not await holds():
             if time.monotonic() > deadline:
-                raise AssertionError(f"not within {PATIENCE:g} s: {what}")
+                raise AssertionError(f"not within {TIMEOUT:g} s: {what}")
             await asyncio.sleep(0.05)
 
     async def _list(self, resource: Resource, selector: str) -> list[Body]:
@@ -184,8 +186,8 @@ async def running(
     await kube.create(NAMESPACE, None, {"metadata": {"name": namespace}})
     own = await CountingClient.connect(kubeconfig=kubeconfig or control_plane.kubeconfig, user_agent="raybus-test")
     app = wiring.assemble(own, config, clock=SystemClock(), instance="test", registry=CollectorRegistry())
-    looks = Looks(app.reconciler)
-    app = msgspec.structs.replace(app, reconciler=looks)
+    reconciles = Reconciles(app.reconciler)
+    app = msgspec.structs.replace(app, reconciler=reconciles)
     try:
         if prepare is not None:
             await prepare(kube, namespace)
@@ -197,7 +199,7 @@ async def running(
                 group.create_task(follow(feed, app.controller, range(PARTITIONS if bus else 1))),
                 group.create_task(app.run(workers=4)),
             ]
-            yield Live(kube, app, namespace, own=own, looks=looks)
+            yield Live(kube, app, namespace, own=own, reconciles=reconciles)
             for task in tasks:
                 task.cancel()
     finally:

@@ -56,7 +56,7 @@ def is_ready(cluster: RayCluster, pods: list[Body], *, workers: int) -> bool:
 
 
 async def scale(live: Live, replicas: int) -> None:
-    """Name the workers that go, as the autoscaler does, and say how many there should be."""
+    """Name the workers that go, as the autoscaler does, and set how many there should be."""
     workers = [pod["metadata"]["name"] for pod in await live.pods(f"{labels.GROUP}=single")]
     change: list[Body] = [
         {"op": "replace", "path": "/spec/workerGroupSpecs/1/replicas", "value": replicas},
@@ -70,7 +70,7 @@ async def scale(live: Live, replicas: int) -> None:
 
 
 async def is_gone(live: Live) -> bool:
-    """Let the Job that cleans Redis succeed, and tell whether the cluster is gone."""
+    """Let the Job that cleans Redis succeed, and return whether the cluster is gone."""
     succeeded = Patch(body={"status": {"phase": "Succeeded"}}, subresource="status")
     for pod in await live.pods(f"{labels.NODE_TYPE}={labels.REDIS_CLEANUP}"):
         if pod["status"]["phase"] == "Running":

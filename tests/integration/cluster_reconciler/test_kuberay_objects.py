@@ -1,6 +1,6 @@
 """Every object that we make of a manifest is KubeRay's, field for field, as read back from a real API server.
 
-The other side are the objects that KubeRay's own operator made on such a server (`tests/golden/kuberay`); what
+The expected side are the objects that KubeRay's own operator made on such a server (`tests/golden/kuberay`); what
 `support.kuberay.objects.comparable` leaves out is all that may differ. Spec raycluster §8-§12, §17.
 """
 
@@ -18,7 +18,7 @@ from support.kuberay.settings import SETTINGS, Setting
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("scheduler_kinds")]
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 @pytest.mark.acceptance("raycluster", 116, 117)
@@ -56,7 +56,7 @@ def test_a_difference_is_seen() -> None:
 async def until_equal(live: Live, theirs: dict[str, Body]) -> None:
     """Wait until what we made is what KubeRay made; else fail with every field that differs."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + PATIENCE
+    deadline = loop.time() + TIMEOUT
     while True:
         ours = objects.comparable(goldens.owned(await objects.read(live.kube, live.namespace)))
         found = objects.differences(theirs, ours)

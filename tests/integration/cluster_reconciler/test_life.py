@@ -66,7 +66,7 @@ async def test_a_cluster_becomes_ready_scales_heals_suspends_and_goes(live: Live
 async def test_a_ready_cluster_is_not_written_again(live: Live) -> None:
     await live.apply(a_ray_cluster())
     ready = await live.until(lambda c, p: is_ready(c, p) and len(p) == 4, "ready")
-    live.wake_all()
+    live.enqueue_all()
     await asyncio.sleep(0.5)
     assert (await live.cluster()).metadata.resource_version == ready.metadata.resource_version
 
@@ -75,7 +75,7 @@ async def test_a_ready_cluster_is_not_written_again(live: Live) -> None:
 async def test_a_quota_shows_in_status_and_events_and_heals_when_lifted(live: Live) -> None:
     await live.kube.create(QUOTA, live.namespace, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "2"}}})
     await live.apply(a_ray_cluster())
-    cluster = await live.until(lambda c, _: "ReplicaFailure" in conditions(c), "the quota is told")
+    cluster = await live.until(lambda c, _: "ReplicaFailure" in conditions(c), "the quota is reported")
     assert conditions(cluster)["ReplicaFailure"][0] == "FailedCreateWorkerPod"
     assert "exceeded quota" in conditions(cluster)["ReplicaFailure"][1]
     assert "FailedToCreateWorkerPod" in await live.reasons()
@@ -104,9 +104,9 @@ async def test_an_autoscaled_multi_host_cluster_has_its_identity_and_its_groups(
 
 
 @pytest.mark.acceptance("raycluster", 7)
-async def test_an_invalid_cluster_is_told_once(live: Live) -> None:
+async def test_an_invalid_cluster_is_reported_once(live: Live) -> None:
     await live.apply(a_ray_cluster(groups=[a_group(min_replicas=5, max_replicas=1)]))
-    await live.eventually(lambda: live.has_told("InvalidRayClusterSpec"), "the event is written")
+    await live.eventually(lambda: live.has_reported("InvalidRayClusterSpec"), "the event is written")
     assert await live.pods() == []
 
 
@@ -115,7 +115,7 @@ async def test_redis_is_cleaned_before_a_fault_tolerant_cluster_goes(live: Live)
     await live.apply(a_ray_cluster(gcs_fault_tolerance_options={"redisAddress": "redis:6379"}))
     await live.until(lambda c, p: is_ready(c, p) and len(p) == 4, "ready")
     await live.delete()
-    await live.eventually(lambda: live.has_told("CreatedRedisCleanupJob"), "the Job is made")
+    await live.eventually(lambda: live.has_reported("CreatedRedisCleanupJob"), "the Job is made")
     finished = Patch(body={"status": {"phase": "Succeeded"}}, subresource="status")
 
     async def is_gone() -> bool:

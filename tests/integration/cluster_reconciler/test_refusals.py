@@ -1,4 +1,4 @@
-"""A real API server that says no: the reason is told word for word, the rest goes on, nobody storms, and all heals.
+"""A real API server that refuses: the reason is reported verbatim, the rest continues, no request storm follows, and all heals.
 
 A ValidatingAdmissionPolicy stands for every webhook. Spec raycluster §13.1 (ReplicaFailure), §15 (Events); cases 50, 63.
 """
@@ -54,7 +54,7 @@ async def denying(live: Live, resource: Resource, allowed: str) -> AsyncGenerato
 
 
 async def is_denied(live: Live, resource: Resource) -> bool:
-    """Tell whether a policy speaks up against an object that nobody would mind."""
+    """Return whether a policy denies an object that is otherwise valid."""
     spec: Body = {"containers": [{"name": "c", "image": "i"}]} if resource == POD else {"ports": [{"port": 1}]}
     body: Body = {"metadata": {"name": "probe", "labels": {labels.GROUP: "bad"}}, "spec": spec}
     try:
@@ -65,10 +65,10 @@ async def is_denied(live: Live, resource: Resource) -> bool:
 
 
 @pytest.mark.acceptance("raycluster", 50)
-async def test_a_head_that_a_policy_denies_is_told_and_comes_when_it_may(live: Live) -> None:
+async def test_a_head_that_a_policy_denies_is_reported_and_is_created_once_it_is_allowed(live: Live) -> None:
     async with denying(live, POD, "has(object.metadata.labels.team)"):
         await live.apply(a_ray_cluster())
-        cluster = await live.until(lambda c, _: "ReplicaFailure" in reasons(c), "the denial is told")
+        cluster = await live.until(lambda c, _: "ReplicaFailure" in reasons(c), "the denial is reported")
         reason, message = reasons(cluster)["ReplicaFailure"]
         assert (reason, message.split("\n")[0]) == ("FailedCreateHeadPod", "FailedCreateHeadPod")
         assert f"denied request: {DENIAL}" in message
@@ -92,10 +92,10 @@ async def test_a_group_that_a_policy_denies_holds_up_no_other(live: Live) -> Non
     await live.until(lambda c, p: c.status.state == "ready" and len(p) == 5, "healed")
 
 
-async def test_a_service_that_a_policy_denies_is_told_and_no_pod_is_made_without_it(live: Live) -> None:
+async def test_a_service_that_a_policy_denies_is_reported_and_no_pod_is_created_without_it(live: Live) -> None:
     async with denying(live, SERVICE, "has(object.metadata.labels.team)"):
         await live.apply(a_ray_cluster())
-        await live.eventually(lambda: live.has_told("FailedToCreateService"), "the denial is told")
+        await live.eventually(lambda: live.has_reported("FailedToCreateService"), "the denial is reported")
         assert DENIAL in await note(live, "FailedToCreateService")
         await expect_no_storm(live, f"POST {SERVICE.path(live.namespace)}")
         assert await live.pods() == []
@@ -117,7 +117,7 @@ INVALID = [
 
 
 @pytest.mark.parametrize(("template", "text"), INVALID)
-async def test_pods_that_are_refused_as_invalid_are_told_and_hold_up_no_other(
+async def test_pods_that_are_refused_as_invalid_are_reported_and_delay_no_other(
     live: Live, template: Any, text: str
 ) -> None:
     await live.apply(a_ray_cluster(groups=[a_group("bad", replicas=2, template=template), a_group("good", replicas=1)]))
@@ -129,18 +129,18 @@ async def test_pods_that_are_refused_as_invalid_are_told_and_hold_up_no_other(
     assert text in reasons(cluster)["ReplicaFailure"][1]
     assert text in await note(live, "FailedToCreateWorkerPod")
     await expect_no_storm(live, f"POST {POD.path(live.namespace)}")
-    mended: Body = {"op": "replace", "path": "/spec/workerGroupSpecs/0/template", "value": a_template()}
-    await live.kube.patch(RAY_CLUSTER, live.namespace, "c", Patch(body=[mended], content_type=JSON_PATCH))
+    fixed: Body = {"op": "replace", "path": "/spec/workerGroupSpecs/0/template", "value": a_template()}
+    await live.kube.patch(RAY_CLUSTER, live.namespace, "c", Patch(body=[fixed], content_type=JSON_PATCH))
     healed = await live.until(lambda c, p: c.status.state == "ready" and len(p) == 4, "healed")
     assert "ReplicaFailure" not in reasons(healed)
 
 
-async def test_a_head_without_container_is_told_once(live: Live) -> None:
+async def test_a_head_without_container_is_reported_once(live: Live) -> None:
     await live.apply(a_ray_cluster(head=a_head(template={"spec": {"containers": []}})))
-    await live.eventually(lambda: live.has_told("InvalidRayClusterSpec"), "the event is written")
+    await live.eventually(lambda: live.has_reported("InvalidRayClusterSpec"), "the event is written")
     assert "should have at least one container" in await note(live, "InvalidRayClusterSpec")
     before = len(live.own.requests)
-    live.wake_all()
+    live.enqueue_all()
     await asyncio.sleep(0.5)
     assert [each for each in live.own.requests[before:] if "/events" not in each] == []
     await live.patch({"headGroupSpec": {"template": a_template()}})
@@ -156,7 +156,7 @@ async def test_a_spec_of_a_megabyte_makes_pods(live: Live) -> None:
     assert worker["spec"]["containers"][0]["env"][: len(env)] == env
 
 
-async def test_a_pod_too_large_for_the_store_is_told_and_holds_up_no_other(live: Live) -> None:
+async def test_a_pod_too_large_for_etcd_is_reported_and_delays_no_other(live: Live) -> None:
     """A template of 0.9 MB makes a pod twice as large: the container that waits for the head has the same variables."""
     env = [{"name": f"E{number}", "value": "x" * 1000} for number in range(900)]
     large = a_group("bad", replicas=2, template=a_template(a_container("ray", env=env)))
@@ -198,8 +198,8 @@ async def expect_no_storm(live: Live, request: str) -> None:
 
 
 async def note(live: Live, reason: str) -> str:
-    """Return what the first Event of a reason says."""
-    await live.eventually(lambda: live.has_told(reason), f"the Event {reason}")
+    """Return the note of the first Event of a reason."""
+    await live.eventually(lambda: live.has_reported(reason), f"the Event {reason}")
     return next(each["note"] for each in await found(live, EVENT) if each["reason"] == reason)
 
 

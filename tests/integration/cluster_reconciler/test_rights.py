@@ -40,7 +40,7 @@ ROLES = [
 
 @pytest.fixture
 async def own_kubeconfig(control_plane: ControlPlane) -> Path:
-    """Grant what deploy/ says, and act as the service from then on."""
+    """Grant the rights of deploy/, and act as the service from then on."""
     await grant(control_plane)
     return await control_plane.kubeconfig_for_service_account("raybus", "cluster-reconciler")
 
@@ -51,7 +51,7 @@ async def test_the_deployed_rights_are_enough_to_live(control_plane: ControlPlan
         await live.apply(a_ray_cluster(enable_in_tree_autoscaling=True, auth_options={}, head=head))
         await live.until(lambda c, p: c.status.state == "ready" and len(p) == 4, "ready")
         await live.patch({"headGroupSpec": {"ingressOptions": {"path": "/ray"}}})
-        await live.eventually(lambda: live.has_told("UpdatedIngress"), "the Ingress follows")
+        await live.eventually(lambda: live.has_reported("UpdatedIngress"), "the Ingress follows")
         await live.patch({"suspend": True})
         await live.until(lambda c, p: c.status.state == "suspended" and not p, "suspended")
         assert not [reason for reason in await live.reasons() if reason.startswith("Failed")]
@@ -63,7 +63,7 @@ async def test_the_deployed_rights_are_enough_to_clean_redis(control_plane: Cont
         await live.until(lambda c, p: c.status.state == "ready" and len(p) == 4, "ready")
         await live.delete()
         await live.eventually(lambda: ended(live), "the Job is made, or refused")
-        assert await live.has_told("CreatedRedisCleanupJob")
+        assert await live.has_reported("CreatedRedisCleanupJob")
 
 
 @pytest.mark.acceptance("raycluster", 35, 39)
@@ -104,7 +104,7 @@ async def ended(live: Live) -> bool:
 
 
 async def grant(control_plane: ControlPlane) -> None:
-    """Apply what deploy/ says of the service's rights, once per control plane."""
+    """Apply the service's rights from deploy/, once per control plane."""
     wanted: list[tuple[Resource, str | None, Body]] = [
         (NAMESPACE, None, {"metadata": {"name": "raybus"}}),
         (SERVICE_ACCOUNT, "raybus", {"metadata": {"name": "cluster-reconciler"}}),
@@ -126,13 +126,15 @@ async def grant(control_plane: ControlPlane) -> None:
         await kube.close()
 
 
-async def test_a_child_that_we_may_not_make_is_told_and_comes_with_the_right(control_plane: ControlPlane) -> None:
+async def test_a_child_that_we_may_not_create_is_reported_and_is_created_with_the_permission(
+    control_plane: ControlPlane,
+) -> None:
     async with (
         granted_without(control_plane, "ingresses") as (kubeconfig, give),
         running(control_plane, Config(), kubeconfig=kubeconfig) as live,
     ):
         await live.apply(a_ray_cluster(head=a_head(enable_ingress=True)))
-        await live.eventually(lambda: live.has_told("FailedToCreateIngress"), "the refusal is told")
+        await live.eventually(lambda: live.has_reported("FailedToCreateIngress"), "the refusal is reported")
         listed = msgspec.json.decode(await live.kube.list(EVENT, live.namespace))["items"]
         note = next(each["note"] for each in listed if each["reason"] == "FailedToCreateIngress")
         assert 'cannot create resource "ingresses"' in note
@@ -144,7 +146,7 @@ async def test_a_child_that_we_may_not_make_is_told_and_comes_with_the_right(con
 async def granted_without(
     control_plane: ControlPlane, plural: str
 ) -> AsyncGenerator[tuple[Path, Callable[[], Awaitable[None]]]]:
-    """Act as an account whose rights lack the creation of one kind; the second value grants it."""
+    """Act as an account without the right to create one kind; the second value grants it."""
     await grant(control_plane)
     (role,) = manifests.of_kind(ROLES, "ClusterRole")
     less = [_less(rule) if plural in rule["resources"] else rule for rule in role["rules"]]

@@ -16,7 +16,7 @@ from common.kube.resources import RAY_CLUSTER
 from common.runtime.key import Key
 from integration.cluster_reconciler.conftest import Live, running
 from localcluster.control_plane import ControlPlane
-from support.kuberay import goldens, leaving, objects
+from support.kuberay import goldens, objects, restoring
 from support.kuberay.settings import SETTINGS, Setting, of_name
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("scheduler_kinds")]
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("scheduler_kinds"
 @pytest.mark.acceptance("raycluster", 82)
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 async def test_taking_over_changes_nothing(control_plane: ControlPlane, tmp_path: Path, setting: Setting) -> None:
-    prepare = partial(leaving.leave, setting=setting)
+    prepare = partial(restoring.leave, setting=setting)
     bus = tmp_path if setting.name == "plain" else None
     async with running(control_plane, setting.config(), bus=bus, prepare=prepare) as live:
         before = await objects.read(live.kube, live.namespace)
@@ -39,9 +39,9 @@ async def test_taking_over_changes_nothing(control_plane: ControlPlane, tmp_path
 
 
 @pytest.mark.parametrize("name", ["multi-host", "everything"])
-async def test_what_was_taken_over_is_looked_after(control_plane: ControlPlane, name: str) -> None:
+async def test_what_was_taken_over_is_reconciled(control_plane: ControlPlane, name: str) -> None:
     setting = of_name("plain")
-    async with running(control_plane, setting.config(), prepare=partial(leaving.leave, setting=setting)) as live:
+    async with running(control_plane, setting.config(), prepare=partial(restoring.leave, setting=setting)) as live:
         await all_seen(live, setting)
         old = await pod_uids(live, name)
         change: Body = {"op": "replace", "path": "/spec/workerGroupSpecs/1/replicas", "value": 3}
@@ -51,20 +51,20 @@ async def test_what_was_taken_over_is_looked_after(control_plane: ControlPlane, 
 
 
 async def all_seen(live: Live, setting: Setting) -> None:
-    """Wait until every cluster was looked at, and looked at again after all that the first looks may have woken."""
+    """Wait until every cluster was reconciled, and again after all that the first reconciles may have enqueued."""
 
     async def seen(times: int) -> bool:
         keys = [Key(live.namespace, name) for name in goldens.clusters(setting)]
-        return all(live.looks.ended[key] >= times for key in keys)
+        return all(live.reconciles.ended[key] >= times for key in keys)
 
-    await live.eventually(partial(seen, 1), "every cluster is looked at")
+    await live.eventually(partial(seen, 1), "every cluster is reconciled")
     for name in goldens.clusters(setting):
-        live.app.controller.wake(Key(live.namespace, name))
-    await live.eventually(partial(seen, 2), "every cluster is looked at again")
+        live.app.controller.enqueue(Key(live.namespace, name))
+    await live.eventually(partial(seen, 2), "every cluster is reconciled again")
 
 
 def refreshed(some: list[Body]) -> list[str]:
-    """Return the head pods whose hash must be written anew: of clusters that are made anew when their spec changes."""
+    """Return the head pods with a hash that must be written anew: of clusters that are made anew when their spec changes."""
     anew = {
         each["metadata"]["name"]
         for each in some

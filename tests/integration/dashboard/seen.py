@@ -21,12 +21,12 @@ import msgspec
 from playwright.async_api import Browser
 
 from chaos import stack
-from chaos.stack import CROWD, Stack
+from chaos.stack import BACKGROUND, Stack
 from common import errors, labels
 from common.api.opaque import Json
 from common.kube.client import Patch
 from common.kube.resources import RAY_SERVICE
-from integration.story import begin, say, tell
+from integration.isolated import isolate, log_progress, print_result
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config, a_strategy
 from support.servers import browser, dashboard
 from support.servers.browser import Watched
@@ -34,13 +34,13 @@ from support.servers.dashboard import Dashboard
 from support.waiting import eventually_true
 
 SERVICES: Final = ("watcher", "cluster-reconciler", "service-reconciler", "traffic-manager")
-PATIENCE: Final = 240.0
+TIMEOUT: Final = 240.0
 HALFWAY: Final = 40
-"""Percent of the traffic at which the upgrade is paused, so that there is time to look."""
+"""Percent of the traffic at which the upgrade is paused, so that there is time to read the page."""
 WIDE: Final = (1280, 1060)
 NARROW: Final = (390, 844)
 CHAT: Final = "chat"
-LIVE: Final = "live over the bus"
+LIVE: Final = "Connected to NATS"
 
 
 class Sight(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,12 +51,12 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     lines: list[str]
     """The timeline, newest first."""
     chart: str
-    """What the picture is called to those who do not see it."""
+    """The text alternative of the picture."""
     curves: int
     """Lines drawn in it."""
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class Report(msgspec.Struct, frozen=True, kw_only=True):
     """All that was to be seen."""
 
     list_before: str
@@ -91,10 +91,10 @@ class Viewer:
 
     async def choose(self, name: str) -> None:
         """Choose a RayService in the list."""
-        await self.page.page.locator(f'a[href="#/{CROWD}/{name}"]').click()
+        await self.page.page.locator(f'a[href="#/{BACKGROUND}/{name}"]').click()
         await self.page.until("#head h2", name)
 
-    async def look(self) -> Sight:
+    async def sight(self) -> Sight:
         """Read what is there."""
         page = self.page.page
         return Sight(
@@ -120,13 +120,13 @@ class Viewer:
 
     async def reload(self) -> Sight:
         """Load the page anew."""
-        lines = len((await self.look()).lines)
+        lines = len((await self.sight()).lines)
         await self.page.page.reload()
-        await self.page.page.locator("#timeline li").nth(lines - 1).wait_for(timeout=PATIENCE * 1000)
-        return await self.look()
+        await self.page.page.locator("#timeline li").nth(lines - 1).wait_for(timeout=TIMEOUT * 1000)
+        return await self.sight()
 
 
-class Story:
+class Run:
     """One run."""
 
     def __init__(self, found: Stack, window: Browser, work: Path, pictures: Path) -> None:
@@ -135,12 +135,12 @@ class Story:
         self._work = work
         self._pictures = pictures
 
-    async def tell(self) -> Told:
+    async def execute(self) -> Report:
         """Run it."""
         await self._prepare()
         async with self._dashboard("first") as running, self._viewer(running) as viewer:
-            say("before")
-            await viewer.page.until("#hearing", LIVE)
+            log_progress("before")
+            await viewer.page.until("#feed", LIVE)
             await viewer.choose(CHAT)
             await viewer.page.until("#clusters", "pods of small: 1 of 1 ready")
             listed, before = await viewer.page.text("#list-pane"), await viewer.page.text("#detail")
@@ -152,10 +152,10 @@ class Story:
             without_api_server = await self._without_api_server(viewer)
             elsewhere, others = await self._elsewhere()
             complaints = [*viewer.page.complaints, *others]
-            say("the dashboard ends")
+            log_progress("the dashboard ends")
             code = await running.end()
             await viewer.page.until("#banners", "The dashboard on this machine does not answer.")
-            return Told(
+            return Report(
                 list_before=listed,
                 before=before,
                 middle=middle,
@@ -174,7 +174,7 @@ class Story:
             )
 
     async def _prepare(self) -> None:
-        say("services come up")
+        log_progress("services come up")
         for service in SERVICES:
             self._found.fleet.scale(service, 1)
         await self._found.fleet.ready()
@@ -190,66 +190,66 @@ class Story:
 
     async def _half(self, viewer: Viewer) -> tuple[Sight, str]:
         """Upgrade half of the traffic, and lose the bus for a while."""
-        say("an upgrade begins")
+        log_progress("an upgrade begins")
         await self._change({"spec": {"rayClusterConfig": _a_config("rayproject/ray:2.53.0")}})
         await self._until(CHAT, lambda status: _weight(status) >= HALFWAY)
         await self._change({"metadata": {"annotations": {labels.PAUSE: "true"}}})
         await viewer.page.until("#head .badge", "Paused")
         await viewer.page.until("#timeline", "paused (")
         await viewer.page.until("#clusters", "pending")
-        middle = await viewer.look()
+        middle = await viewer.sight()
         await viewer.picture("middle")
         await viewer.picture("middle-dark", scheme="dark")
         await viewer.picture("middle-narrow", size=NARROW)
-        say("the bus goes and comes")
+        log_progress("the bus goes and comes")
         self._found.nats.kill()
         try:
-            await viewer.page.until("#banners", "the bus cannot be reached")
+            await viewer.page.until("#banners", "NATS is not reachable")
             without_bus = await viewer.page.text("#banners")
             await viewer.picture("without-bus")
         finally:
             self._found.nats.start()
-        await viewer.page.until("#hearing", LIVE)
+        await viewer.page.until("#feed", LIVE)
         await viewer.page.page.locator("#banners .banner").wait_for(state="detached")
         return middle, without_bus
 
     async def _whole(self, viewer: Viewer) -> Sight:
-        say("the upgrade goes on")
+        log_progress("the upgrade goes on")
         await self._change({"metadata": {"annotations": {labels.PAUSE: None}}})
-        await viewer.page.until("#receipt", "Promoted", within=PATIENCE)
+        await viewer.page.until("#receipt", "Promoted", within=TIMEOUT)
         await viewer.page.until("#head .badge", "Ready")
         await viewer.page.page.locator("#clusters article").nth(1).wait_for(state="detached")
-        after = await viewer.look()
+        after = await viewer.sight()
         await viewer.picture("after")
         await viewer.picture("after-dark", scheme="dark")
         await viewer.picture("after-narrow", size=NARROW)
         return after
 
     async def _without_api_server(self, viewer: Viewer) -> str:
-        say("the API server hangs for a while")
+        log_progress("the API server hangs for a while")
         running = self._found.control_plane.running
         pid = next(each.popen.pid for each in running if each.log.stem == "kube-apiserver")
         os.kill(pid, signal.SIGSTOP)
         try:
-            await viewer.page.until("#banners", "The API server cannot be asked.")
-            said = await viewer.page.text("#banners")
+            await viewer.page.until("#banners", "The API server cannot be read.")
+            banners = await viewer.page.text("#banners")
         finally:
             os.kill(pid, signal.SIGCONT)
-        await viewer.page.page.locator("#banners .banner").wait_for(state="detached", timeout=PATIENCE * 1000)
-        return said
+        await viewer.page.page.locator("#banners .banner").wait_for(state="detached", timeout=TIMEOUT * 1000)
+        return banners
 
     async def _elsewhere(self) -> tuple[Sight, list[str]]:
-        """Look at the same in a dashboard that was not there when it happened."""
-        say("another dashboard")
+        """Return the same of a dashboard that was not there when it happened."""
+        log_progress("another dashboard")
         async with self._dashboard("second") as running, self._viewer(running) as viewer:
             await viewer.choose(CHAT)
             await viewer.page.until("#receipt", "Promoted")
-            return await viewer.look(), viewer.page.complaints
+            return await viewer.sight(), viewer.page.complaints
 
     def _dashboard(self, name: str) -> contextlib.AbstractAsyncContextManager[Dashboard]:
         kubeconfig, nats = str(self._found.control_plane.kubeconfig), self._found.nats
         reach = ("--nats", nats.url, "--nats-credentials", str(self._work / "nats"))
-        return dashboard.started(self._work / name, "--kubeconfig", kubeconfig, "-n", CROWD, *reach)
+        return dashboard.started(self._work / name, "--kubeconfig", kubeconfig, "-n", BACKGROUND, *reach)
 
     @asynccontextmanager
     async def _viewer(self, running: Dashboard) -> AsyncGenerator[Viewer]:
@@ -262,19 +262,19 @@ class Story:
         quick = {labels.DRAIN_TIMEOUT: "1s", **(annotations or {})}
         body = a_ray_service(name=name, annotations=quick, rayClusterDeletionDelaySeconds=1, **fields)
         del body["metadata"]["namespace"]
-        await self._found.kube.create(RAY_SERVICE, CROWD, body)
+        await self._found.kube.create(RAY_SERVICE, BACKGROUND, body)
 
     async def _change(self, body: Json) -> None:
-        await self._found.kube.patch(RAY_SERVICE, CROWD, CHAT, Patch(body=body))
+        await self._found.kube.patch(RAY_SERVICE, BACKGROUND, CHAT, Patch(body=body))
 
     async def _until(self, name: str, check: Callable[[Json], bool]) -> None:
         async def holds() -> bool:
             with contextlib.suppress(errors.Retryable):
-                body = msgspec.json.decode(await self._found.kube.get(RAY_SERVICE, CROWD, name))
+                body = msgspec.json.decode(await self._found.kube.get(RAY_SERVICE, BACKGROUND, name))
                 return check(body.get("status", {}))
             return False
 
-        await eventually_true(holds, within=PATIENCE, every=0.1, what=f"RayService {name}")
+        await eventually_true(holds, within=TIMEOUT, every=0.1, what=f"RayService {name}")
 
 
 def _a_config(image: str) -> Json:
@@ -289,10 +289,10 @@ def _weight(status: Json) -> int:
     return status.get("pendingServiceStatus", {}).get("trafficRoutedPercent") or 0
 
 
-async def run(options: argparse.Namespace, work: Path) -> Told:
-    """Start everything, and run the story."""
-    async with stack.started(work, options.logs, say) as found, browser.opened() as window:
-        return await Story(found, window, work, options.pictures).tell()
+async def run(options: argparse.Namespace, work: Path) -> Report:
+    """Start everything, and run it."""
+    async with stack.started(work, options.logs, log_progress) as found, browser.opened() as window:
+        return await Run(found, window, work, options.pictures).execute()
 
 
 def main() -> None:
@@ -301,9 +301,9 @@ def main() -> None:
     parser.add_argument("--pictures", type=Path, required=True, metavar="DIR", help="where the pictures go")
     parser.add_argument("--logs", type=Path, required=True, metavar="DIR", help="where the logs of the processes go")
     options = parser.parse_args()
-    begin("integration.dashboard.seen")
+    isolate("integration.dashboard.seen")
     with tempfile.TemporaryDirectory(prefix="raybus-seen-") as work:
-        tell(asyncio.run(run(options, Path(work))))
+        print_result(asyncio.run(run(options, Path(work))))
 
 
 if __name__ == "__main__":

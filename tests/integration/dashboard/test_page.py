@@ -12,7 +12,7 @@ from common.api.opaque import Body
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from localcluster.control_plane import ControlPlane
-from support.builders.look import BLUE, READY, a_cluster, a_condition, a_config, a_service, a_side
+from support.builders.snapshots import BLUE, READY, a_cluster, a_condition, a_config, a_service, a_side
 from support.servers import browser, dashboard
 from support.servers.browser import Watched
 
@@ -41,8 +41,8 @@ def page_of(control_plane: ControlPlane, nobodys_bus: tuple[str, ...], tmp_path:
 
     @asynccontextmanager
     async def opened(namespace: str) -> AsyncGenerator[Watched]:
-        words = ("--kubeconfig", str(control_plane.kubeconfig), "-n", namespace, *nobodys_bus)
-        async with dashboard.started(tmp_path, *words) as running, browser.opened() as window:
+        arguments = ("--kubeconfig", str(control_plane.kubeconfig), "-n", namespace, *nobodys_bus)
+        async with dashboard.started(tmp_path, *arguments) as running, browser.opened() as window:
             page = Watched(await window.new_page(viewport={"width": 1280, "height": 800}))
             await page.page.goto(running.address)
             yield page
@@ -62,13 +62,13 @@ async def put(kube: KubeClient, namespace: str, body: Body) -> None:
 
 
 def named(name: str, *conditions: Any, **fields: Any) -> Body:
-    """Return a RayService of a name that serves, unless its conditions say something else."""
+    """Return a RayService of a name that serves, except with other conditions."""
     body = a_service(*(conditions or (READY,)), active=fields.pop("active", None) or a_side(BLUE), **fields)
     body["metadata"]["name"] = name
     return body
 
 
-async def crowd(kube: KubeClient, namespace: str, bodies: Sequence[Body]) -> None:
+async def background(kube: KubeClient, namespace: str, bodies: Sequence[Body]) -> None:
     """Create many, some at once."""
     left = iter(bodies)
 
@@ -90,7 +90,7 @@ async def test_nothing_there(kube: KubeClient, namespace: str, page_of: Opened) 
         await page.until("#head h2", "first")
         assert not await page.page.locator("#empty").is_visible()
         await kube.delete(RAY_SERVICE, namespace, "first")
-        await page.until("#hint", f"RayService {namespace}/first is not there (any more).")
+        await page.until("#hint", f"RayService {namespace}/first does not exist (any more).")
 
 
 async def test_text_from_the_cluster_stays_text(kube: KubeClient, namespace: str, page_of: Opened) -> None:
@@ -117,7 +117,7 @@ async def test_text_from_the_cluster_stays_text(kube: KubeClient, namespace: str
 
 async def test_five_hundred_stay_usable(kube: KubeClient, namespace: str, page_of: Opened) -> None:
     stalled = a_condition("UpgradeStalled", reason="Nothing", message="no node")
-    await crowd(
+    await background(
         kube,
         namespace,
         [named(f"s{number:03}", *([READY, stalled] if number % 100 == 7 else [])) for number in range(MANY)],
@@ -131,7 +131,7 @@ async def test_five_hundred_stay_usable(kube: KubeClient, namespace: str, page_o
         await page.page.locator("#tone-good a").first.click()
         await page.until("#head h2", "s123")
         await page.page.locator("#filter").fill("nobody is called so")
-        await page.until("#none-found", "Nothing matches")
+        await page.until("#none-found", "No RayService matches")
         await page.page.locator("#filter").fill("")
         await kube.patch(
             RAY_SERVICE, namespace, "s200", Patch(body={"status": {"conditions": [stalled]}}, subresource="status")

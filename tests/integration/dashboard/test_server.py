@@ -1,4 +1,4 @@
-"""What the dashboard's server answers, to whom, and how it begins and ends; no browser is needed."""
+"""The answers of the dashboard's server to its clients, and how it begins and ends; no browser is needed."""
 
 import signal
 import socket
@@ -19,12 +19,12 @@ from support.servers.dashboard import Dashboard
 
 pytestmark = [pytest.mark.integration]
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 async def _ask(of: Dashboard, path: str = "", *, method: str = "GET", **headers: str) -> httpx.Response:
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
-    async with httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as client:
+    async with httpx.AsyncClient(timeout=TIMEOUT, trust_env=False) as client:
         return await client.request(method, of.address + path, headers=sent)
 
 
@@ -34,11 +34,11 @@ async def _first(
     """Return the first event of a kind that a page is sent and that a check likes."""
     name = ""
     async with (
-        httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as client,
-        client.stream("GET", of.address + path) as told,
+        httpx.AsyncClient(timeout=TIMEOUT, trust_env=False) as client,
+        client.stream("GET", of.address + path) as reported,
     ):
-        assert told.headers["content-type"].startswith("text/event-stream")
-        async for line in told.aiter_lines():
+        assert reported.headers["content-type"].startswith("text/event-stream")
+        async for line in reported.aiter_lines():
             if line.startswith("event: "):
                 name = line.removeprefix("event: ")
             elif line.startswith("data: ") and name == event:
@@ -54,7 +54,7 @@ def _bound(port: int) -> set[str]:
     return {address for address in (line.split()[1] for line in lines) if address.endswith(f":{port:04X}")}
 
 
-async def test_what_is_answered_and_to_whom(
+async def test_the_answer_to_each_request(
     control_plane: ControlPlane, namespace: str, nobodys_bus: tuple[str, ...], tmp_path: Path
 ) -> None:
     arguments = ("--kubeconfig", str(control_plane.kubeconfig), "-n", namespace, *nobodys_bus)
@@ -102,13 +102,13 @@ async def test_it_ends_in_good_order_with_a_page_open(
 ) -> None:
     async with dashboard.started(tmp_path, "--kubeconfig", str(control_plane.kubeconfig), *nobodys_bus) as running:
         async with (
-            httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as client,
-            client.stream("GET", f"{running.address}events") as told,
+            httpx.AsyncClient(timeout=TIMEOUT, trust_env=False) as client,
+            client.stream("GET", f"{running.address}events") as reported,
         ):
-            lines = told.aiter_lines()
-            assert await anext(lines) == "event: standing"
+            lines = reported.aiter_lines()
+            assert await anext(lines) == "event: sources"
             assert await running.end(number) == 0
-        assert running.said == "raybus dashboard: open that address; Ctrl-C ends it\n"
+        assert running.stderr == "raybus dashboard: open this address; Ctrl-C ends it\n"
 
 
 async def test_a_port_that_is_taken(control_plane: ControlPlane, nobodys_bus: tuple[str, ...], tmp_path: Path) -> None:
@@ -117,14 +117,14 @@ async def test_a_port_that_is_taken(control_plane: ControlPlane, nobodys_bus: tu
         arguments = ("--kubeconfig", str(control_plane.kubeconfig), *nobodys_bus, "--port", port)
         async with dashboard.started(tmp_path, *arguments) as running:
             assert (running.process.wait(), running.address) == (1, "")
-            assert running.said == (
+            assert running.stderr == (
                 f"error: port {port} of 127.0.0.1 is taken: is another dashboard open? --port names another, "
                 "--port 0 takes any free one\n"
             )
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("arguments", "code", "message"),
     [
         pytest.param(("--kubeconfig", "/nowhere"), 2, "there is no kubeconfig /nowhere", id="no kubeconfig"),
         pytest.param(("--port", "70000"), 2, "Invalid value for '--port'", id="no port"),
@@ -132,13 +132,13 @@ async def test_a_port_that_is_taken(control_plane: ControlPlane, nobodys_bus: tu
     ],
 )
 async def test_a_command_that_makes_no_sense(
-    words: tuple[str, ...], code: int, said: str, control_plane: ControlPlane, tmp_path: Path
+    arguments: tuple[str, ...], code: int, message: str, control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    config = () if "--kubeconfig" in words else ("--kubeconfig", str(control_plane.kubeconfig))
-    async with dashboard.started(tmp_path, *config, *words) as running:
+    config = () if "--kubeconfig" in arguments else ("--kubeconfig", str(control_plane.kubeconfig))
+    async with dashboard.started(tmp_path, *config, *arguments) as running:
         assert running.process.wait() == code
-        assert said in " ".join(running.said.split())
-        assert "Traceback" not in running.said
+        assert message in " ".join(running.stderr.split())
+        assert "Traceback" not in running.stderr
 
 
 async def test_an_api_server_that_is_not_there(control_plane: ControlPlane, tmp_path: Path) -> None:
@@ -146,11 +146,11 @@ async def test_an_api_server_that_is_not_there(control_plane: ControlPlane, tmp_
     config.write_text(control_plane.kubeconfig.read_text().replace(control_plane.server, "https://127.0.0.1:9"))
     async with dashboard.started(tmp_path / "run", "--kubeconfig", str(config)) as running:
         assert running.process.wait() == 1
-        assert running.said.startswith("error: the API server at https://127.0.0.1:9 does not answer")
-        assert len(running.said.splitlines()) == 1
+        assert running.stderr.startswith("error: the API server at https://127.0.0.1:9 does not answer")
+        assert len(running.stderr.splitlines()) == 1
 
 
-async def test_who_may_not_list_is_told_so(
+async def test_a_user_without_the_right_to_list_gets_the_reason(
     control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
 ) -> None:
     await kube.create(
@@ -159,22 +159,22 @@ async def test_who_may_not_list_is_told_so(
     config = await control_plane.kubeconfig_for_service_account(namespace, "nobody")
     async with dashboard.started(tmp_path, "--kubeconfig", str(config), "-A") as running:
         assert running.process.wait() == 1
-        assert "cannot list resource" in running.said
-        assert len(running.said.splitlines()) == 1
+        assert "cannot list resource" in running.stderr
+        assert len(running.stderr.splitlines()) == 1
 
 
-async def test_a_cluster_without_raybus_has_no_events_and_says_so(
+async def test_a_cluster_without_raybus_has_no_events_and_the_page_shows_that(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     arguments = ("--kubeconfig", str(control_plane.kubeconfig), "-n", namespace, "--raybus-namespace", namespace)
     async with dashboard.started(tmp_path, *arguments) as running:
         assert await _first(running, "rows") == {"all": True, "rows": [], "gone": []}
-        standing = await _first(running, "standing", that=lambda data: data["hearing"] == "away")
-        assert (standing["namespace"], standing["problem"]) == (namespace, "")
-        assert standing["deaf"].startswith(f"namespace {namespace} has no Secret nats-user-subscriber")
+        sources = await _first(running, "sources", that=lambda data: data["eventFeed"] == "away")
+        assert (sources["namespace"], sources["problem"]) == (namespace, "")
+        assert sources["feedProblem"].startswith(f"namespace {namespace} has no ConfigMap nats-keys-subscriber")
 
 
-async def test_a_service_that_is_chosen_is_looked_at(
+async def test_a_chosen_service_is_shown(
     control_plane: ControlPlane, kube: KubeClient, namespace: str, nobodys_bus: tuple[str, ...], tmp_path: Path
 ) -> None:
     body = a_ray_service()

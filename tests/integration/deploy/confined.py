@@ -19,7 +19,7 @@ from bench.rig import ALONE, Rig
 from common.api.opaque import Body, Json
 from common.kube.client import Patch
 from common.kube.resources import CONFIG_MAP, POD, RAY_CLUSTER, RAY_SERVICE
-from integration.story import begin, say, tell
+from integration.isolated import isolate, log_progress, print_result
 from localcluster import processes
 from localcluster.api import read_manifests
 from localcluster.binaries import GATEWAY_CRDS
@@ -36,7 +36,7 @@ from support.waiting import eventually_true
 
 WATCHED: Final = "default"
 OVERLAY: Final = DEPLOY / "overlays" / "namespaced"
-PATIENCE: Final = 180.0
+TIMEOUT: Final = 180.0
 ROUTES: Final = {"Gateway", "HTTPRoute", "GRPCRoute"}
 
 KINDS: Final = f"{leftovers.USERS_KINDS},gateways,httproutes"
@@ -44,13 +44,13 @@ KINDS: Final = f"{leftovers.USERS_KINDS},gateways,httproutes"
 Uids = dict[str, str]
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it."""
 
     watched: str
     """The namespaces that the overlay names."""
     accounts: list[str]
-    """Who asked the API server for anything."""
+    """The client of the request."""
     outside: list[str]
     """What was asked for outside the namespace and raybus' own."""
     refused: list[str]
@@ -63,23 +63,23 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     left: list[str]
     """What raybus left behind, whatever its kind."""
     held: list[str]
-    """What cannot be deleted, after what the documentation says was done."""
+    """What cannot be deleted, after the steps of the documentation were done."""
 
 
-class Story:
+class Run:
     """One run."""
 
     def __init__(self, found: Rig, kubectl: str) -> None:
         self._rig = found
         self._kubectl = kubectl
 
-    async def tell(self, bus: BusAccess) -> Told:
+    async def execute(self, bus: BusAccess) -> Report:
         """Run it."""
         config = await self._settings()
         await self._rig.kube.create(RAY_CLUSTER, ALONE, _a_cluster("elsewhere"))
         logs, watched = self._rig.work / "logs", config["RAYBUS_WATCH_NAMESPACES"]
         logs.mkdir()
-        async with services.running(self._rig.control_plane, bus, logs, say, watched=watched):
+        async with services.running(self._rig.control_plane, bus, logs, log_progress, watched=watched):
             await self._rig.kube.create(RAY_CLUSTER, WATCHED, _a_cluster("plain"))
             await self._until_state("plain", "ready")
             await self._rig.kube.create(RAY_SERVICE, WATCHED, _a_service())
@@ -91,7 +91,7 @@ class Story:
         before = await leftovers.uids(self.run, WATCHED, KINDS)
         await self.run("delete", "-k", str(OVERLAY), "--ignore-not-found", "--timeout=60s")
         after = await leftovers.uids(self.run, WATCHED, KINDS)
-        return Told(
+        return Report(
             watched=config["RAYBUS_WATCH_NAMESPACES"],
             accounts=sorted({each.user.username.removeprefix(ACCOUNT) for each in asked}),
             outside=sorted({str(each) for each in asked if _is_outside(each)}),
@@ -126,7 +126,7 @@ class Story:
             body: Body = msgspec.json.decode(await self._rig.kube.get(RAY_CLUSTER, WATCHED, cluster))
             return body.get("status", {}).get("state") == state
 
-        await eventually_true(is_so, within=PATIENCE, what=f"RayCluster {cluster} being {state}")
+        await eventually_true(is_so, within=TIMEOUT, what=f"RayCluster {cluster} being {state}")
 
     async def _until_active(self, *, other_than: str) -> str:
         name = ""
@@ -139,7 +139,7 @@ class Story:
             is_alone = not status.get("pendingServiceStatus", {}).get("rayClusterName", "")
             return status.get("serviceStatus") == "Running" and is_alone and name != other_than
 
-        await eventually_true(serves, within=PATIENCE, what="a cluster that serves")
+        await eventually_true(serves, within=TIMEOUT, what="a cluster that serves")
         return name
 
     async def _pods(self, namespace: str) -> Uids:
@@ -147,7 +147,7 @@ class Story:
         return {f"Pod {each['metadata']['name']}": each["metadata"]["uid"] for each in pods}
 
     async def _held(self) -> list[str]:
-        """Let go of what nobody looks after any more, as docs/installation.md says, delete all, and return what stays."""
+        """Release what no operator reconciles any more, as in docs/installation.md, delete all, and return what stays."""
         kubectl = f"{self._kubectl} --kubeconfig {self._rig.kubeconfig}"
         done = await processes.run(["bash", "-c", leftovers.release().replace("kubectl", kubectl)])
         assert done.code == 0, done.errors
@@ -205,23 +205,23 @@ async def _gateway(found: Rig) -> AsyncGenerator[None]:
         task.cancel()
 
 
-async def run(kubectl: str) -> Told:
-    """Start everything, and run the story."""
+async def run(kubectl: str) -> Report:
+    """Start everything, and run it."""
     async with AsyncExitStack() as stack:
         found = await stack.enter_async_context(rig.fresh())
         await stack.enter_async_context(heads.played())
         await stack.enter_async_context(_gateway(found))
         secured = await stack.enter_async_context(secured_nats(found.work / "nats"))
-        story = Story(found, kubectl)
-        await story.install()
-        return await story.tell(BusAccess(url=secured.server.url, credentials=found.work / "nats"))
+        run = Run(found, kubectl)
+        await run.install()
+        return await run.execute(BusAccess(url=secured.server.url, credentials=found.work / "nats"))
 
 
 def main() -> None:
     """Enter the network of our own and print what was found."""
-    begin("integration.deploy.confined")
+    isolate("integration.deploy.confined")
     (kubectl,) = sys.argv[1:]
-    tell(asyncio.run(run(kubectl)))
+    print_result(asyncio.run(run(kubectl)))
 
 
 if __name__ == "__main__":

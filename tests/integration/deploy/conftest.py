@@ -33,5 +33,5 @@ def kubectl(kubectl_binary: Path, control_plane: ControlPlane) -> Kubectl:
 
 @pytest.fixture(scope="session")
 def applied(kubectl: Kubectl) -> str:
-    """Install the CRDs and the local overlay once; return what kubectl said."""
+    """Install the CRDs and the local overlay once; return the output of kubectl."""
     return "".join(kubectl("apply", "-k", str(DEPLOY / folder)) for folder in ("crds", "overlays/local"))

@@ -14,8 +14,8 @@ WEBHOOK = DEPLOY.parent / "examples" / "webhook"
 
 
 def test_the_webhook_forwarder_installs_without_a_warning(applied: str, kubectl: Kubectl) -> None:
-    told = kubectl("apply", "--dry-run=server", "-k", str(WEBHOOK)).splitlines()
-    assert [line.partition("/")[0] for line in told] == [
+    reported = kubectl("apply", "--dry-run=server", "-k", str(WEBHOOK)).splitlines()
+    assert [line.partition("/")[0] for line in reported] == [
         "configmap",
         "configmap",
         "deployment.apps",

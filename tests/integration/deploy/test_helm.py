@@ -1,5 +1,6 @@
-"""The Helm chart: made from the overlays, equal to them, and each value does what it says."""
+"""The Helm chart: made from the overlays, equal to them, and each value has the effect that it documents."""
 
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -8,15 +9,17 @@ from typing import Any
 import pytest
 import yaml
 
+from common.bus import key_registry
 from common.runtime.settings import Settings as ServiceSettings
 from localcluster import binaries
+from localcluster.images import release
 from support import manifests
 from support.golden import Golden
 from support.helm import chart
 from support.manifests import DEPLOY, SERVICES, Document
 from support.servers.programs import prepared
 
-pytestmark = [pytest.mark.integration]
+pytestmark = [pytest.mark.integration, pytest.mark.long_running]
 
 CHART = DEPLOY / "helm" / "raybus"
 Render = Callable[..., list[Document]]
@@ -99,6 +102,28 @@ def test_without_values_it_is_the_production_overlay(render: Render, overlays: C
     assert by_place(render()) == by_place(overlays("overlays/production"))
 
 
+def test_a_release_pins_every_image_in_the_overlay_and_in_the_chart(
+    render: Render, kubectl_binary: Path, tmp_path: Path
+) -> None:
+    digests = {name: f"sha256:{number:064x}" for number, name in enumerate(release.IMAGES)}
+    component, overlay = tmp_path / "release", tmp_path / "overlay"
+    component.mkdir()
+    overlay.mkdir()
+    (component / "kustomization.yaml").write_text(release.kustomization("reg.test/team", digests))
+    production = os.path.relpath(DEPLOY / "overlays/production", overlay)
+    (overlay / "kustomization.yaml").write_text(
+        yaml.safe_dump({"resources": [production], "components": ["../release"]})
+    )
+    command = [str(kubectl_binary), "kustomize", str(overlay)]
+    kustomized = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    for documents in (
+        manifests.parse(kustomized),
+        render(yaml.safe_load(release.helm_values("reg.test/team", digests))),
+    ):
+        used = {container["image"] for container in manifests.containers(documents).values()}
+        assert used == {f"reg.test/team/{name}@{digest}" for name, digest in digests.items()}
+
+
 def test_it_brings_the_crds_in_the_way_that_helm_never_deletes(
     render: Render, overlays: Callable[[str], list[Document]]
 ) -> None:
@@ -152,15 +177,17 @@ def test_a_nats_outside_takes_ours_away_and_is_named_to_the_services(render: Ren
     outside = {"nats": {"enabled": False, "url": "tls://bus.example.com:4333", "port": 4333, "streams": False}}
     found = render(outside)
     gone = {place for place in by_place(render()) if place not in by_place(found)}
-    assert {name for _, _, name in gone} == {
-        "nats",
-        "nats-servers",
-        "nats-credentials",
-        "nats-rotation",
-        "nats-streams",
-    } - set()
-    told = manifests.named(found, "ConfigMap", "raybus-config")["data"]
-    assert ServiceSettings.from_environment("watcher", told).nats_url == "tls://bus.example.com:4333"
+    keys = {key_registry.PREFIX + user for user in (*key_registry.USERS, key_registry.NAMED)}
+    assert {name for _, _, name in gone} == {"nats", "nats-servers", "nats-streams", "nats-subscriber", *keys}
+    reported = manifests.named(found, "ConfigMap", "raybus-config")["data"]
+    read = ServiceSettings.from_environment("watcher", reported)
+    assert (read.nats_url, read.nats_register_key) == ("tls://bus.example.com:4333", False)
+    for name in SERVICES:
+        pod = manifests.pod_specs(found)[name]
+        mounted = {each["name"]: each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
+        assert mounted == {"nats-user": f"nats-user-{name}"}
+        environment = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
+        assert environment["RAYBUS_NATS_SEED_FILE"] == "/etc/raybus/nats/seed"
     policy = manifests.named(found, "NetworkPolicy", "nats-clients")["spec"]
     assert policy["egress"] == [{"ports": [{"protocol": "TCP", "port": 4333}]}]
 
@@ -174,10 +201,10 @@ def test_settings_reach_the_services_and_restart_them(render: Render) -> None:
         "batchScheduler": {"name": "volcano"},
     }
     found = render(values)
-    told = manifests.named(found, "ConfigMap", "raybus-config")["data"]
-    read = ServiceSettings.from_environment("watcher", told)
+    reported = manifests.named(found, "ConfigMap", "raybus-config")["data"]
+    read = ServiceSettings.from_environment("watcher", reported)
     assert (read.workers, read.log_level, read.cluster_domain) == (9, "DEBUG", "example.internal")
-    assert told["RAYBUS_FEATURE_GATES"] == "RayServiceIncrementalUpgrade=false"
+    assert reported["RAYBUS_FEATURE_GATES"] == "RayServiceIncrementalUpgrade=false"
     file = yaml.safe_load(manifests.named(found, "ConfigMap", "operator-config")["data"]["config.yaml"])
     assert file["batchScheduler"] == "volcano"
     for name in SERVICES:
@@ -188,7 +215,7 @@ def test_settings_reach_the_services_and_restart_them(render: Render) -> None:
         assert before[chart.CHECKSUM] != after[chart.CHECKSUM]
 
 
-def test_images_replicas_and_places_are_as_told(render: Render) -> None:
+def test_images_replicas_and_places_are_as_configured(render: Render) -> None:
     digest = "sha256:" + "0" * 64
     values = {
         "image": {
@@ -221,17 +248,19 @@ def test_images_replicas_and_places_are_as_told(render: Render) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         pytest.param("replica.watcher=1", "replica", id="a field that there is not"),
         pytest.param("nats.servers=2", "servers", id="a number of servers without a majority"),
         pytest.param("watchNamespace={Team_A}", "watchNamespace", id="no name of a namespace"),
-        pytest.param("nats.enabled=false", "nats.url: say where NATS is", id="a NATS outside that nobody names"),
+        pytest.param(
+            "nats.enabled=false", "nats.url: set the address of NATS", id="an external NATS without an address"
+        ),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(
-    values: str, said: str, helm: Callable[..., subprocess.CompletedProcess[str]]
+    values: str, message: str, helm: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     done = helm("template", "raybus", str(CHART), "--set", values)
     assert done.returncode != 0
-    assert said in done.stderr
+    assert message in done.stderr

@@ -39,25 +39,25 @@ class Cluster:
         return done.output.splitlines()
 
     async def contents(self, folder: str) -> dict[str, Document]:
-        """Return what a folder's objects say, without what the API server and its controllers note on them.
+        """Return the objects of a folder, without what the API server and its controllers note on them.
 
-        kubectl's words will not do: it calls some kinds configured each time, since it sends their lists as a whole.
+        kubectl's output will not do: it calls some kinds configured each time, since it sends their lists as a whole.
         """
         found = json.loads(await self.run("get", "-k", str(DEPLOY / folder), "-o", "json"))["items"]
-        return {f"{each['kind']} {each['metadata']['name']}": _said(each) for each in found}
+        return {f"{each['kind']} {each['metadata']['name']}": _essence(each) for each in found}
 
     async def delete(self, folder: str) -> None:
-        """Take a folder's objects away, as docs/installation.md says."""
+        """Take a folder's objects away, as in docs/installation.md."""
         await self.run("delete", "-k", str(DEPLOY / folder), "--ignore-not-found", "--timeout=60s")
 
     async def release(self) -> None:
-        """Do what the page says of finalizers."""
+        """Handle finalizers as the page describes."""
         command = leftovers.release().replace("kubectl", " ".join(self._kubectl))
         done = await processes.run(["bash", "-c", command])
         assert done.code == 0, done.errors
 
 
-def _said(body: Document) -> Document:
+def _essence(body: Document) -> Document:
     metadata = {"labels": body["metadata"].get("labels"), "generation": body["metadata"].get("generation")}
     return {**{name: value for name, value in body.items() if name != "status"}, "metadata": metadata}
 
@@ -75,7 +75,7 @@ async def add_users_objects(cluster: Cluster, folder: Path) -> None:
     await cluster.run("apply", "-f", str(folder / "users.yaml"))
 
 
-@pytest.mark.story
+@pytest.mark.long_running
 @pytest.mark.parametrize("overlay", ["local", "production", "namespaced", "migration"])
 async def test_an_installation_comes_and_goes(overlay: str, kubectl_binary: Path, tmp_path: Path) -> None:
     async with ControlPlane.started(tmp_path / "cluster") as control_plane:
@@ -85,10 +85,10 @@ async def test_an_installation_comes_and_goes(overlay: str, kubectl_binary: Path
         folders = ("crds", "admission", f"overlays/{overlay}")
         for folder in folders:
             assert {line.rpartition(" ")[2] for line in await cluster.apply(folder)} == {"created"}
-        said = [await cluster.contents(folder) for folder in folders]
+        contents = [await cluster.contents(folder) for folder in folders]
         again = {line.rpartition(" ")[2] for folder in folders for line in await cluster.apply(folder)}
         assert again <= {"unchanged", "configured"}
-        assert [await cluster.contents(folder) for folder in folders] == said
+        assert [await cluster.contents(folder) for folder in folders] == contents
         await add_users_objects(cluster, tmp_path)
         before = await leftovers.uids(cluster.run, USERS, "rayservices,rayclusters")
         for folder in reversed(folders[1:]):

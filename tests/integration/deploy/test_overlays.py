@@ -14,7 +14,7 @@ Kubectl = Callable[..., str]
 pytestmark = [pytest.mark.integration]
 
 MEBI = {"Mi": 1, "Gi": 1024}
-PASSING = {"nats-credentials", "nats-streams", "nats-rotation"}
+PASSING = {"nats-streams"}
 """Jobs, which come and go."""
 
 
@@ -41,10 +41,8 @@ def test_patches_keep_the_hardening(overlay: str, kubectl_binary: Path) -> None:
 
 
 def test_the_local_overlay_is_small(kubectl_binary: Path) -> None:
-    lasting = manifests.containers(render(kubectl_binary, "local"))
-    # A rotation is asked for by hand, when there is time for it.
     requests = [
-        each["resources"]["requests"] for name, each in lasting.items() if not name.startswith("nats-rotation/")
+        each["resources"]["requests"] for each in manifests.containers(render(kubectl_binary, "local")).values()
     ]
     assert sum(millis(each["cpu"]) for each in requests) <= 300
     assert sum(mebis(each["memory"]) for each in requests) <= 600
@@ -77,15 +75,15 @@ def test_production_runs_three_nats_servers_that_fall_one_at_a_time(kubectl_bina
 
 
 @pytest.mark.parametrize(("overlay", "servers"), [("local", "1"), ("production", "3")])
-def test_who_configures_nats_and_who_makes_the_streams_agree_on_the_number_of_servers(
+def test_the_nats_configuration_and_the_streams_agree_on_the_number_of_servers(
     overlay: str, servers: str, kubectl_binary: Path
 ) -> None:
     documents = render(kubectl_binary, overlay)
-    settings = [each for each in manifests.of_kind(documents, "ConfigMap") if "NATS_SERVERS" in each["data"]]
+    settings = [each for each in manifests.of_kind(documents, "ConfigMap") if "NATS_SERVERS" in each.get("data", {})]
     assert [(each["data"]["NATS_SERVERS"], each["data"]["NATS_REPLICAS"]) for each in settings] == [(servers, servers)]
     name = settings[0]["metadata"]["name"]
     containers = manifests.containers(documents)
-    for each in ("nats-credentials/credentials", "nats-streams/streams", "nats-rotation/rotation", "nats/keeper"):
+    for each in ("nats/configure", "nats-streams/streams", "nats/keeper"):
         assert {"configMapRef": {"name": name}} in containers[each]["envFrom"]
 
 
@@ -108,19 +106,26 @@ def test_the_namespaced_overlay_gives_the_same_rights_in_its_namespace_and_none_
     assert bound == {("default", "Role", name) for name in SERVICES}
 
 
-def test_the_migration_overlay_adds_the_right_to_kuberays_lease_and_says_where_it_is(kubectl_binary: Path) -> None:
+def test_the_migration_overlay_adds_the_permission_for_kuberays_lease_and_names_where_it_is(
+    kubectl_binary: Path,
+) -> None:
     production, migration = render(kubectl_binary, "production"), render(kubectl_binary, "migration")
     added = rules(migration, "Role").keys() - rules(production, "Role").keys()
     assert added == {"raybus-kuberay-lease"}
     role = manifests.named(migration, "Role", "raybus-kuberay-lease")
-    told = next(each for each in manifests.of_kind(migration, "ConfigMap") if "RAYBUS_LOG_LEVEL" in each["data"])
-    assert told["data"]["RAYBUS_LEASE_NAMESPACE"] == role["metadata"]["namespace"] == "ray-system"
-    assert role["rules"] == manifests.named(migration, "Role", "watcher")["rules"]
+    reported = next(
+        each for each in manifests.of_kind(migration, "ConfigMap") if "RAYBUS_LOG_LEVEL" in each.get("data", {})
+    )
+    assert reported["data"]["RAYBUS_LEASE_NAMESPACE"] == role["metadata"]["namespace"] == "ray-system"
+    leases = [
+        each for each in manifests.named(migration, "Role", "watcher")["rules"] if each["resources"] == ["leases"]
+    ]
+    assert role["rules"] == leases
 
 
 def test_one_command_installs_everything_without_a_warning(applied: str, kubectl: Kubectl) -> None:
-    told = [line for line in applied.splitlines() if "Warning" in line and "last-applied-configuration" not in line]
-    assert told == []
+    reported = [line for line in applied.splitlines() if "Warning" in line and "last-applied-configuration" not in line]
+    assert reported == []
     for name in SERVICES:
         kubectl("-n", "raybus", "wait", "--for=condition=Available", f"deployment/{name}", "--timeout=60s")
     kubectl("-n", "raybus", "rollout", "status", "statefulset/nats", "--timeout=60s")

@@ -25,7 +25,7 @@ CLUSTERS, SERVICES = "rayclusters.ray.io", "rayservices.ray.io"
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the API server says of a right."""
+    """The API server's review of a right."""
 
     allowed: bool
 
@@ -180,9 +180,8 @@ TABLE: dict[str, tuple[list[str], list[str]]] = {
             "delete services",
         ],
     ),
-    "nats": ([], ["get secrets", "get pods", "get configmaps", f"get {LEASES}"]),
-    "nats-credentials": ([], ["get secrets", "create secrets", "get pods"]),
-    "nats-rotation": ([], ["get secrets", "update secrets", "get pods", "create jobs.batch"]),
+    "nats": ([], ["get secrets", "list pods", "get configmaps", "list configmaps", f"get {LEASES}"]),
+    "nats-streams": ([], ["get secrets", "list pods", "get configmaps"]),
 }
 """What an account may do in any namespace, and what it may not."""
 
@@ -200,15 +199,15 @@ async def test_an_account_may_do_its_work_and_no_more(account: str, control_plan
     [
         pytest.param("watcher", f"update {LEASES}", "ray-operator-leader", True, id="the watcher renews its Lease"),
         pytest.param("watcher", f"update {LEASES}", "another", False, id="and no other"),
-        pytest.param("nats-credentials", "get secrets", "nats-server", True, id="the Job reads what it made"),
-        pytest.param("nats-credentials", "create secrets", "", True, id="the Job makes Secrets"),
-        pytest.param("nats-credentials", "update secrets", "nats-server", True, id="the Job renews the configuration"),
-        pytest.param("nats-credentials", "update secrets", "nats-user-watcher", False, id="but changes no key"),
-        pytest.param("nats-rotation", "update secrets", "nats-user-watcher", True, id="a rotation replaces a key"),
-        pytest.param("nats-rotation", "update secrets", "anything", False, id="and no other Secret"),
-        pytest.param("nats-rotation", "delete secrets", "nats-server", False, id="and deletes none"),
-        pytest.param("nats-credentials", "list secrets", "", False, id="it cannot list Secrets"),
-        pytest.param("cluster-reconciler", "delete secrets", "nats-server", False, id="no service deletes our keys"),
+        pytest.param("watcher", "patch configmaps", "nats-keys-watcher", True, id="the watcher registers its key"),
+        pytest.param("watcher", "patch configmaps", "nats-keys-traffic-manager", False, id="and for no other user"),
+        pytest.param("cluster-reconciler", "patch configmaps", "nats-keys-watcher", False, id="nor does another"),
+        pytest.param("cluster-reconciler", "patch configmaps", "nats-servers", False, id="nor vouches for a server"),
+        pytest.param("nats", "patch configmaps", "nats-servers", True, id="the keeper registers a certificate"),
+        pytest.param("nats", "patch configmaps", "nats-keys-subscriber", False, id="but no key of a person"),
+        pytest.param("nats", "get secrets", "nats-certificate", False, id="and reads no Secret"),
+        pytest.param("nats-streams", "patch configmaps", "nats-keys-provisioner", True, id="the Job registers its key"),
+        pytest.param("nats-streams", "patch configmaps", "nats-keys-keeper", False, id="and no other"),
     ],
 )
 async def test_rights_in_our_own_namespace(

@@ -2,8 +2,8 @@
 
     cd tests && python -m integration.events.kills --upgrades 50 --seed 1
 
-Half of the RayServices move their traffic in steps, where this machine has the definitions of the Gateway API. Nobody listens
-meanwhile: the outsider comes when all is over, and reads what is in the mirror of its own account. What was told then stands on
+Half of the RayServices move their traffic in steps, where this machine has the definitions of the Gateway API. No consumer is connected
+meanwhile: the external consumer comes when all is over, and reads what is in the mirror of its own account. The published events are on
 standard output as JSON.
 """
 
@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from chaos import stack
-from chaos.stack import CROWD, Stack
+from chaos.stack import BACKGROUND, Stack
 from common import errors
 from common.api.opaque import Body, Json
 from common.bus import subjects
@@ -29,24 +29,24 @@ from common.bus.consumer import Source, consume, from_sequence
 from common.bus.nats import Stored, connect
 from common.kube.client import Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
-from integration.events.told import Run, Upgraded
-from integration.story import begin, say, tell
+from integration.events.reported import Run, Upgraded
+from integration.isolated import isolate, log_progress, print_result
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config, a_strategy
 from support.servers.relayed import Secured
 from support.waiting import eventually_true
 
 SERVICES: Final = ("watcher", "cluster-reconciler", "service-reconciler", "traffic-manager")
 REST: Final = {"service-reconciler": 4.0, "traffic-manager": 8.0, "nats": 15.0, "watcher": 60.0}
-"""Seconds for which who was killed is left alone: a watcher that comes again waits for its predecessor's Lease."""
+"""Seconds without another kill of the same process: a restarted watcher waits for its predecessor's Lease."""
 LULL: Final = (0.2, 3.0)
 """Seconds between two deaths."""
-PATIENCE: Final = 600.0
-STREETS: Final = 5
+TIMEOUT: Final = 600.0
+ENVIRONMENTS: Final = 5
 """RayServices that are upgraded side by side."""
 STEPS: Final[Json] = a_strategy(surge=50, step=25, interval=1)
 
 
-class Street:
+class Environment:
     """One RayService and its upgrades."""
 
     def __init__(self, found: Stack, number: int) -> None:
@@ -60,8 +60,8 @@ class Street:
         strategy: Json = {"upgradeStrategy": STEPS} if self._in_steps else {}
         body = a_ray_service(name=self.name, **strategy, **self._spec())
         body["metadata"] = {"name": self.name}
-        await self._kube.create(RAY_SERVICE, CROWD, body)
-        await eventually_true(self._serves, within=PATIENCE, what=f"{self.name} to serve")
+        await self._kube.create(RAY_SERVICE, BACKGROUND, body)
+        await eventually_true(self._serves, within=TIMEOUT, what=f"{self.name} to serve")
 
     async def upgrade(self) -> Upgraded:
         """Change its spec, and wait until the old cluster is gone."""
@@ -72,14 +72,14 @@ class Street:
             "rayClusterConfig": changed["config"],
             "serveConfigV2": changed["serve"],
         }
-        await self._kube.patch(RAY_SERVICE, CROWD, self.name, Patch(body={"spec": spec}))
+        await self._kube.patch(RAY_SERVICE, BACKGROUND, self.name, Patch(body={"spec": spec}))
 
         async def is_over() -> bool:
             with contextlib.suppress(errors.Retryable):  # the API server of a busy machine is late at times
                 return await self._active() not in {"", old} and len(await self._clusters()) == 1
             return False
 
-        await eventually_true(is_over, within=PATIENCE, what=f"upgrade {self._version} of {self.name}")
+        await eventually_true(is_over, within=TIMEOUT, what=f"upgrade {self._version} of {self.name}")
         return Upgraded(service=self.name, old=old, new=await self._active())
 
     def _spec(self) -> dict[str, Any]:
@@ -101,11 +101,11 @@ class Street:
         return (await self._status()).get("activeServiceStatus", {}).get("rayClusterName", "")
 
     async def _status(self) -> Json:
-        body = msgspec.json.decode(await self._kube.get(RAY_SERVICE, CROWD, self.name))
+        body = msgspec.json.decode(await self._kube.get(RAY_SERVICE, BACKGROUND, self.name))
         return body.get("status", {})
 
     async def _clusters(self) -> list[str]:
-        listed = msgspec.json.decode(await self._kube.list(RAY_CLUSTER, CROWD))["items"]
+        listed = msgspec.json.decode(await self._kube.list(RAY_CLUSTER, BACKGROUND))["items"]
         names = [each["metadata"]["name"] for each in listed]
         return [each for each in names if each.startswith(f"{self.name}-")]
 
@@ -114,42 +114,42 @@ async def run(options: argparse.Namespace, work: Path) -> Run:
     """Do it all."""
     rng = random.Random(options.seed)
     began = time.monotonic()
-    async with stack.started(work, options.logs, say) as found:
+    async with stack.started(work, options.logs, log_progress) as found:
         for service in SERVICES:
             found.fleet.scale(service, 1)
         for each in found.fleet.all():
-            await eventually_true(each.is_ready, within=PATIENCE, what=f"{each.name} to be ready")
-        streets = [Street(found, number) for number in range(min(STREETS, options.upgrades))]
+            await eventually_true(each.is_ready, within=TIMEOUT, what=f"{each.name} to be ready")
+        environments = [Environment(found, number) for number in range(min(ENVIRONMENTS, options.upgrades))]
         async with asyncio.TaskGroup() as group:
-            for each in streets:
+            for each in environments:
                 group.create_task(each.begin())
-        say(f"{len(streets)} services serve; {options.upgrades} upgrades begin")
+        log_progress(f"{len(environments)} services serve; {options.upgrades} upgrades begin")
         done: list[Upgraded] = []
         killed: Counter[str] = Counter()
         async with asyncio.TaskGroup() as group:
             killer = group.create_task(_kill(found, rng, killed))
             async with asyncio.TaskGroup() as users:
-                for number, street in enumerate(streets):
-                    count = len(range(number, options.upgrades, len(streets)))
-                    users.create_task(_upgrade(street, count, done))
+                for number, environment in enumerate(environments):
+                    count = len(range(number, options.upgrades, len(environments)))
+                    users.create_task(_upgrade(environment, count, done))
             killer.cancel()
-        say(f"all upgrades are over after {sum(killed.values())} deaths")
+        log_progress(f"all upgrades are over after {sum(killed.values())} deaths")
         found.nats.thaw()
         events = await _read(Secured(found.nats, work / "nats"), len(done))
     seconds = round(time.monotonic() - began)
     return Run(upgrades=done, killed=dict(killed), events=events, seconds=seconds)
 
 
-async def _upgrade(street: Street, count: int, done: list[Upgraded]) -> None:
+async def _upgrade(environment: Environment, count: int, done: list[Upgraded]) -> None:
     for _ in range(count):
-        done.append(await street.upgrade())
-        say(f"{len(done)}: {done[-1].service} is upgraded")
+        done.append(await environment.upgrade())
+        log_progress(f"{len(done)}: {done[-1].service} is upgraded")
 
 
 async def _kill(found: Stack, rng: random.Random, killed: Counter[str]) -> None:
-    """Kill whoever is drawn, until cancelled; each comes again by itself, NATS after a moment.
+    """Kill the process that is drawn, until cancelled; each restarts by itself, NATS after a moment.
 
-    Who has not come again yet is left alone, so that a slow machine sees as many deaths for each upgrade as a quick one.
+    A process that has not restarted yet is left alone, so that a slow machine sees as many deaths for each upgrade as a quick one.
     """
     alone_until = dict.fromkeys(REST, 0.0)
     while True:
@@ -160,9 +160,9 @@ async def _kill(found: Stack, rng: random.Random, killed: Counter[str]) -> None:
             continue
         alone_until[victim] = time.monotonic() + REST[victim]
         killed[victim] += 1
-        say(f"{victim} dies")
+        log_progress(f"{victim} dies")
         if victim != "nats":
-            needed[0].tell(signal.SIGKILL)
+            needed[0].send_signal(signal.SIGKILL)
             continue
         found.nats.kill()
         try:
@@ -172,14 +172,14 @@ async def _kill(found: Stack, rng: random.Random, killed: Counter[str]) -> None:
 
 
 async def _read(secured: Secured, count: int) -> list[str]:
-    """Read the mirror from its beginning, as an outsider that was away all the time, until all upgrades have ended."""
-    told: list[str] = []
+    """Read the mirror from its beginning, as an external consumer that was away all the time, until all upgrades have ended."""
+    reported: list[str] = []
 
     def take(stored: Stored) -> None:
-        told.append(stored.payload.decode())
+        reported.append(stored.payload.decode())
 
     def has_ended() -> bool:
-        return len({each for each in told if ".completed.v1" in each}) >= count
+        return len({each for each in reported if ".completed.v1" in each}) >= count
 
     async with connect(secured.settings("subscriber")) as outside:
         await outside.session()
@@ -190,19 +190,19 @@ async def _read(secured: Secured, count: int) -> list[str]:
                     break
                 await asyncio.sleep(0.1)
             await asyncio.sleep(1.0)
-    return told
+    return reported
 
 
 def main() -> None:
-    """Enter a network of our own and print what was told."""
+    """Enter a network of our own and print what was published."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--upgrades", type=int, default=50, help="how many upgrades (50)")
     parser.add_argument("--seed", type=int, default=1, help="what deaths are drawn from (1)")
     parser.add_argument("--logs", type=Path, required=True, metavar="DIR", help="where the logs of the processes go")
     options = parser.parse_args()
-    begin("integration.events.kills")
+    isolate("integration.events.kills")
     with tempfile.TemporaryDirectory(prefix="raybus-kills-") as work:
-        tell(asyncio.run(run(options, Path(work))))
+        print_result(asyncio.run(run(options, Path(work))))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""No event of an upgrade is missing, whichever process is killed, for an outsider who reads it all when it is over.
+"""No event of an upgrade is missing, whichever process is killed, for an external consumer that reads it all when it is over.
 
 Few upgrades by default; `UPGRADES=50 KILL_SEED=1 pytest tests/integration/events` runs more. Each run prints its figures.
 """
@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from integration.events.told import Run
-from integration.story import heard
+from integration.events.reported import Run
+from integration.isolated import result_of
 
-pytestmark = [pytest.mark.integration, pytest.mark.story]
+pytestmark = [pytest.mark.integration, pytest.mark.long_running]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the network of our own needs root")
-def test_no_event_is_missing_whoever_is_killed(tmp_path: Path) -> None:
+def test_no_event_is_missing_whichever_process_is_killed(tmp_path: Path) -> None:
     upgrades, seed = os.environ.get("UPGRADES", "4"), os.environ.get("KILL_SEED", "1")
     options = ("--upgrades", upgrades, "--seed", seed, "--logs", str(tmp_path))
-    run = heard("integration.events.kills", *options, kind=Run, within=7200)
+    run = result_of("integration.events.kills", *options, kind=Run, within=7200)
     sys.stderr.write(f"{run}\n")
     assert len(run.upgrades) == int(upgrades)
     assert run.missing == []

@@ -1,4 +1,4 @@
-"""A NATS server with a story to tell, and the examples as processes that a user starts."""
+"""A NATS server with the events of an upgrade, and the examples as processes that a user starts."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ import pytest_asyncio
 from support.servers.outside import Outside, outside
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-PATIENCE = 90.0
+TIMEOUT = 90.0
 """Longer than the minute after which the examples are given again what a dead one took and did not acknowledge."""
 
 
@@ -36,7 +36,7 @@ class Running:
         return await self.ended()
 
     async def ended(self) -> int:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             return await self.process.wait()
 
     async def kill(self) -> None:
@@ -48,7 +48,7 @@ class Running:
 
 async def _collect(stream: asyncio.StreamReader, lines: list[str]) -> None:
     async for line in stream:
-        lines.append(line.decode().rstrip("\n"))  # noqa: PERF401  (others look at the list while it grows)
+        lines.append(line.decode().rstrip("\n"))  # noqa: PERF401  (others read the list while it grows)
 
 
 @asynccontextmanager

@@ -9,16 +9,16 @@ import msgspec
 import pytest
 
 from common import errors
-from support.builders.upgrade_story import a_retreat, a_story
+from support.builders.example_upgrade import a_retreat, an_example_upgrade
 from support.servers.outside import Outside
 from support.waiting import eventually, eventually_true
 
-from .conftest import PATIENCE, Running, access, python, running
+from .conftest import TIMEOUT, Running, access, python, running
 
 pytestmark = [pytest.mark.integration]
 
-STORY = a_story()
-KINDS = [event.kind for event in STORY]
+EVENTS = an_example_upgrade()
+KINDS = [event.kind for event in EVENTS]
 
 
 def _kinds(example: Running) -> list[str]:
@@ -35,7 +35,7 @@ class _Consumer(msgspec.Struct, frozen=True):
 
 
 async def _is_done(at: Outside, count: int) -> bool:
-    """Tell whether so many events are acknowledged."""
+    """Return whether so many events are acknowledged."""
     try:
         found = await (await at.bus("subscriber")).api("CONSUMER.INFO.RAY_EVENTS.python-example", None, _Consumer)
     except errors.RaybusError:
@@ -44,7 +44,7 @@ async def _is_done(at: Outside, count: int) -> bool:
 
 
 async def _until(example: Running, count: int) -> None:
-    await eventually(lambda: len(example.out) >= count, within=PATIENCE, what=f"{count} events; {example.err}")
+    await eventually(lambda: len(example.out) >= count, within=TIMEOUT, what=f"{count} events; {example.err}")
 
 
 @contextlib.contextmanager
@@ -58,29 +58,29 @@ def _locked(database: Path) -> Generator[None]:
 
 async def test_it_goes_on_where_it_was_killed_and_handles_each_event_once(at: Outside, tmp_path: Path) -> None:
     variables = {**access(at), "SUBSCRIBER_DATABASE": str(tmp_path / "handled.db")}
-    await at.publish(STORY[:4])
+    await at.publish(EVENTS[:4])
     async with running(*python("python", "subscriber.py"), variables=variables) as first:
         await eventually_true(lambda: _is_done(at, 4), what="four acknowledgements")
         await first.kill()
-    await at.publish(STORY[:4], again="-again")
-    await at.publish(STORY[4:])
+    await at.publish(EVENTS[:4], again="-again")
+    await at.publish(EVENTS[4:])
     async with running(*python("python", "subscriber.py"), variables=variables) as second:
-        await _until(second, len(STORY) - 4)
+        await _until(second, len(EVENTS) - 4)
         assert await second.end() == 0
     assert (_kinds(first), _kinds(second)) == (KINDS[:4], KINDS[4:])
 
 
 async def test_it_outlives_nats_and_the_loss_of_the_stream(at: Outside, tmp_path: Path) -> None:
     variables = {**access(at), "SUBSCRIBER_DATABASE": str(tmp_path / "handled.db")}
-    await at.publish(STORY)
+    await at.publish(EVENTS)
     async with running(*python("python", "subscriber.py"), variables=variables) as example:
-        await _until(example, len(STORY))
+        await _until(example, len(EVENTS))
         at.secured.server.kill()
         at.secured.server.lose_store()
         at.secured.server.start()
         await at.provide()
-        await at.publish([*STORY[-2:], *a_retreat()])
-        await _until(example, len(STORY) + len(a_retreat()))
+        await at.publish([*EVENTS[-2:], *a_retreat()])
+        await _until(example, len(EVENTS) + len(a_retreat()))
         assert await example.end() == 0
     assert _kinds(example) == [*KINDS, *(event.kind for event in a_retreat())]
 
@@ -92,15 +92,15 @@ async def test_an_event_that_cannot_be_handled_comes_again(at: Outside, tmp_path
     async with running(*python("python", "subscriber.py"), variables=variables) as example:
         await eventually_true(lambda: _is_done(at, 0), what="the consumer")
         with _locked(database):
-            await at.publish(STORY)
-            await eventually(lambda: example.err, within=PATIENCE, what="a word about the event")
+            await at.publish(EVENTS)
+            await eventually(lambda: example.err, within=TIMEOUT, what="a message about the event")
             assert example.out == []
-        await _until(example, len(STORY))
-    assert "comes again in 5 s" in example.err[0]
+        await _until(example, len(EVENTS))
+    assert "is delivered again in 5 s" in example.err[0]
     assert _kinds(example) == KINDS
 
 
-async def test_it_says_what_it_needs_and_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_it_names_what_it_needs_and_leaves_nothing_behind(tmp_path: Path) -> None:
     database = tmp_path / "handled.db"
     variables = {"RAYBUS_NATS_CREDENTIALS": "/nowhere", "SUBSCRIBER_DATABASE": str(database)}
     async with running(*python("python", "subscriber.py"), variables=variables) as example:

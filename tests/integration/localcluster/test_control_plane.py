@@ -59,7 +59,7 @@ async def test_pods_become_ready_on_simulated_nodes_and_definitions_are_served(t
         async with running.api() as api:
             await api.apply({"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {"name": "w"}})
             await api.apply(_POD)
-            pod = await api.wait_for("pod", "/api/v1/namespaces/default/pods/one", _runs, patience=30)
+            pod = await api.wait_for("pod", "/api/v1/namespaces/default/pods/one", _runs, timeout=30)
         assert pod["spec"]["nodeName"] == "kwok-0"
         assert running.kubeconfig.stat().st_mode & 0o077 == 0
 

@@ -83,12 +83,12 @@ async def test_a_second_start_keeps_images_and_forgets_containers(bench: Bench, 
     assert _REACHED in await _logs_of_a_pod(again)
 
 
-async def test_nothing_is_left_of_a_node_whose_programs_were_killed(bench: Bench) -> None:
+async def test_nothing_is_left_of_a_node_after_its_programs_were_killed(bench: Bench) -> None:
     known = await Built().up(bench.request(1), Progress.silent())
     victims = [process for process in known.processes if process.name in {"containerd", "kubelet", "forward", "etcd"}]
     for victim in victims:
         processes.kill(victim)
-    assert await processes.gone(victims, patience=5) == []
+    assert await processes.gone(victims, timeout=5) == []
     await Built().down(bench.layout(1), Progress.silent(), purge=True)
     assert _left_of(bench.layout(1)) == []
 
@@ -121,7 +121,7 @@ async def _logs_of_a_pod(known: Record) -> str:
     pod: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "shell"}, "spec": spec}
     async with Api(kubeconfig.read_access(known.kubeconfig)) as api:
         await api.apply(pod)
-        await api.wait_for("running", "/api/v1/namespaces/default/pods/shell", _runs, patience=60)
+        await api.wait_for("running", "/api/v1/namespaces/default/pods/shell", _runs, timeout=60)
     return await _kubectl(known, "logs", "shell", "--follow", "--limit-bytes=19")
 
 

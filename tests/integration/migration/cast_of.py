@@ -1,4 +1,4 @@
-"""Who plays in a rehearsal: RayClusters of several kinds, a service after a blue/green upgrade, and upgrades in steps."""
+"""The objects of a rehearsal: RayClusters of several kinds, a service after a blue/green upgrade, and upgrades in steps."""
 
 from collections.abc import Sequence
 from typing import Any, Final, cast
@@ -13,7 +13,7 @@ from support.kuberay.settings import of_name
 CLUSTERS: Final = ("autoscaler-v2", "multi-host", "redis", "small")
 BLUE_GREEN: Final = "blue-green"
 STEPS: Final = "steps"
-"""A service whose traffic moves in steps, at rest."""
+"""A service in steps, at rest."""
 MOVING: Final = "moving"
 """In mid-upgrade when it is handed over; raybus ends it."""
 BACK: Final = "there-and-back"
@@ -64,24 +64,24 @@ def _in_steps(surge: int, step: int, interval: int) -> Json:
 
 
 def is_served(status: Json) -> bool:
-    """Tell whether a service serves what its spec asks for, from one cluster."""
+    """Return whether a service serves what its spec asks for, from one cluster."""
     held = cast("list[Body]", status.get("conditions") or [])
     conditions = {each["type"]: each["status"] for each in held}
     return conditions.get("Ready") == "True" and status["isSeen"] and not _pending(status)
 
 
 def is_pending(status: Json) -> bool:
-    """Tell whether another cluster is on its way."""
+    """Return whether another cluster is on its way."""
     return bool(_pending(status))
 
 
 def is_at_least(percent: int) -> Holds:
-    """Return what tells whether so much of the traffic has moved."""
+    """Return a condition: so much of the traffic has moved."""
     return lambda status: share(status) >= percent
 
 
 def has_moved_on(before: Sequence[Body]) -> Holds:
-    """Return what tells whether more traffic has moved than in a snapshot."""
+    """Return a condition: more traffic has moved than in a snapshot."""
     held = next(
         each["status"] for each in before if each["kind"] == "RayService" and each["metadata"]["name"] == MOVING
     )
@@ -107,12 +107,12 @@ def changed(before: Sequence[Body], after: Sequence[Body]) -> list[str]:
     upgraded = {
         _key(each) for name in (MOVING, BACK) for some in (before, after) for each in trees.of_service(some, name)
     }
-    sides = (trees.settled([each for each in some if _key(each) not in upgraded]) for some in (before, after))
+    sides = (trees.stable([each for each in some if _key(each) not in upgraded]) for some in (before, after))
     return [each for each in objects.differences(*sides) if is_theirs(each)]
 
 
 def is_theirs(difference: str) -> bool:
-    """Tell whether a difference is anything but a record of ours: the memory of an upgrade, what a cluster was given."""
+    """Return whether a difference is anything but a record of ours: the memory of an upgrade, what a cluster was given."""
     return not any(each in difference for each in ("ControllerRevision ", "raybus.io/traffic-record"))
 
 

@@ -20,7 +20,7 @@ from common.ray import serve_config
 from common.runtime.clock import Clock, SystemClock
 from common.runtime.key import Key
 from common.runtime.replica import App
-from integration.cluster_reconciler.conftest import Looks
+from integration.cluster_reconciler.conftest import Reconciles
 from integration.service_reconciler.conftest import CLUSTER_KINDS
 from integration.traffic_manager.conftest import KINDS, WANTED
 from localcluster.api import read_manifests
@@ -33,7 +33,7 @@ from support.fakes.api_feed import ApiFeed
 from support.fakes.events import FakeEvents
 from support.fakes.serve import FakeServe
 from support.following import follow
-from support.kuberay import leaving, trees
+from support.kuberay import restoring, trees
 from support.servers.gateway_controller import GatewayController
 from support.servers.programs import prepared
 from support.waiting import eventually, eventually_true
@@ -52,7 +52,7 @@ class Estate:
 
     async def inherit(self, name: str) -> list[Body]:
         """Put a recorded tree there, its heads with the configs that they had; return what there is then."""
-        await leaving.leave_tree(self.kube, self.namespace, name)
+        await restoring.leave_tree(self.kube, self.namespace, name)
         found = await self.read()
         for each in found:
             if each["kind"] == "RayService":
@@ -83,23 +83,27 @@ class Estate:
 class Reconcilers:
     """The three services at work, and what they asked for."""
 
-    def __init__(self, own: CountingClient, apps: Sequence[App], looks: Sequence[Looks]) -> None:
+    def __init__(self, own: CountingClient, apps: Sequence[App], reconciles: Sequence[Reconciles]) -> None:
         self.own = own
         self._apps = apps
-        self._looks = looks
+        self._reconciles = reconciles
 
-    async def have_looked(self, services: Sequence[Key], clusters: Sequence[Key]) -> None:
-        """Wait until everything was looked at, and again after all that the first looks may have woken."""
-        watched = [(app, looks, services) for app, looks in zip(self._apps[:2], self._looks[:2], strict=True)]
-        watched.append((self._apps[2], self._looks[2], clusters))
+    async def have_reconciled(self, services: Sequence[Key], clusters: Sequence[Key]) -> None:
+        """Wait until everything was reconciled, and again after all that the first reconciles may have enqueued."""
+        watched = [
+            (app, reconciles, services) for app, reconciles in zip(self._apps[:2], self._reconciles[:2], strict=True)
+        ]
+        watched.append((self._apps[2], self._reconciles[2], clusters))
         for times in (1, 2):
-            for app, looks, keys in watched:
+            for app, reconciles, keys in watched:
                 for key in keys if times > 1 else ():
-                    app.controller.wake(key)
+                    app.controller.enqueue(key)
                 await eventually(
-                    lambda looks=looks, keys=keys, times=times: all(looks.ended[key] >= times for key in keys),
+                    lambda reconciles=reconciles, keys=keys, times=times: all(
+                        reconciles.ended[key] >= times for key in keys
+                    ),
                     within=30,
-                    what="a look at everything",
+                    what="a reconcile of everything",
                 )
 
 
@@ -113,10 +117,10 @@ async def working(estate: Estate) -> AsyncGenerator[Reconcilers]:
     traffic = traffic_wiring.assemble(own, estate.serve, clock=clock, instance="test")
     registry = CollectorRegistry()
     clusters = cluster_wiring.assemble(own, ClusterConfig(), clock=clock, instance="test", registry=registry)
-    looks = [Looks(each.reconciler) for each in (services, traffic, clusters)]
+    reconciles = [Reconciles(each.reconciler) for each in (services, traffic, clusters)]
     apps = [
-        msgspec.structs.replace(app, reconciler=look)
-        for app, look in zip((services, traffic, clusters), looks, strict=True)
+        msgspec.structs.replace(app, reconciler=counted)
+        for app, counted in zip((services, traffic, clusters), reconciles, strict=True)
     ]
     try:
         async with asyncio.TaskGroup() as group:
@@ -124,7 +128,7 @@ async def working(estate: Estate) -> AsyncGenerator[Reconcilers]:
             for app, kinds in zip(apps, (KINDS, KINDS, CLUSTER_KINDS), strict=True):
                 feed = ApiFeed(estate.kube, kinds, namespace=namespace)
                 tasks += [group.create_task(follow(feed, app.controller)), group.create_task(app.run(workers=4))]
-            yield Reconcilers(own, apps, looks)
+            yield Reconcilers(own, apps, reconciles)
             for task in tasks:
                 task.cancel()
     finally:

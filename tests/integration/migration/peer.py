@@ -17,7 +17,7 @@ async def running(command: str, kubeconfig: Path, log: Path) -> AsyncGenerator[N
     process = _start(command, os.environ | {"KUBECONFIG": str(kubeconfig)}, log)
     try:
         yield
-        assert process.poll() is None, f"the operator has ended:\n{_last_words(log)}"
+        assert process.poll() is None, f"the operator has ended:\n{_last_lines(log)}"
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         await eventually(lambda: process.poll() is not None, within=30, what="the end of the operator")
@@ -29,5 +29,5 @@ def _start(command: str, environment: dict[str, str], log: Path) -> "subprocess.
         return subprocess.Popen(argv, stdout=output, stderr=output, env=environment, start_new_session=True)
 
 
-def _last_words(log: Path) -> str:
+def _last_lines(log: Path) -> str:
     return log.read_text(errors="replace")[-3000:]

@@ -21,8 +21,8 @@ import msgspec
 
 from bench import heads, rig
 from bench.rig import Rig
+from integration.isolated import isolate, log_progress
 from integration.migration import cast_of, peer, stage
-from integration.story import begin, say
 from localcluster.errors import ClusterError
 from support.kuberay import trees
 from support.servers import raybus_up
@@ -39,7 +39,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     objects: int
     pods: int
     check: str
-    """What `raybus migrate check` said between the operators."""
+    """The output of `raybus migrate check` between the operators."""
     taken_over_seconds: float
     """From the end of KubeRay to the first step of raybus in an upgrade that was on."""
     written_by_raybus: dict[str, int]
@@ -60,13 +60,13 @@ async def rehearse(command: str, crds: Path, *, records: bool) -> Figures:
     async with rig.fresh(crds) as found, heads.played(), stage.built(found) as on:
         async with peer.running(command, found.kubeconfig, found.work / "peer.log"):
             await cast_of.appear(on)
-            say("KubeRay has made everything; two upgrades are on their way")
+            log_progress("KubeRay has made everything; two upgrades are on their way")
         before = await on.snapshot()
         if records:
             for name in cast_of.RECORDED:
-                say(f"recorded {trees.save(name, trees.of_service(before, name)).name}")
-        said = await on.check()
-        say(f"raybus migrate check -o wide:\n{said}")
+                log_progress(f"recorded {trees.save(name, trees.of_service(before, name)).name}")
+        output = await on.check()
+        log_progress(f"raybus migrate check -o wide:\n{output}")
         mark, ended = found.audit.here(), time.monotonic()
         async with _raybus(found):
             await on.until(cast_of.MOVING, cast_of.has_moved_on(before), "raybus goes on with the upgrade")
@@ -74,13 +74,13 @@ async def rehearse(command: str, crds: Path, *, records: bool) -> Figures:
             await on.until(cast_of.MOVING, cast_of.is_served, "raybus ends the upgrade that KubeRay began")
             await on.until(cast_of.BACK, cast_of.is_at_least(40), "raybus takes the other one further")
         ours, during = found.audit.since(mark).changes, await on.snapshot()
-        say(f"raybus wrote {ours}; changed: {cast_of.changed(before, during) or 'nothing'}")
+        log_progress(f"raybus wrote {ours}; changed: {cast_of.changed(before, during) or 'nothing'}")
         mark = found.audit.here()
         async with peer.running(command, found.kubeconfig, found.work / "peer.log"):
             await on.until(cast_of.BACK, cast_of.is_served, "KubeRay ends what raybus went on with")
             await _quiet(found)
             theirs, after = found.audit.since(mark).changes, await on.snapshot()
-            say(f"KubeRay wrote {theirs}; changed: {cast_of.changed(during, after) or 'nothing'}")
+            log_progress(f"KubeRay wrote {theirs}; changed: {cast_of.changed(during, after) or 'nothing'}")
             mark = found.audit.here()
             async with _raybus(found):
                 await asyncio.sleep(BOTH_SECONDS)
@@ -88,7 +88,7 @@ async def rehearse(command: str, crds: Path, *, records: bool) -> Figures:
         return Figures(
             objects=len(before),
             pods=sum(each["kind"] == "Pod" for each in before),
-            check=said,
+            check=output,
             taken_over_seconds=round(taken, 1),
             written_by_raybus=ours,
             written_by_kuberay=theirs,
@@ -127,7 +127,7 @@ def asked(arguments: list[str]) -> argparse.Namespace:
 def main() -> int:
     """Rehearse and print; 1 when anything changed that must not."""
     options = asked(sys.argv[1:])
-    begin("integration.migration.rehearsal")
+    isolate("integration.migration.rehearsal")
     try:
         found = asyncio.run(rehearse(options.peer, options.peer_crds, records=options.record))
     except ClusterError as problem:

@@ -10,12 +10,12 @@ from typing import Final
 
 import msgspec
 
-from bench.rig import CROWD, Rig
+from bench.rig import BACKGROUND, Rig
 from common import errors
 from common.api.opaque import Body, Json
 from common.kube.client import Patch
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, NAMESPACE, RAY_SERVICE, Resource
-from integration.story import say
+from integration.isolated import log_progress
 from localcluster.api import read_manifests
 from localcluster.binaries import GATEWAY_CRDS
 from support.kuberay import trees
@@ -27,7 +27,7 @@ HOME: Final = "ray-system"
 """The namespace of KubeRay's operator."""
 KUBERAY: Final = "kuberay-operator"
 GATEWAY_KINDS: Final = frozenset({GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind})
-PATIENCE: Final = 240.0
+TIMEOUT: Final = 240.0
 ATTEMPTS: Final = 5
 Holds = Callable[[Json], bool]
 
@@ -43,22 +43,24 @@ class Stage:
 
     async def create(self, resource: Resource, body: Body) -> None:
         """Create an object as a user does."""
-        await self.rig.kube.create(resource, CROWD, {**body, "metadata": {**body["metadata"], "namespace": CROWD}})
+        await self.rig.kube.create(
+            resource, BACKGROUND, {**body, "metadata": {**body["metadata"], "namespace": BACKGROUND}}
+        )
 
     async def change(self, name: str, spec: Body) -> None:
         """Change some fields of a RayService."""
-        await self.rig.kube.patch(RAY_SERVICE, CROWD, name, Patch(body={"spec": spec}))
+        await self.rig.kube.patch(RAY_SERVICE, BACKGROUND, name, Patch(body={"spec": spec}))
 
     async def snapshot(self) -> list[Body]:
         """Read all that there is; a busy API server may need more than one attempt."""
         for _ in range(ATTEMPTS):
             with suppress(errors.Unavailable):
-                return await trees.read(self.rig.kube, CROWD)
-        return await trees.read(self.rig.kube, CROWD)
+                return await trees.read(self.rig.kube, BACKGROUND)
+        return await trees.read(self.rig.kube, BACKGROUND)
 
     async def status(self, name: str) -> Json:
         """Read the status of a RayService; note when traffic went back."""
-        body: Body = msgspec.json.decode(await self.rig.kube.get(RAY_SERVICE, CROWD, name))
+        body: Body = msgspec.json.decode(await self.rig.kube.get(RAY_SERVICE, BACKGROUND, name))
         status: Json = {**body.get("status", {}), "isSeen": _is_seen(body)}
         pending: Json = status.get("pendingServiceStatus") or {}
         key, share = f"{name} {pending.get('rayClusterName')}", int(pending.get("trafficRoutedPercent") or 0)
@@ -71,14 +73,14 @@ class Stage:
         """Wait until something holds of a RayService's status."""
         began = time.monotonic()
         while not holds(status := await self.status(name)):
-            if time.monotonic() - began > PATIENCE:
+            if time.monotonic() - began > TIMEOUT:
                 log = (self.rig.work / "peer.log").read_text(errors="replace")[-2000:]
-                raise AssertionError(f"not within {PATIENCE:g} s: {name}: {what}; status {status}\n{log}")
+                raise AssertionError(f"not within {TIMEOUT:g} s: {name}: {what}; status {status}\n{log}")
             await asyncio.sleep(0.3)
-        say(f"{name}: {what} ({time.monotonic() - began:.1f} s)")
+        log_progress(f"{name}: {what} ({time.monotonic() - began:.1f} s)")
 
     async def check(self) -> str:
-        """Run `raybus migrate check` as a user does, while no operator works; return what it said."""
+        """Run `raybus migrate check` as a user does, while no operator works; return its output."""
         await self.rig.kube.patch(DEPLOYMENT, HOME, KUBERAY, Patch(body={"spec": {"replicas": 0}}))
         argv = [sys.executable, "-m", "raybus_cli.main", "migrate", "check", "--kubeconfig", str(self.rig.kubeconfig)]
         done = await asyncio.to_thread(
@@ -97,7 +99,7 @@ async def built(rig: Rig) -> AsyncGenerator[Stage]:
     await rig.kube.create(NAMESPACE, None, {"metadata": {"name": HOME}})
     await rig.kube.create(DEPLOYMENT, HOME, _operator())
     async with asyncio.TaskGroup() as group:
-        gateways = group.create_task(GatewayController(rig.kube, CROWD).run())
+        gateways = group.create_task(GatewayController(rig.kube, BACKGROUND).run())
         yield Stage(rig)
         gateways.cancel()
 

@@ -1,4 +1,4 @@
-"""`raybus migrate check` on what KubeRay left: nothing would change; and each thing that would is found and told."""
+"""`raybus migrate check` on what KubeRay left: nothing would change; and each thing that would is found and reported."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ from localcluster.control_plane import ControlPlane
 from raybus_cli import main
 from raybus_cli.migrating import check
 from raybus_cli.migrating.report import Report, Verdict
-from support.kuberay import goldens, leaving
+from support.kuberay import goldens, restoring
 from support.kuberay.settings import of_name
 
 pytestmark = [pytest.mark.integration]
@@ -42,7 +42,7 @@ async def checked(estate: Estate) -> Report:
         await kube.close()
 
 
-def told(report: Report) -> dict[str, list[str]]:
+def reported(report: Report) -> dict[str, list[str]]:
     """Return what is more than a note, by object."""
     return {
         f"{each.kind} {each.name}": [f"{found.level}: {found.text}" for found in each.findings if found.level != "note"]
@@ -55,7 +55,7 @@ def told(report: Report) -> dict[str, list[str]]:
 async def test_a_service_that_kuberay_left_is_ready(estate: Estate, name: str) -> None:
     before = await estate.inherit(name)
     report = await checked(estate)
-    assert told(report) == {}
+    assert reported(report) == {}
     assert report.verdict is Verdict.READY
     assert [each["metadata"] for each in await estate.read()] == [each["metadata"] for each in before], "it only reads"
     kinds = [each.kind for each in report.objects]
@@ -65,9 +65,9 @@ async def test_a_service_that_kuberay_left_is_ready(estate: Estate, name: str) -
 
 async def test_clusters_that_kuberay_left_are_ready(estate: Estate) -> None:
     setting = of_name("plain")
-    await leaving.leave(estate.kube, estate.namespace, setting)
+    await restoring.leave(estate.kube, estate.namespace, setting)
     report = await checked(estate)
-    assert told(report) == {}
+    assert reported(report) == {}
     assert sorted(each.name for each in report.objects) == sorted(goldens.clusters(setting))
 
 
@@ -95,22 +95,22 @@ async def a_silent_dashboard(estate: Estate) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "verdict", "words"),
+    ("spoil", "verdict", "text"),
     [
         pytest.param(a_changed_spec, Verdict.NOT_READY, "the status would name other clusters", id="a changed spec"),
         pytest.param(more_workers, Verdict.NOT_READY, "raybus would create Pod", id="workers to come"),
         pytest.param(certificates, Verdict.NOT_READY, "tlsOptions.enabled is not supported yet", id="mutual TLS"),
-        pytest.param(a_silent_dashboard, Verdict.UNREAD, "does not tell its state", id="a silent dashboard"),
+        pytest.param(a_silent_dashboard, Verdict.UNREAD, "does not report its state", id="a silent dashboard"),
     ],
 )
-async def test_what_would_change_is_told(
-    estate: Estate, spoil: Callable[[Estate], Awaitable[None]], verdict: Verdict, words: str
+async def test_planned_changes_are_printed(
+    estate: Estate, spoil: Callable[[Estate], Awaitable[None]], verdict: Verdict, text: str
 ) -> None:
     await estate.inherit(cast_of.BLUE_GREEN)
     await spoil(estate)
     report = await checked(estate)
     assert report.verdict is verdict
-    assert any(words in text for some in told(report).values() for text in some), told(report)
+    assert any(text in each for some in reported(report).values() for each in some), reported(report)
     assert all(found.remedy for each in report.objects for found in each.findings if found.level != "note")
 
 
@@ -135,12 +135,12 @@ async def test_a_webhook_of_kuberays_operator_is_found(estate: Estate) -> None:
     assert f"kubectl delete validatingwebhookconfiguration {name}" in found[0].remedy
 
 
-def raybus(kubeconfig: Path, *words: str) -> tuple[int, str, str]:
+def raybus(kubeconfig: Path, *arguments: str) -> tuple[int, str, str]:
     """Run the command line, in a thread of its own, for it has an event loop of its own."""
     env = {"KUBECONFIG": str(kubeconfig), "COLUMNS": "160", "NO_COLOR": "1"}
 
     def run() -> Any:
-        return CliRunner().invoke(main.build("migrate"), ["migrate", "check", *words], env=env)
+        return CliRunner().invoke(main.build("migrate"), ["migrate", "check", *arguments], env=env)
 
     with ThreadPoolExecutor(max_workers=1) as pool:
         done = pool.submit(run).result()

@@ -25,9 +25,9 @@ def keys(estate: Estate, some: Sequence[Body], kind: str) -> list[Key]:
 async def test_taking_over_a_service_at_rest_changes_nothing(estate: Estate, name: str) -> None:
     before = await estate.inherit(name)
     async with working(estate) as reconcilers:
-        await reconcilers.have_looked(keys(estate, before, "RayService"), keys(estate, before, "RayCluster"))
+        await reconcilers.have_reconciled(keys(estate, before, "RayService"), keys(estate, before, "RayCluster"))
         after = await estate.read()
-    sides = (trees.settled(some) for some in (before, after))
+    sides = (trees.stable(some) for some in (before, after))
     found = [each for each in objects.differences(*sides) if cast_of.is_theirs(each)]
     assert found == []
     for head in estate.serve.heads.values():

@@ -18,8 +18,9 @@ from typing import Final
 import msgspec
 import yaml
 
-from bench.rig import CROWD
+from bench.rig import BACKGROUND
 from common.kube.resources import RAY_SERVICE
+from integration.isolated import isolate, log_progress, print_result
 from integration.monitoring import ground, objects
 from integration.monitoring.cause import Cause, Scene
 from integration.monitoring.causes_around import AROUND, STALE
@@ -28,7 +29,6 @@ from integration.monitoring.causes_of_processes import PROCESSES
 from integration.monitoring.causes_of_users import SILENCE, USERS
 from integration.monitoring.ground import Ground
 from integration.monitoring.objects import Demo
-from integration.story import begin, say, tell
 from support.monitoring import files, shortened
 from support.servers.prometheus import Prometheus
 from support.waiting import eventually_true
@@ -36,7 +36,7 @@ from support.waiting import eventually_true
 LONG: Final = (SILENCE, STALE)
 CAUSES: Final = (*LONG, *USERS, *PROCESSES, *AROUND, *NATS)
 FIRE_SECONDS: Final = 300.0
-"""Two alerts wait for three minutes of silence, whose length is a limit and no time that is shortened."""
+"""Two alerts wait for three minutes of silence, a limit and no time that is shortened."""
 LOGS: Final = Path(__file__).parents[3] / "build" / "alarmed"
 
 
@@ -51,7 +51,7 @@ class Fired(msgspec.Struct, frozen=True, kw_only=True):
     """Alerts that fired meanwhile besides, of this cause or of one that went on."""
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What Prometheus knew."""
 
     before: list[str]
@@ -60,10 +60,10 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[str]
     """What did not come true."""
     texts: list[str]
-    """What the alerts said."""
+    """The descriptions of the alerts."""
 
 
-class Story:
+class Run:
     """One run."""
 
     def __init__(self, scene: Scene) -> None:
@@ -73,7 +73,7 @@ class Story:
         self._problems: list[str] = []
         self._texts: set[str] = set()
 
-    async def tell(self, wanted: Sequence[Cause]) -> Told:
+    async def execute(self, wanted: Sequence[Cause]) -> Report:
         """Run it."""
         before = sorted(await self._server.firing())
         async with asyncio.TaskGroup() as beside:
@@ -86,10 +86,10 @@ class Story:
         for cause in wanted:
             if cause in AROUND or cause in NATS:
                 await self._one(cause)
-        return Told(before=before, fired=self._fired, problems=self._problems, texts=sorted(self._texts))
+        return Report(before=before, fired=self._fired, problems=self._problems, texts=sorted(self._texts))
 
     async def _one(self, cause: Cause) -> None:
-        say(cause.text)
+        log_progress(cause.text)
         others: set[str] = set()
         try:
             await self._until_silent(cause.alerts)
@@ -101,10 +101,12 @@ class Story:
             await self._until_silent(cause.alerts)
         except AssertionError as problem:
             self._problems.append(f"{cause.text}: {problem}")
-            say(f"NOT: {self._problems[-1]}")
+            log_progress(f"NOT: {self._problems[-1]}")
             return
         silent_after = time.monotonic() - ended
-        say(f"fired after {fired_after:.0f} s, silent {silent_after:.0f} s after its end: {', '.join(cause.alerts)}")
+        log_progress(
+            f"fired after {fired_after:.0f} s, silent {silent_after:.0f} s after its end: {', '.join(cause.alerts)}"
+        )
         self._fired.append(
             Fired(
                 cause=cause.text,
@@ -128,34 +130,34 @@ class Story:
         async def is_silent() -> bool:
             return alerts.isdisjoint(await self._server.firing())
 
-        await eventually_true(is_silent, within=ground.PATIENCE, what=f"the end of {', '.join(alerts)}")
+        await eventually_true(is_silent, within=ground.TIMEOUT, what=f"the end of {', '.join(alerts)}")
 
 
-async def run(wanted: Sequence[Cause]) -> Told:
+async def run(wanted: Sequence[Cause]) -> Report:
     """Start everything, and provoke some causes."""
     LOGS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="raybus-alarmed-") as folder:
         work = Path(folder)
         rules = work / "rules.yaml"
         rules.write_text(yaml.safe_dump({"groups": shortened.rules(files.groups())}))
-        async with ground.started(work, LOGS, say, rules=rules) as found:
+        async with ground.started(work, LOGS, log_progress, rules=rules) as found:
             scene = await _prepared(found)
-            say("all serve")
-            return await Story(scene).tell(wanted)
+            log_progress("all serve")
+            return await Run(scene).execute(wanted)
 
 
 async def _prepared(found: Ground) -> Scene:
     kube = found.stack.kube
     demo, silent = Demo(kube, "demo"), "silent"
-    await kube.create(RAY_SERVICE, CROWD, objects.a_service(silent, interval=None))
+    await kube.create(RAY_SERVICE, BACKGROUND, objects.a_service(silent, interval=None))
     await demo.begin()
-    await objects.until_served(kube, silent, within=ground.PATIENCE)
+    await objects.until_served(kube, silent, within=ground.TIMEOUT)
     await ground.until(found.server, "count(raybus_partitions_held) by (controller)", count=3)
 
     async def is_calm() -> bool:
         return not await found.server.standing()
 
-    await eventually_true(is_calm, within=ground.PATIENCE, what="a moment without an alert")
+    await eventually_true(is_calm, within=ground.TIMEOUT, what="a moment without an alert")
     return Scene(ground=found, demo=demo, silent=silent)
 
 
@@ -166,9 +168,9 @@ def main() -> None:
         raise SystemExit(
             f"alarmed: there is no alert {', '.join(sorted(unknown))}; deploy/monitoring/rules.yaml names them"
         )
-    begin("integration.monitoring.alarmed")
+    isolate("integration.monitoring.alarmed")
     wanted = [each for each in CAUSES if not named or each.alerts & named]
-    tell(asyncio.run(run(wanted)))
+    print_result(asyncio.run(run(wanted)))
 
 
 if __name__ == "__main__":

@@ -6,15 +6,15 @@ from datetime import timedelta
 from typing import Final
 
 from chaos.schedule import WATCHER
-from common.bus import credential_store, credentials, provision, rotation, streams, subjects
-from common.bus.credential_store import AUTHORITY, SERVER, Folder
+from common.bus import credential_folder, credentials, provision, streams, subjects
+from common.bus.credentials import Pair
 from common.bus.nats import StreamInfo, connect
 from common.bus.server_conf import Server
 from common.kube.client import Patch
 from common.kube.resources import LEASE
 from common.runtime.clock import SystemClock
 from integration.monitoring.cause import Cause, Scene
-from support.servers.api_door import PASSES, Asked, Fate
+from support.servers.fault_proxy import PASSES, Asked, Fate
 from support.servers.fleet import NAMESPACE
 from support.servers.relayed import Secured
 from watcher.leadership import LEASE_NAME
@@ -34,7 +34,7 @@ async def _silent_watch(scene: Scene) -> AsyncGenerator[None]:
     fleet.judge(WATCHER, hold)
     try:
         for replica in fleet.of(WATCHER):
-            replica.door.cut()
+            replica.fault_proxy.cut()
         yield
     finally:
         fleet.judge(WATCHER, None)
@@ -52,15 +52,15 @@ async def _no_nats(scene: Scene) -> AsyncGenerator[None]:
 @asynccontextmanager
 async def _old_certificate(scene: Scene) -> AsyncGenerator[None]:
     nats, now = scene.ground.stack.nats, SystemClock().now()
-    where, store = Server(folder=str(nats.folder), store=str(nats.store), monitoring_port=None), Folder(nats.folder)
-    signer = rotation.signer(await store.read(AUTHORITY))
+    where = Server(folder=str(nats.folder), store=str(nats.store), monitoring_port=None)
+    signer = Pair((nats.folder / "ca.crt").read_bytes(), (nats.folder / "ca.key").read_bytes())
     ending = credentials.new_server(signer, names=["127.0.0.1"], now=now, lifetime=LEFT)
-    held = await store.read(SERVER)
-    await store.write(SERVER, held | {"tls.crt": ending.certificate, "tls.key": ending.key})
+    (nats.folder / "tls.crt").write_bytes(ending.certificate)
+    (nats.folder / "tls.key").write_bytes(ending.key)
     nats.stop()
     nats.start()
     yield
-    await credential_store.complete(store, where, names=["127.0.0.1"], now=now)
+    credential_folder.complete(nats.folder, where, names=["127.0.0.1"], now=now)
     nats.stop()
     nats.start()
 

@@ -44,7 +44,7 @@ async def _scraped(scene: Scene, observed: Observed, bus: BusAccess) -> AsyncGen
     found = scene.ground
     logs = found.logs / observed.name
     logs.mkdir(exist_ok=True)
-    async with streams_kept(bus, logs, found.say, observed=observed):
+    async with streams_kept(bus, logs, found.emit, observed=observed):
         found.more.append(observed)
         try:
             await ground.until(found.server, f'raybus_nats_up{{pod="{observed.name}"}} == 1')
@@ -76,7 +76,7 @@ async def _silent(scene: Scene, alert: str) -> None:
     async def is_silent() -> bool:
         return alert not in await scene.ground.server.firing()
 
-    await eventually_true(is_silent, within=ground.PATIENCE, what=f"the end of {alert}")
+    await eventually_true(is_silent, within=ground.TIMEOUT, what=f"the end of {alert}")
 
 
 @asynccontextmanager
@@ -135,12 +135,12 @@ async def _one_of_three_hangs(scene: Scene) -> AsyncGenerator[None]:
 
 NATS: Final = (
     Cause(
-        text=f"a NATS server that may store {LIMIT // 1024**2} MiB holds {HELD} MB of state",
+        text=f"a NATS server with a limit of {LIMIT // 1024**2} MiB holds {HELD} MB of state",
         alerts=frozenset({FILLING}),
         provoked=_filled,
     ),
     Cause(
-        text=f"a client of NATS subscribes and does not read what {UNREAD} messages of 1 MB bring",
+        text=f"a client of NATS subscribes and does not read {UNREAD} messages of 1 MB",
         alerts=frozenset({SLOW}),
         provoked=_unread,
     ),

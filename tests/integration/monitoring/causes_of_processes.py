@@ -6,14 +6,14 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from bench.rig import CROWD
+from bench.rig import BACKGROUND
 from chaos.stack import PROBES
 from common.kube.resources import RAY_CLUSTER
 from integration.monitoring import objects
 from integration.monitoring.cause import Cause, Scene
 from raybus_cli.up.programs import BusAccess
 from support.servers import fleet
-from support.servers.api_door import PASSES, Asked, Fate
+from support.servers.fault_proxy import PASSES, Asked, Fate
 from support.servers.fleet import Replica
 from support.waiting import eventually_true
 
@@ -42,27 +42,33 @@ def make(observed, *arguments, **more):
 plan.make = make
 """
 """What Python runs before it starts the service (sitecustomize)."""
+LATER: Final = """\
+from common.bus import forms
+
+forms.FORMS["Pod"] = forms.Form(2, 0)
+"""
+"""A release that knows another form of pods."""
 
 
 @asynccontextmanager
 async def _frozen(scene: Scene) -> AsyncGenerator[None]:
     (replica,) = scene.ground.stack.fleet.of(TRAFFIC)
-    replica.tell(signal.SIGSTOP)
+    replica.send_signal(signal.SIGSTOP)
     try:
         yield
     finally:
-        replica.tell(signal.SIGCONT)
+        replica.send_signal(signal.SIGCONT)
 
 
 @asynccontextmanager
 async def _blocked(scene: Scene) -> AsyncGenerator[None]:
     (replica,) = scene.ground.stack.fleet.of(SERVICES)
     for _ in range(BLOCKED_TIMES):
-        replica.tell(signal.SIGSTOP)
+        replica.send_signal(signal.SIGSTOP)
         try:
             await asyncio.sleep(BLOCKED_SECONDS)
         finally:
-            replica.tell(signal.SIGCONT)
+            replica.send_signal(signal.SIGCONT)
         await asyncio.sleep(BETWEEN_SECONDS)
     yield
 
@@ -94,10 +100,10 @@ async def _slow_api_server(scene: Scene) -> AsyncGenerator[None]:
     async with _judged(scene, CLUSTERS, slow):
         for name in names:
             body = objects.a_cluster(name)
-            await kube.create(RAY_CLUSTER, CROWD, {**body, "spec": {**body["spec"], "suspend": True}})
+            await kube.create(RAY_CLUSTER, BACKGROUND, {**body, "spec": {**body["spec"], "suspend": True}})
         yield
     for name in names:
-        await kube.delete(RAY_CLUSTER, CROWD, name)
+        await kube.delete(RAY_CLUSTER, BACKGROUND, name)
 
 
 @asynccontextmanager
@@ -108,12 +114,21 @@ async def _planted_bug(scene: Scene) -> AsyncGenerator[None]:
     async with _another(scene, environment={"PYTHONPATH": str(folder)}):
         stack.fleet.scale(CLUSTERS, 0)
         try:
-            await stack.kube.create(RAY_CLUSTER, CROWD, objects.a_cluster(UNLUCKY))
+            await stack.kube.create(RAY_CLUSTER, BACKGROUND, objects.a_cluster(UNLUCKY))
             yield
         finally:
             stack.fleet.scale(CLUSTERS, 1)
             await stack.fleet.ready()
-    await stack.kube.delete(RAY_CLUSTER, CROWD, UNLUCKY)
+    await stack.kube.delete(RAY_CLUSTER, BACKGROUND, UNLUCKY)
+
+
+@asynccontextmanager
+async def _later_release(scene: Scene) -> AsyncGenerator[None]:
+    folder = scene.ground.work / "later"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(LATER)
+    async with _another(scene, environment={"PYTHONPATH": str(folder)}):
+        yield
 
 
 @asynccontextmanager
@@ -145,7 +160,7 @@ async def _another(
         environment=environment or {},
         namespace=namespace,
     )
-    replica = Replica(CLUSTERS, 90 + len(list(work.glob(f"{CLUSTERS}-9*.kubeconfig"))), where, found.say)
+    replica = Replica(CLUSTERS, 90 + len(list(work.glob(f"{CLUSTERS}-9*.kubeconfig"))), where, found.emit)
 
     async def answers() -> bool:
         try:
@@ -183,7 +198,12 @@ PROCESSES: Final = (
         provoked=_strange_namespace,
     ),
     Cause(
-        text="service-reconciler stands still for 2.7 s, twice in a row",
+        text="a cluster-reconciler of a later release runs beside the watcher of this one",
+        alerts=frozenset({"RaybusStateUnreadable"}),
+        provoked=_later_release,
+    ),
+    Cause(
+        text="service-reconciler is blocked for 2.7 s, twice in a row",
         alerts=frozenset({"RaybusEventLoopBlocked"}),
         provoked=_blocked,
     ),
@@ -193,7 +213,7 @@ PROCESSES: Final = (
         provoked=_no_replica,
     ),
     Cause(
-        text="the API server refuses each write of traffic-manager, its Lease among them (403)",
+        text="the API server rejects each write of traffic-manager, including its Lease (403)",
         alerts=frozenset({"RaybusPartitionsWithoutOwner"}),
         provoked=_lease_that_cannot_be_written,
     ),

@@ -4,19 +4,19 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from bench.rig import CROWD
+from bench.rig import BACKGROUND
 from common.bus import streams, subjects
 from common.bus.nats import StreamInfo, connect
 from common.kube.resources import RAY_CLUSTER
 from integration.monitoring import objects
 from integration.monitoring.cause import Cause, Scene
-from integration.monitoring.ground import PATIENCE
+from integration.monitoring.ground import TIMEOUT
 from support.servers.relayed import Secured
 
 CUT: Final = 3
 """Requests that each pod works on for ever."""
 BEYOND: Final = 99_999
-"""No port has this number, and the API server says so."""
+"""No port has this number, and the API server refuses it."""
 REFUSED: Final = 8
 """Each is tried again every 5 s at most, and the range of the shortened rule is 10 s."""
 MISSING: Final = "missing:app"
@@ -39,7 +39,7 @@ async def _application_that_does_not_start(scene: Scene) -> AsyncGenerator[None]
     await scene.demo.annotate({"raybus.io/progress-deadline": "3s"})
     await scene.demo.upgrade(import_path=MISSING)
     yield
-    await scene.demo.mend()
+    await scene.demo.fix()
     await scene.demo.served()
     await scene.demo.annotate({"raybus.io/progress-deadline": None})
 
@@ -51,7 +51,7 @@ async def _abort(scene: Scene) -> AsyncGenerator[None]:
     yield
     await scene.demo.revert()
     await scene.demo.annotate({"raybus.io/abort": None})
-    await scene.demo.settled()
+    await scene.demo.at_rest()
 
 
 @asynccontextmanager
@@ -59,16 +59,16 @@ async def _pods_that_are_refused(scene: Scene) -> AsyncGenerator[None]:
     kube = scene.ground.stack.kube
     names = [f"refused-{number}" for number in range(REFUSED)]
     for name in names:
-        await kube.create(RAY_CLUSTER, CROWD, objects.a_cluster(name, port=BEYOND))
+        await kube.create(RAY_CLUSTER, BACKGROUND, objects.a_cluster(name, port=BEYOND))
     yield
     for name in names:
-        await kube.delete(RAY_CLUSTER, CROWD, name)
+        await kube.delete(RAY_CLUSTER, BACKGROUND, name)
 
 
 @asynccontextmanager
 async def _dashboard_that_fails(scene: Scene) -> AsyncGenerator[None]:
     heads = scene.ground.stack.heads
-    cluster = await objects.until_served(scene.ground.stack.kube, scene.silent, within=PATIENCE)
+    cluster = await objects.until_served(scene.ground.stack.kube, scene.silent, within=TIMEOUT)
     head = heads.serve.head(f"{cluster}-head-svc")
     head.behaviour = "500"
     try:
@@ -113,7 +113,7 @@ USERS: Final = (
         provoked=_requests_without_end,
     ),
     Cause(
-        text="an upgrade whose application cannot be imported, with a progress deadline of 3 s",
+        text="an upgrade with an application that cannot be imported, with a progress deadline of 3 s",
         alerts=frozenset({"RaybusUpgradeStalled"}),
         provoked=_application_that_does_not_start,
     ),
@@ -123,7 +123,7 @@ USERS: Final = (
         provoked=_abort,
     ),
     Cause(
-        text=f"{REFUSED} RayClusters whose pods the API server refuses (a port beyond 65535)",
+        text=f"{REFUSED} RayClusters with pods that the API server rejects (a port beyond 65535)",
         alerts=frozenset({"RaybusReconcileErrors"}),
         provoked=_pods_that_are_refused,
     ),

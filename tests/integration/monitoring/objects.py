@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bench.rig import CROWD
+from bench.rig import BACKGROUND
 from common import errors, names
 from common.api.opaque import Body, Json
 from common.kube.client import KubeClient, Patch
@@ -14,7 +14,7 @@ from support.waiting import eventually_true
 
 FIRST: Final = "rayproject/ray:2.52.0"
 IMPORT_PATH: Final = "app:main"
-PATIENCE: Final = 180.0
+TIMEOUT: Final = 180.0
 
 
 def a_config(image: str) -> Json:
@@ -60,7 +60,7 @@ async def _patch(kube: KubeClient, name: str, body: Json) -> None:
 
     async def is_taken() -> bool:
         try:
-            await kube.patch(RAY_SERVICE, CROWD, name, Patch(body=body))
+            await kube.patch(RAY_SERVICE, BACKGROUND, name, Patch(body=body))
         except errors.Retryable:
             return False
         return True
@@ -75,7 +75,7 @@ async def until_served(kube: KubeClient, name: str, *, within: float, other_than
     async def serves() -> bool:
         nonlocal cluster
         try:
-            body: Body = msgspec.json.decode(await kube.get(RAY_SERVICE, CROWD, name))
+            body: Body = msgspec.json.decode(await kube.get(RAY_SERVICE, BACKGROUND, name))
         except errors.Retryable:  # the API server of a busy machine is late at times
             return False
         status: Json = body.get("status", {})
@@ -103,15 +103,15 @@ class Demo:
     async def begin(self) -> None:
         """Create it, and wait until it serves."""
         annotations = {"raybus.io/drain-timeout": "1s"}
-        await self._kube.create(RAY_SERVICE, CROWD, a_service(self.name, interval=1, annotations=annotations))
-        self._cluster = await until_served(self._kube, self.name, within=PATIENCE)
+        await self._kube.create(RAY_SERVICE, BACKGROUND, a_service(self.name, interval=1, annotations=annotations))
+        self._cluster = await until_served(self._kube, self.name, within=TIMEOUT)
 
     async def upgrade(self, *, import_path: str = IMPORT_PATH) -> None:
         """Ask for a new cluster."""
         self._version += 1
         await self._ask(self._version, import_path)
 
-    async def mend(self) -> None:
+    async def fix(self) -> None:
         """Give the version that was asked for an application that starts."""
         await self._ask(self._version, IMPORT_PATH)
 
@@ -126,16 +126,18 @@ class Demo:
     async def replace_rules(self) -> None:
         """Write the rules of its route as a tool does that has a manifest of its own."""
         rules = [{"matches": [{"path": {"type": "PathPrefix", "value": "/"}}]}]
-        await self._kube.patch(HTTP_ROUTE, CROWD, names.http_route(self.name), Patch(body={"spec": {"rules": rules}}))
+        await self._kube.patch(
+            HTTP_ROUTE, BACKGROUND, names.http_route(self.name), Patch(body={"spec": {"rules": rules}})
+        )
 
     async def served(self) -> None:
         """Wait until what was asked for last serves alone."""
-        self._cluster = await until_served(self._kube, self.name, within=PATIENCE, other_than=self._cluster)
+        self._cluster = await until_served(self._kube, self.name, within=TIMEOUT, other_than=self._cluster)
         self._good = self._version
 
-    async def settled(self) -> None:
+    async def at_rest(self) -> None:
         """Wait until one cluster serves alone, whichever it is."""
-        self._cluster = await until_served(self._kube, self.name, within=PATIENCE)
+        self._cluster = await until_served(self._kube, self.name, within=TIMEOUT)
 
     async def _ask(self, version: int, import_path: str) -> None:
         serve = a_serve_config(import_path=import_path, message=f"v{version}")

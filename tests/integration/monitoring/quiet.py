@@ -24,21 +24,21 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.programs import Machine
-from bench.rig import CROWD
+from bench.rig import BACKGROUND
 from common import errors
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from common.runtime.clock import SystemClock
+from integration.isolated import isolate, log_progress, print_result
 from integration.monitoring import ground, objects
 from integration.monitoring.ground import Ground
-from integration.story import begin, say, tell
 from localcluster.errors import ClusterError
 from support.monitoring import files
-from support.servers.prometheus import Pace
+from support.servers.prometheus import Intervals
 
 OUTPUT: Final = Path(__file__).parents[3] / "build" / "quiet"
 SECONDS: Final = 15
 """Between two scrapes, as in deploy/monitoring/scrape.yaml, and between two judgements."""
-TOLD_SECONDS: Final = 30.0
+PROGRESS_SECONDS: Final = 30.0
 LONGEST_UPGRADE: Final = 600.0
 INTERVAL: Final = 5
 """Seconds between two steps of an upgrade."""
@@ -54,7 +54,7 @@ SIGNALS: Final = {
         10.0,
     ),
     "silence of Serve in an active cluster (s)": ('max(raybus_serve_poll_age_seconds{role="active"})', 180.0),
-    "share of looks that fail": (
+    "share of reconciles that fail": (
         "max(sum by (controller) (rate(controller_runtime_reconcile_errors_total[5m]))"
         " / sum by (controller) (rate(controller_runtime_reconcile_total[5m])))",
         0.25,
@@ -73,7 +73,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Signal(msgspec.Struct, frozen=True, kw_only=True):
-    """How near to its limit something came that an alert looks at."""
+    """How near to its limit the metric of an alert came."""
 
     what: str
     most: float
@@ -96,7 +96,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def broken(self) -> list[str]:
-        """Say what must not be."""
+        """Yield what must not be."""
         fired = [f"{each.alert} fired for {each.firing:.0f} s" for each in self.rules if each.firing]
         unjudged = [f"{each.alert} was not judged: {each.health}" for each in self.rules if each.health != "ok"]
         down = [f"{target} is {health}" for target, health in self.targets.items() if health != "up"]
@@ -121,24 +121,24 @@ class Hour:
         await self._prepare()
         began = self._clock.monotonic()
         async with asyncio.TaskGroup() as group:
-            telling = group.create_task(self._tell(began))
+            progress = group.create_task(self._report_progress(began))
             try:
                 async with asyncio.timeout(self._seconds):
                     await self._upgrade_again_and_again()
             except TimeoutError:
                 pass
-            telling.cancel()
+            progress.cancel()
         return await self._judged(self._clock.monotonic() - began, machine)
 
     async def _prepare(self) -> None:
         kube = self._found.stack.kube
-        await kube.create(RAY_CLUSTER, CROWD, objects.a_cluster("alone"))
+        await kube.create(RAY_CLUSTER, BACKGROUND, objects.a_cluster("alone"))
         for name in self._names():
             interval = INTERVAL if name == "steps" else None
-            await kube.create(RAY_SERVICE, CROWD, objects.a_service(name, interval=interval, delay=DELAY))
+            await kube.create(RAY_SERVICE, BACKGROUND, objects.a_service(name, interval=interval, delay=DELAY))
         for name in self._names():
             await objects.until_served(kube, name, within=LONGEST_UPGRADE)
-        say("all serve")
+        log_progress("all serve")
 
     def _names(self) -> list[str]:
         return ["plain", "steps"]
@@ -152,7 +152,7 @@ class Hour:
                     await self._upgrade(names[number % len(names)], f"rayproject/ray:2.53.{number}")
                 except AssertionError as problem:
                     self._stuck.append(str(problem))
-                    say(self._stuck[-1])
+                    log_progress(self._stuck[-1])
 
     async def _upgrade(self, name: str, image: str) -> None:
         kube, began = self._found.stack.kube, self._clock.monotonic()
@@ -163,17 +163,17 @@ class Hour:
         self._took.append(self._clock.monotonic() - began)
         self._doing = "rest"
 
-    async def _tell(self, began: float) -> None:
+    async def _report_progress(self, began: float) -> None:
         standing: list[str] = []
         while True:
             with suppress(httpx.TransportError):  # of a busy machine; what counts is asked for at the end
                 standing = sorted(f"{name} {state}" for name, state in await self._found.server.standing())
             since = self._clock.monotonic() - began
-            say(
+            log_progress(
                 f"{since:.0f} of {self._seconds:.0f} s | {len(self._took)} upgrades | {self._doing} "
                 f"| {', '.join(standing) or 'no alert stands'}"
             )
-            await asyncio.sleep(TOLD_SECONDS)
+            await asyncio.sleep(PROGRESS_SECONDS)
 
     async def _judged(self, seconds: float, machine: Machine) -> Report:
         server, window = self._found.server, f"{seconds:.0f}s"
@@ -211,8 +211,8 @@ class Hour:
 
 @asynccontextmanager
 async def _watched(logs: Path, work: Path) -> AsyncGenerator[Ground]:
-    pace = Pace(scrape=f"{SECONDS}s", evaluation=f"{SECONDS}s")
-    async with ground.started(work, logs, say, rules=files.RULES, pace=pace) as found:
+    intervals = Intervals(scrape=f"{SECONDS}s", evaluation=f"{SECONDS}s")
+    async with ground.started(work, logs, log_progress, rules=files.RULES, intervals=intervals) as found:
         yield found
 
 
@@ -231,7 +231,7 @@ def show(found: Report, console: Console) -> None:
     for each in found.rules:
         rules.add_row(each.alert, f"{each.pending:.0f}", f"{each.firing:.0f}")
     console.print(rules)
-    signals = Table("what alerts look at", "most", "limit")
+    signals = Table("metrics of alerts", "most", "limit")
     for each in found.signals:
         signals.add_row(each.what, f"{each.most:g}", f"{each.limit:g}")
     console.print(signals)
@@ -264,20 +264,20 @@ def asked(arguments: list[str]) -> argparse.Namespace:
 def main() -> int:
     """Run and report; 1 when it was not quiet."""
     options = asked(sys.argv[1:])
-    begin("integration.monitoring.quiet")
+    isolate("integration.monitoring.quiet")
     options.out.mkdir(parents=True, exist_ok=True)
-    say(f"logs: {options.out}")
+    log_progress(f"logs: {options.out}")
     try:
         with tempfile.TemporaryDirectory(prefix="raybus-quiet-") as work:
             found = asyncio.run(run(options, Path(work)))
     except (asyncio.CancelledError, KeyboardInterrupt):
-        say("ended before its time")
+        log_progress("ended before its time")
         return 130
     except (ClusterError, errors.RaybusError) as problem:
         raise SystemExit(f"quiet: {problem}") from None
     (options.out / "report.json").write_bytes(msgspec.json.encode(found) + b"\n")
     if options.o == "json":
-        tell(found)
+        print_result(found)
     else:
         show(found, Console(width=120))
     return 1 if found.broken else 0

@@ -4,37 +4,37 @@ from pathlib import Path
 
 import pytest
 
-from integration.monitoring.alarmed import CAUSES, Told
-from integration.story import heard
+from integration.isolated import result_of
+from integration.monitoring.alarmed import CAUSES, Report
 from support.manifests import ROOT
 from support.monitoring import files
 
-pytestmark = [pytest.mark.integration, pytest.mark.story]
+pytestmark = [pytest.mark.integration, pytest.mark.long_running]
 
 LIMIT_SECONDS = 1800
 
 
 @pytest.fixture(scope="module")
-def told(promtool: Path) -> Told:
-    """Run the story once, in a network of its own; `promtool` says that Prometheus is there."""
+def reported(promtool: Path) -> Report:
+    """Run it once, in a network of its own; `promtool` shows that Prometheus is there."""
     assert promtool.is_file()
-    return heard("integration.monitoring.alarmed", kind=Told, within=LIMIT_SECONDS)
+    return result_of("integration.monitoring.alarmed", kind=Report, within=LIMIT_SECONDS)
 
 
-def test_every_alert_fires_on_its_cause_and_falls_silent_afterwards(told: Told) -> None:
-    assert told.problems == []
-    assert {alert for each in told.fired for alert in each.alerts} == {each["alert"] for each in files.alerts()}
-    assert {each.cause for each in told.fired} == {each.text for each in CAUSES}
+def test_every_alert_fires_on_its_cause_and_falls_silent_afterwards(reported: Report) -> None:
+    assert reported.problems == []
+    assert {alert for each in reported.fired for alert in each.alerts} == {each["alert"] for each in files.alerts()}
+    assert {each.cause for each in reported.fired} == {each.text for each in CAUSES}
 
 
-def test_nothing_fires_before_a_cause(told: Told) -> None:
-    assert told.before == []
+def test_nothing_fires_before_a_cause(reported: Report) -> None:
+    assert reported.before == []
 
 
-def test_alerts_say_what_they_are_about(told: Told) -> None:
-    assert [text for text in told.texts if "no value" in text or "rror" in text] == []
+def test_alerts_name_their_object(reported: Report) -> None:
+    assert [text for text in reported.texts if "no value" in text or "rror" in text] == []
 
 
-def test_the_page_says_by_which_cause_each_alert_is_tried() -> None:
+def test_the_page_names_the_cause_that_tries_each_alert() -> None:
     page = (ROOT / "docs" / "alerts.md").read_text()
     assert [each.text for each in CAUSES if each.text not in " ".join(page.split())] == []

@@ -4,21 +4,21 @@ from pathlib import Path
 
 import pytest
 
+from integration.isolated import result_of
 from integration.monitoring.quiet import Report
-from integration.story import heard
 from support.monitoring import files
 
-pytestmark = [pytest.mark.integration, pytest.mark.story]
+pytestmark = [pytest.mark.integration, pytest.mark.long_running]
 
 LIMIT_SECONDS = 900
 
 
 @pytest.fixture(scope="module")
 def report(promtool: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """Run it once, in a network of its own; `promtool` says that Prometheus is there."""
+    """Run it once, in a network of its own; `promtool` shows that Prometheus is there."""
     assert promtool.is_file()
     options = ("--minutes=2", "--every=45", f"--out={tmp_path_factory.mktemp('quiet')}", "-o=json")
-    return heard("integration.monitoring.quiet", *options, kind=Report, within=LIMIT_SECONDS, codes=(0, 1))
+    return result_of("integration.monitoring.quiet", *options, kind=Report, within=LIMIT_SECONDS, codes=(0, 1))
 
 
 def test_no_alert_fires(report: Report) -> None:

@@ -10,7 +10,7 @@ from support.monitoring import files
 
 pytestmark = [pytest.mark.integration]
 
-STORIES = Path(__file__).with_name("rules_test.yaml")
+CASES = Path(__file__).with_name("rules_test.yaml")
 
 
 def run(promtool: Path, *arguments: str, cwd: Path | None = None) -> str:
@@ -28,27 +28,27 @@ def test_prometheus_takes_the_rules(promtool: Path) -> None:
 def test_alerts_fire_on_their_cause_and_not_in_a_quiet_hour(promtool: Path, tmp_path: Path) -> None:
     bare = [{**group, "rules": [_without_text(rule) for rule in group["rules"]]} for group in files.groups()]
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": bare}))
-    stories = yaml.safe_load(STORIES.read_text())
-    (tmp_path / "stories.yaml").write_text(yaml.safe_dump({**stories, "rule_files": ["rules.yaml"]}))
-    run(promtool, "test", "rules", str(tmp_path / "stories.yaml"))
+    cases = yaml.safe_load(CASES.read_text())
+    (tmp_path / "cases.yaml").write_text(yaml.safe_dump({**cases, "rule_files": ["rules.yaml"]}))
+    run(promtool, "test", "rules", str(tmp_path / "cases.yaml"))
 
 
 def _without_text(rule: files.Json) -> files.Json:
-    """Return a rule without the sentences for people, which a story would have to repeat."""
+    """Return a rule without the sentences for people, which a case would have to repeat."""
     return {key: each for key, each in rule.items() if key != "annotations"}
 
 
-def test_each_alert_has_a_story_in_which_it_fires() -> None:
-    told = {
+def test_each_alert_has_a_case_in_which_it_fires() -> None:
+    reported = {
         case["alertname"]
-        for story in yaml.safe_load(STORIES.read_text())["tests"]
-        for case in story["alert_rule_test"]
+        for test in yaml.safe_load(CASES.read_text())["tests"]
+        for case in test["alert_rule_test"]
         if case.get("exp_alerts")
     }
-    assert told == {each["alert"] for each in files.alerts()}
+    assert reported == {each["alert"] for each in files.alerts()}
 
 
 def test_the_quiet_hour_asks_for_every_alert() -> None:
-    quiet = next(each for each in yaml.safe_load(STORIES.read_text())["tests"] if each["name"] == "a quiet hour")
+    quiet = next(each for each in yaml.safe_load(CASES.read_text())["tests"] if each["name"] == "a quiet hour")
     assert {case["alertname"] for case in quiet["alert_rule_test"]} == {each["alert"] for each in files.alerts()}
     assert all(case["exp_alerts"] == [] for case in quiet["alert_rule_test"])

@@ -17,14 +17,14 @@ from typing import Final, cast
 
 import msgspec
 
-from bench.rig import CROWD
+from bench.rig import BACKGROUND
 from common.api.opaque import Body
 from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE
+from integration.isolated import isolate, log_progress, print_result
 from integration.monitoring import ground, objects
 from integration.monitoring.causes_of_users import BEYOND, CUT, MISSING
 from integration.monitoring.ground import Ground
 from integration.monitoring.objects import Demo
-from integration.story import begin, say, tell
 from support.monitoring import files, kuberay
 from support.monitoring.dashboards import DASHBOARDS
 from support.servers.prometheus import Prometheus, Series
@@ -40,7 +40,7 @@ METRIC: Final = re.compile(r"\b(?:raybus|kuberay|controller_runtime|workqueue|re
 MARKS: Final = re.compile(r'"[^"]*"')
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What Prometheus knew."""
 
     targets: dict[str, str]
@@ -56,10 +56,10 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: dict[str, list[str]]
     """The values of their label `namespace`."""
     heads: dict[str, str]
-    """The pods that are heads, with the kind that owns them; kube-state-metrics tells KubeRay's dashboard of these."""
+    """The pods that are heads, with the kind that owns them; kube-state-metrics exports these for KubeRay's dashboard."""
 
 
-class Story:
+class Run:
     """One run."""
 
     def __init__(self, found: Ground, *, more: list[str]) -> None:
@@ -70,29 +70,31 @@ class Story:
         self._more = more
         self._began = _wall_clock()
 
-    async def tell(self) -> Told:
+    async def execute(self) -> Report:
         """Run it."""
-        say("a service and a cluster come up")
-        await self._kube.create(RAY_CLUSTER, CROWD, objects.a_cluster("alone"))
-        await self._kube.create(RAY_CLUSTER, CROWD, objects.a_cluster("refused", port=BEYOND))
-        await self._kube.create(RAY_SERVICE, CROWD, objects.a_service("broken", interval=None, import_path=MISSING))
+        log_progress("a service and a cluster come up")
+        await self._kube.create(RAY_CLUSTER, BACKGROUND, objects.a_cluster("alone"))
+        await self._kube.create(RAY_CLUSTER, BACKGROUND, objects.a_cluster("refused", port=BEYOND))
+        await self._kube.create(
+            RAY_SERVICE, BACKGROUND, objects.a_service("broken", interval=None, import_path=MISSING)
+        )
         await self._demo.begin()
         await self._until("count(raybus_partitions_held) by (controller)", count=3)
-        say("an upgrade in steps, whose old cluster goes while requests are in flight")
+        log_progress("an upgrade in steps, with requests in flight when its old cluster goes")
         self._heads.ongoing = CUT
         await self._demo.upgrade()
         await self._demo.served()
         await self._until("increase(raybus_upgrades_total[10m]) > 0")
         await self._until("increase(raybus_drain_requests_cut_total[10m]) > 0")
         self._heads.ongoing = 0
-        say("an upgrade that does not get on, and is taken back")
+        log_progress("an upgrade that does not progress, and is taken back")
         await self._demo.annotate({"raybus.io/progress-deadline": "3s"})
         await self._demo.upgrade(import_path=MISSING)
         await self._until('raybus_service_condition_upgrade_stalled{condition="true"}')
         await self._demo.revert()
         await self._until("sum(increase(raybus_upgrades_total[10m])) > 1.5")
         held = {metric: await self._server.query(metric) for metric in kuberay.LABELS}
-        return Told(
+        return Report(
             targets=await self._server.scraped(),
             queries={query: await self._lines(query) for query in [*_queries(), *self._more]},
             metrics={metric: await self._lines(metric) for metric in _metrics()},
@@ -104,7 +106,7 @@ class Story:
 
     async def _head_pods(self) -> dict[str, str]:
         listed: Mapping[str, list[Body]] = msgspec.json.decode(
-            await self._kube.list(POD, CROWD, label_selector="ray.io/node-type=head")
+            await self._kube.list(POD, BACKGROUND, label_selector="ray.io/node-type=head")
         )
         return {each["metadata"]["name"]: each["metadata"]["ownerReferences"][0]["kind"] for each in listed["items"]}
 
@@ -148,12 +150,12 @@ def _expressions(node: object) -> Iterator[str]:
             yield from _expressions(each)
 
 
-async def run(more: list[str]) -> Told:
-    """Start everything, and run the story; `more` are queries to be tried beside our own."""
+async def run(more: list[str]) -> Report:
+    """Start everything, and run it; `more` are queries to be tried beside our own."""
     LOGS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="raybus-watched-") as work:
-        async with ground.started(Path(work), LOGS, say, rules=files.RULES) as found:
-            return await Story(found, more=more).tell()
+        async with ground.started(Path(work), LOGS, log_progress, rules=files.RULES) as found:
+            return await Run(found, more=more).execute()
 
 
 def _wall_clock() -> float:
@@ -162,9 +164,9 @@ def _wall_clock() -> float:
 
 def main() -> None:
     """Enter the network of our own and print what was found."""
-    begin("integration.monitoring.watched")
+    isolate("integration.monitoring.watched")
     more = [query for each in sys.argv[1:] for query in _expressions(msgspec.json.decode(Path(each).read_bytes()))]
-    tell(asyncio.run(run(more)))
+    print_result(asyncio.run(run(more)))
 
 
 if __name__ == "__main__":

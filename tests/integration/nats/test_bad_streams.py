@@ -1,4 +1,4 @@
-"""A state stream that is not as it must be, or not ours: what `/readyz` of a real watcher says, and what readers do."""
+"""A state stream that is not as it must be, or not ours: the answer of `/readyz` of a real watcher, and what readers do."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -29,7 +29,7 @@ SLOW: Final = 120.0
 
 
 class Open:
-    """A server without users: whoever is there may do everything, as where somebody brings a NATS of his own."""
+    """A server without users: every client may do everything, as where a user brings another NATS."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -47,19 +47,19 @@ async def open_nats(folder: Path) -> AsyncGenerator[tuple[Open, Bus]]:
             yield access, bus
 
 
-async def until_told(watcher: Watcher, text: str) -> str:
-    """Wait until readiness says something; return all of it."""
-    said: list[str] = []
+async def until_unready(watcher: Watcher, text: str) -> str:
+    """Wait until readiness contains a text; return all of it."""
+    answers: list[str] = []
 
-    async def is_told() -> bool:
-        said.append((await watcher.says("/readyz"))[1])
-        return text in said[-1]
+    async def is_reported() -> bool:
+        answers.append((await watcher.get("/readyz"))[1])
+        return text in answers[-1]
 
     try:
-        await eventually_true(is_told, within=SLOW, every=0.1, what=text)
+        await eventually_true(is_reported, within=SLOW, every=0.1, what=text)
     except AssertionError as problem:
-        raise AssertionError(f"{problem}; readiness says {said[-1]!r}") from problem
-    return said[-1].strip()
+        raise AssertionError(f"{problem}; readiness is {answers[-1]!r}") from problem
+    return answers[-1].strip()
 
 
 async def make(bus: Bus, **fields: object) -> None:
@@ -73,15 +73,15 @@ async def test_readiness_names_what_is_wrong_with_the_stream_until_it_is_set_rig
         watcher = Watcher(access, control_plane.kubeconfig, namespace)
         watcher.start()
         try:
-            said = await until_told(watcher, "RAY_STATE: stream not found")
-            assert said == (
+            problem = await until_unready(watcher, "RAY_STATE: stream not found")
+            assert problem == (
                 "NATS refused STREAM.INFO.RAY_STATE: stream not found (10059); "
                 "the provisioner beside the server makes it; see its log"
             )
 
             await make(bus, max_bytes=1_000_000, max_msgs_per_subject=5)
-            said = await until_told(watcher, "max_bytes")
-            assert said == (
+            problem = await until_unready(watcher, "max_bytes")
+            assert problem == (
                 "stream RAY_STATE: max_msgs_per_subject is 5, must be 1; max_bytes is 1000000, must be -1; "
                 "`python -m common.bus.provision streams` changes it, or delete it: it is made anew and filled again"
             )
@@ -90,7 +90,7 @@ async def test_readiness_names_what_is_wrong_with_the_stream_until_it_is_set_rig
             await watcher.until_ready(within=SLOW)
 
             await bus.api("STREAM.UPDATE.RAY_STATE", {**streams.state(), "sealed": True}, dict[str, Any])
-            assert "sealed is True, must be False" in await until_told(watcher, "sealed")
+            assert "sealed is True, must be False" in await until_unready(watcher, "sealed")
 
             await bus.api("STREAM.DELETE.RAY_STATE", None, dict[str, Any])
             await make(bus)
@@ -117,13 +117,13 @@ async def test_a_second_installation_on_the_same_stream_is_refused(
             first.start()
             await eventually(lambda: readers[ours].knows("RayCluster", "ours"), within=SLOW, what="our cluster")
             second.start()
-            said = await until_told(second, epoch.FOREIGN)
-            assert said == epoch.foreign(f"{ours}/x", f"{ours.partition('/')[0]}/default")
-            assert said.endswith("or delete the stream RAY_STATE if the other one is gone")
+            problem = await until_unready(second, epoch.FOREIGN)
+            assert problem == epoch.foreign(f"{ours}/x", f"{ours.partition('/')[0]}/default")
+            assert problem.endswith("or delete the stream RAY_STATE if the other one is gone")
 
             await eventually(lambda: feeds[theirs].problem, within=SLOW, what="the reader's refusal")
             assert readers[theirs].syncs == []
-            assert (await first.says("/readyz"))[0] == 200
+            assert (await first.get("/readyz"))[0] == 200
             assert readers[ours].knows("RayCluster", "ours")
         finally:
             for watcher in (first, second):
@@ -132,7 +132,7 @@ async def test_a_second_installation_on_the_same_stream_is_refused(
                 task.cancel()
 
 
-async def test_what_nobody_understands_is_skipped_and_mended(
+async def test_an_undecodable_message_is_skipped_and_replaced(
     control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
 ) -> None:
     async with open_nats(tmp_path) as (access, bus), asyncio.TaskGroup() as group:
@@ -150,11 +150,11 @@ async def test_what_nobody_understands_is_skipped_and_mended(
             await bus.publish(subject, b"\xff nonsense", {}, expected=None, message_id="nonsense")
             await eventually(lambda: skipped() > before, within=SLOW, what="the count of skipped messages")
 
-            async def is_mended() -> bool:
+            async def is_replaced() -> bool:
                 found = await bus.last(subjects.STATE_STREAM, subject)
                 return found is not None and found.headers.get("Raybus-Kind") == "RayCluster"
 
-            await eventually_true(is_mended, within=SLOW, every=0.1, what="the object in its place")
+            await eventually_true(is_replaced, within=SLOW, every=0.1, what="the object in its place")
             await eventually(lambda: reader.knows("RayCluster", "name.with.dots"), within=SLOW, what="the reload")
         finally:
             watcher.kill()

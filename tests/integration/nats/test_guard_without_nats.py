@@ -37,13 +37,13 @@ def own_key(obj: Object) -> list[Key]:
 
 
 async def test_while_the_server_is_dead_the_guard_reconciles_what_is_due_and_nothing_else_does(tmp_path: Path) -> None:
-    looks: list[float] = []
+    reconciles: list[float] = []
     guarded: list[float] = []
     loop = asyncio.get_running_loop()
 
     async def reconcile(key: Key, *, now: datetime) -> datetime | None:
         assert key.name == "one"
-        looks.append(loop.time())
+        reconciles.append(loop.time())
         return now + timedelta(seconds=0.5)
 
     async def guard(key: Key, *, now: datetime) -> datetime | None:
@@ -72,15 +72,15 @@ async def test_while_the_server_is_dead_the_guard_reconciles_what_is_due_and_not
             relay.sink(0, resources.POD).present(BODY)
             relay.everything_is_listed()
             relay.mark(Synced(epoch="cluster/raybus/first", version=7))
-            await eventually(lambda: len(looks) > 1, within=30.0, what="reconciles while the server lives")
+            await eventually(lambda: len(reconciles) > 1, within=30.0, what="reconciles while the server lives")
             secured.server.kill()
             died_at = loop.time()
             await eventually(lambda: len(guarded) > 3, within=30.0, what="the guard")
             assert 1.5 < guarded[0] - died_at < 10
-            assert max(looks) < guarded[0]
+            assert max(reconciles) < guarded[0]
             secured.server.start()
-            count = len(looks)
-            await eventually(lambda: len(looks) > count, within=30.0, what="reconciles once the server is back")
-            assert max(guarded) < looks[count]
+            count = len(reconciles)
+            await eventually(lambda: len(reconciles) > count, within=30.0, what="reconciles once the server is back")
+            assert max(guarded) < reconciles[count]
             for task in tasks:
                 task.cancel()

@@ -1,4 +1,4 @@
-"""A NATS that cannot store: what a publisher is told, and how it heals."""
+"""A NATS that cannot store: what a publisher gets, and how it heals."""
 
 import asyncio
 import os
@@ -39,7 +39,7 @@ async def publish(bus: Bus, name: str = "one", payload: bytes = NOISE) -> int:
 
 
 async def filled(bus: Bus) -> str:
-    """Publish until the server refuses; return what it says."""
+    """Publish until the server refuses; return its error."""
     for number in range(20):
         try:
             await publish(bus, f"filler-{number}")
@@ -103,7 +103,7 @@ async def test_a_stream_that_has_no_room_on_the_server_is_named(bus: Bus) -> Non
         ),
     ],
 )
-async def test_a_stream_that_takes_no_message_says_why(
+async def test_a_stream_that_takes_no_message_reports_why(
     fields: dict[str, object], kind: type[errors.RaybusError], reason: str, bus: Bus
 ) -> None:
     await change(bus, **fields)
@@ -113,7 +113,7 @@ async def test_a_stream_that_takes_no_message_says_why(
     assert str(refused.value) == f"NATS refused {SUBJECT}: {reason}"
 
 
-async def test_a_wrong_stream_is_named_field_by_field_and_set_right_by_who_may(bus: Bus) -> None:
+async def test_a_wrong_stream_is_reported_field_by_field_and_corrected_by_the_provisioner(bus: Bus) -> None:
     await change(bus, max_bytes=1_000_000, allow_direct=False)
     await publish(bus)
     wrong = ["allow_direct is False, must be True", "max_bytes is 1000000, must be -1"]
@@ -124,7 +124,7 @@ async def test_a_wrong_stream_is_named_field_by_field_and_set_right_by_who_may(b
     assert (await bus.stream("RAY_STATE")).state.messages == 1
 
 
-async def test_what_cannot_be_changed_is_said_with_the_servers_reason(bus: Bus) -> None:
+async def test_a_field_that_cannot_change_is_reported_with_the_reason_of_the_server(bus: Bus) -> None:
     await change(bus, sealed=True)
 
     assert await provision.ensure(bus, [streams.state()], may_change=True) == [
@@ -176,8 +176,10 @@ async def test_a_full_disk_is_named_and_the_server_stores_again_when_there_is_ro
         async with connect(Settings(service="test", nats_url=server.url)) as bus, asyncio.TaskGroup() as group:
             await bus.session()
             await provision.ensure(bus, [streams.state()])
-            told = await filled(bus)
-            assert told.endswith("within 2 s; its log says whether its disk is full (it answers again after a restart)")
+            reported = await filled(bus)
+            assert reported.endswith(
+                "within 2 s; its log shows whether its disk is full (it answers again after a restart)"
+            )
 
             await asyncio.to_thread(grow, tiny_disk)
             watching = group.create_task(DiskWatch(beside).run())
@@ -220,7 +222,7 @@ async def test_a_full_stream_takes_deletions_and_what_waited_is_stored_then(bus:
             put(f"pod-{number}", Gone(kind="Pod", namespace="ns", name=f"pod-{number}", version="2"))
         put("victim")
         async with asyncio.timeout(20.0):
-            await outbox.settle()
+            await outbox.flush()
         for worker in workers:
             worker.cancel()
 

@@ -30,7 +30,7 @@ from support.waiting import eventually, eventually_true
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 OBJECTS: Final = 20
-PATIENCE: Final = 180.0
+TIMEOUT: Final = 180.0
 """Seconds until the first load: a starting watcher on a machine that is busy with other things."""
 PAUSE: Final = 0.05
 """Seconds between two changes: about 15 a second."""
@@ -78,11 +78,11 @@ class Ledger(Recorder):
         return next((version(found) for (_, _, known), found in self.objects.items() if known == name), 0)
 
     def is_even(self) -> bool:
-        """Tell whether the newest version of everything is known."""
+        """Return whether the newest version of everything is known."""
         return self.is_synced and all(self.version_of(name) == versions[-1] for name, versions in self.written.items())
 
 
-class World(msgspec.Struct, frozen=True, kw_only=True):
+class Harness(msgspec.Struct, frozen=True, kw_only=True):
     """The servers, the reader and the watcher."""
 
     nats: NatsCluster
@@ -106,7 +106,7 @@ async def load(kube: KubeClient, namespace: str, ledger: Ledger) -> None:
 @asynccontextmanager
 async def under_load(
     folder: Path, control_plane: ControlPlane, kube: KubeClient, namespace: str
-) -> AsyncGenerator[World]:
+) -> AsyncGenerator[Harness]:
     async with nats_cluster(folder) as cluster, connect(cluster.settings("cluster-reconciler")) as bus:
         watcher, reader = Watcher(cluster, control_plane.kubeconfig, namespace), Ledger()
         for number in range(OBJECTS):
@@ -117,27 +117,27 @@ async def under_load(
             tasks = [group.create_task(StateFeed(bus, reader="test").follow(EVERYTHING, reader))]
             watcher.start()
             try:
-                await eventually(reader.is_even, within=PATIENCE, what="the first load")
+                await eventually(reader.is_even, within=TIMEOUT, what="the first load")
                 changing = group.create_task(load(kube, namespace, reader))
-                yield World(nats=cluster, reader=reader, watcher=watcher)
+                yield Harness(nats=cluster, reader=reader, watcher=watcher)
                 changing.cancel()
-                await eventually(reader.is_even, within=PATIENCE, what="the newest version of everything")
+                await eventually(reader.is_even, within=TIMEOUT, what="the newest version of everything")
             finally:
                 watcher.kill()
                 for task in tasks:
                     task.cancel()
     assert reader.wrong == []
     changes = sum(len(versions) for versions in reader.written.values())
-    told = ", ".join(f"{gap:.1f}" for gap in reader.gaps[1:])
-    print(f"{changes} changes, 0 lost; the reader was without the state {len(reader.gaps) - 1} times: {told} s")  # noqa: T201  (the figures that the test is about)
+    reported = ", ".join(f"{gap:.1f}" for gap in reader.gaps[1:])
+    print(f"{changes} changes, 0 lost; the reader was without the state {len(reader.gaps) - 1} times: {reported} s")  # noqa: T201  (the figures that the test is about)
 
 
-async def until_written_anew(world: World) -> None:
+async def until_written_anew(harness: Harness) -> None:
     """Wait until a change that is made from now on is known to the reader."""
-    known = {name: versions[-1] for name, versions in world.reader.written.items()}
+    known = {name: versions[-1] for name, versions in harness.reader.written.items()}
     await eventually(
-        lambda: world.reader.is_synced and any(world.reader.version_of(name) > known[name] for name in known),
-        within=PATIENCE,
+        lambda: harness.reader.is_synced and any(harness.reader.version_of(name) > known[name] for name in known),
+        within=TIMEOUT,
         what="a change",
     )
 
@@ -146,33 +146,33 @@ async def test_servers_are_replaced_one_after_the_other(
     tmp_path: Path, control_plane: ControlPlane, kube: KubeClient, namespace: str
 ) -> None:
     async with (
-        under_load(tmp_path, control_plane, kube, namespace) as world,
-        connect(world.nats.settings("keeper")) as bus,
+        under_load(tmp_path, control_plane, kube, namespace) as harness,
+        connect(harness.nats.settings("keeper")) as bus,
     ):
-        for server in world.nats.servers:
+        for server in harness.nats.servers:
             await asyncio.to_thread(server.retire)
             await asyncio.to_thread(server.start)
             await bus.session()
-            await world.nats.until_whole(bus, "RAY_STATE")
-        await eventually(lambda: world.reader.is_synced, within=PATIENCE, what="the reader's load")
-    assert max(world.reader.gaps[1:], default=0.0) < STEPPED_DOWN
+            await harness.nats.until_whole(bus, "RAY_STATE")
+        await eventually(lambda: harness.reader.is_synced, within=TIMEOUT, what="the reader's load")
+    assert max(harness.reader.gaps[1:], default=0.0) < STEPPED_DOWN
 
 
 async def test_the_leader_of_the_stream_is_killed(
     tmp_path: Path, control_plane: ControlPlane, kube: KubeClient, namespace: str
 ) -> None:
     async with (
-        under_load(tmp_path, control_plane, kube, namespace) as world,
-        connect(world.nats.settings("keeper")) as bus,
+        under_load(tmp_path, control_plane, kube, namespace) as harness,
+        connect(harness.nats.settings("keeper")) as bus,
     ):
         await bus.session()
-        leader = await world.nats.leader(bus, "RAY_STATE")
+        leader = await harness.nats.leader(bus, "RAY_STATE")
         assert leader is not None
 
         async def another_leads() -> bool:
             await bus.session()
             try:
-                return await world.nats.leader(bus, "RAY_STATE") not in {None, leader}
+                return await harness.nats.leader(bus, "RAY_STATE") not in {None, leader}
             except errors.Retryable:
                 return False
 
@@ -181,12 +181,12 @@ async def test_the_leader_of_the_stream_is_killed(
         leader.kill()
         await eventually_true(another_leads, within=ELECTION, every=0.1, what="another leader")
         elected_at = loop.time()
-        await until_written_anew(world)
+        await until_written_anew(harness)
         elected, arrived = elected_at - killed_at, loop.time() - killed_at
         print(f"another leader after {elected:.1f} s, changes arrive again after {arrived:.1f} s")  # noqa: T201  (figures)
         await asyncio.to_thread(leader.start)
-        await world.nats.until_whole(bus, "RAY_STATE")
-    assert max(world.reader.gaps[1:], default=0.0) < ELECTION
+        await harness.nats.until_whole(bus, "RAY_STATE")
+    assert max(harness.reader.gaps[1:], default=0.0) < ELECTION
 
 
 async def test_a_stream_on_one_server_is_spread_over_three_and_keeps_what_it_holds(tmp_path: Path) -> None:

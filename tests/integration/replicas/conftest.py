@@ -1,4 +1,4 @@
-"""Replicas of cluster-reconciler on a real API server and a real nats-server, and users who change RayClusters all the time."""
+"""Replicas of cluster-reconciler on a real API server and a real nats-server, and users that change RayClusters all the time."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ from support.servers.replicas import Replicas, ended
 from support.waiting import eventually, eventually_true
 
 CLUSTERS: Final = 8
-PATIENCE: Final = 120.0
+TIMEOUT: Final = 120.0
 
 
 class Town:
@@ -43,13 +43,13 @@ class Town:
 
     async def rest(self) -> None:
         """Wait until every partition has its owner."""
-        await eventually_true(self.replicas.are_at_rest, within=PATIENCE, every=0.1, what="an even division")
+        await eventually_true(self.replicas.are_at_rest, within=TIMEOUT, every=0.1, what="an even division")
 
     async def longest_gap(self, began: float) -> float:
         """Return the longest that a change has waited since a moment, once each cluster's last one was seen to."""
         now = time.monotonic()
         await eventually(
-            lambda: all(at > now for at in self._open.values()), within=PATIENCE, what="a look at every key"
+            lambda: all(at > now for at in self._open.values()), within=TIMEOUT, what="a reconcile of every key"
         )
         return max((gap for at, gap in self._gaps if at > began), default=0.0)
 
@@ -72,7 +72,7 @@ class Town:
             patch = Patch(body=[operation], content_type="application/json-patch+json")
             self._open[name] = changed_at = time.monotonic()
             await self._insist(lambda: self.kube.patch(RAY_CLUSTER, self.namespace, name, patch))  # noqa: B023  (called in this turn)
-            await eventually(lambda: self._is_seen_to(name, most), within=PATIENCE, what=f"a look at {name}")  # noqa: B023  (called in this turn)
+            await eventually(lambda: self._is_seen_to(name, most), within=TIMEOUT, what=f"a reconcile of {name}")  # noqa: B023  (called in this turn)
             self._gaps.append((time.monotonic(), time.monotonic() - changed_at))
             await asyncio.sleep(0.1)
 

@@ -44,25 +44,25 @@ async def test_replicas_share_the_work_whatever_happens_to_them(town: Town) -> N
     assert gap < (10.0 + usual) * SLOW
 
 
-async def test_who_was_frozen_comes_back_with_nothing_and_is_given_its_part(town: Town) -> None:
+async def test_a_frozen_replica_returns_with_no_partition_and_is_assigned_its_part(town: Town) -> None:
     town.start()
     town.start()
     await town.rest()
     usual = await _usual_gap(town)
     frozen = town.replicas.running[0]
     began = time.monotonic()
-    frozen.tell(signal.SIGSTOP)
+    frozen.send_signal(signal.SIGSTOP)
     await eventually_true(lambda: _is_alone(town), within=60, every=0.1, what="the loss of its Lease")
     gap = await town.longest_gap(began)
     log.info("longest gap", case="SIGSTOP", seconds=round(gap, 2))
     assert gap < (10.0 + usual) * SLOW
 
-    frozen.tell(signal.SIGCONT)
+    frozen.send_signal(signal.SIGCONT)
     await town.rest()
     assert await frozen.metric("raybus_partition_handovers_total") > 0
-    assert "our Lease is gone, and all partitions with it" in frozen.told
+    assert "our Lease is gone, and all partitions with it" in frozen.reported
     await town.longest_gap(time.monotonic())
-    assert "Traceback" not in "".join(each.told for each in town.replicas.running)
+    assert "Traceback" not in "".join(each.reported for each in town.replicas.running)
 
 
 async def test_a_container_that_restarts_goes_on_at_once(town: Town) -> None:
@@ -75,12 +75,14 @@ async def test_a_container_that_restarts_goes_on_at_once(town: Town) -> None:
     log.info("longest gap", case="restart", seconds=round(await town.longest_gap(began), 2))
 
 
-async def test_of_two_with_one_identity_only_one_works_and_the_other_says_why(town: Town) -> None:
+async def test_of_two_replicas_with_one_identity_only_one_works_and_the_other_reports_why(town: Town) -> None:
     town.start("same")
     await town.rest()
     ousted = town.replicas.running[0]
     town.start("same")
-    await eventually_true(lambda: _says(ousted.told), within=60, every=0.1, what="a word about the identity")
+    await eventually_true(
+        lambda: _has_reason(ousted.reported), within=60, every=0.1, what="a message about the identity"
+    )
     assert not await ousted.is_ready()
     town.replicas.end(ousted, signal.SIGTERM)
     await town.rest()
@@ -101,5 +103,5 @@ async def _is_alone(town: Town) -> bool:
     return list(held) == [town.replicas.running[1].name] and len(next(iter(held.values()))) == 64
 
 
-async def _says(told: str) -> bool:
-    return "give every replica an identity of its own (RAYBUS_IDENTITY)" in told
+async def _has_reason(reported: str) -> bool:
+    return "give every replica an identity of its own (RAYBUS_IDENTITY)" in reported

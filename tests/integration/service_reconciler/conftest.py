@@ -33,7 +33,7 @@ from support.fakes.events import FakeEvents
 from support.fakes.serve import FakeServe
 from support.following import follow
 
-PATIENCE = 40.0
+TIMEOUT = 40.0
 KINDS = {each.kind: each for each in (RAY_SERVICE, RAY_CLUSTER, POD, SERVICE, ENDPOINT_SLICE, CONTROLLER_REVISION)}
 CLUSTER_KINDS = {each.kind: each for each in (RAY_CLUSTER, POD, SERVICE)}
 
@@ -81,21 +81,21 @@ class Live:
 
     async def until(self, holds: Callable[[Json], bool], what: str) -> Json:
         """Wait until something holds of the RayService's status; return it."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while True:
             status = (await self.service()).get("status", {})
             if holds(status):
                 return status
             if time.monotonic() > deadline:
-                raise AssertionError(f"not within {PATIENCE:g} s: {what}; status {status}")
+                raise AssertionError(f"not within {TIMEOUT:g} s: {what}; status {status}")
             await asyncio.sleep(0.05)
 
     async def eventually(self, resource: Resource, names: list[str]) -> None:
         """Wait until exactly these objects of a kind are there."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while (have := await self.names(resource)) != names:
             if time.monotonic() > deadline:
-                raise AssertionError(f"not within {PATIENCE:g} s: {resource.plural} {have} become {names}")
+                raise AssertionError(f"not within {TIMEOUT:g} s: {resource.plural} {have} become {names}")
             await asyncio.sleep(0.05)
 
 

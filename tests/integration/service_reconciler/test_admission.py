@@ -1,4 +1,4 @@
-"""The optional admission policy says what KubeRay's webhook says; spec rayservice §3.5, acceptance 4, 13."""
+"""The optional admission policy has the messages of KubeRay's webhook; spec rayservice §3.5, acceptance 4, 13."""
 
 from collections.abc import AsyncGenerator
 from typing import Final
@@ -31,7 +31,7 @@ REFUSED: Final = "The RayService metadata is invalid: RayService annotations is 
 
 
 async def refusal(live: Live, name: str, **annotations: str) -> str:
-    """Try to create a RayService; return what the API server says, empty when it does not mind."""
+    """Try to create a RayService; return the refusal of the API server, empty when it does not refuse."""
     body = a_ray_service(name=name, annotations=dict(annotations), suspend=True)
     del body["metadata"]["namespace"]
     try:
@@ -61,19 +61,19 @@ async def guarded(live: Live) -> AsyncGenerator[Live]:
 
 
 @pytest.mark.acceptance("rayservice", 4)
-async def test_4_the_webhooks_words_come_from_a_policy(guarded: Live) -> None:
-    said = await refusal(guarded, "1abc")
-    assert 'RayService.ray.io "1abc" is invalid: metadata.name: Invalid value: "1abc": ' in said
-    assert "The RayService metadata is invalid: RayService name should be a valid DNS1035 label: [a DNS-1035" in said
+async def test_4_the_messages_of_the_webhook_come_from_a_policy(guarded: Live) -> None:
+    refused = await refusal(guarded, "1abc")
+    assert 'RayService.ray.io "1abc" is invalid: metadata.name: Invalid value: "1abc": ' in refused
+    assert "The RayService metadata is invalid: RayService name should be a valid DNS1035 label: [a DNS-1035" in refused
     assert "RayService name should be no more than 47 characters" in await refusal(guarded, "a" * 48)
     for value, text in (
         ("0", " must be a positive duration, got: 0"),
         ("-100", " must be a positive integer (seconds), got: -100"),
         ("5x", " has invalid format: 5x. Expected Go duration format (e.g., '5m', '1h') or positive integer seconds"),
     ):
-        said = await refusal(guarded, "good", **{TIMEOUT: value})
-        assert 'RayService.ray.io "good" is invalid: metadata.name: Invalid value: "good": ' in said
-        assert REFUSED + text in said
+        refused = await refusal(guarded, "good", **{TIMEOUT: value})
+        assert 'RayService.ray.io "good" is invalid: metadata.name: Invalid value: "good": ' in refused
+        assert REFUSED + text in refused
     assert [await refusal(guarded, "a" * 47), await refusal(guarded, "good", **{TIMEOUT: "1h30m"})] == ["", ""]
 
 
@@ -125,6 +125,6 @@ async def test_13_another_managers_service_is_left_alone_and_its_manager_cannot_
     async def ours_is_seen() -> bool:
         return b"status" in await live.kube.get(RAY_SERVICE, live.namespace, "ours")
 
-    await eventually_true(ours_is_seen, what="a later one, which is ours, has been looked at")
+    await eventually_true(ours_is_seen, what="a later one, which is ours, has been reconciled")
     stored = await live.service()
     assert ("status" in stored, "finalizers" in stored["metadata"]) == (False, False)

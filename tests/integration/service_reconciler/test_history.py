@@ -14,7 +14,7 @@ from common.api.opaque import Body
 from common.kube.client import Patch
 from common.kube.resources import CONTROLLER_REVISION, RAY_CLUSTER, RAY_SERVICE
 from integration.service_reconciler.conftest import Live
-from integration.service_reconciler.test_life import active, is_settled
+from integration.service_reconciler.test_life import active, is_complete
 from localcluster.control_plane import ControlPlane
 from support.builders.ray_service import a_cluster_config, a_serve_config
 
@@ -29,13 +29,13 @@ class User:
         self._live = live
         self._kubeconfig = kubeconfig
 
-    async def raybus(self, *words: str) -> str:
+    async def raybus(self, *arguments: str) -> str:
         """Run a command; return what it printed."""
         program = str(Path(sys.executable).with_name("raybus"))
         where = ("-n", self._live.namespace, "--kubeconfig", str(self._kubeconfig))
-        running = await asyncio.create_subprocess_exec(program, *words, *where, stdout=PIPE, stderr=PIPE)
-        out, said = await running.communicate()
-        assert running.returncode == 0, said.decode()
+        running = await asyncio.create_subprocess_exec(program, *arguments, *where, stdout=PIPE, stderr=PIPE)
+        out, errors = await running.communicate()
+        assert running.returncode == 0, errors.decode()
         return out.decode()
 
     async def history(self) -> list[tuple[int, str, str, bool]]:
@@ -54,12 +54,12 @@ async def upgrade(live: Live, image: str, message: str = "v1") -> str:
     """Let the service go to another image and its old cluster go; return the new cluster."""
     old = active((await live.service())["status"])
     await live.patch(rayClusterConfig=a_cluster_config(image=image), serveConfigV2=a_serve_config(message=message))
-    return await settled(live, old)
+    return await at_rest(live, old)
 
 
-async def settled(live: Live, old: str = "") -> str:
+async def at_rest(live: Live, old: str = "") -> str:
     """Wait until another cluster serves alone."""
-    new = active(await live.until(lambda s: is_settled(s) and active(s) != old, "another cluster serves"))
+    new = active(await live.until(lambda s: is_complete(s) and active(s) != old, "another cluster serves"))
     await live.eventually(RAY_CLUSTER, [new])
     return new
 
@@ -67,30 +67,30 @@ async def settled(live: Live, old: str = "") -> str:
 async def test_a_spec_comes_back_although_its_cluster_is_gone(live: Live, control_plane: ControlPlane) -> None:
     user = User(live, control_plane.kubeconfig)
     await live.apply(rayClusterDeletionDelaySeconds=1)
-    await settled(live)
+    await at_rest(live)
     green = await upgrade(live, IMAGES[1], "v2")
     assert await user.history() == [(1, "", IMAGES[0], False), (2, green, IMAGES[1], True)]
 
     version = (await live.service())["metadata"]["resourceVersion"]
     tried = await user.raybus("undo", "demo", "--dry-run")
     assert tried.startswith(f"RayService {live.namespace}/demo: new cluster\n")
-    assert tried.endswith("go back to revision 1 (its cluster is gone) (dry run: nothing is changed)\n")
+    assert tried.endswith("are restored from revision 1 (its cluster is gone) (dry run: nothing is changed)\n")
     assert (await live.service())["metadata"]["resourceVersion"] == version
 
     done = await user.raybus("undo", "demo")
     assert "spec.rayClusterConfig.headGroupSpec.template.spec.containers[0].image" in done
-    blue = await settled(live, green)
+    blue = await at_rest(live, green)
     assert live.serve.head(f"{blue}-head-svc").puts[-1]["applications"][0]["runtime_env"]["env_vars"] == {
         "MESSAGE": "v1"
     }
     assert await user.history() == [(2, "", IMAGES[1], False), (3, blue, IMAGES[0], True)]
 
 
-async def test_as_many_are_kept_as_the_user_says_and_they_go_with_the_service(live: Live) -> None:
+async def test_as_many_are_kept_as_the_user_sets_and_they_are_deleted_with_the_service(live: Live) -> None:
     service = await live.apply(rayClusterDeletionDelaySeconds=1)
     noted = Patch(body={"metadata": {"annotations": {labels.HISTORY_LIMIT: "1"}}})
     await live.kube.patch(RAY_SERVICE, live.namespace, "demo", noted)
-    await settled(live)
+    await at_rest(live)
     for image in IMAGES[1:3]:
         await upgrade(live, image)
     held = await goals(live)

@@ -3,14 +3,16 @@
 import pytest
 
 from common.ray.serve_api import SLOW_AT_ONCE
-from scenario.service_reconciler.street import on_loopback
+from scenario.service_reconciler.environment import on_loopback
 from scenario.service_reconciler.test_isolation import AT_ONCE, disturbed
 from support.waiting import eventually
 
 
 @pytest.mark.acceptance("rayservice", 89)
 async def test_89_black_holes_on_the_network_hold_few_connections_and_no_other_service() -> None:
-    async with on_loopback() as street:
-        _, after = await disturbed(street, AT_ONCE, dead=40)
+    async with on_loopback() as environment:
+        _, after = await disturbed(environment, AT_ONCE, dead=40)
         assert after < 20  # on a machine that has other things to do; the test above measures
-        await eventually(lambda: 0 < street.waiting <= len(street.apps) * SLOW_AT_ONCE, what="few wait for dead heads")
+        await eventually(
+            lambda: 0 < environment.waiting <= len(environment.apps) * SLOW_AT_ONCE, what="few wait for dead heads"
+        )

@@ -5,7 +5,7 @@ import pytest
 
 from common.api.opaque import Json
 from common.kube.resources import CONTROLLER_REVISION, POD, RAY_CLUSTER, RAY_SERVICE, SERVICE
-from integration.service_reconciler.conftest import PATIENCE, Live
+from integration.service_reconciler.conftest import TIMEOUT, Live
 from service_reconciler.config import Config
 from support.builders.ray_service import a_cluster_config, a_serve_config
 from support.waiting import eventually_true
@@ -26,13 +26,13 @@ def pending(status: Json) -> str:
     return status.get("pendingServiceStatus", {}).get("rayClusterName", "")
 
 
-def is_settled(status: Json) -> bool:
+def is_complete(status: Json) -> bool:
     return condition(status, "Ready")[0] == "True" and bool(active(status)) and not pending(status)
 
 
 async def test_created_upgraded_suspended_resumed_and_deleted(live: Live) -> None:
     created = await live.apply(rayClusterDeletionDelaySeconds=1)
-    blue = active(await live.until(is_settled, "it serves"))
+    blue = active(await live.until(is_complete, "it serves"))
     assert (await live.service())["metadata"]["generation"] == created["metadata"]["generation"]
     assert await live.selected() == await live.selected("demo-head-svc") == blue
 
@@ -40,7 +40,7 @@ async def test_created_upgraded_suspended_resumed_and_deleted(live: Live) -> Non
     await live.patch(rayClusterConfig=config, serveConfigV2=a_serve_config(message="v2"))
     upgrading = await live.until(lambda s: bool(pending(s)), "an upgrade begins")
     assert condition(upgrading, "UpgradeInProgress") == ("True", "BothActivePendingClustersExist")
-    done = await live.until(lambda s: is_settled(s) and active(s) != blue, "it serves from the new cluster")
+    done = await live.until(lambda s: is_complete(s) and active(s) != blue, "it serves from the new cluster")
     green = active(done)
     assert condition(done, "UpgradeInProgress") == ("False", "NoPendingCluster")
     assert await live.selected() == await live.selected("demo-head-svc") == green
@@ -53,7 +53,7 @@ async def test_created_upgraded_suspended_resumed_and_deleted(live: Live) -> Non
     await live.until(lambda s: condition(s, "Suspended")[0] == "True", "it is suspended")
     await live.eventually(RAY_CLUSTER, [])
     await live.patch(suspend=False)
-    await live.until(is_settled, "it serves again")
+    await live.until(is_complete, "it serves again")
 
     await live.kube.delete(RAY_SERVICE, live.namespace, "demo")
     await live.eventually(RAY_CLUSTER, [])
@@ -69,7 +69,7 @@ async def test_2_all_that_a_name_of_47_characters_leads_to_is_accepted(live: Liv
         body = msgspec.json.decode(await live.kube.get(RAY_SERVICE, live.namespace, name))
         return body.get("status", {}).get("serviceStatus") == "Running"
 
-    await eventually_true(serves, within=PATIENCE, what="it serves")
+    await eventually_true(serves, within=TIMEOUT, what="it serves")
     (cluster,) = await live.names(RAY_CLUSTER)
     services = await live.names(SERVICE)
     assert {f"{name}-head-svc", f"{name}-serve-svc", f"{cluster}-head-svc"} <= set(services)
@@ -81,31 +81,31 @@ async def test_with_zero_values_the_first_write_makes_a_new_generation_as_kubera
     created = await live.apply()
     seen = created["metadata"]["generation"] + 1
     status = await live.until(
-        lambda s: is_settled(s) and s["observedGeneration"] == seen, "the next generation is seen"
+        lambda s: is_complete(s) and s["observedGeneration"] == seen, "the next generation is seen"
     )
     assert (await live.service())["metadata"]["generation"] == seen
     assert await live.names(RAY_CLUSTER) == [active(status)]
 
 
-async def test_the_real_servers_defaults_do_not_look_like_a_change(live: Live) -> None:
+async def test_the_defaults_of_the_real_server_are_no_change(live: Live) -> None:
     group = {
         "groupName": "small",
         "template": {"spec": {"containers": [{"name": "ray-worker", "image": "rayproject/ray:2.52.0"}]}},
         "replicas": 1,
     }
     await live.apply(config=a_cluster_config(group))
-    settled = await live.until(is_settled, "it serves")
+    before = await live.until(is_complete, "it serves")
     await live.patch(rayClusterDeletionDelaySeconds=30)
     status = await live.until(lambda s: s["observedGeneration"] == 2, "the edit is seen")
-    assert (active(status), pending(status)) == (active(settled), "")
+    assert (active(status), pending(status)) == (active(before), "")
 
 
 async def test_a_bad_edit_shows_and_a_good_one_heals(live: Live) -> None:
     await live.apply()
-    blue = active(await live.until(is_settled, "it serves"))
+    blue = active(await live.until(is_complete, "it serves"))
     await live.patch(upgradeStrategy={"type": "Foo"})
-    bad = await live.until(lambda s: condition(s, "Ready")[1] == "ValidationFailed", "the bad edit is told")
+    bad = await live.until(lambda s: condition(s, "Ready")[1] == "ValidationFailed", "the bad edit is reported")
     assert active(bad) == await live.selected() == blue
     assert "InvalidRayServiceSpec" in await live.reasons()
     await live.patch(upgradeStrategy={"type": "NewCluster"})
-    await live.until(is_settled, "healed")
+    await live.until(is_complete, "healed")

@@ -12,8 +12,8 @@ from common.api.opaque import Body, Json
 from common.kube.client import APPLY_PATCH, Patch
 from common.kube.resources import EVENT, GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
 from common.traffic_record import ANNOTATION
-from integration.service_reconciler.conftest import PATIENCE, Live
-from integration.service_reconciler.test_life import active, is_settled
+from integration.service_reconciler.conftest import TIMEOUT, Live
+from integration.service_reconciler.test_life import active, is_complete
 from integration.traffic_manager.test_steps import STEPS
 from support.builders.ray_service import a_cluster_config, a_group, a_serve_config
 from support.waiting import eventually_true
@@ -50,13 +50,13 @@ RULE = "the rule with our backends"
 
 async def until(live: Live, what: str, holds: Callable[[dict[str, Body]], bool]) -> dict[str, Body]:
     """Wait until something holds of all routes and Gateways, by kind; return them."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while True:
         found = {kind.kind: each for kind in (GATEWAY, HTTP_ROUTE, GRPC_ROUTE) for each in await live.found(kind)}
         if holds(found):
             return found
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {PATIENCE:g} s: {what}; {found}")
+            raise AssertionError(f"not within {TIMEOUT:g} s: {what}; {found}")
         await asyncio.sleep(0.05)
 
 
@@ -71,19 +71,19 @@ async def test_grpc_calls_follow_the_requests(stepping: Live) -> None:
     live = stepping
     blue_config = config("rayproject/ray:2.52.0", ports=PORTS)
     await live.apply(config=blue_config, upgradeStrategy=STEPS, rayClusterDeletionDelaySeconds=0)
-    blue = active(await live.until(is_settled, "it serves"))
+    blue = active(await live.until(is_complete, "it serves"))
     found = await until(
         live, "both routes and both listeners", lambda f: len(f) == 3 and _listeners(f) == ["http", "grpc"]
     )
     assert refs(found[GRPC_ROUTE.kind]) == [(f"{blue}-serve-svc", 9000, 100)]
     assert refs(found[HTTP_ROUTE.kind]) == [(f"{blue}-serve-svc", 8000, 100)]
-    await live.until(lambda s: s["activeServiceStatus"].get("trafficRoutedPercent") == 100, "its share is told")
+    await live.until(lambda s: s["activeServiceStatus"].get("trafficRoutedPercent") == 100, "its share is reported")
     generations = [each["metadata"]["generation"] for each in found.values()]
     assert max(generations) <= 2, "what the API server adds is taken for a difference"
 
     green_config = config("rayproject/ray:2.53.0", ports=PORTS)
     await live.patch(rayClusterConfig=green_config, serveConfigV2=a_serve_config(message="v2"))
-    green = active(await live.until(lambda s: is_settled(s) and active(s) != blue, "the new cluster serves"))
+    green = active(await live.until(lambda s: is_complete(s) and active(s) != blue, "the new cluster serves"))
     wanted = [(f"{green}-serve-svc", 9000, 100)]
     await until(live, "all calls go to the new cluster", lambda f: refs(f[GRPC_ROUTE.kind]) == wanted)
     await live.eventually(RAY_CLUSTER, [green])
@@ -104,12 +104,12 @@ async def test_a_users_route_keeps_what_is_the_users(stepping: Live) -> None:
         rayClusterDeletionDelaySeconds=0,
         annotations=annotations,
     )
-    blue = active(await live.until(is_settled, "it serves"))
+    blue = active(await live.until(is_complete, "it serves"))
     await until(live, RULE, lambda f: refs(f[HTTP_ROUTE.kind], rule=1) == [(f"{blue}-serve-svc", 8000, 100)])
-    await live.until(lambda s: s["activeServiceStatus"].get("trafficRoutedPercent") == 100, "its share is told")
+    await live.until(lambda s: s["activeServiceStatus"].get("trafficRoutedPercent") == 100, "its share is reported")
 
     await live.patch(rayClusterConfig=config("rayproject/ray:2.53.0"), serveConfigV2=a_serve_config(message="v2"))
-    green = active(await live.until(lambda s: is_settled(s) and active(s) != blue, "the new cluster serves"))
+    green = active(await live.until(lambda s: is_complete(s) and active(s) != blue, "the new cluster serves"))
     wanted = [(f"{green}-serve-svc", 8000, 100)]
     found = await until(live, RULE, lambda f: refs(f[HTTP_ROUTE.kind], rule=1) == wanted)
     mine = found[HTTP_ROUTE.kind]
@@ -127,7 +127,7 @@ async def test_a_users_route_keeps_what_is_the_users(stepping: Live) -> None:
     assert ANNOTATION not in left["metadata"].get("annotations", {})
 
 
-async def test_a_missing_route_is_told_and_used_once_it_is_there(stepping: Live) -> None:
+async def test_a_missing_route_is_reported_and_used_once_it_exists(stepping: Live) -> None:
     live = stepping
     await live.apply(
         config=config("rayproject/ray:2.52.0"), upgradeStrategy=STEPS, annotations={labels.HTTP_ROUTE: "mine"}
@@ -135,19 +135,19 @@ async def test_a_missing_route_is_told_and_used_once_it_is_there(stepping: Live)
     text = "HTTPRoute t-"
     await live.until(lambda s: any(text in each["message"] for each in s.get("conditions", [])), "it is named")
 
-    async def told() -> int:
+    async def reported() -> int:
         return [each["reason"] for each in await live.found(EVENT)].count("HTTPRouteNotReady")
 
-    await eventually_true(told, within=PATIENCE, what="an Event tells of it")
+    await eventually_true(reported, within=TIMEOUT, what="an Event about it")
     api = {"apiVersion": HTTP_ROUTE.api_version, "kind": HTTP_ROUTE.kind}
     await live.kube.create(HTTP_ROUTE, live.namespace, {**api, **MINE})
-    blue = active(await live.until(is_settled, "it serves"))
+    blue = active(await live.until(is_complete, "it serves"))
     await until(live, RULE, lambda f: refs(f[HTTP_ROUTE.kind], rule=1) == [(f"{blue}-serve-svc", 8000, 100)])
     await live.kube.patch(
         RAY_SERVICE, live.namespace, "demo", Patch(body={"metadata": {"annotations": {labels.HTTP_ROUTE: None}}})
     )
     await until(live, "its own route", lambda f: len(f) == 2 and GATEWAY.kind in f)
-    assert await told() == 1
+    assert await reported() == 1
 
 
 async def test_a_tool_that_owns_the_rules_is_named_and_one_that_leaves_them_out_is_none_the_worse(
@@ -167,7 +167,7 @@ async def test_a_tool_that_owns_the_rules_is_named_and_one_that_leaves_them_out_
     await live.apply(
         config=config("rayproject/ray:2.52.0"), upgradeStrategy=STEPS, annotations={labels.HTTP_ROUTE: "mine"}
     )
-    blue = active(await live.until(is_settled, "it serves"))
+    blue = active(await live.until(is_complete, "it serves"))
     ours = [(f"{blue}-serve-svc", 8000, 100)]
     await until(live, RULE, lambda f: refs(f[HTTP_ROUTE.kind]) == ours)
     await sync(modest)
@@ -177,11 +177,11 @@ async def test_a_tool_that_owns_the_rules_is_named_and_one_that_leaves_them_out_
     await sync(greedy)
     await until(live, RULE, lambda f: refs(f[HTTP_ROUTE.kind]) == ours)
 
-    async def told() -> list[str]:
+    async def reported() -> list[str]:
         return [each["note"] for each in await live.found(EVENT) if each["reason"] == "HTTPRouteOverwritten"]
 
-    await eventually_true(told, within=PATIENCE, what="an Event names the tool")
-    (note,) = await told()
+    await eventually_true(reported, within=TIMEOUT, what="an Event names the tool")
+    (note,) = await reported()
     assert "field manager argocd-controller replaced spec.rules" in note
 
 

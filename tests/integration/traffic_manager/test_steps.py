@@ -5,7 +5,7 @@ import pytest
 from common.api.opaque import Json
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER
 from integration.service_reconciler.conftest import Live
-from integration.service_reconciler.test_life import active, condition, is_settled, pending
+from integration.service_reconciler.test_life import active, condition, is_complete, pending
 from support.builders.ray_service import a_cluster_config, a_group, a_serve_config, a_strategy
 
 pytestmark = [pytest.mark.integration]
@@ -32,7 +32,7 @@ async def weights(live: Live) -> dict[str, int]:
 async def test_forward_back_and_forward_again(stepping: Live) -> None:
     live = stepping
     await live.apply(config=config("rayproject/ray:2.52.0"), upgradeStrategy=STEPS, rayClusterDeletionDelaySeconds=0)
-    blue = active(await live.until(is_settled, "it serves"))
+    blue = active(await live.until(is_complete, "it serves"))
     await live.until(lambda s: s["activeServiceStatus"].get("trafficRoutedPercent") == 100, "its route is there")
     assert await weights(live) == {blue: 100}
 
@@ -40,11 +40,11 @@ async def test_forward_back_and_forward_again(stepping: Live) -> None:
     await live.until(lambda s: percent(s) == 50, "half of the traffic has moved")
     await live.patch(rayClusterConfig=config("rayproject/ray:2.52.0"), serveConfigV2=a_serve_config())
     await live.until(lambda s: condition(s, "RollbackInProgress")[0] == "True", "it is rolled back")
-    back = await live.until(is_settled, "all is back")
+    back = await live.until(is_complete, "all is back")
     assert (active(back), pending(back)) == (blue, "")
 
     await live.patch(rayClusterConfig=config("rayproject/ray:2.53.0"), serveConfigV2=a_serve_config(message="v2"))
-    done = await live.until(lambda s: is_settled(s) and active(s) != blue, "the new cluster serves")
+    done = await live.until(lambda s: is_complete(s) and active(s) != blue, "the new cluster serves")
     green = active(done)
     await live.eventually(RAY_CLUSTER, [green])
     assert await weights(live) == {green: 100}

@@ -1,4 +1,4 @@
-"""`raybus up` on a real API server: it says when all is ready, heals itself, and leaves nothing behind."""
+"""`raybus up` on a real API server: it reports when all is ready, heals itself, and leaves nothing behind."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.integration]
 PROGRAMS = ["nats", "provisioner", "watcher", "cluster-reconciler", "service-reconciler", "traffic-manager"]
 
 
-async def test_it_tells_the_pids_of_what_runs_and_ends_it_all(control_plane: ControlPlane, tmp_path: Path) -> None:
+async def test_it_reports_the_pids_of_what_runs_and_ends_all(control_plane: ControlPlane, tmp_path: Path) -> None:
     with started(tmp_path, "--kubeconfig", str(control_plane.kubeconfig)) as up:
         announced = await up.ready()
         assert list(announced.pids) == PROGRAMS
@@ -36,10 +36,12 @@ async def test_what_is_killed_starts_again(control_plane: ControlPlane, tmp_path
         announced = await up.ready()
         os.kill(announced.one("nats"), signal.SIGKILL)
         os.kill(announced.one("watcher"), signal.SIGKILL)
-        await eventually(lambda: "watcher is not ready" in up.told.partition("watcher is ready")[2], what=up.told)
-        await eventually(lambda: up.told.count("watcher is ready") > 1, within=30, what="a new watcher")
-        assert "nats was ended by SIGKILL; it starts again in" in up.told
-        assert "Traceback" not in up.told
+        await eventually(
+            lambda: "watcher is not ready" in up.reported.partition("watcher is ready")[2], what=up.reported
+        )
+        await eventually(lambda: up.reported.count("watcher is ready") > 1, within=30, what="a new watcher")
+        assert "nats was ended by SIGKILL; it restarts in" in up.reported
+        assert "Traceback" not in up.reported
 
 
 async def test_nothing_outlives_a_kill(control_plane: ControlPlane, tmp_path: Path) -> None:
@@ -54,17 +56,19 @@ async def test_it_waits_for_an_api_server_that_comes_later(tmp_path: Path) -> No
     async with ControlPlane.started(tmp_path / "control-plane", crds=crds) as own:
         await own.stop_api_server()
         with started(tmp_path / "up", "--kubeconfig", str(own.kubeconfig)) as up:
-            await eventually(lambda: "trying again" in up.told, within=30, what="a word about the API server")
+            await eventually(lambda: "trying again" in up.reported, within=30, what="a message about the API server")
             await own.start_api_server()
             await up.ready()
-    assert f"the API server at {own.server} does not answer" in up.told
-    assert "Traceback" not in up.told
+    assert f"the API server at {own.server} does not answer" in up.reported
+    assert "Traceback" not in up.reported
 
 
-async def test_it_says_how_to_install_missing_crds(tmp_path: Path) -> None:
+async def test_it_names_the_command_that_installs_missing_crds(tmp_path: Path) -> None:
     async with ControlPlane.started(tmp_path / "control-plane") as own:
         with started(tmp_path / "up", "--kubeconfig", str(own.kubeconfig)) as up:
-            await eventually(lambda: "kubectl apply -k deploy/crds" in up.told, within=30, what="a word about CRDs")
+            await eventually(
+                lambda: "kubectl apply -k deploy/crds" in up.reported, within=30, what="a message about CRDs"
+            )
             assert await asyncio.to_thread(up.end, signal.SIGINT, within=10) == 0
 
 
@@ -85,8 +89,8 @@ def test_credentials_are_refused_with_one_line(control_plane: ControlPlane, tmp_
     stranger.write_text("\n".join("    token: wrong" if "token:" in line else line for line in text.splitlines()))
     with started(tmp_path / "up", "--kubeconfig", str(stranger)) as up:
         assert up.process.wait(timeout=30) == 1
-    assert up.told.startswith(f"error: {control_plane.server} refuses us: ")
-    assert len(up.told.splitlines()) == 1
+    assert up.reported.startswith(f"error: {control_plane.server} denies access: ")
+    assert len(up.reported.splitlines()) == 1
 
 
 def test_setpriv_is_here_to_guard_the_children() -> None:

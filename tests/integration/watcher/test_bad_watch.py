@@ -1,4 +1,4 @@
-"""A watch behind a door that refuses, hangs and swallows: it asks again, in time and not too often, and misses nothing."""
+"""A watch behind a proxy that refuses, hangs and swallows: it asks again, in time and not too often, and misses nothing."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -15,7 +15,7 @@ from integration.watcher.followed import Collection, following
 from localcluster import kubeconfig as kubeconfigs
 from localcluster.control_plane import ControlPlane
 from support.builders.manifests import a_ray_cluster
-from support.servers.api_door import PASSES, Asked, Door, Fate
+from support.servers.fault_proxy import PASSES, Asked, Fate, FaultProxy
 from support.waiting import eventually
 
 pytestmark = [pytest.mark.integration]
@@ -24,7 +24,7 @@ HASTY: Final = Timing(open=0.5, silence=1.0, first_retry=0.02, longest_retry=0.2
 
 
 class Moody:
-    """Judges some requests, as often as is said, and remembers when they came."""
+    """Judges some requests, as often as configured, and remembers when they came."""
 
     def __init__(self, fate: Fate, *, watches: bool, times: int) -> None:
         self.asked_at: list[float] = []
@@ -46,16 +46,16 @@ class Moody:
 @asynccontextmanager
 async def behind(
     control_plane: ControlPlane, folder: Path, judge: Callable[[Asked], Fate], namespace: str, timing: Timing = HASTY
-) -> AsyncGenerator[tuple[Watch, Collection, Door]]:
-    door = Door("watch", kubeconfigs.read_access(control_plane.kubeconfig))
-    async with door.opened():
-        door.judge = judge
-        path = kubeconfigs.write(folder / "kubeconfig", "door", door.access)
+) -> AsyncGenerator[tuple[Watch, Collection, FaultProxy]]:
+    fault_proxy = FaultProxy("watch", kubeconfigs.read_access(control_plane.kubeconfig))
+    async with fault_proxy.opened():
+        fault_proxy.judge = judge
+        path = kubeconfigs.write(folder / "kubeconfig", "proxy", fault_proxy.access)
         client = await KubeClient.connect(kubeconfig=path, user_agent="test")
         try:
             target = Target(resource=resources.RAY_CLUSTER, namespace=namespace)
             async with following(client, target, timing) as (watch, collection):
-                yield watch, collection, door
+                yield watch, collection, fault_proxy
         finally:
             await client.close()
 
@@ -90,13 +90,13 @@ async def test_a_list_that_is_refused_is_asked_for_again(
     await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster())
     moody = Moody(Fate(status=status), watches=False, times=3)
     async with behind(control_plane, tmp_path, moody, namespace) as (watch, collection, _):
-        await eventually(lambda: f"{status} by the door" in (watch.problem or ""), within=30.0, what="the reason")
+        await eventually(lambda: f"{status} by the proxy" in (watch.problem or ""), within=30.0, what="the reason")
         await eventually(watch.known.is_set, within=30.0, what="the list")
         assert (collection.names, collection.lists) == ({"demo"}, 1)
 
 
 @pytest.mark.parametrize("watches", [False, True])
-async def test_who_says_when_to_come_again_is_heard(
+async def test_retry_after_is_honoured(
     control_plane: ControlPlane, namespace: str, tmp_path: Path, watches: bool
 ) -> None:
     moody = Moody(Fate(status=429, retry_after=1), watches=watches, times=2)
@@ -116,13 +116,13 @@ async def test_but_not_for_an_hour(control_plane: ControlPlane, namespace: str, 
 async def test_a_black_hole_is_left(
     control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
 ) -> None:
-    async with behind(control_plane, tmp_path, lambda _: PASSES, namespace) as (watch, collection, door):
+    async with behind(control_plane, tmp_path, lambda _: PASSES, namespace) as (watch, collection, fault_proxy):
         await eventually(watch.known.is_set, within=30.0, what="the list")
-        door.silence()
+        fault_proxy.silence()
         await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster())
-        await eventually(lambda: watch.problem is not None, within=30.0, what="the doubt")
+        await eventually(lambda: watch.problem is not None, within=30.0, what="the problem")
         assert "demo" not in collection.names
 
-        door.resume()
+        fault_proxy.resume()
         await eventually(lambda: "demo" in collection.names, within=30.0, what="the object")
         assert collection.lists == 1

@@ -1,4 +1,4 @@
-"""Two watchers, and everything that can happen to the one that leads: the other takes over, nothing is lost or goes back.
+"""Two watchers, and everything that can happen to the leader: the other takes over, nothing is lost and no version decreases.
 
 Each has its own wire to NATS and to the API server, while objects come, change and go all the time.
 """
@@ -34,7 +34,7 @@ from support.waiting import eventually, eventually_true
 pytestmark = [pytest.mark.integration]
 
 TAKE_OVER_SECONDS: Final = 10.0
-PATIENCE: Final = 90.0
+TIMEOUT: Final = 90.0
 """Seconds that anything else may take, on a machine that others use as well."""
 
 
@@ -43,7 +43,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
-    """Two of them, the one that leads first, and who reads what they say."""
+    """Two of them, the leader first, and a reader of what they publish."""
 
     leader: Replica
     other: Replica
@@ -58,13 +58,13 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
         return "steady", msgspec.json.decode(answer, type=_Answer).metadata.resource_version
 
     async def taken_over(self, since: float) -> None:
-        """Wait until a change of this moment is on the stream, told by the other one."""
+        """Wait until a change of this moment is on the stream, published by the other one."""
         loop = asyncio.get_running_loop()
-        heard = await self.witness.until_heard(*await self.touch(), within=PATIENCE)
-        took = heard - since
-        print(f"\ntake-over: a change was told {took:.1f} s after the fault")  # noqa: T201  (the figure of this test)
+        received = await self.witness.until_received(*await self.touch(), within=TIMEOUT)
+        took = received - since
+        print(f"\ntake-over: a change was published {took:.1f} s after the fault")  # noqa: T201  (the figure of this test)
         assert took < TAKE_OVER_SECONDS
-        await eventually(lambda: self.witness.epoch() is not None, within=PATIENCE, what="one epoch in all partitions")
+        await eventually(lambda: self.witness.epoch() is not None, within=TIMEOUT, what="one epoch in all partitions")
         assert await self.other.leads(self.kube, self.namespace)
         assert loop.time() >= since
 
@@ -74,7 +74,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
         async def is_equal() -> bool:
             return await witnesses.listed(self.kube, self.namespace, KINDS) == self.witness.shown()
 
-        await eventually_true(is_equal, within=PATIENCE, every=0.2, what="a stream that equals a list")
+        await eventually_true(is_equal, within=TIMEOUT, every=0.2, what="a stream that equals a list")
         assert self.witness.regressions == []
 
 
@@ -122,12 +122,12 @@ async def pair(control_plane: ControlPlane, kube: KubeClient, namespace: str, fo
         provisioned(folder) as (secured, bus),
         replica(secured, control_plane.kubeconfig, namespace, folder / "a.kubeconfig") as first,
     ):
-        await first.watcher.until_ready(within=PATIENCE)
+        await first.watcher.until_ready(within=TIMEOUT)
         async with (
             witnessed(bus) as witness,
             replica(secured, control_plane.kubeconfig, namespace, folder / "b.kubeconfig") as second,
         ):
-            await second.watcher.until_ready(within=PATIENCE)
+            await second.watcher.until_ready(within=TIMEOUT)
             async with busy(kube, namespace):
                 yield Pair(leader=first, other=second, witness=witness, kube=kube, namespace=namespace)
 
@@ -137,16 +137,16 @@ def now() -> Callable[[], float]:
     return lambda: asyncio.get_running_loop().time()
 
 
-async def test_one_stands_by_and_says_so(
+async def test_a_standby_reports_that_it_is_one(
     control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
 ) -> None:
     async with pair(control_plane, kube, namespace, tmp_path) as both:
-        status, said = await both.other.watcher.says("/readyz")
+        status, text = await both.other.watcher.get("/readyz")
         held = f"the Lease {namespace}/ray-operator-leader is held by {both.leader.watcher.name}"
-        assert (status, said) == (200, f"standing by: {held}\n")
-        assert await both.leader.watcher.says("/readyz") == (200, "ok\n")
-        assert (await both.other.watcher.says("/healthz"))[0] == 200
-        await both.witness.until_heard(*await both.touch(), within=10.0)
+        assert (status, text) == (200, f"standing by: {held}\n")
+        assert await both.leader.watcher.get("/readyz") == (200, "ok\n")
+        assert (await both.other.watcher.get("/healthz"))[0] == 200
+        await both.witness.until_received(*await both.touch(), within=10.0)
 
 
 async def test_a_leader_that_is_killed_is_replaced(
@@ -158,7 +158,7 @@ async def test_a_leader_that_is_killed_is_replaced(
         await both.agree()
 
 
-async def test_a_leader_that_is_told_to_end_hands_over_at_once(
+async def test_a_leader_that_is_terminated_hands_over_at_once(
     control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path, now: Callable[[], float]
 ) -> None:
     async with pair(control_plane, kube, namespace, tmp_path) as both:
@@ -168,20 +168,20 @@ async def test_a_leader_that_is_told_to_end_hands_over_at_once(
         await both.agree()
 
 
-async def test_a_leader_that_hangs_is_replaced_and_says_nothing_when_it_wakes(
+async def test_a_leader_that_hangs_is_replaced_and_publishes_nothing_when_it_resumes(
     control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path, now: Callable[[], float]
 ) -> None:
     async with pair(control_plane, kube, namespace, tmp_path) as both:
         both.leader.watcher.freeze()
         await kube.create(
             resources.RAY_CLUSTER, namespace, a_ray_cluster("ghost")
-        )  # only the sleeper's socket hears it
+        )  # only the sleeper's socket receives it
         await kube.delete(resources.RAY_CLUSTER, namespace, "ghost")
         await both.taken_over(now())
 
         both.leader.watcher.thaw()
-        await both.leader.watcher.until_ready(within=PATIENCE)
-        assert (await both.leader.watcher.says("/readyz"))[1].startswith("standing by")
+        await both.leader.watcher.until_ready(within=TIMEOUT)
+        assert (await both.leader.watcher.get("/readyz"))[1].startswith("standing by")
         await both.agree()
         assert "ghost" not in {name for _, name, _ in both.witness.shown()}
 
@@ -192,10 +192,10 @@ async def test_a_leader_without_the_api_server_is_replaced(
     async with pair(control_plane, kube, namespace, tmp_path) as both:
         both.leader.to_api.swallow()
         await both.taken_over(now())
-        await eventually_true(lambda: _is_unready(both.leader), within=PATIENCE, what="an unready old leader")
+        await eventually_true(lambda: _is_unready(both.leader), within=TIMEOUT, what="an unready old leader")
 
-        both.leader.to_api.mend()
-        await both.leader.watcher.until_ready(within=PATIENCE)
+        both.leader.to_api.restore()
+        await both.leader.watcher.until_ready(within=TIMEOUT)
         await both.agree()
 
 
@@ -205,11 +205,11 @@ async def test_a_leader_without_nats_makes_room(
     async with pair(control_plane, kube, namespace, tmp_path) as both:
         both.leader.to_nats.swallow()
         await both.taken_over(now())
-        await eventually_true(lambda: _is_unready(both.leader), within=PATIENCE, what="an unready old leader")
+        await eventually_true(lambda: _is_unready(both.leader), within=TIMEOUT, what="an unready old leader")
 
-        both.leader.to_nats.mend()
-        await both.leader.watcher.until_ready(within=PATIENCE)
-        assert (await both.leader.watcher.says("/readyz"))[1].startswith("standing by")
+        both.leader.to_nats.restore()
+        await both.leader.watcher.until_ready(within=TIMEOUT)
+        assert (await both.leader.watcher.get("/readyz"))[1].startswith("standing by")
         await both.agree()
 
 
@@ -224,12 +224,12 @@ async def test_without_nats_nobody_else_gets_the_lease(
             lease = msgspec.json.decode(await kube.get(resources.LEASE, namespace, "ray-operator-leader"))
             return bool(lease["metadata"]["annotations"]["raybus.io/watcher"] == f"{both.leader.watcher.name} yields")
 
-        await eventually_true(yields, within=PATIENCE, every=0.1, what="the word that it yields")
+        await eventually_true(yields, within=TIMEOUT, every=0.1, what="the message that it yields")
         assert await both.leader.leads(kube, namespace), "KubeRay would take a Lease that nobody holds"
 
         for each in (both.leader, both.other):
-            each.to_nats.mend()
-        await both.witness.until_heard(*await both.touch(), within=PATIENCE)
+            each.to_nats.restore()
+        await both.witness.until_received(*await both.touch(), within=TIMEOUT)
         await both.agree()
 
 
@@ -242,12 +242,12 @@ async def test_they_change_places_again_and_again(
             assert await asyncio.to_thread(both.leader.watcher.stop) == 0
             await both.taken_over(began)
             both.leader.watcher.start()
-            await both.leader.watcher.until_ready(within=PATIENCE)
+            await both.leader.watcher.until_ready(within=TIMEOUT)
             both = msgspec.structs.replace(both, leader=both.other, other=both.leader)  # noqa: PLW2901  (they changed places)
         await both.agree()
 
 
-async def test_what_somebody_else_wrote_is_mended(
+async def test_a_foreign_write_is_corrected(
     control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
 ) -> None:
     async with (
@@ -255,9 +255,9 @@ async def test_what_somebody_else_wrote_is_mended(
         replica(secured, control_plane.kubeconfig, namespace, tmp_path / "a.kubeconfig") as only,
         connect(secured.settings("watcher")) as late,
     ):
-        await only.watcher.until_ready(within=PATIENCE)
+        await only.watcher.until_ready(within=TIMEOUT)
         async with witnessed(bus) as witness:
-            await eventually(lambda: witness.epoch() is not None, within=PATIENCE, what="the first epoch")
+            await eventually(lambda: witness.epoch() is not None, within=TIMEOUT, what="the first epoch")
             first = witness.epoch()
             ghost = State(
                 kind="RayCluster", namespace=namespace, name="ghost", uid="u", version="1", form="1", body=b"{}"
@@ -265,16 +265,16 @@ async def test_what_somebody_else_wrote_is_mended(
             wire = messages.encode(ghost)
             where = subjects.state(Place(5, Tree.CLUSTER), "RayCluster", namespace, "ghost")
             await late.publish(where, wire.payload, wire.headers, expected=0, message_id="late")
-            await eventually(lambda: isinstance(witness.last.get(where), Gone), within=PATIENCE, what="its end")
-            await eventually(lambda: witness.epoch() not in {None, first}, within=PATIENCE, what="another epoch")
+            await eventually(lambda: isinstance(witness.last.get(where), Gone), within=TIMEOUT, what="its end")
+            await eventually(lambda: witness.epoch() not in {None, first}, within=TIMEOUT, what="another epoch")
 
             second = witness.epoch()
             marker = messages.encode(Synced(epoch="of-a-sleeper", version=1))
             await late.publish(subjects.synced(5), marker.payload, marker.headers, expected=None, message_id="later")
             await eventually(
-                lambda: witness.epoch() not in {None, first, second}, within=PATIENCE, what="one epoch again"
+                lambda: witness.epoch() not in {None, first, second}, within=TIMEOUT, what="one epoch again"
             )
 
 
 async def _is_unready(each: Replica) -> bool:
-    return (await each.watcher.says("/readyz"))[0] == 503
+    return (await each.watcher.get("/readyz"))[0] == 503

@@ -22,110 +22,112 @@ from support.waiting import eventually, eventually_true
 pytestmark = [pytest.mark.integration]
 
 
-async def until_known(world: Relayed, kind: str, name: str, *, within: float = 10.0) -> None:
-    await eventually(lambda: world.reader.knows(kind, name), within=within, what=f"{kind} {name}")
+async def until_known(harness: Relayed, kind: str, name: str, *, within: float = 10.0) -> None:
+    await eventually(lambda: harness.reader.knows(kind, name), within=within, what=f"{kind} {name}")
 
 
-async def test_objects_come_and_go(world: Relayed, kube: KubeClient, namespace: str) -> None:
-    loads = len(world.reader.reasons)
+async def test_objects_come_and_go(harness: Relayed, kube: KubeClient, namespace: str) -> None:
+    loads = len(harness.reader.reasons)
     await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster())
     await kube.create(resources.POD, namespace, a_pod("name.with.dots"))
-    await until_known(world, "RayCluster", "demo")
-    await until_known(world, "Pod", "name.with.dots")
+    await until_known(harness, "RayCluster", "demo")
+    await until_known(harness, "Pod", "name.with.dots")
 
     await kube.delete(resources.RAY_CLUSTER, namespace, "demo")
-    await eventually(lambda: "demo" not in world.reader.names("RayCluster"), what="the tombstone")
-    assert len(world.reader.reasons) == loads
+    await eventually(lambda: "demo" not in harness.reader.names("RayCluster"), what="the tombstone")
+    assert len(harness.reader.reasons) == loads
 
 
-async def test_the_largest_cluster_passes(world: Relayed, kube: KubeClient, namespace: str) -> None:
+async def test_the_largest_cluster_passes(harness: Relayed, kube: KubeClient, namespace: str) -> None:
     noise = random.Random(1).randbytes(600_000).hex()
     await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("large", ballast=noise))
 
-    await until_known(world, "RayCluster", "large")
-    spec = world.reader.objects["RayCluster", namespace, "large"]["spec"]
+    await until_known(harness, "RayCluster", "large")
+    spec = harness.reader.objects["RayCluster", namespace, "large"]["spec"]
     assert spec["headGroupSpec"]["template"]["spec"]["containers"][0]["env"][0]["value"] == noise
 
 
-async def test_nats_is_killed_and_comes_back(world: Relayed, kube: KubeClient, namespace: str) -> None:
+async def test_nats_is_killed_and_comes_back(harness: Relayed, kube: KubeClient, namespace: str) -> None:
     await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("before"))
-    await until_known(world, "RayCluster", "before")
+    await until_known(harness, "RayCluster", "before")
 
-    world.nats.kill()
+    harness.nats.kill()
     await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("meanwhile"))
     await kube.delete(resources.RAY_CLUSTER, namespace, "before")
-    await eventually(lambda: not world.reader.is_synced, what="the reader's doubt")
-    world.nats.start()
+    await eventually(lambda: not harness.reader.is_synced, what="a stale reader")
+    harness.nats.start()
 
-    await until_known(world, "RayCluster", "meanwhile")
-    await eventually(lambda: world.reader.is_synced and world.reader.names("RayCluster") == {"meanwhile"})
+    await until_known(harness, "RayCluster", "meanwhile")
+    await eventually(lambda: harness.reader.is_synced and harness.reader.names("RayCluster") == {"meanwhile"})
 
 
-async def test_a_lost_volume_is_filled_again(world: Relayed, kube: KubeClient, namespace: str) -> None:
+async def test_a_lost_volume_is_filled_again(harness: Relayed, kube: KubeClient, namespace: str) -> None:
     for number in range(5):
         await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster(f"demo-{number}"))
-    await eventually(lambda: len(world.reader.names("RayCluster")) == 5, what="all five")
+    await eventually(lambda: len(harness.reader.names("RayCluster")) == 5, what="all five")
 
-    world.nats.kill()
-    world.nats.lose_store()
-    world.nats.start()
+    harness.nats.kill()
+    harness.nats.lose_store()
+    harness.nats.start()
 
-    await eventually(lambda: not world.reader.is_synced, what="the reader's doubt")
-    await world.until_synced()
-    assert len(world.reader.names("RayCluster")) == 5
+    await eventually(lambda: not harness.reader.is_synced, what="a stale reader")
+    await harness.until_synced()
+    assert len(harness.reader.names("RayCluster")) == 5
 
 
-async def test_nobody_decides_on_an_empty_stream(world: Relayed, kube: KubeClient, namespace: str) -> None:
+async def test_nobody_decides_on_an_empty_stream(harness: Relayed, kube: KubeClient, namespace: str) -> None:
     await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster())
-    await until_known(world, "RayCluster", "demo")
+    await until_known(harness, "RayCluster", "demo")
 
-    assert world.watcher.stop() == 0
-    world.nats.kill()
-    world.nats.lose_store()
-    world.nats.start()
-    await eventually(lambda: not world.reader.is_synced, within=30.0, what="the reader's doubt")
-    syncs = len(world.reader.syncs)
-    await world.bus.session()
-    assert not world.reader.is_synced
+    assert harness.watcher.stop() == 0
+    harness.nats.kill()
+    harness.nats.lose_store()
+    harness.nats.start()
+    await eventually(lambda: not harness.reader.is_synced, within=30.0, what="a stale reader")
+    syncs = len(harness.reader.syncs)
+    await harness.bus.session()
+    assert not harness.reader.is_synced
 
-    world.watcher.start()
-    await world.until_synced()
-    assert len(world.reader.syncs) == syncs + 1
-    assert world.reader.names("RayCluster") == {"demo"}
+    harness.watcher.start()
+    await harness.until_synced()
+    assert len(harness.reader.syncs) == syncs + 1
+    assert harness.reader.names("RayCluster") == {"demo"}
 
 
 async def test_the_api_server_restarts(
-    world: Relayed, kube: KubeClient, namespace: str, control_plane: ControlPlane
+    harness: Relayed, kube: KubeClient, namespace: str, control_plane: ControlPlane
 ) -> None:
     await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("before"))
-    await until_known(world, "RayCluster", "before")
+    await until_known(harness, "RayCluster", "before")
 
     await control_plane.restart_api_server()
     await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("after"))
 
-    await until_known(world, "RayCluster", "after", within=30.0)
-    assert world.reader.names("RayCluster") == {"before", "after"}
+    await until_known(harness, "RayCluster", "after", within=30.0)
+    assert harness.reader.names("RayCluster") == {"before", "after"}
 
 
-async def test_a_killed_watcher_catches_up_on_what_it_missed(world: Relayed, kube: KubeClient, namespace: str) -> None:
+async def test_a_killed_watcher_catches_up_on_what_it_missed(
+    harness: Relayed, kube: KubeClient, namespace: str
+) -> None:
     for name in ("stays", "goes"):
         await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster(name))
-        await until_known(world, "RayCluster", name)
+        await until_known(harness, "RayCluster", name)
 
-    world.watcher.kill()
+    harness.watcher.kill()
     await kube.delete(resources.RAY_CLUSTER, namespace, "goes")
     await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("comes"))
-    world.watcher.start()
+    harness.watcher.start()
 
-    await until_known(world, "RayCluster", "comes", within=20.0)
-    await eventually(lambda: world.reader.is_synced and world.reader.names("RayCluster") == {"stays", "comes"})
+    await until_known(harness, "RayCluster", "comes", within=20.0)
+    await eventually(lambda: harness.reader.is_synced and harness.reader.names("RayCluster") == {"stays", "comes"})
 
 
-async def test_a_stopped_watcher_hands_over_at_once(world: Relayed, kube: KubeClient, namespace: str) -> None:
-    assert world.watcher.stop() == 0
-    world.watcher.start()
+async def test_a_stopped_watcher_hands_over_at_once(harness: Relayed, kube: KubeClient, namespace: str) -> None:
+    assert harness.watcher.stop() == 0
+    harness.watcher.start()
 
-    await world.watcher.until_ready(within=5.0)
+    await harness.watcher.until_ready(within=5.0)
 
 
 async def test_kuberay_and_raybus_exclude_each_other(
@@ -139,52 +141,54 @@ async def test_kuberay_and_raybus_exclude_each_other(
     }
     await kube.create(resources.LEASE, namespace, lease)
 
-    async with relayed(tmp_path, control_plane.kubeconfig, namespace) as world:
+    async with relayed(tmp_path, control_plane.kubeconfig, namespace) as harness:
         answer = (0, "")
         while not answer[0]:
-            answer = await world.watcher.says("/readyz")
+            answer = await harness.watcher.get("/readyz")
         assert answer[0] == 503
         while "held by" not in answer[1]:
-            answer = await world.watcher.says("/readyz")
+            answer = await harness.watcher.get("/readyz")
         assert "ray-operator-leader is held by kuberay-operator-abc_123" in answer[1]
-        assert (await world.watcher.says("/healthz"))[0] == 200
-        assert not world.reader.is_synced
+        assert (await harness.watcher.get("/healthz"))[0] == 200
+        assert not harness.reader.is_synced
 
         await kube.patch(
             resources.LEASE, namespace, "ray-operator-leader", Patch(body={"spec": {"holderIdentity": ""}})
         )
-        await world.until_synced()
+        await harness.until_synced()
 
 
-async def test_a_tree_stands_in_one_partition(world: Relayed, kube: KubeClient, namespace: str) -> None:
+async def test_a_tree_stands_in_one_partition(harness: Relayed, kube: KubeClient, namespace: str) -> None:
     await kube.create(resources.POD, namespace, a_pod("early", cluster="late"))
-    await until_known(world, "Pod", "early")
+    await until_known(harness, "Pod", "early")
     await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("late", service="svc"))
-    await until_known(world, "RayCluster", "late")
+    await until_known(harness, "RayCluster", "late")
 
-    await world.until_synced()
-    await until_known(world, "Pod", "early")
-    assert [key for key, _ in world.reader.removals] == []
+    await harness.until_synced()
+    await until_known(harness, "Pod", "early")
+    assert [key for key, _ in harness.reader.removals] == []
 
 
 async def test_a_tree_that_changes_its_root_twice_a_second_makes_nobody_load_again(
-    world: Relayed, kube: KubeClient, namespace: str
+    harness: Relayed, kube: KubeClient, namespace: str
 ) -> None:
     await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("restless", service="one"))
     for number in range(20):
         await kube.create(resources.POD, namespace, a_pod(f"restless-{number}", cluster="restless"))
-    await until_known(world, "Pod", "restless-19")
-    loads = len(world.reader.reasons)
+    await until_known(harness, "Pod", "restless-19")
+    loads = len(harness.reader.reasons)
 
     for flip in range(10):
         patch = Patch(body={"metadata": {"labels": {"ray.io/originated-from-cr-name": ("two", "one")[flip % 2]}}})
         await kube.patch(resources.RAY_CLUSTER, namespace, "restless", patch)
         await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster(f"victim-{flip}"))
-        await until_known(world, "RayCluster", f"victim-{flip}", within=5.0)
+        await until_known(harness, "RayCluster", f"victim-{flip}", within=5.0)
 
-    await eventually(lambda: len(world.reader.names("Pod")) == 20 and "restless" in world.reader.names("RayCluster"))
-    assert len(world.reader.reasons) == loads
-    assert world.reader.removals == []
+    await eventually(
+        lambda: len(harness.reader.names("Pod")) == 20 and "restless" in harness.reader.names("RayCluster")
+    )
+    assert len(harness.reader.reasons) == loads
+    assert harness.reader.removals == []
 
 
 @contextlib.asynccontextmanager
@@ -204,7 +208,7 @@ async def opaque_templates(kube: KubeClient) -> AsyncGenerator[None]:
 
 
 async def test_an_object_that_nests_too_deep_is_alone_in_quarantine(
-    world: Relayed, kube: KubeClient, namespace: str
+    harness: Relayed, kube: KubeClient, namespace: str
 ) -> None:
     hostile = a_ray_cluster("hostile")
     hostile["apiVersion"] = "ray.io/v1alpha1"
@@ -217,24 +221,24 @@ async def test_an_object_that_nests_too_deep_is_alone_in_quarantine(
         await eventually_true(lambda: _is_taken(kube, old, namespace, hostile), within=20.0)
 
     await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("victim"))
-    await until_known(world, "RayCluster", "victim")
+    await until_known(harness, "RayCluster", "victim")
     key = ("RayCluster", namespace, "hostile")
-    await eventually(lambda: key in world.reader.quarantine, what="the quarantine")
-    assert "nests deeper than 100 levels" in world.reader.quarantine[key]
+    await eventually(lambda: key in harness.reader.quarantine, what="the quarantine")
+    assert "nests deeper than 100 levels" in harness.reader.quarantine[key]
 
-    world.watcher.kill()  # a list brings both on one page
-    world.watcher.start()
+    harness.watcher.kill()  # a list brings both on one page
+    harness.watcher.start()
     await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("later"))
-    await until_known(world, "RayCluster", "later", within=20.0)
-    assert {"victim", "later"} <= world.reader.names("RayCluster")
-    assert key in world.reader.quarantine
+    await until_known(harness, "RayCluster", "later", within=20.0)
+    assert {"victim", "later"} <= harness.reader.names("RayCluster")
+    assert key in harness.reader.quarantine
 
     await kube.delete(resources.RAY_CLUSTER, namespace, "hostile")
-    await eventually(lambda: key not in world.reader.quarantine, what="its end")
+    await eventually(lambda: key not in harness.reader.quarantine, what="its end")
 
 
 async def _is_taken(kube: KubeClient, resource: Resource, namespace: str, body: Body) -> bool:
-    """Create an object; tell whether the API server takes it by now: it learns a definition within a moment."""
+    """Create an object; return whether the API server takes it by now: it learns a definition within a moment."""
     try:
         await kube.create(resource, namespace, body)
     except errors.Terminal:

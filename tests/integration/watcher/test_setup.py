@@ -1,20 +1,15 @@
 """What an installation does before the services run, and how they end when that went wrong."""
 
-import base64
 import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
-from common.bus import credentials, permissions, provision
+from common.bus import provision
 from common.bus.nats import connect
-from common.kube import resources
-from common.kube.client import KubeClient
 from common.runtime.settings import Settings
 from localcluster.control_plane import ControlPlane
 from support.servers.nats import NatsServer
@@ -24,38 +19,13 @@ from support.waiting import eventually
 pytestmark = [pytest.mark.integration]
 
 
-def run(control_plane: ControlPlane, namespace: str) -> str:
-    command = [sys.executable, "-m", "common.bus.provision", "credentials", "--secrets", namespace]
-    command += ["--kubeconfig", str(control_plane.kubeconfig)]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+async def test_a_server_that_hangs_is_noticed(harness: Relayed) -> None:
+    harness.nats.freeze()
+    await eventually(lambda: not harness.reader.is_synced, within=30.0, what="a stale reader")
 
-
-async def secret(kube: KubeClient, namespace: str, name: str) -> dict[str, bytes]:
-    found = msgspec.json.decode(await kube.get(resources.SECRET, namespace, name), type=dict[str, Any])
-    return {key: base64.b64decode(value) for key, value in found["data"].items()}
-
-
-async def test_secrets_are_made_once(control_plane: ControlPlane, kube: KubeClient, namespace: str) -> None:
-    first = run(control_plane, namespace)
-    server = await secret(kube, namespace, "nats-server")
-
-    assert all(f"nats-user-{user.name}" in first for user in permissions.USERS)
-    assert set(server) == {"nats-server.conf", "tls.crt", "tls.key", "ca.crt"}
-    watcher = await secret(kube, namespace, "nats-user-watcher")
-    assert credentials.public_key(watcher["seed"].decode()) in server["nats-server.conf"].decode()
-    assert watcher["ca.crt"] == server["ca.crt"]
-
-    assert "nothing was missing" in run(control_plane, namespace)
-    assert await secret(kube, namespace, "nats-server") == server
-
-
-async def test_a_server_that_hangs_is_noticed(world: Relayed) -> None:
-    world.nats.freeze()
-    await eventually(lambda: not world.reader.is_synced, within=30.0, what="the reader's doubt")
-
-    world.nats.thaw()
-    await world.until_synced(within=30.0)
-    assert any("silent" in each or "lost" in each for each in world.reader.reasons)
+    harness.nats.thaw()
+    await harness.until_synced(within=30.0)
+    assert any("silent" in each or "lost" in each for each in harness.reader.reasons)
 
 
 async def test_a_server_that_comes_late_is_waited_for(tmp_path: Path) -> None:

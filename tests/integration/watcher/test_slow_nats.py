@@ -1,4 +1,4 @@
-"""NATS is slow while thousands of changes come in: what waits is one state per object, and the watches are read all the time."""
+"""NATS is slow while thousands of changes come in: the outbox holds one state per object, and the watches are read all the time."""
 
 import asyncio
 import re
@@ -29,8 +29,8 @@ LARGEST_GROWTH_MIB: Final = 40.0
 
 
 async def metric(each: Replica, name: str, labels: str = "") -> float:
-    """Return the largest sample of a metric whose labels hold some words."""
-    _, text = await each.watcher.says("/metrics")
+    """Return the largest sample of a metric with some text in its labels."""
+    _, text = await each.watcher.get("/metrics")
     samples = re.findall(rf"^{name}({{[^}}]*}})? (\S+)$", text, re.MULTILINE)
     return max((float(value) for found, value in samples if labels in found), default=0.0)
 
@@ -50,7 +50,7 @@ async def change_all(kube: KubeClient, namespace: str) -> None:
             group.create_task(some(first))
 
 
-@pytest.mark.story
+@pytest.mark.long_running
 async def test_only_the_newest_state_of_each_object_waits(
     control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
 ) -> None:
@@ -79,8 +79,8 @@ async def test_only_the_newest_state_of_each_object_waits(
 
             await eventually_true(is_equal, within=60.0, every=0.2, what="a stream that equals a list")
             published = await metric(only, "raybus_watcher_published_total", "RayCluster") - stored
-            told = f"{published:.0f} messages, at most {most_waiting:.0f} waited, {growth:.1f} MiB more"
-            print(f"\n{CHANGES} changes: {told}")  # noqa: T201  (the figure of this test)
+            reported = f"{published:.0f} messages, at most {most_waiting:.0f} waited, {growth:.1f} MiB more"
+            print(f"\n{CHANGES} changes: {reported}")  # noqa: T201  (the figure of this test)
             assert published < CHANGES / 2
             assert 0 < most_waiting <= OBJECTS + PARTITIONS  # each partition has its marker
             assert growth < LARGEST_GROWTH_MIB

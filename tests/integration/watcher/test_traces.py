@@ -1,4 +1,4 @@
-"""Who changes an object knows its trace, and finds in it the whole way of the change: watcher, NATS, a replica, its writes."""
+"""An editor of an object knows its trace, and finds in it the whole path of the change: watcher, NATS, a replica, its writes."""
 
 import asyncio
 from datetime import datetime
@@ -45,11 +45,11 @@ def own_key(obj: Object) -> list[Key]:
 
 
 async def test_a_change_is_followed_from_the_watcher_to_what_is_written(tmp_path: Path) -> None:
-    looks: list[Key] = []
+    reconciles: list[Key] = []
 
     async def reconcile(key: Key, *, now: datetime) -> None:
         with tracing.step("write", method="PATCH"):
-            looks.append(key)
+            reconciles.append(key)
 
     async with provisioned(tmp_path) as (secured, bus), connect(secured.settings("watcher")) as writer:
         await writer.session()
@@ -59,7 +59,7 @@ async def test_a_change_is_followed_from_the_watcher_to_what_is_written(tmp_path
         await eventually(lambda: bus.problem is None, within=30.0, what="the reader's connection")
         outbox = Outbox(stream, await stream.load(), lambda _: None)
         relay = Relay(outbox, lambda _: None)
-        told = relay.sink(0, resources.POD)
+        reported = relay.sink(0, resources.POD)
         watched = Watched(kinds={"Pod": Pod}, root=Pod, keys_of=own_key)
         controller = Controller("test", watched, cache=Cache(), clock=SystemClock())
         with tracing.configured("test", file=tmp_path / "traces", environment={}):
@@ -70,13 +70,13 @@ async def test_a_change_is_followed_from_the_watcher_to_what_is_written(tmp_path
                     group.create_task(feed.follow(frozenset({PARTITION}), controller.hold(PARTITION))),
                     group.create_task(controller.run(reconcile, workers=1)),
                 ]
-                told.present(a_pod(7))
+                reported.present(a_pod(7))
                 relay.everything_is_listed()
                 relay.mark(Synced(epoch="cluster/raybus/first", version=7))
-                await eventually(lambda: len(looks) == 1, within=30.0, what="the look after the load")
-                told.present(a_pod(8))
-                await eventually(lambda: len(looks) == 2, within=30.0, what="the look after the change")
-                await outbox.settle()
+                await eventually(lambda: len(reconciles) == 1, within=30.0, what="the reconcile after the load")
+                reported.present(a_pod(8))
+                await eventually(lambda: len(reconciles) == 2, within=30.0, what="the reconcile after the change")
+                await outbox.flush()
                 for task in tasks:
                     task.cancel()
 

@@ -104,4 +104,4 @@ async def test_a_change_of_labels_leaves_the_selection(kube: KubeClient, namespa
         await eventually(lambda: "demo" in collection.names, what="the object")
         patch = Patch(body={"metadata": {"labels": {"colour": "blue"}}})
         await kube.patch(resources.RAY_CLUSTER, namespace, "demo", patch)
-        await eventually(lambda: not collection.names, what="its leaving")
+        await eventually(lambda: not collection.names, what="its end")

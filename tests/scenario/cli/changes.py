@@ -10,7 +10,7 @@ from support.builders.ray_service import a_group, a_serve_config
 
 Draw = random.Random
 Spec = dict[str, Any]
-"""Keywords of `World.apply`: config, serve, and fields of the spec."""
+"""Keywords of `Harness.apply`: config, serve, and fields of the spec."""
 
 
 def _template(spec: Spec, draw: Draw) -> Json:
@@ -81,7 +81,7 @@ def _break(spec: Spec, draw: Draw) -> None:
     spec["config"]["headGroupSpec"]["headService"] = {"metadata": {"name": "mine"}}
 
 
-def _mend(spec: Spec, draw: Draw) -> None:
+def _fix(spec: Spec, draw: Draw) -> None:
     spec["config"]["headGroupSpec"].pop("headService", None)
 
 
@@ -91,7 +91,7 @@ def _nothing(spec: Spec, draw: Draw) -> None:
 
 EDITS: tuple[Callable[[Spec, Draw], None], ...] = (
     *(_image, _env, _note, _toleration, _scale, _bounds, _param, _add_group, _drop_group, _ray_version),
-    *(_serve, _serve, _delay, _inner_strategy, _break, _mend, _mend, _nothing),
+    *(_serve, _serve, _delay, _inner_strategy, _break, _fix, _fix, _nothing),
 )
 """Edits that are drawn more often stand twice."""
 

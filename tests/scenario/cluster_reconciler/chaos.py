@@ -1,6 +1,6 @@
 """One RayCluster among faults: owners that die, hang or work at the same time, and a bus that is late, unordered and repeats itself.
 
-An `Owner` is a replica of cluster-reconciler. It sees the API server through a `Port`, which fails as it is told to, and
+An `Owner` is a replica of cluster-reconciler. It uses the API server through a `Port`, which fails on request, and
 learns of changes only when they are delivered to it. `Chaos` holds the API server, the owners, and what users and kubelet
 do. What must be true whatever happens stands in `laws`.
 """
@@ -18,7 +18,6 @@ from prometheus_client import CollectorRegistry
 from cluster_reconciler import wiring
 from cluster_reconciler.config import Config
 from cluster_reconciler.keys import keys_of
-from cluster_reconciler.reconcile import reconcile
 from common import errors
 from common.api.opaque import Body
 from common.bus.cache import Object
@@ -31,16 +30,16 @@ from support.fakes.kube import FakeKube
 
 KEY: Final = Key("ns", "c")
 PERIOD: Final = 10.0
-"""Seconds: who waits longer waits for nothing in particular."""
+"""Seconds: a longer wait is a wait for nothing in particular."""
 LIMIT: Final = 200
-"""Looks and moves of kubelet after which a cluster that is left in peace counts as one that never comes to rest."""
+"""Reconciles and moves of kubelet after which a cluster without changes counts as one that never comes to rest."""
 
 Message = tuple[Object, bool]
 """An object as it was then, and whether it is gone."""
 
 
 class Fault(StrEnum):
-    """What happens to one request of a look."""
+    """What happens to one request of a reconcile."""
 
     CONFLICT = "409"
     QUOTA = "403"
@@ -49,7 +48,7 @@ class Fault(StrEnum):
     LOST = "time-out, and it was done"
     DEATH_BEFORE = "the replica dies before it"
     DEATH_AFTER = "the replica dies after it"
-    HANG = "the look's time is up after it"
+    HANG = "the reconcile's time is up after it"
 
 
 class Port:
@@ -108,7 +107,7 @@ class Port:
         await self._owner.pause()
         fault = self._owner.next_fault()
         if fault is Fault.DEATH_BEFORE:
-            await self._owner.end_look(dies=True)
+            await self._owner.end_reconcile(dies=True)
         if (refusal := _refusal(fault, verb, resource, name)) is not None:
             raise refusal
         self._laws.watch(verb, resource, name, self._kube.objects)
@@ -116,7 +115,7 @@ class Port:
         if fault is Fault.LOST:
             raise errors.Unavailable("the API server does not answer: connection reset")
         if fault in {Fault.DEATH_AFTER, Fault.HANG}:
-            await self._owner.end_look(dies=fault is Fault.DEATH_AFTER)
+            await self._owner.end_reconcile(dies=fault is Fault.DEATH_AFTER)
         return answer
 
 
@@ -154,7 +153,7 @@ class Owner:
         """Messages that are on their way."""
         self.is_due = True
         self.promised: datetime | None = None
-        """When it wants to look again."""
+        """When its next reconcile is due."""
         self._is_dead = False
         for (kind, namespace, name), version in self._laws.tombstones.items():
             if (view := wiring.KINDS.get(kind)) is not None:
@@ -174,14 +173,14 @@ class Owner:
         while self.inbox:
             self._take(self.inbox.pop(0))
 
-    async def look(self, faults: Mapping[int, Fault] | None = None, *, seed: int = 0) -> None:
-        """Look once; the requests of `faults`, counted from 0, fail so; `seed` is the rhythm between owners."""
+    async def reconcile(self, faults: Mapping[int, Fault] | None = None, *, seed: int = 0) -> None:
+        """Reconcile once; the requests of `faults`, counted from 0, fail so; `seed` is the rhythm between owners."""
         self._faults, self._requests, self._random = dict(faults or {}), 0, random.Random(seed)
         self.is_due = False
-        self._laws.look_begins()
+        self._laws.reconcile_begins()
         try:
             async with asyncio.timeout(None) as self._limit:
-                again = await reconcile(KEY, self._app.ports, now=self._clock.now())
+                again = await self._app.reconciler(KEY, now=self._clock.now())
         except (errors.RaybusError, TimeoutError):
             self.is_due = True
         else:
@@ -201,8 +200,8 @@ class Owner:
         self._requests += 1
         return fault
 
-    async def end_look(self, *, dies: bool) -> None:
-        """Do nothing more in this look, nor ever, if the replica dies."""
+    async def end_reconcile(self, *, dies: bool) -> None:
+        """Do nothing more in this reconcile, nor ever, if the replica dies."""
         self._is_dead |= dies
         self._limit.reschedule(asyncio.get_running_loop().time())
         await asyncio.Event().wait()
@@ -235,7 +234,7 @@ class Chaos:
         self.kube.on_change.append(self._changed)
 
     def an_owner(self) -> Owner:
-        """Return an owner that knows what there is now, and hears no more unless it is one of `owners`."""
+        """Return an owner that knows what there is now, and receives no more unless it is one of `owners`."""
         return Owner(self.kube, self.clock, self.config, self.laws)
 
     def _changed(self, kind: str, body: Body, is_gone: bool) -> None:
@@ -292,11 +291,11 @@ class Chaos:
     # --- time ----------------------------------------------------------------------------------------------------------
 
     async def race(self, seed: int) -> None:
-        """Let all owners look at the same time."""
+        """Let all owners reconcile at the same time."""
         self.laws.two_at_once = True
         async with asyncio.TaskGroup() as group:
             for number, owner in enumerate(self.owners):
-                group.create_task(owner.look(seed=seed + number))
+                group.create_task(owner.reconcile(seed=seed + number))
 
     async def come_to_rest(self) -> None:
         """Stop all faults, leave one owner, and let it work until there is nothing left to do; then hold it to the laws."""
@@ -306,28 +305,28 @@ class Chaos:
         for _ in range(LIMIT):
             owner.deliver_all()
             if owner.is_due or self._wait_for(owner):
-                await owner.look()
+                await owner.reconcile()
             elif not self.kubelet():
                 break
         else:
             raise AssertionError(f"no rest after {LIMIT} moves: {[str(each) for each in self.kube.requests[-12:]]}")
         self.laws.at_rest(self.kube.objects)
-        await self._look_without_need(owner)
+        await self._reconcile_without_need(owner)
 
     def _wait_for(self, owner: Owner) -> bool:
-        """Let the time come that an owner waits for, unless that is its periodic look."""
+        """Let the time come that an owner waits for, unless that is its periodic reconcile."""
         wait = (owner.promised - self.clock.now()).total_seconds() if owner.promised else PERIOD
         if wait < PERIOD:
             self.clock.advance(wait)
         return wait < PERIOD
 
-    async def _look_without_need(self, owner: Owner) -> None:
-        """A new replica looks, and both look again when children are no longer trusted: there is nothing to write."""
+    async def _reconcile_without_need(self, owner: Owner) -> None:
+        """A new replica reconciles, and both reconcile again when children are no longer trusted: there is nothing to write."""
         new = self.an_owner()
         quiet_since = len(self.kube.requests)
         for each, seconds in ((new, 0), (new, 301), (owner, 0)):
             self.clock.advance(seconds)
-            await each.look()
+            await each.reconcile()
         self.laws.quiet(self.kube.requests[quiet_since:])
         for other in self.owners:
             other.deliver_all()

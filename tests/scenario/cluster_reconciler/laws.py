@@ -1,6 +1,6 @@
 """What must be true of one RayCluster whatever happens: at every write, at rest, and after it.
 
-`Laws` is told all that the API server is asked and holds, and raises `Violation` for what must not be. It works out what a
+`Laws` gets each request to the API server and each object in it, and raises `Violation` for what must not be. It works out what a
 spec means by itself, and shares no code with what it judges (spec raycluster §9, §13, §22).
 """
 
@@ -31,7 +31,7 @@ class Laws:
         self.changes = 0
         """How often an object has changed."""
         self.tombstones: dict[Place, int] = {}
-        """Objects that are gone, and since when: what the stream still tells."""
+        """Deleted objects, and since when: what the stream still delivers."""
         self.two_at_once = False
         """Whether two owners have worked at the same time since the last rest: they may waste work."""
         self._specs: list[Body] = []
@@ -39,9 +39,9 @@ class Laws:
         self._most: Counter[str] = Counter()
         """Pods of each group at the last rest."""
         self._asked: set[str] = set()
-        """Pods that the look under way has deleted."""
+        """Pods that the current reconcile has deleted."""
 
-    # --- what is told --------------------------------------------------------------------------------------------------
+    # --- input ----------------------------------------------------------------------------------------------------------
 
     def wants(self, spec: Body) -> None:
         """Take note of what a user or the autoscaler asks for."""
@@ -54,8 +54,8 @@ class Laws:
         if is_gone:
             self.tombstones[kind, meta["namespace"], meta["name"]] = int(meta["resourceVersion"])
 
-    def look_begins(self) -> None:
-        """Take note that an owner starts a look."""
+    def reconcile_begins(self) -> None:
+        """Note that an owner starts a reconcile."""
         self._asked.clear()
 
     # --- at every write ------------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ class Laws:
             raise Violation("the spec was changed by an operator")
         held = {each["type"] for each in cluster["status"]["conditions"] if each["status"] == "True"}
         if "ReplicaFailure" in held:
-            raise Violation("ReplicaFailure is told of a cluster that has all that it asks for")
+            raise Violation("ReplicaFailure is reported of a cluster that has all that it asks for")
         self._judge_pods(spec, pods, is_suspended="RayClusterSuspended" in held)
         _judge_places(spec, pods)
         _judge_status(spec, pods, cluster["status"], held)
@@ -174,7 +174,7 @@ def target(spec: Body, name: str) -> int:
 
 
 def is_lost(pod: Body) -> bool:
-    """Tell whether a pod cannot recover."""
+    """Return whether a pod cannot recover."""
     status = pod.get("status", {})
     if status.get("phase") in {"Failed", "Succeeded"}:
         return True

@@ -6,7 +6,7 @@ import pytest
 
 from cluster_reconciler.config import Config
 from common.feature_gates import BETA, Gate
-from scenario.cluster_reconciler.world import World
+from scenario.cluster_reconciler.harness import Harness
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 
 
@@ -48,10 +48,10 @@ def limited(**limits: Any) -> dict[str, Any]:
     ],
 )
 async def test_an_absurd_amount_is_refused_by_the_name_of_its_field(fields: dict[str, Any], named: str) -> None:
-    world = World(Config(gates=BETA | {Gate.EMBEDDED_STORAGE}))
-    world.apply(a_ray_cluster(**fields))
-    await world.settle()
-    notes = [note for _, reason, note in world.kube.events() if reason == "InvalidRayClusterSpec"]
+    harness = Harness(Config(gates=BETA | {Gate.EMBEDDED_STORAGE}))
+    harness.apply(a_ray_cluster(**fields))
+    await harness.settle()
+    notes = [note for _, reason, note in harness.kube.events() if reason == "InvalidRayClusterSpec"]
     assert any(named in note for note in notes), notes
-    assert world.pods() == []
-    assert world.errors == []
+    assert harness.pods() == []
+    assert harness.errors == []

@@ -9,7 +9,7 @@ from common import errors
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.feature_gates import BETA, Gate
-from scenario.cluster_reconciler.world import World
+from scenario.cluster_reconciler.harness import Harness
 from support.builders.ray_cluster import a_container, a_group, a_ray_cluster, a_template
 
 GANG = {"ray.io/gang-scheduling-enabled": "true"}
@@ -25,24 +25,24 @@ def a_cluster(*, replicas: int = 3, **fields: Any) -> RayCluster:
     return a_ray_cluster(groups=[a_group(replicas=replicas, template=template)], **fields)
 
 
-async def a_world(cluster: RayCluster, config: Config) -> World:
-    world = World(config)
-    world.apply(cluster)
-    await world.settle()
-    return world
+async def a_harness(cluster: RayCluster, config: Config) -> Harness:
+    harness = Harness(config)
+    harness.apply(cluster)
+    await harness.settle()
+    return harness
 
 
-def pod_group(world: World, name: str) -> Body:
-    return world.kube.objects["PodGroup", "ns", name]
+def pod_group(harness: Harness, name: str) -> Body:
+    return harness.kube.objects["PodGroup", "ns", name]
 
 
 async def test_case_116_volcano_asks_for_room_for_all_pods_before_any_is_made() -> None:
-    world = await a_world(a_cluster(), with_scheduler(BatchSchedulerName.VOLCANO))
-    writes = [text for text in world.kube.writes() if text.startswith("create")]
-    assert writes.index("create PodGroup ray-c-pg") < writes.index(f"create Pod {world.names('head')[0]}")
-    spec = pod_group(world, "ray-c-pg")["spec"]
+    harness = await a_harness(a_cluster(), with_scheduler(BatchSchedulerName.VOLCANO))
+    writes = [text for text in harness.kube.writes() if text.startswith("create")]
+    assert writes.index("create PodGroup ray-c-pg") < writes.index(f"create Pod {harness.names('head')[0]}")
+    spec = pod_group(harness, "ray-c-pg")["spec"]
     assert spec == {"minMember": 4, "minResources": {"cpu": "1500m", "memory": "3Gi"}}
-    worker = world.pods("worker")[0]
+    worker = harness.pods("worker")[0]
     assert worker["spec"]["schedulerName"] == "volcano"
     assert worker["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "ray-c-pg"
     assert worker["metadata"]["annotations"]["volcano.sh/task-spec"] == "g"
@@ -50,92 +50,92 @@ async def test_case_116_volcano_asks_for_room_for_all_pods_before_any_is_made() 
 
 async def test_case_116_with_the_autoscaler_volcano_asks_for_the_least() -> None:
     cluster = a_cluster(enable_in_tree_autoscaling=True)
-    world = await a_world(cluster, with_scheduler(BatchSchedulerName.VOLCANO))
-    assert pod_group(world, "ray-c-pg")["spec"]["minMember"] == 1
+    harness = await a_harness(cluster, with_scheduler(BatchSchedulerName.VOLCANO))
+    assert pod_group(harness, "ray-c-pg")["spec"]["minMember"] == 1
 
 
 async def test_case_116_volcanos_numbers_follow_the_cluster() -> None:
     config = with_scheduler(BatchSchedulerName.VOLCANO)
-    world = await a_world(a_cluster(), config)
-    world.apply(a_cluster(replicas=5))
-    await world.settle()
-    assert pod_group(world, "ray-c-pg")["spec"] == {"minMember": 6, "minResources": {"cpu": "2500m", "memory": "5Gi"}}
-    await world.pass_time(1)
-    world.kube.requests.clear()
-    await world.pass_time(600)
-    assert world.kube.writes() == []
+    harness = await a_harness(a_cluster(), config)
+    harness.apply(a_cluster(replicas=5))
+    await harness.settle()
+    assert pod_group(harness, "ray-c-pg")["spec"] == {"minMember": 6, "minResources": {"cpu": "2500m", "memory": "5Gi"}}
+    await harness.pass_time(1)
+    harness.kube.requests.clear()
+    await harness.pass_time(600)
+    assert harness.kube.writes() == []
 
 
-async def test_a_pod_group_that_is_refused_holds_pods_back_and_says_so() -> None:
-    world = World(with_scheduler(BatchSchedulerName.VOLCANO))
-    world.kube.faults.append(
+async def test_a_pod_group_that_is_refused_blocks_pods_and_is_reported() -> None:
+    harness = Harness(with_scheduler(BatchSchedulerName.VOLCANO))
+    harness.kube.faults.append(
         lambda r: errors.NotFound("no such kind") if r.verb == "create" and r.kind == "PodGroup" else None
     )
-    world.apply(a_cluster())
-    await world.settle()
-    assert world.names() == []
-    assert "FailedToCreatePodGroup" in world.reasons()
+    harness.apply(a_cluster())
+    await harness.settle()
+    assert harness.names() == []
+    assert "FailedToCreatePodGroup" in harness.reasons()
 
 
 async def test_a_tier_that_is_no_number_is_refused() -> None:
     own = {volcano.TOPOLOGY_MODE: "hard", volcano.TOPOLOGY_TIER: "two"}
-    world = await a_world(a_cluster(labels=own), with_scheduler(BatchSchedulerName.VOLCANO))
-    assert world.names() == []
-    assert world.kube.all(volcano.POD_GROUP, "ns") == []
-    assert any("highest-tier-allowed label to int" in text for _, _, text in world.kube.events())
+    harness = await a_harness(a_cluster(labels=own), with_scheduler(BatchSchedulerName.VOLCANO))
+    assert harness.names() == []
+    assert harness.kube.all(volcano.POD_GROUP, "ns") == []
+    assert any("highest-tier-allowed label to int" in text for _, _, text in harness.kube.events())
 
 
 async def test_scheduler_plugins_gets_a_pod_group_for_a_gang_only() -> None:
     config = with_scheduler(BatchSchedulerName.SCHEDULER_PLUGINS)
-    assert (await a_world(a_cluster(), config)).kube.all(scheduler_plugins.POD_GROUP, "ns") == []
-    world = await a_world(a_cluster(labels={"ray.io/gang-scheduling-enabled": ""}), config)
-    group = pod_group(world, "c")
+    assert (await a_harness(a_cluster(), config)).kube.all(scheduler_plugins.POD_GROUP, "ns") == []
+    harness = await a_harness(a_cluster(labels={"ray.io/gang-scheduling-enabled": ""}), config)
+    group = pod_group(harness, "c")
     assert group["spec"] == {"minMember": 4, "minResources": {"cpu": "1500m", "memory": "3Gi"}}
     assert group["metadata"]["ownerReferences"][0].keys() == {"apiVersion", "kind", "name", "uid"}
-    assert world.pods("head")[0]["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "c"
+    assert harness.pods("head")[0]["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "c"
 
 
 async def test_workload_aware_scheduling_gets_both_objects_before_pods() -> None:
-    world = await a_world(a_cluster(labels=GANG), WORKLOAD_AWARE)
+    harness = await a_harness(a_cluster(labels=GANG), WORKLOAD_AWARE)
     gang = {"schedulingPolicy": {"gang": {"minCount": 4}}}
-    workload = world.kube.objects["Workload", "ns", "c"]
+    workload = harness.kube.objects["Workload", "ns", "c"]
     assert workload["spec"]["podGroupTemplates"] == [{"name": "cluster", **gang}]
     template = {"workload": {"workloadName": "c", "podGroupTemplateName": "cluster"}}
-    assert pod_group(world, "c-cluster")["spec"] == {"podGroupTemplateRef": template, **gang}
-    assert {pod["spec"]["schedulingGroup"]["podGroupName"] for pod in world.pods()} == {"c-cluster"}
+    assert pod_group(harness, "c-cluster")["spec"] == {"podGroupTemplateRef": template, **gang}
+    assert {pod["spec"]["schedulingGroup"]["podGroupName"] for pod in harness.pods()} == {"c-cluster"}
 
 
 async def test_a_gang_that_changes_its_size_is_announced_anew_pod_group_first() -> None:
-    world = await a_world(a_cluster(labels=GANG), WORKLOAD_AWARE)
-    group = pod_group(world, "c-cluster")
-    world.kube.put(POD_GROUP, {**group, "metadata": {**group["metadata"], "finalizers": [PROTECTION]}})
-    world.kube.requests.clear()
-    world.apply(a_cluster(labels=GANG, replicas=5))
+    harness = await a_harness(a_cluster(labels=GANG), WORKLOAD_AWARE)
+    group = pod_group(harness, "c-cluster")
+    harness.kube.put(POD_GROUP, {**group, "metadata": {**group["metadata"], "finalizers": [PROTECTION]}})
+    harness.kube.requests.clear()
+    harness.apply(a_cluster(labels=GANG, replicas=5))
     for _ in range(6):
-        await world.look()
-    assert [text for text in world.kube.writes() if "Group" in text or "Workload" in text] == [
+        await harness.reconcile()
+    assert [text for text in harness.kube.writes() if "Group" in text or "Workload" in text] == [
         "update PodGroup c-cluster",
         "delete PodGroup c-cluster",
         "delete Workload c",
         "create Workload c",
         "create PodGroup c-cluster",
     ]
-    assert pod_group(world, "c-cluster")["spec"]["schedulingPolicy"]["gang"]["minCount"] == 6
-    assert len(world.names("worker")) == 5
+    assert pod_group(harness, "c-cluster")["spec"]["schedulingPolicy"]["gang"]["minCount"] == 6
+    assert len(harness.names("worker")) == 5
 
 
 async def test_what_a_gang_leaves_behind_goes_when_it_is_none_any_more() -> None:
-    world = await a_world(a_cluster(labels=GANG), WORKLOAD_AWARE)
-    world.apply(a_cluster())
+    harness = await a_harness(a_cluster(labels=GANG), WORKLOAD_AWARE)
+    harness.apply(a_cluster())
     for _ in range(4):
-        await world.look()
-    assert [world.kube.all(resource, "ns") for resource in (POD_GROUP, WORKLOAD)] == [[], []]
+        await harness.reconcile()
+    assert [harness.kube.all(resource, "ns") for resource in (POD_GROUP, WORKLOAD)] == [[], []]
 
 
 async def test_anothers_workload_is_in_the_way() -> None:
-    world = World(WORKLOAD_AWARE)
-    world.kube.put(WORKLOAD, {"metadata": {"name": "c", "namespace": "ns"}, "spec": {}})
-    world.apply(a_cluster(labels=GANG))
-    await world.settle()
-    assert world.names() == []
-    assert "Workload ns/c already exists and is not owned by this RayCluster" in str(world.errors[0])
+    harness = Harness(WORKLOAD_AWARE)
+    harness.kube.put(WORKLOAD, {"metadata": {"name": "c", "namespace": "ns"}, "spec": {}})
+    harness.apply(a_cluster(labels=GANG))
+    await harness.settle()
+    assert harness.names() == []
+    assert "Workload ns/c already exists and is not owned by this RayCluster" in str(harness.errors[0])

@@ -6,80 +6,118 @@ import pytest
 
 from cluster_reconciler import limits
 from cluster_reconciler.config import Config
-from scenario.cluster_reconciler.world import World
+from common.kube.executor import SLICE
+from scenario.cluster_reconciler.harness import Harness
 from support.builders.ray_cluster import a_group, a_ray_cluster
 
 LARGE = 2 * limits.BATCH + 50
 """Three batches."""
 
 
-def of(replicas: int, **group: Any) -> World:
-    world = World()
-    world.apply(a_ray_cluster(groups=[a_group(replicas=replicas, max_replicas=2**31 - 1, **group)]))
-    return world
+def of(replicas: int, **group: Any) -> Harness:
+    harness = Harness()
+    harness.apply(a_ray_cluster(groups=[a_group(replicas=replicas, max_replicas=2**31 - 1, **group)]))
+    return harness
 
 
-async def reconcile(world: World) -> int:
+async def reconcile(harness: Harness) -> int:
     """Reconcile once; return how many pods were created and deleted."""
-    seen = len(world.kube.requests)
-    await world.look()
-    made = [each for each in world.kube.requests[seen:] if each.kind == "Pod" and each.verb in {"create", "delete"}]
+    seen = len(harness.kube.requests)
+    await harness.reconcile()
+    made = [each for each in harness.kube.requests[seen:] if each.kind == "Pod" and each.verb in {"create", "delete"}]
     return len(made)
 
 
 async def test_a_large_group_is_created_in_batches_and_the_key_is_requeued_at_once_after_each() -> None:
-    world = of(LARGE)
-    world.is_deaf = True  # the requeue alone brings the next batch, not the events of the pods
-    assert await reconcile(world) == 1 + limits.BATCH
-    await world.settle()
-    assert len(world.names("worker")) == LARGE
-    assert await reconcile(world) == 0
+    harness = of(LARGE)
+    harness.is_deaf = True  # the requeue alone brings the next batch, not the events of the pods
+    assert await reconcile(harness) == 1 + limits.BATCH
+    await harness.settle()
+    assert len(harness.names("worker")) == LARGE
+    assert await reconcile(harness) == 0
 
 
 async def test_a_large_group_shrinks_in_batches_which_do_not_wait_for_one_another() -> None:
-    world = of(LARGE)
-    await world.settle()
-    world.kubelet()
-    await world.settle()
-    world.apply(a_ray_cluster(groups=[a_group(replicas=1)]))
-    assert [await reconcile(world) for _ in range(3)] == [limits.BATCH, limits.BATCH, 49]
-    world.finish_deletions()
-    await world.settle()
-    assert len(world.names("worker")) == 1
+    harness = of(LARGE)
+    await harness.settle()
+    harness.kubelet()
+    await harness.settle()
+    harness.apply(a_ray_cluster(groups=[a_group(replicas=1)]))
+    assert [await reconcile(harness) for _ in range(3)] == [limits.BATCH, limits.BATCH, 49]
+    harness.finish_deletions()
+    await harness.settle()
+    assert len(harness.names("worker")) == 1
 
 
 async def test_unhealthy_pods_go_in_batches() -> None:
-    world = of(limits.BATCH + 10)
-    await world.settle()
-    for name in world.names("worker"):
-        world.fail(name)
-    assert await reconcile(world) == limits.BATCH
+    harness = of(limits.BATCH + 10)
+    await harness.settle()
+    for name in harness.names("worker"):
+        harness.fail(name)
+    assert await reconcile(harness) == limits.BATCH
 
 
 async def test_replicas_of_several_hosts_are_never_split() -> None:
-    world = of(3, num_of_hosts=limits.BATCH - 1)
-    assert await reconcile(world) == 1 + limits.BATCH - 1
-    assert await reconcile(world) == limits.BATCH - 1
-    assert [await reconcile(world) for _ in range(2)] == [limits.BATCH - 1, 0]
+    harness = of(3, num_of_hosts=limits.BATCH - 1)
+    assert await reconcile(harness) == 1 + limits.BATCH - 1
+    assert await reconcile(harness) == limits.BATCH - 1
+    assert [await reconcile(harness) for _ in range(2)] == [limits.BATCH - 1, 0]
 
 
 async def test_a_replica_larger_than_a_batch_is_created_whole() -> None:
-    world = of(1, num_of_hosts=limits.BATCH + 7)
-    assert await reconcile(world) == 1 + limits.BATCH + 7
-    assert await reconcile(world) == 0
+    harness = of(1, num_of_hosts=limits.BATCH + 7)
+    assert await reconcile(harness) == 1 + limits.BATCH + 7
+    assert await reconcile(harness) == 0
 
 
 async def test_replicas_of_several_hosts_shrink_in_batches() -> None:
-    world = of(3, num_of_hosts=limits.BATCH - 1)
-    await world.settle()
-    world.kubelet()
-    await world.settle()
-    world.apply(a_ray_cluster(groups=[a_group(replicas=0, num_of_hosts=limits.BATCH - 1)]))
-    assert [await reconcile(world) for _ in range(4)] == [limits.BATCH - 1] * 3 + [0]
+    harness = of(3, num_of_hosts=limits.BATCH - 1)
+    await harness.settle()
+    harness.kubelet()
+    await harness.settle()
+    harness.apply(a_ray_cluster(groups=[a_group(replicas=0, num_of_hosts=limits.BATCH - 1)]))
+    assert [await reconcile(harness) for _ in range(4)] == [limits.BATCH - 1] * 3 + [0]
 
 
-def failure(world: World) -> str:
-    return next(each.message for each in world.cluster().status.conditions if each.type == "ReplicaFailure")
+def slow(replicas: int, **group: Any) -> Harness:
+    """Return a harness in which each request takes so long that a time slice is over after ten."""
+    harness = of(replicas, **group)
+    harness.kube.faults.append(lambda _request: harness.clock.advance(SLICE / 10))
+    return harness
+
+
+async def test_a_plan_is_cut_short_after_its_time_slice_and_the_next_reconcile_goes_on() -> None:
+    harness = slow(limits.BATCH)
+    harness.is_deaf = True  # the requeue alone brings the next batch, not the events of the pods
+    assert 1 < await reconcile(harness) < 20
+    await harness.settle()
+    assert len(harness.names("worker")) == limits.BATCH
+    harness.apply(a_ray_cluster(groups=[a_group(replicas=0)]))
+    harness.is_deaf = False
+    harness.start()
+    assert 1 < await reconcile(harness) < 20
+    await harness.settle()
+    assert harness.names("worker") == []
+
+
+@pytest.mark.parametrize("hosts", [2, 3, 30])
+async def test_a_replica_of_several_hosts_is_completed_after_the_time_slice(hosts: int) -> None:
+    harness = slow(4, num_of_hosts=hosts)
+    assert (await reconcile(harness) - 1) % hosts == 0
+    await harness.settle()
+    assert len(harness.names("worker")) == 4 * hosts
+    assert [each for each in harness.trace if each.startswith("delete")] == []
+
+
+async def test_a_slow_api_server_delays_a_cluster_and_does_not_stop_it() -> None:
+    harness = of(3)
+    harness.kube.faults.append(lambda _request: harness.clock.advance(2 * SLICE))
+    await harness.settle()
+    assert len(harness.pods()) == 4
+
+
+def failure(harness: Harness) -> str:
+    return next(each.message for each in harness.cluster().status.conditions if each.type == "ReplicaFailure")
 
 
 @pytest.mark.parametrize(
@@ -92,27 +130,27 @@ def failure(world: World) -> str:
     ],
 )
 async def test_a_cluster_above_the_limit_gets_no_pod_and_names_the_limit(group: dict[str, int], setting: str) -> None:
-    world = of(**group)
-    await world.settle()
-    assert world.pods() == []
-    assert world.conditions()["ReplicaFailure"] == ("True", "LimitExceeded")
-    assert setting in failure(world)
-    assert "LimitExceeded" in world.reasons()
-    assert world.clock.now() not in world.promised.values()
+    harness = of(**group)
+    await harness.settle()
+    assert harness.pods() == []
+    assert harness.conditions()["ReplicaFailure"] == ("True", "LimitExceeded")
+    assert setting in failure(harness)
+    assert "LimitExceeded" in harness.reasons()
+    assert harness.clock.now() not in harness.promised.values()
 
 
 async def test_a_cluster_with_too_many_groups_gets_no_pod() -> None:
-    world = World(Config(max_groups=2))
-    world.apply(a_ray_cluster(groups=[a_group(f"g{number}") for number in range(3)]))
-    await world.settle()
-    assert world.pods() == []
-    assert "RAYBUS_MAX_GROUPS_PER_CLUSTER" in failure(world)
+    harness = Harness(Config(max_groups=2))
+    harness.apply(a_ray_cluster(groups=[a_group(f"g{number}") for number in range(3)]))
+    await harness.settle()
+    assert harness.pods() == []
+    assert "RAYBUS_MAX_GROUPS_PER_CLUSTER" in failure(harness)
 
 
 async def test_lowering_replicas_below_the_limit_brings_the_pods_and_takes_the_condition_away() -> None:
-    world = of(60_000)
-    await world.settle()
-    world.apply(a_ray_cluster(groups=[a_group(replicas=2)]))
-    await world.settle()
-    assert len(world.names("worker")) == 2
-    assert "ReplicaFailure" not in world.conditions()
+    harness = of(60_000)
+    await harness.settle()
+    harness.apply(a_ray_cluster(groups=[a_group(replicas=2)]))
+    await harness.settle()
+    assert len(harness.names("worker")) == 2
+    assert "ReplicaFailure" not in harness.conditions()

@@ -147,20 +147,20 @@ class OneCluster(RuleBasedStateMachine):
         self._chaos.owners[owner].deliver_all()
 
     @rule(faults=FAULTS)
-    def owner_looks(self, faults: dict[int, Fault]) -> None:
-        self._run(self._chaos.owners[0].look(faults))
+    def owner_reconciles(self, faults: dict[int, Fault]) -> None:
+        self._run(self._chaos.owners[0].reconcile(faults))
 
     @rule()
-    def owner_looks_well(self) -> None:
-        self._run(self._chaos.owners[0].look())
+    def owner_reconciles_well(self) -> None:
+        self._run(self._chaos.owners[0].reconcile())
 
     @rule(seed=PICK)
-    def both_owners_look(self, seed: int) -> None:
+    def both_owners_reconcile(self, seed: int) -> None:
         self._run(self._chaos.race(seed))
 
     @rule(is_late=st.booleans())
     def ownership_moves(self, *, is_late: bool) -> None:
-        """The other owner takes over, with what the stream holds, or, when it is late, with what it has heard."""
+        """The other owner takes over, with what the stream holds, or, when it is late, with what it has received."""
         self._chaos.owners.reverse()
         if is_late:
             self._chaos.laws.two_at_once = True

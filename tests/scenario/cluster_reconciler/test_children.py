@@ -11,7 +11,7 @@ from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.feature_gates import BETA, Gate
 from common.kube.resources import INGRESS, PERSISTENT_VOLUME_CLAIM, Resource
-from scenario.cluster_reconciler.world import World
+from scenario.cluster_reconciler.harness import Harness
 from support.builders.ray_cluster import a_head, a_ray_cluster
 from support.fakes.kube import Request
 
@@ -27,97 +27,99 @@ def an_embedded_cluster(**storage: Any) -> RayCluster:
     return a_ray_cluster(gcs_fault_tolerance_options={"backend": "rocksdb", "storage": storage})
 
 
-async def a_world(cluster: RayCluster, config: Config | None = None) -> World:
-    world = World(config)
-    world.apply(cluster)
-    await world.settle()
-    return world
+async def a_harness(cluster: RayCluster, config: Config | None = None) -> Harness:
+    harness = Harness(config)
+    harness.apply(cluster)
+    await harness.settle()
+    return harness
 
 
-def child(world: World, resource: Resource, name: str) -> Body:
-    return world.kube.objects[resource.kind, "ns", name]
+def child(harness: Harness, resource: Resource, name: str) -> Body:
+    return harness.kube.objects[resource.kind, "ns", name]
 
 
-def claim(world: World) -> Body:
-    return child(world, PERSISTENT_VOLUME_CLAIM, "c-gcs-pvc")
+def claim(harness: Harness) -> Body:
+    return child(harness, PERSISTENT_VOLUME_CLAIM, "c-gcs-pvc")
 
 
 async def test_case_110_an_ingress_follows_its_cluster() -> None:
-    world = await a_world(an_open_cluster(annotations=CLASS))
-    world.apply(an_open_cluster(annotations=CLASS | {"note": "x"}))
-    await world.settle()
-    have = child(world, INGRESS, "c-head-ingress")
+    harness = await a_harness(an_open_cluster(annotations=CLASS))
+    harness.apply(an_open_cluster(annotations=CLASS | {"note": "x"}))
+    await harness.settle()
+    have = child(harness, INGRESS, "c-head-ingress")
     assert have["metadata"]["annotations"] == {"note": "x"}
     assert have["spec"]["ingressClassName"] == "nginx"
-    assert world.kube.writes().count("update Ingress c-head-ingress") == 1
-    assert "UpdatedIngress" in world.reasons()
+    assert harness.kube.writes().count("update Ingress c-head-ingress") == 1
+    assert "UpdatedIngress" in harness.reasons()
 
 
 async def test_case_110_a_steady_ingress_is_not_written_and_others_edits_are_undone() -> None:
-    world = await a_world(an_open_cluster(annotations={"note": "x"}))
-    await world.pass_time(1)
-    world.kube.requests.clear()
-    await world.pass_time(300)
-    assert world.kube.writes() == []
-    have = child(world, INGRESS, "c-head-ingress")
+    harness = await a_harness(an_open_cluster(annotations={"note": "x"}))
+    await harness.pass_time(1)
+    harness.kube.requests.clear()
+    await harness.pass_time(300)
+    assert harness.kube.writes() == []
+    have = child(harness, INGRESS, "c-head-ingress")
     chosen = {**have["spec"], "ingressClassName": "default-of-the-server"}
-    world.kube.put(INGRESS, {**have, "metadata": {**have["metadata"], "annotations": {"foreign": "y"}}, "spec": chosen})
-    await world.pass_time(300)
-    assert child(world, INGRESS, "c-head-ingress")["metadata"]["annotations"] == {"note": "x"}
-    assert child(world, INGRESS, "c-head-ingress")["spec"] == chosen
+    harness.kube.put(
+        INGRESS, {**have, "metadata": {**have["metadata"], "annotations": {"foreign": "y"}}, "spec": chosen}
+    )
+    await harness.pass_time(300)
+    assert child(harness, INGRESS, "c-head-ingress")["metadata"]["annotations"] == {"note": "x"}
+    assert child(harness, INGRESS, "c-head-ingress")["spec"] == chosen
 
 
-async def test_case_110_a_foreign_ingress_is_left_alone_and_told() -> None:
-    world = World()
-    world.kube.put(INGRESS, {"metadata": {"name": "c-head-ingress", "namespace": "ns"}, "spec": {}})
-    world.apply(an_open_cluster())
-    await world.settle()
-    assert len(world.names()) == 4
-    assert child(world, INGRESS, "c-head-ingress")["spec"] == {}
+async def test_case_110_a_foreign_ingress_is_left_alone_and_reported() -> None:
+    harness = Harness()
+    harness.kube.put(INGRESS, {"metadata": {"name": "c-head-ingress", "namespace": "ns"}, "spec": {}})
+    harness.apply(an_open_cluster())
+    await harness.settle()
+    assert len(harness.names()) == 4
+    assert child(harness, INGRESS, "c-head-ingress")["spec"] == {}
     text = "Ingress ns/c-head-ingress already exists and is not owned by this RayCluster; not modifying it"
-    assert ("Warning", "FailedToCreateIngress", text) in world.kube.events()
+    assert ("Warning", "FailedToCreateIngress", text) in harness.kube.events()
 
 
-async def test_an_ingress_whose_update_failed_is_tried_again() -> None:
-    world = await a_world(an_open_cluster())
-    world.kube.faults.append(lambda r: errors.Rejected("denied by a webhook") if r.verb == "update" else None)
-    world.apply(an_open_cluster(annotations={"note": "x"}))
-    await world.settle()
-    assert "FailedToUpdateIngress" in world.reasons()
-    world.kube.faults.clear()
-    await world.look()
-    assert child(world, INGRESS, "c-head-ingress")["metadata"]["annotations"] == {"note": "x"}
+async def test_a_failed_update_of_an_ingress_is_retried() -> None:
+    harness = await a_harness(an_open_cluster())
+    harness.kube.faults.append(lambda r: errors.Rejected("denied by a webhook") if r.verb == "update" else None)
+    harness.apply(an_open_cluster(annotations={"note": "x"}))
+    await harness.settle()
+    assert "FailedToUpdateIngress" in harness.reasons()
+    harness.kube.faults.clear()
+    await harness.reconcile()
+    assert child(harness, INGRESS, "c-head-ingress")["metadata"]["annotations"] == {"note": "x"}
 
 
 @pytest.mark.parametrize(("wants_ingress", "kind"), [(False, ROUTE), (True, INGRESS)])
-async def test_openshift_gets_a_route_unless_told_otherwise(wants_ingress: bool, kind: Resource) -> None:
+async def test_openshift_gets_a_route_unless_configured_otherwise(wants_ingress: bool, kind: Resource) -> None:
     config = Config(is_openshift=True, uses_ingress_on_openshift=wants_ingress)
-    world = await a_world(an_open_cluster(), config)
-    assert world.kube.writes().count(f"create {kind.kind} c-head-{kind.kind.lower()}") == 1
-    assert f"Created{kind.kind}" in world.reasons()
-    world.kube.finish_deletion(kind, "ns", f"c-head-{kind.kind.lower()}")
-    await world.pass_time(300)
-    assert child(world, kind, f"c-head-{kind.kind.lower()}")
+    harness = await a_harness(an_open_cluster(), config)
+    assert harness.kube.writes().count(f"create {kind.kind} c-head-{kind.kind.lower()}") == 1
+    assert f"Created{kind.kind}" in harness.reasons()
+    harness.kube.finish_deletion(kind, "ns", f"c-head-{kind.kind.lower()}")
+    await harness.pass_time(300)
+    assert child(harness, kind, f"c-head-{kind.kind.lower()}")
 
 
 @pytest.mark.acceptance("raycluster", 35, 39)
 async def test_a_claim_gets_the_owner_that_its_policy_asks_for() -> None:
-    world = await a_world(an_embedded_cluster(), EMBEDDED)
-    assert world.cluster().metadata.finalizers == []
-    assert claim(world)["metadata"]["ownerReferences"][0]["uid"] == world.cluster().metadata.uid
-    world.apply(an_embedded_cluster(deletionPolicy="Retain"))
-    await world.settle()
-    assert claim(world)["metadata"]["ownerReferences"] == []
-    world.apply(an_embedded_cluster(deletionPolicy="DeleteWithCluster"))
-    await world.settle()
-    assert claim(world)["metadata"]["ownerReferences"][0]["uid"] == world.cluster().metadata.uid
+    harness = await a_harness(an_embedded_cluster(), EMBEDDED)
+    assert harness.cluster().metadata.finalizers == []
+    assert claim(harness)["metadata"]["ownerReferences"][0]["uid"] == harness.cluster().metadata.uid
+    harness.apply(an_embedded_cluster(deletionPolicy="Retain"))
+    await harness.settle()
+    assert claim(harness)["metadata"]["ownerReferences"] == []
+    harness.apply(an_embedded_cluster(deletionPolicy="DeleteWithCluster"))
+    await harness.settle()
+    assert claim(harness)["metadata"]["ownerReferences"][0]["uid"] == harness.cluster().metadata.uid
 
 
 @pytest.mark.parametrize(
     ("storage", "drift"),
     [
         pytest.param({"size": "2Gi"}, "requested size 2Gi != current 1Gi", id="case 40: size"),
-        pytest.param({"size": "1024Mi"}, "", id="the same size in other words"),
+        pytest.param({"size": "1024Mi"}, "", id="the same size in another unit"),
         pytest.param({"storageClassName": "fast"}, "storageClassName fast != current <default>", id="class"),
         pytest.param(
             {"accessModes": ["ReadWriteMany"], "size": "2Gi"},
@@ -126,52 +128,52 @@ async def test_a_claim_gets_the_owner_that_its_policy_asks_for() -> None:
         ),
     ],
 )
-async def test_a_claim_that_cannot_follow_is_told(storage: Body, drift: str) -> None:
-    world = await a_world(an_embedded_cluster(), EMBEDDED)
-    before = claim(world)["spec"]
-    world.apply(an_embedded_cluster(**storage))
-    await world.settle()
+async def test_a_claim_that_cannot_follow_is_reported(storage: Body, drift: str) -> None:
+    harness = await a_harness(an_embedded_cluster(), EMBEDDED)
+    before = claim(harness)["spec"]
+    harness.apply(an_embedded_cluster(**storage))
+    await harness.settle()
     note = (
         f"GCS storage PVC ns/c-gcs-pvc already exists and cannot be reconfigured in place ({drift}); "
         "delete the PVC to recreate it with the new settings"
     )
-    told = [text for kind, reason, text in world.kube.events() if (kind, reason) == ("Warning", "FailedToCreatePVC")]
-    assert told == ([note] if drift else [])
-    assert claim(world)["spec"] == before
-    assert len(world.names()) == 4
+    notes = [text for kind, reason, text in harness.kube.events() if (kind, reason) == ("Warning", "FailedToCreatePVC")]
+    assert notes == ([note] if drift else [])
+    assert claim(harness)["spec"] == before
+    assert len(harness.names()) == 4
 
 
 async def test_a_claim_that_another_controls_holds_pods_back() -> None:
-    world = World(EMBEDDED)
+    harness = Harness(EMBEDDED)
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "u", "controller": True}
     meta: Body = {"name": "c-gcs-pvc", "namespace": "ns", "ownerReferences": [owner]}
     spec: Body = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    world.kube.put(PERSISTENT_VOLUME_CLAIM, {"metadata": meta, "spec": spec})
-    world.apply(an_embedded_cluster())
-    await world.settle()
-    assert world.names() == []
-    assert "is controlled by ConfigMap x" in str(world.kube.events())
+    harness.kube.put(PERSISTENT_VOLUME_CLAIM, {"metadata": meta, "spec": spec})
+    harness.apply(an_embedded_cluster())
+    await harness.settle()
+    assert harness.names() == []
+    assert "is controlled by ConfigMap x" in str(harness.kube.events())
 
 
 async def test_case_41_the_users_claim_is_missing() -> None:
-    world = await a_world(an_embedded_cluster(claimName="mine"), EMBEDDED)
+    harness = await a_harness(an_embedded_cluster(claimName="mine"), EMBEDDED)
     note = 'GcsFaultToleranceOptions.Storage.ClaimName "mine" not found in namespace ns; the head Pod will not start until it exists'
-    assert ("Warning", "FailedToCreatePVC", note) in world.kube.events()
-    assert len(world.names()) == 4
-    assert world.kube.all(PERSISTENT_VOLUME_CLAIM, "ns") == []
+    assert ("Warning", "FailedToCreatePVC", note) in harness.kube.events()
+    assert len(harness.names()) == 4
+    assert harness.kube.all(PERSISTENT_VOLUME_CLAIM, "ns") == []
 
 
 async def test_case_22_a_service_that_fails_holds_pods_back_and_the_status_is_still_written() -> None:
-    world = await a_world(a_ray_cluster())
-    world.kubelet()
-    await world.settle()
-    world.kube.faults.append(_no_serve_service)
+    harness = await a_harness(a_ray_cluster())
+    harness.kubelet()
+    await harness.settle()
+    harness.kube.faults.append(_no_serve_service)
     annotations = {"ray.io/enable-serve-service": "true"}
-    world.apply(a_ray_cluster(annotations=annotations, groups=[]))
-    world.fail(world.names("worker")[0])
-    await world.settle()
-    assert len(world.names()) == 4
-    assert world.cluster().status.available_worker_replicas == 2
+    harness.apply(a_ray_cluster(annotations=annotations, groups=[]))
+    harness.fail(harness.names("worker")[0])
+    await harness.settle()
+    assert len(harness.names()) == 4
+    assert harness.cluster().status.available_worker_replicas == 2
 
 
 def _no_serve_service(request: Request) -> errors.RaybusError | None:

@@ -1,47 +1,47 @@
-"""The whole life of a cluster as one text: each write and Event, in order, and what the status says after each chapter."""
+"""The whole life of a cluster as one text: each write and Event, in order, and the status after each chapter."""
 
 import re
 
-from scenario.cluster_reconciler.world import World
+from scenario.cluster_reconciler.harness import Harness
 from support.builders.ray_cluster import a_group, a_ray_cluster
 from support.golden import Golden
 
 
 async def test_a_clusters_life(golden: Golden) -> None:
-    world = World()
-    world.kube.graceful_pods = True
-    story: list[str] = []
+    harness = Harness()
+    harness.kube.graceful_pods = True
+    lines: list[str] = []
 
     async def chapter(title: str) -> None:
-        await world.settle()
-        await world.pass_time(1)
-        world.kubelet()
-        await world.settle()
-        world.finish_deletions()
-        await world.settle()
-        world.kubelet()
-        await world.settle()
-        story.extend([f"== {title}", *(f"   {line}" for line in world.trace), f"   -> {_summary(world)}"])
-        world.trace.clear()
-        world.clock.advance(60)
+        await harness.settle()
+        await harness.pass_time(1)
+        harness.kubelet()
+        await harness.settle()
+        harness.finish_deletions()
+        await harness.settle()
+        harness.kubelet()
+        await harness.settle()
+        lines.extend([f"== {title}", *(f"   {line}" for line in harness.trace), f"   -> {_summary(harness)}"])
+        harness.trace.clear()
+        harness.clock.advance(60)
 
-    world.apply(a_ray_cluster())
+    harness.apply(a_ray_cluster())
     await chapter("created with three workers")
-    world.apply(a_ray_cluster(groups=[a_group(replicas=5)]))
+    harness.apply(a_ray_cluster(groups=[a_group(replicas=5)]))
     await chapter("scaled to five")
-    world.apply(a_ray_cluster(groups=[a_group(replicas=1)]))
+    harness.apply(a_ray_cluster(groups=[a_group(replicas=1)]))
     await chapter("scaled to one")
-    world.fail(world.names("worker")[0])
+    harness.fail(harness.names("worker")[0])
     await chapter("the worker fails")
-    world.fail(world.names("head")[0])
+    harness.fail(harness.names("head")[0])
     await chapter("the head fails")
-    world.apply(a_ray_cluster(groups=[a_group(replicas=1)], suspend=True))
+    harness.apply(a_ray_cluster(groups=[a_group(replicas=1)], suspend=True))
     await chapter("suspended")
-    world.apply(a_ray_cluster(groups=[a_group(replicas=1)], suspend=False))
+    harness.apply(a_ray_cluster(groups=[a_group(replicas=1)], suspend=False))
     await chapter("resumed")
-    await world.pass_time(300)
+    await harness.pass_time(300)
     await chapter("nothing happens for 300 seconds")
-    golden.check("cluster_reconciler/life.txt", _without_suffixes("\n".join(story) + "\n"))
+    golden.check("cluster_reconciler/life.txt", _without_suffixes("\n".join(lines) + "\n"))
 
 
 def _without_suffixes(text: str) -> str:
@@ -55,7 +55,7 @@ def _without_suffixes(text: str) -> str:
     )
 
 
-def _summary(world: World) -> str:
-    status = world.cluster().status
-    held = [kind for kind, (value, _) in world.conditions().items() if value == "True"]
+def _summary(harness: Harness) -> str:
+    status = harness.cluster().status
+    held = [kind for kind, (value, _) in harness.conditions().items() if value == "True"]
     return f"state {status.state or 'none'}, workers {status.ready_worker_replicas}/{status.desired_worker_replicas}, {' '.join(held)}"

@@ -1,4 +1,4 @@
-"""The machine of `test_chaos` can fail: an operator with a fault in it breaks a law, and so does a world that is wrong."""
+"""The machine of `test_chaos` can fail: an operator with a fault in it breaks a law, and so does a harness that is wrong."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cluster_reconciler import plan
-from cluster_reconciler.actions import Plan
+from cluster_reconciler.actions import ClusterPlan
 from cluster_reconciler.pods import groups, head, suspend
 from cluster_reconciler.pods.head import HeadDecision, HeadMove
 from cluster_reconciler.pods.naming import Namer
@@ -73,7 +73,7 @@ async def test_an_end_of_all_pods_that_nobody_asked_for_is_found(monkeypatch: py
     monkeypatch.setattr(suspend, "decide", always(SuspendMove.DELETE_ALL))
     chaos.owners[0].restart()
     with pytest.raises(BaseExceptionGroup) as caught:
-        await chaos.owners[0].look()
+        await chaos.owners[0].reconcile()
     assert "nobody asked for it" in str(caught.value.exceptions[0])
 
 
@@ -93,7 +93,7 @@ async def test_a_write_without_need_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 async def test_work_without_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     chaos = await a_chaos()
-    monkeypatch.setattr(plan, "make", always(Plan(fault="mutated")))
+    monkeypatch.setattr(plan, "make", always(ClusterPlan(fault="mutated")))
     chaos.owners[0].restart()
     with pytest.raises(AssertionError, match="no rest after"):
         await chaos.come_to_rest()
@@ -133,7 +133,7 @@ async def test_pods_that_a_late_owner_makes_of_a_suspended_cluster_go() -> None:
     chaos.apply(a_spec(suspend=True))
     await chaos.come_to_rest()
     chaos.laws.two_at_once = True
-    await late.look()
+    await late.reconcile()
     assert chaos.pods()
     await chaos.come_to_rest()
     assert not chaos.pods()
@@ -148,7 +148,7 @@ async def test_pods_that_a_late_owner_makes_of_a_suspended_cluster_go() -> None:
         ),
     ],
 )
-async def test_a_world_that_is_wrong_is_found(change: dict[str, str], text: str) -> None:
+async def test_a_harness_that_is_wrong_is_found(change: dict[str, str], text: str) -> None:
     chaos = await a_chaos()
     objects = copy.deepcopy(chaos.kube.objects)
     objects["Pod", "ns", worker(chaos)]["metadata"]["labels"] |= change

@@ -6,7 +6,7 @@ from cluster_reconciler.config import Config
 from common.api.opaque import Json
 from common.feature_gates import Gate
 from common.kube.resources import RAY_CLUSTER
-from scenario.cluster_reconciler.world import World, a_running_world
+from scenario.cluster_reconciler.harness import Harness, a_running_harness
 from support.builders.ray_cluster import a_ray_cluster
 
 GATES = frozenset(Gate) - {Gate.KUBERNETES_WAS}
@@ -23,96 +23,96 @@ RUNNING = [
 ]
 
 
-def message(world: World, kind: str = "UnsupportedFeatures") -> str:
-    return next(each.message for each in world.cluster().status.conditions if each.type == kind)
+def message(harness: Harness, kind: str = "UnsupportedFeatures") -> str:
+    return next(each.message for each in harness.cluster().status.conditions if each.type == kind)
 
 
-def told(world: World, reason: str = REASON) -> list[str]:
-    return [note for kind, why, note in world.kube.events() if (kind, why) == ("Warning", reason)]
+def notes_of(harness: Harness, reason: str = REASON) -> list[str]:
+    return [note for kind, why, note in harness.kube.events() if (kind, why) == ("Warning", reason)]
 
 
 @pytest.mark.parametrize(("spec", "text"), RUNNING)
-async def test_the_cluster_runs_and_is_told_once_what_it_lacks(spec: Json, text: str) -> None:
-    world = await a_running_world(a_ray_cluster(**spec), WITHOUT)
-    assert world.cluster().status.state == "ready"
-    assert world.conditions()["UnsupportedFeatures"] == ("True", REASON)
-    assert "ReplicaFailure" not in world.conditions()
-    assert text in message(world)
-    world.start()
-    await world.settle()
-    await world.pass_time(1000)
-    assert world.kube.writes() == []
-    assert told(world) == []
+async def test_the_cluster_runs_and_what_it_lacks_is_reported_once(spec: Json, text: str) -> None:
+    harness = await a_running_harness(a_ray_cluster(**spec), WITHOUT)
+    assert harness.cluster().status.state == "ready"
+    assert harness.conditions()["UnsupportedFeatures"] == ("True", REASON)
+    assert "ReplicaFailure" not in harness.conditions()
+    assert text in message(harness)
+    harness.start()
+    await harness.settle()
+    await harness.pass_time(1000)
+    assert harness.kube.writes() == []
+    assert notes_of(harness) == []
 
 
 @pytest.mark.acceptance("raycluster", 119)
-async def test_network_policies_are_not_made_which_is_told_by_a_condition_and_one_event() -> None:
-    world = World(WITHOUT)
-    world.apply(a_ray_cluster(**POLICIES))
-    await world.settle()
-    assert len(world.names()) == 4
-    assert not any("NetworkPolicy" in text for text in world.kube.writes())
-    (note,) = told(world)
+async def test_network_policies_are_not_created_and_a_condition_and_one_event_report_that() -> None:
+    harness = Harness(WITHOUT)
+    harness.apply(a_ray_cluster(**POLICIES))
+    await harness.settle()
+    assert len(harness.names()) == 4
+    assert not any("NetworkPolicy" in text for text in harness.kube.writes())
+    (note,) = notes_of(harness)
     assert "write NetworkPolicies for the cluster's pods yourself" in note
-    world.apply(a_ray_cluster())
-    await world.settle()
-    assert "UnsupportedFeatures" not in world.conditions()
+    harness.apply(a_ray_cluster())
+    await harness.settle()
+    assert "UnsupportedFeatures" not in harness.conditions()
 
 
 @pytest.mark.acceptance("raycluster", 17)
 async def test_tls_without_cert_manager_is_refused_and_nothing_is_made() -> None:
-    world = World(WITHOUT)
-    world.apply(a_ray_cluster(**TLS))
-    await world.settle()
-    (note,) = told(world, "InvalidRayClusterSpec")
+    harness = Harness(WITHOUT)
+    harness.apply(a_ray_cluster(**TLS))
+    await harness.settle()
+    (note,) = notes_of(harness, "InvalidRayClusterSpec")
     assert note == (
         "The RayCluster spec is invalid ns/c: tlsOptions requires cert-manager, but cert-manager is not installed"
     )
-    assert world.kube.writes() == ["update RayCluster/status c"]
-    assert (world.errors, world.promised) == ([], {})
-    assert world.conditions()["UnsupportedFeatures"] == ("True", REASON)
+    assert harness.kube.writes() == ["update RayCluster/status c"]
+    assert (harness.errors, harness.promised) == ([], {})
+    assert harness.conditions()["UnsupportedFeatures"] == ("True", REASON)
 
 
 @pytest.mark.acceptance("raycluster", 120)
-async def test_tls_with_cert_manager_makes_all_but_pods_which_is_told() -> None:
-    world = World(WITH_CERT_MANAGER)
-    world.apply(a_ray_cluster(**TLS))
-    await world.settle()
-    assert world.names() == []
-    assert ("Service", "ns", "c-head-svc") in world.kube.objects
-    assert world.conditions()["ReplicaFailure"] == ("True", REASON)
-    assert "remove tlsOptions" in message(world)
-    assert len(told(world)) == 1
-    assert (world.errors, world.promised) == ([], {})
+async def test_tls_with_cert_manager_creates_all_but_pods_and_reports_that() -> None:
+    harness = Harness(WITH_CERT_MANAGER)
+    harness.apply(a_ray_cluster(**TLS))
+    await harness.settle()
+    assert harness.names() == []
+    assert ("Service", "ns", "c-head-svc") in harness.kube.objects
+    assert harness.conditions()["ReplicaFailure"] == ("True", REASON)
+    assert "remove tlsOptions" in message(harness)
+    assert len(notes_of(harness)) == 1
+    assert (harness.errors, harness.promised) == ([], {})
 
 
 @pytest.mark.parametrize("config", [WITHOUT, WITH_CERT_MANAGER], ids=["without cert-manager", "with it"])
 async def test_with_tls_withdrawn_the_cluster_comes_up(config: Config) -> None:
-    world = await a_running_world(a_ray_cluster(**TLS), config)
-    world.apply(a_ray_cluster())
-    await world.settle()
-    world.kubelet()
-    await world.settle()
-    assert len(world.names()) == 4
-    assert {"ReplicaFailure", "UnsupportedFeatures"}.isdisjoint(world.conditions())
-    assert world.cluster().status.state == "ready"
+    harness = await a_running_harness(a_ray_cluster(**TLS), config)
+    harness.apply(a_ray_cluster())
+    await harness.settle()
+    harness.kubelet()
+    await harness.settle()
+    assert len(harness.names()) == 4
+    assert {"ReplicaFailure", "UnsupportedFeatures"}.isdisjoint(harness.conditions())
+    assert harness.cluster().status.state == "ready"
 
 
 async def test_pods_that_run_already_stay_and_can_be_suspended() -> None:
-    world = await a_running_world(config=WITH_CERT_MANAGER)
-    before = world.names()
-    world.apply(a_ray_cluster(**TLS))
-    await world.settle()
-    assert world.names() == before
-    assert world.conditions()["ReplicaFailure"] == ("True", REASON)
-    world.apply(a_ray_cluster(**TLS, suspend=True))
-    await world.settle()
-    assert world.names() == []
-    assert world.conditions()["RayClusterSuspended"][0] == "True"
+    harness = await a_running_harness(config=WITH_CERT_MANAGER)
+    before = harness.names()
+    harness.apply(a_ray_cluster(**TLS))
+    await harness.settle()
+    assert harness.names() == before
+    assert harness.conditions()["ReplicaFailure"] == ("True", REASON)
+    harness.apply(a_ray_cluster(**TLS, suspend=True))
+    await harness.settle()
+    assert harness.names() == []
+    assert harness.conditions()["RayClusterSuspended"][0] == "True"
 
 
 async def test_a_deleted_cluster_that_asks_for_tls_goes() -> None:
-    world = await a_running_world(a_ray_cluster(**TLS), WITHOUT)
-    await world.app.ports.kube.delete(RAY_CLUSTER, "ns", "c")
-    await world.settle()
-    assert world.kube.writes() == ["delete RayCluster c"]
+    harness = await a_running_harness(a_ray_cluster(**TLS), WITHOUT)
+    await harness.app.ports.kube.delete(RAY_CLUSTER, "ns", "c")
+    await harness.settle()
+    assert harness.kube.writes() == ["delete RayCluster c"]

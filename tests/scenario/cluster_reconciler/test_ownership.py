@@ -4,7 +4,7 @@ import pytest
 
 from common.api.opaque import Body
 from common.kube.resources import PERSISTENT_VOLUME_CLAIM, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT, Resource
-from scenario.cluster_reconciler.world import NAMESPACE, World
+from scenario.cluster_reconciler.harness import NAMESPACE, Harness
 from support.builders.ray_cluster import a_ray_cluster
 
 CHILDREN = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, SECRET)
@@ -19,54 +19,54 @@ def a_predecessor() -> Body:
     return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "c", "uid": "another", "controller": True}
 
 
-def a_world(*bodies: tuple[Resource, Body]) -> World:
-    world = World()
+def a_harness(*bodies: tuple[Resource, Body]) -> Harness:
+    harness = Harness()
     for resource, body in bodies:
-        world.kube.put(resource, body)
-    world.apply(a_ray_cluster(enable_in_tree_autoscaling=True, auth_options={}))
-    return world
+        harness.kube.put(resource, body)
+    harness.apply(a_ray_cluster(enable_in_tree_autoscaling=True, auth_options={}))
+    return harness
 
 
 @pytest.mark.parametrize("resource", CHILDREN, ids=lambda each: each.kind)
 async def test_no_pod_relies_on_a_child_that_a_deleted_cluster_of_the_same_name_leaves_behind(
     resource: Resource,
 ) -> None:
-    world = a_world((resource, an_object(resource, a_predecessor())))
-    await world.settle()
-    assert world.pods() == []
-    assert f"{resource.kind} ns/c: left behind by a deleted RayCluster" in str(world.errors[-1])
-    await world.kube.delete(resource, NAMESPACE, "c", uid="of-before")  # the garbage collector
-    await world.look()
-    await world.settle()
-    assert len(world.pods()) == 4
-    assert world.kube.objects[resource.kind, NAMESPACE, "c"]["metadata"]["ownerReferences"][0]["name"] == "c"
+    harness = a_harness((resource, an_object(resource, a_predecessor())))
+    await harness.settle()
+    assert harness.pods() == []
+    assert f"{resource.kind} ns/c: left behind by a deleted RayCluster" in str(harness.errors[-1])
+    await harness.kube.delete(resource, NAMESPACE, "c", uid="of-before")  # the garbage collector
+    await harness.reconcile()
+    await harness.settle()
+    assert len(harness.pods()) == 4
+    assert harness.kube.objects[resource.kind, NAMESPACE, "c"]["metadata"]["ownerReferences"][0]["name"] == "c"
 
 
 async def test_a_role_that_the_cluster_does_not_own_is_never_bound() -> None:
-    world = a_world((ROLE, an_object(ROLE)))
-    await world.settle()
-    assert (ROLE_BINDING.kind, NAMESPACE, "c") not in world.kube.objects
-    assert "FailedToCreateRole" in world.reasons()
-    assert world.pods() == []
+    harness = a_harness((ROLE, an_object(ROLE)))
+    await harness.settle()
+    assert (ROLE_BINDING.kind, NAMESPACE, "c") not in harness.kube.objects
+    assert "FailedToCreateRole" in harness.reasons()
+    assert harness.pods() == []
 
 
 async def test_a_role_that_appears_between_the_read_and_the_creation_is_not_bound_either() -> None:
-    world = a_world()
-    real = world.kube.get
+    harness = a_harness()
+    real = harness.kube.get
 
     async def late(resource: Resource, namespace: str, name: str) -> bytes:
         try:
             return await real(resource, namespace, name)
         finally:
-            if resource is ROLE and (ROLE.kind, NAMESPACE, "c") not in world.kube.objects:
-                world.kube.put(ROLE, an_object(ROLE))
+            if resource is ROLE and (ROLE.kind, NAMESPACE, "c") not in harness.kube.objects:
+                harness.kube.put(ROLE, an_object(ROLE))
 
-    world.kube.get = late  # type: ignore[method-assign]
-    await world.look()
-    assert (ROLE_BINDING.kind, NAMESPACE, "c") not in world.kube.objects
+    harness.kube.get = late  # type: ignore[method-assign]
+    await harness.reconcile()
+    assert (ROLE_BINDING.kind, NAMESPACE, "c") not in harness.kube.objects
 
 
 async def test_a_secret_and_a_claim_that_users_made_are_accepted_as_in_kuberay() -> None:
-    world = a_world((SECRET, an_object(SECRET)), (PERSISTENT_VOLUME_CLAIM, an_object(PERSISTENT_VOLUME_CLAIM)))
-    await world.settle()
-    assert len(world.pods()) == 4
+    harness = a_harness((SECRET, an_object(SECRET)), (PERSISTENT_VOLUME_CLAIM, an_object(PERSISTENT_VOLUME_CLAIM)))
+    await harness.settle()
+    assert len(harness.pods()) == 4

@@ -1,7 +1,6 @@
-"""What a lasting refusal costs, with the real queue and workers in virtual time: no storm, and an end as soon as it is mended."""
+"""The cost of a lasting refusal, with the real queue and workers in virtual time: no storm, and an end as soon as it is lifted."""
 
 import asyncio
-from functools import partial
 
 import msgspec
 import pytest
@@ -9,7 +8,6 @@ from prometheus_client import CollectorRegistry
 
 from cluster_reconciler import wiring
 from cluster_reconciler.config import Config
-from cluster_reconciler.reconcile import reconcile
 from common import errors
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
@@ -24,14 +22,14 @@ TEN_MINUTES = 600
 
 
 class Live:
-    """A replica at work on a fake API server, whose changes it hears at once."""
+    """A replica at work on a fake API server, which receives changes at once."""
 
     def __init__(self) -> None:
         self.kube = FakeKube()
         self.app = wiring.assemble(
             self.kube, Config(), clock=SystemClock(), instance="test", registry=CollectorRegistry()
         )
-        self.kube.on_change.append(self._hear)
+        self.kube.on_change.append(self._receive)
         self._listener = self.app.controller.hold(0)
         self._listener.synced(0)
 
@@ -43,14 +41,14 @@ class Live:
     async def run_for(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
-                await self.app.controller.run(partial(reconcile, io=self.app.ports), workers=2)
+                await self.app.controller.run(self.app.reconciler, workers=2)
         except TimeoutError:
             pass
 
     def count(self, text: str) -> int:
         return sum(str(request).startswith(text) for request in self.kube.requests)
 
-    def _hear(self, kind: str, body: Body, is_gone: bool) -> None:
+    def _receive(self, kind: str, body: Body, is_gone: bool) -> None:
         meta = body["metadata"]
         if is_gone:
             version = int(meta["resourceVersion"])
@@ -78,7 +76,7 @@ async def test_a_quota_costs_a_request_now_and_then_and_one_status_and_heals() -
     assert len(live.kube.all(POD, "ns")) == 11
 
 
-async def test_an_invalid_spec_costs_nothing_until_it_is_mended() -> None:
+async def test_an_invalid_spec_costs_nothing_until_it_is_corrected() -> None:
     live = Live()
     live.apply(a_ray_cluster(groups=[a_group(min_replicas=5, max_replicas=1)]))
     await live.run_for(TEN_MINUTES)

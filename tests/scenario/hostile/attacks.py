@@ -4,7 +4,7 @@
 on what raybus makes, and what dashboards answer. `collect` draws many of them from a seed, for runs outside pytest.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 
 import msgspec
@@ -12,10 +12,12 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
+from cluster_reconciler import reasons as of_clusters
 from common import labels, traffic_record
 from common.api.opaque import Body, Json
 from common.kube.resources import GATEWAY, HTTP_ROUTE, POD, RAY_CLUSTER, RAY_SERVICE, SERVICE, Resource
 from scenario.hostile import crd_schema, nasty
+from service_reconciler import reasons as of_services
 from service_reconciler.promotion import receipt
 from service_reconciler.resources.ray_cluster import DELETE_AFTER
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_strategy
@@ -56,6 +58,7 @@ NAME_LIKE: Final = (
     labels.HTTP_ROUTE, labels.ROUTE_PERMITS, labels.ON_DEADLINE, labels.EXTERNAL_STORAGE_NAMESPACE, labels.RECREATE_HASH, labels.KUBERAY_VERSION,
     labels.SPEC_HASH, labels.NUM_WORKER_GROUPS, labels.INGRESS_CLASS, labels.UPGRADE_FROM,
 )  # fmt: skip
+CONDITIONS: Final = tuple(each.value for reasons in (of_clusters, of_services) for each in reasons.ConditionType)
 LABELS: Final = (
     labels.CLUSTER, labels.ORIGIN_NAME, labels.ORIGIN_KIND, labels.NODE_TYPE, labels.GROUP, labels.SERVE, labels.SERVES, labels.REPLICA_INDEX,
     labels.REPLICA_NAME, labels.HOST_INDEX, labels.HEADLESS_WORKER_SERVICE, labels.IS_RAY_NODE, "ray.io/scheduler-name", "team",
@@ -71,7 +74,7 @@ _BROKEN_RECORDS: Final = tuple(
         ',"upgrade":{"old":"a","new":"b","beganAt":"2026-01-01T00:00:00","most":1,"least":2,"sheds":9,"shedAt":"0001-01-01T00:00:00"}',
     )
 )  # fmt: skip
-_BROKEN_STORIES: Final = tuple(
+_BROKEN_RECEIPTS: Final = tuple(
     f'{{"old":"a","new":"b","outcome":"Promoted","started":"{one}","settled":"{two}","finished":"{two}","seconds":{{"preparing":1,"shifting":-1,"draining":1e300}},"most":-1}}'
     for one in nasty.MOMENTS[:7]
     for two in nasty.MOMENTS[:7]
@@ -93,20 +96,29 @@ class Attack(msgspec.Struct, frozen=True, kw_only=True):
     """What dashboards answer; None for a sound answer."""
     is_late: bool = False
     """Dashboards answer so from the change on; before, they are sound."""
+    location: str = ""
+    """Where dashboards redirect to instead of answering."""
     metrics: bytes = b""
+    status: Json = {}
+    """What the tenant writes over the object's status."""
     refused: frozenset[str] = frozenset()
     """Kinds that the API server does not let raybus create here."""
+    reasons: frozenset[str] = frozenset()
+    """Reasons of which an Event or a condition of the object must give one; any will do where there are none."""
 
     @property
     def is_admitted(self) -> bool:
-        """Tell whether the API server takes the object, both times."""
+        """Return whether the API server takes the object, both times."""
         return all(admitted(self.resource.kind, each) is None for each in (self.body, self.later))
 
     def renamed(self, name: str) -> "Attack":
         """Return the same attack by an object of another name; what stands beside it follows."""
-        text = msgspec.json.encode([self.body, self.later, self.beside]).replace(NAME.encode(), name.encode())
-        body, later, beside = msgspec.json.decode(text, type=tuple[Body, Body, tuple[tuple[Resource, Body], ...]])
-        return msgspec.structs.replace(self, body=body, later=later, beside=beside)
+        text = msgspec.json.encode([self.body, self.later, self.status, self.beside]).replace(
+            NAME.encode(), name.encode()
+        )
+        form = tuple[Body, Body, Json, tuple[tuple[Resource, Body], ...]]
+        body, later, status, beside = msgspec.json.decode(text, type=form)
+        return msgspec.structs.replace(self, body=body, later=later, status=status, beside=beside)
 
     def __str__(self) -> str:
         return msgspec.json.encode(self).decode()[:4000]
@@ -194,7 +206,7 @@ def remove(value: Any, place: Place) -> None:
 
 
 def fitting(schema: Json, depth: int = 0) -> SearchStrategy[Any]:
-    """Draw a nasty value that a schema admits, as far as it says so by its types."""
+    """Draw a nasty value that a schema admits, as far as its types express that."""
     if schema.get("x-kubernetes-int-or-string"):
         return st.sampled_from((*nasty.QUANTITIES, *nasty.INTEGERS))
     kinds: dict[str | None, Callable[[], SearchStrategy[Any]]] = {
@@ -209,6 +221,8 @@ def fitting(schema: Json, depth: int = 0) -> SearchStrategy[Any]:
 
 
 def _texts(schema: Json) -> SearchStrategy[str]:
+    if schema.get("format") == "date-time":
+        return st.sampled_from(nasty.STORED_MOMENTS)
     free = st.sampled_from(nasty.TEXTS) | st.text(max_size=20)
     return st.sampled_from(schema["enum"]) | free if "enum" in schema else free
 
@@ -259,7 +273,7 @@ def annotations(draw: DrawFn) -> dict[str, str]:
     texts: dict[tuple[str, ...], tuple[str, ...]] = {
         DURATION_LIKE: nasty.DURATIONS,
         MOMENT_LIKE: nasty.MOMENTS,
-        JSON_LIKE: (*nasty.JSON_TEXTS, *_BROKEN_RECORDS, *_BROKEN_STORIES),
+        JSON_LIKE: (*nasty.JSON_TEXTS, *_BROKEN_RECORDS, *_BROKEN_RECEIPTS),
         SWITCH_LIKE: nasty.SWITCHES,
         NAME_LIKE: nasty.TEXTS,
     }
@@ -270,6 +284,39 @@ def annotations(draw: DrawFn) -> dict[str, str]:
     if draw(st.integers(0, 4)) == 0:
         drawn[draw(st.sampled_from([each for names in texts for each in names]))] = draw(st.sampled_from(nasty.TEXTS))
     return {name: text for name, text in drawn.items() if len(text.encode(errors="replace")) < 250_000}
+
+
+@st.composite
+def statuses(draw: DrawFn, kind: str) -> Json:
+    """Draw what a tenant writes over a status: names of clusters and Services, conditions, numbers, moments."""
+    schema = crd_schema.of(kind, "status")
+    drawn: Json = {each: draw(fitting(schema["properties"][each])) for each in draw(_some(schema["properties"]))}
+    if kind == "RayService":
+        for role in draw(_some(("activeServiceStatus", "pendingServiceStatus"))):
+            held: Json = drawn.get(role, {})
+            drawn[role] = {
+                **held,
+                "rayClusterName": draw(st.sampled_from(nasty.NAMES)),
+                "targetCapacity": draw(st.sampled_from(nasty.INTEGERS[:9])),
+            }
+    elif draw(st.booleans()):
+        drawn["head"] = {"serviceName": draw(st.sampled_from(nasty.NAMES)), "podIP": draw(st.sampled_from(nasty.NAMES))}
+    if draw(st.booleans()):
+        drawn["conditions"] = [
+            {
+                "type": each,
+                "status": draw(st.sampled_from(("True", "False", "Unknown"))),
+                "reason": "Forged",
+                "message": "",
+                "lastTransitionTime": draw(st.sampled_from(nasty.STORED_MOMENTS)),
+            }
+            for each in draw(st.lists(st.sampled_from(CONDITIONS), max_size=4, unique=True))
+        ]
+    return drawn  # fmt: skip
+
+
+def _some(names: Iterable[str]) -> SearchStrategy[list[str]]:
+    return st.lists(st.sampled_from(sorted(names)), max_size=3, unique=True)
 
 
 @st.composite
@@ -320,7 +367,7 @@ def upgraded(body: Body) -> Body:
 
 @st.composite
 def _beside(draw: DrawFn) -> tuple[tuple[Resource, Body], ...]:
-    """Draw objects of other kinds under names and labels that raybus looks for."""
+    """Draw objects of other kinds under names and labels that raybus reads."""
     found: list[tuple[Resource, Body]] = []
     marks = {
         each: draw(st.sampled_from(nasty.LABEL_VALUES)) for each in draw(st.lists(st.sampled_from(LABELS), max_size=3))
@@ -405,6 +452,7 @@ def attacks(draw: DrawFn) -> Attack:
         marks=marks,
         answer=draw(st.sampled_from(nasty.ANSWERS)) if draw(st.integers(0, 3)) == 0 else None,
         is_late=draw(st.booleans()),
+        status=draw(statuses(resource.kind)) if draw(st.integers(0, 2)) == 0 else {},
         metrics=draw(st.sampled_from(nasty.METRICS)),
         refused=frozenset(draw(st.lists(st.sampled_from(("Pod", "Service", "RayCluster", "HTTPRoute", "Gateway", "Role", "Secret", "ControllerRevision")), max_size=1)) if draw(st.integers(0, 3)) == 0 else ()),
     )  # fmt: skip

@@ -17,11 +17,11 @@ _TYPES: Final = {"object": dict, "array": list, "string": str, "boolean": bool}
 
 
 @lru_cache
-def of(kind: str) -> Json:
-    """Return the schema of a kind's spec."""
+def of(kind: str, part: str = "spec") -> Json:
+    """Return the schema of a kind's spec, or of its status."""
     crd = yaml.load((_CRDS / _FILES[kind]).read_text(), _LOADER)  # noqa: S506  (a safe one)
     version = next(each for each in crd["spec"]["versions"] if each["name"] == "v1")
-    return version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    return version["schema"]["openAPIV3Schema"]["properties"][part]
 
 
 def pruned(value: Any, schema: Json) -> Any:

@@ -11,6 +11,7 @@ from scenario.hostile.tenancy import Tenancy
 MOST_RECONCILES: Final = 500
 """Of one object by one service in 25 s; a dashboard is asked four times a second at most, and each write is followed by a reconcile."""
 INPUT_ERRORS: Final = (errors.Retryable, errors.Terminal)
+POD_ADDRESSES: Final = "10.0."
 ELSEWHERE: Final = frozenset({("get", "Gateway")})
 """What is read in other namespaces: a route may hang on a Gateway of the platform."""
 
@@ -24,7 +25,7 @@ def broken(tenancy: Tenancy) -> Iterator[str]:
 
 
 def _faults(tenancy: Tenancy) -> Iterator[str]:
-    yield from (f"the watcher begins anew: {why}" for why in tenancy.given_up)
+    yield from (f"the watcher begins anew: {why}" for why in tenancy.restarts)
     for each in tenancy.failures:
         if not isinstance(each.problem, INPUT_ERRORS):
             yield f"{each.controller} {each.key}: {each.problem!r} is no input error"
@@ -34,6 +35,9 @@ def _others(tenancy: Tenancy) -> Iterator[str]:
     for each in tenancy.kube.requests:
         if each.namespace != TENANT and (each.verb, each.kind) not in ELSEWHERE:
             yield f"{each.verb} {each.kind} {each.namespace}/{each.name} is in another namespace"
+    for host in tenancy.asked:
+        if not (host.endswith(f".{TENANT}.svc.cluster.local") or host.startswith(POD_ADDRESSES)):
+            yield f"host {host} is asked, which is neither a Service nor a pod of the tenant"
 
 
 def _hot(tenancy: Tenancy) -> Iterator[str]:
@@ -43,8 +47,11 @@ def _hot(tenancy: Tenancy) -> Iterator[str]:
 
 
 def _unexplained(tenancy: Tenancy) -> Iterator[str]:
-    """Yield what was refused and does not say why."""
-    told = {
+    """Yield what was refused without a reason."""
+    wanted = tenancy.attack.reasons
+    if wanted and wanted.isdisjoint(found := tenancy.reasons()):
+        yield f"none of {sorted(wanted)} is among the reasons of the object's conditions and Events: {sorted(found)}"
+    events = {
         (each.body["regarding"]["kind"], each.body["regarding"]["name"])
         for each in tenancy.kube.requests
         if each.kind == "Event" and each.verb == "create"
@@ -54,14 +61,14 @@ def _unexplained(tenancy: Tenancy) -> Iterator[str]:
             if (
                 of == kind
                 and _is_refused(tenancy, kind, made, body)
-                and (kind, name) not in told
-                and not _says_why(body)
+                and (kind, name) not in events
+                and not _has_reason(body)
             ):
-                yield f"{kind} {name} is refused and does not say why"  # fmt: skip
+                yield f"{kind} {name} is refused without a reason"  # fmt: skip
 
 
 def _is_refused(tenancy: Tenancy, kind: str, made: str, body: Body) -> bool:
-    """Tell whether nothing is made for an object that is ours, or its reconciles end in refusals."""
+    """Return whether nothing is made for an object that is ours, or its reconciles end in refusals."""
     spec: Json = body["spec"] if isinstance(body.get("spec"), dict) else {}
     if spec.get("managedBy", labels.MANAGED_BY_US) != labels.MANAGED_BY_US:
         return False
@@ -75,7 +82,7 @@ def _is_refused(tenancy: Tenancy, kind: str, made: str, body: Body) -> bool:
     return name in refused or not any(each.verb == "create" and each.kind == made and each.name.startswith(name[:40]) for each in tenancy.kube.requests)  # fmt: skip
 
 
-def _says_why(body: Body) -> bool:
+def _has_reason(body: Body) -> bool:
     status: Json = body.get("status", {})
     conditions: list[Json] = status.get("conditions", [])
     return any(each.get("message") or each.get("reason") for each in conditions)

@@ -108,6 +108,14 @@ MOMENTS: Final = (
     "2026-01-01T12:00:00Z", "2026-01-01T12:00:00", "2026-01-01", "0001-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59Z",
     "9999-12-31T23:59:59-23:59", "2026-01-01T12:00:00.999999999Z", "1970-01-01T00:00:00Z", "2026-13-45T99:99:99Z", "yesterday", "", "0", "1e300",
 )  # fmt: skip
+STORED_MOMENTS: Final = (
+    "2026-01-01T12:00:00Z",
+    "0001-01-01T00:00:00Z",
+    "1970-01-01T00:00:00Z",
+    "2199-01-01T00:00:00Z",
+    "9999-12-31T23:59:59Z",
+)
+"""Moments that the API server stores where the schema asks for one."""
 JSON_TEXTS: Final = (
     "", "{", "}", "[]", "{}", "null", "true", "0", '"x"', "NaN", "1e999", "-0", "9" * 5000, '{"a":1,"a":2}', '{"\\ud800":1}', '"\\u0000"',
     "[" * DEEP, "[" * DEEP + "]" * DEEP, '{"x":' * DEEP, '{"x":' * DEEP + "1" + "}" * DEEP, '{"clusters":' + "[" * DEEP + "]" * DEEP + "}",
@@ -145,14 +153,14 @@ TEXTS: Final = (
     '"',
 )
 
-_BOMB: Final = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+BOMB: Final = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{new}: &{new} [{', '.join(['*' + old] * 9)}]\n" for old, new in zip("abcdefghi", "bcdefghij", strict=True)
 )
 _APP: Final = "- name: app\n  import_path: app:main\n"
 YAML_TEXTS: Final = (
     "", " ", "null", "[]", "{}", "applications:", "applications: {}", "applications: []", "applications: [null]", "applications: [1, x, []]",
     "applications:\n- {}\n", "applications:\n" + _APP, "applications:\n" + _APP * 2, "applications:\n" + _APP * 2000, "- a", "a", "1", "~", "!!binary x",
-    "!!python/object/apply:os.system [id]", "&a [*a]", "a: &a {b: *a}", _BOMB, "applications: &a [*a]", "<<: {a: b}", "<<: [1, 2]", "? {a: b}\n: c",
+    "!!python/object/apply:os.system [id]", "&a [*a]", "a: &a {b: *a}", BOMB, "applications: &a [*a]", "<<: {a: b}", "<<: [1, 2]", "? {a: b}\n: c",
     "applications:\n- name: " + "n" * 5000 + "\n  import_path: x\n", "applications:\n- name: {a: b}\n  import_path: [x]\n", "[" * 5000, "{a: " * 5000,
     "a: " + "9" * 6000, "a: 0x" + "f" * 5000, "a: 1e99999", "a: .nan", "a: .inf", "1: 2", "true: 1", "null: 1", "applications:\n- name: null\n",
     "target_capacity: x", "target_capacity: -1\napplications: []", "target_capacity: 1e300\napplications:\n" + _APP, "target_capacity: {}\napplications:\n" + _APP,
@@ -204,7 +212,7 @@ METRICS: Final = tuple(
         "ray_x 1\nray_serve_num_ongoing_http_requests{a=\"" + "}" * 100_000, "ray_x 1\nray_serve_replica_processing_queries{} inf",
     )
 )  # fmt: skip
-"""What a node's metrics say."""
+"""The metrics of a node."""
 
 VALUES: Final[tuple[Any, ...]] = (
     None,

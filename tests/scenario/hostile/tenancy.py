@@ -88,8 +88,8 @@ class _Outlet:
     async def newest(self, subject: str) -> Message | None:
         return self.held.get(subject)
 
-    def put(self, subject: str, message: Message, *, heard: int = 0) -> None:
-        del heard
+    def put(self, subject: str, message: Message, *, received: int = 0) -> None:
+        del received
         self.held[subject] = message
         self._queue.put_nowait((subject, message))
 
@@ -99,7 +99,7 @@ class _Outlet:
 
 
 class Tenancy:
-    """A namespace, and the services that look after it."""
+    """A namespace, and the services that reconcile it."""
 
     def __init__(self, attack: Attack) -> None:
         self.attack = attack
@@ -109,18 +109,20 @@ class Tenancy:
         self.serve = FakeServe(self.clock)
         self.failures: list[Failure] = []
         self.reconciles: Counter[tuple[str, Key]] = Counter()
+        self.asked: set[str] = set()
+        """Hosts that were asked over HTTP."""
         self.last: dict[tuple[str, str, str], Body] = {}
         """What there was before the tenant deleted the object."""
         self.is_changed = False
         """Whether the tenant has changed the object."""
-        self.given_up: list[str] = []
+        self.restarts: list[str] = []
         """Why the watcher would begin anew, for all tenants."""
         self.registries = [CollectorRegistry(), CollectorRegistry()]
         self.stream = FakeStream()
         self._outlet = _Outlet(self.stream)
-        self.relay = Relay(self._outlet, self.given_up.append)  # pyright: ignore[reportArgumentType]  (what it needs of an outbox)
+        self.relay = Relay(self._outlet, self.restarts.append)  # pyright: ignore[reportArgumentType]  (what it needs of an outbox)
         self._sources = {each.kind: self.relay.sink(number, each) for number, each in enumerate(WATCHED)}
-        self.kube.on_change.append(self._tell)
+        self.kube.on_change.append(self._deliver)
         self.kube.faults.append(self._admission)
         http = httpx.AsyncClient(transport=httpx.MockTransport(self._dashboard))
         dashboard = DirectDashboard(domain="cluster.local", client=http)
@@ -190,7 +192,8 @@ class Tenancy:
         self.kube.put(resource, {**body, **status, "metadata": {**meta, **kept, "namespace": TENANT}})
 
     def mark(self) -> None:
-        """Write the attack's annotations on what raybus made."""
+        """Write the attack's annotations on what raybus made, and its status over that of the object."""
+        self._forge_status()
         for (kind, _, _), body in list(self.kube.objects.items()):
             if kind in self.attack.marks:
                 meta: Json = body["metadata"]
@@ -200,15 +203,37 @@ class Tenancy:
                 }
                 self.kube.put(next(each for each in WATCHED if each.kind == kind), {**body, "metadata": annotated})
 
+    def _forge_status(self) -> None:
+        attack = self.attack
+        old = self.kube.objects.get((attack.resource.kind, TENANT, attack.body["metadata"]["name"]))
+        if old is None or not attack.status:
+            return
+        schema = crd_schema.of(attack.resource.kind, "status")
+        status = crd_schema.pruned({**old.get("status", {}), **attack.status}, schema)
+        if crd_schema.refusal(status, schema, "status") is None:
+            self.kube.set_status(attack.resource, TENANT, old["metadata"]["name"], status)
+
     async def delete(self, resource: Resource, name: str) -> None:
         """Delete the object, as its tenant does."""
         faults, self.kube.faults = self.kube.faults, []
         await self.kube.delete(resource, TENANT, name)
         self.kube.faults = faults
 
+    def reasons(self) -> frozenset[str]:
+        """Return the reasons of all conditions and Events about the tenant's object."""
+        attack = self.attack
+        name = attack.body["metadata"]["name"]
+        status: Json = self.last.get((attack.resource.kind, TENANT, name), {}).get("status", {})
+        events = {
+            each.body["reason"]
+            for each in self.kube.requests
+            if each.kind == "Event" and each.verb == "create" and each.body["regarding"]["name"] == name
+        }
+        return frozenset(events | {each.get("reason", "") for each in status.get("conditions", [])})
+
     # --- what is around ----------------------------------------------------------------------------------------------
 
-    def _tell(self, kind: str, body: Body, is_gone: bool) -> None:
+    def _deliver(self, kind: str, body: Body, is_gone: bool) -> None:
         source: Source | None = self._sources.get(kind)
         if source is None:
             return
@@ -259,6 +284,9 @@ class Tenancy:
             self.kube.put(resources.ENDPOINT_SLICE, {"metadata": meta, "endpoints": endpoints})
 
     def _dashboard(self, request: httpx.Request) -> httpx.Response:
+        self.asked.add(request.url.host)
+        if self.attack.location:
+            return httpx.Response(307, headers={"Location": self.attack.location}, stream=httpx.ByteStream(b""))
         if request.url.path == METRICS:
             return _answer(200, self.attack.metrics)
         if not request.url.path.startswith(APPLICATIONS):
@@ -315,7 +343,7 @@ def suffered(attack: Attack, *, watch: Watch | None = None) -> Tenancy:
     """Return the services after an attack: the object is created, marked, changed and deleted."""
     watch = watch or Watch()
 
-    async def story() -> Tenancy:
+    async def scenario() -> Tenancy:
         tenancy = Tenancy(attack)
         for resource, body in attack.beside:
             tenancy.apply(resource, body)
@@ -326,7 +354,7 @@ def suffered(attack: Attack, *, watch: Watch | None = None) -> Tenancy:
     thread, config_reader._thread = config_reader._thread, _Inline()  # pyright: ignore[reportPrivateUsage]
     try:
         with asyncio.Runner(loop_factory=lambda: _WatchedLoop(watch)) as runner:
-            return runner.run(story())
+            return runner.run(scenario())
     finally:
         config_reader._thread = thread  # pyright: ignore[reportPrivateUsage]
 

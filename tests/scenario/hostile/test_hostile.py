@@ -12,12 +12,15 @@ from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from common.runtime.key import Key
 from scenario.hostile import attacks, crd_schema, laws, nasty
 from scenario.hostile.attacks import CLUSTERS, SERVICES, TENANT, Attack
+from scenario.hostile.numbered import KNOWN, Numbered
 from scenario.hostile.tenancy import Failure, suffered
 from support.fakes.kube import Request
 
 COUNT: Final = int(os.environ.get("HOSTILE", "100"))
 """Attacks; `HOSTILE=2000 pytest tests/scenario/hostile` tries more."""
 NAME: Final = attacks.NAME
+BORDERS: Final = {8, 9}
+"""What no object of a tenant can bring about; `hostile.borders` tries it on real servers."""
 
 
 @settings(
@@ -33,9 +36,18 @@ def test_no_attack_breaks_a_law(attack: Attack) -> None:
     assert list(laws.broken(suffered(attack))) == []
 
 
+@pytest.mark.parametrize("known", KNOWN, ids=lambda known: f"{known.number}: {known.text}")
+def test_no_known_attack_breaks_a_law(known: Numbered) -> None:
+    assert list(laws.broken(suffered(known.attack))) == []
+
+
+def test_each_attack_that_an_object_can_bring_about_is_known() -> None:
+    assert {each.number for each in KNOWN} | BORDERS == set(range(1, 16))
+
+
 @pytest.mark.parametrize("number", [0, 2, 4])
 def test_a_sound_service_comes_up_and_is_upgraded_here(number: int) -> None:
-    """Else the laws would say nothing about attacks on what serves."""
+    """Else the laws would be vacuous for attacks on a serving service."""
     body = SERVICES[number]
     sound = Attack(resource=RAY_SERVICE, body=body, later=attacks.upgraded(body), metrics=b"ray_x 1\n")
     tenancy = suffered(sound)
@@ -55,7 +67,7 @@ def test_a_sound_service_comes_up_and_is_upgraded_here(number: int) -> None:
         ("groupName", "../x"),
     ],
 )
-def test_a_cluster_that_is_refused_says_why(field: str, value: object) -> None:
+def test_a_refused_cluster_is_reported_with_the_reason(field: str, value: object) -> None:
     body: Body = copy.deepcopy(CLUSTERS[0])
     body["spec"]["workerGroupSpecs"][0][field] = value
     tenancy = suffered(Attack(resource=RAY_CLUSTER, body=body, later=body))
@@ -69,11 +81,17 @@ def test_each_law_sees_what_breaks_it() -> None:
     tenancy.failures.append(Failure(controller="raycluster", key=Key(TENANT, NAME), problem=KeyError("name")))
     tenancy.kube.requests.append(Request(verb="get", kind="Secret", namespace="victim", name="token"))
     tenancy.reconciles["raycluster", Key(TENANT, NAME)] = laws.MOST_RECONCILES + 1
-    tenancy.given_up.append("lost")
+    tenancy.restarts.append("lost")
+    tenancy.asked.add("169.254.169.254")
     tenancy.last["RayService", TENANT, "silent"] = {"metadata": {"name": "silent"}, "spec": {}}
     found = list(laws.broken(tenancy))
-    seen = ("begins anew", "no input error", "another namespace", "times", "does not say why")
+    seen = ("begins anew", "no input error", "another namespace", "169.254.169.254", "times", "without a reason")
     assert [any(each in line for line in found) for each in seen] == [True] * len(seen)
+
+
+def test_an_attack_that_does_not_give_its_reason_breaks_a_law() -> None:
+    attack = Attack(resource=RAY_CLUSTER, body=CLUSTERS[0], later=CLUSTERS[0], reasons=frozenset({"LimitExceeded"}))
+    assert [line.partition(" is among")[0] for line in laws.broken(suffered(attack))] == ["none of ['LimitExceeded']"]
 
 
 @pytest.mark.parametrize(

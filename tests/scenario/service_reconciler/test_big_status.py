@@ -1,4 +1,4 @@
-"""A status has room for 1.5 MiB; what Ray Serve says of applications is cut to fit, and the user is told."""
+"""A status has room for 1.5 MiB; what Ray Serve reports of applications is cut to fit, and the cut is reported."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import msgspec
 from common import errors
 from common.api.opaque import Json
 from common.kube.resources import RAY_SERVICE
-from scenario.service_reconciler.world import World, a_running_world
+from scenario.service_reconciler.harness import Harness, a_running_harness
 from support.builders.ray_service import NAMESPACE
 from support.fakes.kube import LARGEST, Request
 
@@ -18,65 +18,65 @@ TRACEBACK = (
 )
 
 
-def says(world: World, count: int, message: str, *, deployments: int = 1) -> None:
+def report(harness: Harness, count: int, message: str, *, deployments: int = 1) -> None:
     """Let the active cluster's Serve have that many applications, which fail."""
     failed: Json = {"status": "DEPLOY_FAILED", "message": message}
     app = {
         **failed,
         "deployments": {f"Model{each}": {"status": "UNHEALTHY", "message": message} for each in range(deployments)},
     }
-    head: Any = world.serve.head(f"{world.active}-head-svc")
+    head: Any = harness.serve.head(f"{harness.active}-head-svc")
     apps = {f"app-{number:05}": {**app, "deployed_app_config": {}} for number in range(count)}
     head.details = lambda: {"applications": apps, "proxies": {}}
 
 
-def apps_of(world: World) -> dict[str, Json]:
-    return world.status["activeServiceStatus"]["applicationStatuses"]
+def apps_of(harness: Harness) -> dict[str, Json]:
+    return harness.status["activeServiceStatus"]["applicationStatuses"]
 
 
 async def test_many_applications_leave_room_for_the_rest() -> None:
-    world = await a_running_world()
-    says(world, 150, TRACEBACK)
-    await world.run(10)
-    assert "app-00000" in apps_of(world)
-    assert len(msgspec.json.encode(world.service)) < LARGEST // 2
-    assert "application app-00000 is DEPLOY_FAILED" in world.message("Ready")
-    told = [(kind, note) for kind, reason, note in world.kube.events() if reason == "StatusTruncated"]
-    assert len(told) == 1
-    assert told[0][0] == "Warning"
-    writes = len(world.kube.writes())
-    await world.run(20)
-    assert len(world.kube.writes()) == writes
+    harness = await a_running_harness()
+    report(harness, 150, TRACEBACK)
+    await harness.run(10)
+    assert "app-00000" in apps_of(harness)
+    assert len(msgspec.json.encode(harness.service)) < LARGEST // 2
+    assert "application app-00000 is DEPLOY_FAILED" in harness.message("Ready")
+    notes = [(kind, note) for kind, reason, note in harness.kube.events() if reason == "StatusTruncated"]
+    assert len(notes) == 1
+    assert notes[0][0] == "Warning"
+    writes = len(harness.kube.writes())
+    await harness.run(20)
+    assert len(harness.kube.writes()) == writes
 
 
 async def test_the_end_of_a_traceback_stays() -> None:
-    world = await a_running_world()
-    says(world, 150, TRACEBACK)
-    await world.run(10)
-    message = apps_of(world)["app-00000"]["message"]
+    harness = await a_running_harness()
+    report(harness, 150, TRACEBACK)
+    await harness.run(10)
+    message = apps_of(harness)["app-00000"]["message"]
     assert message.startswith("Traceback")
     assert message.endswith("ValueError: no weights\n")
     assert "characters left out" in message
 
 
-async def test_a_few_tracebacks_stay_whole_and_nobody_is_told() -> None:
-    world = await a_running_world()
-    says(world, 5, TRACEBACK)
-    await world.run(10)
-    assert apps_of(world)["app-00000"]["message"] == TRACEBACK
-    assert "StatusTruncated" not in world.reasons()
+async def test_a_few_tracebacks_stay_whole_without_a_log_line() -> None:
+    harness = await a_running_harness()
+    report(harness, 5, TRACEBACK)
+    await harness.run(10)
+    assert apps_of(harness)["app-00000"]["message"] == TRACEBACK
+    assert "StatusTruncated" not in harness.reasons()
 
 
-async def test_a_status_that_is_refused_all_the_same_is_told() -> None:
-    world = await a_running_world()
+async def test_a_status_that_is_refused_all_the_same_is_reported() -> None:
+    harness = await a_running_harness()
 
     def full(request: Request) -> errors.RaybusError | None:
         is_status = (request.kind, request.subresource) == (RAY_SERVICE.kind, "status")
         return errors.Rejected("etcdserver: request is too large") if is_status else None
 
-    world.kube.faults.append(full)
-    says(world, 1, "no weights")
-    await world.run(10)
-    told = [note for kind, reason, note in world.kube.events() if (kind, reason) == ("Warning", "StatusNotWritten")]
-    assert told == ["The status is not written: etcdserver: request is too large"]
-    assert (RAY_SERVICE.kind, NAMESPACE, "demo") in world.kube.objects
+    harness.kube.faults.append(full)
+    report(harness, 1, "no weights")
+    await harness.run(10)
+    notes = [note for kind, reason, note in harness.kube.events() if (kind, reason) == ("Warning", "StatusNotWritten")]
+    assert notes == ["The status is not written: etcdserver: request is too large"]
+    assert (RAY_SERVICE.kind, NAMESPACE, "demo") in harness.kube.objects

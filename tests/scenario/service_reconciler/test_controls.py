@@ -3,7 +3,7 @@
 import pytest
 
 from common.kube.resources import RAY_CLUSTER
-from scenario.service_reconciler.world import World, a_running_world
+from scenario.service_reconciler.harness import Harness, a_running_harness
 from support.builders.ray_service import a_cluster_config, a_serve_config
 
 GREEN = a_cluster_config(image="rayproject/ray:2.53.0")
@@ -17,122 +17,122 @@ def held(**annotations: str) -> dict[str, str]:
     return {f"raybus.io/{name.replace('_', '-')}": value for name, value in annotations.items()}
 
 
-def messages(world: World, cluster: str) -> set[str]:
-    puts = world.serve.head(f"{cluster}-head-svc").puts
+def messages(harness: Harness, cluster: str) -> set[str]:
+    puts = harness.serve.head(f"{cluster}-head-svc").puts
     return {each["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"] for each in puts}
 
 
-async def is_at_rest(world: World) -> bool:
-    """Tell whether nothing is written, not even an Event."""
-    before = len(world.told)
-    await world.run(30)
-    return len(world.told) == before
+async def is_at_rest(harness: Harness) -> bool:
+    """Return whether nothing is written, not even an Event."""
+    before = len(harness.written)
+    await harness.run(30)
+    return len(harness.written) == before
 
 
 async def test_a_pause_holds_the_switch_and_no_preparation() -> None:
-    world = await a_running_world()
-    blue = world.active
-    world.apply(config=GREEN, serve=V2, annotations=held(pause="true"))
-    await world.run(15)
-    green = world.pending
-    assert (world.active, world.selected(), messages(world, green)) == (blue, blue, {"v2"})
-    assert world.condition("UpgradePaused") == ("True", "PauseRequested")
-    assert await is_at_rest(world)
-    world.apply(config=GREEN, serve=V2)
-    await world.until(lambda: world.is_settled() and world.active == green, seconds=5)
-    assert world.selected() == green
+    harness = await a_running_harness()
+    blue = harness.active
+    harness.apply(config=GREEN, serve=V2, annotations=held(pause="true"))
+    await harness.run(15)
+    green = harness.pending
+    assert (harness.active, harness.selected(), messages(harness, green)) == (blue, blue, {"v2"})
+    assert harness.condition("UpgradePaused") == ("True", "PauseRequested")
+    assert await is_at_rest(harness)
+    harness.apply(config=GREEN, serve=V2)
+    await harness.until(lambda: harness.is_complete() and harness.active == green, seconds=5)
+    assert harness.selected() == green
 
 
 async def test_a_first_start_is_no_upgrade_to_pause_or_to_abort() -> None:
-    world = await a_running_world(annotations=held(pause="true", abort="true"))
-    assert (world.condition("UpgradePaused"), world.condition("UpgradeAborted")) == (("", ""), ("", ""))
+    harness = await a_running_harness(annotations=held(pause="true", abort="true"))
+    assert (harness.condition("UpgradePaused"), harness.condition("UpgradeAborted")) == (("", ""), ("", ""))
 
 
 @pytest.mark.parametrize("seconds", [0.25, 1, 2, 3])
 async def test_an_aborted_upgrade_loses_its_cluster_and_begins_no_other(seconds: float) -> None:
-    world = await a_running_world()
-    blue = world.active
-    world.apply(config=GREEN, serve=V2)
-    await world.run(seconds)
-    assert world.pending
-    world.apply(config=GREEN, serve=V2, annotations=held(abort="true"))
-    await world.run(70)
-    assert (world.clusters, world.active, world.selected(), world.pending) == ([blue], blue, blue, "")
-    assert world.condition("UpgradeAborted") == ("True", "AbortRequested")
-    assert (messages(world, blue), await is_at_rest(world)) == ({"v1"}, True)
-    world.apply(config=GREEN, serve=V2)
-    await world.until(lambda: world.is_settled() and world.active != blue, seconds=30)
-    assert world.condition("UpgradeAborted") == ("", "")
+    harness = await a_running_harness()
+    blue = harness.active
+    harness.apply(config=GREEN, serve=V2)
+    await harness.run(seconds)
+    assert harness.pending
+    harness.apply(config=GREEN, serve=V2, annotations=held(abort="true"))
+    await harness.run(70)
+    assert (harness.clusters, harness.active, harness.selected(), harness.pending) == ([blue], blue, blue, "")
+    assert harness.condition("UpgradeAborted") == ("True", "AbortRequested")
+    assert (messages(harness, blue), await is_at_rest(harness)) == ({"v1"}, True)
+    harness.apply(config=GREEN, serve=V2)
+    await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=30)
+    assert harness.condition("UpgradeAborted") == ("", "")
 
 
 async def test_an_aborted_generation_gets_no_worker_group_and_no_serve_config_either() -> None:
-    world = await a_running_world()
-    blue = world.active
-    number = str(world.service["metadata"]["generation"] + 1)
-    world.apply(config=GREEN, serve=V2, annotations=held(abort=number))
-    await world.run(20)
-    assert (world.clusters, messages(world, blue)) == ([blue], {"v1"})
-    world.apply(config=RED, serve=V2, annotations=held(abort=number))
-    await world.until(lambda: world.is_settled() and world.active != blue, seconds=30)
+    harness = await a_running_harness()
+    blue = harness.active
+    number = str(harness.service["metadata"]["generation"] + 1)
+    harness.apply(config=GREEN, serve=V2, annotations=held(abort=number))
+    await harness.run(20)
+    assert (harness.clusters, messages(harness, blue)) == ([blue], {"v1"})
+    harness.apply(config=RED, serve=V2, annotations=held(abort=number))
+    await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=30)
 
 
 async def test_an_abort_after_the_switch_comes_too_late() -> None:
-    world = await a_running_world()
-    blue = world.active
-    world.apply(config=GREEN, serve=V2)
-    await world.until(lambda: world.selected() != blue, seconds=30)
-    green = world.selected()
-    world.apply(config=GREEN, serve=V2, annotations=held(abort="true"))
-    await world.until(world.is_settled, seconds=10)
-    assert (world.active, world.condition("UpgradeAborted")) == (green, ("", ""))
+    harness = await a_running_harness()
+    blue = harness.active
+    harness.apply(config=GREEN, serve=V2)
+    await harness.until(lambda: harness.selected() != blue, seconds=30)
+    green = harness.selected()
+    harness.apply(config=GREEN, serve=V2, annotations=held(abort="true"))
+    await harness.until(harness.is_complete, seconds=10)
+    assert (harness.active, harness.condition("UpgradeAborted")) == (green, ("", ""))
 
 
 @pytest.mark.parametrize("policy", ["Wait", "Pause", "Rollback"])
 async def test_a_config_that_never_runs_is_named_at_the_deadline(policy: str) -> None:
-    world = await a_running_world()
-    blue = world.active
+    harness = await a_running_harness()
+    blue = harness.active
     annotations = held(progress_deadline="20", on_deadline=policy)
-    world.apply(config=GREEN, serve=MISSING, annotations=annotations)
-    await world.run(40)
-    told = [note for _, reason, note in world.kube.events() if reason == "UpgradeStalled"]
-    assert [each.partition(":")[0] for each in told] == ["ApplicationNotReady"]
-    assert "application app is DEPLOY_FAILED" in told[0]
+    harness.apply(config=GREEN, serve=MISSING, annotations=annotations)
+    await harness.run(40)
+    notes = [note for _, reason, note in harness.kube.events() if reason == "UpgradeStalled"]
+    assert [each.partition(":")[0] for each in notes] == ["ApplicationNotReady"]
+    assert "application app is DEPLOY_FAILED" in notes[0]
     is_over = policy == "Rollback"
-    assert (bool(world.pending), world.condition("UpgradeAborted")[0] == "True") == (not is_over, is_over)
-    assert world.condition("UpgradeStalled")[0] == ("" if is_over else "True")
-    assert world.condition("UpgradePaused")[0] == ("True" if policy == "Pause" else "")
-    await world.run(60)
-    world.restart()
-    await world.run(1)
-    assert await is_at_rest(world)
-    assert (world.active, messages(world, blue)) == (blue, {"v1"})
+    assert (bool(harness.pending), harness.condition("UpgradeAborted")[0] == "True") == (not is_over, is_over)
+    assert harness.condition("UpgradeStalled")[0] == ("" if is_over else "True")
+    assert harness.condition("UpgradePaused")[0] == ("True" if policy == "Pause" else "")
+    await harness.run(60)
+    harness.restart()
+    await harness.run(1)
+    assert await is_at_rest(harness)
+    assert (harness.active, messages(harness, blue)) == (blue, {"v1"})
 
 
-async def test_a_config_that_is_mended_after_a_rollback_is_tried() -> None:
-    world = await a_running_world()
-    blue = world.active
+async def test_a_config_that_is_corrected_after_a_rollback_is_tried() -> None:
+    harness = await a_running_harness()
+    blue = harness.active
     annotations = held(progress_deadline="20", on_deadline="Rollback")
-    world.apply(config=GREEN, serve=MISSING, annotations=annotations)
-    await world.until(lambda: world.condition("UpgradeAborted")[0] == "True", seconds=40)
-    world.apply(config=GREEN, serve=V2, annotations=annotations)
-    await world.until(lambda: world.is_settled() and world.active != blue, seconds=30)
-    assert messages(world, world.active) == {"v2"}
+    harness.apply(config=GREEN, serve=MISSING, annotations=annotations)
+    await harness.until(lambda: harness.condition("UpgradeAborted")[0] == "True", seconds=40)
+    harness.apply(config=GREEN, serve=V2, annotations=annotations)
+    await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=30)
+    assert messages(harness, harness.active) == {"v2"}
 
 
 async def test_a_cluster_that_cannot_be_created_stalls_too() -> None:
-    world = await a_running_world()
-    world.holds_pods = True
-    world.apply(config=GREEN, serve=V2, annotations=held(progress_deadline="15"))
-    await world.run(5)
-    await world.kube.delete(RAY_CLUSTER, "default", world.pending)
-    await world.run(30)
-    assert world.condition("UpgradeStalled") == ("True", "ProgressDeadlineExceeded")
+    harness = await a_running_harness()
+    harness.holds_pods = True
+    harness.apply(config=GREEN, serve=V2, annotations=held(progress_deadline="15"))
+    await harness.run(5)
+    await harness.kube.delete(RAY_CLUSTER, "default", harness.pending)
+    await harness.run(30)
+    assert harness.condition("UpgradeStalled") == ("True", "ProgressDeadlineExceeded")
 
 
-async def test_suspend_forgets_what_was_said_of_an_upgrade() -> None:
-    world = await a_running_world()
-    world.apply(config=GREEN, serve=V2, annotations=held(abort="true"))
-    await world.run(5)
-    world.apply(config=GREEN, serve=V2, annotations=held(abort="true"), suspend=True)
-    await world.until(lambda: world.condition("Suspended")[0] == "True", seconds=30)
-    assert world.condition("UpgradeAborted") == ("", "")
+async def test_suspend_forgets_the_messages_of_an_upgrade() -> None:
+    harness = await a_running_harness()
+    harness.apply(config=GREEN, serve=V2, annotations=held(abort="true"))
+    await harness.run(5)
+    harness.apply(config=GREEN, serve=V2, annotations=held(abort="true"), suspend=True)
+    await harness.until(lambda: harness.condition("Suspended")[0] == "True", seconds=30)
+    assert harness.condition("UpgradeAborted") == ("", "")

@@ -9,7 +9,7 @@ from common.api.opaque import Json
 from common.feature_gates import Gate
 from common.kube.resources import RAY_SERVICE, SERVICE
 from common.runtime.key import Key
-from scenario.service_reconciler.world import World
+from scenario.service_reconciler.harness import Harness
 from service_reconciler.config import Config
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service
 
@@ -28,82 +28,82 @@ def incremental(**options: Any) -> dict[str, Any]:
 
 
 @pytest.mark.acceptance("rayservice", 1)
-async def test_01_the_first_look_sets_the_finalizer_and_names_and_creates_the_cluster() -> None:
-    world = World()
-    world.apply()
-    await world.look()
-    assert world.service["metadata"]["finalizers"] == ["ray.io/rayservice-finalizer"]
-    assert re.fullmatch(r"demo-[bcdfghjklmnpqrstvwxz2456789]{5}", world.pending)
-    assert world.condition("Ready") == world.condition("UpgradeInProgress") == ("False", "Initializing")
-    assert world.message("Ready") == world.message("UpgradeInProgress") == "RayService is initializing"
-    assert world.clusters == [world.pending]
-    assert world.service["metadata"]["generation"] == 1
+async def test_01_the_first_reconcile_sets_the_finalizer_and_names_and_creates_the_cluster() -> None:
+    harness = Harness()
+    harness.apply()
+    await harness.reconcile()
+    assert harness.service["metadata"]["finalizers"] == ["ray.io/rayservice-finalizer"]
+    assert re.fullmatch(r"demo-[bcdfghjklmnpqrstvwxz2456789]{5}", harness.pending)
+    assert harness.condition("Ready") == harness.condition("UpgradeInProgress") == ("False", "Initializing")
+    assert harness.message("Ready") == harness.message("UpgradeInProgress") == "RayService is initializing"
+    assert harness.clusters == [harness.pending]
+    assert harness.service["metadata"]["generation"] == 1
 
 
 async def test_with_zero_values_the_finalizer_makes_a_second_generation_and_no_second_cluster() -> None:
-    world = World(config=Config(writes_zero_values=True))
-    world.apply()
-    await world.until(world.is_settled)
-    assert (world.service["metadata"]["generation"], world.status["observedGeneration"]) == (2, 2)
-    (container,) = world.service["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"]
+    harness = Harness(config=Config(writes_zero_values=True))
+    harness.apply()
+    await harness.until(harness.is_complete)
+    assert (harness.service["metadata"]["generation"], harness.status["observedGeneration"]) == (2, 2)
+    (container,) = harness.service["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"]
     assert container == {"name": "ray-head", "image": "rayproject/ray:2.52.0", "resources": {}}
-    await world.run(30)
-    assert (world.clusters, world.service["metadata"]["generation"]) == ([world.active], 2)
+    await harness.run(30)
+    assert (harness.clusters, harness.service["metadata"]["generation"]) == ([harness.active], 2)
 
 
 async def test_the_name_is_durable_before_its_cluster_exists() -> None:
-    world = World()
-    world.apply()
-    await world.look()
-    kinds = [f"{each.verb} {each.kind}" for each in world.kube.requests if each.verb in {"update", "create"}]
+    harness = Harness()
+    harness.apply()
+    await harness.reconcile()
+    kinds = [f"{each.verb} {each.kind}" for each in harness.kube.requests if each.verb in {"update", "create"}]
     assert kinds.index("update RayService") < kinds.index("create RayCluster")
 
 
 async def test_the_status_has_kuberays_shape() -> None:
-    world = World()
-    world.apply()
-    await world.look()
+    harness = Harness()
+    harness.apply()
+    await harness.reconcile()
     empty: Json = {"desiredCPU": "0", "desiredGPU": "0", "desiredMemory": "0", "desiredTPU": "0", "head": {}}
-    assert world.status["activeServiceStatus"] == {"rayClusterStatus": empty}
-    assert world.status["pendingServiceStatus"] == {"rayClusterName": world.pending, "rayClusterStatus": empty}
-    assert "serviceStatus" not in world.status
-    assert "numServeEndpoints" not in world.status
+    assert harness.status["activeServiceStatus"] == {"rayClusterStatus": empty}
+    assert harness.status["pendingServiceStatus"] == {"rayClusterName": harness.pending, "rayClusterStatus": empty}
+    assert "serviceStatus" not in harness.status
+    assert "numServeEndpoints" not in harness.status
 
 
 @pytest.mark.acceptance("rayservice", 2)
 async def test_02_names_derived_from_47_characters_fit() -> None:
-    world = World()
+    harness = Harness()
     name = "a" * 47
-    world.kube.put(RAY_SERVICE, a_ray_service(name=name))
-    world.key = Key("default", name)
-    await world.until(lambda: len(world.kube.all(SERVICE)) == 3)
-    (cluster,) = world.clusters
-    services = {each["metadata"]["name"] for each in world.kube.all(SERVICE)}
+    harness.kube.put(RAY_SERVICE, a_ray_service(name=name))
+    harness.key = Key("default", name)
+    await harness.until(lambda: len(harness.kube.all(SERVICE)) == 3)
+    (cluster,) = harness.clusters
+    services = {each["metadata"]["name"] for each in harness.kube.all(SERVICE)}
     assert services == {f"{name}-head-svc", f"{name}-serve-svc", f"{cluster}-head-svc"}
     assert (len(cluster), max(map(len, services)) <= 63) == (53, True)
 
 
 @pytest.mark.acceptance("rayservice", 3)
 async def test_03_a_name_of_48_characters_is_refused_and_left_alone() -> None:
-    world = World()
+    harness = Harness()
     name = "a" * 48
-    world.kube.put(RAY_SERVICE, a_ray_service(name=name))
-    world.key = Key("default", name)
-    await world.run(5)
-    status = world.kube.objects[("RayService", "default", name)]["status"]
-    told = "The RayService metadata is invalid: RayService name should be no more than 47 characters"
+    harness.kube.put(RAY_SERVICE, a_ray_service(name=name))
+    harness.key = Key("default", name)
+    await harness.run(5)
+    status = harness.kube.objects[("RayService", "default", name)]["status"]
+    note = "The RayService metadata is invalid: RayService name should be no more than 47 characters"
     (ready,) = status["conditions"]
     assert [ready[key] for key in ("type", "status", "reason", "message")] == [
         "Ready",
         "False",
         "ValidationFailed",
-        told,
+        note,
     ]
     assert "observedGeneration" not in status
-    assert world.kube.events() == [("Warning", "InvalidRayServiceMetadata", f"default/{name}: {told}")]
-    assert (world.clusters, world.kube.all(SERVICE)) == ([], [])
-    assert world.kube.writes().count(f"update RayService/status {name}") == 1
-    assert await world.app.reconciler(world.key, now=world.clock.now()) is None  # nobody looks again
+    assert harness.kube.events() == [("Warning", "InvalidRayServiceMetadata", f"default/{name}: {note}")]
+    assert (harness.clusters, harness.kube.all(SERVICE)) == ([], [])
+    assert harness.kube.writes().count(f"update RayService/status {name}") == 1
+    assert await harness.app.reconciler(harness.key, now=harness.clock.now()) is None  # no requeue
 
 
 @pytest.mark.acceptance("rayservice", 6, 7, 8, 9, 10, 11, 12)
@@ -140,23 +140,23 @@ async def test_03_a_name_of_48_characters_is_refused_and_left_alone() -> None:
         ),
     ],
 )
-async def test_06_to_12_a_broken_rule_is_told_in_kuberays_words(fields: dict[str, Any], message: str) -> None:
-    world = World()
-    world.apply(**fields)
-    await world.run(1)
-    assert world.condition("Ready") == ("False", "ValidationFailed")
-    told = f"The RayService spec is invalid: {message}"
-    assert world.message("Ready") == told
-    assert world.kube.events() == [("Warning", "InvalidRayServiceSpec", f"default/demo: {told}")]
-    assert world.clusters == []
+async def test_06_to_12_a_broken_rule_has_the_message_of_kuberay(fields: dict[str, Any], message: str) -> None:
+    harness = Harness()
+    harness.apply(**fields)
+    await harness.run(1)
+    assert harness.condition("Ready") == ("False", "ValidationFailed")
+    note = f"The RayService spec is invalid: {message}"
+    assert harness.message("Ready") == note
+    assert harness.kube.events() == [("Warning", "InvalidRayServiceSpec", f"default/demo: {note}")]
+    assert harness.clusters == []
 
 
 @pytest.mark.acceptance("rayservice", 9)
 async def test_09_no_surge_means_all() -> None:
-    world = World()
-    world.apply(**incremental(maxSurgePercent=None))
-    await world.look()
-    assert (world.condition("Ready"), bool(world.pending)) == (("False", "Initializing"), True)
+    harness = Harness()
+    harness.apply(**incremental(maxSurgePercent=None))
+    await harness.reconcile()
+    assert (harness.condition("Ready"), bool(harness.pending)) == (("False", "Initializing"), True)
 
 
 @pytest.mark.parametrize(
@@ -165,12 +165,12 @@ async def test_09_no_surge_means_all() -> None:
         pytest.param(
             {"config": a_cluster_config(headGroupSpec={"template": {}, "headService": {"metadata": {"name": "mine"}}})},
             "headGroupSpec should have at least one container",
-            id="no container, told before the name of the head Service",
+            id="no container, reported before the name of the head Service",
         ),
         pytest.param(
             {"config": a_cluster_config(a_group(minReplicas=3, maxReplicas=2)), "upgradeStrategy": {"type": "Foo"}},
             "worker group small has minReplicas 3 greater than maxReplicas 2",
-            id="bounds, told before the upgrade strategy",
+            id="bounds, reported before the upgrade strategy",
         ),
         pytest.param(
             {"config": a_cluster_config(a_group(), a_group("big", maxReplicas=None))},
@@ -199,65 +199,65 @@ async def test_09_no_surge_means_all() -> None:
     ],
 )
 async def test_the_rules_of_clusters_are_those_of_services(fields: dict[str, Any], message: str) -> None:
-    world = World()
-    world.apply(**fields)
-    await world.run(1)
-    assert world.condition("Ready") == ("False", "ValidationFailed")
-    assert world.message("Ready") == f"The RayService spec is invalid: {message}"
-    assert world.reasons() == ["InvalidRayServiceSpec"]
-    assert world.clusters == []
+    harness = Harness()
+    harness.apply(**fields)
+    await harness.run(1)
+    assert harness.condition("Ready") == ("False", "ValidationFailed")
+    assert harness.message("Ready") == f"The RayService spec is invalid: {message}"
+    assert harness.reasons() == ["InvalidRayServiceSpec"]
+    assert harness.clusters == []
 
 
 async def test_certificates_that_are_not_built_yet_are_refused_before_there_is_a_cluster() -> None:
-    world = World(config=Config(gates=frozenset(Gate)))
-    world.apply(config=a_cluster_config(tlsOptions={"enabled": True}))
-    await world.run(1)
-    assert world.condition("Ready") == ("False", "ValidationFailed")
-    assert "tlsOptions.enabled is not supported yet; remove" in world.message("Ready")
-    assert world.clusters == []
+    harness = Harness(config=Config(gates=frozenset(Gate)))
+    harness.apply(config=a_cluster_config(tlsOptions={"enabled": True}))
+    await harness.run(1)
+    assert harness.condition("Ready") == ("False", "ValidationFailed")
+    assert "tlsOptions.enabled is not supported yet; remove" in harness.message("Ready")
+    assert harness.clusters == []
 
 
 @pytest.mark.acceptance("rayservice", 13)
 @pytest.mark.parametrize("manager", ["kueue.x-k8s.io/multikueue", ""])
 async def test_13_what_others_manage_is_not_touched(manager: str) -> None:
-    world = World()
-    world.apply(managedBy=manager)
-    await world.run(600)
-    assert (world.kube.writes(), world.reasons(), world.status) == ([], [], {})
+    harness = Harness()
+    harness.apply(managedBy=manager)
+    await harness.run(600)
+    assert (harness.kube.writes(), harness.reasons(), harness.status) == ([], [], {})
 
 
 @pytest.mark.acceptance("rayservice", 14)
 async def test_14_an_invalid_edit_leaves_a_running_service_alone_and_a_fix_is_ready_at_once() -> None:
-    world = World()
-    world.apply()
-    await world.until(world.is_settled)
-    active, before, done = world.active, world.status, len(world.kube.writes())
-    world.apply(upgradeStrategy={"type": "Foo"}, config=a_cluster_config(image="rayproject/ray:2.53.0"))
-    await world.run(300)
-    assert world.condition("Ready") == ("False", "ValidationFailed")
-    assert world.kube.writes()[done:] == ["update RayService/status demo"]
+    harness = Harness()
+    harness.apply()
+    await harness.until(harness.is_complete)
+    active, before, done = harness.active, harness.status, len(harness.kube.writes())
+    harness.apply(upgradeStrategy={"type": "Foo"}, config=a_cluster_config(image="rayproject/ray:2.53.0"))
+    await harness.run(300)
+    assert harness.condition("Ready") == ("False", "ValidationFailed")
+    assert harness.kube.writes()[done:] == ["update RayService/status demo"]
     untouched = ("serviceStatus", "numServeEndpoints", "observedGeneration", "activeServiceStatus")
-    assert {key: world.status[key] for key in untouched} == {key: before[key] for key in untouched}
-    assert (world.active, world.selected(), world.clusters) == (active, active, [active])
-    world.apply()
-    await world.look()
-    assert world.condition("Ready") == ("True", "NonZeroServeEndpoints")
-    assert world.condition("UpgradeInProgress") == ("False", "NoPendingCluster")
+    assert {key: harness.status[key] for key in untouched} == {key: before[key] for key in untouched}
+    assert (harness.active, harness.selected(), harness.clusters) == (active, active, [active])
+    harness.apply()
+    await harness.reconcile()
+    assert harness.condition("Ready") == ("True", "NonZeroServeEndpoints")
+    assert harness.condition("UpgradeInProgress") == ("False", "NoPendingCluster")
 
 
 @pytest.mark.acceptance("rayservice", 15)
 @pytest.mark.parametrize("starts", [True, False])
 async def test_15_created_invalid_then_fixed_it_starts_as_if_new_with_all_its_time(*, starts: bool) -> None:
-    world = World()
-    world.holds_pods = not starts
+    harness = Harness()
+    harness.holds_pods = not starts
     limited = {"ray.io/initializing-timeout": "30s"}
-    world.apply(upgradeStrategy={"type": "Foo"}, annotations=limited)
-    await world.run(40)
-    world.apply(annotations=limited)
-    await world.look()
-    assert world.condition("Ready") == world.condition("UpgradeInProgress") == ("False", "Initializing")
-    await world.run(29)
-    assert world.condition("Ready") == (("True", "NonZeroServeEndpoints") if starts else ("False", "Initializing"))
-    await world.run(2)
-    assert world.is_settled() is starts
-    assert world.condition("Ready")[1] == ("NonZeroServeEndpoints" if starts else "InitializingTimeout")
+    harness.apply(upgradeStrategy={"type": "Foo"}, annotations=limited)
+    await harness.run(40)
+    harness.apply(annotations=limited)
+    await harness.reconcile()
+    assert harness.condition("Ready") == harness.condition("UpgradeInProgress") == ("False", "Initializing")
+    await harness.run(29)
+    assert harness.condition("Ready") == (("True", "NonZeroServeEndpoints") if starts else ("False", "Initializing"))
+    await harness.run(2)
+    assert harness.is_complete() is starts
+    assert harness.condition("Ready")[1] == ("NonZeroServeEndpoints" if starts else "InitializingTimeout")

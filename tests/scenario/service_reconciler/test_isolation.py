@@ -6,8 +6,8 @@ import pytest
 
 from common.api.opaque import Json
 from common.ray.serve_api import SLOW_AT_ONCE
-from scenario.service_reconciler.street import DEAD, Street, in_memory
-from scenario.upgrade.world import a_config
+from scenario.service_reconciler.environment import DEAD, Environment, in_memory
+from scenario.upgrade.harness import a_config
 from support.builders.ray_service import a_strategy
 from support.fakes import virtual_time
 from support.fakes.virtual_time import VirtualClock
@@ -20,15 +20,15 @@ MOST: Final = 70
 """Dead heads: more than twice as many as each controller has workers."""
 
 
-async def disturbed(street: Street, strategy: Json, *, dead: int) -> tuple[float, float]:
+async def disturbed(environment: Environment, strategy: Json, *, dead: int) -> tuple[float, float]:
     """Return how many seconds an upgrade takes before and after other services' heads stopped answering."""
-    street.apply("busy", config=a_config(), upgradeStrategy=strategy)
-    await eventually(lambda: street.active("busy"), what="the service serves")
-    before = await street.upgrade("busy", config=GREEN, upgradeStrategy=strategy)
+    environment.apply("busy", config=a_config(), upgradeStrategy=strategy)
+    await eventually(lambda: environment.active("busy"), what="the service serves")
+    before = await environment.upgrade("busy", config=GREEN, upgradeStrategy=strategy)
     for number in range(dead):
-        street.apply(f"{DEAD}-{number}", config=a_config(), upgradeStrategy=strategy)
-    await eventually(lambda: street.silenced == dead, within=60, what="each dead head let somebody wait")
-    return before, await street.upgrade("busy", config=RED, upgradeStrategy=strategy)
+        environment.apply(f"{DEAD}-{number}", config=a_config(), upgradeStrategy=strategy)
+    await eventually(lambda: environment.silenced == dead, within=60, what="each dead head let somebody wait")
+    return before, await environment.upgrade("busy", config=RED, upgradeStrategy=strategy)
 
 
 @pytest.mark.long
@@ -37,11 +37,11 @@ async def disturbed(street: Street, strategy: Json, *, dead: int) -> tuple[float
     "strategy", [pytest.param(AT_ONCE, id="upgraded at once"), pytest.param(IN_STEPS, id="upgraded in steps")]
 )
 def test_89_any_number_of_dead_dashboards_slows_no_other_services_upgrade(strategy: Json) -> None:
-    async def story() -> None:
-        async with in_memory(VirtualClock()) as street:
-            before, after = await disturbed(street, strategy, dead=MOST)
+    async def scenario() -> None:
+        async with in_memory(VirtualClock()) as environment:
+            before, after = await disturbed(environment, strategy, dead=MOST)
             assert after <= before + 0.5
             # How many calls wait for dead heads is bounded over all services together, proxies included.
-            assert 0 < street.waiting <= len(street.apps) * SLOW_AT_ONCE
+            assert 0 < environment.waiting <= len(environment.apps) * SLOW_AT_ONCE
 
-    virtual_time.run(story())
+    virtual_time.run(scenario())

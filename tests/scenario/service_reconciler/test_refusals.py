@@ -2,7 +2,7 @@
 
 from common import errors
 from common.kube.resources import RAY_CLUSTER
-from scenario.service_reconciler.world import World, a_running_world
+from scenario.service_reconciler.harness import Harness, a_running_harness
 from support.builders.ray_service import a_cluster_config, a_group, a_serve_config
 from support.fakes.kube import Request
 
@@ -11,31 +11,31 @@ GREEN = a_cluster_config(image="rayproject/ray:2.53.0")
 RED = a_cluster_config(image="rayproject/ray:2.54.0")
 
 
-def quota(world: World, most: int) -> None:
+def quota(harness: Harness, most: int) -> None:
     """Let the namespace hold so many RayClusters."""
 
     def fault(request: Request) -> errors.RaybusError | None:
         is_creation = (request.verb, request.kind) == ("create", RAY_CLUSTER.kind)
-        return errors.Forbidden("exceeded quota") if is_creation and len(world.clusters) >= most else None
+        return errors.Forbidden("exceeded quota") if is_creation and len(harness.clusters) >= most else None
 
-    world.kube.faults.append(fault)
+    harness.kube.faults.append(fault)
 
 
 async def test_a_quota_that_refuses_a_new_cluster_is_freed_by_the_end_of_an_old_one() -> None:
-    world = await a_running_world(config=BLUE)
-    quota(world, 2)
-    blue = world.active
-    world.apply(config=GREEN)
-    await world.until(lambda: world.is_settled() and world.active != blue)
-    assert len(world.clusters) == 2
-    green = world.active
-    world.apply(config=RED)
-    await world.until(lambda: world.is_settled() and world.active not in {blue, green}, seconds=200)
+    harness = await a_running_harness(config=BLUE)
+    quota(harness, 2)
+    blue = harness.active
+    harness.apply(config=GREEN)
+    await harness.until(lambda: harness.is_complete() and harness.active != blue)
+    assert len(harness.clusters) == 2
+    green = harness.active
+    harness.apply(config=RED)
+    await harness.until(lambda: harness.is_complete() and harness.active not in {blue, green}, seconds=200)
 
 
 async def test_a_config_arrives_although_the_change_of_its_cluster_is_refused() -> None:
-    world = await a_running_world(config=BLUE)
-    active = world.active
+    harness = await a_running_harness(config=BLUE)
+    active = harness.active
     patched: list[str] = []
 
     def fault(request: Request) -> errors.RaybusError | None:
@@ -44,10 +44,10 @@ async def test_a_config_arrives_although_the_change_of_its_cluster_is_refused() 
         patched.append(request.name)
         return errors.Forbidden("denied by a webhook")
 
-    world.kube.faults.append(fault)
-    before = len(world.serve.head(f"{active}-head-svc").puts)
+    harness.kube.faults.append(fault)
+    before = len(harness.serve.head(f"{active}-head-svc").puts)
     grown = a_cluster_config(a_group(), a_group(groupName="more"), image="rayproject/ray:2.52.0")
-    world.apply(config=grown, serve=a_serve_config(message="v2"))
-    await world.run(10)
+    harness.apply(config=grown, serve=a_serve_config(message="v2"))
+    await harness.run(10)
     assert patched
-    assert len(world.serve.head(f"{active}-head-svc").puts) == before + 1
+    assert len(harness.serve.head(f"{active}-head-svc").puts) == before + 1

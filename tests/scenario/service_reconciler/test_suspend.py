@@ -7,16 +7,16 @@ from prometheus_client import generate_latest
 from common.api.ray_service import RayService
 from common.kube.client import Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SERVICE
-from scenario.service_reconciler.world import World, a_running_world
+from scenario.service_reconciler.harness import Harness, a_running_harness
 from support.builders.ray_service import a_cluster_config
 
 GREEN = a_cluster_config(image="rayproject/ray:2.53.0")
 TIMEOUT = {"ray.io/initializing-timeout": "10s"}
 
 
-def own_services(world: World) -> list[str]:
+def own_services(harness: Harness) -> list[str]:
     return [
-        each["metadata"]["name"] for each in world.kube.all(SERVICE) if each["metadata"]["name"].startswith("demo-")
+        each["metadata"]["name"] for each in harness.kube.all(SERVICE) if each["metadata"]["name"].startswith("demo-")
     ]
 
 
@@ -26,13 +26,13 @@ WAITING = "Waiting for all Kubernetes resources owned by this RayService to be d
 
 @pytest.mark.acceptance("rayservice", 79)
 async def test_79_the_request_to_suspend_is_durable_before_anything_goes() -> None:
-    world = await a_running_world()
-    (cluster,) = world.clusters
-    done, told = len(world.kube.requests), len(world.kube.events())
-    world.apply(suspend=True)
-    await world.until(lambda: world.condition("Suspended")[0] == "True")
+    harness = await a_running_harness()
+    (cluster,) = harness.clusters
+    done, reported = len(harness.kube.requests), len(harness.kube.events())
+    harness.apply(suspend=True)
+    await harness.until(lambda: harness.condition("Suspended")[0] == "True")
     requests = [
-        each for each in world.kube.requests[done:] if each.verb not in {"get", "list"} and each.kind != "Event"
+        each for each in harness.kube.requests[done:] if each.verb not in {"get", "list"} and each.kind != "Event"
     ]
     assert str(requests[0]) == "update RayService/status demo"
     first = requests[0].body["status"]
@@ -50,148 +50,148 @@ async def test_79_the_request_to_suspend_is_durable_before_anything_goes() -> No
         "delete Service demo-serve-svc",
     }
     assert f"Deleted the RayCluster default/{cluster} during suspend" in [
-        note for _, _, note in world.kube.events()[told:]
+        note for _, _, note in harness.kube.events()[reported:]
     ]
-    assert (world.clusters, own_services(world)) == ([], [])
+    assert (harness.clusters, own_services(harness)) == ([], [])
 
 
 @pytest.mark.acceptance("rayservice", 79)
-async def test_79_suspended_says_so_in_every_condition_and_does_nothing_more() -> None:
-    world = await a_running_world()
-    world.apply(suspend=True)
-    await world.until(lambda: world.condition("Suspended")[0] == "True")
-    assert world.condition("Suspended") == ("True", "SuspendComplete")
-    assert world.message("Suspended") == world.message("Suspending") == "All owned resources have been deleted."
-    assert world.message("Ready") == "RayService is suspended."
+async def test_79_suspended_is_in_every_condition_and_nothing_more_is_done() -> None:
+    harness = await a_running_harness()
+    harness.apply(suspend=True)
+    await harness.until(lambda: harness.condition("Suspended")[0] == "True")
+    assert harness.condition("Suspended") == ("True", "SuspendComplete")
+    assert harness.message("Suspended") == harness.message("Suspending") == "All owned resources have been deleted."
+    assert harness.message("Ready") == "RayService is suspended."
     for kind in ("Suspending", "Ready", "UpgradeInProgress", "RollbackInProgress"):
-        assert world.condition(kind) == ("False", "SuspendComplete")
-    done = len(world.kube.requests)
-    await world.run(60)
-    assert len(world.kube.requests) == done
-    assert await world.app.reconciler(world.key, now=world.clock.now()) is None
+        assert harness.condition(kind) == ("False", "SuspendComplete")
+    done = len(harness.kube.requests)
+    await harness.run(60)
+    assert len(harness.kube.requests) == done
+    assert await harness.app.reconciler(harness.key, now=harness.clock.now()) is None
 
 
 @pytest.mark.acceptance("rayservice", 80)
 async def test_80_suspend_is_finished_even_when_it_is_taken_back() -> None:
-    world = await a_running_world()
-    first = world.active
-    stored = world.kube.objects[(RAY_CLUSTER.kind, "default", first)]
+    harness = await a_running_harness()
+    first = harness.active
+    stored = harness.kube.objects[(RAY_CLUSTER.kind, "default", first)]
     held = {**stored["metadata"], "finalizers": ["example.com/keep"]}
-    world.kube.put(RAY_CLUSTER, {**stored, "metadata": held})
+    harness.kube.put(RAY_CLUSTER, {**stored, "metadata": held})
     for suspend in (True, False, True, False):
-        world.apply(suspend=suspend)
-        await world.run(2)
-    assert world.condition("Suspending") == ("True", "SuspendInProgress")
-    assert world.message("Suspending") == WAITING
-    await world.kube.patch(RAY_CLUSTER, "default", first, Patch(body={"metadata": {"finalizers": None}}))
-    await world.until(world.is_settled)
-    assert world.active != first
-    assert world.condition("Suspended") == ("False", "RayServiceResumed")
-    assert world.message("Suspended") == "Spec.Suspend is false; RayService has resumed."
+        harness.apply(suspend=suspend)
+        await harness.run(2)
+    assert harness.condition("Suspending") == ("True", "SuspendInProgress")
+    assert harness.message("Suspending") == WAITING
+    await harness.kube.patch(RAY_CLUSTER, "default", first, Patch(body={"metadata": {"finalizers": None}}))
+    await harness.until(harness.is_complete)
+    assert harness.active != first
+    assert harness.condition("Suspended") == ("False", "RayServiceResumed")
+    assert harness.message("Suspended") == "Spec.Suspend is false; RayService has resumed."
 
 
 @pytest.mark.acceptance("rayservice", 81)
 async def test_81_born_suspended_nothing_is_ever_created() -> None:
-    world = World()
-    world.apply(suspend=True)
-    await world.run(60)
-    assert world.condition("Suspended") == ("True", "SuspendComplete")
-    assert not [each for each in world.kube.writes() if each.startswith("create")]
-    assert world.service["metadata"]["finalizers"] == ["ray.io/rayservice-finalizer"]
+    harness = Harness()
+    harness.apply(suspend=True)
+    await harness.run(60)
+    assert harness.condition("Suspended") == ("True", "SuspendComplete")
+    assert not [each for each in harness.kube.writes() if each.startswith("create")]
+    assert harness.service["metadata"]["finalizers"] == ["ray.io/rayservice-finalizer"]
 
 
 @pytest.mark.acceptance("rayservice", 82)
 async def test_82_suspended_in_mid_upgrade_it_resumes_on_one_fresh_cluster() -> None:
-    world = await a_running_world()
-    world.holds_pods = True
-    world.apply(config=GREEN)
-    await world.run(1)
-    before = {world.active, world.pending}
-    world.apply(config=GREEN, suspend=True)
-    await world.until(lambda: world.condition("Suspended")[0] == "True")
-    assert world.clusters == []
-    world.holds_pods = False
-    world.apply(config=GREEN)
-    await world.until(world.is_settled)
-    assert len(world.clusters) == 1
-    assert world.active not in before
+    harness = await a_running_harness()
+    harness.holds_pods = True
+    harness.apply(config=GREEN)
+    await harness.run(1)
+    before = {harness.active, harness.pending}
+    harness.apply(config=GREEN, suspend=True)
+    await harness.until(lambda: harness.condition("Suspended")[0] == "True")
+    assert harness.clusters == []
+    harness.holds_pods = False
+    harness.apply(config=GREEN)
+    await harness.until(harness.is_complete)
+    assert len(harness.clusters) == 1
+    assert harness.active not in before
 
 
 @pytest.mark.acceptance("rayservice", 83)
-async def test_83_a_service_that_is_not_ready_in_time_gives_up_for_good() -> None:
-    world = World()
-    world.holds_pods = True
-    world.apply(annotations=TIMEOUT, rayClusterDeletionDelaySeconds=5)
-    await world.run(11)
-    assert world.condition("Ready") == ("False", "InitializingTimeout")
+async def test_83_a_service_that_is_not_ready_in_time_fails_for_good() -> None:
+    harness = Harness()
+    harness.holds_pods = True
+    harness.apply(annotations=TIMEOUT, rayClusterDeletionDelaySeconds=5)
+    await harness.run(11)
+    assert harness.condition("Ready") == ("False", "InitializingTimeout")
     text = "RayService failed to become ready within the configured timeout of 10s. Time spent initializing: 10s"
-    assert world.message("Ready") == text
-    assert (world.active, world.pending) == ("", "")
+    assert harness.message("Ready") == text
+    assert (harness.active, harness.pending) == ("", "")
     exceeded = "RayService initializing timeout exceeded after 10s (configured timeout: 10s)"
-    assert ("Warning", "RayServiceInitializingTimeout", exceeded) in world.kube.events()
-    assert world.reasons().count("RayServiceInitializingTimeout") == 1
-    assert len(world.clusters) == 1  # until its delay is over
-    await world.run(10)
-    assert world.clusters == []
-    world.holds_pods = False
-    world.apply(config=GREEN, rayClusterDeletionDelaySeconds=5)  # without the annotation, too
-    await world.run(60)
-    assert world.clusters == []
-    assert world.condition("Ready") == ("False", "InitializingTimeout")
+    assert ("Warning", "RayServiceInitializingTimeout", exceeded) in harness.kube.events()
+    assert harness.reasons().count("RayServiceInitializingTimeout") == 1
+    assert len(harness.clusters) == 1  # until its delay is over
+    await harness.run(10)
+    assert harness.clusters == []
+    harness.holds_pods = False
+    harness.apply(config=GREEN, rayClusterDeletionDelaySeconds=5)  # without the annotation, too
+    await harness.run(60)
+    assert harness.clusters == []
+    assert harness.condition("Ready") == ("False", "InitializingTimeout")
 
 
 @pytest.mark.acceptance("rayservice", 84)
 async def test_84_suspend_and_resume_start_a_timed_out_service_again() -> None:
-    world = World()
-    world.holds_pods = True
-    world.apply(annotations=TIMEOUT)
-    await world.run(12)
-    world.apply(annotations=TIMEOUT, suspend=True)
-    await world.until(lambda: world.condition("Suspended")[0] == "True")
-    world.holds_pods = False
-    world.apply(annotations=TIMEOUT)
-    await world.until(world.is_settled, seconds=9)
+    harness = Harness()
+    harness.holds_pods = True
+    harness.apply(annotations=TIMEOUT)
+    await harness.run(12)
+    harness.apply(annotations=TIMEOUT, suspend=True)
+    await harness.until(lambda: harness.condition("Suspended")[0] == "True")
+    harness.holds_pods = False
+    harness.apply(annotations=TIMEOUT)
+    await harness.until(harness.is_complete, seconds=9)
 
 
 @pytest.mark.acceptance("rayservice", 85)
 async def test_85_deleted_in_mid_upgrade_both_clusters_go_at_once() -> None:
-    world = await a_running_world()
-    world.apply(config=GREEN)
-    await world.until(lambda: bool(world.pending))
-    await world.kube.delete(RAY_SERVICE, "default", "demo")
-    await world.run(2)
-    assert world.clusters == []
-    assert world.kube.all(RAY_SERVICE) == []
+    harness = await a_running_harness()
+    harness.apply(config=GREEN)
+    await harness.until(lambda: bool(harness.pending))
+    await harness.kube.delete(RAY_SERVICE, "default", "demo")
+    await harness.run(2)
+    assert harness.clusters == []
+    assert harness.kube.all(RAY_SERVICE) == []
 
 
 @pytest.mark.acceptance("rayservice", 85)
 async def test_85_the_finalizer_waits_for_the_last_cluster() -> None:
-    world = await a_running_world()
-    stored = world.kube.objects[(RAY_CLUSTER.kind, "default", world.active)]
+    harness = await a_running_harness()
+    stored = harness.kube.objects[(RAY_CLUSTER.kind, "default", harness.active)]
     held = {**stored["metadata"], "finalizers": ["example.com/keep"]}
-    world.kube.put(RAY_CLUSTER, {**stored, "metadata": held})
-    await world.kube.delete(RAY_SERVICE, "default", "demo")
-    await world.run(5)
-    assert len(world.kube.all(RAY_SERVICE)) == 1
-    assert world.reasons().count("DeletedRayCluster") == 1
+    harness.kube.put(RAY_CLUSTER, {**stored, "metadata": held})
+    await harness.kube.delete(RAY_SERVICE, "default", "demo")
+    await harness.run(5)
+    assert len(harness.kube.all(RAY_SERVICE)) == 1
+    assert harness.reasons().count("DeletedRayCluster") == 1
 
 
 @pytest.mark.acceptance("rayservice", 86)
 async def test_86_an_invalid_service_can_be_deleted() -> None:
-    world = await a_running_world()
-    world.apply(upgradeStrategy={"type": "Foo"})
-    await world.look()
-    await world.kube.delete(RAY_SERVICE, "default", "demo")
-    await world.run(2)
-    assert (world.clusters, world.kube.all(RAY_SERVICE)) == ([], [])
+    harness = await a_running_harness()
+    harness.apply(upgradeStrategy={"type": "Foo"})
+    await harness.reconcile()
+    await harness.kube.delete(RAY_SERVICE, "default", "demo")
+    await harness.run(2)
+    assert (harness.clusters, harness.kube.all(RAY_SERVICE)) == ([], [])
 
 
 @pytest.mark.acceptance("rayservice", 90)
-async def test_90_three_gauges_tell_of_each_service_and_vanish_with_it() -> None:
-    world = await a_running_world()
-    registry = world.metrics
-    uid = world.service["metadata"]["uid"]
-    who = f'name="demo",namespace="default",uid="{uid}"'
+async def test_90_three_gauges_describe_each_service_and_vanish_with_it() -> None:
+    harness = await a_running_harness()
+    registry = harness.metrics
+    uid = harness.service["metadata"]["uid"]
+    labels_of_it = f'name="demo",namespace="default",uid="{uid}"'
     families = {each.name: each.documentation for each in registry.collect() if each.name.startswith("kuberay_")}
     assert families == {
         "kuberay_service_info": "Metadata information about RayService custom resources",
@@ -202,29 +202,29 @@ async def test_90_three_gauges_tell_of_each_service_and_vanish_with_it() -> None
     }
     samples = [line for line in generate_latest(registry).decode().splitlines() if line.startswith("kuberay_")]
     assert sorted(samples) == [
-        f'kuberay_service_condition_ready{{condition="true",{who}}} 1.0',
-        f'kuberay_service_condition_upgrade_in_progress{{condition="false",{who}}} 1.0',
-        f"kuberay_service_info{{{who}}} 1.0",
+        f'kuberay_service_condition_ready{{condition="true",{labels_of_it}}} 1.0',
+        f'kuberay_service_condition_upgrade_in_progress{{condition="false",{labels_of_it}}} 1.0',
+        f"kuberay_service_info{{{labels_of_it}}} 1.0",
     ]
-    await world.kube.delete(RAY_SERVICE, "default", "demo")
-    await world.run(3)
+    await harness.kube.delete(RAY_SERVICE, "default", "demo")
+    await harness.run(3)
     left = [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
     assert left == []
 
 
 @pytest.mark.acceptance("rayservice", 90)
 async def test_90_each_gauge_has_one_series_with_the_value_that_holds_now() -> None:
-    world = await a_running_world()
-    registry = world.metrics
+    harness = await a_running_harness()
+    registry = harness.metrics
 
     def values(family: str) -> list[str]:
         found = next(each for each in registry.collect() if each.name == family)
         return [sample.labels["condition"] for sample in found.samples]
 
-    world.holds_pods = True
-    world.apply(config=GREEN)
-    await world.look()
+    harness.holds_pods = True
+    harness.apply(config=GREEN)
+    await harness.reconcile()
     assert values("kuberay_service_condition_upgrade_in_progress") == ["true"]
-    world.kube.set_status(RAY_SERVICE, "default", "demo", {})
-    world.app.cache.put(msgspec.json.decode(msgspec.json.encode(world.service), type=RayService))
+    harness.kube.set_status(RAY_SERVICE, "default", "demo", {})
+    harness.app.cache.put(msgspec.json.decode(msgspec.json.encode(harness.service), type=RayService))
     assert values("kuberay_service_condition_ready") == ["false"]

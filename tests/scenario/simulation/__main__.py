@@ -1,6 +1,6 @@
 """`python -m scenario.simulation`: simulate upgrades by their seeds, or one of them with its trace.
 
---seed N [--shrink]     tell the whole story of one seed, with the smallest draw that still breaks the same law
+--seed N [--shrink]     print the whole trace of one seed, with the smallest draw that still breaks the same law
 --seeds A..B [--jobs N] simulate many; ends with a table of the broken laws, and fails for any
 """
 
@@ -30,7 +30,7 @@ def one(seed: int) -> Result:
 def _of(draw: Draw, *, is_traced: bool = False) -> Result:
     try:
         return asyncio.run(simulate.run(draw, is_traced=is_traced))
-    except Exception as problem:  # noqa: BLE001  (whatever it is, it is told with its seed)
+    except Exception as problem:  # noqa: BLE001  (any error is reported with its seed)
         return Result(draw=draw, found={CRASHED: f"{type(problem).__name__}: {problem}"})
 
 
@@ -47,13 +47,13 @@ def law_of(key: str) -> str:
     return key.partition(" ")[0]
 
 
-def tell(draw: Draw, *, shrinks: bool) -> int:
-    """Print one story."""
+def show(draw: Draw, *, shrinks: bool) -> int:
+    """Print one trace."""
     result = _of(draw)
     if result.found and shrinks:
         draw = shrunk(draw, law_of(next(iter(result.found))))
     result = _of(draw, is_traced=True)
-    print(f"{draw}\n\n{result.story}")
+    print(f"{draw}\n\n{result.trace}")
     for law, text in result.found.items():
         print(f"{law}: {text}")
     return 1 if result.found else 0
@@ -100,9 +100,9 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
     if args.draw is not None:
-        return tell(msgspec.json.decode(args.draw, type=Draw), shrinks=args.shrink)
+        return show(msgspec.json.decode(args.draw, type=Draw), shrinks=args.shrink)
     if args.seed is not None:
-        return tell(simulate.of_seed(args.seed), shrinks=args.shrink)
+        return show(simulate.of_seed(args.seed), shrinks=args.shrink)
     first, _, last = args.seeds.partition("..")
     return run(range(int(first), int(last or first) + 1), args.jobs)
 

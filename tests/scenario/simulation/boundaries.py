@@ -1,7 +1,7 @@
 """The calls of one process to the API server and to Ray, with a boundary before and after each write.
 
-At a boundary the process may stop while everybody else goes on, die, lose the answer, or have its Serve config carried out by Ray
-long after the call was given up. Reads of a dashboard have one, too: what a pass decides from may be old when it writes.
+At a boundary the process may stop while all others continue, die, lose the answer, or have its Serve config applied by Ray
+long after the call timed out. Reads of a dashboard have one, too: what a pass decides from may be old when it writes.
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,7 +23,7 @@ from support.fakes.kube import FakeKube
 from support.fakes.serve import FakeServe
 
 T = TypeVar("T")
-GIVEN_UP: Final = 2.0
+CALL_TIMEOUT: Final = 2.0
 """Seconds after which a call without an answer fails."""
 
 
@@ -34,7 +34,7 @@ class Fate(StrEnum):
     DIE_AFTER = "dies after"
     FAIL = "is not sent"
     LOSE = "is done, its answer is lost"
-    LATE = "is done later, the caller gave up"
+    LATE = "is done later, the caller timed out"
     LATE_DEAD = "is done later, the caller died"
     STOP_BEFORE = "waits before it is sent"
     STOP_AFTER = "is done, the caller waits before it goes on"
@@ -68,7 +68,7 @@ class Schedule(Protocol):
         ...
 
     async def stop(self, caller: Caller, seconds: float, where: str) -> None:
-        """Let others go on for some seconds; with none only those who are due at this moment."""
+        """Let others continue for some seconds; with none only those that are due at this moment."""
         ...
 
     async def pause(self, caller: Caller, where: str) -> None:
@@ -84,7 +84,7 @@ class Schedule(Protocol):
         ...
 
     def acts(self, caller: Caller) -> None:
-        """Note who acts from now on; raise for a life that is over."""
+        """Note the caller that acts from now on; raise for a life that is over."""
         ...
 
     def has_acted(self) -> None:
@@ -108,11 +108,11 @@ class Boundaries:
         else:
             await self._schedule.pause(self._caller, f"before {what}")
         if fate in {Fate.LATE, Fate.LATE_DEAD} and may_be_late:
-            self._schedule.later(max(seconds, GIVEN_UP + 1), carry_out)
+            self._schedule.later(max(seconds, CALL_TIMEOUT + 1), carry_out)
             if fate is Fate.LATE_DEAD:
                 await self._schedule.die(self._caller, down)
-            await self._schedule.stop(self._caller, GIVEN_UP, f"waiting for {what}")
-            raise errors.Unavailable(f"{what}: no answer within {GIVEN_UP:g} s")
+            await self._schedule.stop(self._caller, CALL_TIMEOUT, f"waiting for {what}")
+            raise errors.Unavailable(f"{what}: no answer within {CALL_TIMEOUT:g} s")
         if fate is Fate.DIE_BEFORE:
             await self._schedule.die(self._caller, down)
         if fate is Fate.FAIL:

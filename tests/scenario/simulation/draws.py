@@ -31,7 +31,7 @@ class Happening(msgspec.Struct, frozen=True, kw_only=True):
     point: str
     after: float = 0.0
     seconds: float | None = None
-    """How long it lasts; None as the fault itself says."""
+    """How long it lasts; None for the duration of the fault itself."""
 
     def __str__(self) -> str:
         lasts = "" if self.seconds is None else f" for {self.seconds:g} s"
@@ -45,7 +45,7 @@ class Draw(msgspec.Struct, frozen=True, kw_only=True):
     setting: Setting = Setting()
     annotations: dict[str, str] = {}
     has_own_route: bool = False
-    has_neighbour: bool = False
+    has_other_service: bool = False
     is_autoscaled: bool = False
     stops: float = 0.0
     """How probable it is that a pass stops at a boundary."""
@@ -68,7 +68,7 @@ class Draw(msgspec.Struct, frozen=True, kw_only=True):
             f"seed {self.seed}: {self.setting}",
             *(f"{key}={value}" for key, value in self.annotations.items()),
             *(["a route of the user"] if self.has_own_route else []),
-            *(["a neighbour on it"] if self.has_neighbour else []),
+            *(["another service on it"] if self.has_other_service else []),
             *(["autoscaled"] if self.is_autoscaled else []),
             f"clusters start in {self.starts:g} s",
             f"stops {self.stops:g} up to {self.longest_stop:g} s",
@@ -82,7 +82,7 @@ class Draw(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of(seed: int, faults: dict[str, bool], points: tuple[str, ...]) -> Draw:
-    """Return the draw of a seed; `faults` says of each whether it needs steps."""
+    """Return the draw of a seed; `faults` contains of each whether it needs steps."""
     rng = random.Random(f"draw {seed}")
     kind = rng.choice([STEPS] * 8 + ["NewCluster", "NewCluster", "None"])
     setting = _setting(rng, seed, kind)
@@ -97,7 +97,7 @@ def of(seed: int, faults: dict[str, bool], points: tuple[str, ...]) -> Draw:
         setting=setting,
         annotations=annotations,
         has_own_route=has_route or (in_steps and rng.random() < 0.1),
-        has_neighbour=has_route and rng.random() < 0.5,
+        has_other_service=has_route and rng.random() < 0.5,
         is_autoscaled=rng.random() < 0.15,
         stops=rng.choice([0.0, 0.05, 0.2]),
         longest_stop=rng.choice([0.5, 2.0]),
@@ -126,8 +126,8 @@ def without(draw: Draw) -> Iterator[Draw]:
         yield replace(draw, stops=0.0)
     if draw.is_autoscaled:
         yield replace(draw, is_autoscaled=False)
-    if draw.has_neighbour:
-        yield replace(draw, has_neighbour=False)
+    if draw.has_other_service:
+        yield replace(draw, has_other_service=False)
     if draw.setting.slow:
         yield replace(draw, setting=msgspec.structs.replace(draw.setting, slow=0.0))
 

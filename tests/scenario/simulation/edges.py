@@ -124,7 +124,7 @@ def _skew(name: str, seconds: float) -> Do:
 
 def _wipe_rules(sim: Interleaved) -> None:
     body = sim.kube.objects.get((HTTP_ROUTE.kind, NAMESPACE, OWN_ROUTE))
-    if body is not None and labels.HTTP_ROUTE in sim.annotations_now and not sim.draw.has_neighbour:
+    if body is not None and labels.HTTP_ROUTE in sim.annotations_now and not sim.draw.has_other_service:
         rules = [{"matches": [{"path": {"type": "PathPrefix", "value": "/"}}]}]
         sim.kube.put(HTTP_ROUTE, {**body, "spec": {**body["spec"], "rules": rules}})
 

@@ -34,7 +34,7 @@ class ElasticHead(ModelHead):
     flaps = 0.0
     """Seconds for which its replicas run, and then do not, in turn; with 0 they stay."""
     ongoing_until = 0.0
-    looked_back = 0.75
+    lookback = 0.75
     """Seconds for which an answer may still be acted on."""
     _surplus_since: float | None = None
 
@@ -50,7 +50,7 @@ class ElasticHead(ModelHead):
 
     @property
     def has_forgotten(self) -> bool:
-        """Tell whether it lost its applications with its head."""
+        """Return whether it lost its applications with its head."""
         return self._forgotten
 
     @property
@@ -61,12 +61,12 @@ class ElasticHead(ModelHead):
         running = self._running()
         if self.is_autoscaled:
             return min(100, 100 * running // DEMAND)
-        told, wanted = self.told, self._wanted()
-        return told * min(running, wanted) // wanted if wanted else 0
+        target, wanted = self.target, self._wanted()
+        return target * min(running, wanted) // wanted if wanted else 0
 
     @property
     def seen_ready(self) -> int:
-        """Return the most that it said to be ready for, lately."""
+        """Return the highest ready capacity that it reported lately."""
         return self._most_of(self.answers)
 
     @property
@@ -76,8 +76,8 @@ class ElasticHead(ModelHead):
         return min(100, int(max(ran + 1, ran * 5 / 4) * 100 / DEMAND))
 
     @property
-    def told(self) -> int:
-        """Return the capacity that it was told."""
+    def target(self) -> int:
+        """Return the target capacity that it got last."""
         capacity = self.puts[-1].get("target_capacity") if self.puts else None
         return 100 if capacity is None else int(capacity)
 
@@ -117,7 +117,7 @@ class ElasticHead(ModelHead):
         return max(self._scaled(LEAST), min(self._scaled(MOST), needed))
 
     def _scaled(self, count: int) -> int:
-        return 0 if self.told == 0 else max(1, math.floor(count * self.told / 100 + 0.5))
+        return 0 if self.target == 0 else max(1, math.floor(count * self.target / 100 + 0.5))
 
     def _app(self, app: Json, done: bool, capacity: float | None) -> Json:
         answer = super()._app(app, done, capacity)
@@ -134,24 +134,24 @@ class ElasticHead(ModelHead):
         if not apps or any(app["status"] != "RUNNING" for app in apps):
             return 0
         wanted = self._wanted()
-        return self.told * min(self._running(), wanted) // wanted if wanted else 0
+        return self.target * min(self._running(), wanted) // wanted if wanted else 0
 
     def _most_of(self, answers: list[tuple[float, int]]) -> int:
         """Return the most of what was answered lately; forget the rest."""
-        while len(answers) > 1 and self.now - answers[0][0] > self.looked_back:
+        while len(answers) > 1 and self.now - answers[0][0] > self.lookback:
             del answers[0]
-        return max((value for at, value in answers if self.now - at <= self.looked_back), default=0)
+        return max((value for at, value in answers if self.now - at <= self.lookback), default=0)
 
 
 class ElasticServe(ModelServe):
     """The heads of all clusters."""
 
-    looked_back = 0.75
+    lookback = 0.75
 
     def head(self, service: str) -> ElasticHead:
         if service not in self.models:
             self.models[service] = self.heads[service] = ElasticHead(self._clock_of_model, self._slowness)
         found = self.models[service]
         assert isinstance(found, ElasticHead)
-        found.looked_back = self.looked_back
+        found.lookback = self.lookback
         return found

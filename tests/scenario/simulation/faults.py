@@ -10,7 +10,7 @@ from common import errors
 from common.kube.resources import GATEWAY, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
 from scenario.simulation.ray import REPLICAS
 from scenario.simulation.sim import Sim
-from scenario.upgrade.world import BLUE, GREEN, RED
+from scenario.upgrade.harness import BLUE, GREEN, RED
 from support.builders.ray_service import NAME, a_strategy
 from support.fakes.kube import Request
 
@@ -28,7 +28,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     needs_steps: bool = False
     """Whether it means something only where traffic moves in steps."""
     stalls: str = ""
-    """What the status says while it lasts for ever; empty for what cannot."""
+    """What the status reports while it lasts for ever; empty for what cannot."""
 
 
 # --- Ray -------------------------------------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ def _head(role: str, **values: object) -> Do:
 
 
 def _cluster(sim: Sim, role: str) -> str:
-    """Return the cluster that plays a role; the one that fell ill is remembered under it."""
+    """Return the cluster that plays a role; the cluster that fell ill is remembered under it."""
     return sim.victims.setdefault(role, sim.pending if role == "pending" else sim.active)
 
 
@@ -229,7 +229,7 @@ def _machines() -> list[Fault]:
     found: list[Fault] = []
     for name in ("service", "traffic"):
         found += [
-            Fault(name=f"{name} hears late", begin=_lag(name, 3.0), end=_lag(name, 0.0)),
+            Fault(name=f"{name} receives late", begin=_lag(name, 3.0), end=_lag(name, 0.0)),
             Fault(name=f"{name} is down", begin=_down(name, is_down=True), end=_down(name, is_down=False)),
         ]
     return [
@@ -313,7 +313,7 @@ FAULTS: Final = {each.name: each for each in (*_ray(), *_networks(), *_machines(
 POINTS: Final[dict[str, Callable[[Sim], bool]]] = {
     "named": lambda sim: bool(sim.pending),
     "configured": lambda sim: bool(sim.pending and sim.puts(sim.pending)),
-    "first capacity": lambda sim: sim.told_capacity(sim.pending) > 0,
+    "first capacity": lambda sim: sim.target_of(sim.pending) > 0,
     "first weight": lambda sim: sim.weights.get(sim.pending, 0) > 0,
     "half": lambda sim: sim.weights.get(sim.pending, 0) >= 50,
     "all weight": lambda sim: sim.weights.get(sim.pending, 0) == 100,

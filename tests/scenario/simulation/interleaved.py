@@ -1,6 +1,6 @@
 """Both services taken apart: a pass stops between any two of its writes, and everybody else goes on meanwhile.
 
-Each pass is a task. At a boundary (`boundaries`) it may be parked until a moment of the simulated clock; chance picks who goes on
+Each pass is a task. At a boundary (`boundaries`) it may be parked until a moment of the simulated clock; chance picks the one process that continues
 next among all that are due. So another process, a user, a crash, a lost answer or an old cache comes between any two writes and
 around each PUT. All chance comes from the seed; the same draw gives the same trace.
 """
@@ -33,7 +33,7 @@ from common.kube.resources import (
 )
 from common.ray import revision, serve_config
 from common.ray.revision import Outcome, Revision
-from scenario.service_reconciler.world import TICK
+from scenario.service_reconciler.harness import TICK
 from scenario.simulation import laws
 from scenario.simulation.boundaries import (
     Boundaries,
@@ -48,7 +48,7 @@ from scenario.simulation.draws import Draw
 from scenario.simulation.elastic import ElasticHead, ElasticServe, a_config
 from scenario.simulation.laws import State
 from scenario.simulation.sim import Process, Sim
-from scenario.upgrade.world import BLUE, weights_of
+from scenario.upgrade.harness import BLUE, weights_of
 from service_reconciler import observe
 from service_reconciler import wiring as services
 from service_reconciler.config import Config
@@ -56,12 +56,14 @@ from support.builders.ray_service import NAME, NAMESPACE
 from support.fakes.kube import Request
 from traffic_manager import wiring as traffic
 
+OBSERVED: Final = 1.5
+"""Seconds until what a dashboard reports is observed: clusters that share the traffic are asked each second."""
 MOST_TURNS: Final = 150
 """Turns of all processes without the clock moving."""
 IDLE: Final = 1.0
 """Seconds that the clock moves at once while nobody has anything to do."""
 OWN_ROUTE: Final = "mine"
-NEIGHBOUR: Final = f"{NAME}-small"
+OTHER_NAME: Final = f"{NAME}-small"
 """Another RayService on the same route; nobody reconciles it."""
 LONGEST_WAIT: Final = 5.0
 DRAINS: Final = 8.0
@@ -91,7 +93,7 @@ class Running(msgspec.Struct, eq=False):
 
 
 class Late(msgspec.Struct, eq=False):
-    """What Ray carries out although its caller gave up."""
+    """What Ray applies although its caller timed out."""
 
     at: float
     carry_out: Callable[[], Awaitable[object]]
@@ -111,6 +113,7 @@ class Interleaved(Sim):
         self._running: dict[str, Running] = {}
         self._parked: list[Parked] = []
         self._late: list[Late] = []
+        self._surprised_at: dict[str, float] = {}
         self._lives: dict[str, Caller] = {}
         self._failures: Counter[str] = Counter()
         self._returns: dict[str, float] = {}
@@ -122,7 +125,7 @@ class Interleaved(Sim):
         self._stamp = State(at=0.0)
         self.timers = laws.Timers()
         self._effective_of: dict[str, dict[str, int]] = {}
-        self.settled_configs: dict[str, frozenset[str]] = {}
+        self.complete_configs: dict[str, frozenset[str]] = {}
         """What the active cluster may be given while another one is pending: what it runs, or what was wanted of it last."""
         self.goals: list[tuple[str, str]] = []
         """Image and Serve config of every spec."""
@@ -140,7 +143,7 @@ class Interleaved(Sim):
         super().__init__(draw.setting)
         self.serve = ElasticServe(self.clock, self.slowness)
         waits = max((each.seconds for each in draw.strikes if "STOP" in each.fate.name), default=0.0)
-        self.serve.looked_back = 0.75 + 3 * draw.longest_stop + waits
+        self.serve.lookback = 0.75 + 3 * draw.longest_stop + waits
         self.serve.on_put.append(self._count_put)
         if draw.has_own_route:
             self._bring_route()
@@ -168,9 +171,9 @@ class Interleaved(Sim):
         else:
             self.traffic = traffic.assemble(kube, serve, clock=clock, instance="test")
         self._failures[name] = 0
-        process.heard = 0
+        process.received = 0
         process.due = self.clock.monotonic()
-        self._hear(process)
+        self._receive(process)
 
     def _forsake(self, old: Running) -> None:
         old.caller.is_dead = True
@@ -227,7 +230,7 @@ class Interleaved(Sim):
         self.write_count += 1
         strike = self._strikes.get(self.write_count)
         if strike is not None:
-            self.tell(f"strike: {caller.name}: {what}: {strike}")
+            self.log(f"strike: {caller.name}: {what}: {strike}")
         return strike
 
     async def stop(self, caller: Caller, seconds: float, where: str) -> None:
@@ -244,7 +247,7 @@ class Interleaved(Sim):
         await self.stop(caller, seconds, where)
 
     async def die(self, caller: Caller, seconds: float) -> None:
-        self.tell(f"{caller.name} dies")
+        self.log(f"{caller.name} dies")
         process = self.processes[caller.name]
         self.begin(process)
         process.is_down = seconds > 0
@@ -256,11 +259,11 @@ class Interleaved(Sim):
 
     def acts(self, caller: Caller) -> None:
         self._check_alive(caller)
-        self._is_looking, self._looker = True, caller.name
+        self._is_reconciling, self._actor = True, caller.name
         self._writes_at.append(self.clock.monotonic())
 
     def has_acted(self) -> None:
-        self._is_looking = False
+        self._is_reconciling = False
 
     def _check_alive(self, caller: Caller) -> None:
         if caller.is_dead:
@@ -311,7 +314,7 @@ class Interleaved(Sim):
     async def _interleave(self) -> None:
         for _ in range(MOST_TURNS):
             for each in self.processes.values():
-                self._hear(each)
+                self._receive(each)
             now = self.clock.monotonic()
             due: list[Any] = [each for each in self._parked if each.until <= now]
             due += [each for each in self.processes.values() if self._is_due(each, now)]
@@ -337,7 +340,7 @@ class Interleaved(Sim):
         """Let every task run until it is parked or has ended."""
         ready = cast("Any", asyncio.get_running_loop())._ready
         await asyncio.sleep(0)
-        while ready:  # noqa: ASYNC110  (nobody tells when all tasks wait)
+        while ready:  # noqa: ASYNC110  (no event is set when all tasks wait)
             await asyncio.sleep(0)
 
     async def _carry_out_late(self) -> None:
@@ -345,11 +348,13 @@ class Interleaved(Sim):
         due = [each for each in self._late if each.at <= now]
         self._late = [each for each in self._late if each.at > now]
         for each in due:
-            self.tell("Ray carries out what its caller gave up")
+            self.log("Ray applies what its caller timed out on")
+            was = {name: self.model(name).target for name in self.clusters}
             try:
                 await each.carry_out()
             except errors.RaybusError:
                 continue
+            self._surprised_at |= {name: now for name, target in was.items() if self.model(name).target != target}
 
     # --- everybody else ------------------------------------------------------------------------------------------------
 
@@ -415,17 +420,17 @@ class Interleaved(Sim):
     def _bring_route(self) -> None:
         self.kube.put(GATEWAY, {"metadata": {"name": "shared"}, "spec": {"gatewayClassName": "fast"}})
         rule: Json = {"matches": [{"path": {"type": "PathPrefix", "value": "/"}}]}
-        if self.draw.has_neighbour:
-            rule["backendRefs"] = [{"name": f"{NEIGHBOUR}{SERVE}", "port": 8000, "weight": 1}]
+        if self.draw.has_other_service:
+            rule["backendRefs"] = [{"name": f"{OTHER_NAME}{SERVE}", "port": 8000, "weight": 1}]
             self.kube.put(
                 SERVICE,
                 {
-                    "metadata": {"name": f"{NEIGHBOUR}{SERVE}", "labels": {labels.ORIGIN_NAME: NEIGHBOUR}},
+                    "metadata": {"name": f"{OTHER_NAME}{SERVE}", "labels": {labels.ORIGIN_NAME: OTHER_NAME}},
                     "spec": {"selector": {labels.CLUSTER: "other"}, "ports": [{"name": "serve", "port": 8000}]},
                 },
             )
         rules: list[Json] = [rule, {"matches": [{"path": {"type": "PathPrefix", "value": "/b"}}]}]
-        if not self.draw.has_neighbour:
+        if not self.draw.has_other_service:
             rules = rules[:1]
         spec = {"parentRefs": [{"name": "shared"}], "rules": rules}
         self.kube.put(
@@ -440,8 +445,8 @@ class Interleaved(Sim):
                 self._effective_of.pop(name, None)
             elif self.gateway.is_programmed and _is_accepted(route):
                 self._effective_of[name] = _own(route)
-        carrier = OWN_ROUTE if labels.HTTP_ROUTE in self.annotations_now else f"{NAME}-httproute"
-        self._effective = self._effective_of.get(carrier, {})
+        route = OWN_ROUTE if labels.HTTP_ROUTE in self.annotations_now else f"{NAME}-httproute"
+        self._effective = self._effective_of.get(route, {})
         if not self._gateway_is_well:
             self._unfollowed_at = self.clock.monotonic()
 
@@ -457,17 +462,17 @@ class Interleaved(Sim):
 
     # --- laws ----------------------------------------------------------------------------------------------------------
 
-    def check(self, who: str, *, by_hand: bool = False) -> None:
+    def check(self, actor: str, *, by_hand: bool = False) -> None:
         after = self.moment()
-        stamp = self.state(who)
+        stamp = self.state(actor)
         if not by_hand and self.counts_from is not None:
             for law, text in laws.of_a_change(self._moment, after, self._stamp, stamp):
                 self.break_law(law, text.split()[0], text)
         self._moment, self._stamp = after, stamp
         self._note_names()
-        self._tell_state(after, who) if self.is_traced else None
+        self._log_state(after, actor) if self.is_traced else None
 
-    def state(self, who: str) -> State:
+    def state(self, actor: str) -> State:
         """Return what the laws ask for, as it truly is."""
         now = self.clock.monotonic()
         clusters = set(self.clusters)
@@ -479,23 +484,24 @@ class Interleaved(Sim):
         }
         return State(
             at=now,
-            who=who,
+            actor=actor,
             route=self.weights if self.route is not None else None,
             effective=[dict(each) for each in self._effective_of.values()],
             carries={name: self._carries(name) for name in names},
-            told={name: self.model(name).told for name in names if name in clusters and self.model(name).puts},
+            targets={name: self.model(name).target for name in names if name in clusters and self.model(name).puts},
+            surprised=frozenset(name for name, at in self._surprised_at.items() if now - at <= OBSERVED),
             missing=frozenset(name for name in names if name not in clusters or pods[name] == "Failed"),
             silent=frozenset(name for name in clusters if self.model(name).behaviour != "ok"),
             autoscaled=frozenset(name for name in clusters if self.model(name).is_autoscaled),
             follows={name: self.model(name).follows for name in clusters if self.model(name).is_autoscaled},
             in_steps=has_service and self.view.capacities[1] is not None,
             active=self.active if has_service else "",
-            is_alone=has_service and self.is_settled() and len(clusters) == 1,
+            is_alone=has_service and self.is_complete() and len(clusters) == 1,
             unserved=frozenset(name for name in clusters if self._is_unserved(name)),
             plain=self._plain(),
             deadline=self._deadline(),
             has_stalled=self.has_stalled,
-            is_awaited=(f"{NEIGHBOUR}{SERVE}", 1) if self.draw.has_neighbour else None,
+            is_awaited=(f"{OTHER_NAME}{SERVE}", 1) if self.draw.has_other_service else None,
             in_flight=frozenset(
                 name
                 for name in clusters
@@ -507,7 +513,7 @@ class Interleaved(Sim):
         )
 
     def _is_unserved(self, name: str) -> bool:
-        """Tell whether a cluster with a head has no Serve config; a pending one gets none from a spec that is invalid (ADR 11)."""
+        """Return whether a cluster with a head has no Serve config; a pending one gets none from a spec that is invalid (ADR 11)."""
         head = self.model(name)
         is_valid = "spec is invalid" not in str(self.status.get("conditions"))
         is_needed = name == self.active or (name == self.pending and is_valid)
@@ -549,7 +555,7 @@ class Interleaved(Sim):
         if route is None:
             return ()
         refs = [ref for rule in route["spec"]["rules"] for ref in rule.get("backendRefs", [])]
-        return tuple((ref["name"], ref["weight"]) for ref in refs if ref["name"].startswith(NEIGHBOUR))
+        return tuple((ref["name"], ref["weight"]) for ref in refs if ref["name"].startswith(OTHER_NAME))
 
     def _passed(self, seconds: float) -> None:
         """Let laws count what lasts."""
@@ -566,7 +572,7 @@ class Interleaved(Sim):
             self.break_law(law, subject, text)
         others = dict(self._versions()) if not stamp.is_going else {}
         for name, text in others.items():
-            if self.timers.lasts(("version", name), seconds, holds=True, is_excused=not are_well) > laws.SETTLED:
+            if self.timers.lasts(("version", name), seconds, holds=True, is_excused=not are_well) > laws.STABLE_AFTER:
                 self.break_law("version", name, text)
         self.timers.keep("version", set(others))
         self._count_hot(now)
@@ -576,12 +582,12 @@ class Interleaved(Sim):
         for name in self.clusters:
             carries, is_ready = self._carries(name) > 0, self._has_ready_head(name)
             self._were_ready |= {name} if carries and is_ready else set()
-            is_down = name in self._were_ready and not (is_ready and (carries or not self.model(name).told))
+            is_down = name in self._were_ready and not (is_ready and (carries or not self.model(name).target))
             if self.model(name).is_sick or is_down:
                 self._sick_at[name] = self.clock.monotonic()
 
     def _may_serve(self) -> bool:
-        """Tell whether whoever writes Serve configs runs, hears, and may record them; routing is not asked for."""
+        """Return whether the writer of Serve configs runs, receives changes, and may record them; routing is not checked."""
         text = "" if self.refusal_of is None else self.refused_kind
         is_free = text in {"", HTTP_ROUTE.kind, GATEWAY.kind}
         held, self.refusal_of = self.refusal_of, None
@@ -591,7 +597,7 @@ class Interleaved(Sim):
             self.refusal_of = held
 
     def _are_well(self) -> bool:
-        """Tell whether both services run, hear, may write, and wait for nobody."""
+        """Return whether both services run, receive changes, may write, and wait for nothing."""
         return (
             self.refusal is None
             and self.refusal_of is None
@@ -615,7 +621,10 @@ class Interleaved(Sim):
             recorded = self._recorded(name)
             runs = _config(head.puts[-1])
             if recorded and runs not in recorded:
-                yield name, f"{name} runs {_short(runs)} and the record says {', '.join(map(_short, sorted(recorded)))}"
+                yield (
+                    name,
+                    f"{name} runs {_short(runs)} and the record contains {', '.join(map(_short, sorted(recorded)))}",
+                )
 
     def _recorded(self, name: str) -> set[str]:
         uid = self.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, name)]["metadata"]["uid"]
@@ -635,13 +644,13 @@ class Interleaved(Sim):
             return
         self._pending_seen = self.pending
         self._goals_seen = len(self.goals)
-        self.settled_configs = {}
+        self.complete_configs = {}
         active = self.active
         if self.pending and active in self.clusters and self.model(active).puts:
             held = _image(self.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, active)]["spec"])
             wanted = [_read(serve) for image, serve in self.goals if image == held][-1:]
             runs = _config(self.model(active).puts[-1])
-            self.settled_configs = {active: frozenset({runs, *wanted})}
+            self.complete_configs = {active: frozenset({runs, *wanted})}
 
     def _count_put(self, what: str) -> None:
         if what.startswith("after"):
@@ -651,8 +660,8 @@ class Interleaved(Sim):
         super()._count_put(what)
 
     def _judge_config(self, cluster: str) -> None:
-        allowed = self.settled_configs.get(cluster)
-        if allowed is None or not self._is_looking or cluster != self.active or not self.pending:
+        allowed = self.complete_configs.get(cluster)
+        if allowed is None or not self._is_reconciling or cluster != self.active or not self.pending:
             return
         new = _config(self.model(cluster).puts[-1])
         if new not in allowed | self._reverted_configs(cluster):
@@ -672,7 +681,12 @@ class Interleaved(Sim):
 
     def _fail(self, request: Request) -> errors.RaybusError | None:
         problem = super()._fail(request)
-        if problem is not None or self.refusal_of is None or not self._is_looking or request.verb in {"get", "list"}:
+        if (
+            problem is not None
+            or self.refusal_of is None
+            or not self._is_reconciling
+            or request.verb in {"get", "list"}
+        ):
             return problem
         return self.refusal_of(request)
 
@@ -691,11 +705,11 @@ class Interleaved(Sim):
         if self.counts_from is None or (law, subject) in self.found:
             return
         self.found[law, subject] = f"t+{self.clock.monotonic():.2f} {text}"
-        self.tell(f"BROKEN [{law}]: {text}")
+        self.log(f"BROKEN [{law}]: {text}")
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether a pass is under way, or Ray has still to carry something out."""
+        """Return whether a pass is under way, or Ray has still to carry something out."""
         return bool(self._running or self._late)
 
     async def close(self) -> None:
@@ -710,7 +724,7 @@ def _own(route: Body) -> dict[str, int]:
     """Return the weights of our clusters, as the first rule has them that names one."""
     for index in range(len(route["spec"]["rules"])):
         found = weights_of(route, rule=index)
-        own = {name: weight for name, weight in found.items() if not name.startswith(NEIGHBOUR)}
+        own = {name: weight for name, weight in found.items() if not name.startswith(OTHER_NAME)}
         if own:
             return own
     return {}

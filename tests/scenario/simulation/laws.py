@@ -1,4 +1,4 @@
-"""What must hold in every state of an upgrade, and for how long it may be otherwise: pure, over the world as it truly is.
+"""What must hold in every state of an upgrade, and for how long it may be otherwise: pure, over the harness as it truly is.
 
 Percent throughout. Each law has a short name. Laws of a change judge one write; laws of time judge what lasts. `rules` has the older
 ones, of which some are taken over here as they are.
@@ -14,17 +14,17 @@ from scenario.simulation import rules
 from scenario.simulation.rules import Moment
 
 SHEDS: Final = 5.0
-"""Seconds until weights leave out a cluster that is gone, or whose pods are."""
+"""Seconds until weights leave out a cluster that is gone, or has no pods."""
 SHEDS_REPLICAS: Final = 11.0
 """The same for replicas alone: Serve is asked every 5 s at rest."""
 GROWS: Final = 10.0
 """Seconds more where the other cluster must grow first."""
-SETTLED: Final = 20.0
+STABLE_AFTER: Final = 20.0
 """Seconds until a cluster runs what is recorded for it."""
 STARVES: Final = 8.0
 """Seconds for which clients of the plain Service may find less than all of the capacity."""
 ENDLESS: Final = 30.0
-"""Seconds of requests sent where nobody can answer, with a quarter of the deadline, after which a stall must be told."""
+"""Seconds of requests sent to clusters that cannot answer, with a quarter of the deadline, after which a stall must be reported."""
 MEMORY: Final = 60.0
 """Seconds for which an allowance still excuses after it was taken away."""
 WINDOW: Final = 10.0
@@ -39,21 +39,23 @@ Key = tuple[str, str]
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """The world at one moment."""
+    """The harness at one moment."""
 
     at: float
-    who: str = ""
-    """Who made it so."""
+    actor: str = ""
+    """The process that made it so."""
     route: dict[str, int] | None = None
     """Weights of the route that carries the traffic; None without one."""
     effective: list[dict[str, int]] = []
     """What the Gateway does, by every route that requests may come through."""
     carries: dict[str, int] = {}
     """What each cluster's replicas can carry, in percent of all traffic."""
-    told: dict[str, int] = {}
-    """The capacity that each cluster was told last."""
+    targets: dict[str, int] = {}
+    """The target capacity that each cluster got last."""
+    surprised: frozenset[str] = frozenset()
+    """Clusters of which Ray just applied a PUT after the call of its sender timed out: no process can have observed it yet."""
     missing: frozenset[str] = frozenset()
-    """Clusters that are gone, or whose pods are."""
+    """Clusters that are gone, or have no pods."""
     silent: frozenset[str] = frozenset()
     """Clusters of which the dashboard does not answer."""
     autoscaled: frozenset[str] = frozenset()
@@ -78,7 +80,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float = 600.0
     """Seconds without progress after which an upgrade counts as stalled."""
     has_stalled: bool = False
-    """Whether the user was told of a stall."""
+    """Whether a stall was reported to the user."""
     is_awaited: tuple[str, int] | None = None
     """What must stand on the user's route, of somebody else."""
 
@@ -108,7 +110,8 @@ def of_a_change(before: Moment, after: Moment, old: State, new: State) -> Iterat
     if after.is_going or new.is_going:
         return
     for law, rule in _RULES.items():
-        for text in rule(before, after) if law not in IN_STEPS or old.in_steps else ():
+        is_blind = law == "surge" and new.surprised
+        for text in rule(before, after) if (law not in IN_STEPS or old.in_steps) and not is_blind else ():
             yield law, text
     yield from (("growth", text) for text in growth(before, after, new))
     yield from (("parity", text) for text in parity(before, after, new))
@@ -126,7 +129,11 @@ def of_time(timers: Timers, state: State, seconds: float, *, is_excused: bool) -
             yield "overload", name, text
         bad = timers.lasts(("endless", "all"), seconds, holds=True, is_excused=is_excused)
         if bad > ENDLESS + state.deadline / 4 and not state.has_stalled:
-            yield "endless", name, f"{name} gets requests that it cannot carry, again and again, and nobody is told"
+            yield (
+                "endless",
+                name,
+                f"{name} gets requests that it cannot carry, again and again, and no stall is reported",
+            )
     timers.keep("overload", {name for name, _, _ in found})
     if state.is_awaited is not None and state.is_awaited not in state.foreign:
         yield (
@@ -139,11 +146,11 @@ def of_time(timers: Timers, state: State, seconds: float, *, is_excused: bool) -
         if timers.lasts(("starved", name), seconds, holds=True, is_excused=is_excused) > SHEDS_REPLICAS:
             yield "starved", name, text
     timers.keep("starved", set(short))
-    told = state.told.get(state.active, 100)
-    is_less = state.is_alone and told != rules.WHOLE
-    if timers.lasts(("alone", state.active), seconds, holds=is_less, is_excused=is_excused) > SETTLED:
-        yield "alone", state.active, f"{state.active} is alone and has a capacity of {told}"
-    reached = sum(state.told.get(name, 0) for name in state.plain or ())
+    target = state.targets.get(state.active, 100)
+    is_less = state.is_alone and target != rules.WHOLE
+    if timers.lasts(("alone", state.active), seconds, holds=is_less, is_excused=is_excused) > STABLE_AFTER:
+        yield "alone", state.active, f"{state.active} is alone and has a capacity of {target}"
+    reached = sum(state.targets.get(name, 0) for name in state.plain or ())
     least = rules.WHOLE - state.allowance
     is_less = state.plain is not None and bool(state.plain) and reached < least
     if timers.lasts(("plain", "Service"), seconds, holds=is_less, is_excused=is_excused) > STARVES:
@@ -157,7 +164,7 @@ def of_time(timers: Timers, state: State, seconds: float, *, is_excused: bool) -
 def of_serving(timers: Timers, state: State, seconds: float, *, is_excused: bool) -> Iterator[tuple[str, str, str]]:
     """Yield clusters that are not given a Serve config, whatever is wrong with routes and Gateways."""
     for name in sorted(state.unserved if not state.is_going else ()):
-        if timers.lasts(("unserved", name), seconds, holds=True, is_excused=is_excused) > SETTLED:
+        if timers.lasts(("unserved", name), seconds, holds=True, is_excused=is_excused) > STABLE_AFTER:
             yield "unserved", name, f"{name} has a ready head and gets no Serve config"
     timers.keep("unserved", set(state.unserved))
 
@@ -184,7 +191,7 @@ def overloaded(state: State) -> Iterator[tuple[str, str, float]]:
 def growth(before: Moment, after: Moment, new: State) -> Iterator[str]:
     """Yield clusters of which the weight grows beyond what they were seen ready for, less the allowance in proportion.
 
-    Exception: no other cluster is left that has a capacity, so all goes to the one that has.
+    Exception: no other cluster is left that has a capacity, so all goes to the last cluster with one.
     """
     if after.weights is None or before.weights is None:
         return
@@ -200,7 +207,7 @@ def parity(before: Moment, after: Moment, new: State) -> Iterator[str]:
     """Yield autoscaled clusters of which the weight grows beyond that to which their replicas can follow, less the allowance.
 
     One replica of the other one may have next to nothing to do, since autoscalers round up: the smaller the part of the traffic that
-    its replicas carry, the less they say about all of it.
+    its replicas carry, the less they show about all of it.
 
     Exception: the other one does not carry what it gets, or its dashboard does not answer, so health moves traffic, and there is
     nothing to hold the replicas against.
@@ -227,10 +234,10 @@ def _rounded(weight: int) -> int:
 def starved(old: State, new: State, *, sick: frozenset[str]) -> Iterator[str]:
     """Yield clusters that a write leaves with less capacity than their share, less the allowance in proportion.
 
-    A PUT that Ray carries out long after its sender gave up is nobody's write; the law of time bounds how long it holds.
+    A PUT that Ray applies long after the call of its sender timed out is no process's write; the law of time bounds how long it holds.
     """
     for name, text in _short(new):
-        shrinks = new.told[name] < old.told.get(name, new.told[name])
+        shrinks = new.targets[name] < old.targets.get(name, new.targets[name])
         grows = (new.route or {}).get(name, 0) > (old.route or {}).get(name, 0)
         is_excused = name in sick and new.carries.get(name, 0) == 0
         if (shrinks or grows) and not is_excused:
@@ -239,11 +246,11 @@ def starved(old: State, new: State, *, sick: frozenset[str]) -> Iterator[str]:
 
 def _short(state: State) -> Iterator[tuple[str, str]]:
     """Yield clusters with less capacity than their share, less the allowance in proportion, where another one could carry some."""
-    for name, told in state.told.items():
+    for name, target in state.targets.items():
         share = max([(state.route or {}).get(name, 0), *(each.get(name, 0) for each in state.effective)])
         others_carry = any(carries for each, carries in state.carries.items() if each != name)
-        if told < share * (100 - state.allowance) // 100 and name not in state.missing and others_carry:
-            yield name, f"{name} has a capacity of {told} while it is sent {share} percent"
+        if target < share * (100 - state.allowance) // 100 and name not in state.missing and others_carry:
+            yield name, f"{name} has a capacity of {target} while it is sent {share} percent"
 
 
 def deleted(before: Moment, after: Moment, old: State) -> Iterator[str]:

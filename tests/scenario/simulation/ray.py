@@ -1,4 +1,4 @@
-"""Heads whose replicas follow `target_capacity` one by one, as nodes come: a model of Serve and of Ray's autoscaler.
+"""Heads with replicas that follow `target_capacity` one by one, as nodes come: a model of Serve and of Ray's autoscaler.
 
 Replicas that run go on running through a change of capacity; new ones need a node first, and only so many nodes may come. What
 a head answered is remembered, so that a weight can be held against what somebody could have seen (design rule 8).
@@ -14,7 +14,7 @@ from support.fakes.serve import FakeHead, FakeServe
 
 REPLICAS = 20
 """Of the one deployment, at a capacity of 100."""
-LOOKED_BACK = 0.75
+LOOKBACK = 0.75
 """Seconds for which an answer may still be acted on."""
 
 
@@ -42,7 +42,7 @@ class ModelHead(FakeHead):
         self.most_replicas = REPLICAS
         """How many the nodes have room for."""
         self.app_state: str | None = None
-        """A word of Serve that the application is stuck with."""
+        """A status of Serve that the application is stuck with."""
         self.answers: list[tuple[float, int]] = []
         """When it answered which ready capacity."""
 
@@ -52,13 +52,13 @@ class ModelHead(FakeHead):
 
     @property
     def is_sick(self) -> bool:
-        """Tell whether somebody made it so that it cannot serve."""
+        """Return whether somebody made it so that it cannot serve."""
         return self.behaviour != "ok" or self.app_state is not None
 
     @property
     def seen_ready(self) -> int:
-        """Return the most that it said to be ready for, lately."""
-        return max((percent for at, percent in self.answers[-8:] if self.now - at <= LOOKED_BACK), default=0)
+        """Return the highest ready capacity that it reported lately."""
+        return max((percent for at, percent in self.answers[-8:] if self.now - at <= LOOKBACK), default=0)
 
     def restart(self) -> None:
         super().restart()
@@ -109,9 +109,9 @@ class ModelHead(FakeHead):
         if not apps or any(app["status"] != "RUNNING" for app in apps):
             return 0
         capacity = answer["target_capacity"]
-        told = 100 if capacity is None else int(capacity)
+        target = 100 if capacity is None else int(capacity)
         wanted = _replicas(capacity)
-        return told * min(self._running(), wanted) // wanted if wanted else 0
+        return target * min(self._running(), wanted) // wanted if wanted else 0
 
 
 class ModelServe(FakeServe):

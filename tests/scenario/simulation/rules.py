@@ -1,4 +1,4 @@
-"""What must hold at every turn of an upgrade: pure rules over what the world was before a change and is after it.
+"""What must hold at every turn of an upgrade: pure rules over what the harness was before a change and is after it.
 
 Weights and capacities are percent. A rule names its legal exceptions where it stands; whatever else breaks it is a defect
 (design rules 4, 6, 7, 8; spec rayservice §8.10, §21).
@@ -11,11 +11,11 @@ import msgspec
 
 WHOLE: Final = 100
 GRACE: Final = 3.0
-"""Seconds in which a cluster that somebody deleted may keep its share: others must hear of it first."""
+"""Seconds in which a cluster that a user deleted may keep its share: the services must receive the deletion first."""
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """The world between two changes, as it truly is."""
+    """The harness between two changes, as it truly is."""
 
     at: float
     active: str = ""
@@ -23,7 +23,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     clusters: frozenset[str] = frozenset()
     """RayClusters that exist and are not going."""
     weights: dict[str, int] | None = None
-    """What the route says; None without a route."""
+    """The weights of the route; None without a route."""
     effective: dict[str, int] = {}
     """What the Gateway does: the weights of the last generation that it took in."""
     capacities: dict[str, int] = {}
@@ -31,7 +31,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     configs: dict[str, str] = {}
     """The same for the Serve config, without the capacity."""
     seen_ready: dict[str, int] = {}
-    """The most capacity that its head said to be ready, lately."""
+    """The highest ready capacity that its head reported lately."""
     sick: frozenset[str] = frozenset()
     """Clusters that cannot serve now, or could not a moment ago."""
     surge: int = WHOLE
@@ -45,7 +45,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     is_going: bool = False
     """Whether the RayService is deleted or suspended."""
     gone_for: dict[str, float] = {}
-    """For how many seconds clusters do not exist any more, while both services ran and heard of it."""
+    """For how many seconds clusters do not exist any more, while both services ran and received changes."""
 
 
 def violations(before: Moment, after: Moment) -> Iterator[str]:
@@ -72,7 +72,7 @@ def sums(after: Moment) -> Iterator[str]:
 def _growth(before: Moment, after: Moment) -> Iterator[str]:
     """A growing weight is at most what the cluster was seen ready for.
 
-    Exception: no other cluster is left that has a capacity, so all goes to the one that has.
+    Exception: no other cluster is left that has a capacity, so all goes to the last cluster with one.
     """
     if after.weights is None or before.weights is None:
         return
@@ -116,7 +116,7 @@ def _starvation(before: Moment, after: Moment) -> Iterator[str]:
 
 
 def _gone(after: Moment) -> Iterator[str]:
-    """No cluster that is gone keeps a weight for longer than it takes to hear of it."""
+    """No cluster that is gone keeps a weight for longer than its deletion takes to arrive."""
     for name, seconds in after.gone_for.items():
         if after.weights is not None and after.weights.get(name, 0) > 0 and seconds > GRACE:
             yield f"{name} is gone for {seconds:g} s and gets {after.weights[name]} percent"

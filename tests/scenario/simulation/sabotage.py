@@ -13,18 +13,18 @@ from common.upgrade_controls import Controls
 from traffic_manager import options
 from traffic_manager.migration.state import Policy, Side
 from traffic_manager.observed import Observed
-from traffic_manager.status import proof
+from traffic_manager.status import proven_capacity
 
 
 def gullible(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a weight move onto capacity that nobody has seen."""
-    honest = proof.side
+    honest = proven_capacity.side
 
     def side(*args: Any, **kwargs: Any) -> Side:
         found = honest(*args, **kwargs)
-        return msgspec.structs.replace(found, proof=found.capacity)
+        return msgspec.structs.replace(found, proven=found.capacity)
 
-    monkeypatch.setattr(proof, "side", side)
+    monkeypatch.setattr(proven_capacity, "side", side)
 
 
 def greedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What a user asks of an upgrade, and how slow the world is; with the seed it names one story exactly."""
+"""The options of an upgrade, and how slow the harness is; with the seed it names one run exactly."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from support.builders.ray_service import a_strategy
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """One upgrade, as a user asks for it, and how slow the world is."""
+    """One upgrade, as a user asks for it, and how slow the harness is."""
 
     surge: int = 50
     step: int = 25

@@ -1,7 +1,7 @@
 """Both services, turned against a model of all around them, in a fixed or a seeded random order.
 
-Each service is a process of its own: it hears of changes late, dies alone, and remembers nothing then. Ray's replicas, nodes and
-the Gateway follow in their own time. Whatever changes is held against the rules (`rules`), and told turn by turn.
+Each service is a process of its own: it receives changes late, dies alone, and remembers nothing then. Ray's replicas, nodes and
+the Gateway follow in their own time. Every change is checked against the rules (`rules`), and printed turn by turn.
 """
 
 import logging
@@ -16,18 +16,18 @@ from common import errors
 from common.api.meta import rfc3339
 from common.api.opaque import Body, Json
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, SERVICE, Resource
-from scenario.service_reconciler.world import TICK, Killed, story
+from scenario.service_reconciler.harness import TICK, Killed, trace_of
 from scenario.simulation import rules
 from scenario.simulation.ray import ModelHead, ModelServe, Slowness
 from scenario.simulation.rules import Moment
 from scenario.simulation.setting import Setting
-from scenario.upgrade.world import Pair
+from scenario.upgrade.harness import Pair
 from service_reconciler import wiring as services
 from support.builders.ray_service import NAME, NAMESPACE, a_serve_config
 from support.fakes.kube import Request
 from traffic_manager import wiring as traffic
 
-MOST_LOOKS = 60
+MOST_RECONCILES = 60
 WATCHED = {HTTP_ROUTE.kind, RAY_SERVICE.kind, RAY_CLUSTER.kind, SERVICE.kind}
 ROUTE = (HTTP_ROUTE.kind, NAMESPACE, f"{NAME}-httproute")
 
@@ -37,15 +37,15 @@ class Process(msgspec.Struct, kw_only=True):
 
     name: str
     lag: float = 0.0
-    """Seconds by which it hears of changes late."""
-    heard: int = 0
-    """How many changes it has heard of."""
+    """Seconds by which it receives changes late."""
+    received: int = 0
+    """How many changes it has received."""
     due: float | None = 0.0
     is_down: bool = False
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What the API server told its watchers."""
+    """What the API server sent its watchers."""
 
     at: float
     kind: str
@@ -84,9 +84,9 @@ class Sim(Pair):
         self._sick_at: dict[str, float] = {}
         self._were_ready: set[str] = set()
         self._moment = Moment(at=0.0)
-        self._told_state = ""
-        self._told_conditions: dict[str, str] = {}
-        self._looker = ""
+        self._logged_state = ""
+        self._logged_conditions: dict[str, str] = {}
+        self._actor = ""
         super().__init__()
         self.serve = ModelServe(self.clock, self.slowness)
         self.serve.on_put.append(self._count_put)
@@ -107,17 +107,17 @@ class Sim(Pair):
             )
         else:
             self.traffic = traffic.assemble(self.kube, self.serve, clock=self.clock, instance="test")
-        process.heard = 0
+        process.received = 0
         process.due = self.clock.monotonic()
-        self._hear(process)
+        self._receive(process)
 
-    def _hear(self, process: Process) -> None:
-        """Let a process hear of what happened long enough ago, in order."""
+    def _receive(self, process: Process) -> None:
+        """Let a process receive what happened long enough ago, in order."""
         horizon = self.clock.monotonic() - process.lag
         app, kinds = (self.app, services.KINDS) if process.name == "service" else (self.traffic, traffic.KINDS)
-        while process.heard < len(self.changes) and self.changes[process.heard].at <= horizon:
-            change = self.changes[process.heard]
-            process.heard += 1
+        while process.received < len(self.changes) and self.changes[process.received].at <= horizon:
+            change = self.changes[process.received]
+            process.received += 1
             view = kinds.get(change.kind)
             if view is None:
                 continue
@@ -130,18 +130,18 @@ class Sim(Pair):
             process.due = self.clock.monotonic()
 
     async def _turn(self, process: Process) -> bool:
-        """Let a process look once, if it is due; tell whether it was."""
-        self._hear(process)
+        """Let a process reconcile once, if it is due; return whether it was."""
+        self._receive(process)
         at = self.clock.monotonic()
         if process.is_down or process.due is None or process.due > at:
             return False
         process.due = None
-        self._is_looking, self._looker = True, process.name
+        self._is_reconciling, self._actor = True, process.name
         now = self.clock.now()
         try:
             again = await (self.app if process.name == "service" else self.traffic).reconciler(self.key, now=now)
         except Killed:
-            self.tell(f"{process.name} dies")
+            self.log(f"{process.name} dies")
             self.begin(process)
             again = now
         except (errors.Conflict, errors.NotFound, errors.AlreadyExists):
@@ -149,7 +149,7 @@ class Sim(Pair):
         except errors.RaybusError:
             again = now + timedelta(seconds=1)
         finally:
-            self._is_looking = False
+            self._is_reconciling = False
         if again is not None:
             later = at + max(0.0, (again - now).total_seconds())
             process.due = later if process.due is None else min(later, process.due)
@@ -160,7 +160,7 @@ class Sim(Pair):
     async def run(self, seconds: float) -> None:
         structlog.configure(
             wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG)
-        )  # which tells what was planned
+        )  # which logs what was planned
         with structlog.testing.capture_logs() as self.notes:
             for _ in range(round(seconds / TICK)):
                 await self._tick()
@@ -173,13 +173,13 @@ class Sim(Pair):
             self.slowness.rng.shuffle(others)
         for each in others:
             each()
-        await self._looks()
+        await self._reconciles()
         self._let_pass()
         self.clock.advance(TICK)
 
-    async def _looks(self) -> None:
+    async def _reconciles(self) -> None:
         processes = list(self.processes.values())
-        for _ in range(MOST_LOOKS):
+        for _ in range(MOST_RECONCILES):
             if self.setting.slow:
                 self.slowness.rng.shuffle(processes)
             if not any([await self._turn(each) for each in processes]):
@@ -210,10 +210,10 @@ class Sim(Pair):
                 self._were_ready.add(name)
             if self.model(name).is_sick or (name in self._were_ready and not self._has_ready_head(name)):
                 self._sick_at[name] = now
-        hears = self.refusal is None and not any(each.lag or each.is_down for each in self.processes.values())
+        are_all_up = self.refusal is None and not any(each.lag or each.is_down for each in self.processes.values())
         for name in self.weights:
             is_gone = name not in self.clusters
-            self._gone_for[name] = self._gone_for.get(name, 0.0) + TICK * hears if is_gone else 0.0
+            self._gone_for[name] = self._gone_for.get(name, 0.0) + TICK * are_all_up if is_gone else 0.0
         self.check("time passes")
 
     def _has_ready_head(self, name: str) -> bool:
@@ -238,11 +238,11 @@ class Sim(Pair):
 
     @property
     def is_promoted(self) -> bool:
-        """Tell whether another cluster is the active one than before the upgrade."""
+        """Return whether another cluster is the active one than before the upgrade."""
         return self.active not in {"", self.first}
 
-    def told_capacity(self, cluster: str) -> int:
-        """Return the capacity that a cluster was told last."""
+    def target_of(self, cluster: str) -> int:
+        """Return the target capacity that a cluster got last."""
         puts = self.puts(cluster) if cluster else []
         return puts[-1].get("target_capacity", 100) if puts else 0
 
@@ -264,12 +264,12 @@ class Sim(Pair):
         elif body is not None:
             self.kube.finish_deletion(resource, NAMESPACE, name)
 
-    def tell(self, what: str) -> None:
+    def log(self, what: str) -> None:
         """Put a line into the trace."""
         self.lines.append((self.clock.monotonic(), what))
 
     def moment(self) -> Moment:
-        """Return the world as it is now."""
+        """Return the harness as it is now."""
         now = self.clock.monotonic()
         has_service = (RAY_SERVICE.kind, NAMESPACE, NAME) in self.kube.objects
         going = {
@@ -297,32 +297,32 @@ class Sim(Pair):
             gone_for=self._gone_for,
         )
 
-    def check(self, who: str, *, by_hand: bool = False) -> None:
-        """Hold the world against the rules, after a change."""
+    def check(self, actor: str, *, by_hand: bool = False) -> None:
+        """Hold the harness against the rules, after a change."""
         after = self.moment()
         if not by_hand:
             found = list(rules.violations(self._moment, after))
             self.broken += [f"t+{after.at:.2f} {each}" for each in found]
             for each in found:
-                self.tell(f"BROKEN: {each}")
+                self.log(f"BROKEN: {each}")
         self._moment = after
-        self._tell_state(after, who)
+        self._log_state(after, actor)
 
     def forget(self) -> None:
         """Begin the trace here."""
         self.lines.clear()
-        self.told.clear()
+        self.written.clear()
 
-    def story(self) -> str:
+    def rendered(self) -> str:
         """Return the trace, without the parts of names that chance made."""
-        held, self.told = self.told, self.lines
+        held, self.written = self.written, self.lines
         try:
-            lines = [line.partition("\t") for line in story(self).splitlines()]
+            lines = [line.partition("\t") for line in trace_of(self).splitlines()]
         finally:
-            self.told = held
+            self.written = held
         return "".join(f"{what:<58}{why}".rstrip() + "\n" for what, _, why in lines)
 
-    def _tell_state(self, m: Moment, who: str) -> None:
+    def _log_state(self, m: Moment, actor: str) -> None:
         shares = [
             f"{name} {m.capacities.get(name, 0)}/{(m.weights or {}).get(name, '-')}"
             for name in (m.active, m.pending)
@@ -331,22 +331,22 @@ class Sim(Pair):
         state = ", ".join(shares) or "no cluster"
         if m.weights is None and m.selected:
             state += f", selected {m.selected}"
-        if state != self._told_state:
-            self._told_state = state
+        if state != self._logged_state:
+            self._logged_state = state
             plans = (each["note"] for each in reversed(self.notes) if each["event"] == "planned")
-            note = next(plans, "") if who in self.processes else ""
+            note = next(plans, "") if actor in self.processes else ""
             note = "; ".join(dict.fromkeys(note.split("; ")))
-            self.tell(f"{state}\t{who}: {note}".rstrip(" :"))
-        self._tell_conditions()
+            self.log(f"{state}\t{actor}: {note}".rstrip(" :"))
+        self._log_conditions()
 
-    def _tell_conditions(self) -> None:
+    def _log_conditions(self) -> None:
         if (RAY_SERVICE.kind, NAMESPACE, NAME) not in self.kube.objects:
             return
         held = {each["type"]: f"{each['status']}, {each['message']}" for each in self.status.get("conditions", [])}
-        for kind in sorted(held.keys() | self._told_conditions.keys()):
-            if held.get(kind) != self._told_conditions.get(kind):
-                self.tell(f"  {kind}: {held.get(kind, 'is not there any more')}")
-        self._told_conditions = held
+        for kind in sorted(held.keys() | self._logged_conditions.keys()):
+            if held.get(kind) != self._logged_conditions.get(kind):
+                self.log(f"  {kind}: {held.get(kind, 'is not there any more')}")
+        self._logged_conditions = held
 
     # --- inside --------------------------------------------------------------------------------------------------------
 
@@ -356,8 +356,8 @@ class Sim(Pair):
         if kind == RAY_CLUSTER.kind and is_gone:
             self.serve.forget(f"{body['metadata']['name']}-head-svc")
         if kind in WATCHED:
-            self.check(self._looker if self._is_looking else "others", by_hand=not self._is_looking)
-        if not self._is_looking:
+            self.check(self._actor if self._is_reconciling else "others", by_hand=not self._is_reconciling)
+        if not self._is_reconciling:
             return
         if self.loses_answers and not is_gone:
             raise errors.Unavailable("the connection was lost")
@@ -366,12 +366,17 @@ class Sim(Pair):
     def _count_put(self, what: str) -> None:
         super()._count_put(what)
         if what.startswith("after"):
-            self.check(self._looker if self._is_looking else "others", by_hand=not self._is_looking)
+            self.check(self._actor if self._is_reconciling else "others", by_hand=not self._is_reconciling)
             if self.loses_answers:
                 raise errors.Unavailable("the connection was lost")
 
     def _fail(self, request: Request) -> errors.RaybusError | None:
-        if self.refusal is None or not self._is_looking or request.verb in {"get", "list"} or request.kind == "Event":
+        if (
+            self.refusal is None
+            or not self._is_reconciling
+            or request.verb in {"get", "list"}
+            or request.kind == "Event"
+        ):
             return None
         return self.refusal(request)
 

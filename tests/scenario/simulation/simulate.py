@@ -8,13 +8,13 @@ import msgspec
 
 from common.api.opaque import Json
 from common.kube.resources import RAY_CLUSTER
-from scenario.service_reconciler.world import TICK
+from scenario.service_reconciler.harness import TICK
 from scenario.simulation import draws, edges
 from scenario.simulation.draws import STEPS, Draw, Happening
 from scenario.simulation.faults import POINTS
 from scenario.simulation.interleaved import Interleaved, NeverRests
 from scenario.simulation.sim import Sim
-from scenario.upgrade.world import BLUE, GREEN, RED
+from scenario.upgrade.harness import BLUE, GREEN, RED
 from support.builders.ray_service import NAMESPACE, a_strategy
 
 CONFIGS: Final = {"blue": BLUE, "green": GREEN, "red": RED}
@@ -37,7 +37,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     """Of simulated time."""
     writes: int = 0
-    story: str = ""
+    trace: str = ""
 
 
 class _Under(msgspec.Struct):
@@ -67,7 +67,7 @@ async def run(draw: Draw, *, is_traced: bool = False) -> Result:
         found={f"{law} ({subject})": text for (law, subject), text in sim.found.items()},
         seconds=sim.clock.monotonic(),
         writes=len(sim.kube.requests),
-        story=sim.story() if is_traced else "",
+        trace=sim.rendered() if is_traced else "",
     )
 
 
@@ -77,7 +77,7 @@ async def _settle(sim: Interleaved) -> None:
     sim.ask(BLUE, upgradeStrategy=sane)
     for _ in range(120):
         await sim.run(0.5)
-        if sim.is_settled() and (kind != STEPS or sim.weights):
+        if sim.is_complete() and (kind != STEPS or sim.weights):
             break
     await sim.run(2)
     sim.first = sim.active
@@ -94,19 +94,19 @@ async def _upgrade(sim: Interleaved) -> None:
     under = [_Under(what=each) for each in draw.happenings]
     began, has_begun = sim.clock.monotonic(), False
     if draw.edit_before is not None:
-        sim.tell("user: the Serve config is edited")
+        sim.log("user: the Serve config is edited")
         sim.ask(BLUE, message="edited")
     while sim.clock.monotonic() - began < min(LONGEST, sim.setting.lasts):
         for each in under:
             _move(sim, each)
         if not has_begun and sim.clock.monotonic() - began >= (draw.edit_before or 0.0):
             has_begun = True
-            sim.tell("user: the spec changes")
+            sim.log("user: the spec changes")
             kept = {} if draw.first_kind is None else {"upgradeStrategy": sim.setting.strategy}
             sim.ask(GREEN, **kept)
         waits = not has_begun or any(not each.is_over for each in under)
         is_old = sim.clock.monotonic() - began > (draw.edit_before or 0.0) + SETTLES
-        if not waits and is_old and sim.is_settled() and len(sim.clusters) == 1:
+        if not waits and is_old and sim.is_complete() and len(sim.clusters) == 1:
             break
         await sim.run(TICK if waits else 2.0)
     for each in under:
@@ -122,7 +122,7 @@ def _move(sim: Interleaved, each: _Under) -> None:
     if each.begins is not None and each.ends is None and now >= each.begins:
         lasts = fault.seconds if each.what.seconds is None else each.what.seconds
         each.ends = now + lasts
-        sim.tell(f"begins: {fault.name}")
+        sim.log(f"begins: {fault.name}")
         sim.by_hand(fault.begin)
     if each.ends is not None and now >= each.ends and not each.is_over:
         _end(sim, each)
@@ -132,12 +132,12 @@ def _end(sim: Interleaved, each: _Under) -> None:
     each.is_over = True
     if each.ends is None or each.what.fault in edges.LASTS_FOR_EVER:
         return
-    sim.tell(f"ends: {each.what.fault}")
+    sim.log(f"ends: {each.what.fault}")
     sim.by_hand(edges.ALL[each.what.fault].end)
 
 
 async def _finish(sim: Interleaved) -> None:
-    sim.tell("user: brings it to its end")
+    sim.log("user: brings it to its end")
     sim.annotate(pause=None, abort=None, promote=None, progress_deadline=None, on_deadline=None)
     sim.surge, sim.may_hurry, sim.is_going = 100, True, False
     in_steps = sim.setting.kind == STEPS
@@ -168,7 +168,7 @@ async def _finish(sim: Interleaved) -> None:
 
 
 def _is_over(sim: Interleaved, wanted: Json) -> bool:
-    if not sim.is_settled() or sim.clusters != [sim.active]:
+    if not sim.is_complete() or sim.clusters != [sim.active]:
         return False
     body = sim.kube.objects[RAY_CLUSTER.kind, NAMESPACE, sim.active]
     if "last" not in str(sim.model(sim.active).puts[-1:]):
@@ -181,21 +181,19 @@ def _left(sim: Interleaved, *, in_steps: bool) -> list[str]:
     name = sim.active
     head = sim.model(name)
     found: list[str] = []
-    if head.told != 100:
-        found.append(f"{name} has a capacity of {head.told} at the end")
+    if head.target != 100:
+        found.append(f"{name} has a capacity of {head.target} at the end")
     if not head.puts or "last" not in str(head.puts[-1]):
         found.append(f"{name} does not run the Serve config of the spec")
     if in_steps and sim.weights != {name: 100}:
-        found.append(f"{name} is alone and the route says {sim.weights}")
+        found.append(f"{name} is alone and the route has {sim.weights}")
     return found
 
 
 def _state(sim: Interleaved) -> str:
-    said = [f"{each['type']} {each['status']}: {each['message']}" for each in sim.status.get("conditions", [])]
-    told = {name: sim.model(name).told for name in sim.clusters}
-    return (
-        f"active {sim.active}, pending {sim.pending or '-'}, clusters {told}, weights {sim.weights}; {'; '.join(said)}"
-    )
+    conditions = [f"{each['type']} {each['status']}: {each['message']}" for each in sim.status.get("conditions", [])]
+    targets = {name: sim.model(name).target for name in sim.clusters}
+    return f"active {sim.active}, pending {sim.pending or '-'}, clusters {targets}, weights {sim.weights}; {'; '.join(conditions)}"
 
 
 def _image(config: Json) -> str:

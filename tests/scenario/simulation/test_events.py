@@ -1,4 +1,4 @@
-"""Outsiders are told all of an upgrade, in order, whatever dies around the telling; and the rules for that can be broken."""
+"""Upgrade events are published completely, in order, whatever dies around publishing; and each rule for that can be broken."""
 
 import random
 from collections.abc import Iterator
@@ -8,24 +8,24 @@ import msgspec
 import pytest
 
 from common.upgrade_events import Event, Paused
-from scenario.service_reconciler.world import Killed
-from scenario.simulation import chronicle
+from scenario.service_reconciler.harness import Killed
+from scenario.simulation import event_invariants
 from scenario.simulation.faults import FAULTS
+from scenario.simulation.rollouts import begun, end_of, simulated
 from scenario.simulation.setting import Setting
-from scenario.simulation.stories import begun, end_of, told
-from scenario.upgrade.world import GREEN
-from service_reconciler.events import standing, steps
+from scenario.upgrade.harness import GREEN
+from service_reconciler.upgrade_events import current, steps
 
 pytestmark = pytest.mark.long
 
 KINDS = ["NewClusterWithIncrementalUpgrade", "NewCluster"]
-TOLD = {"NewClusterWithIncrementalUpgrade": 13, "NewCluster": 5}
+PUBLISHED = {"NewClusterWithIncrementalUpgrade": 13, "NewCluster": 5}
 """As many events as an upgrade has."""
 
 
 def deaths(kind: str, *, every: int) -> list[tuple[str, str, int]]:
     """Return before and after which event a process dies."""
-    cases = [(kind, side, number) for number in range(1, TOLD[kind] + 1) for side in ("before", "after")]
+    cases = [(kind, side, number) for number in range(1, PUBLISHED[kind] + 1) for side in ("before", "after")]
     return cases[::every]
 
 
@@ -36,79 +36,79 @@ async def test_a_death_around_an_event_loses_none(kind: str, side: str, number: 
     sim.kill_at_publish = (side, number)
     sim.ask(GREEN)
     await end_of(sim)
-    assert (sim.kill_at_publish, sim.broken, chronicle.broken(sim)) == (None, [], [])
-    assert len(sim.events.unique()) == TOLD[kind]
+    assert (sim.kill_at_publish, sim.broken, event_invariants.broken(sim)) == (None, [], [])
+    assert len(sim.events.unique()) == PUBLISHED[kind]
 
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_many_deaths_at_random_lose_none(seed: int) -> None:
-    """Whatever process looks dies, before or after one in eight of its writes and events."""
+    """Each reconciling process dies, before or after one in eight of its writes and events."""
     sim = await begun(Setting(seed=seed + 1, slow=1.0))
     rng = random.Random(seed)
 
     def die(_side: str = "") -> None:
-        if sim.is_looking and rng.random() < 1 / 8:
+        if sim.is_reconciling and rng.random() < 1 / 8:
             raise Killed
 
     sim.events.on_publish.append(die)
     sim.kube.faults.append(lambda request: die() if request.verb not in {"get", "list"} else None)
     sim.ask(GREEN)
-    await end_of(sim, patience=400)
-    assert (sim.broken, chronicle.broken(sim)) == ([], [])
+    await end_of(sim, within=400)
+    assert (sim.broken, event_invariants.broken(sim)) == ([], [])
 
 
 def _forgets_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every second step of traffic-manager pass untold."""
-    honest, seen = steps.unseen, set[str]()
+    honest, seen = steps.unpublished, set[str]()
 
-    def unseen(*args: Any, **kwargs: Any) -> Any:
+    def unpublished(*args: Any, **kwargs: Any) -> Any:
         for each in honest(*args, **kwargs):
             seen.add(each.id)
             if len(seen) % 2:
                 yield each
 
-    monkeypatch.setattr(steps, "unseen", unseen)
+    monkeypatch.setattr(steps, "unpublished", unpublished)
 
 
 def _forgets_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tell of no promotion."""
-    honest = standing.said
+    """Publish no promotion."""
+    honest = current.events
 
-    def said(*args: Any, **kwargs: Any) -> list[Event]:
+    def events(*args: Any, **kwargs: Any) -> list[Event]:
         return [each for each in honest(*args, **kwargs) if each.kind != "promoted"]
 
-    monkeypatch.setattr(standing, "said", said)
+    monkeypatch.setattr(current, "events", events)
 
 
 def _invents(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Say something else each time that an event is repeated."""
-    honest, count = standing.said, list[int]()
+    """Publish another content each time that an event is repeated."""
+    honest, count = current.events, list[int]()
 
-    def said(*args: Any, **kwargs: Any) -> Iterator[Event]:
+    def events(*args: Any, **kwargs: Any) -> Iterator[Event]:
         for each in honest(*args, **kwargs):
             count.append(1)
             is_pause = isinstance(each.data, Paused)
             yield msgspec.structs.replace(each, name=f"{each.name}-{len(count)}") if is_pause else each
 
-    monkeypatch.setattr(standing, "said", said)
+    monkeypatch.setattr(current, "events", events)
 
 
 @pytest.mark.parametrize(
-    ("sabotage", "said"),
-    [(_forgets_steps, "not told, or out of order"), (_forgets_the_end, "was not promoted")],
+    ("sabotage", "expected"),
+    [(_forgets_steps, "not published, or out of order"), (_forgets_the_end, "was not promoted")],
 )
 async def test_a_service_that_leaves_something_out_is_caught(
-    sabotage: Any, said: str, monkeypatch: pytest.MonkeyPatch
+    sabotage: Any, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sabotage(monkeypatch)
-    sim = await told(Setting())
+    sim = await simulated(Setting())
     await end_of(sim)
-    assert any(said in each for each in chronicle.broken(sim))
+    assert any(expected in each for each in event_invariants.broken(sim))
 
 
-async def test_a_repetition_that_says_something_else_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_repetition_with_other_content_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     _invents(monkeypatch)
     paused = Setting(annotations={"raybus.io/pause": "true"})
-    sim = await told(paused, FAULTS["service is down"], "configured")
+    sim = await simulated(paused, FAULTS["service is down"], "configured")
     await sim.run(5)
-    assert any("and then" in each for each in chronicle.repetitions(sim))
+    assert any("and then" in each for each in event_invariants.repetitions(sim))

@@ -1,7 +1,7 @@
 """An upgrade into every fault at every point, under many settings: the rules hold at every turn, and it ends as it must.
 
 Here runs a part of the grid that takes seconds; `pytest --sim-seeds N` runs all of it with N seeds. A failure prints its setting,
-the seed included, and the story turn by turn. Spec rayservice §8, §17, §21; acceptance 41-68.
+the seed included, and the trace turn by turn. Spec rayservice §8, §17, §21; acceptance 41-68.
 """
 
 import random
@@ -10,12 +10,12 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from scenario.simulation import chronicle
+from scenario.simulation import event_invariants
 from scenario.simulation.faults import FAULTS, IN_ONE_STEP, POINTS, Fault
+from scenario.simulation.rollouts import End, Ending, begun, end_of, simulated
 from scenario.simulation.setting import Setting
 from scenario.simulation.sim import Sim
-from scenario.simulation.stories import End, Ending, begun, end_of, told
-from scenario.upgrade.world import GREEN
+from scenario.upgrade.harness import GREEN
 
 pytestmark = pytest.mark.long
 
@@ -28,7 +28,7 @@ ENDED = {Ending.PROMOTED, Ending.ROLLED_BACK}
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One story: a fault at a point, or a death around a write."""
+    """One run: a fault at a point, or a death around a write."""
 
     setting: Setting
     fault: str = ""
@@ -97,7 +97,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 async def test_it_ends_whatever_happens(struck: Case) -> None:
     fault = FAULTS[struck.fault]
-    sim = await told(struck.setting, fault, struck.point)
+    sim = await simulated(struck.setting, fault, struck.point)
     end = await end_of(sim)
     expected = {Ending.GONE} if fault.name == "service deleted" else ENDED
     check(sim, end, expected, str(struck))
@@ -119,11 +119,11 @@ async def test_a_death_around_a_write_only_delays(death: Case) -> None:
 @pytest.mark.parametrize("fault", [each for each in FAULTS.values() if each.stalls], ids=lambda each: each.name)
 @pytest.mark.parametrize("point", ["configured", "half"])
 async def test_what_lasts_for_ever_has_a_name(fault: Fault, point: str) -> None:
-    sim = await told(Setting(annotations={"raybus.io/progress-deadline": "20"}), fault, point, for_ever=True)
-    end = await end_of(sim, patience=60)
+    sim = await simulated(Setting(annotations={"raybus.io/progress-deadline": "20"}), fault, point, for_ever=True)
+    end = await end_of(sim, within=60)
     expected = {Ending.PROMOTED} if fault.name.startswith("active") else {Ending.STALLED}
     check(sim, end, expected, f"{fault.name} at {point}")
-    assert end.ending is Ending.PROMOTED or fault.stalls in end.named, f"{end.named}\n{sim.story()}"
+    assert end.ending is Ending.PROMOTED or fault.stalls in end.named, f"{end.named}\n{sim.rendered()}"
 
 
 async def test_without_an_upgrade_strategy_the_first_cluster_stays() -> None:
@@ -135,8 +135,8 @@ async def test_without_an_upgrade_strategy_the_first_cluster_stays() -> None:
 
 
 def check(sim: Sim, end: End, expected: set[Ending], case: str) -> None:
-    """Fail with the whole story unless all rules held, outsiders were told all of it, and the end is as it must be."""
-    assert not sim.broken, f"{case}: {sim.broken}\n{sim.story()}"
-    untold = [] if end.ending is Ending.STALLED else chronicle.broken(sim)
-    assert not untold, f"{case}: {untold}\n{sim.story()}"
-    assert end.ending in expected, f"{case}: {end.ending} {end.named}\n{sim.story()}"
+    """Fail with the whole trace unless all rules held, all events were published, and the end is as it must be."""
+    assert not sim.broken, f"{case}: {sim.broken}\n{sim.rendered()}"
+    unexplained = [] if end.ending is Ending.STALLED else event_invariants.broken(sim)
+    assert not unexplained, f"{case}: {unexplained}\n{sim.rendered()}"
+    assert end.ending in expected, f"{case}: {end.ending} {end.named}\n{sim.rendered()}"

@@ -12,29 +12,29 @@ from scenario.simulation.simulate import Result
 SEEDS = range(1, 6)
 
 
-def told(result: Result) -> str:
+def report(result: Result) -> str:
     return f"{result.draw}\n{result.found}\npython -m scenario.simulation --seed {result.draw.seed}"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_an_upgrade_breaks_no_law(seed: int) -> None:
     result = await simulate.run(simulate.of_seed(seed))
-    assert not result.found, told(result)
+    assert not result.found, report(result)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda each: each.name)
 async def test_a_fault_that_was_fixed_stays_so(case: Case) -> None:
     result = await simulate.run(case.draw)
-    assert not result.found, told(result)
+    assert not result.found, report(result)
 
 
-async def test_a_seed_tells_the_same_story_twice() -> None:
+async def test_a_seed_gives_the_same_trace_twice() -> None:
     first, second = [await simulate.run(simulate.of_seed(11), is_traced=True) for _ in range(2)]
-    assert first.story == second.story
-    assert re.search(r"user: the spec changes", first.story)
+    assert first.trace == second.trace
+    assert re.search(r"user: the spec changes", first.trace)
 
 
 async def test_a_boundary_lets_another_process_and_a_user_come_between_two_writes() -> None:
     result = await simulate.run(Draw(seed=5, stops=0.5, longest_stop=2.0), is_traced=True)
-    writers = [line.split()[-1] for line in result.story.splitlines()]
+    writers = [line.split()[-1] for line in result.trace.splitlines()]
     assert len(writers) > 10

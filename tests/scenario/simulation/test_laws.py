@@ -24,7 +24,7 @@ WELL = State(
     route={"blue": 50, "green": 50},
     effective=[{"blue": 50, "green": 50}],
     carries={"blue": 100, "green": 50},
-    told={"blue": 100, "green": 50},
+    targets={"blue": 100, "green": 50},
     active="blue",
     plain=frozenset({"blue"}),
 )
@@ -68,14 +68,17 @@ def test_a_state_that_is_well_breaks_nothing_however_long_it_lasts() -> None:
         pytest.param(6, {"carries": {"blue": 100}, "missing": frozenset({"green"})}, "overload", id="a dead cluster"),
         pytest.param(12, {"carries": {"blue": 100}}, "overload", id="no replica runs"),
         pytest.param(
-            22, {"carries": {"blue": 50}, "told": {"blue": 50, "green": 50}}, "overload", id="the other one could grow"
+            22,
+            {"carries": {"blue": 50}, "targets": {"blue": 50, "green": 50}},
+            "overload",
+            id="the other one could grow",
         ),
-        pytest.param(200, {"carries": {"blue": 100}}, "endless", id="for long, and nobody is told"),
-        pytest.param(12, {"told": {"blue": 40, "green": 50}}, "starved", id="less capacity than its share"),
-        pytest.param(21, {"is_alone": True, "told": {"blue": 80}}, "alone", id="alone with less than all"),
-        pytest.param(9, {"told": {"blue": 50, "green": 50}}, "plain", id="clients of the plain Service"),
+        pytest.param(200, {"carries": {"blue": 100}}, "endless", id="for long, and no stall is reported"),
+        pytest.param(12, {"targets": {"blue": 40, "green": 50}}, "starved", id="less capacity than its share"),
+        pytest.param(21, {"is_alone": True, "targets": {"blue": 80}}, "alone", id="alone with less than all"),
+        pytest.param(9, {"targets": {"blue": 50, "green": 50}}, "plain", id="clients of the plain Service"),
         pytest.param(21, {"unserved": frozenset({"blue"})}, "unserved", id="a head without applications"),
-        pytest.param(1, {"is_awaited": ("demo-small", 1)}, "foreign", id="a neighbour's backend"),
+        pytest.param(1, {"is_awaited": ("demo-small", 1)}, "foreign", id="another service's backend"),
     ],
 )
 def test_what_must_not_last_is_named_once_it_does(seconds: int, values: dict[str, Any], law: str) -> None:
@@ -89,12 +92,12 @@ def test_what_must_not_last_is_named_once_it_does(seconds: int, values: dict[str
         pytest.param({"carries": {"blue": 0, "green": 0}}, id="nobody can carry"),
         pytest.param({"carries": {"blue": 100}, "silent": frozenset({"green"})}, id="nobody can see it"),
         pytest.param({"carries": {"blue": 100, "green": 46}}, id="one replica less"),
-        pytest.param({"told": {"blue": 80, "green": 50}, "is_alone": False}, id="an upgrade"),
+        pytest.param({"targets": {"blue": 80, "green": 50}, "is_alone": False}, id="an upgrade"),
         pytest.param({"carries": {"blue": 100}, "is_going": True}, id="the RayService goes"),
     ],
 )
 def test_what_may_last_breaks_nothing(values: dict[str, Any]) -> None:
-    assert lasting(10 if "told" not in values else 7, **values) == set()
+    assert lasting(10 if "targets" not in values else 7, **values) == set()
 
 
 def test_a_moment_that_is_excused_is_not_counted_and_what_ends_begins_anew() -> None:
@@ -109,7 +112,7 @@ def test_a_moment_that_is_excused_is_not_counted_and_what_ends_begins_anew() -> 
     ("after", "moment", "law"),
     [
         pytest.param(
-            {"told": {"blue": 40, "green": 50}}, {"capacities": {"blue": 40, "green": 50}}, "starved", id="shrinks"
+            {"targets": {"blue": 40, "green": 50}}, {"capacities": {"blue": 40, "green": 50}}, "starved", id="shrinks"
         ),
         pytest.param(
             {"route": {"blue": 40, "green": 60}},
@@ -121,7 +124,7 @@ def test_a_moment_that_is_excused_is_not_counted_and_what_ends_begins_anew() -> 
             {"route": {"blue": 40, "green": 60}},
             {"weights": {"blue": 40, "green": 60}},
             "growth",
-            id="weight beyond proof",
+            id="weight beyond ready capacity",
         ),
         pytest.param(
             {"follows": {"green": 50}},
@@ -139,9 +142,9 @@ def test_a_bad_write_is_named(after: dict[str, Any], moment: dict[str, Any], law
 
 
 def test_an_allowance_is_shared_in_proportion_to_traffic() -> None:
-    told = {"told": {"blue": 40, "green": 50}}
-    assert "starved" not in changing({"allowance": 20}, told, capacities={"blue": 40, "green": 50})
-    assert "starved" in changing({"allowance": 10}, told, capacities={"blue": 40, "green": 50})
+    targets = {"targets": {"blue": 40, "green": 50}}
+    assert "starved" not in changing({"allowance": 20}, targets, capacities={"blue": 40, "green": 50})
+    assert "starved" in changing({"allowance": 10}, targets, capacities={"blue": 40, "green": 50})
 
 
 @pytest.mark.parametrize(
@@ -171,6 +174,11 @@ def test_a_surge_is_one_of_upgrades_in_steps() -> None:
     assert "surge" not in changing({"in_steps": False}, {}, **grown)
 
 
+def test_a_surge_counts_no_capacity_that_nobody_can_have_observed() -> None:
+    grown = {"surge": 20, "capacities": {"blue": 100, "green": 100}}
+    assert "surge" not in changing({"in_steps": True}, {"surprised": frozenset({"blue"})}, **grown)
+
+
 def test_a_drain_that_is_cut_short_is_named() -> None:
     served = {"effective": [{"green": 100}], "in_flight": frozenset({"blue"})}
     gone = {"clusters": frozenset({"green"}), "weights": {"green": 100}, "effective": {"green": 100}}
@@ -182,7 +190,7 @@ def test_a_drain_that_is_cut_short_is_named() -> None:
 
 
 def _restless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Send a Serve config at every look."""
+    """Send a Serve config at every reconcile."""
 
     def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> Submission:
         return Submission(config=view.given or goal, note="again")
@@ -213,7 +221,7 @@ def _without_parity(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _careless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Move all traffic at once, whatever can be carried."""
+    """Move all traffic at once, without ready capacity."""
 
     def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
         return Split(active=0, pending=100, note="all of it")
@@ -222,12 +230,12 @@ def _careless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Delete old clusters without looking at what they do."""
+    """Delete old clusters without a check of their requests."""
 
     def never(*_: Any, **__: Any) -> None:
         return None
 
-    monkeypatch.setattr(dangling, "_look_again_at", never)
+    monkeypatch.setattr(dangling, "_requeue_at", never)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from scenario.simulation import rules, sabotage
+from scenario.simulation.rollouts import end_of, simulated
 from scenario.simulation.rules import Moment
 from scenario.simulation.setting import Setting
-from scenario.simulation.stories import end_of, told
 
 BEFORE = Moment(
     at=0,
@@ -31,7 +31,7 @@ def a_turn(*, before: dict[str, Any] | None = None, **after: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("after", "said"),
+    ("after", "expected"),
     [
         pytest.param({"weights": {"blue": 75, "green": 20}}, "do not sum to 100", id="a share is lost"),
         pytest.param({"weights": {"blue": 50, "green": 50}}, "seen ready for 40", id="more than was seen"),
@@ -48,20 +48,20 @@ def a_turn(*, before: dict[str, Any] | None = None, **after: Any) -> list[str]:
         pytest.param({"clusters": frozenset({"green"})}, "deleted while the Gateway", id="deleted with traffic"),
     ],
 )
-def test_a_bad_turn_is_named(after: dict[str, Any], said: str) -> None:
-    assert any(said in each for each in a_turn(**after))
+def test_a_bad_turn_is_named(after: dict[str, Any], expected: str) -> None:
+    assert any(expected in each for each in a_turn(**after))
 
 
 @pytest.mark.parametrize(
-    ("after", "said"),
+    ("after", "expected"),
     [
         pytest.param({"selected": "green"}, "was seen ready for 40", id="the Service moves too early"),
         pytest.param({"clusters": frozenset({"green"})}, "while the Serve Service selects it", id="deleted in service"),
     ],
 )
-def test_a_bad_turn_without_a_route_is_named(after: dict[str, Any], said: str) -> None:
+def test_a_bad_turn_without_a_route_is_named(after: dict[str, Any], expected: str) -> None:
     before: dict[str, Any] = {"weights": None, "effective": {}, "selected": "blue"}
-    assert any(said in each for each in a_turn(before=before, **after))
+    assert any(expected in each for each in a_turn(before=before, **after))
 
 
 @pytest.mark.parametrize(
@@ -95,15 +95,17 @@ def test_a_good_turn_breaks_nothing(before: dict[str, Any], after: dict[str, Any
 
 
 @pytest.mark.parametrize(
-    ("sabotaged", "said"),
+    ("sabotaged", "expected"),
     [
         (sabotage.gullible, "was seen ready for"),
         (sabotage.greedy, "exceed a surge of 50"),
         (sabotage.hasty, "changed in an upgrade"),
     ],
 )
-async def test_services_that_do_wrong_are_caught(sabotaged: Any, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_services_that_do_wrong_are_caught(
+    sabotaged: Any, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sabotaged(monkeypatch)
-    sim = await told(Setting(slow=1.0, seed=1))
+    sim = await simulated(Setting(slow=1.0, seed=1))
     await end_of(sim)
-    assert any(said in each for each in sim.broken)
+    assert any(expected in each for each in sim.broken)

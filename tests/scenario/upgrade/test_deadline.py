@@ -1,4 +1,4 @@
-"""An upgrade that does not get on: the cause is named, and what its user wants is done; `raybus.io/progress-deadline`."""
+"""An upgrade that does not progress: the cause is named, and what its user wants is done; `raybus.io/progress-deadline`."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -7,8 +7,8 @@ import pytest
 
 from common.api.opaque import Json
 from common.kube.resources import POD, RAY_CLUSTER
-from scenario.upgrade.test_controls import STEPS, V2, held, is_at_rest, messages, say
-from scenario.upgrade.world import GREEN, RED, Pair, a_running_pair
+from scenario.upgrade.harness import GREEN, RED, Pair, a_running_pair
+from scenario.upgrade.test_controls import STEPS, V2, annotate, held, is_at_rest, messages
 from support.builders.ray_service import a_serve_config, a_strategy
 
 pytestmark = pytest.mark.long
@@ -18,38 +18,38 @@ MISSING = a_serve_config(import_path="missing:app", message="v2")
 HOUR = timedelta(hours=1)
 
 
-def pods_that_wait(world: Pair, status: Json) -> None:
-    """Let no new pod become ready, and say why."""
-    world.holds_pods = True
-    told = world.clusters_move_on
+def pods_that_wait(harness: Pair, status: Json) -> None:
+    """Let no new pod become ready, and give the reason."""
+    harness.holds_pods = True
+    honest = harness.clusters_move_on
 
     def move_on() -> None:
-        told()
-        for pod in world.kube.all(POD):
-            if not pod.get("status") and world.holds_pods:
-                world.kube.set_status(POD, "default", pod["metadata"]["name"], status)
+        honest()
+        for pod in harness.kube.all(POD):
+            if not pod.get("status") and harness.holds_pods:
+                harness.kube.set_status(POD, "default", pod["metadata"]["name"], status)
 
-    world.clusters_move_on = move_on
+    harness.clusters_move_on = move_on
 
 
-def no_room(world: Pair) -> None:
+def no_room(harness: Pair) -> None:
     full = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}
-    pods_that_wait(world, {"phase": "Pending", "conditions": [full]})
+    pods_that_wait(harness, {"phase": "Pending", "conditions": [full]})
 
 
-def no_image(world: Pair) -> None:
+def no_image(harness: Pair) -> None:
     waiting: Json = {"waiting": {"reason": "ImagePullBackOff", "message": "back-off"}}
-    pods_that_wait(world, {"phase": "Pending", "containerStatuses": [{"name": "ray-head", "state": waiting}]})
+    pods_that_wait(harness, {"phase": "Pending", "containerStatuses": [{"name": "ray-head", "state": waiting}]})
 
 
-def no_quota(world: Pair) -> None:
-    world.holds_pods = True
-    told = world.clusters_move_on
+def no_quota(harness: Pair) -> None:
+    harness.holds_pods = True
+    honest = harness.clusters_move_on
 
     def move_on() -> None:
-        told()
-        name = world.pending
-        if not name or (RAY_CLUSTER.kind, "default", name) not in world.kube.objects or not world.holds_pods:
+        honest()
+        name = harness.pending
+        if not name or (RAY_CLUSTER.kind, "default", name) not in harness.kube.objects or not harness.holds_pods:
             return
         condition = {
             "type": "ReplicaFailure",
@@ -58,30 +58,30 @@ def no_quota(world: Pair) -> None:
             "message": 'pods "x" is forbidden: exceeded quota: gpus',
             "lastTransitionTime": "2026-01-01T12:00:00Z",
         }
-        world.kube.set_status(RAY_CLUSTER, "default", name, {"conditions": [condition]})
+        harness.kube.set_status(RAY_CLUSTER, "default", name, {"conditions": [condition]})
 
-    world.clusters_move_on = move_on
-
-
-def no_gateway(world: Pair) -> None:
-    world.gateway.is_programmed = False
-    world.gateway.forget()
+    harness.clusters_move_on = move_on
 
 
-def no_application(_world: Pair) -> None:
+def no_gateway(harness: Pair) -> None:
+    harness.gateway.is_programmed = False
+    harness.gateway.forget()
+
+
+def no_application(_harness: Pair) -> None:
     pass
 
 
-def mended(world: Pair) -> None:
+def fix(harness: Pair) -> None:
     """Take the fault away."""
-    for pod in world.kube.all(POD) if world.holds_pods else []:
-        if pod["metadata"]["name"].startswith(world.pending):
-            world.kube.set_status(POD, "default", pod["metadata"]["name"], {})
-    if world.holds_pods:
-        world.kube.set_status(RAY_CLUSTER, "default", world.pending, {})
-    world.holds_pods = False
-    world.gateway.is_programmed = True
-    world.gateway.forget()
+    for pod in harness.kube.all(POD) if harness.holds_pods else []:
+        if pod["metadata"]["name"].startswith(harness.pending):
+            harness.kube.set_status(POD, "default", pod["metadata"]["name"], {})
+    if harness.holds_pods:
+        harness.kube.set_status(RAY_CLUSTER, "default", harness.pending, {})
+    harness.holds_pods = False
+    harness.gateway.is_programmed = True
+    harness.gateway.forget()
 
 
 CAUSES = [
@@ -96,141 +96,142 @@ CAUSES = [
 async def stalled(cause: str, fault: Fault, *, policy: str, seconds: float = 60) -> Pair:
     """Return an upgrade that stood still until its deadline."""
     annotations = held(progress_deadline="20", on_deadline=policy)
-    world = await a_running_pair(upgradeStrategy=STEPS, annotations=annotations)
-    fault(world)
+    harness = await a_running_pair(upgradeStrategy=STEPS, annotations=annotations)
+    fault(harness)
     serve = MISSING if cause == "ApplicationNotReady" else V2
-    world.apply(config=GREEN, serve=serve, upgradeStrategy=STEPS, annotations=annotations)
-    await world.until(lambda: "UpgradeStalled" in world.reasons(), seconds=seconds)
-    return world
+    harness.apply(config=GREEN, serve=serve, upgradeStrategy=STEPS, annotations=annotations)
+    await harness.until(lambda: "UpgradeStalled" in harness.reasons(), seconds=seconds)
+    return harness
 
 
 @pytest.mark.parametrize(("cause", "fault", "text"), CAUSES)
-async def test_with_wait_the_cause_is_named_and_what_is_mended_goes_on(cause: str, fault: Fault, text: str) -> None:
-    world = await stalled(cause, fault, policy="Wait")
-    green = world.pending
-    assert world.condition("UpgradeStalled") == ("True", cause)
-    assert world.message("UpgradeStalled").startswith("No progress for 20s (raybus.io/progress-deadline): ")
-    assert text in world.message("UpgradeStalled")
-    assert await is_at_rest(world)
-    mended(world)
+async def test_with_wait_the_cause_is_named_and_a_corrected_upgrade_continues(
+    cause: str, fault: Fault, text: str
+) -> None:
+    harness = await stalled(cause, fault, policy="Wait")
+    green = harness.pending
+    assert harness.condition("UpgradeStalled") == ("True", cause)
+    assert harness.message("UpgradeStalled").startswith("No progress for 20s (raybus.io/progress-deadline): ")
+    assert text in harness.message("UpgradeStalled")
+    assert await is_at_rest(harness)
+    fix(harness)
     if cause == "ApplicationNotReady":
-        world.apply(
+        harness.apply(
             config=GREEN, serve=V2, upgradeStrategy=STEPS, annotations=held(progress_deadline="20", on_deadline="Wait")
         )
-    await world.until(lambda: world.is_settled() and world.active == green, seconds=60)
-    assert (world.condition("UpgradeStalled"), world.reasons().count("UpgradeStalled")) == (("", ""), 1)
+    await harness.until(lambda: harness.is_complete() and harness.active == green, seconds=60)
+    assert (harness.condition("UpgradeStalled"), harness.reasons().count("UpgradeStalled")) == (("", ""), 1)
 
 
 @pytest.mark.parametrize(("cause", "fault", "text"), CAUSES)
 async def test_with_rollback_the_service_returns_and_tries_no_more(cause: str, fault: Fault, text: str) -> None:
-    world = await stalled(cause, fault, policy="Rollback")
-    await world.until(world.is_settled, seconds=60)
-    blue = world.active
-    assert world.condition("UpgradeAborted") == ("True", "ProgressDeadlineExceeded")
-    assert text in world.message("UpgradeAborted")
-    await world.run(70)
-    world.restart()
-    assert (world.clusters, world.weights, await is_at_rest(world)) == ([blue], {blue: 100}, True)
-    assert messages(world, blue) == {"v1"}
-    assert (world.reasons().count("UpgradeStalled"), world.reasons().count("UpgradeAborted")) == (1, 1)
+    harness = await stalled(cause, fault, policy="Rollback")
+    await harness.until(harness.is_complete, seconds=60)
+    blue = harness.active
+    assert harness.condition("UpgradeAborted") == ("True", "ProgressDeadlineExceeded")
+    assert text in harness.message("UpgradeAborted")
+    await harness.run(70)
+    harness.restart()
+    assert (harness.clusters, harness.weights, await is_at_rest(harness)) == ([blue], {blue: 100}, True)
+    assert messages(harness, blue) == {"v1"}
+    assert (harness.reasons().count("UpgradeStalled"), harness.reasons().count("UpgradeAborted")) == (1, 1)
 
 
 @pytest.mark.parametrize(("cause", "fault", "text"), CAUSES[:1] + CAUSES[3:4])
 async def test_with_pause_nothing_moves_until_the_annotation_changes(cause: str, fault: Fault, text: str) -> None:
-    world = await stalled(cause, fault, policy="Pause")
-    green = world.pending
-    assert text in world.message("UpgradeStalled")
-    mended(world)
-    await world.run(60)
-    assert world.condition("UpgradePaused") == ("True", "ProgressDeadlineExceeded")
-    assert (world.view.weights, world.condition("UpgradeStalled")) == ((100, 0), ("True", cause))
-    say(world, progress_deadline="20", on_deadline="Wait")
-    await world.until(lambda: world.is_settled() and world.active == green, seconds=60)
+    harness = await stalled(cause, fault, policy="Pause")
+    green = harness.pending
+    assert text in harness.message("UpgradeStalled")
+    fix(harness)
+    await harness.run(60)
+    assert harness.condition("UpgradePaused") == ("True", "ProgressDeadlineExceeded")
+    assert (harness.view.weights, harness.condition("UpgradeStalled")) == ((100, 0), ("True", cause))
+    annotate(harness, progress_deadline="20", on_deadline="Wait")
+    await harness.until(lambda: harness.is_complete() and harness.active == green, seconds=60)
 
 
 async def test_a_promotion_goes_on_after_a_pause_at_the_deadline() -> None:
-    world = await stalled("GatewayNotReady", no_gateway, policy="Pause")
-    green = world.pending
-    mended(world)
-    say(world, progress_deadline="20", on_deadline="Pause", promote="true")
-    await world.until(lambda: world.is_settled() and world.active == green, seconds=30)
+    harness = await stalled("GatewayNotReady", no_gateway, policy="Pause")
+    green = harness.pending
+    fix(harness)
+    annotate(harness, progress_deadline="20", on_deadline="Pause", promote="true")
+    await harness.until(lambda: harness.is_complete() and harness.active == green, seconds=30)
 
 
-async def test_a_promotion_tries_again_what_was_rolled_back_and_is_only_told_of_the_deadline() -> None:
-    world = await stalled("GatewayNotReady", no_gateway, policy="Rollback")
-    await world.until(world.is_settled, seconds=60)
-    blue = world.active
-    say(world, progress_deadline="20", on_deadline="Rollback", promote="true")
-    await world.until(lambda: world.condition("UpgradeStalled")[0] == "True", seconds=60)
-    await world.run(20)
-    assert (world.active, bool(world.pending)) == (blue, True)
-    mended(world)
-    await world.until(lambda: world.is_settled() and world.active != blue, seconds=60)
+async def test_a_promotion_retries_what_was_rolled_back_and_the_deadline_is_only_reported() -> None:
+    harness = await stalled("GatewayNotReady", no_gateway, policy="Rollback")
+    await harness.until(harness.is_complete, seconds=60)
+    blue = harness.active
+    annotate(harness, progress_deadline="20", on_deadline="Rollback", promote="true")
+    await harness.until(lambda: harness.condition("UpgradeStalled")[0] == "True", seconds=60)
+    await harness.run(20)
+    assert (harness.active, bool(harness.pending)) == (blue, True)
+    fix(harness)
+    await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=60)
 
 
 async def test_another_spec_is_tried_although_the_one_before_was_rolled_back() -> None:
-    world = await stalled("ApplicationNotReady", no_application, policy="Rollback")
-    await world.until(world.is_settled, seconds=60)
-    blue = world.active
-    world.apply(
+    harness = await stalled("ApplicationNotReady", no_application, policy="Rollback")
+    await harness.until(harness.is_complete, seconds=60)
+    blue = harness.active
+    harness.apply(
         config=RED, serve=V2, upgradeStrategy=STEPS, annotations=held(progress_deadline="20", on_deadline="Rollback")
     )
-    await world.until(lambda: world.is_settled() and world.active != blue, seconds=60)
-    assert world.condition("UpgradeAborted") == ("", "")
+    await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=60)
+    assert harness.condition("UpgradeAborted") == ("", "")
 
 
 async def test_an_interval_between_two_steps_is_no_stall() -> None:
     annotations = held(progress_deadline="10", on_deadline="Rollback")
     strategy = a_strategy(surge=50, step=50, interval=40)
-    world = await a_running_pair(upgradeStrategy=strategy, annotations=annotations)
-    blue = world.active
-    world.apply(config=GREEN, serve=V2, upgradeStrategy=strategy, annotations=annotations)
-    await world.until(lambda: world.is_settled() and world.active != blue, seconds=200)
-    assert "UpgradeStalled" not in world.reasons()
+    harness = await a_running_pair(upgradeStrategy=strategy, annotations=annotations)
+    blue = harness.active
+    harness.apply(config=GREEN, serve=V2, upgradeStrategy=strategy, annotations=annotations)
+    await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=200)
+    assert "UpgradeStalled" not in harness.reasons()
 
 
-async def test_an_upgrade_that_is_stuck_half_way_goes_back_as_far_as_it_came() -> None:
+async def test_an_upgrade_that_stalls_half_way_rolls_back_as_far_as_it_came() -> None:
     annotations = held(progress_deadline="20", on_deadline="Rollback")
-    world = await a_running_pair(upgradeStrategy=STEPS, annotations=annotations)
-    blue = world.active
-    world.apply(config=GREEN, serve=V2, upgradeStrategy=STEPS, annotations=annotations)
-    await world.until(lambda: world.view.weights[1] == 50, seconds=60)
-    world.serve.head(f"{world.pending}-head-svc").deploy_seconds = 10_000
-    await world.until(lambda: "UpgradeAborted" in world.reasons(), seconds=60)
-    assert world.message("UpgradeAborted").count("replicas") + world.message("UpgradeAborted").count("DEPLOYING")
-    await world.until(world.is_settled, seconds=60)
-    assert (world.active, world.weights) == (blue, {blue: 100})
+    harness = await a_running_pair(upgradeStrategy=STEPS, annotations=annotations)
+    blue = harness.active
+    harness.apply(config=GREEN, serve=V2, upgradeStrategy=STEPS, annotations=annotations)
+    await harness.until(lambda: harness.view.weights[1] == 50, seconds=60)
+    harness.serve.head(f"{harness.pending}-head-svc").deploy_seconds = 10_000
+    await harness.until(lambda: "UpgradeAborted" in harness.reasons(), seconds=60)
+    assert harness.message("UpgradeAborted").count("replicas") + harness.message("UpgradeAborted").count("DEPLOYING")
+    await harness.until(harness.is_complete, seconds=60)
+    assert (harness.active, harness.weights) == (blue, {blue: 100})
 
 
-async def test_a_stalled_upgrade_is_looked_at_ever_less_often() -> None:
-    world = await stalled("ApplicationNotReady", no_application, policy="Wait")
-    await world.run(240)
-    before = world.serve.head(f"{world.pending}-head-svc").gets
-    told = len(world.told)
-    await world.run(100)
-    assert world.serve.head(f"{world.pending}-head-svc").gets - before <= 60, "two services, each every 5 s"
-    assert len(world.told) == told
+async def test_a_stalled_upgrade_is_reconciled_ever_less_often() -> None:
+    harness = await stalled("ApplicationNotReady", no_application, policy="Wait")
+    await harness.run(240)
+    gets, written = harness.serve.head(f"{harness.pending}-head-svc").gets, len(harness.written)
+    await harness.run(100)
+    assert harness.serve.head(f"{harness.pending}-head-svc").gets - gets <= 60, "two services, each every 5 s"
+    assert len(harness.written) == written
 
 
 @pytest.mark.parametrize("hours", [1, -1])
 async def test_a_clock_that_is_set_is_no_deadline(hours: int) -> None:
     annotations = held(progress_deadline="60", on_deadline="Rollback")
-    world = await a_running_pair(upgradeStrategy=STEPS, annotations=annotations)
-    world.gateway.is_asleep = True
-    world.apply(config=GREEN, serve=V2, upgradeStrategy=STEPS, annotations=annotations)
-    await world.run(20)
-    world.jump(hours * HOUR)
-    await world.run(30)
-    assert (bool(world.pending), "UpgradeStalled" in world.reasons()) == (True, False)
+    harness = await a_running_pair(upgradeStrategy=STEPS, annotations=annotations)
+    harness.gateway.is_asleep = True
+    harness.apply(config=GREEN, serve=V2, upgradeStrategy=STEPS, annotations=annotations)
+    await harness.run(20)
+    harness.jump(hours * HOUR)
+    await harness.run(30)
+    assert (bool(harness.pending), "UpgradeStalled" in harness.reasons()) == (True, False)
 
 
 async def test_a_restart_forgets_no_deadline() -> None:
     annotations = held(progress_deadline="30")
-    world = await a_running_pair(upgradeStrategy=STEPS, annotations=annotations)
-    no_room(world)
-    world.apply(config=GREEN, serve=V2, upgradeStrategy=STEPS, annotations=annotations)
+    harness = await a_running_pair(upgradeStrategy=STEPS, annotations=annotations)
+    no_room(harness)
+    harness.apply(config=GREEN, serve=V2, upgradeStrategy=STEPS, annotations=annotations)
     for _ in range(7):
-        await world.run(5)
-        world.restart()
-    await world.run(1)
-    assert world.condition("UpgradeStalled") == ("True", "InsufficientCapacity")
+        await harness.run(5)
+        harness.restart()
+    await harness.run(1)
+    assert harness.condition("UpgradeStalled") == ("True", "InsufficientCapacity")

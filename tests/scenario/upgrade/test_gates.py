@@ -9,7 +9,7 @@ import pytest
 
 from common.feature_gates import BETA, Gate, Gates
 from common.kube.resources import GATEWAY, HTTP_ROUTE
-from scenario.upgrade.world import GREEN, Pair
+from scenario.upgrade.harness import GREEN, Pair
 from service_reconciler.config import Config
 from support.builders.ray_service import a_serve_config, a_strategy
 
@@ -20,75 +20,73 @@ FLIPS = pytest.mark.parametrize(
 )
 
 
-def switch(world: Pair, gates: Gates) -> None:
+def switch(harness: Pair, gates: Gates) -> None:
     """Begin a new service-reconciler with other gates; traffic-manager goes on."""
-    world.config = Config(gates=gates)
-    world.restart_service()
+    harness.config = Config(gates=gates)
+    harness.restart_service()
 
 
 async def a_pair(gates: Gates) -> Pair:
-    world = Pair(gates=gates)
-    world.apply(upgradeStrategy=FAST)
-    await world.until(lambda: world.is_settled() and bool(world.puts(world.active)))
-    await world.run(5)
-    return world
+    harness = Pair(gates=gates)
+    harness.apply(upgradeStrategy=FAST)
+    await harness.until(lambda: harness.is_complete() and bool(harness.puts(harness.active)))
+    await harness.run(5)
+    return harness
 
 
-async def takes_a_changed_config(world: Pair, message: str, **fields: Any) -> None:
+async def takes_a_changed_config(harness: Pair, message: str, **fields: Any) -> None:
     """A changed Serve config is sent once, by one service, and the cluster has all of its capacity."""
-    sent = len(world.puts(world.active))
-    world.apply(serve=a_serve_config(message=message), upgradeStrategy=FAST, **fields)
-    await world.until(lambda: len(world.puts(world.active)) > sent, seconds=5)
-    await world.run(20)
-    held = world.puts(world.active)
+    sent = len(harness.puts(harness.active))
+    harness.apply(serve=a_serve_config(message=message), upgradeStrategy=FAST, **fields)
+    await harness.until(lambda: len(harness.puts(harness.active)) > sent, seconds=5)
+    await harness.run(20)
+    held = harness.puts(harness.active)
     assert held[-1]["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"] == message
     assert len(held) == sent + 1
     assert held[-1].get("target_capacity", 100) == 100
 
 
-def moves_in_steps(world: Pair) -> bool:
-    return "targetCapacity" in world.status["activeServiceStatus"]
+def moves_in_steps(harness: Pair) -> bool:
+    return "targetCapacity" in harness.status["activeServiceStatus"]
 
 
 @FLIPS
 async def test_with_one_cluster_a_changed_config_is_sent_whatever_the_gates(first: Gates, then: Gates) -> None:
-    world = await a_pair(first)
-    assert moves_in_steps(world) == (first is ON)
-    assert bool(world.kube.all(HTTP_ROUTE)) == bool(world.kube.all(GATEWAY)) == (first is ON)
-    switch(world, then)
-    await takes_a_changed_config(world, "v2")
-    assert moves_in_steps(world) == (then is ON)
+    harness = await a_pair(first)
+    assert moves_in_steps(harness) == (first is ON)
+    assert bool(harness.kube.all(HTTP_ROUTE)) == bool(harness.kube.all(GATEWAY)) == (first is ON)
+    switch(harness, then)
+    await takes_a_changed_config(harness, "v2")
+    assert moves_in_steps(harness) == (then is ON)
 
 
 @FLIPS
 async def test_an_upgrade_ends_as_it_began_and_the_next_config_is_sent(first: Gates, then: Gates) -> None:
-    world = await a_pair(first)
-    blue = world.active
-    world.apply(config=GREEN, upgradeStrategy=FAST)
+    harness = await a_pair(first)
+    blue = harness.active
+    harness.apply(config=GREEN, upgradeStrategy=FAST)
     if first is ON:
-        await world.until(lambda: (world.view.weights[1] or 0) == 50, seconds=30)
+        await harness.until(lambda: (harness.view.weights[1] or 0) == 50, seconds=30)
     else:
-        await world.until(lambda: bool(world.pending) and world.pending in world.clusters, seconds=30)
-    green = world.pending
-    switch(world, then)
-    await world.run(0.25)
-    assert ("targetCapacity" in world.status["pendingServiceStatus"]) == (first is ON)
-    await world.until(lambda: world.is_settled() and world.active == green, seconds=100)
-    await world.run(10)
-    assert world.puts(blue)[-1].get("target_capacity", 100) == (0 if first is ON else 100)
-    await takes_a_changed_config(world, "v2", config=GREEN)
+        await harness.until(lambda: bool(harness.pending) and harness.pending in harness.clusters, seconds=30)
+    green = harness.pending
+    switch(harness, then)
+    await harness.run(0.25)
+    assert ("targetCapacity" in harness.status["pendingServiceStatus"]) == (first is ON)
+    await harness.until(lambda: harness.is_complete() and harness.active == green, seconds=100)
+    await harness.run(10)
+    assert harness.puts(blue)[-1].get("target_capacity", 100) == (0 if first is ON else 100)
+    await takes_a_changed_config(harness, "v2", config=GREEN)
 
 
 @FLIPS
-async def test_an_upgrade_after_the_change_goes_as_the_gate_of_service_reconciler_says(
-    first: Gates, then: Gates
-) -> None:
-    world = await a_pair(first)
-    switch(world, then)
-    await world.run(5)
-    world.apply(config=GREEN, upgradeStrategy=FAST)
-    await world.until(lambda: bool(world.pending), seconds=30)
-    green = world.pending
-    assert ("targetCapacity" in world.status["pendingServiceStatus"]) == (then is ON)
-    await world.until(lambda: world.is_settled() and world.active == green, seconds=100)
-    await takes_a_changed_config(world, "v2", config=GREEN)
+async def test_an_upgrade_after_the_change_follows_the_gate_of_service_reconciler(first: Gates, then: Gates) -> None:
+    harness = await a_pair(first)
+    switch(harness, then)
+    await harness.run(5)
+    harness.apply(config=GREEN, upgradeStrategy=FAST)
+    await harness.until(lambda: bool(harness.pending), seconds=30)
+    green = harness.pending
+    assert ("targetCapacity" in harness.status["pendingServiceStatus"]) == (then is ON)
+    await harness.until(lambda: harness.is_complete() and harness.active == green, seconds=100)
+    await takes_a_changed_config(harness, "v2", config=GREEN)

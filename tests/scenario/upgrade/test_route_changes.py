@@ -8,8 +8,8 @@ from common import labels
 from common.api.opaque import Body, Json
 from common.kube.resources import GATEWAY, HTTP_ROUTE
 from common.traffic_record import ANNOTATION
+from scenario.upgrade.harness import GREEN, Pair, weights_of
 from scenario.upgrade.test_own_route import a_gateway, a_route
-from scenario.upgrade.world import GREEN, Pair, weights_of
 from support.builders.ray_service import NAMESPACE, a_strategy
 
 SLOW = a_strategy(surge=50, step=25, interval=20)
@@ -21,10 +21,10 @@ LEAST_CAPACITY = 50
 class Routes:
     """Notes every split that a route had since some moment."""
 
-    def __init__(self, world: Pair) -> None:
+    def __init__(self, harness: Pair) -> None:
         self.splits: list[tuple[str, dict[str, int]]] = []
-        self._world = world
-        world.kube.on_change.append(self._note)
+        self._harness = harness
+        harness.kube.on_change.append(self._note)
 
     def _note(self, kind: str, body: Body, is_gone: bool) -> None:
         if kind != HTTP_ROUTE.kind or is_gone:
@@ -38,39 +38,39 @@ class Routes:
         return [held.get(cluster, 0) for _, held in self.splits]
 
 
-def route_of(world: Pair, name: str) -> Json:
-    return weights_of(world.kube.objects[HTTP_ROUTE.kind, NAMESPACE, name])
+def route_of(harness: Pair, name: str) -> Json:
+    return weights_of(harness.kube.objects[HTTP_ROUTE.kind, NAMESPACE, name])
 
 
-def name_route(world: Pair, name: str | None, **fields: Json) -> None:
+def name_route(harness: Pair, name: str | None, **fields: Json) -> None:
     annotations = {} if name is None else {labels.HTTP_ROUTE: name}
-    world.apply(annotations=annotations, upgradeStrategy=SLOW, **fields)
+    harness.apply(annotations=annotations, upgradeStrategy=SLOW, **fields)
 
 
 async def a_pair_at(weight: int, *names: str | None) -> Pair:
     """Return an upgrade that gave the pending cluster so much, on the last of these routes; the service used each of them."""
-    world = Pair()
-    world.kube.put(GATEWAY, a_gateway())
+    harness = Pair()
+    harness.kube.put(GATEWAY, a_gateway())
     for name in ("mine", "other"):
         route = a_route()
         route["metadata"]["name"] = name
-        world.kube.put(HTTP_ROUTE, route)
+        harness.kube.put(HTTP_ROUTE, route)
     for name in names:
-        name_route(world, name)
-        carrier = name or OURS
-        await world.until(
-            lambda carrier=carrier: (
-                world.is_settled()
-                and (HTTP_ROUTE.kind, NAMESPACE, carrier) in world.kube.objects
-                and bool(route_of(world, carrier))
+        name_route(harness, name)
+        route = name or OURS
+        await harness.until(
+            lambda route=route: (
+                harness.is_complete()
+                and (HTTP_ROUTE.kind, NAMESPACE, route) in harness.kube.objects
+                and bool(route_of(harness, route))
             ),
             seconds=20,
         )
-        await world.run(3)
-    name_route(world, names[-1], config=GREEN)
-    await world.until(lambda: world.view.weights == (100 - weight, weight), seconds=120)
-    await world.run(3)
-    return world
+        await harness.run(3)
+    name_route(harness, names[-1], config=GREEN)
+    await harness.until(lambda: harness.view.weights == (100 - weight, weight), seconds=120)
+    await harness.run(3)
+    return harness
 
 
 @pytest.mark.parametrize(
@@ -87,50 +87,50 @@ async def a_pair_at(weight: int, *names: str | None) -> Pair:
     ],
 )
 async def test_a_new_route_begins_with_the_weights_that_hold(before: list[str | None], after: str | None) -> None:
-    world = await a_pair_at(75, *before)
-    blue, green = world.active, world.pending
-    assert world.view.capacities == (LEAST_CAPACITY, 100)
-    seen = Routes(world)
-    name_route(world, after, config=GREEN)
-    await world.run(8)
+    harness = await a_pair_at(75, *before)
+    blue, green = harness.active, harness.pending
+    assert harness.view.capacities == (LEAST_CAPACITY, 100)
+    seen = Routes(harness)
+    name_route(harness, after, config=GREEN)
+    await harness.run(8)
     assert all(held == {blue: 25, green: 75} for _, held in seen.splits), seen.splits
-    world.restart()
-    await world.run(2)
+    harness.restart()
+    await harness.run(2)
     assert all(held == {blue: 25, green: 75} for _, held in seen.splits), seen.splits
-    if after is None or (HTTP_ROUTE.kind, NAMESPACE, after) in world.kube.objects:
-        assert route_of(world, after or OURS) == {blue: 25, green: 75}
-        await world.until(lambda: world.is_settled() and world.active == green, seconds=200)
+    if after is None or (HTTP_ROUTE.kind, NAMESPACE, after) in harness.kube.objects:
+        assert route_of(harness, after or OURS) == {blue: 25, green: 75}
+        await harness.until(lambda: harness.is_complete() and harness.active == green, seconds=200)
     else:
-        assert world.view.weights == (25, 75)
-        carrier = before[-1] or OURS
-        assert route_of(world, carrier) == {blue: 25, green: 75}, "requests come that way still"
+        assert harness.view.weights == (25, 75)
+        route = before[-1] or OURS
+        assert route_of(harness, route) == {blue: 25, green: 75}, "requests come that way still"
 
 
 async def test_a_route_that_is_deleted_and_made_again_begins_with_the_weights_that_hold() -> None:
-    world = await a_pair_at(75, None, "mine")
-    blue, green = world.active, world.pending
-    seen = Routes(world)
-    await world.kube.delete(HTTP_ROUTE, NAMESPACE, "mine")
-    await world.run(4)
-    world.kube.put(HTTP_ROUTE, a_route())
-    await world.run(6)
-    assert route_of(world, "mine") == {blue: 25, green: 75}
+    harness = await a_pair_at(75, None, "mine")
+    blue, green = harness.active, harness.pending
+    seen = Routes(harness)
+    await harness.kube.delete(HTTP_ROUTE, NAMESPACE, "mine")
+    await harness.run(4)
+    harness.kube.put(HTTP_ROUTE, a_route())
+    await harness.run(6)
+    assert route_of(harness, "mine") == {blue: 25, green: 75}
     assert all(held == {blue: 25, green: 75} for _, held in seen.splits), seen.splits
 
 
-async def test_a_route_that_follows_and_cannot_be_written_is_not_believed_later() -> None:
-    world = await a_pair_at(25, None, "mine")
-    blue, green = world.active, world.pending
-    stale = copy.deepcopy(world.kube.objects[HTTP_ROUTE.kind, NAMESPACE, OURS])
-    await world.until(lambda: world.view.weights == (25, 75), seconds=120)
-    await world.run(3)
-    held = world.kube.objects[HTTP_ROUTE.kind, NAMESPACE, OURS]
-    world.is_traffic_down = True
-    world.kube.put(
+async def test_a_route_that_follows_and_cannot_be_written_is_not_trusted_later() -> None:
+    harness = await a_pair_at(25, None, "mine")
+    blue, green = harness.active, harness.pending
+    stale = copy.deepcopy(harness.kube.objects[HTTP_ROUTE.kind, NAMESPACE, OURS])
+    await harness.until(lambda: harness.view.weights == (25, 75), seconds=120)
+    await harness.run(3)
+    held = harness.kube.objects[HTTP_ROUTE.kind, NAMESPACE, OURS]
+    harness.is_traffic_down = True
+    harness.kube.put(
         HTTP_ROUTE, {**held, "metadata": {**held["metadata"], "annotations": stale["metadata"]["annotations"]}}
     )
-    world.is_traffic_down = False
-    name_route(world, None, config=GREEN)
-    seen = Routes(world)
-    await world.run(6)
+    harness.is_traffic_down = False
+    name_route(harness, None, config=GREEN)
+    seen = Routes(harness)
+    await harness.run(6)
     assert all(each == {blue: 25, green: 75} for _, each in seen.splits), seen.splits

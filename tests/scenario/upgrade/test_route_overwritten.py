@@ -1,4 +1,4 @@
-"""A tool that owns `spec.rules` of a user's route empties our backends with each sync: repaired, told, and never a race of writes."""
+"""A tool that owns `spec.rules` of a user's route empties our backends with each sync: repaired, reported, and never a race of writes."""
 
 import copy
 
@@ -9,17 +9,17 @@ from common.api.gateway import HttpRoute
 from common.api.opaque import Body, Json
 from common.kube.resources import HTTP_ROUTE, POD
 from common.traffic_record import of_route
+from scenario.upgrade.harness import GREEN, Pair, weights_of
 from scenario.upgrade.test_own_route import OWN, a_pair, a_route, a_rule, mine, upgrade
-from scenario.upgrade.world import GREEN, Pair, weights_of
 from support.builders.ray_service import NAMESPACE, a_strategy
 
 TOOL = "argocd-controller"
 FULL = a_strategy(surge=100, step=50, interval=600)
 
 
-def sync(world: Pair) -> None:
+def sync(harness: Pair) -> None:
     """Apply the manifest in Git again, as server-side apply with force does: our backends are not in it."""
-    held = copy.deepcopy(mine(world))
+    held = copy.deepcopy(mine(harness))
     held["spec"]["rules"] = [a_rule()]
     entry: Json = {
         "manager": TOOL,
@@ -29,103 +29,103 @@ def sync(world: Pair) -> None:
     }
     ours: Json = {**entry, "manager": "raybus-traffic-manager", "time": "2026-01-01T12:00:01Z"}
     held["metadata"]["managedFields"] = [entry, ours]
-    world.kube.put(HTTP_ROUTE, held)
+    harness.kube.put(HTTP_ROUTE, held)
 
 
-async def test_who_replaced_our_backends_is_told_and_they_are_written_again_at_once() -> None:
-    world = await a_pair(a_route())
-    sync(world)
-    await world.look()
-    assert weights_of(mine(world)) == {world.active: 100}
-    await world.run(10)
+async def test_the_manager_that_replaced_our_backends_is_reported_and_they_are_written_again_at_once() -> None:
+    harness = await a_pair(a_route())
+    sync(harness)
+    await harness.reconcile()
+    assert weights_of(mine(harness)) == {harness.active: 100}
+    await harness.run(10)
     text = f"field manager {TOOL} replaced spec.rules"
-    assert text in world.message("Ready")
-    assert [note for _, reason, note in world.kube.events() if reason == "HTTPRouteOverwritten" and text in note]
-    assert world.reasons().count("HTTPRouteOverwritten") == 1
-    before = len(world.kube.writes())
-    await world.run(60)
-    assert len(world.kube.writes()) == before
-    await world.run(1000)
-    assert text not in world.message("Ready")
+    assert text in harness.message("Ready")
+    assert [note for _, reason, note in harness.kube.events() if reason == "HTTPRouteOverwritten" and text in note]
+    assert harness.reasons().count("HTTPRouteOverwritten") == 1
+    before = len(harness.kube.writes())
+    await harness.run(60)
+    assert len(harness.kube.writes()) == before
+    await harness.run(1000)
+    assert text not in harness.message("Ready")
 
 
 async def test_in_mid_upgrade_the_weights_that_hold_are_written_again() -> None:
-    world = await a_pair(a_route())
-    blue = world.active
-    upgrade(world)
-    await world.until(lambda: world.view.weights == (50, 50), seconds=700)
-    sync(world)
-    await world.look()
-    assert weights_of(mine(world)) == {blue: 50, world.pending: 50}
-    await world.until(lambda: world.is_settled() and world.active != blue, seconds=100)
+    harness = await a_pair(a_route())
+    blue = harness.active
+    upgrade(harness)
+    await harness.until(lambda: harness.view.weights == (50, 50), seconds=700)
+    sync(harness)
+    await harness.reconcile()
+    assert weights_of(mine(harness)) == {blue: 50, harness.pending: 50}
+    await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=100)
 
 
 async def test_a_tool_that_answers_each_write_with_its_own_meets_a_back_off() -> None:
-    world = await a_pair(a_route())
+    harness = await a_pair(a_route())
     count = 0
 
     def answer(kind: str, body: Body, is_gone: bool) -> None:
         nonlocal count
         if kind == HTTP_ROUTE.kind and not is_gone and weights_of(body) and body["metadata"]["name"] == "mine":
             count += 1
-            sync(world)
+            sync(harness)
 
-    world.kube.on_change.append(answer)
-    sync(world)
-    await world.run(60)
+    harness.kube.on_change.append(answer)
+    sync(harness)
+    await harness.run(60)
     assert 5 <= count <= 25
 
 
 async def test_a_rule_that_its_user_adds_is_no_overwriting() -> None:
-    world = await a_pair(a_route())
-    held = copy.deepcopy(mine(world))
+    harness = await a_pair(a_route())
+    held = copy.deepcopy(mine(harness))
     held["spec"]["rules"].append(a_rule("/v2", backendRefs=[{"name": "demo-serve-svc", "port": 8000}]))
-    world.kube.put(HTTP_ROUTE, held)
-    await world.run(5)
-    assert weights_of(mine(world), rule=1) == {world.active: 100}
-    assert "HTTPRouteOverwritten" not in world.reasons()
+    harness.kube.put(HTTP_ROUTE, held)
+    await harness.run(5)
+    assert weights_of(mine(harness), rule=1) == {harness.active: 100}
+    assert "HTTPRouteOverwritten" not in harness.reasons()
 
 
-def answers_each_write(world: Pair) -> list[float]:
+def answers_each_write(harness: Pair) -> list[float]:
     """Have the tool answer each write of ours at once; return the moments of those writes."""
     moments: list[float] = []
 
     def answer(kind: str, body: Body, is_gone: bool) -> None:
         if kind == HTTP_ROUTE.kind and not is_gone and weights_of(body) and body["metadata"]["name"] == "mine":
-            moments.append(world.clock.monotonic())
-            sync(world)
+            moments.append(harness.clock.monotonic())
+            sync(harness)
 
-    world.kube.on_change.append(answer)
+    harness.kube.on_change.append(answer)
     return moments
 
 
 @pytest.mark.parametrize("victim", ["active", "pending"])
 async def test_a_shed_does_not_wait_for_the_back_off(victim: str) -> None:
-    world = await a_pair(a_route())
-    world.apply(config=GREEN, annotations=OWN, upgradeStrategy=FULL)
-    await world.until(lambda: world.view.weights == (50, 50), seconds=700)
-    await world.run(10)
-    name, other = (world.active, world.pending) if victim == "active" else (world.pending, world.active)
-    moments = answers_each_write(world)
-    sync(world)
-    await world.until(lambda: len(moments) > 1 and moments[-1] - moments[-2] > 3, seconds=60)
-    world.kube.set_status(POD, NAMESPACE, f"{name}-worker", {"phase": "Failed"})
-    died_at, count = world.clock.monotonic(), len(moments)
-    await world.until(lambda: len(moments) > count, seconds=60)
+    harness = await a_pair(a_route())
+    harness.apply(config=GREEN, annotations=OWN, upgradeStrategy=FULL)
+    await harness.until(lambda: harness.view.weights == (50, 50), seconds=700)
+    await harness.run(10)
+    name, other = (harness.active, harness.pending) if victim == "active" else (harness.pending, harness.active)
+    moments = answers_each_write(harness)
+    sync(harness)
+    await harness.until(lambda: len(moments) > 1 and moments[-1] - moments[-2] > 3, seconds=60)
+    harness.kube.set_status(POD, NAMESPACE, f"{name}-worker", {"phase": "Failed"})
+    died_at, count = harness.clock.monotonic(), len(moments)
+    await harness.until(lambda: len(moments) > count, seconds=60)
     assert moments[count] - died_at <= 0.5
-    record = of_route(msgspec.json.decode(msgspec.json.encode(mine(world)), type=HttpRoute))
+    record = of_route(msgspec.json.decode(msgspec.json.encode(mine(harness)), type=HttpRoute))
     assert (record.clusters[name].weight, record.clusters[other].weight) == (0, 100)
-    await world.run(60)
+    await harness.run(60)
     assert len(moments) - count <= 16, "a shed is one write, and the back-off goes on"
 
 
 async def test_a_spec_that_nobody_takes_in_meets_the_same_back_off() -> None:
-    world = await a_pair(a_route())
-    world.apply(config=GREEN, annotations=OWN, upgradeStrategy=FULL)
-    await world.until(lambda: world.view.weights == (50, 50), seconds=700)
-    world.apply(config=GREEN, annotations=OWN, upgradeStrategy=a_strategy(surge=20, step=50))
-    await world.run(2)
-    moments = answers_each_write(world)
-    sync(world)
-    await world.run(60)
+    harness = await a_pair(a_route())
+    harness.apply(config=GREEN, annotations=OWN, upgradeStrategy=FULL)
+    await harness.until(lambda: harness.view.weights == (50, 50), seconds=700)
+    harness.apply(config=GREEN, annotations=OWN, upgradeStrategy=a_strategy(surge=20, step=50))
+    await harness.run(2)
+    moments = answers_each_write(harness)
+    sync(harness)
+    await harness.run(60)
     assert 5 <= len(moments) <= 25

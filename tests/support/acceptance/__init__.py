@@ -1,6 +1,6 @@
-"""Which acceptance case of the specifications is proven by which test, on which ring: `docs/acceptance-*.md`.
+"""The acceptance cases of the specifications with the tests that prove them, and their stages: `docs/acceptance-*.md`.
 
-A test says so by its name (`test_case_85_…`, or `case 85` in the id of a row) or by a mark,
+A test declares that by its name (`test_case_85_…`, or `case 85` in the id of a row) or by a mark,
 `@pytest.mark.acceptance("raycluster", 85, 86)`. A name counts for the specification of the service that the test is about.
 The pages are made from what pytest collects; `tests/architecture/test_acceptance.py` keeps them up to date.
 """
@@ -17,7 +17,7 @@ from mutants.table import TABLE
 
 SPECIFICATIONS: Final = {"raycluster": 25, "rayservice": 22}
 """The specifications and the section that holds their cases."""
-RINGS: Final = ("unit", "scenario", "contract", "integration", "e2e")
+STAGES: Final = ("unit", "scenario", "contract", "integration", "e2e")
 MUTATED: Final = "rayservice"
 """The specification to which the mutants of `mutants.table` belong."""
 _CASE: Final = re.compile(r"case[ _](\d+)")
@@ -25,7 +25,7 @@ _OF_RAY_SERVICE: Final = ("service_reconciler", "traffic_manager")
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One acceptance case, in our own few words."""
+    """One acceptance case, with a short title."""
 
     number: int
     title: str
@@ -33,7 +33,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """Why nothing proves it yet."""
 
 
-class Proof(msgspec.Struct, frozen=True, kw_only=True, order=True):
+class Evidence(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """A test, and the case that it proves."""
 
     specification: str
@@ -42,7 +42,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """The path below tests/ and the name of the function."""
 
     @property
-    def ring(self) -> str:
+    def stage(self) -> str:
         """Return the folder of tests/ that holds the test."""
         return self.test.split("/", 1)[0]
 
@@ -58,23 +58,23 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Write the proofs down when asked to."""
+    """Write the evidence to the file of `--acceptance`."""
     target = session.config.getoption("--acceptance")
     if target:
-        found = sorted({proof for item in session.items for proof in proofs_of(item)})
+        found = sorted({each for item in session.items for each in evidence_of(item)})
         Path(str(target)).write_bytes(msgspec.json.encode(found))
 
 
-def proofs_of(item: pytest.Item) -> Iterator[Proof]:
+def evidence_of(item: pytest.Item) -> Iterator[Evidence]:
     """Return what one test proves, by its marks and by its name."""
     test = item.nodeid.partition("[")[0].removeprefix("tests/")
     for mark in item.iter_markers("acceptance"):
         specification, *numbers = mark.args
         for number in numbers:
-            yield Proof(specification=specification, number=number, test=test)
+            yield Evidence(specification=specification, number=number, test=test)
     named = "rayservice" if any(service in test for service in _OF_RAY_SERVICE) else "raycluster"
     for match in _CASE.finditer(item.name):
-        yield Proof(specification=named, number=int(match[1]), test=test)
+        yield Evidence(specification=named, number=int(match[1]), test=test)
 
 
 def cases(specification: str) -> tuple[Case, ...]:
@@ -83,13 +83,13 @@ def cases(specification: str) -> tuple[Case, ...]:
     return tuple(_case(line) for line in text.splitlines() if not line.startswith("#"))
 
 
-def page(specification: str, proofs: Iterable[Proof]) -> str:
+def page(specification: str, evidence: Iterable[Evidence]) -> str:
     """Write the page of a specification."""
     known = cases(specification)
-    by_number: dict[int, list[Proof]] = {case.number: [] for case in known}
-    for proof in proofs:
-        if proof.specification == specification:
-            by_number.setdefault(proof.number, []).append(proof)
+    by_number: dict[int, list[Evidence]] = {case.number: [] for case in known}
+    for each in evidence:
+        if each.specification == specification:
+            by_number.setdefault(each.number, []).append(each)
     if unknown := sorted(by_number.keys() - {case.number for case in known}):
         raise AssertionError(f"{specification} has no case {unknown[0]}: {by_number[unknown[0]][0].test} names it")
     lines = [*_head(specification, known, by_number), *(_row(case, by_number) for case in known)]
@@ -105,34 +105,34 @@ def _with_mutants(lines: list[str], known: tuple[Case, ...]) -> list[str]:
         first = line.removeprefix("| ").partition(" |")[0]
         is_row = line.startswith("| ") and first in cells
         found.append(f"{line} {cells[first]} |" if is_row else f"{line}---|" if line.startswith("|---") else line)
-    note = "A mutant is a change of the code of which the case's test was seen to fail: `make mutants TABLE=1` tries them again."
+    note = "A mutant is a change of the code that makes the case's test fail; `make mutants TABLE=1` runs them again."
     return [*found[:6], note, "", *found[6:]]
 
 
-def _head(specification: str, known: tuple[Case, ...], by_number: Mapping[int, list[Proof]]) -> list[str]:
+def _head(specification: str, known: tuple[Case, ...], by_number: Mapping[int, list[Evidence]]) -> list[str]:
     proven = sum(bool(by_number[case.number]) for case in known)
     left_out = sum(bool(case.excuse) and not by_number[case.number] for case in known)
     section = SPECIFICATIONS[specification]
     return [
         f"# Acceptance cases: {specification}",
         "",
-        f"Made by `make golden` from the tests that pytest collects; the cases are those of section {section} of the",
-        f"[behaviour specification](spec/{specification}.md). A case is proven on the lowest ring that can prove it; `make check` fails when this page",
+        f"`make golden` generates this page from the tests that pytest collects. Section {section} of the",
+        f"[behavior specification](spec/{specification}.md) defines the cases. The lowest stage that can prove a case does so; `make check` fails if this page",
         "is stale.",
         "",
-        f"{proven} of {len(known)} cases have a test; {left_out} are left out on purpose; {len(known) - proven - left_out} have none yet.",
+        f"{proven} of {len(known)} cases have a test, {left_out} are intentionally omitted, {len(known) - proven - left_out} have none yet.",
         "",
-        "| case | what | rings | tests |",
+        "| case | topic | stages | tests |",
         "|---|---|---|---|",
     ]
 
 
-def _row(case: Case, by_number: Mapping[int, list[Proof]]) -> str:
+def _row(case: Case, by_number: Mapping[int, list[Evidence]]) -> str:
     found = by_number[case.number]
-    rings = [ring for ring in RINGS if any(proof.ring == ring for proof in found)]
-    tests = "<br>".join(f"`{test}`" for test in sorted({proof.test for proof in found}))
+    stages = [stage for stage in STAGES if any(each.stage == stage for each in found)]
+    tests = "<br>".join(f"`{test}`" for test in sorted({each.test for each in found}))
     nothing = f"left out: {case.excuse}" if case.excuse else "**none yet**"
-    return f"| {case.number} | {case.title} | {', '.join(rings)} | {tests or nothing} |"
+    return f"| {case.number} | {case.title} | {', '.join(stages)} | {tests or nothing} |"
 
 
 def _case(line: str) -> Case:

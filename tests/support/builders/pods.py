@@ -1,4 +1,4 @@
-"""Pods of cluster `c` for tests, and what a look at it has observed."""
+"""Pods of cluster `c` for tests, and what a reconcile of it has observed."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def a_pod(
     replica: str | None = None,
     annotations: dict[str, str] | None = None,
 ) -> Pod:
-    """Build a pod that runs and is ready, unless a row says otherwise; its uid is made from its name."""
+    """Build a pod that runs and is ready, except for the given fields; its uid is made from its name."""
     marks = {labels.CLUSTER: "c", labels.NODE_TYPE: node_type, labels.GROUP: group}
     if index is not None:
         marks[labels.REPLICA_INDEX] = str(index)
@@ -100,6 +100,6 @@ def a_head_service(**spec: Any) -> Service:
 
 
 def an_observation(*pods: Pod, cluster: RayCluster | None = None, **fields: Any) -> Observed:
-    """Build what a look has observed: a cluster, these pods and its head Service."""
+    """Build what a reconcile has observed: a cluster, these pods and its head Service."""
     defaults: dict[str, Any] = {"cluster": cluster or a_ray_cluster(), "head_services": (a_head_service(),)}
     return Observed(**{**defaults, **fields}, pods=tuple(sorted(pods, key=lambda pod: pod.metadata.name)))

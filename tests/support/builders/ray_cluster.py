@@ -93,4 +93,4 @@ def _camel(fields: Mapping[str, Any]) -> Json:
 
 def _camel_name(field: str) -> str:
     first, *rest = field.split("_")
-    return first + "".join(word.capitalize() for word in rest)
+    return first + "".join(part.capitalize() for part in rest)

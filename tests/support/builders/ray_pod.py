@@ -1,4 +1,4 @@
-"""Pods as the cluster-reconciler builds them, for tests that look at one part."""
+"""Pods as the cluster-reconciler builds them, for tests of one part."""
 
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import head_pod, worker_pod

@@ -53,11 +53,11 @@ def a_view(name: str, *conditions: Json, pods: tuple[Pod, ...] = (), details: Js
     """Return a cluster of the goal, or of another spec if it is blue; with details its head is ready."""
     image = "rayproject/ray:2.52.0" if name == "blue" else "rayproject/ray:2.53.0"
     goal = ray_service.decode(a_ray_service(config=a_cluster_config(image=image)))
-    said = [*conditions, *([a_condition("HeadPodReady")] if details is not None else [])]
+    conditions_now = [*conditions, *([a_condition("HeadPodReady")] if details is not None else [])]
     body: Json = {
         "metadata": {"name": name, "annotations": clusters.stamps(goal, version=Config().version)},
         "spec": goal.raw_cluster_config,
-        "status": {"conditions": said},
+        "status": {"conditions": conditions_now},
     }
     reading = Reading() if details is None else Reading(details=msgspec.convert(details, ServeDetails))
     return ClusterView(cluster=ray_cluster.decode(body), pods=pods, serve=reading)
@@ -69,10 +69,10 @@ def an_upgrade(
     interval: int = 10,
     moved: float = 0,
     changed: float = 0,
-    story: Upgrade | UnsetType = UNSET,
+    upgrade: Upgrade | UnsetType = UNSET,
     **fields: Any,
 ) -> Observed:
-    """Return an observation; `moved` and `changed` say when the traffic record last changed, in seconds."""
+    """Return an observation; `moved` and `changed` are the times of the last change of the traffic record, in seconds."""
     config = a_cluster_config(image="rayproject/ray:2.53.0")
     body = a_ray_service(config=config, annotations=annotations, upgradeStrategy=a_strategy(interval=interval))
     body["metadata"] |= {"generation": GENERATION, "uid": UID}
@@ -82,7 +82,7 @@ def an_upgrade(
         "conditions": [a_condition("UpgradeInProgress"), *conditions],
     }
     shares = {name: Share(capacity=50, weight=50, moved_at=at(moved)) for name in ("blue", "green")}
-    record = msgspec.json.encode(Record(clusters=shares, changed_at=at(changed), upgrade=story)).decode()
+    record = msgspec.json.encode(Record(clusters=shares, changed_at=at(changed), upgrade=upgrade)).decode()
     meta = {**_owned("demo-httproute"), "annotations": {traffic_record.ANNOTATION: record}}
     route = {"metadata": meta, "spec": {"parentRefs": [{"name": "demo-gateway"}]}}
     defaults: dict[str, Any] = {
@@ -104,9 +104,9 @@ def _owned(name: str) -> Json:
 
 
 def _gateway() -> Gateway:
-    said = [{**a_condition(kind), "observedGeneration": 1} for kind in ("Accepted", "Programmed")]
+    conditions_now = [{**a_condition(kind), "observedGeneration": 1} for kind in ("Accepted", "Programmed")]
     body = {
         "metadata": {**_owned("demo-gateway"), "generation": 1},
-        "status": {"conditions": said},
+        "status": {"conditions": conditions_now},
     }
     return msgspec.json.decode(msgspec.json.encode(body), type=Gateway)

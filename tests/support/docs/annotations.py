@@ -39,24 +39,24 @@ _EITHER: Final = "RayService, RayCluster"
 _DURATION: Final = "a duration (`10m`) or seconds"
 PARTS: Final = {
     "Controls of an upgrade": (
-        "You set these on a RayService. They change no generation and take effect at once; a value that cannot be meant is told by the "
-        "condition `InvalidAnnotations`, and the default holds. What each does: [upgrade controls](../upgrade-controls.md), "
+        "You set these on a RayService. They change no generation and take effect at once. The condition `InvalidAnnotations` reports an "
+        "invalid value, and the default applies. See [upgrade controls](../upgrade-controls.md), "
         "[traffic](../traffic.md).",
         (
-            Key("raybus.io/pause", _SERVICE, "`true`, `false`", "Hold the upgrade where it is."),
-            Key("raybus.io/abort", _SERVICE, "`true`, `false`, a generation", "Go back to the active cluster and stay there."),
-            Key("raybus.io/promote", _SERVICE, "`true`, `false`, a generation", "Skip the rest of the steps, never the proof."),
+            Key("raybus.io/pause", _SERVICE, "`true`, `false`", "Pause the upgrade at its current step."),
+            Key("raybus.io/abort", _SERVICE, "`true`, `false`, a generation", "Roll back to the active cluster and stay there."),
+            Key("raybus.io/promote", _SERVICE, "`true`, `false`, a generation", "Skip the remaining steps, but move traffic only to proven capacity."),
             Key(
                 "raybus.io/progress-deadline",
                 _SERVICE,
                 f"{_DURATION}; `{durations.text(upgrade_controls.DEFAULT_DEADLINE)}` when absent",
-                "How long an upgrade may stay as it is before it counts as stalled.",
+                "Time without progress after which an upgrade is stalled.",
             ),
             Key(
                 "raybus.io/on-deadline",
                 _SERVICE,
                 ", ".join(f"`{each}`" for each in upgrade_controls.OnDeadline) + "; `Wait` when absent",
-                "What happens then.",
+                "Action at the progress deadline.",
             ),
             Key(
                 "raybus.io/max-unavailable-percent",
@@ -68,68 +68,68 @@ PARTS: Final = {
                 "raybus.io/capacity-parity",
                 _SERVICE,
                 "`true`, `false`; `true` when absent",
-                "Let traffic move to no fewer autoscaled replicas than those that carry it.",
+                "Limit traffic to the load that the autoscaled replicas can serve.",
             ),
             Key(
                 "raybus.io/http-route",
                 _SERVICE,
                 "name of an HTTPRoute in the namespace",
-                "Your own route carries the traffic; it has to agree by `raybus.io/rayservice`.",
+                "Your own route carries the traffic; it must permit this by `raybus.io/rayservice`.",
             ),
             Key(
                 "raybus.io/rayservice",
                 "HTTPRoute",
                 "names of RayServices in the namespace, separated by commas",
-                "The owner of the route lets these RayServices write their backends into it.",
+                "Permission of the route's owner: these RayServices may write their backends into the route.",
             ),
             Key(
                 "raybus.io/drain-timeout",
                 _SERVICE,
                 f"{_DURATION}; `{durations.text(drain.DEFAULT_TIMEOUT)}` when absent",
-                "How much longer than its deletion delay requests in flight may keep the old cluster.",
+                "Time after the deletion delay in which the old cluster may finish its requests in flight.",
             ),
             Key(
                 "raybus.io/graceful-drain",
                 _EITHER,
                 "`true`, `false`; `false` when absent, unless `RAYBUS_GRACEFUL_DRAIN` is set",
-                "Prepare pods so that a blue/green upgrade can end kept-alive connections between requests. It changes pods.",
+                "Prepare pods so that a blue/green upgrade can close kept-alive connections between requests. This changes pods.",
             ),
             Key(
                 "raybus.io/revision-history-limit",
                 _SERVICE,
                 f"0 to {upgrade_controls.MOST_HISTORY}; {upgrade_controls.DEFAULT_HISTORY} when absent",
-                "How many earlier specs are kept for `raybus undo` and `raybus history`.",
+                "Number of earlier specs for `raybus undo` and `raybus history`.",
             ),
         ),
     ),
     "KubeRay's annotations": (
-        "You set these; they mean what they mean to KubeRay. Those of a RayService are copied to its RayClusters.",
+        "You set these; their meaning is KubeRay's. raybus copies those of a RayService to its RayClusters.",
         (
             Key(
                 "ray.io/initializing-timeout",
                 _SERVICE,
                 "a duration or seconds",
-                "How long a new service may take to be ready, before it is given up.",
+                "Time limit for a new service to become ready.",
             ),
-            Key("ray.io/ft-enabled", _EITHER, "`true`", "Keep the GCS in Redis, by variables of the head's container."),
+            Key("ray.io/ft-enabled", _EITHER, "`true`", "Store the GCS state in Redis, by variables of the head's container."),
             Key("ray.io/external-storage-namespace", _EITHER, "any text; the uid when absent", "Prefix of the keys in Redis."),
             Key(
                 "ray.io/gcs-ft-deletion-timeout",
                 _CLUSTER,
                 f"seconds; {REDIS_TIMEOUT.seconds} when absent",
-                "How long a deleted cluster may wait until Redis is clean.",
+                "Time limit for the Redis clean-up of a deleted cluster.",
             ),
             Key("ray.io/overwrite-container-cmd", _EITHER, "`true`", "Leave command and arguments of the Ray containers as they are."),
-            Key("ray.io/enable-serve-service", _CLUSTER, "`true`", "Make a Service for Serve's port."),
-            Key("ray.io/disable-provisioned-head-restart", _CLUSTER, "`true`", "Do not replace the head of a cluster that was once ready."),
+            Key("ray.io/enable-serve-service", _CLUSTER, "`true`", "Create a Service for Serve's port."),
+            Key("ray.io/disable-provisioned-head-restart", _CLUSTER, "`true`", "Do not replace the head of a cluster that has been ready."),
             Key("kubernetes.io/ingress.class", _EITHER, "name of an IngressClass", "Class of the dashboard's Ingress."),
         ),
     ),
     "Batch schedulers": (
-        "Labels that you set on a RayCluster or RayService; each counts where raybus was given that scheduler "
+        "Labels that you set on a RayCluster or RayService; each applies if raybus is configured for that scheduler "
         "([configuration](configuration.md)).",
         (
-            Key("ray.io/gang-scheduling-enabled", _EITHER, "see the scheduler", "Place the whole cluster or nothing of it: YuniKorn, scheduler-plugins, Kubernetes' own."),
+            Key("ray.io/gang-scheduling-enabled", _EITHER, "see the scheduler", "Schedule the whole cluster or nothing: YuniKorn, scheduler-plugins, Kubernetes' own."),
             Key("ray.io/priority-class-name", _EITHER, "name of a PriorityClass", "Volcano: priority of the gang."),
             Key("volcano.sh/queue-name", _EITHER, "name of a queue", "Volcano."),
             Key("volcano.sh/network-topology-mode", _EITHER, "see Volcano", "Volcano."),
@@ -140,31 +140,32 @@ PARTS: Final = {
         ),
     ),
     "Written by raybus": (
-        "For you to read, not to set. What an upgrade needs stands in these, and not in any process's memory.",
+        "Read only. These hold the state of an upgrade; no process keeps it in memory.",
         (
-            Key("raybus.io/upgrade-receipt", _SERVICE, "JSON", "What the last upgrade came to ([the receipt](../traffic.md#the-receipt))."),
-            Key("raybus.io/traffic-record", "HTTPRoute", "JSON", "Weights and capacities as they are, and when they last moved."),
-            Key("raybus.io/upgrade-from", _CLUSTER, "name", "Which cluster this one was made to replace, until that upgrade's end was told."),
-            Key("raybus.io/upgrade-so-far", _CLUSTER, "JSON", "What is known of the upgrade that left this cluster behind."),
-            Key("raybus.io/delete-after", _CLUSTER, "time", "When this cluster, which nobody needs any more, goes at the earliest."),
-            Key("raybus.io/draining-since", _CLUSTER, "time", "Since when it drains."),
-            Key("raybus.io/serves", "Pod", "name of a RayService", "A label: its Serve Service selects the pod while an upgrade in steps is on."),
-            Key("raybus.io/draining", "Pod", "`true`", "Its proxy ends kept-alive connections between requests."),
-            Key("raybus.io/replaces", "ControllerRevision", "name", "The record of the spec that served before this one."),
-            Key("raybus.io/serve-config-outcome", "ControllerRevision", "`sent`, `accepted`, `refused`", "What became of the Serve config that a cluster was sent; without it, it was accepted."),
-            Key("raybus.io/watcher", "Lease", "text", "Which watcher does what with the Lease."),
+            Key("raybus.io/upgrade-receipt", _SERVICE, "JSON", "Result of the last upgrade ([the receipt](../traffic.md#the-receipt))."),
+            Key("raybus.io/traffic-record", "HTTPRoute", "JSON", "Current weights and capacities, and the time of their last change."),
+            Key("raybus.io/upgrade-from", _CLUSTER, "name", "The cluster that this one replaces, until the event of the upgrade's end is published."),
+            Key("raybus.io/upgrade-so-far", _CLUSTER, "JSON", "Record of the upgrade that replaced this cluster."),
+            Key("raybus.io/delete-after", _CLUSTER, "time", "Earliest deletion time of this unused cluster."),
+            Key("raybus.io/draining-since", _CLUSTER, "time", "Start of its drain."),
+            Key("raybus.io/serves", "Pod", "name of a RayService", "A label: the Serve Service of the RayService selects the pod during an upgrade in steps."),
+            Key("raybus.io/draining", "Pod", "`true`", "Its proxy closes kept-alive connections between requests."),
+            Key("raybus.io/replaces", "ControllerRevision", "name", "The record of the previous serving spec."),
+            Key("raybus.io/serve-config-outcome", "ControllerRevision", "`sent`, `accepted`, `refused`", "Result of sending the Serve config to a cluster; absent means accepted."),
+            Key("raybus.io/watcher", "Lease", "text", "State of the watcher with the Lease."),
             Key("raybus.io/partitions", "Lease", "numbers", "Partitions that this replica holds."),
-            Key("raybus.io/takes-part", "Lease", "`true`, `false`", "Whether it is to hold any."),
-            Key("raybus.io/session", "Lease", "text", "Which run of the process wrote it."),
+            Key("raybus.io/nats-keys", "ConfigMap", "`true`", "Public keys of NATS users, or certificates of NATS servers."),
+            Key("raybus.io/takes-part", "Lease", "`true`, `false`", "Whether the replica accepts partitions."),
+            Key("raybus.io/session", "Lease", "text", "The run of the process that wrote it."),
             Key(
                 "ray.io/hash-without-replicas-and-workers-to-delete",
                 _CLUSTER,
                 "hash",
-                "Hash of the spec that it was made for; another one asks for a new cluster.",
+                "Hash of the spec of this cluster; another hash requires a new cluster.",
             ),
-            Key("ray.io/num-worker-groups", _CLUSTER, "number", "How many groups it was made with; appended ones are added in place."),
-            Key("ray.io/kuberay-version", "RayCluster, Pod", "version", "Which operator made it."),
-            Key("ray.io/upgrade-strategy-recreate-hash", "Pod", "hash", "On heads: the spec that they were made for."),
+            Key("ray.io/num-worker-groups", _CLUSTER, "number", "Number of groups at its creation; appended groups are added in place."),
+            Key("ray.io/kuberay-version", "RayCluster, Pod", "version", "The operator version that created it."),
+            Key("ray.io/upgrade-strategy-recreate-hash", "Pod", "hash", "On heads: the spec at their creation."),
             Key("yunikorn.apache.org/task-group-name", "Pod", "text", "YuniKorn."),
             Key("yunikorn.apache.org/task-groups", "Pod", "JSON", "YuniKorn."),
             Key("scheduling.k8s.io/group-name", "Pod", "name", "Volcano."),
@@ -172,50 +173,50 @@ PARTS: Final = {
         ),
     ),
     "Labels": (
-        "Written on what raybus makes, as by KubeRay; select by them.",
+        "raybus sets these labels on the objects that it creates, as KubeRay does. Use them as selectors.",
         (
             Key("ray.io/cluster", "all that a RayCluster owns", "name", "Name of the RayCluster."),
-            Key("ray.io/node-type", "Pod, Service, Job", "`head`, `worker`, `redis-cleanup`", "What it is."),
-            Key("ray.io/group", "Pod", "`headgroup`, or the group's name", "Which group it is in."),
-            Key("ray.io/is-ray-node", "Pod", "`yes`", "It is a Ray node."),
-            Key("ray.io/identifier", "Pod, Service, Ingress", "name", "Cluster and node type in one."),
-            Key("ray.io/serve", "Pod, Service", "`true`, `false`", "On pods: whether requests may go there."),
-            Key("ray.io/headless-worker-svc", "Service", "name", "It is the headless Service of that cluster's multi-host groups."),
-            Key("ray.io/worker-group-replica-index", "Pod", "number", "Which replica of its group."),
-            Key("ray.io/worker-group-replica-name", "Pod", "name", "Which replica of a multi-host group."),
-            Key("ray.io/replica-host-index", "Pod", "number", "Which host of that replica."),
-            Key("ray.io/originated-from-cr-name", "RayCluster, Service, HTTPRoute", "name", "The RayService that it belongs to."),
-            Key("ray.io/originated-from-crd", "RayCluster, Service, HTTPRoute", "kind", "Its kind."),
-            Key("app.kubernetes.io/name", "all that a RayCluster owns", "`kuberay`", "As KubeRay writes it."),
-            Key("app.kubernetes.io/created-by", "all that a RayCluster owns", "`kuberay-operator`", "As KubeRay writes it."),
-            Key("app.kubernetes.io/part-of", "raybus' own pods and Leases", "`raybus`", "It belongs to raybus."),
-            Key("kubernetes.io/service-name", "EndpointSlice", "name", "Kubernetes' own; read."),
-            Key("raybus.io/replica-of", "Lease", "name of a service", "Whose replica wrote it."),
+            Key("ray.io/node-type", "Pod, Service, Job", "`head`, `worker`, `redis-cleanup`", "Type of the object."),
+            Key("ray.io/group", "Pod", "`headgroup`, or the group's name", "Group of the pod."),
+            Key("ray.io/is-ray-node", "Pod", "`yes`", "The pod is a Ray node."),
+            Key("ray.io/identifier", "Pod, Service, Ingress", "name", "Cluster and node type."),
+            Key("ray.io/serve", "Pod, Service", "`true`, `false`", "On pods: whether the pod accepts requests."),
+            Key("ray.io/headless-worker-svc", "Service", "name", "The headless Service of that cluster's multi-host groups."),
+            Key("ray.io/worker-group-replica-index", "Pod", "number", "Index of the replica in its group."),
+            Key("ray.io/worker-group-replica-name", "Pod", "name", "Name of the replica in a multi-host group."),
+            Key("ray.io/replica-host-index", "Pod", "number", "Index of the host in that replica."),
+            Key("ray.io/originated-from-cr-name", "RayCluster, Service, HTTPRoute", "name", "Name of the owning RayService."),
+            Key("ray.io/originated-from-crd", "RayCluster, Service, HTTPRoute", "kind", "Kind of the owner."),
+            Key("app.kubernetes.io/name", "all that a RayCluster owns", "`kuberay`", "The same value as with KubeRay."),
+            Key("app.kubernetes.io/created-by", "all that a RayCluster owns", "`kuberay-operator`", "The same value as with KubeRay."),
+            Key("app.kubernetes.io/part-of", "raybus' own pods and Leases", "`raybus`", "The object belongs to raybus."),
+            Key("kubernetes.io/service-name", "EndpointSlice", "name", "Kubernetes' own; raybus reads it."),
+            Key("raybus.io/replica-of", "Lease", "name of a service", "Service of the replica that wrote it."),
             Key("scheduling.x-k8s.io/pod-group", "Pod", "name", "scheduler-plugins."),
         ),
     ),
     "Finalizers": (
         "",
         (
-            Key("ray.io/rayservice-finalizer", _SERVICE, "", "Clean up what the owner references do not cover."),
-            Key("ray.io/gcs-ft-redis-cleanup-finalizer", _CLUSTER, "", "Empty Redis first."),
-            Key("scheduling.k8s.io/podgroup-protection", "PodGroup", "", "Kubernetes' own; taken off before the PodGroup goes."),
+            Key("ray.io/rayservice-finalizer", _SERVICE, "", "Clean up objects without owner references."),
+            Key("ray.io/gcs-ft-redis-cleanup-finalizer", _CLUSTER, "", "Clean up Redis first."),
+            Key("scheduling.k8s.io/podgroup-protection", "PodGroup", "", "Kubernetes' own; removed before the deletion of the PodGroup."),
         ),
     ),
 }  # fmt: skip
 _HEAD: Final = f"""\
 # Annotations, labels, finalizers
 
-What you may set, and what you find on objects. {markdown.WRITTEN}
+This page lists the annotations, labels and finalizers that you may set, and those that raybus sets. {markdown.WRITTEN}
 """
 
 
 def page() -> str:
     """Write the page."""
     lines = [_HEAD]
-    for title, (said, keys) in PARTS.items():
+    for title, (text, keys) in PARTS.items():
         rows = [(f"`{each.name}`", each.where, each.values, each.text) for each in keys]
-        lines += [f"## {title}", "", *([said, ""] if said else [])]
+        lines += [f"## {title}", "", *([text, ""] if text else [])]
         lines += [*markdown.table(("name", "on", "value", "meaning"), rows), ""]
     return "\n".join(lines)
 

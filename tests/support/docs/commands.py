@@ -1,4 +1,4 @@
-"""The commands that a page tells its reader to type: what stands after `$ ` in a console block, and each line of a shell block."""
+"""The commands that a page asks its reader to type: what stands after `$ ` in a console block, and each line of a shell block."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ _BLOCK: Final = re.compile(r"^```(console|sh|bash|shell)\n(.*?)^```", re.MULTILI
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """One command, without what a comment says of it."""
+    """One command, without its comment."""
 
     page: str
     text: str

@@ -1,7 +1,7 @@
 """docs/reference/conditions.md: every condition, its reasons, and every Kubernetes Event that the services write.
 
-The words are the code's enums; what each means stands here. A word without a meaning, or a meaning without its word, is an error of the
-page's test, and so is a cause of trouble that docs/troubleshooting.md does not name.
+The reasons are the code's enums; this module has their meanings. The page's test fails on a reason without a meaning, on a meaning without
+its reason, and on an error reason that docs/troubleshooting.md lacks.
 """
 
 import re
@@ -17,7 +17,7 @@ from traffic_manager import reasons as of_traffic
 
 
 class Meaning(msgspec.Struct, frozen=True):
-    """What a condition says while it is True, the reasons that it may have, and when it is there at all."""
+    """The meaning of a condition while it is True, and its reasons."""
 
     text: str
     reasons: tuple[str, ...]
@@ -37,107 +37,108 @@ _STALLS: Final = (
 )
 SERVICES: Final = {
     "Ready": Meaning(
-        "Requests can be served: at least one endpoint is there.",
+        "The service can serve requests: it has at least one endpoint.",
         ("NonZeroServeEndpoints", *_INITIALIZING, "ZeroServeEndpoints", "ValidationFailed", *_GOING),
     ),
     "UpgradeInProgress": Meaning(
-        "A second cluster gets ready, or traffic moves; the message names what is waited for. Unknown: there is no active cluster.",
+        "A second cluster becomes ready, or traffic moves; the message names the blocking reason. Unknown: there is no active cluster.",
         ("BothActivePendingClustersExist", "NoPendingCluster", "NoActiveCluster", "Initializing", *_GOING),
     ),
-    "RollbackInProgress": Meaning("Traffic goes back to the active cluster, in steps.", ("DesiredClusterSpecChanged", *_GOING)),
-    "Suspending": Meaning("Everything is being deleted.", ("SuspendRequested", *_GOING)),
-    "Suspended": Meaning("Everything is deleted.", ("SuspendComplete", "RayServiceResumed")),
-    "UpgradePaused": Meaning("The way forward is closed.", ("PauseRequested", "ProgressDeadlineExceeded", "PauseOver"), is_ours=True),
-    "UpgradeStalled": Meaning("The upgrade made no progress for as long as its deadline says.", _STALLS, is_ours=True),
+    "RollbackInProgress": Meaning("Traffic returns to the active cluster, in steps.", ("DesiredClusterSpecChanged", *_GOING)),
+    "Suspending": Meaning("raybus is deleting all objects of the service.", ("SuspendRequested", *_GOING)),
+    "Suspended": Meaning("All objects of the service are deleted.", ("SuspendComplete", "RayServiceResumed")),
+    "UpgradePaused": Meaning("The upgrade is paused.", ("PauseRequested", "ProgressDeadlineExceeded", "PauseOver"), is_ours=True),
+    "UpgradeStalled": Meaning("The upgrade made no progress within its deadline.", _STALLS, is_ours=True),
     "UpgradeAborted": Meaning(
-        "The service stays on its active cluster, whatever the spec asks for.", ("AbortRequested", "ProgressDeadlineExceeded"), is_ours=True
+        "The service stays on its active cluster, regardless of the spec.", ("AbortRequested", "ProgressDeadlineExceeded"), is_ours=True
     ),
-    "InvalidAnnotations": Meaning("A value of an annotation cannot be meant; the message says which is legal.", ("InvalidValue",), is_ours=True),
+    "InvalidAnnotations": Meaning("An annotation has an invalid value; the message lists the valid values.", ("InvalidValue",), is_ours=True),
 }  # fmt: skip
 CLUSTERS: Final = {
     "HeadPodReady": Meaning(
-        "The head runs and is ready. A reason that is not listed is the pod's own, such as `ContainersNotReady`.",
+        "The head runs and is ready. Other reasons are the pod's own, such as `ContainersNotReady`.",
         ("HeadPodRunningAndReady", "HeadPodNotFound", "Unknown"),
     ),
     "RayClusterProvisioned": Meaning(
-        "All pods were ready together once; it stays True when one is lost later.",
+        "All pods have been ready at the same time; stays True after the loss of a pod.",
         ("AllPodRunningAndReadyFirstTime", "RayClusterPodsProvisioning"),
     ),
-    "RayClusterSuspending": Meaning("All pods are being deleted.", ("RayClusterSuspending",)),
+    "RayClusterSuspending": Meaning("raybus is deleting all pods.", ("RayClusterSuspending",)),
     "RayClusterSuspended": Meaning("All pods are deleted.", ("RayClusterSuspended",)),
     "ReplicaFailure": Meaning(
-        "The last attempt to create or delete a pod or another child failed; gone when it worked. For other children the reason is "
-        "`FailedCreate` and their kind, such as `FailedCreateService`.",
+        "The last attempt to create or delete a pod or another child failed; absent after a success. For other children the reason is "
+        "`FailedCreate` and their kind, such as `FailedCreateService`. `InvalidRayClusterMetadata`: the name is invalid, and no child is created.",
         tuple(of_clusters.ReplicaFailure),
     ),
     "UnsupportedFeatures": Meaning(
-        "The spec asks for what raybus does not do yet; the message says which field, and what to do.", ("UnsupportedRayClusterSpec",), is_ours=True
+        "The spec uses a feature that raybus does not support yet; the message names the field and the action.", ("UnsupportedRayClusterSpec",), is_ours=True
     ),
 }  # fmt: skip
 
 NORMAL: Final = {
-    "UpgradeStarted": "A new cluster is prepared; the message says why.",
+    "UpgradeStarted": "raybus prepares a new cluster; the message contains the cause.",
     "UpgradePromoted": "The new cluster is the active one.",
-    "UpgradeCancelled": "The pending cluster is given up before it got traffic.",
-    "UpgradePaused": "The way forward is closed.",
-    "UpgradeResumed": "It is open again.",
-    "UpgradeAborted": "By its user: Normal. At the deadline: Warning.",
-    "RollbackStarted": "Traffic goes back; the message says why.",
-    "RollbackCompleted": "All traffic is back.",
-    "RollbackCancelled": "Traffic goes forward again.",
-    "TrafficShifted": "A move of traffic in steps, and why so much.",
-    "DrainStarted": "The old cluster drains; the message says until when. A Warning where the time-out cannot be read.",
-    "DrainEnded": "It is deleted; the message says what was in flight. A Warning when anything was.",
-    "UpgradeReceipt": "What the upgrade came to.",
+    "UpgradeCancelled": "raybus deletes the pending cluster before it got traffic.",
+    "UpgradePaused": "The upgrade is paused.",
+    "UpgradeResumed": "The upgrade continues.",
+    "UpgradeAborted": "Normal if the user aborts the upgrade; Warning at the deadline.",
+    "RollbackStarted": "Traffic returns; the message contains the cause.",
+    "RollbackCompleted": "All traffic has returned.",
+    "RollbackCancelled": "The upgrade continues forward.",
+    "TrafficShifted": "A move of traffic in steps, with the reason for its size.",
+    "DrainStarted": "The old cluster drains; the message contains the time limit. A Warning if the timeout is invalid.",
+    "DrainEnded": "raybus deletes the old cluster; the message contains the requests in flight. A Warning if there are any.",
+    "UpgradeReceipt": "The result of the upgrade.",
 }
-"""Events that tell how it goes."""
+"""Events about progress."""
 WARNINGS: Final = {
-    "TrafficNotCarried": "A cluster cannot carry its share of the traffic, and the other one cannot take it over; why of both.",
-    "InvalidRayServiceMetadata": "Name or annotations break a rule.",
-    "InvalidRayServiceSpec": "The spec breaks a rule.",
-    "InvalidRayClusterMetadata": "The name breaks a rule.",
-    "InvalidRayClusterSpec": "The spec breaks a rule, or is unwise.",
+    "TrafficNotCarried": "A cluster cannot serve its share of the traffic, and the other one cannot take it over; with both causes.",
+    "InvalidRayServiceMetadata": "The name or an annotation is invalid.",
+    "InvalidRayServiceSpec": "The spec is invalid.",
+    "InvalidRayServiceStatus": "The status names a RayCluster that the RayService does not own; raybus leaves it alone and corrects the status.",
+    "InvalidRayClusterMetadata": "The name is invalid.",
+    "InvalidRayClusterSpec": "The spec is invalid, or discouraged.",
     "InvalidRayClusterStatus": "The status contradicts itself.",
-    "InvalidAnnotation": "A value of an annotation cannot be meant.",
-    "UnsupportedRayClusterSpec": "The spec asks for what raybus does not do yet.",
+    "InvalidAnnotation": "An annotation has an invalid value.",
+    "UnsupportedRayClusterSpec": "The spec uses a feature that raybus does not support yet.",
     "RayServiceInitializingTimeout": "The service was not ready within its time limit.",
-    "UpgradeStalled": "An upgrade made no progress; the cause comes first.",
-    "UpgradeEventLost": "NATS refused an upgrade event.",
-    "DrainNotTold": "A pod cannot be marked as draining; its cluster is deleted at its time all the same.",
+    "UpgradeStalled": "An upgrade made no progress; the message starts with the cause.",
+    "UpgradeEventLost": "NATS rejected an upgrade event.",
+    "DrainNotTold": "A pod cannot be marked as draining; raybus still deletes its cluster in time.",
     "FailedToLabelPod": "A pod cannot be labelled for the Serve Service of an upgrade in steps.",
-    "OldClusterKept": "A cluster that is neither active nor pending still gets requests after 30 s; the message says through what.",
-    "ReceiptNotWritten": "The receipt of an upgrade is refused, and is lost.",
-    "StatusTruncated": "What Ray Serve says of applications is too long for the status; a part is left out.",
-    "StatusNotWritten": "The status is refused; nothing that depends on it goes on.",
-    "FinalizerNotSet": "The finalizer is refused; nothing is created without it.",
-    "SpecNotRecorded": "An earlier spec could not be kept, so `raybus undo` cannot go back to it later.",
+    "OldClusterKept": "A cluster that is neither active nor pending still gets requests after 30 s; the message names the route or Service.",
+    "ReceiptNotWritten": "The API server rejects the receipt of an upgrade; the receipt is lost.",
+    "StatusTruncated": "Ray Serve's application messages are too long for the status; raybus shortens them.",
+    "StatusNotWritten": "The API server rejects the status; dependent actions wait.",
+    "FinalizerNotSet": "The API server rejects the finalizer; raybus creates nothing without it.",
+    "SpecNotRecorded": "raybus could not record an earlier spec, so `raybus undo` cannot restore it.",
     "UpgradeCannotProgress": "Surge and step must both be more than 0.",
-    "RollbackImpossible": "The active cluster is gone.",
+    "RollbackImpossible": "The active cluster no longer exists.",
     "GatewayNotReady": "The Gateway is missing, not accepted or not programmed.",
-    "HTTPRouteNotReady": "The route is missing or refused.",
-    "HTTPRouteOverwritten": "Another tool replaced the rules of the route; our backends were written again.",
-    "HTTPRouteNotPermitted": "The owner of the route did not agree that this RayService uses it, or somebody else owns it.",
-    "GRPCRouteNotReady": "The route for gRPC is refused.",
-    "GatewayAPIMissing": "The API server knows no Gateways.",
+    "HTTPRouteNotReady": "The route is missing or rejected.",
+    "HTTPRouteOverwritten": "Another tool replaced the rules of the route; raybus restored its backends.",
+    "HTTPRouteNotPermitted": "The owner of the route has not permitted this RayService, or another object owns the route.",
+    "GRPCRouteNotReady": "The gRPC route is rejected.",
+    "GatewayAPIMissing": "The API server has no Gateway API.",
     "GRPCRouteUnsupported": "gRPC calls are not routed.",
-    "IncrementalUpgradeDisabled": "The gate of upgrades in steps is off; it goes as blue/green.",
-    "EmptyServeConfig": "There is no application to serve.",
+    "IncrementalUpgradeDisabled": "The gate of upgrades in steps is off; the upgrade is blue/green.",
+    "EmptyServeConfig": "The Serve config contains no application.",
     "PodsNotStarting": "A pod of the cluster does not start.",
     "InsufficientReplicas": "A step waits until Ray's autoscaler has started more replicas of a deployment.",
     "ServeApplicationNotRunning": "An application failed to deploy, or is unhealthy.",
-    "ServeConfigDrifted": "Serve ran another config than the recorded one, which was sent again; the note names the option.",
-    "ServeConfigNotRecorded": "Ray took a Serve config, and its ControllerRevision could not be completed.",
-    "ServeConfigUnknown": "Nobody recorded what the active cluster serves.",
+    "ServeConfigDrifted": "Serve ran another config than the recorded one, which raybus sent again; the note names the option.",
+    "ServeConfigNotRecorded": "Ray accepted a Serve config, and raybus could not complete its ControllerRevision.",
+    "ServeConfigUnknown": "The Serve config of the active cluster is not recorded.",
     "RayDashboardUnreachable": "The head's dashboard does not answer.",
-    "RayClusterNotRunning": "The cluster cannot have its pods, or is suspended.",
+    "RayClusterNotRunning": "The cluster cannot create its pods, or is suspended.",
     "NoServePort": "The head has no port for Serve.",
-    "ServiceNotOwned": "Another RayService has the Service of that name.",
-    "GracefulDrainUnavailable": "Pods of this cluster cannot be told to drain.",
-    "LimitExceeded": "The cluster asks for more pods, groups or hosts than the operator allows; none of its pods is created or deleted.",
-    "AutoscalerServiceAccountNotFound": "The head names a ServiceAccount that does not exist.",
-    "ForceDeletedStuckCluster": "The cluster went before Redis was clean.",
+    "ServiceNotOwned": "Another RayService owns the Service of that name.",
+    "GracefulDrainUnavailable": "Pods of this cluster cannot drain.",
+    "LimitExceeded": "The cluster has more pods, groups or hosts than the operator allows; raybus creates and deletes none of its pods.",
+    "AutoscalerServiceAccountNotFound": "The head names a missing ServiceAccount.",
+    "ForceDeletedStuckCluster": "raybus deleted the cluster before Redis was clean.",
 }
-"""Events that somebody may have to act on; those that begin with `FailedTo` come besides."""
+"""Events that may need an action; Events with the prefix `FailedTo` are Warnings too."""
 
 _EVENTS: Final[dict[str, type[StrEnum]]] = {
     "service-reconciler, about a RayService": of_services.EventReason,
@@ -147,27 +148,27 @@ _EVENTS: Final[dict[str, type[StrEnum]]] = {
 _FAMILY: Final = re.compile(r"(FailedTo)?(Create|Update|Delete)d?([A-Z]\w*)")
 _THINGS: Final = {
     "ServeApplications": "Serve config",
-    "ServeTargetCapacity": "capacity that Serve is to have",
-    "TargetCapacity": "capacity that Serve is to have",
+    "ServeTargetCapacity": "target capacity of Serve",
+    "TargetCapacity": "target capacity of Serve",
     "HeadPodServeLabel": "label `ray.io/serve` of the head",
     "HeadPod": "head pod",
     "WorkerPod": "worker pod",
     "WorkerPodCollection": "worker pods of a group",
     "Pod": "pods of the cluster",
     "PodCollection": "pods of the cluster",
-    "RedisCleanupJob": "Job that empties Redis",
+    "RedisCleanupJob": "Redis clean-up Job",
     "PVC": "volume claim of the GCS",
 }
-"""What is not called by its kind."""
+"""Names of objects that differ from their kind."""
 _EITHER: Final = {"UpgradeAborted", "DrainStarted", "DrainEnded"}
-"""Events that are Normal or a Warning, as their texts say."""
+"""Events that are Normal or a Warning, as their texts specify."""
 _HEAD: Final = f"""\
 # Conditions and Events
 
-What stands in `status.conditions`, and what `kubectl describe` and `kubectl events` show. {markdown.WRITTEN}
+This page lists the conditions in `status.conditions` and the Events of `kubectl describe` and `kubectl events`. {markdown.WRITTEN}
 
-Names, reasons and texts are KubeRay's, but for the conditions marked *ours*, which are there only while they hold. What to do about each:
-[troubleshooting](../troubleshooting.md). Steps of an upgrade are told to programs on NATS: [upgrade events](../events/README.md).
+Names, reasons and texts are KubeRay's, except for the conditions marked *raybus*, which are present only while they are True.
+[Troubleshooting](../troubleshooting.md) lists the actions. For programs, raybus publishes [upgrade events](../events/README.md) on NATS.
 """
 
 
@@ -183,11 +184,11 @@ def page() -> str:
     lines += [
         "## Events",
         "",
-        "An Event is written once when something begins, ends or goes wrong; a repetition is counted in it.",
+        "raybus writes an Event once for a start, an end or an error; it counts repetitions in the same Event.",
         "",
     ]
-    for title, words in _EVENTS.items():
-        lines += [f"### By {title}", "", *markdown.table(("reason", "type", "tells"), map(_event, words)), ""]
+    for title, texts in _EVENTS.items():
+        lines += [f"### By {title}", "", *markdown.table(("reason", "type", "meaning"), map(_event, texts)), ""]
     return "\n".join(lines)
 
 
@@ -203,11 +204,11 @@ def reasons() -> set[str]:
 
 def events() -> set[str]:
     """Return every reason of an Event."""
-    return {reason for words in _EVENTS.values() for reason in words}
+    return {reason for texts in _EVENTS.values() for reason in texts}
 
 
 def trouble() -> set[str]:
-    """Return the words that somebody may look up because something is wrong: Warnings, and reasons of conditions that tell of trouble."""
+    """Return the reasons of errors: Warnings, and error reasons of conditions."""
     well = {
         "NonZeroServeEndpoints", "NoPendingCluster", "BothActivePendingClustersExist", "DesiredClusterSpecChanged", "SuspendRequested",
         "SuspendInProgress", "SuspendComplete", "RayServiceResumed", "PauseOver", "HeadPodRunningAndReady", "AllPodRunningAndReadyFirstTime",
@@ -217,12 +218,12 @@ def trouble() -> set[str]:
 
 
 def is_explained(reason: str) -> bool:
-    """Tell whether the page has words for an Event."""
+    """Return whether the page explains an Event."""
     return reason in NORMAL or reason in WARNINGS or _FAMILY.fullmatch(reason) is not None
 
 
 def _name(name: str, meaning: Meaning) -> str:
-    return f"`{name}` (ours)" if meaning.is_ours else f"`{name}`"
+    return f"`{name}` (raybus)" if meaning.is_ours else f"`{name}`"
 
 
 def _event(reason: str) -> tuple[str, str, str]:
@@ -236,5 +237,5 @@ def _event(reason: str) -> tuple[str, str, str]:
     failed, verb, what = found.groups()
     thing = _THINGS.get(what, what)
     if failed:
-        return f"`{reason}`", "Warning", f"Could not {verb.lower()} the {thing}; the message says why."
+        return f"`{reason}`", "Warning", f"Could not {verb.lower()} the {thing}; the message contains the reason."
     return f"`{reason}`", "Normal", f"{verb}d the {thing}."

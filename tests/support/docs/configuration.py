@@ -23,53 +23,54 @@ from support.docs import annotations, markdown
 
 _READ: Final = re.compile(r'^\s+(\w+)=[^#\n]*?"([A-Z][A-Z0-9_]{5,})"', re.MULTILINE)
 TEXTS: Final = {
-    "RAYBUS_NATS_URL": "Where NATS is; several servers of one cluster with commas between.",
+    "RAYBUS_NATS_URL": "URL of NATS; several servers of one cluster separated by commas.",
     "RAYBUS_NATS_SEED_FILE": "File with the service's key; without it the server must have no users.",
-    "RAYBUS_NATS_CA_FILE": "Who signed the server's certificate; without it no TLS, unless the URL says `tls://`.",
+    "RAYBUS_NATS_CA_FILE": "CA of the server's certificate; without it no TLS, unless the URL starts with `tls://`.",
+    "RAYBUS_NATS_REGISTER_KEY": "Make a key at the start and register it in the ConfigMap `nats-keys-SERVICE`, in place of the two files ([NATS](../nats.md#keys-and-certificates)).",
     "RAYBUS_KUBECONFIG": "A kubeconfig; without it the pod's ServiceAccount.",
     "RAYBUS_HTTP_PORT": "Port of `/metrics`, `/healthz` and `/readyz`.",
-    "RAYBUS_NAMESPACE": "Where the Leases of raybus live.",
-    "RAYBUS_LEASE_NAMESPACE": "Where the Lease lives by which KubeRay and the watcher exclude each other; without it as `RAYBUS_NAMESPACE`.",
-    "RAYBUS_IDENTITY": "Name of this replica; without it the host's.",
-    "RAYBUS_WATCH_NAMESPACES": "Namespaces that are looked after, with commas between; without it all.",
+    "RAYBUS_NAMESPACE": "Namespace of raybus's Leases.",
+    "RAYBUS_LEASE_NAMESPACE": "Namespace of the Lease that KubeRay and the watcher share; without it `RAYBUS_NAMESPACE`.",
+    "RAYBUS_IDENTITY": "Name of this replica; without it the host name.",
+    "RAYBUS_WATCH_NAMESPACES": "Watched namespaces, separated by commas; without it all.",
     "RAYBUS_LOG_LEVEL": f"One of {', '.join(f'`{each}`' for each in settings.LEVELS)}.",
     "RAYBUS_FEATURE_GATES": "`Name=true,Other=false`; see below.",
-    "RAYBUS_WORKERS": "How many objects are looked at at once; as many again of the RayClusters that have all their pods.",
+    "RAYBUS_WORKERS": "Number of concurrent reconciles; the same number again for namespaces without another reconcile under way, and for RayClusters that have all their pods.",
     "RAYBUS_CLUSTER_DOMAIN": "Domain of the Kubernetes cluster.",
     "RAYBUS_USE_KUBERNETES_PROXY": "Reach Ray dashboards through the API server, from outside the cluster.",
     "RAYBUS_TRACES": "File to which spans are appended; OpenTelemetry's `OTEL_*` variables work beside it.",
     "RAYBUS_OPERATOR_CONFIG": "The operator's file; see below.",
     "RAYBUS_BATCH_SCHEDULER": "`volcano`, `yunikorn`, `scheduler-plugins` or `kai-scheduler`, where the file names none.",
-    "RAYBUS_GRACEFUL_DRAIN": "What a RayService without the annotation `raybus.io/graceful-drain` means; it changes pods.",
-    "RAYBUS_WRITE_ZERO_VALUES": "Write the finalizer together with the zero values that Go writes, which makes a second generation.",
+    "RAYBUS_GRACEFUL_DRAIN": "Default of the annotation `raybus.io/graceful-drain`; it changes pods.",
+    "RAYBUS_WRITE_ZERO_VALUES": "Write the finalizer together with Go's zero values, which creates a second generation.",
     "ENABLE_INIT_CONTAINER_INJECTION": "Workers wait for the GCS in an init container.",
     "ENABLE_PROBES_INJECTION": "Ray containers get probes where they have none.",
-    "ENABLE_GCS_FT_REDIS_CLEANUP": "Redis is emptied when a fault-tolerant cluster is deleted.",
-    "ENABLE_RANDOM_POD_DELETE": "Workers too many are deleted at random also while the autoscaler is on.",
-    "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE": "The head's Service has an address of its own.",
+    "ENABLE_GCS_FT_REDIS_CLEANUP": "Clean up Redis at the deletion of a fault-tolerant cluster.",
+    "ENABLE_RANDOM_POD_DELETE": "Delete surplus workers at random, even with the autoscaler.",
+    "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE": "The head's Service has a cluster IP.",
     "ENABLE_LOGIN_SHELL": "Ray starts in a login shell.",
-    "ENABLE_DETERMINISTIC_HEAD_POD_NAME": "The head pod is called after its cluster.",
-    "USE_INGRESS_ON_OPENSHIFT": "Make an Ingress on OpenShift too.",
-    "CLUSTER_DOMAIN": "Domain of the Kubernetes cluster; `RAYBUS_CLUSTER_DOMAIN` goes first.",
-    "RAYBUS_MAX_PODS_PER_CLUSTER": "Worker pods that one RayCluster may ask for ([limits](limits.md)).",
-    "RAYBUS_MAX_GROUPS_PER_CLUSTER": "Worker groups of one RayCluster ([limits](limits.md)).",
-    "RAYBUS_MAX_HOSTS_PER_REPLICA": "Hosts of one replica of a worker group ([limits](limits.md)).",
-    "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV": "Seconds between looks at a cluster at rest; 0: none.",
-    "ENABLE_ZERO_DOWNTIME": "What an absent upgrade strategy means: a new cluster, or none.",
+    "ENABLE_DETERMINISTIC_HEAD_POD_NAME": "The head pod has the name of its cluster.",
+    "USE_INGRESS_ON_OPENSHIFT": "Create an Ingress on OpenShift too.",
+    "CLUSTER_DOMAIN": "Domain of the Kubernetes cluster; `RAYBUS_CLUSTER_DOMAIN` overrides it.",
+    "RAYBUS_MAX_PODS_PER_CLUSTER": "Limit of worker pods per RayCluster ([limits](limits.md)).",
+    "RAYBUS_MAX_GROUPS_PER_CLUSTER": "Limit of worker groups per RayCluster ([limits](limits.md)).",
+    "RAYBUS_MAX_HOSTS_PER_REPLICA": "Limit of hosts per replica of a worker group ([limits](limits.md)).",
+    "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV": "Seconds between reconciles of an unchanged cluster; 0: none.",
+    "ENABLE_ZERO_DOWNTIME": "Default of the upgrade strategy: a new cluster, or none.",
 }
-"""What each variable says."""
+"""The meaning of each variable."""
 _GATES: Final = {
     Gate.STATUS_CONDITIONS: "Conditions of RayClusters.",
     Gate.DELETION_POLICY: "Groups of a cluster without autoscaling can be suspended.",
-    Gate.MULTI_HOST_INDEXING: "Pods of multi-host groups are numbered, and live and die together.",
-    Gate.INCREMENTAL_UPGRADE: "Upgrades in steps; off, they go as blue/green, with the Event `IncrementalUpgradeDisabled`.",
+    Gate.MULTI_HOST_INDEXING: "raybus numbers the pods of a multi-host group, and creates and deletes them together.",
+    Gate.INCREMENTAL_UPGRADE: "Upgrades in steps; if off, they are blue/green, with the Event `IncrementalUpgradeDisabled`.",
     Gate.CRON_JOB: "raybus runs no RayCronJobs.",
     Gate.SIDECAR_SUBMITTER_RESTART: "raybus runs no RayJobs.",
-    Gate.NETWORK_POLICY: "`networkPolicy` may be asked for; not supported yet.",
-    Gate.EMBEDDED_STORAGE: "The GCS may keep its state on a volume: `backend: rocksdb`.",
-    Gate.MTLS: "`tlsOptions` may be asked for; not supported yet.",
-    Gate.HISTORY_SERVER: "`historyServerOptions` may be asked for; not supported yet.",
-    Gate.KUBERNETES_WAS: "Gangs are placed by Kubernetes' own scheduler (`scheduling.k8s.io/v1alpha2`).",
+    Gate.NETWORK_POLICY: "Permits `networkPolicy`; not supported yet.",
+    Gate.EMBEDDED_STORAGE: "Permits a GCS store on a volume: `backend: rocksdb`.",
+    Gate.MTLS: "Permits `tlsOptions`; not supported yet.",
+    Gate.HISTORY_SERVER: "Permits `historyServerOptions`; not supported yet.",
+    Gate.KUBERNETES_WAS: "Kubernetes' own scheduler schedules gangs (`scheduling.k8s.io/v1alpha2`).",
 }
 _FILE: Final = {
     "headSidecarContainers": "Containers added to every head pod.",
@@ -77,14 +78,14 @@ _FILE: Final = {
     "defaultContainerEnvs": "Variables added to every Ray container that does not set them.",
     "defaultPodAnnotations": "Annotations of every Ray pod that does not set them.",
     "defaultPodLabels": "Labels of every Ray pod that does not set them.",
-    "batchScheduler": "Which batch scheduler.",
+    "batchScheduler": "Name of the batch scheduler.",
     "enableBatchScheduler": "KubeRay's old switch for Volcano.",
 }
 _HEAD: Final = f"""\
 # Configuration
 
-Services are configured by environment variables, in the ConfigMap `raybus-config` of the deployment. A value that cannot be meant ends the
-process with one line that names the variable, the value and what is allowed. {markdown.WRITTEN}
+Environment variables configure the services, in the ConfigMap `raybus-config` of the deployment. An invalid value ends the
+process with one line that names the variable, the value and the valid values. {markdown.WRITTEN}
 """
 
 
@@ -93,7 +94,7 @@ def page() -> str:
     lines = [_HEAD]
     for title, module, held in _parts():
         rows = [_row(name, held.get(name, "")) for name in _variables(module)]
-        lines += [f"## {title}", "", *markdown.table(("variable", "default", "says"), rows), ""]
+        lines += [f"## {title}", "", *markdown.table(("variable", "default", "meaning"), rows), ""]
     gates = [
         (f"`{gate}`", "beta, on" if gate in BETA else "alpha, off", _heeded(gate), _GATES[gate])
         for gate in sorted(Gate)
@@ -101,19 +102,24 @@ def page() -> str:
     lines += [
         "## Feature gates",
         "",
-        f"KubeRay's, by name; `{feature_gates.ALL_ALPHA}` and `{feature_gates.ALL_BETA}` stand for a stage.",
+        f"Names are KubeRay's; `{feature_gates.ALL_ALPHA}` and `{feature_gates.ALL_BETA}` set all gates of a stage.",
         "",
     ]
-    lines += [*markdown.table(("gate", "stage", "heeded", "switches"), gates), ""]
-    lines += ["## The operator's file", "", f"`{cluster_settings.FILE}` names a file as KubeRay's `--config` does.", ""]
-    lines += ["```yaml", "apiVersion: config.ray.io/v1alpha1", "kind: Configuration", "```", ""]
-    lines += [*markdown.table(("field", "says"), [(f"`{name}`", text) for name, text in _FILE.items()]), ""]
+    lines += [*markdown.table(("gate", "stage", "used", "effect"), gates), ""]
     lines += [
-        "Fields of KubeRay's own process are accepted and have no effect; the service says at its start which are set.",
+        "## The operator's file",
+        "",
+        f"`{cluster_settings.FILE}` names a file, as KubeRay's `--config` does.",
+        "",
+    ]
+    lines += ["```yaml", "apiVersion: config.ray.io/v1alpha1", "kind: Configuration", "```", ""]
+    lines += [*markdown.table(("field", "meaning"), [(f"`{name}`", text) for name, text in _FILE.items()]), ""]
+    lines += [
+        "raybus accepts fields of KubeRay's own process without effect; the service logs them at its start.",
         "",
     ]
     rows = [(f"`{field}`", markdown.code(instead)) for field, instead in _without_effect()]
-    lines += [*markdown.table(("field", "set in its place"), rows), ""]
+    lines += [*markdown.table(("field", "replacement"), rows), ""]
     return "\n".join(lines)
 
 
@@ -181,8 +187,8 @@ def _without_effect() -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for name in (name for name, default in kinds.items() if default is None):
         file = _with(name)
-        (told,) = operator_file.without_effect(file)
-        found.append((name, told.removeprefix(name).strip(" ()").removeprefix("set ")))
+        (reported,) = operator_file.without_effect(file)
+        found.append((name, reported.removeprefix(name).strip(" ()").removeprefix("set ")))
     return found
 
 

@@ -32,11 +32,11 @@ _PLAIN: Final = {
 _HEAD: Final = f"""\
 # Fields
 
-Every field of `ray.io/v1` RayService and RayCluster. They are KubeRay's: the same names, defaults and limits, so its manifests and CRDs work
-as they are. What is ours is asked for by [annotations](annotations.md). {markdown.WRITTEN}
+Every field of `ray.io/v1` RayService and RayCluster. They are KubeRay's, with the same names, defaults and limits, so its manifests and CRDs work
+unchanged. [Annotations](annotations.md) control raybus's own features. {markdown.WRITTEN}
 
-Types that are written like `core/v1.Container` are Kubernetes' own; Kubernetes' reference has their fields. A field that the CRD requires is
-marked so. `raybus lint -f FILE` checks a manifest against all of it without a cluster; `raybus plan -f FILE` says what a change would do.
+Types such as `core/v1.Container` are Kubernetes' own; Kubernetes' reference lists their fields. Required fields are
+marked. `raybus lint -f FILE` checks a manifest against this page without a cluster; `raybus plan -f FILE` forecasts the effect of a change.
 """
 
 
@@ -89,12 +89,12 @@ def _struct(name: str) -> type[msgspec.Struct]:
 
 
 def _section(title: str, name: str) -> list[str]:
-    said = (_struct(name).__doc__ or "").split("\n")[0]
+    first_line = (_struct(name).__doc__ or "").split("\n")[0]
     rows = [_row(name, field) for field in ray_types.known()[name].fields]
     return [
         f"### {title}",
         "",
-        said,
+        first_line,
         "",
         *markdown.table(("field", "type", "default", "meaning"), rows),
         "",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-WRITTEN: Final = "This page is written from the code by `make golden`."
+WRITTEN: Final = "`make golden` generates this page from the code."
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -13,5 +13,5 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def code(text: str) -> str:
-    """Return a word as code, or nothing for none."""
+    """Return a text as code, or nothing for none."""
     return f"`{text}`" if text else ""

@@ -28,7 +28,7 @@ class ApiFeed:
         self._resources = resources
 
     async def follow(self, partitions: frozenset[int], listener: Listener) -> None:
-        """Tell the listener about every object, until cancelled."""
+        """Deliver every object to the listener, until cancelled."""
         listener.loading("started")
         waiting = set(self._resources)
         async with asyncio.TaskGroup() as group:
@@ -40,7 +40,7 @@ class ApiFeed:
 
 
 class _Sink:
-    """Hands one kind on; the last kind to be listed says that all is told."""
+    """Delivers one kind; the last kind to be listed reports that all is delivered."""
 
     def __init__(self, kind: str, listener: Listener, waiting: set[str]) -> None:
         self._kind = kind

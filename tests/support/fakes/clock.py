@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 
 class FakeClock:
-    """Stands still until told to go on."""
+    """Stands still until a test advances it."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)) -> None:
         self._now = start

@@ -13,7 +13,7 @@ WINDOW: Final = 120.0
 """Seconds in which a message that comes again is stored once."""
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class Report(msgspec.Struct, frozen=True, kw_only=True):
     """A message as the stream holds it."""
 
     subject: str
@@ -36,37 +36,37 @@ class FakeEvents:
         self._clock = clock
         self.problem: str | None = None
         """Why there is no connection."""
-        self.stored: list[Told] = []
-        self.sent: list[Told] = []
+        self.stored: list[Report] = []
+        self.sent: list[Report] = []
         """The same with all repetitions."""
         self.attempts = 0
         self.on_publish: list[Callable[[str], None]] = []
-        """Told of each publish, `before` and `after` it is stored; what they raise is the answer."""
+        """Called at each publish, `before` and `after` it is stored; what they raise is the answer."""
         self._known: dict[str, float] = {}
 
     async def publish(
         self, subject: str, payload: bytes, headers: Mapping[str, str], *, expected: int | None, message_id: str
     ) -> object:
         self.attempts += 1
-        for tell in self.on_publish:
-            tell("before")
+        for callback in self.on_publish:
+            callback("before")
         now = self._clock.monotonic()
-        message = Told(subject=subject, headers={**headers, "Nats-Msg-Id": message_id}, payload=payload)
+        message = Report(subject=subject, headers={**headers, "Nats-Msg-Id": message_id}, payload=payload)
         self.sent.append(message)
         if now - self._known.get(message_id, -WINDOW) >= WINDOW:
             self._known[message_id] = now
             self.stored.append(message)
-        for tell in self.on_publish:
-            tell("after")
+        for callback in self.on_publish:
+            callback("after")
         return None
 
     def kinds(self) -> list[str]:
         """Return the kinds of all events, repetitions left out, in order."""
         return [each.kind for each in self.unique()]
 
-    def unique(self) -> list[Told]:
-        """Return the events as a reader has them who passes over ids that he has seen."""
-        found: dict[str, Told] = {}
+    def unique(self) -> list[Report]:
+        """Return the events as a reader has them that skips ids that it has read."""
+        found: dict[str, Report] = {}
         for each in self.stored:
             found.setdefault(each.event.id, each)
         return list(found.values())

@@ -24,7 +24,7 @@ class FakeStream:
             reader.put_nowait((subject, message))
 
     async def mark(self, epoch: str, version: int, partitions: frozenset[int]) -> None:
-        """Say that some partitions are complete."""
+        """Report that some partitions are complete."""
         for partition in sorted(partitions):
             await self.store(subjects.synced(partition), Synced(epoch=epoch, version=version))
 
@@ -62,7 +62,7 @@ class FakeFeed:
         self._tree = tree
 
     async def follow(self, partitions: frozenset[int], listener: Listener) -> None:
-        """Tell the listener about some partitions until cancelled."""
+        """Deliver some partitions to the listener until cancelled."""
         why = "started"
         while True:
             listener.loading(why)
@@ -83,13 +83,13 @@ class FakeFeed:
                 unread -= 1
                 if isinstance(found, str):
                     return found
-                why = self._tell(*found, partitions, listener, progress)
+                why = self._deliver(*found, partitions, listener, progress)
                 if why is not None:
                     return why
         finally:
             self._stream.close(queue)
 
-    def _tell(
+    def _deliver(
         self, subject: str, message: Message, partitions: frozenset[int], listener: Listener, progress: Progress
     ) -> str | None:
         _, _, partition, tree, *_ = subject.split(".")

@@ -28,13 +28,13 @@ class FakeGatewayController:
         self.is_asleep = False
         """With it nothing changes any more."""
         self._seen: dict[tuple[str, int], float] = {}
-        self._told: dict[str, tuple[object, ...]] = {}
+        self._accepted: dict[str, tuple[object, ...]] = {}
         """By uid, of which state and with what in mind a status was last seen to be right."""
 
     def forget(self) -> None:
-        """Look at everything anew."""
+        """Read everything anew."""
         self._seen.clear()
-        self._told.clear()
+        self._accepted.clear()
 
     def move_on(self) -> None:
         """Bring every status up to date that is due."""
@@ -44,10 +44,10 @@ class FakeGatewayController:
             kind = place[0]
             if kind in RESOURCES and not self._is_right(body) and self._is_served(body) and self._is_due(body):
                 self._set(RESOURCES[kind], body)
-                self._told[body["metadata"]["uid"]] = self._mind(self._kube.objects[place])
+                self._accepted[body["metadata"]["uid"]] = self._mind(self._kube.objects[place])
 
     def _is_right(self, body: Body) -> bool:
-        return self._told.get(body["metadata"]["uid"]) == self._mind(body)
+        return self._accepted.get(body["metadata"]["uid"]) == self._mind(body)
 
     def _mind(self, body: Body) -> tuple[object, ...]:
         """Return all that a status depends on."""
@@ -66,12 +66,12 @@ class FakeGatewayController:
     def _set(self, resource: Resource, body: Body) -> None:
         if resource is GATEWAY:
             why = "Programmed" if self.is_programmed else "AddressNotAssigned"
-            held = self._conditions(body, Accepted=("True", "Accepted"), Programmed=(_word(self.is_programmed), why))
+            held = self._conditions(body, Accepted=("True", "Accepted"), Programmed=(_status(self.is_programmed), why))
             self._put(resource, body, {"conditions": held})
             return
         is_refused = resource.kind in self.refused_kinds or not self.accepts_routes
         why = "NoMatchingListenerHostname" if is_refused else "Accepted"
-        held = self._conditions(body, Accepted=(_word(not is_refused), why), ResolvedRefs=("True", "ResolvedRefs"))
+        held = self._conditions(body, Accepted=(_status(not is_refused), why), ResolvedRefs=("True", "ResolvedRefs"))
         parents = [
             {"parentRef": dict(parent), "controllerName": "example.org/gw", "conditions": held}
             for parent in body["spec"].get("parentRefs", [])
@@ -83,7 +83,7 @@ class FakeGatewayController:
             meta = body["metadata"]
             self._kube.set_status(resource, meta["namespace"], meta["name"], status)
 
-    def _conditions(self, body: Body, **words: tuple[str, str]) -> list[Json]:
+    def _conditions(self, body: Body, **statuses: tuple[str, str]) -> list[Json]:
         now = rfc3339(self._clock.now())
         return [
             {
@@ -94,11 +94,11 @@ class FakeGatewayController:
                 "observedGeneration": body["metadata"]["generation"],
                 "lastTransitionTime": now,
             }
-            for kind, (status, reason) in words.items()
+            for kind, (status, reason) in statuses.items()
         ]
 
 
-def _word(holds: bool) -> str:
+def _status(holds: bool) -> str:
     return "True" if holds else "False"
 
 

@@ -26,7 +26,7 @@ _WITH_STATUS = {"RayCluster", "RayService", "Pod", "Service", "Job", "Gateway", 
 
 Bodies = list[Body]
 Texts = list[str]
-Told = list[tuple[str, str, str]]
+Report = list[tuple[str, str, str]]
 
 Fault = Callable[["Request"], errors.RaybusError | None]
 """Decides whether a request fails; None lets it pass."""
@@ -48,7 +48,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FakeKube:
-    """Implements `common.kube.client.Kube`; `on_change` is told every new state, as a watch would be."""
+    """Implements `common.kube.client.Kube`; `on_change` gets every new state, as a watch would."""
 
     def __init__(self, *, now: Callable[[], datetime] | None = None) -> None:
         self.objects: dict[tuple[str, str, str], Body] = {}
@@ -148,7 +148,7 @@ class FakeKube:
         gone = [self._delete(resource, each) for each in self._select(resource, namespace, label_selector)]
         return msgspec.json.encode({"metadata": {"resourceVersion": str(self.version)}, "items": gone})
 
-    # --- what a test does to the world ---------------------------------------------------------------------------------
+    # --- what a test does to the harness ---------------------------------------------------------------------------------
 
     def put(self, resource: Resource, body: Body) -> Body:
         """Make an object appear, as if a user had applied it; return it as stored."""
@@ -187,7 +187,7 @@ class FakeKube:
         reads = {"get", "list"}
         return [str(each) for each in self.requests if each.verb not in reads and each.kind != "Event"]
 
-    def events(self) -> Told:
+    def events(self) -> Report:
         """Return type, reason and note of every event, in order."""
         return [
             (each.body["type"], each.body["reason"], each.body["note"])
@@ -257,16 +257,16 @@ class FakeKube:
         self.version += 1
         body["metadata"]["resourceVersion"] = str(self.version)
         self.objects[key] = body
-        for told in self.on_change:
-            told(key[0], body, False)
+        for reported in self.on_change:
+            reported(key[0], body, False)
         return msgspec.json.encode(body)
 
     def _remove(self, key: tuple[str, str, str]) -> None:
         self.version += 1
         body = self.objects.pop(key)
         gone = {**body, "metadata": {**body["metadata"], "resourceVersion": str(self.version)}}
-        for told in self.on_change:
-            told(key[0], gone, True)
+        for reported in self.on_change:
+            reported(key[0], gone, True)
         uid = body["metadata"]["uid"]
         for other, owned in list(self.objects.items()):
             if any(ref["uid"] == uid for ref in owned["metadata"].get("ownerReferences", [])):

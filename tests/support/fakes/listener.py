@@ -12,7 +12,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.objects: dict[Key, dict[str, Any]] = {}
-        """Kind, namespace and name → what was last told."""
+        """Kind, namespace and name → the last delivered state."""
         self.is_synced = False
         self.rewinds = 0
         self.reasons: list[str] = []
@@ -65,5 +65,5 @@ class Recorder:
         return {name for of_kind, _, name in self.objects if of_kind == kind}
 
     def knows(self, kind: str, name: str) -> bool:
-        """Tell whether decisions may be taken, and an object is known."""
+        """Return whether decisions may be taken, and an object is known."""
         return self.is_synced and name in self.names(kind)

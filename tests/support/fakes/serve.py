@@ -36,12 +36,12 @@ class FakeHead:
         """Where replicas run."""
         self.head_node = ""
         """Where the head is, which has a proxy too."""
-        self.tells_configs = True
-        """Whether it tells which config each application came by."""
+        self.reports_configs = True
+        """Whether it reports the config of each application."""
         self.hides: set[str] = set()
         """Applications that it does not list."""
         self.rewrites: Json = {}
-        """Options that it reports of each application in other words than they were sent in."""
+        """Options that it reports of each application in another form than they were sent in."""
         self.puts: list[Json] = []
         self.gets = 0
         self.waiting = 0
@@ -52,7 +52,7 @@ class FakeHead:
         self.late: dict[str, float] = {}
         """Applications that take longer, with their seconds."""
         self.ongoing: int | Ongoing | None = 0
-        """Requests that each proxy of the cluster works on; with None it does not tell."""
+        """Requests that each proxy of the cluster works on; with None it does not report them."""
         self._put_at = 0.0
         self._forgotten = False
         self.autoscaled: int | None = None
@@ -87,7 +87,7 @@ class FakeHead:
             "applications": {
                 app.get("name", ""): {
                     **self._app(app, self._is_deployed(app), capacity),
-                    "deployed_app_config": {**app, **self.rewrites} if self.tells_configs else None,
+                    "deployed_app_config": {**app, **self.rewrites} if self.reports_configs else None,
                 }
                 for app in config["applications"]
                 if app.get("name", "") not in self.hides
@@ -100,7 +100,7 @@ class FakeHead:
         }
 
     def _runs_already(self, config: Json) -> bool:
-        """Tell whether a config changes nothing but the capacity."""
+        """Return whether a config changes nothing but the capacity."""
         return bool(self.puts) and not self._forgotten and self.puts[-1]["applications"] == config["applications"]
 
     def _left_running(self) -> int:
@@ -148,7 +148,7 @@ class FakeServe:
         self.calls: list[tuple[str, str | None]] = []
         """Every read (GET) and config (PUT) with its token."""
         self.checked: list[ProxyPod] = []
-        """Proxies whose health was asked for."""
+        """Proxies with a health check."""
         self.on_put: list[Callable[[str], None]] = []
         """Called with the head Service's name before and after each PUT."""
         self.next_puts: list[str] = []
@@ -171,8 +171,8 @@ class FakeServe:
         self.tokens |= {head.token} if head.token else set()
         self.calls.append(("PUT", head.token))
         self.attempts += 1
-        for told in self.on_put:
-            told(f"put {head.service}")
+        for reported in self.on_put:
+            reported(f"put {head.service}")
         end = self.next_puts.pop(0) if self.next_puts else "ok"
         if end == "late":
             self.under_way.append((fake, config))
@@ -180,8 +180,8 @@ class FakeServe:
             fake.deploy(config)
         if end != "ok":
             raise errors.Unavailable(f"{head.service} does not answer within 10 s")
-        for told in self.on_put:
-            told(f"after put {head.service}")
+        for reported in self.on_put:
+            reported(f"after put {head.service}")
 
     def land(self) -> None:
         """Carry out the PUTs that are late."""
@@ -215,7 +215,7 @@ API_SERVER_PROXY = "/api/v1/namespaces/ns/{kind}/{target}/proxy"
 
 
 def http_app(serve: FakeServe, *, prefix: str = "") -> web.Application:
-    """Offer all heads over HTTP; the target in the prefix, else the Host header, says which one is meant."""
+    """Serve all heads over HTTP; the target in the prefix, else the Host header, selects one."""
 
     async def get(request: web.Request) -> web.Response:
         head = await _awake(serve, request)
@@ -233,7 +233,7 @@ def http_app(serve: FakeServe, *, prefix: str = "") -> web.Application:
 
     async def health(request: web.Request) -> web.Response:
         cluster = request.host.partition(":")[0].removeprefix("ip-").removesuffix("-head")
-        if f"{cluster}-head-svc" in serve.heads:  # where addresses are told apart
+        if f"{cluster}-head-svc" in serve.heads:  # where addresses are distinct
             await answering(serve.head(f"{cluster}-head-svc"))
         healthy = all(head.proxy_is_healthy for head in serve.heads.values())
         return web.Response(status=200 if healthy else 500, text="success" if healthy else "unhealthy")

@@ -1,4 +1,4 @@
-"""An event loop whose time passes only while everybody waits, so that minutes take as long as what happens in them.
+"""An event loop in virtual time: it passes only while every task waits, so that minutes take as long as what happens in them.
 
 Tasks, timers, queues and time-outs are asyncio's own; nothing may wait for a socket.
 """
@@ -51,7 +51,7 @@ class VirtualClock:
         return asyncio.get_running_loop().time()
 
 
-def run(story: Coroutine[Any, Any, None]) -> None:
-    """Run a story to its end in virtual time."""
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine to its end in virtual time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(story)
+        runner.run(scenario)

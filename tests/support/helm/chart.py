@@ -20,8 +20,10 @@ CHECKSUM: Final = "checksum/config"
 
 _INTERNAL: Final = ".Values.nats.enabled"
 _EVERYWHERE: Final = "not .Values.watchNamespace"
-_PODS: Final = {"Deployment", "StatefulSet", "Job", "CronJob"}
-_NATS_ONLY: Final = re.compile(r"nats|nats-credentials|nats-rotation|nats-servers")
+_PODS: Final = {"Deployment", "StatefulSet", "Job"}
+_ADMISSION: Final = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+_NATS_ONLY: Final = re.compile(r"nats|nats-keys-.*|nats-servers|nats-subscriber")
+_STREAMS: Final = re.compile(r"nats-streams|nats-keys-provisioner(-outside)?")
 
 
 def templates(production: Sequence[Document], extras: Mapping[str, Sequence[Document]]) -> dict[str, str]:
@@ -50,8 +52,10 @@ def plain(document: Document) -> Document:
 
 def _file(document: Document) -> str:
     name, kind = document["metadata"]["name"], document["kind"]
-    if kind in {"ClusterRole", "ClusterRoleBinding"}:
+    if kind in {"ClusterRole", "ClusterRoleBinding", *_ADMISSION}:
         return "rights.yaml"
+    if name.startswith("nats-keys-") or name == "nats-servers":
+        return "nats.yaml" if kind != "NetworkPolicy" else "network_policies.yaml"
     if kind in {"ConfigMap", "PriorityClass", "NetworkPolicy"}:
         return {"ConfigMap": "config.yaml", "PriorityClass": "priority_class.yaml"}.get(kind, "network_policies.yaml")
     return f"{name}.yaml" if name in SERVICES else "nats.yaml"
@@ -64,9 +68,9 @@ def _condition(document: Document) -> str:
         return f"and {closed} {_INTERNAL}" if _NATS_ONLY.fullmatch(name) else closed
     if kind == "PriorityClass":
         return ".Values.priorityClass.create"
-    if name == "nats-streams":
+    if _STREAMS.fullmatch(name):
         return ".Values.nats.streams"
-    if name == "raybus-cluster-identity":
+    if name == "raybus-cluster-identity" or kind in _ADMISSION:
         return _EVERYWHERE
     return _INTERNAL if _NATS_ONLY.fullmatch(name) else ""
 
@@ -112,9 +116,8 @@ def _anywhere(document: Document) -> str:
 
 def _pods(document: Document) -> None:
     """Let values decide where images come from and where pods run."""
-    spec = document["spec"]
-    pod = (spec["jobTemplate"]["spec"] if document["kind"] == "CronJob" else spec)["template"]["spec"]
-    for container in pod["containers"]:
+    pod = document["spec"]["template"]["spec"]
+    for container in [*pod.get("initContainers", []), *pod["containers"]]:
         name = container["image"].rpartition("/")[2].partition(":")[0]
         container["image"] = value(f'include "raybus.image" (list . "{name}")')
         container["imagePullPolicy"] = value(".Values.image.pullPolicy")
@@ -123,6 +126,31 @@ def _pods(document: Document) -> None:
         pod[field(".Values.priorityClass.name", "priorityClassName")] = value(".Values.priorityClass.name")
     for name in ("imagePullSecrets", "nodeSelector", "tolerations"):
         pod[field(f".Values.{name}", name)] = value(f"toJson .Values.{name}")
+
+
+def _outside(pod: Document, user: str, folder: str = "nats", prefix: str = "RAYBUS_NATS") -> None:
+    """Give a pod the key of a user for a NATS outside of the cluster, from a Secret that the installer makes."""
+    volume = {"name": f"{folder}-user", "secret": {"secretName": f"nats-user-{user}", "defaultMode": 0o440}}
+    mount = {"name": f"{folder}-user", "mountPath": f"/etc/raybus/{folder}", "readOnly": True}
+    pod["volumes"].append(_unless_internal(volume))
+    container = pod["containers"][0]
+    container["volumeMounts"].append(_unless_internal(mount))
+    if prefix:
+        for name, file in (("SEED", "seed"), ("CA", "ca.crt")):
+            variable = {"name": f"{prefix}_{name}_FILE", "value": f"/etc/raybus/{folder}/{file}"}
+            container["env"].append(_unless_internal(variable))
+
+
+def _unless_internal(value: Document) -> str:
+    return element(f"not {_INTERNAL}", f"⟦{_json(value)}⟧")
+
+
+def _job(document: Document) -> None:
+    pod = document["spec"]["template"]["spec"]
+    _outside(pod, "provisioner")
+    _outside(pod, "provisioner-outside", folder="outside", prefix="")
+    pod["containers"][0]["command"].append(element(f"not {_INTERNAL}", "--outside-seed=/etc/raybus/outside/seed"))
+    _pods(document)
 
 
 def _restarts(document: Document, *configs: str) -> None:
@@ -134,10 +162,11 @@ def _restarts(document: Document, *configs: str) -> None:
 
 def _deployment(document: Document) -> None:
     name = document["metadata"]["name"]
-    words = name.split("-")
-    camel = words[0] + "".join(word.title() for word in words[1:])
+    parts = name.split("-")
+    camel = parts[0] + "".join(part.title() for part in parts[1:])
     document["spec"]["replicas"] = value(f".Values.replicas.{camel}")
     document["spec"]["template"]["spec"]["containers"][0]["resources"] = value("toJson .Values.resources")
+    _outside(document["spec"]["template"]["spec"], name)
     _pods(document)
     _restarts(document, "settings", *(["operator"] if name == "cluster-reconciler" else []))
 
@@ -160,6 +189,8 @@ def _stateful_set(document: Document) -> None:
 
 
 def _config_map(document: Document) -> None:
+    if "data" not in document:
+        return
     helper = {"nats-config": "nats", "raybus-config": "settings", "operator-config": "operator"}
     document["data"] = value(f'include "raybus.{helper[document["metadata"]["name"]]}" .')
 
@@ -176,6 +207,16 @@ def _network_policy(document: Document) -> None:
         document["spec"]["egress"] = either(_INTERNAL, _json(document["spec"]["egress"]), outside)
 
 
+def _policy(document: Document) -> None:
+    """Name the namespace of the release and its accounts."""
+    release = value(".Release.Namespace")
+    spec = document["spec"]
+    for each in spec["matchConditions"]:
+        each["expression"] = each["expression"].replace(f":{NAMESPACE}:", f":{release}:")
+    for each in spec["matchConstraints"].get("namespaceSelector", {}).get("matchExpressions", []):
+        each["values"] = [release if name == NAMESPACE else name for name in each["values"]]
+
+
 def _json(data: object) -> str:
     return msgspec.json.encode(data).decode()
 
@@ -183,9 +224,9 @@ def _json(data: object) -> str:
 _CHANGES: Final[dict[str, Callable[[Document], None]]] = {
     "Deployment": _deployment,
     "StatefulSet": _stateful_set,
-    "Job": _pods,
-    "CronJob": _pods,
+    "Job": _job,
     "ConfigMap": _config_map,
     "PriorityClass": _priority_class,
     "NetworkPolicy": _network_policy,
+    "ValidatingAdmissionPolicy": _policy,
 }

@@ -1,5 +1,5 @@
 """What KubeRay makes of RayClusters, as its own operator made it on a real API server: `tests/golden/kuberay`.
 
-`settings` says how the operator was configured for each folder, `objects` reads a namespace and makes two of them
+`settings` has the operator's configuration of each folder, `objects` reads a namespace and makes two of them
 comparable, `goldens` reads the files, `placing` stands in for the batch schedulers.
 """

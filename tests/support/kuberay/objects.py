@@ -114,7 +114,7 @@ def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any], *, where: st
 
 
 def missing(place: str, theirs: Any) -> str:
-    """Say that something is KubeRay's alone."""
+    """Declare that something is KubeRay's alone."""
     return f"{place}: KubeRay has {_short(theirs)}, here is nothing"
 
 
@@ -176,19 +176,19 @@ def _kept(body: Body) -> Body:
     match body["kind"]:
         case "RayCluster":
             kept.pop("spec")
-            kept["status"] = _settled_status(body.get("status", {}))
+            kept["status"] = _stable_status(body.get("status", {}))
         case "Secret":
             kept["data"] = dict.fromkeys(body.get("data", {}), "SECRET")
             kept.pop("status", None)
         case "PersistentVolumeClaim" | "Service" | "Pod" | "Ingress" | "Job":
             kept.pop("status", None)
-            kept["spec"] = _settled_spec(body["spec"])
+            kept["spec"] = _stable_spec(body["spec"])
         case _:
             pass
     return kept
 
 
-def _settled_spec(spec: Body) -> Body:
+def _stable_spec(spec: Body) -> Body:
     chosen = ("healthCheckNodePort", "nodeName")
     kept = {field: value for field, value in spec.items() if field not in chosen}
     if "ports" in spec:  # KubeRay writes them in no order
@@ -198,7 +198,7 @@ def _settled_spec(spec: Body) -> Body:
     return kept
 
 
-def _settled_status(status: Body) -> Body:
+def _stable_status(status: Body) -> Body:
     """Drop what depends on how often a spec was written, and the ports of the node."""
     kept: Body = _timeless({field: value for field, value in status.items() if field != "observedGeneration"})
     if "endpoints" in kept:
@@ -217,7 +217,7 @@ def _without_node_port(port: Body) -> Body:
 
 
 def _timeless(value: object) -> Any:
-    """Replace moments by the word for them: which fields have one is kept."""
+    """Replace moments by a placeholder: which fields have one is kept."""
     if isinstance(value, dict):
         fields = cast("Body", value)
         moments = {"lastTransitionTime", "lastUpdateTime"}

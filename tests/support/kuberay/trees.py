@@ -19,7 +19,7 @@ from support.kuberay import objects
 FOLDER: Final = Path(__file__).parents[2] / "golden" / "kuberay" / "services"
 NAMESPACE: Final = "kuberay-golden"
 WITH_STATUS: Final = frozenset({"RayService", "RayCluster", "Gateway", "HTTPRoute", "GRPCRoute"})
-"""Kinds whose status is kept."""
+"""Kinds with a status that is kept."""
 _MORE: Final = (RAY_SERVICE, CONTROLLER_REVISION, GATEWAY, HTTP_ROUTE, GRPC_ROUTE)
 _ORDER: Final = ("RayService", "RayCluster")
 _CHOSEN: Final = ("resourceVersion", "creationTimestamp", "managedFields", "generation")
@@ -101,7 +101,7 @@ def _lasting(body: Body) -> Body:
 
 
 def regenerated(status: Body, generation: int) -> Body:
-    """Return a status whose conditions were seen at another generation."""
+    """Return a status with conditions that were observed at another generation."""
     return cast("Body", _regenerated(status, generation))
 
 
@@ -119,7 +119,7 @@ def _regenerated(value: object, generation: int) -> Any:
             return value
 
 
-def settled(some: Sequence[Body]) -> Mapping[str, Body]:
+def stable(some: Sequence[Body]) -> Mapping[str, Body]:
     """Return objects by what they are, without what the API server writes and without status: what must stay as it is."""
     found: dict[str, Body] = {}
     for each in some:

@@ -1,9 +1,9 @@
-"""YAML texts whose meaning differs between readers; tests/golden/serve_config holds what KubeRay makes of each."""
+"""YAML texts that readers interpret differently; tests/golden/serve_config holds what KubeRay makes of each."""
 
 from typing import Final
 
 SCALARS: Final = (
-    # words
+    # plain scalars of YAML 1.1
     *(
         "y",
         "Y",
@@ -201,7 +201,7 @@ SCALARS: Final = (
     ),
     *("!!set {a, b}", "!!omap [a: 1]", "!!map {a: 1}", "!!seq [1]", "!!str [1]", "!!int {a: 1}", "!custom {a: 1}"),
     *("!!python/object:os.system {}", "!!python/name:os.system ''", "!!python/object/apply:os.system ['true']"),
-    # plain texts of several words, and indicators
+    # plain texts with spaces, and indicators
     *(
         "a b",
         "a  b",

@@ -19,15 +19,15 @@ class _Pods(msgspec.Struct, frozen=True):
 
 
 async def leaks(kube: Kube, user: As) -> list[Leak]:
-    """Return what NATS says that it must not; `user` tells how one of our users connects."""
+    """Return what NATS contains that it must not; `user` is a function that connects as one of our users."""
     return found(await secrets_of(kube), await reading.everything(user))
 
 
-def found(values: list[Sought], said: list[Message]) -> list[Leak]:
+def found(values: list[Sought], messages: list[Message]) -> list[Leak]:
     """Return the leaks; an empty cluster or an empty bus proves nothing, so it fails."""
     assert values, "the cluster has no secret whatever: is the right one read?"
-    assert said, "NATS holds no message whatever: is the right one read?"
-    return scan.leaks(said, values)
+    assert messages, "NATS holds no message whatever: is the right one read?"
+    return scan.leaks(messages, values)
 
 
 async def secrets_of(kube: Kube) -> list[Sought]:

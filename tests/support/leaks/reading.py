@@ -16,15 +16,15 @@ from common.runtime.settings import Settings
 from support.leaks.scan import Message
 from support.waiting import eventually_true
 
-PATIENCE: Final = 60.0
+TIMEOUT: Final = 60.0
 MIRROR: Final = "the mirror of RAY_EVENTS"
 
 As = Callable[[str], Settings]
-"""Tells how a user connects."""
+"""Returns how a user connects."""
 
 
 def users_of(folder: Path, url: str) -> As:
-    """Return how users connect whose keys lie in a folder, as `raybus up --data-dir` writes it."""
+    """Return how users connect with the keys in a folder, as `raybus up --data-dir` writes it."""
     return lambda user: Settings(
         service=user,
         nats_url=url,
@@ -54,7 +54,7 @@ async def _is_mirrored(own: Bus, outside: Bus) -> bool:
 
 
 async def _all_of(bus: Bus, stream: str, subject: str) -> list[Message]:
-    async with followed(bus, stream, subject) as (found, is_read), asyncio.timeout(PATIENCE):
+    async with followed(bus, stream, subject) as (found, is_read), asyncio.timeout(TIMEOUT):
         await is_read.wait()
         return list(found)
 

@@ -13,7 +13,7 @@ from common.bus.nats import Stored
 from support.leaks.sought import PATTERNS, Sought
 
 WHOLE: Final = frozenset({"RayCluster", "RayService"})
-"""Kinds whose state holds what their user wrote."""
+"""Kinds with a state that holds what their user wrote."""
 ENVIRONMENT: Final = ("env", "envFrom")
 
 
@@ -31,7 +31,7 @@ class Leak(msgspec.Struct, frozen=True):
     what: str
 
     def __str__(self) -> str:
-        """Say it on one line."""
+        """Return it as one line."""
         return f"{self.where}: {self.what}"
 
 

@@ -69,7 +69,7 @@ class Sought(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """What a secret looks like, whatever its value."""
+    """The form of a secret, whatever its value."""
 
     name: str
     expression: re.Pattern[bytes]

@@ -35,21 +35,21 @@ _UNITS: Final = {
 _HEAD: Final = """\
 # Metrics
 
-Each service, and what stands beside NATS, answers `GET /metrics` on its HTTP port (8080 in the cluster) in Prometheus' text format. This
-page is written from the code by `make golden`. How to scrape, alerts and dashboards: `deploy/monitoring/`; what to do about an alert:
-[alerts.md](alerts.md).
+Each service, and the container beside each NATS server, answers `GET /metrics` on its HTTP port (8080 in the cluster) in Prometheus' text
+format. `make golden` generates this page from the code. `deploy/monitoring/` contains a scrape configuration, alerts and dashboards;
+[alerts](alerts.md) lists the actions.
 
 Names that begin with `kuberay_`, `controller_runtime_`, `workqueue_`, `rest_client_` and `leader_election_` are KubeRay's, with
-its labels, so its dashboards go on to work; `raybus_` is ours. Scrape with `honor_labels: true`, as KubeRay's users do: the
-label `namespace` of an object must not be taken for that of the pod.
+its labels, so its dashboards continue to work; `raybus_` is raybus's. Scrape with `honor_labels: true`, as with KubeRay: Prometheus
+must keep the object's label `namespace`.
 
-A series about an object ends with it, and one replica exports it: the one that looks after the object. So sums over replicas
-are right. They are computed from the objects at each scrape, so a restart forgets none of them.
+A series about an object ends with the object. Only the replica that owns the object exports it, so sums over replicas
+are correct. Each scrape computes these series from the objects, so a restart loses none.
 
-Besides, each process has what the Python client brings: `process_cpu_seconds_total`, `process_resident_memory_bytes`,
+Each process also exports the metrics of the Python client: `process_cpu_seconds_total`, `process_resident_memory_bytes`,
 `process_open_fds`, `process_max_fds`, `process_start_time_seconds`, `process_virtual_memory_bytes`, `python_info`,
-`python_gc_*`. Of KubeRay's there are no `kuberay_job_*` (raybus runs no RayJobs), no `go_*`, and no metrics of a rate limiter,
-of DNS look-ups and of repeated requests in `rest_client_*`, because our client has none of these.
+`python_gc_*`. Of KubeRay's metrics, raybus lacks `kuberay_job_*` (raybus runs no RayJobs), `go_*`, and the `rest_client_*` metrics of a rate
+limiter, of DNS lookups and of retries, because its client has none of these.
 """
 
 
@@ -115,7 +115,7 @@ def _of(module: ModuleType) -> Iterator[Metric]:
             kind = "counter" if declared.is_counter else "gauge"
             yield Metric(name=declared.name, type=kind, labels=declared.labels, text=declared.text)
         elif isinstance(declared, MetricWrapperBase):
-            (told,) = declared.describe()
-            labels = cast("tuple[str, ...]", vars(declared)["_labelnames"])  # told nowhere else
-            ending = "_total" if told.type == "counter" else ""
-            yield Metric(name=told.name + ending, type=told.type, labels=labels, text=told.documentation)
+            (reported,) = declared.describe()
+            labels = cast("tuple[str, ...]", vars(declared)["_labelnames"])  # not public elsewhere
+            ending = "_total" if reported.type == "counter" else ""
+            yield Metric(name=reported.name + ending, type=reported.type, labels=labels, text=reported.documentation)

@@ -8,14 +8,14 @@ RATE: Final = "[$__rate_interval]"
 
 
 def _p(share: str, metric: str, by: str) -> Query:
-    """Return a quantile of a histogram, with the labels that tell its lines apart."""
+    """Return a quantile of a histogram, with the labels that distinguish its lines."""
     label = by.split(", ", 1)[0]
     expr = f"histogram_quantile({share}, sum by ({by}, le) (rate({metric}_bucket{RATE})))"
     return Query(expr, f"{{{{{label}}}}} p{share.removeprefix('0.').ljust(2, '0')}")
 
 
 _HEALTH: Final = Row(
-    title="Is it well?",
+    title="Health",
     panels=(
         Panel(
             title="Processes that answer",
@@ -31,7 +31,7 @@ _HEALTH: Final = Row(
         ),
         Panel(
             title="Watcher",
-            text="Exactly one watcher leads; it has published all that the API server told.",
+            text="Exactly one watcher leads; it has published the whole state of the API server.",
             kind="stat",
             queries=(
                 Query("sum(raybus_watcher_leader)", "leading"),
@@ -40,7 +40,7 @@ _HEALTH: Final = Row(
         ),
         Panel(
             title="Partitions held",
-            text="64 for each controller; less means that nobody looks at some objects.",
+            text="64 for each controller; less means that some objects have no owner.",
             queries=(Query("sum by (controller) (raybus_partitions_held)", "{{controller}}"),),
         ),
         Panel(
@@ -51,7 +51,7 @@ _HEALTH: Final = Row(
         ),
         Panel(
             title="Partitions that change hands",
-            text="Taken, given away and lost; and writes that a replica refused itself because its Lease was not sure.",
+            text="Acquired, released and lost; and writes that the fence rejected without a valid Lease.",
             unit="ops",
             queries=(
                 Query(
@@ -63,17 +63,17 @@ _HEALTH: Final = Row(
         ),
         Panel(
             title="Silence of the API server",
-            text="Since it last said anything on a watch. It does so every minute at least.",
+            text="Time since its last message on a watch. Bookmarks arrive every minute.",
             unit="s",
             queries=(Query("max by (watch) (raybus_watch_silence_seconds)", "{{watch}}"),),
         ),
     ),
 )
-_LOOKS: Final = Row(
-    title="Looks",
+_RECONCILES: Final = Row(
+    title="Reconciles",
     panels=(
         Panel(
-            title="Looks per second",
+            title="Reconciles per second",
             text="By controller and result.",
             unit="ops",
             queries=(
@@ -84,7 +84,7 @@ _LOOKS: Final = Row(
             ),
         ),
         Panel(
-            title="Length of a look",
+            title="Duration of a reconcile",
             text="Half of them, and nearly all of them, take less.",
             unit="s",
             queries=(
@@ -93,7 +93,7 @@ _LOOKS: Final = Row(
             ),
         ),
         Panel(
-            title="Share that fails",
+            title="Failed reconciles",
             text="Conflicts with others' writes count as well; they are repeated at once.",
             unit="percentunit",
             queries=(
@@ -105,13 +105,13 @@ _LOOKS: Final = Row(
             ),
         ),
         Panel(
-            title="Objects that wait",
+            title="Queue depth",
             text="Keys in the queue.",
             queries=(Query("sum by (controller) (workqueue_depth)", "{{controller}}"),),
         ),
         Panel(
-            title="How long they wait",
-            text="Nearly all wait less; and the one that waits for longest now.",
+            title="Queue wait",
+            text="Nearly all wait less; and the longest present wait.",
             unit="s",
             queries=(
                 _p("0.99", "workqueue_queue_duration_seconds", "controller"),
@@ -143,7 +143,7 @@ _OTHERS: Final = Row(
             ),
         ),
         Panel(
-            title="How long the API server takes",
+            title="API server latency",
             text="Nearly all requests take less.",
             unit="s",
             queries=(_p("0.99", "rest_client_request_duration_seconds", "verb"),),
@@ -161,7 +161,7 @@ _OTHERS: Final = Row(
             queries=(Query(f"sum by (kind) (rate(raybus_watcher_published_total{RATE}))", "{{kind}}"),),
         ),
         Panel(
-            title="From the decision to publish to the stream's answer",
+            title="Publish latency",
             text="Half, and nearly all, take less.",
             unit="s",
             queries=(
@@ -171,7 +171,7 @@ _OTHERS: Final = Row(
         ),
         Panel(
             title="State stream",
-            text="Objects that it holds, those whose newest state is not stored yet, and reloads by readers.",
+            text="Stored objects, objects with an unstored newest state, and reloads by readers.",
             queries=(
                 Query("max(raybus_watcher_objects)", "objects"),
                 Query("max(raybus_watcher_pending)", "not stored yet"),
@@ -244,7 +244,7 @@ _NATS: Final = Row(
         ),
         Panel(
             title="Memory of NATS",
-            text="Resident set of each server; nothing where its monitoring port does not answer.",
+            text="Resident set of each server; empty without an answer of its monitoring port.",
             unit="bytes",
             queries=(Query("raybus_nats_memory_bytes and raybus_nats_up == 1", "{{pod}}"),),
         ),
@@ -301,8 +301,8 @@ _PROCESSES: Final = Row(
 OPERATOR: Final = Dashboard(
     uid="raybus-operator",
     title="raybus / Operator",
-    text="How the four services fare. Alerts: docs/alerts.md; metrics: docs/metrics.md.",
-    rows=(_HEALTH, _LOOKS, _OTHERS, _NATS, _RAY, _PROCESSES),
+    text="State of the four services. Alerts: docs/alerts.md; metrics: docs/metrics.md.",
+    rows=(_HEALTH, _RECONCILES, _OTHERS, _NATS, _RAY, _PROCESSES),
 )
 
 _OF: Final = '{namespace=~"$namespace", name=~"$rayservice"}'
@@ -321,13 +321,13 @@ def _count(title: str, text: str, metric: str) -> Panel:
 _NOW: Final = Row(
     title="Now",
     panels=(
-        _count("Upgrades on", "RayServices in an upgrade.", "kuberay_service_condition_upgrade_in_progress"),
+        _count("Current upgrades", "RayServices in an upgrade.", "kuberay_service_condition_upgrade_in_progress"),
         _count("Stalled", "Past their progress deadline.", "raybus_service_condition_upgrade_stalled"),
-        _count("Going back", "Rollbacks on their way.", "raybus_service_condition_rollback_in_progress"),
+        _count("Rollbacks", "Rollbacks in progress.", "raybus_service_condition_rollback_in_progress"),
     ),
 )
 _COURSE: Final = Row(
-    title="Course",
+    title="Progress",
     panels=(
         Panel(
             title="Requests by cluster",
@@ -337,13 +337,13 @@ _COURSE: Final = Row(
             queries=(Query(f"raybus_service_traffic_percent{_OF}", "{{name}}: {{cluster}} ({{role}})"),),
         ),
         Panel(
-            title="Capacity given",
+            title="Target capacity",
             text="target_capacity that Serve has accepted.",
             unit="percent",
             queries=(Query(f"raybus_service_target_capacity_percent{_OF}", "{{name}}: {{cluster}} ({{role}})"),),
         ),
         Panel(
-            title="Capacity that runs",
+            title="Running capacity",
             text="Running replicas, of what the Serve config asks for. Weights never go beyond it.",
             unit="percent",
             queries=(Query(f"raybus_service_ready_capacity_percent{_OF}", "{{name}}: {{cluster}} ({{role}})"),),
@@ -381,7 +381,7 @@ _ENDED: Final = Row(
             queries=(Query("sum by (outcome) (increase(raybus_upgrades_total[$__range]))", "{{outcome}}"),),
         ),
         Panel(
-            title="How long they took",
+            title="Duration",
             text="Half, and nearly all, took less; by phase, in the time shown.",
             unit="s",
             queries=tuple(

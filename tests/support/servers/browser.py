@@ -1,4 +1,4 @@
-"""Debian's Chromium without a window, driven by Playwright, whose own browsers are never downloaded."""
+"""Debian's Chromium without a window, driven by Playwright without its own browsers, which are never downloaded."""
 
 import shutil
 from collections.abc import AsyncGenerator
@@ -24,7 +24,7 @@ FLAGS: Final = (
     "--font-render-hinting=none",
 )
 """With them it works as root, and asks nobody but the page's server for anything."""
-PATIENCE: Final = 90.0
+TIMEOUT: Final = 90.0
 """Seconds; a machine that does other things as well takes long to start a browser."""
 
 
@@ -39,14 +39,14 @@ class Watched:
         """What the browser complained of: errors of scripts, and what the page was not allowed to do."""
         page.on("request", lambda request: self.asked.append(request.url))
         page.on("pageerror", lambda problem: self.complaints.append(str(problem)))
-        page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
+        page.on("console", lambda line: self.complaints.append(line.text) if line.type == "error" else None)
         page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
 
     async def text(self, selector: str) -> str:
         """Return what is to be read in a part of the page."""
         return (await self.page.locator(selector).inner_text()).strip()
 
-    async def until(self, selector: str, text: str, *, within: float = PATIENCE) -> None:
+    async def until(self, selector: str, text: str, *, within: float = TIMEOUT) -> None:
         """Wait until a part that can be seen has a text."""
         found = self.page.locator(selector).filter(has_text=text).first
         await found.wait_for(state="visible", timeout=within * 1000)
@@ -64,7 +64,7 @@ async def opened() -> AsyncGenerator[Browser]:
     assert not lacking, f"{', '.join(lacking)} is not installed: {REMEDY}"
     program = shutil.which(PROGRAM)
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=program, args=list(FLAGS), timeout=PATIENCE * 1000)
+        browser = await playwright.chromium.launch(executable_path=program, args=list(FLAGS), timeout=TIMEOUT * 1000)
         try:
             yield browser
         finally:

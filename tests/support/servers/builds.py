@@ -34,10 +34,16 @@ def of_pod_form(form: str) -> Build:
     return Build(name=f"build with Pod {form}", start=(sys.executable, "-P", str(_OTHER), form))
 
 
-def earlier() -> Build | None:
-    """Return the build of the folder `RAYBUS_EARLIER_CHECKOUT`, a checkout of an older commit; None without one."""
+def earlier_checkout() -> Path | None:
+    """Return the folder `RAYBUS_EARLIER_CHECKOUT`, a checkout of an older commit; None without one."""
     folder = os.environ.get("RAYBUS_EARLIER_CHECKOUT")
-    if not folder:
+    return Path(folder) if folder else None
+
+
+def earlier() -> Build | None:
+    """Return the build of that folder; None without one."""
+    folder = earlier_checkout()
+    if folder is None:
         return None
-    path = os.pathsep.join(str(Path(folder) / each) for each in PACKAGES)
+    path = os.pathsep.join(str(folder / each) for each in PACKAGES)
     return Build(name="earlier build", environment={"PYTHONPATH": path})

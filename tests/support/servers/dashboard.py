@@ -13,7 +13,7 @@ from typing import Final
 from localcluster.processes import bound
 from support.waiting import eventually
 
-PATIENCE: Final = 180.0
+TIMEOUT: Final = 180.0
 
 
 class Dashboard:
@@ -29,27 +29,27 @@ class Dashboard:
         return (self._folder / "out").read_text().strip()
 
     @property
-    def said(self) -> str:
+    def stderr(self) -> str:
         """Return what it wrote on standard error."""
         return (self._folder / "err").read_text()
 
     @property
     def has_ended(self) -> bool:
-        """Tell whether the process is over."""
+        """Return whether the process is over."""
         return self.process.poll() is not None
 
     async def end(self, number: signal.Signals = signal.SIGINT) -> int:
         """Send a signal, Ctrl-C's by default, and return the exit code."""
         self.process.send_signal(number)
-        return await asyncio.to_thread(self.process.wait, PATIENCE)
+        return await asyncio.to_thread(self.process.wait, TIMEOUT)
 
 
 @asynccontextmanager
 async def started(folder: Path, *arguments: str) -> AsyncGenerator[Dashboard]:
-    """Run one for the length of a block, on any free port; it may end at once, and then say why."""
+    """Run one for the length of a block, on any free port; it may end at once, and then report why."""
     running = _start(folder, arguments)
     try:
-        await eventually(lambda: running.address or running.has_ended, within=PATIENCE, what="an address")
+        await eventually(lambda: running.address or running.has_ended, within=TIMEOUT, what="an address")
         yield running
     finally:
         running.process.kill()
@@ -60,6 +60,6 @@ def _start(folder: Path, arguments: Sequence[str]) -> Dashboard:
     folder.mkdir(parents=True, exist_ok=True)
     port = () if "--port" in arguments else ("--port", "0")
     command = [sys.executable, "-m", "raybus_cli.main", "dashboard", "--no-open", *port, *arguments]
-    told = {name: value for name, value in os.environ.items() if not name.startswith("RAYBUS_NATS")}
+    reported = {name: value for name, value in os.environ.items() if not name.startswith("RAYBUS_NATS")}
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
-        return Dashboard(subprocess.Popen(bound(command), stdout=out, stderr=err, env=told), folder)
+        return Dashboard(subprocess.Popen(bound(command), stdout=out, stderr=err, env=reported), folder)

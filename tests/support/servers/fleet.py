@@ -1,4 +1,4 @@
-"""The replicas of raybus: each a process with a door of its own to the API server, started again when it ends, and scaled."""
+"""The replicas of raybus: each a process with a fault-injection proxy to the API server, started again when it ends, and scaled."""
 
 import asyncio
 import os
@@ -17,13 +17,13 @@ from raybus_cli.up import children, programs
 from raybus_cli.up.children import Child
 from raybus_cli.up.options import Options
 from raybus_cli.up.programs import BusAccess
-from support.servers import api_door
-from support.servers.api_door import Door, Judge
+from support.servers import fault_proxy
+from support.servers.fault_proxy import FaultProxy, Judge
 from support.waiting import eventually_true
 
 NAMESPACE: Final = "raybus"
 """Where Leases live."""
-PATIENCE: Final = 8.0
+TIMEOUT: Final = 8.0
 READY_SECONDS: Final = 60.0
 
 
@@ -34,16 +34,16 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
     bus: BusAccess
     work: Path
     log_dir: Path
-    use_doors: Callable[[str], bool] = lambda _service: True
-    """Which services go through doors; the others ask the API server themselves."""
+    use_fault_proxies: Callable[[str], bool] = lambda _service: True
+    """Services behind a proxy; the others send their requests to the API server."""
     environment: dict[str, str] = {}
-    """What services are told besides."""
+    """Further environment variables of services."""
     namespace: str = NAMESPACE
     """Where their Leases live."""
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """A NATS server whose metrics are exported."""
+    """A NATS server with exported metrics."""
 
     service: str = "nats"
     name: str
@@ -60,16 +60,16 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replica:
-    """One process, or the one that came after it."""
+    """One process, or its successor."""
 
-    def __init__(self, service: str, number: int, ground: Ground, say: Callable[[str], None]) -> None:
+    def __init__(self, service: str, number: int, ground: Ground, emit: Callable[[str], None]) -> None:
         self.service = service
         self.name = f"{service}-{number}"
         """Also its identity, which outlives its process as that of a pod does."""
-        self.door = Door(self.name, ground.access)
+        self.fault_proxy = FaultProxy(self.name, ground.access)
         self.port = ports.free(1)[0]
         self._ground = ground
-        self._say = say
+        self._emit = emit
         self._child: Child | None = None
 
     @property
@@ -77,23 +77,23 @@ class Replica:
         """Return its process id; 0 before it was started."""
         return self._child.pid if self._child is not None else 0
 
-    def tell(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         """Send a signal."""
         if self._child is not None:
-            self._child.tell(number)
+            self._child.send(number)
 
     async def run(self) -> None:
         """Keep it running until cancelled; then end it in good order."""
-        async with self.door.opened():
-            through = self._ground.use_doors(self.service)
-            access = self.door.access if through else self._ground.access
-            config = kubeconfig.write(self._ground.work / f"{self.name}.kubeconfig", "door", access)
-            self._child = Child(self._program(config), self._say)
+        async with self.fault_proxy.opened():
+            through = self._ground.use_fault_proxies(self.service)
+            access = self.fault_proxy.access if through else self._ground.access
+            config = kubeconfig.write(self._ground.work / f"{self.name}.kubeconfig", "proxy", access)
+            self._child = Child(self._program(config), self._emit)
             try:
                 await self._child.keep()
             finally:
-                self._child.tell(signal.SIGCONT)
-                await children.stop([self._child], patience=PATIENCE)
+                self._child.send(signal.SIGCONT)
+                await children.stop([self._child], timeout=TIMEOUT)
 
     async def is_ready(self) -> bool:
         """Ask whether it works."""
@@ -125,9 +125,9 @@ class Replica:
 class Fleet:
     """All replicas of all services."""
 
-    def __init__(self, ground: Ground, say: Callable[[str], None]) -> None:
+    def __init__(self, ground: Ground, emit: Callable[[str], None]) -> None:
         self._ground = ground
-        self._say = say
+        self._emit = emit
         self._running: defaultdict[str, list[tuple[Replica, asyncio.Task[None]]]] = defaultdict(list)
         self._started: Counter[str] = Counter()
         self._judges: dict[str, Judge] = {}
@@ -149,9 +149,9 @@ class Fleet:
         running = self._running[service]
         ground = msgspec.structs.replace(self._ground, environment={**self._ground.environment, **(environment or {})})
         while len(running) < count:
-            replica = Replica(service, self._started[service], ground, self._say)
+            replica = Replica(service, self._started[service], ground, self._emit)
             self._started[service] += 1
-            replica.door.judge = self._judges.get(service, api_door.let_pass)
+            replica.fault_proxy.judge = self._judges.get(service, fault_proxy.let_pass)
             assert self._group is not None
             running.append((replica, self._group.create_task(replica.run())))
         while len(running) > count:
@@ -170,7 +170,7 @@ class Fleet:
 
     def lose(self, replica: Replica) -> None:
         """Kill a replica that does not come back, as with its node; `scale` makes another in its place."""
-        replica.tell(signal.SIGKILL)
+        replica.send_signal(signal.SIGKILL)
         for each in list(self._running[replica.service]):
             if each[0] is replica:
                 self._running[replica.service].remove(each)
@@ -186,9 +186,9 @@ class Fleet:
 
     def judge(self, service: str, judge: Judge | None) -> None:
         """Let somebody judge the requests of a service; None lets all pass."""
-        self._judges[service] = judge or api_door.let_pass
+        self._judges[service] = judge or fault_proxy.let_pass
         for replica in self.of(service):
-            replica.door.judge = self._judges[service]
+            replica.fault_proxy.judge = self._judges[service]
 
     async def ready(self) -> None:
         """Wait until all work."""
@@ -202,20 +202,20 @@ class Fleet:
 
 @asynccontextmanager
 async def streams_kept(
-    bus: BusAccess, logs: Path, say: Callable[[str], None], *, observed: Observed | None = None
+    bus: BusAccess, logs: Path, emit: Callable[[str], None], *, observed: Observed | None = None
 ) -> AsyncGenerator[None]:
-    """Look after the streams for the length of a block, and export what the server says of itself if that is wanted."""
+    """Keep the streams for the length of a block, and export the server's metrics if that is wanted."""
     options = Options(kubeconfig=Path(), server="", log_dir=logs)
     program = programs.provisioner(bus, environment=os.environ, options=options)
     if observed is not None:
         argv = [*program.argv, "--metrics", "--server-monitor", f"http://127.0.0.1:{observed.monitor}"]
         environment = {**program.environment, "RAYBUS_HTTP_PORT": str(observed.port)}
         program = msgspec.structs.replace(program, argv=argv, environment=environment)
-    provisioner = Child(program, say)
+    provisioner = Child(program, emit)
     async with asyncio.TaskGroup() as group:
         keeping = group.create_task(provisioner.keep())
         try:
             yield
         finally:
             keeping.cancel()
-            await children.stop([provisioner], patience=2.0)
+            await children.stop([provisioner], timeout=2.0)

@@ -1,4 +1,4 @@
-"""A Gateway controller on a real API server: it accepts every Gateway and route of a namespace at its generation."""
+"""A Gateway controller on a real API server: it accepts every Gateway and route of a namespace, or of all, at its generation."""
 
 import asyncio
 from contextlib import suppress
@@ -10,31 +10,32 @@ from common.api.opaque import Body, Json
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, Resource
 
-LOOK_SECONDS = 0.1
+PERIOD_SECONDS = 0.1
 
 
 class GatewayController:
-    """Looks again and again."""
+    """Reconciles again and again."""
 
-    def __init__(self, kube: KubeClient, namespace: str) -> None:
+    def __init__(self, kube: KubeClient, namespace: str | None, *, every: float = PERIOD_SECONDS) -> None:
         self._kube = kube
         self._namespace = namespace
+        self._every = every
 
     async def run(self) -> None:
         """Go on until cancelled."""
         while True:
             with suppress(errors.RaybusError):  # the kinds were defined just now, and objects come and go
-                await self._look()
-            await asyncio.sleep(LOOK_SECONDS)
+                await self._reconcile()
+            await asyncio.sleep(self._every)
 
-    async def _look(self) -> None:
+    async def _reconcile(self) -> None:
         for each in await self._found(GATEWAY):
-            await self._report(GATEWAY, each, {"conditions": _said(each, "Accepted", "Programmed")})
+            await self._report(GATEWAY, each, {"conditions": _conditions(each, "Accepted", "Programmed")})
         for resource in (HTTP_ROUTE, GRPC_ROUTE):
             for each in await self._found(resource):
-                said = _said(each, "Accepted", "ResolvedRefs")
+                conditions = _conditions(each, "Accepted", "ResolvedRefs")
                 parents = [
-                    {"parentRef": parent, "controllerName": "example.org/gw", "conditions": said}
+                    {"parentRef": parent, "controllerName": "example.org/gw", "conditions": conditions}
                     for parent in each["spec"]["parentRefs"]
                 ]
                 await self._report(resource, each, {"parents": parents})
@@ -45,11 +46,13 @@ class GatewayController:
     async def _report(self, resource: Resource, body: Body, status: Json) -> None:
         if body.get("status") == status:
             return
-        name = body["metadata"]["name"]
-        await self._kube.patch(resource, self._namespace, name, Patch(body={"status": status}, subresource="status"))
+        meta = body["metadata"]
+        patch = Patch(body={"status": status}, subresource="status")
+        with suppress(errors.RaybusError):  # a tenant's object must not keep those of others from their status
+            await self._kube.patch(resource, meta["namespace"], meta["name"], patch)
 
 
-def _said(body: Body, *kinds: str) -> list[Json]:
+def _conditions(body: Body, *kinds: str) -> list[Json]:
     return [
         {
             "type": kind,

@@ -9,8 +9,7 @@ from typing import Final
 import msgspec
 
 from common import errors
-from common.bus import credential_store, credentials, permissions, provision, server_conf, streams
-from common.bus.credential_store import Folder
+from common.bus import credential_folder, credentials, permissions, provision, server_conf, streams
 from common.bus.nats import Bus, connect
 from common.bus.server_conf import Cluster, Server
 from common.runtime.clock import SystemClock
@@ -80,7 +79,7 @@ async def nats_cluster(folder: Path) -> AsyncGenerator[NatsCluster]:
     numbers, monitors = ports.free(SERVERS), ports.free(SERVERS)
     routes = tuple(f"127.0.0.1:{port}" for port in numbers)
     common = Server(folder=str(folder), store=str(folder), monitoring_port=None)
-    await credential_store.complete(Folder(folder), common, names=["127.0.0.1"], now=now)
+    credential_folder.complete(folder, common, names=["127.0.0.1"], now=now)
     keys = {
         user.name: [credentials.public_key((folder / "users" / f"{user.name}.seed").read_text())]
         for user in permissions.USERS

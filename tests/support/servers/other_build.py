@@ -1,7 +1,8 @@
-"""Runs a service of a build with another form of Pods: `python -P other_build.py FORM MODULE`.
+"""Runs a service of a build with another form of Pods: `python -P other_build.py FORM MODULE [KIND…]`.
 
 That build reads the labels of a Pod from a field of its own, `tags`. As 1.1 it publishes them in both places, as 2.0 in the new one alone. So a
-reader that took the messages of another build would find a RayCluster without pods, and make them again.
+reader that took the messages of another build would find a RayCluster without pods, and make them again. Each KIND has another number, too,
+and the same fields; so services that do not read Pods wait for their watcher as well.
 """
 
 import runpy
@@ -15,7 +16,7 @@ from common.bus import forms, messages
 from common.bus.forms import Form
 from common.bus.messages import Message, State, Wire
 
-_, FORM, MODULE = sys.argv
+_, FORM, MODULE, *KINDS = sys.argv
 MAJOR, MINOR = map(int, FORM.split("."))
 OURS: Final = "tags"
 THEIRS: Final = "labels"
@@ -53,7 +54,7 @@ def decode_ours(subject: str, headers: Mapping[str, str], payload: bytes) -> Mes
 
 
 if __name__ == "__main__":
-    forms.FORMS["Pod"] = Form(MAJOR, MINOR)
+    forms.FORMS.update(dict.fromkeys(("Pod", *KINDS), Form(MAJOR, MINOR)))
     messages.encode, messages.decode = encode_ours, decode_ours
     sys.argv = [MODULE]
     runpy.run_module(MODULE, run_name="__main__", alter_sys=True)

@@ -1,4 +1,4 @@
-"""A real NATS server with users, TLS, both streams and the outsiders' mirror, and whoever publishes and reads there."""
+"""A real NATS server with users, TLS, both streams and the mirror for external consumers, and its publishers and readers."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -13,11 +13,11 @@ from common.upgrade_events import Event
 from support.servers.relayed import Secured, secured_nats
 from support.waiting import eventually_true
 
-PATIENCE: Final = 30.0
+TIMEOUT: Final = 30.0
 
 
 class Outside:
-    """What stands before an outsider."""
+    """The state that an external consumer finds."""
 
     def __init__(self, secured: Secured, folder: Path, stack: AsyncExitStack) -> None:
         self.secured = secured
@@ -42,12 +42,12 @@ class Outside:
         await _persist(self._provide)
 
     async def publish(self, events: Sequence[Event], *, again: str = "") -> None:
-        """Publish events as service-reconciler does, and wait until outsiders can read them; `again` stores one twice."""
+        """Publish events as service-reconciler does, and wait until external consumers can read them; `again` stores one twice."""
         await _persist(lambda: self._publish(events, again))
         await self.until_mirrored()
 
     async def until_mirrored(self) -> None:
-        await eventually_true(self._is_mirrored, within=PATIENCE, every=0.05, what="the mirror")
+        await eventually_true(self._is_mirrored, within=TIMEOUT, every=0.05, what="the mirror")
 
     async def _provide(self) -> None:
         own, outside = await self.bus("provisioner"), await self.bus("provisioner-outside")
@@ -70,7 +70,7 @@ class Outside:
 
 async def _persist(work: Callable[[], Awaitable[None]]) -> None:
     """Do something that may be repeated, again and again while the server is away."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while True:
             try:
                 return await work()
@@ -80,7 +80,7 @@ async def _persist(work: Callable[[], Awaitable[None]]) -> None:
 
 @asynccontextmanager
 async def outside(folder: Path) -> AsyncGenerator[Outside]:
-    """Run a server that has nothing to tell yet."""
+    """Run a server without any event yet."""
     async with secured_nats(folder) as secured, AsyncExitStack() as stack:
         running = Outside(secured, folder, stack)
         await running.provide()

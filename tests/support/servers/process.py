@@ -30,12 +30,12 @@ class Process:
 
     @property
     def is_down(self) -> bool:
-        """Tell whether it was not started, or was ended here."""
+        """Return whether it was not started, or was ended here."""
         return self._running is None
 
     @property
     def has_ended(self) -> bool:
-        """Tell whether the process is gone, though nobody here ended it."""
+        """Return whether the process is gone, though nobody here ended it."""
         return self._running is None or self._running.poll() is not None
 
     def spawn(

@@ -6,7 +6,7 @@ from typing import Final
 from localcluster import binaries
 from localcluster.settings import Settings
 
-REMEDY: Final = "run `make prepare`"
+REMEDY: Final = "run `make prepare`, for long-running tests `make prepare-long-running`"
 
 
 def prepared(name: str) -> Path:

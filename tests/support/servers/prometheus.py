@@ -34,19 +34,19 @@ class Series(msgspec.Struct, frozen=True):
 
     @property
     def is_drawn(self) -> bool:
-        """Tell whether any of the values is a number."""
+        """Return whether any of the values is a number."""
         return any(math.isfinite(float(number)) for _, number in self.values)
 
 
-class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a server looks, as Prometheus writes times."""
+class Intervals(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a server scrapes and evaluates, as Prometheus writes times."""
 
     scrape: str = "1s"
     evaluation: str = "1s"
 
 
 class Rule(msgspec.Struct, frozen=True, rename="camel"):
-    """What a server says of a rule that it was given."""
+    """The state of a rule in a server."""
 
     name: str
     health: str
@@ -87,7 +87,7 @@ class Prometheus:
         return sum(each.is_drawn for each in (await self._get("/api/v1/query_range", **query)).result)
 
     async def texts(self) -> set[str]:
-        """Return what the alerts say that fire."""
+        """Return the descriptions of the firing alerts."""
         found = (await self._get("/api/v1/alerts")).alerts
         return {each["annotations"]["summary"] for each in found if each["state"] == "firing"}
 
@@ -109,7 +109,7 @@ class Prometheus:
         return {each["scrapeUrl"]: each["health"] for each in (await self._get("/api/v1/targets")).active_targets}
 
     async def is_ready(self) -> bool:
-        """Tell whether it answers questions."""
+        """Return whether it answers questions."""
         try:
             return (await self._client.get("/-/ready")).is_success
         except httpx.TransportError:
@@ -122,7 +122,7 @@ class Prometheus:
 
 
 def install(progress: Progress) -> None:
-    """Have the programs in the cache; raise `ClusterError` saying what to do where Debian does not give them."""
+    """Have the programs in the cache; raise `ClusterError` with the remedy where Debian does not give them."""
     if all((_folder() / each).is_file() for each in PROGRAMS):
         return
     with tempfile.TemporaryDirectory() as name:
@@ -147,10 +147,14 @@ def _folder() -> Path:
     return Settings.from_environment().cache_root / PACKAGE
 
 
-def _configured(work: Path, *, jobs: list[dict[str, Any]], rules: Path, pace: Pace) -> Path:
+def _configured(work: Path, *, jobs: list[dict[str, Any]], rules: Path, intervals: Intervals) -> Path:
     work.mkdir(parents=True, exist_ok=True)
-    intervals = {"scrape_interval": pace.scrape, "scrape_timeout": pace.scrape, "evaluation_interval": pace.evaluation}
-    config = {"global": intervals, "rule_files": [str(rules)], "scrape_configs": jobs}
+    configured = {
+        "scrape_interval": intervals.scrape,
+        "scrape_timeout": intervals.scrape,
+        "evaluation_interval": intervals.evaluation,
+    }
+    config = {"global": configured, "rule_files": [str(rules)], "scrape_configs": jobs}
     path = work / "prometheus.yml"
     path.write_text(yaml.safe_dump(config))
     return path
@@ -158,13 +162,13 @@ def _configured(work: Path, *, jobs: list[dict[str, Any]], rules: Path, pace: Pa
 
 @asynccontextmanager
 async def started(
-    work: Path, *, jobs: list[dict[str, Any]], rules: Path, pace: Pace | None = None
+    work: Path, *, jobs: list[dict[str, Any]], rules: Path, intervals: Intervals | None = None
 ) -> AsyncGenerator[Prometheus]:
-    """Run a server for the length of a block; unless told otherwise it scrapes and judges every second."""
+    """Run a server for the length of a block; by default it scrapes and judges every second."""
     (port,) = ports.free(1)
     command = [
         str(program("prometheus")),
-        f"--config.file={_configured(work, jobs=jobs, rules=rules, pace=pace or Pace())}",
+        f"--config.file={_configured(work, jobs=jobs, rules=rules, intervals=intervals or Intervals())}",
         f"--storage.tsdb.path={work / 'data'}",
         f"--web.listen-address=127.0.0.1:{port}",
     ]

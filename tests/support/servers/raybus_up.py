@@ -14,7 +14,7 @@ from localcluster.processes import bound
 from support.waiting import eventually
 
 
-class Announcement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Ready(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The one line on standard output."""
 
     ready: bool
@@ -42,7 +42,7 @@ class Running:
         self._err = folder / "err"
 
     @property
-    def told(self) -> str:
+    def reported(self) -> str:
         """Return what it wrote on standard error."""
         return self._err.read_text()
 
@@ -56,11 +56,11 @@ class Running:
         """Return the private folders that it has not removed."""
         return [path.name for path in self._folder.glob("raybus-up-*")]
 
-    async def ready(self, *, within: float = 60) -> Announcement:
-        """Wait until it says that all are ready."""
-        await eventually(lambda: self.results or self.process.poll() is not None, within=within, what=self.told)
-        assert self.process.poll() is None, self.told
-        return msgspec.json.decode(self.results[0], type=Announcement)
+    async def ready(self, *, within: float = 60) -> Ready:
+        """Wait until it reports that all are ready."""
+        await eventually(lambda: self.results or self.process.poll() is not None, within=within, what=self.reported)
+        assert self.process.poll() is None, self.reported
+        return msgspec.json.decode(self.results[0], type=Ready)
 
     def end(self, number: signal.Signals, *, within: float) -> int:
         """Send a signal and return the exit code."""
@@ -69,7 +69,7 @@ class Running:
 
 
 def is_alive(pid: int) -> bool:
-    """Tell whether a process runs; one that is dead and not yet collected does not."""
+    """Return whether a process runs; one that is dead and not yet collected does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -1,4 +1,4 @@
-"""A real nats-server with users and TLS, its streams looked after, and watcher processes that tests start and kill."""
+"""A real nats-server with users and TLS, its streams kept, and watcher processes that tests start and kill."""
 
 import asyncio
 import os
@@ -13,8 +13,7 @@ import httpx
 import msgspec
 
 from common import errors
-from common.bus import credential_store, provision, streams, subjects
-from common.bus.credential_store import Folder
+from common.bus import credential_folder, provision, streams, subjects
 from common.bus.nats import Bus, connect
 from common.bus.server_conf import Server
 from common.bus.sharding import PARTITIONS
@@ -64,7 +63,7 @@ async def secured_nats(
     """Run a server with generated credentials and configuration; `monitor` is its monitoring port."""
     store = str(folder / "jetstream")
     where = Server(folder=str(folder), store=store, host="127.0.0.1", monitoring_port=monitor, subscribers=subscribers)
-    await credential_store.complete(Folder(folder), where, names=["127.0.0.1"], now=SystemClock().now())
+    credential_folder.complete(folder, where, names=["127.0.0.1"], now=SystemClock().now())
     configuration = (folder / "nats-server.conf").read_text()
     with nats_server(folder, configuration=configuration, scheme="tls") as server:
         yield Secured(server, folder)
@@ -114,7 +113,7 @@ class Watcher(Process):
         """Return its name on the Lease."""
         return f"{socket.gethostname()}-{self.pid}"
 
-    async def says(self, path: str) -> tuple[int, str]:
+    async def get(self, path: str) -> tuple[int, str]:
         """Ask a health endpoint."""
         async with httpx.AsyncClient(trust_env=False) as client:
             try:
@@ -126,7 +125,7 @@ class Watcher(Process):
     async def until_ready(self, *, within: float = 60.0) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within
-        while (answer := await self.says("/readyz"))[0] != 200:
+        while (answer := await self.get("/readyz"))[0] != 200:
             assert loop.time() < deadline, f"the watcher is not ready: {answer}"
             await asyncio.sleep(0.05)
 

@@ -1,4 +1,4 @@
-"""Replicas of one service as processes, and what their Leases say they hold."""
+"""Replicas of one service as processes, and the partitions in their Leases."""
 
 import os
 import signal
@@ -32,12 +32,12 @@ class Replica:
         self._port = port
         self._log = log
 
-    def tell(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         """Send a signal."""
         self.process.send_signal(number)
 
     @property
-    def told(self) -> str:
+    def reported(self) -> str:
         """Return its log."""
         return self._log.read_text()
 
@@ -103,7 +103,7 @@ class Replicas:
 
     def end(self, replica: Replica, number: signal.Signals) -> None:
         """Send a signal that ends it."""
-        replica.tell(number)
+        replica.send_signal(number)
         self.running.remove(replica)
 
     async def held(self) -> dict[str, frozenset[int]]:
@@ -116,7 +116,7 @@ class Replicas:
         }
 
     async def are_at_rest(self) -> bool:
-        """Tell whether all that run, and nobody else, hold every partition once and evenly, and are ready."""
+        """Return whether all that run, and nobody else, hold every partition once and evenly, and are ready."""
         held = await self.held()
         if held.keys() != {each.name for each in self.running}:
             return False
@@ -133,7 +133,7 @@ def ended(replicas: Replicas) -> Generator[Replicas]:
         yield replicas
     finally:
         for each in replicas.running:
-            each.tell(signal.SIGCONT)
+            each.send_signal(signal.SIGCONT)
             each.process.kill()
         for each in replicas.running:
             each.process.wait()

@@ -29,7 +29,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def running(
-    control_plane: ControlPlane, bus: BusAccess, logs: Path, say: Callable[[str], None], *, watched: str = ""
+    control_plane: ControlPlane, bus: BusAccess, logs: Path, emit: Callable[[str], None], *, watched: str = ""
 ) -> AsyncGenerator[list[Service]]:
     """Run them for the length of a block, in the namespaces that are watched (none stands for all); a log file for each in `logs`, which exists."""
     found: list[Service] = []
@@ -43,12 +43,12 @@ async def running(
         )
         replica = Replica(service=service, name=service, identity=service, port=port)
         program = programs.service(replica, bus, environment=os.environ, options=options)
-        found.append(Service(name=service, child=Child(program, say), port=port))
-    async with streams_kept(bus, logs, say), asyncio.TaskGroup() as group:
+        found.append(Service(name=service, child=Child(program, emit), port=port))
+    async with streams_kept(bus, logs, emit), asyncio.TaskGroup() as group:
         tasks = [group.create_task(each.child.keep()) for each in found]
         try:
             yield found
         finally:
             for task in tasks:
                 task.cancel()
-            await children.stop([each.child for each in found], patience=10.0)
+            await children.stop([each.child for each in found], timeout=10.0)

@@ -9,7 +9,7 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-NAME = "docker.io/raybus/test-shell:1"
+NAME = "registry.invalid/raybus/test-shell:1"
 
 _PROGRAMS = ("bash", "cat", "sleep")
 

@@ -1,7 +1,7 @@
 """A wire between a client and a server that tests stretch, swallow and cut: TCP, so TLS passes through it.
 
-A swallowed wire takes what is sent and hands nothing on, in either direction, as behind a dead router: nobody hears an
-error. What was swallowed is lost, so its connections must end before the wire is mended.
+A swallowed wire takes what is sent and hands nothing on, in either direction, as behind a dead router: neither side receives an
+error. What was swallowed is lost, so its connections must end before the wire is restored.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class Wire:
         """Hand nothing on from now on; new connections are taken and swallowed too."""
         self.is_swallowed = True
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """Cut what was swallowed, and carry again."""
         self.is_swallowed = False
         self.cut()

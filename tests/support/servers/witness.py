@@ -1,4 +1,4 @@
-"""Reads every message of the state stream, and tells what must never be: a version that goes back, an object that is lost."""
+"""Reads every message of the state stream, and reports what must never be: a version that decreases, an object that is lost."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -31,7 +31,7 @@ class _List(msgspec.Struct, frozen=True):
 
 
 class Witness:
-    """What was said under each subject, and what was wrong with it."""
+    """What was published under each subject, and what was wrong with it."""
 
     def __init__(self) -> None:
         self.last: dict[str, Message] = {}
@@ -39,7 +39,7 @@ class Witness:
         self.interruptions: list[str] = []
         """Why the reading had to begin anew."""
         self.arrived_at: dict[tuple[str, str], float] = {}
-        """When each version of each name was heard first."""
+        """When each version of each name was received first."""
         self._arrived = asyncio.Event()
 
     def take(self, stored: Stored) -> None:
@@ -63,8 +63,8 @@ class Witness:
         states = [message for message in self.last.values() if isinstance(message, State)]
         return frozenset((state.kind, state.name, state.version) for state in states)
 
-    async def until_heard(self, name: str, version: str, *, within: float) -> float:
-        """Wait for a version of an object; return when it was heard."""
+    async def until_received(self, name: str, version: str, *, within: float) -> float:
+        """Wait for a version of an object; return when it was received."""
         async with asyncio.timeout(within):
             while (name, version) not in self.arrived_at:
                 self._arrived.clear()

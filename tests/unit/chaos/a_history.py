@@ -1,4 +1,4 @@
-"""A run as its evidence tells it, built state by state and write by write; each test then spoils one thing."""
+"""A run as its evidence records it, built state by state and write by write; each test then spoils one thing."""
 
 from typing import Any
 
@@ -50,14 +50,23 @@ class AHistory:
         )
 
     def pod(
-        self, name: str, *, cluster: str = "c", node: str = "worker", phase: str = "Running", **more: Any
+        self,
+        name: str,
+        *,
+        cluster: str = "c",
+        node: str = "worker",
+        phase: str = "Running",
+        index: str = "",
+        **more: Any,
     ) -> "AHistory":
-        """Add a pod."""
+        """Add a pod; `index` is that of its replica, if it has one."""
         labels = {
             "ray.io/cluster": cluster,
             "ray.io/node-type": node,
             "ray.io/group": "g" if node == "worker" else "headgroup",
         }
+        if index:
+            labels["ray.io/worker-group-replica-index"] = index
         return self.state("Pod", name, labels=labels, status={"phase": phase}, **more)
 
     def service(

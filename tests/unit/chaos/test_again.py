@@ -1,4 +1,4 @@
-"""A run that broke nothing but limits in seconds is repeated as often as was asked for, and says so."""
+"""A run that broke only limits in seconds is repeated as often as was asked for, and reports that."""
 
 import sys
 

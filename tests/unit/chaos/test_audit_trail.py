@@ -1,4 +1,4 @@
-"""The audit log is read as the API server writes it: who wrote, what it was based on, which version it became."""
+"""The audit log is read as the API server writes it: the writer, the version that it was based on, the version it became."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,8 @@ AGENT = "raybus-cluster-reconciler/v0.1.0 (cluster-reconciler-2)"
 def a_line(**fields: Any) -> dict[str, Any]:
     answer = {"metadata": {"name": "c", "namespace": "ns", "resourceVersion": "12"}}
     defaults: dict[str, Any] = {
+        "kind": "Event",
+        "apiVersion": "audit.k8s.io/v1",
         "verb": "update",
         "stage": "ResponseComplete",
         "userAgent": AGENT,
@@ -72,7 +74,7 @@ def test_a_pods_root_is_its_clusters(tmp_path: Path) -> None:
     assert [each.of_root for each in read(tmp_path, cluster, pod).writes] == [Root("RayService", "ns", "s")] * 2
 
 
-def test_a_deletion_that_tells_no_version(tmp_path: Path) -> None:
+def test_a_deletion_without_a_version(tmp_path: Path) -> None:
     answer: dict[str, Any] = {"kind": "Status", "status": "Success", "metadata": {}}
     found = the_write(tmp_path, verb="delete", responseObject=answer)
     assert (found.version, found.name) == (0, "c")
@@ -103,6 +105,13 @@ def test_logs_that_were_rotated_are_read_too_and_half_a_line_is_not(tmp_path: Pa
     assert len(audit_trail.read(log, {}, began=BEGAN).writes) == 2
 
 
-def test_watches_are_counted_by_who_opened_them(tmp_path: Path) -> None:
+def test_half_a_line_of_an_api_server_that_was_killed_costs_no_other_line(tmp_path: Path) -> None:
+    line = msgspec.json.encode(a_line()) + b"\n"
+    log = tmp_path / "audit.log"
+    log.write_bytes(line + line[:50] + line)
+    assert len(audit_trail.read(log, {}, began=BEGAN).writes) == 2
+
+
+def test_watches_are_counted_by_the_client_that_opened_them(tmp_path: Path) -> None:
     lines = [a_line(verb="watch", userAgent="raybus-watcher (watcher-0)")] * 2
     assert read(tmp_path, *lines).watches == {"raybus-watcher (watcher-0)": 2}

@@ -1,4 +1,4 @@
-"""A wait is put down to the fault that was on, and only what another replica could have mended has a limit."""
+"""A wait is attributed to the fault that was active; only what another replica could have repaired has a limit."""
 
 import pytest
 
@@ -19,6 +19,7 @@ def a_wait(asked: float, seconds: float | None, service: str = "cluster-reconcil
         pytest.param(a_wait(1.0, 0.1), "none", id="before"),
         pytest.param(a_wait(9.9, 0.2), "kill -9", id="across its beginning"),
         pytest.param(a_wait(12.0, 30.0), "kill -9", id="across its end"),
+        pytest.param(a_wait(8.9, 5.0), "none", id="late before it"),
         pytest.param(a_wait(21.0, 0.1), "none", id="after"),
         pytest.param(a_wait(15.0, None), "kill -9", id="without end"),
     ],
@@ -61,5 +62,11 @@ def test_the_limits(wait: Wait, struck: Struck | None, broken: int) -> None:
 
 def test_the_last_fault_counts_where_two_meet() -> None:
     later = Struck(kind="NATS kill", service="", began=15.0, over=25.0, replicas=4)
-    found = gaps.summary([a_wait(12.0, 6.0)], [CRASH, later], end=60.0)
+    found = gaps.summary([a_wait(14.5, 6.0)], [CRASH, later], end=60.0)
     assert [(gap.fault, gap.longest) for gap in found] == [("NATS kill", 6.0)]
+
+
+def test_a_wait_that_was_late_already_is_put_down_to_the_fault_before() -> None:
+    later = Struck(kind="scale", service="", began=15.0, over=25.0, replicas=4)
+    found = gaps.summary([a_wait(12.0, 6.0)], [CRASH, later], end=60.0)
+    assert [(gap.fault, gap.longest) for gap in found] == [("kill -9", 6.0)]

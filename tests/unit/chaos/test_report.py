@@ -1,4 +1,4 @@
-"""The report counts every rule, and tells of each violation what led to it."""
+"""The report counts every rule, and has for each violation what led to it."""
 
 import io
 
@@ -7,7 +7,7 @@ from rich.console import Console
 
 from chaos import report
 from chaos.checker.evidence import Violation
-from chaos.report import LAST, LISTED, RULES, TOLD, Report
+from chaos.report import LAST, LISTED, REPORTED, RULES, Report
 from unit.chaos.a_report import LATE, VIOLATION, a_report
 
 
@@ -46,10 +46,10 @@ def test_the_last_lines_name_what_was_broken_and_are_few() -> None:
     lines = shown(a_report(*[VIOLATION] * 100, LATE)).splitlines()
     assert lines[-2].startswith("VIOLATION at 60.0 s: one head")
     assert lines[-1].startswith("101 violations")
-    assert sum(line.startswith("VIOLATION") for line in lines) == LISTED + TOLD
+    assert sum(line.startswith("VIOLATION") for line in lines) == LISTED + REPORTED
 
 
-def test_without_a_violation_nothing_is_told_twice() -> None:
+def test_without_a_violation_nothing_is_reported_twice() -> None:
     text = shown(a_report())
     assert "VIOLATION" not in text
     assert "event 61" not in text

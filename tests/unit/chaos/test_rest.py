@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from chaos.checker import rest
-from chaos.checker.rest import World
+from chaos.checker.rest import Harness
 from common import spec_hash
 
 CONFIG: dict[str, Any] = {"headGroupSpec": {}, "workerGroupSpecs": []}
 
 
-def a_world() -> dict[str, Any]:
+def a_harness() -> dict[str, Any]:
     """Return a RayCluster of one worker and a RayService, at rest."""
     group = {"groupName": "g", "replicas": 1, "minReplicas": 0, "maxReplicas": 3}
     status = {"desiredWorkerReplicas": 1, "readyWorkerReplicas": 1, "state": "ready"}
@@ -61,18 +61,18 @@ def _pod(name: str, cluster: str, node: str) -> dict[str, Any]:
 
 
 def test_nothing_is_wrong() -> None:
-    assert rest.judge(World(**a_world())) == []
+    assert rest.judge(Harness(**a_harness())) == []
 
 
 Spoil = Callable[[dict[str, Any]], object]
 
 
-def cluster_of(world: dict[str, Any]) -> dict[str, Any]:
-    return world["clusters"][0]
+def cluster_of(harness: dict[str, Any]) -> dict[str, Any]:
+    return harness["clusters"][0]
 
 
-def service_of(world: dict[str, Any]) -> dict[str, Any]:
-    return world["services"][0]
+def service_of(harness: dict[str, Any]) -> dict[str, Any]:
+    return harness["services"][0]
 
 
 SPOILED: dict[str, tuple[Spoil, str]] = {
@@ -116,7 +116,7 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         lambda w: w["pods"].append(_pod("x", "other", "head")),
         "its cluster other is gone",
     ),
-    "never looked at": (
+    "never reconciled": (
         lambda w: service_of(w)["metadata"].update(generation=4),
         "its status is of generation 3",
     ),
@@ -134,7 +134,7 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
     ),
     "an old Serve config": (
         lambda w: w["configs"].update(blue="v0"),
-        "the head of blue was told v0",
+        "the head of blue got v0",
     ),
     "a weight on another cluster": (
         lambda w: w["routes"][0]["spec"]["rules"][0]["backendRefs"].append({"name": "x-serve-svc", "weight": 5}),
@@ -145,6 +145,6 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
 
 @pytest.mark.parametrize(("spoil", "why"), SPOILED.values(), ids=SPOILED)
 def test_it_finds(spoil: Spoil, why: str) -> None:
-    world = copy.deepcopy(a_world())
-    spoil(world)
-    assert any(why in f"{each.name}: {each.why}" for each in rest.judge(World(**world)))
+    harness = copy.deepcopy(a_harness())
+    spoil(harness)
+    assert any(why in f"{each.name}: {each.why}" for each in rest.judge(Harness(**harness)))

@@ -1,4 +1,4 @@
-"""Writes by those who may not write, or who do not say what they saw, are found."""
+"""Writes by processes without the permission, or without the version that they observed, are found."""
 
 import pytest
 
@@ -10,16 +10,16 @@ OURS = str(partition_of(Root("RayCluster", NAMESPACE, "c")))
 OTHERS = str((int(OURS) + 1) % 64)
 
 
-def rules(told: AHistory) -> list[str]:
-    return [each.rule for each in writes.judge(told.writes, told.seen, partitions_of).violations]
+def rules(run: AHistory) -> list[str]:
+    return [each.rule for each in writes.judge(run.writes, run.seen, partitions_of).violations]
 
 
 LISTED = {"scaleStrategy": {"workersToDelete": ["w1"]}}
 AUTOSCALED = {"enableInTreeAutoscaling": True}
 
 
-def a_deletion(told: AHistory, name: str = "w1") -> AHistory:
-    return told.write(verb="delete", resource="pods", name=name, based_on="uid", of_root=None)
+def a_deletion(run: AHistory, name: str = "w1") -> AHistory:
+    return run.write(verb="delete", resource="pods", name=name, based_on="uid", of_root=None)
 
 
 GOOD = [
@@ -44,9 +44,9 @@ GOOD = [
 ]
 
 
-@pytest.mark.parametrize("told", GOOD)
-def test_it_lets_pass(told: AHistory) -> None:
-    assert rules(told) == []
+@pytest.mark.parametrize("run", GOOD)
+def test_it_lets_pass(run: AHistory) -> None:
+    assert rules(run) == []
 
 
 FENCED = "no write by a fenced owner"
@@ -74,12 +74,12 @@ SPOILED = [
 ]
 
 
-@pytest.mark.parametrize(("told", "rule"), SPOILED)
-def test_it_finds(told: AHistory, rule: str) -> None:
-    assert rules(told) == [rule]
+@pytest.mark.parametrize(("run", "rule"), SPOILED)
+def test_it_finds(run: AHistory, rule: str) -> None:
+    assert rules(run) == [rule]
 
 
-def test_it_says_how_much_was_looked_at() -> None:
-    told = a_deletion(AHistory().lease("a", OURS).cluster("c", spec=AUTOSCALED, group=LISTED).pod("w1").write())
-    judged = writes.judge(told.writes, told.seen, partitions_of)
+def test_it_reports_how_much_was_read() -> None:
+    run = a_deletion(AHistory().lease("a", OURS).cluster("c", spec=AUTOSCALED, group=LISTED).pod("w1").write())
+    judged = writes.judge(run.writes, run.seen, partitions_of)
     assert (judged.against_leases, judged.with_base, judged.autoscaled) == (1, 2, 1)

@@ -1,4 +1,4 @@
-"""docs/cli.md is made from the code and from what the tests recorded, so it cannot say what is not so.
+"""docs/cli.md is generated from the code and from the tests' recordings, so it is always correct.
 
 Rewrite it with `pytest --update-golden`.
 """
@@ -15,53 +15,52 @@ from support.golden import Golden
 ROOT = Path(__file__).parents[3]
 RECORDED = Path(__file__).parents[2] / "golden" / "cli"
 WIDTH = "110"
-HEAD = """# The command line
+HEAD = """# Command line
 
-`raybus`, also as `kubectl raybus`: the same program under the name `kubectl-raybus`. It uses the kubeconfig and the rights of whoever
-calls it, and nothing else. A whole upgrade with these verbs: [an upgrade at the terminal](session.md). Verbs for a running service are
-on this page; `raybus cluster`, `images`, `up` and `demo` have a
-`--help` of their own.
+`raybus`, also as `kubectl raybus`: the same program under the name `kubectl-raybus`. It uses only the kubeconfig and the rights of its
+caller. [An upgrade at the terminal](session.md) shows a whole upgrade with these verbs. This page lists the verbs for a running service;
+`raybus cluster`, `images`, `up` and `demo` have their own `--help`.
 
-- `-n`, `--context`, `--kubeconfig` mean what they mean to kubectl; `-o json|yaml|wide|name` where a verb shows something.
-- Standard output carries results only; in a pipe there are no colours and no cut lines.
-- Exit codes: 0 done, 1 it could not be done (or what was asked about has failed), 2 the command makes no sense as written.
-- Where something is missing (no kubeconfig, no rights, no CRDs, no answer) there is one line that says what to do.
-- What the caller may not see is left out and named: last in the tree with `-o wide`, in `explain`, in `doctor`, in a bundle.
+- `-n`, `--context`, `--kubeconfig` have kubectl's meaning; verbs that show objects accept `-o json|yaml|wide|name`.
+- Standard output contains only results; a pipe gets no colors and whole lines.
+- Exit codes: 0 success, 1 failure (of the command or of the object), 2 invalid command.
+- A missing prerequisite (kubeconfig, rights, CRDs, an answer) gives one line with the required action.
+- Unreadable objects are omitted and listed: at the end of the tree with `-o wide`, in `explain`, in `doctor`, in a bundle.
 
-This page is generated: the help texts are the program's, the pictures are what the tests recorded.
+This page is generated from the program's help texts and from the tests' recordings.
 """
 TEXTS = {
-    "get": "A tree. The bar is the share of the traffic; capacity is what is seen to run (asked of the dashboard through the API "
-    "server) of what Serve was told to have. With `-w` the picture is live; in a pipe each change is one line, or one document.",
-    "list": "The columns of RayClusters are those of `kubectl get`.",
-    "status": "For CI. Progress goes to standard error. A pause is waited for; a stall, an abort, an invalid spec and the time limit end "
-    "it with 1.",
-    "plan": "The answer is that of the services: the same functions decide, fed with what the cluster holds, and the API server is asked "
-    "for a dry run, so defaults and admission rules count. Each field is tried alone against the hash that decides on new clusters. "
-    "`--max-surge`, `--step`, `--interval` and `--max-unavailable` try other values; the time is that of the traffic where nothing is in its way, what pods and images "
-    "take comes on top. Peaks while traffic moves in steps assume that Ray's autoscaler frees nodes as capacity goes; the figure in "
-    "brackets is what is asked for when it does not in time.",
-    "lint": "Without a cluster. An unknown field is an error, since the API server would drop it.",
-    "pause": "What each control does is on [another page](upgrade-controls.md).",
+    "get": "A tree. The bar is the share of the traffic; capacity is the ready capacity (read from the dashboard through the API "
+    "server) and the target capacity. `-w` shows a live view; in a pipe each change is one line, or one document.",
+    "list": "The columns of RayClusters are the same as in `kubectl get`.",
+    "status": "For CI. Progress goes to standard error. The command waits during a pause; after a stall, an abort, an invalid spec or the time limit "
+    "it exits with 1.",
+    "plan": "The forecast uses the services' own functions on the state of the cluster, and a dry run of the API server, "
+    "which includes defaults and admission rules. It tests each field separately against the cluster spec hash. "
+    "`--max-surge`, `--step`, `--interval` and `--max-unavailable` test other values. The time covers the traffic without delays; pods and images "
+    "take additional time. Peaks during an upgrade in steps assume that Ray's autoscaler frees nodes in time; the figure in "
+    "parentheses applies if it does not.",
+    "lint": "The command needs no cluster. An unknown field is an error, because the API server would drop it.",
+    "pause": "[Upgrade controls](upgrade-controls.md) describes each control.",
     "resume": "",
     "promote": "",
     "abort": "",
     "retry": "",
-    "undo": "At any time, also when the old cluster is gone: raybus keeps the [specs that a RayService had](upgrade-controls.md#undo). Without "
-    "`--to-revision` it goes back to the spec that served before this one, not to one that was given up on the way.",
-    "history": "A spec whose role is `gone` has no cluster any more; `raybus undo --to-revision` brings it back all the same.",
-    "events": "The history that outsiders may read ([upgrade events](events/README.md)): it stays when the objects are gone. "
-    "Below, a line of each kind.",
+    "undo": "The command works at any time, also after the deletion of the old cluster, because raybus keeps [earlier specs](upgrade-controls.md#undo). Without "
+    "`--to-revision` it restores the previous serving spec, not an aborted one.",
+    "history": "A spec with the role `gone` has no cluster; `raybus undo --to-revision` can still restore it.",
+    "events": "The history for external consumers ([upgrade events](events/README.md)); it stays after the deletion of the objects. "
+    "The example has a line of each kind.",
     "explain": "",
-    "dashboard": "What it shows and where from, with pictures: [the dashboard](dashboard.md).",
+    "dashboard": "[The dashboard page](dashboard.md) describes its contents and data sources.",
     "doctor": "",
-    "migrate": "[Coming from KubeRay](migration.md) says what to do with the answer, step by step.",
+    "migrate": "[Migrate from KubeRay](migration.md) describes the next steps.",
     "bundle": "",
     "completion": "",
 }
-"""What is to be said of each verb beyond its help."""
+"""Text of each verb in addition to its help."""
 INNER = {"get": ["rayservice"], "migrate": ["check"]}
-"""Verbs that are followed by another word."""
+"""Verbs that are followed by another argument."""
 SHOWN = {
     "get": [
         ("raybus get rayservice demo", "tree-in-steps.txt"),
@@ -80,10 +79,10 @@ SHOWN = {
 
 
 def _help(verb: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    words = [verb, *INNER.get(verb, ()), "--help"]
+    command_line = [verb, *INNER.get(verb, ()), "--help"]
     for name, value in (("COLUMNS", WIDTH), ("TERMINAL_WIDTH", WIDTH), ("NO_COLOR", "1"), ("TERM", "dumb")):
         monkeypatch.setenv(name, value)
-    done = CliRunner().invoke(main.build(verb), words, prog_name="raybus")
+    done = CliRunner().invoke(main.build(verb), command_line, prog_name="raybus")
     assert done.exit_code == 0, verb
     assert verb == "version" or "Example: " in re.sub(r"\s+", " ", done.stdout), f"the help of {verb} has no example"
     return "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())
@@ -99,7 +98,7 @@ def _section(verb: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return "\n".join(parts)
 
 
-def test_the_page_says_what_the_program_says(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_matches_the_output_of_the_program(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
     page = "\n".join([HEAD, *(_section(verb, monkeypatch) for verb in TEXTS)])
     Golden(root=ROOT / "docs", update=golden.update).check("cli.md", page)
 

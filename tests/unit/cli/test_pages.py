@@ -22,7 +22,7 @@ PAGES = [page for page in ALL if page.name not in NOT_ABOUT_US]
 INLINE = re.compile(r"`(raybus [a-z][^`\n]*)`")
 APART = re.compile(r"\s(?:\||&&|;|>|&)(?:\s|$)")
 PLACE = re.compile(r"^[A-Z…<\[\"'$]")
-"""Words of inline code that stand for something."""
+"""Placeholders in inline code."""
 
 
 @cache
@@ -37,20 +37,20 @@ def _below(group: TyperGroup, name: str) -> Command | None:
 
 
 def _fault(text: str) -> str:
-    words = shlex.split(APART.split(text)[0])[1:]
-    command = _command(words[0].partition("|")[0]) if words else None
+    arguments = shlex.split(APART.split(text)[0])[1:]
+    command = _command(arguments[0].partition("|")[0]) if arguments else None
     if command is None:
         return f"{text}: there is no such verb"
-    for word in words[1:]:
-        if word == "--":
+    for argument in arguments[1:]:
+        if argument == "--":
             break
-        if isinstance(command, TyperGroup) and not word.startswith("-"):
-            found = _below(command, word)
+        if isinstance(command, TyperGroup) and not argument.startswith("-"):
+            found = _below(command, argument)
             if found is None:
-                return f"{text}: {command.name} has no {word}"
+                return f"{text}: {command.name} has no {argument}"
             command = found
-        elif word.startswith("-") and word not in _options(command):
-            return f"{text}: {command.name} has no option {word}"
+        elif argument.startswith("-") and argument not in _options(command):
+            return f"{text}: {command.name} has no option {argument}"
     return ""
 
 

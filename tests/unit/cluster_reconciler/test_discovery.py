@@ -15,12 +15,12 @@ GATED = Config(gates=BETA | {Gate.KUBERNETES_WAS})
     ("group", "is_openshift"),
     [("apps", False), ("route.openshift.io", True), ("security.openshift.io", True), ("config.openshift.io", True)],
 )
-def test_openshift_is_told_by_its_groups(group: str, is_openshift: bool) -> None:
+def test_openshift_is_detected_by_its_groups(group: str, is_openshift: bool) -> None:
     assert discovery.adapt(Config(), GroupList(groups=[Group(name=group)])).is_openshift is is_openshift
 
 
 @pytest.mark.parametrize(("version", "is_there"), [("cert-manager.io/v1", True), ("cert-manager.io/v1alpha2", False)])
-def test_cert_manager_is_told_by_its_version(version: str, is_there: bool) -> None:
+def test_cert_manager_is_detected_by_its_version(version: str, is_there: bool) -> None:
     group = Group(name="cert-manager.io", versions=[Version(group_version=version)])
     assert discovery.adapt(Config(), GroupList(groups=[group])).has_cert_manager is is_there
 

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from cluster_reconciler.keys import keys_of, precedence
+from cluster_reconciler.keys import keys_of, priority
 from common.api.meta import OwnerReference
 from common.api.ray_cluster import RayClusterStatus
 from common.bus.cache import Cache
@@ -25,18 +25,18 @@ OWNER = OwnerReference(api_version="ray.io/v1", kind="RayCluster", name="c", uid
         pytest.param([], [], id="a label alone does not count"),
     ],
 )
-def test_a_child_wakes_its_controller(owners: list[OwnerReference], keys: list[Key]) -> None:
+def test_a_child_enqueues_its_controller(owners: list[OwnerReference], keys: list[Key]) -> None:
     pod = a_pod("p")
     pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, owner_references=owners))
     assert list(keys_of(pod)) == keys
 
 
-def test_a_cluster_wakes_itself() -> None:
+def test_a_cluster_enqueues_itself() -> None:
     assert list(keys_of(a_ray_cluster())) == [Key("ns", "c")]
 
 
 @pytest.mark.parametrize(
-    ("status", "rests"),
+    ("status", "is_steady"),
     [
         pytest.param({"state": "ready", "desiredWorkerReplicas": 3, "readyWorkerReplicas": 3}, True, id="all is there"),
         pytest.param({"state": "ready"}, True, id="a head alone"),
@@ -47,9 +47,9 @@ def test_a_cluster_wakes_itself() -> None:
         pytest.param({"state": "suspended"}, False, id="suspended"),
     ],
 )
-def test_a_cluster_that_had_all_its_pods_rests(status: dict[str, object], *, rests: bool) -> None:
+def test_a_cluster_that_had_all_its_pods_is_steady(status: dict[str, object], *, is_steady: bool) -> None:
     cache = Cache()
     cluster = msgspec.structs.replace(a_ray_cluster(), status=msgspec.convert(status, RayClusterStatus))
     cache.put(cluster)
-    assert precedence(cache).rests(Key("ns", "c")) is rests
-    assert not precedence(cache).rests(Key("ns", "another"))
+    assert priority(cache).is_steady(Key("ns", "c")) is is_steady
+    assert not priority(cache).is_steady(Key("ns", "another"))

@@ -72,10 +72,10 @@ def test_a_file_with_nothing_in_it_changes_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_file_is_refused_by_name(tmp_path: Path, text: str, fault: str) -> None:
-    with pytest.raises(InvalidSpec) as told:
+    with pytest.raises(InvalidSpec) as refusal:
         configured(tmp_path, text)
-    assert fault in str(told.value)
-    assert "\n" not in str(told.value)
+    assert fault in str(refusal.value)
+    assert "\n" not in str(refusal.value)
 
 
 def test_a_file_that_is_not_there_is_named() -> None:

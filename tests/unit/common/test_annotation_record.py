@@ -45,7 +45,7 @@ def test_a_record_that_somebody_wrote_over_is_none(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", SPOILED, ids=lambda text: text[:60])
-def test_whoever_may_write_a_route_or_a_cluster_can_spoil_no_reader(text: str) -> None:
+def test_a_writer_of_a_route_or_a_cluster_can_break_no_reader(text: str) -> None:
     route = msgspec.convert({"metadata": {"name": "r", "annotations": {traffic_record.ANNOTATION: text}}}, HttpRoute)
     assert traffic_record.of_route(route) == Record()
     assert receipt.begun({receipt.SO_FAR: text}) is None

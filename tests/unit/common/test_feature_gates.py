@@ -24,7 +24,7 @@ def test_by_default_beta_is_on_and_alpha_is_off() -> None:
         pytest.param(" RayCronJob = TRUE , ", "RayCronJob", True, id="blanks and case"),
     ],
 )
-def test_a_gate_is_as_named_else_as_its_group_says(text: str, gate: str, is_on: bool) -> None:
+def test_a_gate_is_as_named_else_as_its_group(text: str, gate: str, is_on: bool) -> None:
     assert (Gate(gate) in feature_gates.resolve(feature_gates.parse(text))) is is_on
 
 
@@ -46,7 +46,7 @@ def test_what_is_no_pair_is_refused(text: str) -> None:
         feature_gates.parse(text)
 
 
-def test_an_unknown_gate_is_refused_in_kuberays_words() -> None:
+def test_an_unknown_gate_is_refused_with_the_message_of_kuberay() -> None:
     with pytest.raises(
         errors.InvalidSpec, match=r"^Unable to set flag gates for known features: .*'Typo'.* RayCronJob"
     ):

@@ -19,7 +19,7 @@ def controls(**annotations: str) -> Controls:
     return upgrade_controls.of(ray_service.decode(body))
 
 
-def test_without_annotations_a_deadline_of_ten_minutes_is_only_told() -> None:
+def test_without_annotations_a_deadline_of_ten_minutes_is_only_reported() -> None:
     assert controls() == Controls(deadline=timedelta(minutes=10), on_deadline=OnDeadline.WAIT)
 
 

@@ -85,7 +85,7 @@ def test_what_is_no_event_is_refused(payload: bytes) -> None:
         upgrade_events.decode(payload)
 
 
-def test_ids_tell_upgrades_kinds_and_facts_apart() -> None:
+def test_ids_differ_by_upgrade_kind_and_fact() -> None:
     when = datetime(2026, 1, 1, tzinfo=UTC)
     upgrades = [upgrade_events.upgrade(*each) for each in (("u", "a", "b"), ("u", "b", "a"), ("v", "a", "b"))]
     kinds = (upgrade_events.Promoted, upgrade_events.Resumed)

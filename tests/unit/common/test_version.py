@@ -1,4 +1,4 @@
-"""The number that raybus says of itself is that of its packages."""
+"""The version that raybus reports of itself is that of its packages."""
 
 from importlib import metadata
 

@@ -36,7 +36,7 @@ def a_route(*backends: list[str], filters: Json | None = None, **more: Any) -> H
     return msgspec.json.decode(msgspec.json.encode(body), type=HttpRoute)
 
 
-def said(status: str, *, generation: int = 2, section: str | None = None) -> Json:
+def accepted(status: str, *, generation: int = 2, section: str | None = None) -> Json:
     held = [
         {
             "type": kind,
@@ -76,7 +76,7 @@ def test_the_name_of_the_route(annotation: str | None, name: str, *, is_users: b
 OURS = frozenset({"demo-serve-svc", "demo-7m7rj-serve-svc"})
 
 
-def test_backends_are_ours_by_what_exists_and_by_what_the_record_says() -> None:
+def test_backends_are_ours_by_what_exists_and_by_the_record() -> None:
     service = a_service("mine")
     marks = {labels.ORIGIN_NAME: "demo", labels.ORIGIN_KIND: "RayService"}
     record = '{"clusters": {"demo-gone1": {"capacity": 100, "weight": 100}}}'
@@ -93,7 +93,7 @@ def test_backends_are_ours_by_what_exists_and_by_what_the_record_says() -> None:
         {"ownerReferences": [{"apiVersion": "ray.io/v1", "kind": "RayService", "name": "other", "uid": "u2"}]},
     ],
 )
-def test_the_record_of_somebody_else_is_not_believed(meta: Json) -> None:
+def test_the_record_of_another_owner_is_ignored(meta: Json) -> None:
     record = '{"clusters": {"other-7m7rj": {"capacity": 100, "weight": 100}}}'
     meta = {"name": "mine", "namespace": "default", **meta}
     meta["annotations"] = {**meta.get("annotations", {}), ANNOTATION: record}
@@ -160,11 +160,11 @@ def test_rules_that_are_for_us(route: HttpRoute, rules: tuple[int, ...]) -> None
     ("parents", "problem"),
     [
         ([], "is not accepted yet"),
-        ([said("True")], None),
-        ([said("False")], "is not Accepted (R)"),
-        ([said("True", generation=1)], "is not Accepted yet as it is now"),
-        ([said("True"), said("False")], "is not Accepted (R)"),
-        ([said("True", section="other")], "is not accepted yet"),
+        ([accepted("True")], None),
+        ([accepted("False")], "is not Accepted (R)"),
+        ([accepted("True", generation=1)], "is not Accepted yet as it is now"),
+        ([accepted("True"), accepted("False")], "is not Accepted (R)"),
+        ([accepted("True", section="other")], "is not accepted yet"),
     ],
 )
 def test_a_route_is_followed_when_each_parent_took_it_as_it_is(parents: list[Json], problem: str | None) -> None:

@@ -45,7 +45,7 @@ def lost(have: object, kept: object, where: str = "") -> Iterator[str]:
 
 
 def fits(value: object, hint: Any) -> bool:
-    """Tell whether a value has a type, as far as the schema says."""
+    """Return whether a value has a type, as far as the schema defines it."""
     origin, inner = get_origin(hint) or hint, get_args(hint)
     match origin:
         case _ if origin in {Union, types.UnionType}:

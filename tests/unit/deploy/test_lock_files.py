@@ -1,4 +1,4 @@
-"""Nothing is installed whose content is not known: every requirement of a lock file has a version and hashes."""
+"""Nothing is installed with unknown content: every requirement of a lock file has a version and hashes."""
 
 import re
 from pathlib import Path

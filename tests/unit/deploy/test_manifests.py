@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from common.bus import permissions
+from common.bus import key_registry
 from common.runtime.settings import Settings
 from support import manifests
 from support.manifests import BASE, DEPLOY, NAMESPACE, SERVICES, Document
@@ -47,7 +47,7 @@ def test_the_namespace_enforces_restricted_pod_security() -> None:
 def test_containers_ask_for_resources_and_never_pull_needlessly(name: str) -> None:
     assert CONTAINERS[name]["resources"]["requests"].keys() == {"cpu", "memory"}
     assert CONTAINERS[name]["imagePullPolicy"] == "IfNotPresent"
-    assert CONTAINERS[name]["image"].startswith("docker.io/raybus/")
+    assert CONTAINERS[name]["image"].startswith("registry.invalid/raybus/")
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -59,27 +59,30 @@ def test_a_service_is_probed_and_given_time_to_end(name: str) -> None:
     assert PODS[name]["terminationGracePeriodSeconds"] > 10
 
 
-def test_what_stands_beside_nats_exports_what_the_server_says_on_the_port_that_is_scraped() -> None:
+def test_the_sidecar_of_nats_exports_the_metrics_of_the_server_on_the_scraped_port() -> None:
     keeper = CONTAINERS["nats/keeper"]
     assert "--metrics" in keeper["command"]
     assert keeper["ports"] == [{"name": "http", "containerPort": 8080}]
     assert {"name": "RAYBUS_HTTP_PORT", "value": "8080"} in keeper["env"]
 
 
-@pytest.mark.parametrize("name", SERVICES)
-def test_a_service_mounts_its_own_nats_user_and_no_other(name: str) -> None:
-    secrets = [volume["secret"]["secretName"] for volume in PODS[name]["volumes"] if "secret" in volume]
-    assert secrets == [f"nats-user-{name}"]
-
-
-def test_every_nats_user_that_is_mounted_is_in_the_table_of_users() -> None:
-    mounted = {
-        volume["secret"]["secretName"].removeprefix("nats-user-")
+def test_no_key_for_nats_comes_from_an_api_object() -> None:
+    secrets = {
+        volume["secret"]["secretName"]
         for spec in PODS.values()
         for volume in spec.get("volumes", [])
-        if volume.get("secret", {}).get("secretName", "").startswith("nats-user-")
+        if "secret" in volume
     }
-    assert mounted <= {user.name for user in permissions.USERS}
+    assert secrets == {"nats-certificate"}
+    assert not manifests.of_kind(ALL, "Secret")
+
+
+def test_each_user_has_a_configmap_for_its_keys_that_applying_again_leaves_alone() -> None:
+    maps = [each for each in manifests.of_kind(ALL, "ConfigMap") if key_registry.LABEL in each["metadata"]["labels"]]
+    users = (*key_registry.USERS, key_registry.NAMED)
+    wanted = {key_registry.SERVERS, *(f"{key_registry.PREFIX}{user}" for user in users)}
+    assert {each["metadata"]["name"] for each in maps} == wanted
+    assert [each for each in maps if "data" in each] == []
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -108,7 +111,7 @@ def test_in_production_any_replica_may_be_away() -> None:
 
 def test_only_pods_that_talk_to_the_api_server_get_a_token() -> None:
     with_token = {name for name, spec in PODS.items() if spec["automountServiceAccountToken"]}
-    assert with_token == {*SERVICES, "nats-credentials", "nats-rotation"}
+    assert with_token == {*SERVICES, "nats", "nats-streams"}
     for account in manifests.of_kind(ALL, "ServiceAccount"):
         assert account["automountServiceAccountToken"] is False
 
@@ -117,7 +120,8 @@ def test_the_shared_settings_are_ones_that_services_understand() -> None:
     generated = yaml.safe_load((BASE / "kustomization.yaml").read_text())["configMapGenerator"][0]
     values = dict(literal.split("=", 1) for literal in generated["literals"])
     assert generated["name"] == "raybus-config"
-    assert Settings.from_environment("watcher", values).nats_url == "tls://nats:4222"
+    read = Settings.from_environment("watcher", values)
+    assert (read.nats_url, read.nats_register_key) == ("tls://nats:4222", True)
 
 
 def test_the_network_is_closed_but_for_what_is_named() -> None:
@@ -126,6 +130,8 @@ def test_the_network_is_closed_but_for_what_is_named() -> None:
     assert set(policies) == {"deny-all", "dns", "api-server", "nats", "nats-clients", "ray-dashboards", "metrics"}
     scraped = policies["metrics"]["podSelector"]["matchExpressions"][0]["values"]
     assert scraped == [*SERVICES, "nats"]
+    asking = policies["api-server"]["podSelector"]["matchExpressions"][0]["values"]
+    assert asking == [*SERVICES, "nats", "nats-streams"]
     dashboards = policies["ray-dashboards"]["podSelector"]["matchExpressions"][0]["values"]
     assert dashboards == ["service-reconciler", "traffic-manager"]
 

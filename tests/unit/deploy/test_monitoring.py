@@ -45,7 +45,7 @@ def queries(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ALERTS)
-def test_each_alert_says_what_it_means_and_where_the_remedy_stands(name: str) -> None:
+def test_each_alert_has_its_meaning_and_the_address_of_the_remedy(name: str) -> None:
     alert = ALERTS[name]
     assert alert["labels"]["severity"] in {"critical", "warning", "info"}
     assert alert["annotations"].keys() == {"summary", "description", "runbook_url"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.bus import permissions
+from common.bus import key_registry
 from support import manifests
 from support.manifests import BASE, DEPLOY
 
@@ -14,11 +14,21 @@ LEASES_OF_REPLICAS: dict[str, set[str]] = {
     "own coordination.k8s.io/leases": {"list", "create", "update", "delete"},
 }
 
+PROVISIONERS = ("provisioner", "provisioner-outside")
+
+
+def keys(*users: str) -> dict[str, set[str]]:
+    """Return the rights of the process that registers the keys of some users of NATS."""
+    own = {f"own /configmaps={key_registry.PREFIX}{user}": {"get", "patch"} for user in users}
+    return {**own, f"own /configmaps={key_registry.SERVERS}": {"get"}}
+
+
 IDENTITY = {"cluster /namespaces=kube-system": {"get"}}
 
 EXPECTED: dict[str, dict[str, set[str]]] = {
     "watcher": {
         **IDENTITY,
+        **keys("watcher"),
         "cluster ray.io/rayclusters": READ,
         "cluster ray.io/rayservices": READ,
         "cluster /pods": READ,
@@ -34,6 +44,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
     },
     "cluster-reconciler": {
         **IDENTITY,
+        **keys("cluster-reconciler"),
         **LEASES_OF_REPLICAS,
         "cluster ray.io/rayclusters": {"get", "patch"},
         "cluster ray.io/rayclusters/status": {"update"},
@@ -58,6 +69,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
     },
     "service-reconciler": {
         **IDENTITY,
+        **keys("service-reconciler"),
         **LEASES_OF_REPLICAS,
         "cluster ray.io/rayservices": {"get", "patch"},
         "cluster ray.io/rayservices/status": {"update"},
@@ -76,6 +88,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
     },
     "traffic-manager": {
         **IDENTITY,
+        **keys("traffic-manager"),
         **LEASES_OF_REPLICAS,
         "cluster ray.io/rayservices": {"get"},
         "cluster ray.io/rayclusters": {"get"},
@@ -91,14 +104,13 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster apps/controllerrevisions": {"get", "list", "create", "patch", "delete"},
         "cluster events.k8s.io/events": {"create", "patch"},
     },
-    "nats": {},
-    "nats-credentials": {"own /secrets": {"get", "create"}, "own /secrets=nats-server": {"update"}},
-    "nats-rotation": {
-        "own /secrets": {"get", "create"},
-        "own /secrets=nats-authority": {"update"},
-        "own /secrets=nats-server": {"update"},
-        **{f"own /secrets=nats-user-{user.name}": {"update"} for user in permissions.USERS},
+    "nats": {
+        "own /configmaps": {"list", "watch"},
+        "own /pods": {"list"},
+        f"own /configmaps={key_registry.SERVERS}": {"patch"},
+        **{f"own /configmaps={key_registry.PREFIX}{user}": {"patch"} for user in key_registry.PROCESSES},
     },
+    "nats-streams": keys(*PROVISIONERS),
 }
 
 
@@ -115,7 +127,7 @@ def test_every_account_is_in_the_table() -> None:
 @pytest.mark.parametrize(
     "role", manifests.of_kind(ALL, "Role", "ClusterRole"), ids=lambda role: role["metadata"]["name"]
 )
-def test_no_rule_says_everything(role: manifests.Document) -> None:
+def test_no_rule_allows_everything(role: manifests.Document) -> None:
     for rule in role["rules"]:
         assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]
 

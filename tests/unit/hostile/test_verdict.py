@@ -10,7 +10,15 @@ from hostile.verdict import Figures, Reaction, Service
 from support.audit_log import ACCOUNT, Line, Reference, User
 
 SOUND = Service(name="watcher", restarts=0, late=0, peak_mib=100.0, faults=0)
-CALM = Reaction(change="its RayCluster is scaled", calm=[0.5, 0.6], beside=[0.6, 1.1])
+
+
+def a_reaction(beside: float, *, control: float = 1.0, count: int = 2 * verdict.ENOUGH) -> Reaction:
+    """Return reactions of one length in calm, in the control and beside hostile tenants; so many of the last."""
+    many = 2 * verdict.ENOUGH
+    taken = {verdict.CALM: [0.6] * many, verdict.CONTROL: [control] * many, verdict.BESIDE: [beside] * count}
+    return Reaction(change="its RayCluster is scaled", taken=taken)
+
+
 FIGURES = Figures(
     seed=1,
     attacks=10,
@@ -21,7 +29,7 @@ FIGURES = Figures(
     outside=[],
     requests=100,
     services=[SOUND],
-    reactions=[CALM],
+    reactions=[a_reaction(1.1)],
 )
 
 
@@ -37,10 +45,12 @@ def test_a_run_in_which_nothing_happened_breaks_no_rule() -> None:
         ({"services": [msgspec.structs.replace(SOUND, faults=2)]}, "watcher met 2 bugs of ours"),
         ({"services": [msgspec.structs.replace(SOUND, peak_mib=1025.0)]}, "watcher took 1025 MiB, more than 1024"),
         ({"services": [msgspec.structs.replace(SOUND, late=1)]}, "watcher: its event loop was blocked 1 times"),
-        ({"reactions": [msgspec.structs.replace(CALM, beside=[1.3])]}, "p99 is 2.2 times the calm one"),
-        ({"unexplained": ["RayCluster tenant-0/h1"]}, "neither condition nor Event: RayCluster tenant-0/h1"),
+        ({"reactions": [a_reaction(1.3)]}, "p99 is 2.2 times the calm one"),
+        ({"reactions": [a_reaction(1.1, count=199)]}, "199 reactions (beside), a p99 needs 200"),
+        ({"unexplained": ["RayCluster tenant-0/h1: x"]}, "no reason: RayCluster tenant-0/h1: x"),
+        ({"crossed": ["a tenant reads a key"]}, "a border is crossed: a tenant reads a key"),
         ({"outside": ["watcher: get /api/v1/x"]}, "accessed outside its namespace: watcher: get /api/v1/x"),
-        ({"requests": 0}, "the audit log tells of no request"),
+        ({"requests": 0}, "the audit log has no request"),
     ],
 )
 def test_each_rule_is_broken_by_what_it_forbids(change: dict[str, Any], rule: str) -> None:
@@ -52,7 +62,7 @@ def test_lag_and_reactions_are_not_judged_where_other_work_takes_the_processors(
     late = msgspec.structs.replace(
         FIGURES,
         services=[msgspec.structs.replace(SOUND, late=9)],
-        reactions=[msgspec.structs.replace(CALM, beside=[9.0])],
+        reactions=[a_reaction(9.0, count=1)],
         is_timed=False,
     )
     assert late.broken == []
@@ -89,7 +99,7 @@ def a_line(
         pytest.param(a_line("tenant-b", "prod-ray", user="admin"), False, id="somebody else's request"),
     ],
 )
-def test_a_request_is_judged_by_whose_object_is_there(line: Line, *, is_outside: bool) -> None:
+def test_a_request_is_judged_by_the_owner_of_the_existing_object(line: Line, *, is_outside: bool) -> None:
     assert list(verdict.outside([line], OWNERS)) == ([line] if is_outside else [])
 
 

@@ -19,28 +19,33 @@ FROM_POD = Sought(value=CANARY, origin="Pod ns/p, environment variable V", is_en
 TEXT = CANARY.decode()
 
 
-def _said(payload: bytes, *, kind: str = "Pod", headers: dict[str, str] | None = None, subject: str = "s") -> Message:
+def _published(
+    payload: bytes, *, kind: str = "Pod", headers: dict[str, str] | None = None, subject: str = "s"
+) -> Message:
     return Message("RAY_STATE", Stored(subject, 7, {messages.KIND: kind, **(headers or {})}, payload))
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        pytest.param(_said(b"x" + CANARY + b"y"), id="in clear"),
-        pytest.param(_said(msgspec.json.encode({"a": TEXT})), id="in JSON, with escapes"),
+        pytest.param(_published(b"x" + CANARY + b"y"), id="in clear"),
+        pytest.param(_published(msgspec.json.encode({"a": TEXT})), id="in JSON, with escapes"),
         pytest.param(
-            _said(msgspec.json.encode({"a": msgspec.json.encode({"b": TEXT}).decode()})), id="in JSON in JSON"
+            _published(msgspec.json.encode({"a": msgspec.json.encode({"b": TEXT}).decode()})), id="in JSON in JSON"
         ),
-        pytest.param(_said(b"a=canary-5f1d%2B9c%223%2Fe&b"), id="in a URL"),
-        pytest.param(_said(base64.b64encode(CANARY)), id="in base64"),
-        pytest.param(_said(base64.b64encode(b"user:" + CANARY)), id="in base64 behind five bytes"),
-        pytest.param(_said(base64.b64encode(b"u:" + CANARY + b"!")), id="in base64 behind two bytes"),
-        pytest.param(_said(base64.b64encode(b"u" + CANARY)), id="in base64 behind one byte"),
-        pytest.param(_said(zlib.compress(b" " * 99 + CANARY), headers={messages.ENCODING: "zlib"}), id="compressed"),
-        pytest.param(_said(b"", headers={"Raybus-Gone": TEXT}), id="in a header"),
-        pytest.param(_said(b"", subject=f"ray.state.{TEXT}"), id="in the subject"),
+        pytest.param(_published(b"a=canary-5f1d%2B9c%223%2Fe&b"), id="in a URL"),
+        pytest.param(_published(base64.b64encode(CANARY)), id="in base64"),
+        pytest.param(_published(base64.b64encode(b"user:" + CANARY)), id="in base64 behind five bytes"),
+        pytest.param(_published(base64.b64encode(b"u:" + CANARY + b"!")), id="in base64 behind two bytes"),
+        pytest.param(_published(base64.b64encode(b"u" + CANARY)), id="in base64 behind one byte"),
         pytest.param(
-            _said(CANARY, kind="RayCluster"), id="in the state of a RayCluster, where a Secret's value is none either"
+            _published(zlib.compress(b" " * 99 + CANARY), headers={messages.ENCODING: "zlib"}), id="compressed"
+        ),
+        pytest.param(_published(b"", headers={"Raybus-Gone": TEXT}), id="in a header"),
+        pytest.param(_published(b"", subject=f"ray.state.{TEXT}"), id="in the subject"),
+        pytest.param(
+            _published(CANARY, kind="RayCluster"),
+            id="in the state of a RayCluster, where a Secret's value is none either",
         ),
     ],
 )
@@ -51,12 +56,12 @@ def test_a_value_is_found(message: Message) -> None:
 @pytest.mark.parametrize("kind", ["RayCluster", "RayService"])
 def test_the_environment_that_a_user_wrote_into_a_resource_may_stand_in_its_state(kind: str) -> None:
     body = {"spec": {"containers": [{"env": [{"name": "V", "value": TEXT}]}]}}
-    assert scan.leaks([_said(msgspec.json.encode(body), kind=kind)], [FROM_POD]) == []
+    assert scan.leaks([_published(msgspec.json.encode(body), kind=kind)], [FROM_POD]) == []
 
 
 @pytest.mark.parametrize("kind", ["Pod", "Job", "Service", ""])
 def test_it_may_stand_nowhere_else(kind: str) -> None:
-    leaks = scan.leaks([_said(msgspec.json.encode({"note": TEXT}), kind=kind)], [FROM_POD])
+    leaks = scan.leaks([_published(msgspec.json.encode({"note": TEXT}), kind=kind)], [FROM_POD])
     assert [leak.what for leak in leaks] == [FROM_POD.origin]
 
 
@@ -64,9 +69,9 @@ def test_an_environment_of_any_value_is_a_leak() -> None:
     body = {
         "spec": {"containers": [{"name": "ray", "envFrom": [{"prefix": "X"}]}, {"env": [{"name": "V", "value": "x"}]}]}
     }
-    assert [leak.what for leak in scan.leaks([_said(msgspec.json.encode(body))], [])] == ["the field envFrom"]
+    assert [leak.what for leak in scan.leaks([_published(msgspec.json.encode(body))], [])] == ["the field envFrom"]
     labelled = {"metadata": {"labels": {"env": "production"}}}
-    assert scan.leaks([_said(msgspec.json.encode(labelled))], []) == []
+    assert scan.leaks([_published(msgspec.json.encode(labelled))], []) == []
 
 
 @pytest.mark.parametrize(
@@ -77,13 +82,13 @@ def test_an_environment_of_any_value_is_a_leak() -> None:
         ("Bearer eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlIn0.c2lnbmF0dXJl", "a JSON web token"),
     ],
 )
-def test_what_looks_like_a_secret_is_a_leak_everywhere(text: str, name: str) -> None:
-    said = _said(msgspec.json.encode({"note": text}), kind="RayCluster")
-    assert [leak.what for leak in scan.leaks([said], [])] == [name]
+def test_a_value_with_the_form_of_a_secret_is_a_leak_everywhere(text: str, name: str) -> None:
+    message = _published(msgspec.json.encode({"note": text}), kind="RayCluster")
+    assert [leak.what for leak in scan.leaks([message], [])] == [name]
 
 
-def test_a_leak_never_says_the_value() -> None:
-    (leak,) = scan.leaks([_said(CANARY)], [FROM_SECRET])
+def test_a_leak_never_contains_the_value() -> None:
+    (leak,) = scan.leaks([_published(CANARY)], [FROM_SECRET])
     assert TEXT not in str(leak)
 
 
@@ -102,6 +107,6 @@ def test_what_is_sought_in_secrets_and_pods() -> None:
 
 def test_a_check_of_nothing_fails() -> None:
     with pytest.raises(AssertionError, match="no secret whatever"):
-        found([], [_said(b"")])
+        found([], [_published(b"")])
     with pytest.raises(AssertionError, match="no message whatever"):
         found([FROM_SECRET], [])

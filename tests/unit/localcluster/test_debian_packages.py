@@ -1,4 +1,4 @@
-"""Packages are installed one run after the other, and after whoever holds apt's locks. apt-get is a script here."""
+"""Packages are installed one run after the other, and after the holder of apt's locks. apt-get is a script here."""
 
 import shutil
 import threading
@@ -17,7 +17,7 @@ AptGet = Callable[[str], None]
 
 @pytest.fixture
 def apt_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AptGet:
-    """Return what lets apt-get be a script, whose `$log` is a file."""
+    """Return the search path with a script as apt-get, which logs to the file `$log`."""
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(debian_packages, "_RETRY_SECONDS", 0.01)
@@ -47,7 +47,7 @@ def test_two_runs_at_once_install_one_after_the_other(tmp_path: Path, apt_get: A
     assert (tmp_path / "log").read_text().split() == ["begin", "end"]  # the second finds what the first installed
 
 
-def test_it_waits_for_who_holds_the_locks(tmp_path: Path, apt_get: AptGet) -> None:
+def test_it_waits_for_the_holder_of_the_locks(tmp_path: Path, apt_get: AptGet) -> None:
     held = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 1 (apt-get)"
     apt_get(f'echo "$@" >>$log; [ $(wc -l <$log) -ge 3 ] || {{ echo "{held}" >&2; exit 100; }}')
     install()

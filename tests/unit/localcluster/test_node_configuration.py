@@ -1,4 +1,4 @@
-"""What the node's programs are told."""
+"""The configuration of the node's programs."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_without_nodes_there_is_no_node_authorizer() -> None:
     assert "--authorization-mode=RBAC" in components.api_server(_place(node=False))
 
 
-def test_the_kubelet_asks_the_api_server_who_may_enter() -> None:
+def test_the_kubelet_asks_the_api_server_for_authorization() -> None:
     document = yaml.safe_load(kubelet.configuration(_place(), name="mine"))
     assert document["cgroupRoot"] == "/mine"
     assert document["authentication"]["anonymous"] == {"enabled": False}
@@ -56,11 +56,12 @@ def test_dns_answers_at_the_address_that_pods_are_given() -> None:
 
 def test_the_gateway_runs_local_images_only() -> None:
     text = yaml.safe_dump_all(manifests.gateway())
-    images = {word.strip("\"'") for word in text.replace("\\n", " ").split() if word.startswith("docker.io/")}
+    parts = {part.strip("\"'") for part in text.replace("\\n", " ").split()}
+    images = {part for part in parts if part.startswith(("docker.io/", "registry.invalid/"))}
     assert images == {manifests.GATEWAY_IMAGE, manifests.ENVOY_IMAGE}
 
 
-def test_too_little_disk_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
+def test_too_little_disk_is_one_line_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"GiB free, .* need 1000000 GiB: free some") as caught:
         preflight.check_disk(tmp_path / "not" / "yet", 1_000_000, "images")
     assert "\n" not in str(caught.value)

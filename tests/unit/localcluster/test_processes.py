@@ -1,4 +1,4 @@
-"""Children that asyncio watches: ended without a word of its watcher, whatever they do meanwhile."""
+"""Children that asyncio watches: ended without a message of its watcher, whatever they do meanwhile."""
 
 import asyncio
 import logging

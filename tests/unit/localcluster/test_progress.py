@@ -1,4 +1,4 @@
-"""What the progress display says, and that it never falls silent."""
+"""The lines of the progress display, and that it never falls silent."""
 
 import io
 import time
@@ -6,7 +6,7 @@ import time
 import pytest
 
 from localcluster import progress
-from localcluster.progress import Pace, Progress, Step
+from localcluster.progress import Progress, Speed, Step
 
 
 def _step(*, estimate: float | None = None, fraction: float | None = None) -> Step:
@@ -30,10 +30,10 @@ def test_a_line_names_the_step_and_the_time_left(step: Step, now: float, line: s
 
 
 def test_estimates_follow_the_machine() -> None:
-    pace = Pace()
-    pace.learn(estimated=50, taken=100)
-    pace.learn(estimated=1, taken=50)
-    assert (pace.adapt(100), pace.adapt(5), pace.adapt(None)) == (200, 5, None)
+    speed = Speed()
+    speed.learn(estimated=50, taken=100)
+    speed.learn(estimated=1, taken=50)
+    assert (speed.adapt(100), speed.adapt(5), speed.adapt(None)) == (200, 5, None)
 
 
 def test_every_step_has_a_first_and_a_last_line() -> None:
@@ -45,7 +45,7 @@ def test_every_step_has_a_first_and_a_last_line() -> None:
     assert last.startswith("  ✓ copying: done in 0.")
 
 
-def test_a_failed_step_says_so() -> None:
+def test_a_failed_step_is_reported() -> None:
     out = io.StringIO()
     with pytest.raises(ValueError, match="no"), Progress(out).step("copying"):
         raise ValueError("no")

@@ -34,7 +34,7 @@ RECEIPT = (
 
 
 class Polls:
-    """What Serve said last in each cluster."""
+    """The last status of Serve in each cluster."""
 
     def __init__(self) -> None:
         self.held: dict[str, Seen] = {}
@@ -43,7 +43,7 @@ class Polls:
         return self.held.get(cluster.metadata.name)
 
 
-class World:
+class Harness:
     """A cache and what is exported of it."""
 
     def __init__(self) -> None:
@@ -56,9 +56,9 @@ class World:
         body = a_ray_service(annotations={} if receipt is None else {labels.UPGRADE_RECEIPT: receipt})
         body["metadata"] |= self._meta("u1")
         since = (self.clock.now() - timedelta(seconds=90)).isoformat()
-        said: list[Json] = [a_condition("UpgradeInProgress", since)] if upgrading else []
+        conditions: list[Json] = [a_condition("UpgradeInProgress", since)] if upgrading else []
         body["status"] = {
-            "conditions": said,
+            "conditions": conditions,
             "activeServiceStatus": {"rayClusterName": "blue"},
             "pendingServiceStatus": {"rayClusterName": pending},
         }
@@ -100,7 +100,7 @@ def a_condition(kind: str, since: str) -> Json:
 
 
 def a_reading(*, capacity: float | None) -> Reading:
-    """Return what Serve tells that runs all that it was asked for."""
+    """Return the status of a Serve that runs all of its applications."""
     head = FakeHead(FakeClock(), deploy_seconds=0)
     app = {"name": "app", "import_path": "app:main"}
     head.deploy({"applications": [app], "target_capacity": capacity})
@@ -108,81 +108,81 @@ def a_reading(*, capacity: float | None) -> Reading:
 
 
 def test_an_upgrade_in_steps_shows_weights_capacities_and_its_age() -> None:
-    world = World()
-    world.put_service(pending="green", upgrading=True)
-    world.put_cluster("blue")
-    world.put_cluster("green")
-    world.put_route(changed=world.clock.now() - timedelta(seconds=30))
-    world.polls.held = {
+    harness = Harness()
+    harness.put_service(pending="green", upgrading=True)
+    harness.put_cluster("blue")
+    harness.put_cluster("green")
+    harness.put_route(changed=harness.clock.now() - timedelta(seconds=30))
+    harness.polls.held = {
         "blue": Seen(reading=a_reading(capacity=100), age=1.5),
         "green": Seen(reading=a_reading(capacity=50), age=0.5),
     }
     blue, green = {"cluster": "blue", "role": "active"}, {"cluster": "green", "role": "pending"}
-    assert [world.value("raybus_service_traffic_percent", **each) for each in (blue, green)] == [60, 40]
-    assert [world.value("raybus_service_target_capacity_percent", **each) for each in (blue, green)] == [100, 50]
-    assert [world.value("raybus_service_ready_capacity_percent", **each) for each in (blue, green)] == [100, 50]
-    assert [world.value("raybus_serve_poll_age_seconds", **each) for each in (blue, green)] == [1.5, 0.5]
-    assert world.value("raybus_service_upgrade_phase", phase="Shifting") == 1
-    assert world.value("raybus_service_upgrade_age_seconds") == 90
-    assert world.value("raybus_service_step_age_seconds") == 30
+    assert [harness.value("raybus_service_traffic_percent", **each) for each in (blue, green)] == [60, 40]
+    assert [harness.value("raybus_service_target_capacity_percent", **each) for each in (blue, green)] == [100, 50]
+    assert [harness.value("raybus_service_ready_capacity_percent", **each) for each in (blue, green)] == [100, 50]
+    assert [harness.value("raybus_serve_poll_age_seconds", **each) for each in (blue, green)] == [1.5, 0.5]
+    assert harness.value("raybus_service_upgrade_phase", phase="Shifting") == 1
+    assert harness.value("raybus_service_upgrade_age_seconds") == 90
+    assert harness.value("raybus_service_step_age_seconds") == 30
 
 
-def test_without_a_weighted_route_the_serve_service_says_who_gets_the_requests() -> None:
-    world = World()
-    world.put_service(pending="green", upgrading=True)
-    world.put_cluster("blue")
-    world.put_cluster("green")
-    world.put_serve_service("blue")
-    assert world.value("raybus_service_traffic_percent", cluster="blue", role="active") == 100
-    assert world.value("raybus_service_traffic_percent", cluster="green", role="pending") == 0
-    assert world.value("raybus_service_ready_capacity_percent", cluster="green", role="pending") == 0
-    assert world.value("raybus_serve_poll_age_seconds", cluster="green", role="pending") is None
-    assert world.value("raybus_service_upgrade_phase", phase="Preparing") == 1
-    assert world.value("raybus_service_step_age_seconds") is None
+def test_without_a_weighted_route_the_serve_service_decides_where_requests_go() -> None:
+    harness = Harness()
+    harness.put_service(pending="green", upgrading=True)
+    harness.put_cluster("blue")
+    harness.put_cluster("green")
+    harness.put_serve_service("blue")
+    assert harness.value("raybus_service_traffic_percent", cluster="blue", role="active") == 100
+    assert harness.value("raybus_service_traffic_percent", cluster="green", role="pending") == 0
+    assert harness.value("raybus_service_ready_capacity_percent", cluster="green", role="pending") == 0
+    assert harness.value("raybus_serve_poll_age_seconds", cluster="green", role="pending") is None
+    assert harness.value("raybus_service_upgrade_phase", phase="Preparing") == 1
+    assert harness.value("raybus_service_step_age_seconds") is None
 
 
 def test_a_cluster_that_is_left_behind_drains() -> None:
-    world = World()
-    world.put_service()
-    world.put_cluster("blue")
-    world.put_cluster("red", **{DELETE_AFTER: "2026-01-01T12:00:00Z"})
-    assert world.value("raybus_service_upgrade_phase", phase="Draining") == 1
-    assert world.value("raybus_service_traffic_percent", cluster="red", role="active") is None
+    harness = Harness()
+    harness.put_service()
+    harness.put_cluster("blue")
+    harness.put_cluster("red", **{DELETE_AFTER: "2026-01-01T12:00:00Z"})
+    assert harness.value("raybus_service_upgrade_phase", phase="Draining") == 1
+    assert harness.value("raybus_service_traffic_percent", cluster="red", role="active") is None
 
 
-def test_the_receipt_of_the_last_upgrade_is_told_until_the_next_one() -> None:
-    world = World()
-    world.put_service(receipt=RECEIPT)
+def test_the_receipt_of_the_last_upgrade_stays_until_the_next_one() -> None:
+    harness = Harness()
+    harness.put_service(receipt=RECEIPT)
     outcome = {"outcome": "RolledBack"}
     took = [
-        world.value("raybus_service_last_upgrade_seconds", phase=each, **outcome)
+        harness.value("raybus_service_last_upgrade_seconds", phase=each, **outcome)
         for each in ("preparing", "shifting", "draining")
     ]
     assert took == [300, 200, 100]
     finished = datetime(2026, 1, 1, 11, 10, tzinfo=UTC).timestamp()
-    assert world.value("raybus_service_last_upgrade_finished_timestamp_seconds", **outcome) == finished
-    assert world.value("raybus_service_last_upgrade_requests_cut") == 3
-    assert world.value("raybus_service_last_upgrade_lowest_capacity_percent") == 90
-    assert world.value("raybus_service_last_upgrade_peak_surge_percent") == 20
+    assert harness.value("raybus_service_last_upgrade_finished_timestamp_seconds", **outcome) == finished
+    assert harness.value("raybus_service_last_upgrade_requests_cut") == 3
+    assert harness.value("raybus_service_last_upgrade_lowest_capacity_percent") == 90
+    assert harness.value("raybus_service_last_upgrade_peak_surge_percent") == 20
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"from":"a"}'])
 def test_a_receipt_that_somebody_broke_does_not_break_the_others(text: str) -> None:
-    world = World()
-    world.put_service(receipt=text)
-    assert world.value("kuberay_service_info") == 1
-    assert not any("last_upgrade" in each for each in world.series())
+    harness = Harness()
+    harness.put_service(receipt=text)
+    assert harness.value("kuberay_service_info") == 1
+    assert not any("last_upgrade" in each for each in harness.series())
 
 
 def test_every_series_ends_with_its_service() -> None:
-    world = World()
-    service = world.put_service(pending="green", upgrading=True, receipt=RECEIPT)
-    world.put_cluster("blue")
-    world.put_serve_service("blue")
-    world.polls.held = {"blue": Seen(reading=Reading(), age=1)}
-    assert world.series() == sorted({each.name for each in FAMILIES} - {STEP_AGE.name, OVERWRITTEN.name})
-    world.cache.remove(type(service), "default", "demo", version=99)
-    assert world.series() == []
+    harness = Harness()
+    service = harness.put_service(pending="green", upgrading=True, receipt=RECEIPT)
+    harness.put_cluster("blue")
+    harness.put_serve_service("blue")
+    harness.polls.held = {"blue": Seen(reading=Reading(), age=1)}
+    assert harness.series() == sorted({each.name for each in FAMILIES} - {STEP_AGE.name, OVERWRITTEN.name})
+    harness.cache.remove(type(service), "default", "demo", version=99)
+    assert harness.series() == []
 
 
 @pytest.mark.parametrize(
@@ -190,6 +190,6 @@ def test_every_series_ends_with_its_service() -> None:
     ["[" * 20_000, '{"x":' * 20_000, RECEIPT.replace("11:00:00Z", "11:00:00"), RECEIPT.replace("300", "9" * 400)],
 )
 def test_no_annotation_of_one_service_takes_the_metrics_of_all_others_away(receipt: str) -> None:
-    world = World()
-    world.put_service(receipt=receipt)
-    assert world.registry.get_sample_value("kuberay_service_info", SERVICE) == 1
+    harness = Harness()
+    harness.put_service(receipt=receipt)
+    assert harness.registry.get_sample_value("kuberay_service_info", SERVICE) == 1

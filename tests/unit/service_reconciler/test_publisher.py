@@ -1,4 +1,4 @@
-"""When an upgrade event is told, waited for, or given up."""
+"""When an upgrade event is published, retried, or skipped."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ GONE = errors.Unavailable("nobody answers: the stream is missing")
 
 
 class Stream:
-    """Takes events, or says why not."""
+    """Takes events, or refuses with a reason."""
 
     def __init__(self) -> None:
         self.problem: str | None = None
@@ -39,10 +39,10 @@ class Desk:
         self.publisher = Publisher(self.stream, self.clock)
 
 
-async def test_a_process_tells_an_event_once() -> None:
+async def test_a_process_publishes_an_event_once() -> None:
     desk = Desk()
-    told = [await desk.publisher.publish(each) for each in (FIRST, SECOND, FIRST)]
-    assert (told, desk.stream.ids) == ([None] * 3, [FIRST.id, SECOND.id])
+    outcomes = [await desk.publisher.publish(each) for each in (FIRST, SECOND, FIRST)]
+    assert (outcomes, desk.stream.ids) == ([None] * 3, [FIRST.id, SECOND.id])
 
 
 async def test_what_is_refused_for_good_is_lost_and_not_tried_again() -> None:
@@ -62,12 +62,12 @@ async def test_without_a_connection_it_waits_for_ever() -> None:
         desk.clock.advance(10)
 
 
-async def test_a_server_that_refuses_is_waited_for_and_then_given_up_until_it_takes_one() -> None:
+async def test_a_server_that_refuses_is_retried_and_then_skipped_until_it_takes_one() -> None:
     desk = Desk()
     desk.stream.answer = GONE
     with pytest.raises(errors.Unavailable):
         await desk.publisher.publish(FIRST)
-    desk.clock.advance(publisher.GIVEN_UP_AFTER - 1)
+    desk.clock.advance(publisher.LOST_AFTER - 1)
     with pytest.raises(errors.Unavailable):
         await desk.publisher.publish(FIRST)
     desk.clock.advance(1)
@@ -80,7 +80,7 @@ async def test_a_server_that_refuses_is_waited_for_and_then_given_up_until_it_ta
         await desk.publisher.publish(shown.an_event(shown.EXAMPLES[3][1]))
 
 
-async def test_patience_begins_anew_after_a_while() -> None:
+async def test_the_backoff_begins_anew_after_a_while() -> None:
     desk = Desk()
     desk.stream.answer = GONE
     with pytest.raises(errors.Unavailable):

@@ -1,4 +1,4 @@
-"""Every rule that a RayService may break, in KubeRay's words and order; spec rayservice §3.2-§3.4, acceptance 3-12."""
+"""Every rule that a RayService may break, with KubeRay's messages and order; spec rayservice §3.2-§3.4, acceptance 3-12."""
 
 from typing import Any, Final
 
@@ -63,7 +63,7 @@ def test_names_that_fit(name: str) -> None:
     [
         pytest.param("a" * 48, "RayService name should be no more than 47 characters", id="M1: one too many"),
         pytest.param(
-            "1" * 48, "RayService name should be no more than 47 characters", id="M1: the length is told before M2"
+            "1" * 48, "RayService name should be no more than 47 characters", id="M1: the length is reported before M2"
         ),
         *(
             pytest.param(name, f"RayService name should be a valid DNS1035 label: [{LABEL_RULE}]", id=f"M2: {name}")
@@ -122,7 +122,7 @@ OWN_RULES = [
     pytest.param(
         {"config": a_cluster_config(BROKEN_GROUP, authOptions={"enableK8sTokenAuth": True}, headGroupSpec=NAMED)},
         "K8s token auth mode is currently not supported for RayService",
-        id="S1, case 12: told before every other rule",
+        id="S1, case 12: reported before every other rule",
     ),
     pytest.param(
         {"config": a_cluster_config(BROKEN_GROUP, headGroupSpec=NAMED)},
@@ -199,9 +199,9 @@ OWN_RULES = [
         pytest.param(
             fields,
             "gatewayClassName is required for NewClusterWithIncrementalUpgrade",
-            id=f"S6g: {words} Gateway class",
+            id=f"S6g: {what} Gateway class",
         )
-        for words, fields in (
+        for what, fields in (
             ("an empty", in_steps(gatewayClassName="")),
             ("no", in_steps(without="gatewayClassName")),
         )
@@ -234,7 +234,7 @@ def test_what_is_accepted(fields: Json) -> None:
     assert found(**fields) is None
 
 
-def test_without_the_gate_the_options_of_steps_are_not_looked_at() -> None:
+def test_without_the_gate_the_options_of_steps_are_not_read() -> None:
     assert found(gates=frozenset(), **in_steps(autoscaling=False, stepSizePercent=50)) is None
 
 

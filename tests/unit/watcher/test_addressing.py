@@ -7,7 +7,7 @@ import pytest
 
 from common.api.meta import ObjectMeta, OwnerReference
 from common.bus.sharding import Root
-from watcher.addressing import Address, Forest, Ref, parent_of
+from watcher.addressing import Address, OwnerGraph, Ref, parent_of
 
 SERVICE = Ref("RayService", "ns", "svc")
 CLUSTER = Ref("RayCluster", "ns", "svc-abcde")
@@ -64,7 +64,7 @@ def labelled(**labels: str) -> ObjectMeta:
             "Service",
             labelled(origin="svc-abcde", crd="RayService", owned="yes"),
             CLUSTER,
-            id="a cluster's own Serve Service says RayService in its labels, its controller knows better",
+            id="a cluster's own Serve Service has RayService in its labels, its controller knows better",
         ),
     ],
 )
@@ -84,52 +84,52 @@ AT_SERVICE = Address(Root("RayService", "ns", "svc"), is_certain=True)
 
 @pytest.mark.parametrize("order", list(itertools.permutations(TREE)))
 def test_the_root_does_not_depend_on_the_order(order: list[tuple[Ref, Ref | None]]) -> None:
-    forest = Forest()
+    graph = OwnerGraph()
     addresses: dict[Ref, Address] = {}
     for ref, parent in order:
-        moved = forest.plant(ref, parent)
+        moved = graph.add(ref, parent)
         for each in [ref, *moved]:
-            addresses[each] = forest.address(each)
+            addresses[each] = graph.address(each)
 
     assert set(addresses.values()) == {AT_SERVICE}
 
 
 def test_a_child_without_its_parent_is_uncertain() -> None:
-    forest = Forest()
-    forest.plant(POD, CLUSTER)
+    graph = OwnerGraph()
+    graph.add(POD, CLUSTER)
 
-    assert forest.address(POD) == Address(Root("RayCluster", "ns", "svc-abcde"), is_certain=False)
+    assert graph.address(POD) == Address(Root("RayCluster", "ns", "svc-abcde"), is_certain=False)
 
 
 def test_a_parent_is_remembered_while_something_stands_below_it() -> None:
-    forest = Forest()
+    graph = OwnerGraph()
     for ref, parent in TREE:
-        forest.plant(ref, parent)
-    forest.fell(CLUSTER)
-    assert forest.address(POD) == AT_SERVICE
+        graph.add(ref, parent)
+    graph.remove(CLUSTER)
+    assert graph.address(POD) == AT_SERVICE
 
     for ref in (SLICE, HEAD_SERVICE, POD, SERVICE):
-        forest.fell(ref)
-    assert len(forest) == 0
+        graph.remove(ref)
+    assert len(graph) == 0
 
 
 def test_a_new_parent_moves_all_that_stands_below() -> None:
-    forest = Forest()
+    graph = OwnerGraph()
     for ref, parent in TREE:
-        forest.plant(ref, parent)
+        graph.add(ref, parent)
 
-    moved = forest.plant(CLUSTER, Ref("RayService", "ns", "other"))
+    moved = graph.add(CLUSTER, Ref("RayService", "ns", "other"))
 
     assert set(moved) == {POD, HEAD_SERVICE, SLICE}
-    assert forest.address(SLICE).root == Root("RayService", "ns", "other")
+    assert graph.address(SLICE).root == Root("RayService", "ns", "other")
 
 
 def test_owners_in_a_circle_end_somewhere() -> None:
-    forest = Forest()
-    forest.plant(CLUSTER, HEAD_SERVICE)
-    forest.plant(HEAD_SERVICE, CLUSTER)
+    graph = OwnerGraph()
+    graph.add(CLUSTER, HEAD_SERVICE)
+    graph.add(HEAD_SERVICE, CLUSTER)
 
-    assert forest.address(CLUSTER).root.namespace == "ns"
+    assert graph.address(CLUSTER).root.namespace == "ns"
 
 
 class Counted:
@@ -153,13 +153,13 @@ class Counted:
 
 
 def comparisons_of_a_new_parent(children: int) -> int:
-    forest = Forest()
+    graph = OwnerGraph()
     root, *below = (cast("Ref", Counted(number)) for number in range(children + 1))
-    forest.plant(root, None)
+    graph.add(root, None)
     for each in below:
-        forest.plant(each, root)
+        graph.add(each, root)
     Counted.comparisons = 0
-    assert len(forest.plant(root, SERVICE)) == children
+    assert len(graph.add(root, SERVICE)) == children
     return Counted.comparisons
 
 

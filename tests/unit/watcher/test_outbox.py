@@ -44,11 +44,11 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outboxes, "PAUSE_SECONDS", 0.0)
 
 
-async def test_what_was_put_is_stored_when_settled() -> None:
+async def test_what_was_put_is_stored_when_flushed() -> None:
     stream = FakeStateStream()
     async with working(stream) as (outbox, _):
         outbox.put(SUBJECT, a_pod(1))
-        await outbox.settle()
+        await outbox.flush()
 
         assert stream.messages[SUBJECT] == a_pod(1)
         assert len(outbox) == 0
@@ -59,29 +59,29 @@ async def test_only_the_newest_state_counts() -> None:
     async with working(stream) as (outbox, _):
         for version in range(1, 50):
             outbox.put(SUBJECT, a_pod(version))
-        await outbox.settle()
+        await outbox.flush()
 
     assert stream.stored == [(SUBJECT, a_pod(49))]
 
 
-async def test_what_the_stream_holds_is_not_said_again() -> None:
+async def test_what_the_stream_holds_is_not_published_again() -> None:
     stream = FakeStateStream()
     stream.put(SUBJECT, a_pod(1), 7)
     async with working(stream) as (outbox, _):
         outbox.put(SUBJECT, a_pod(1))
         outbox.put(subjects.state(PLACE, "Pod", "ns", "never"), gone(1))
-        await outbox.settle()
+        await outbox.flush()
 
     assert len(stream.stored) == 1
 
 
 @pytest.mark.parametrize("again", [a_pod(1, form="2"), a_pod(1, uid="other"), a_pod(2), gone(1)])
-async def test_another_form_or_another_object_is_said(again: State | Gone) -> None:
+async def test_another_form_or_another_object_is_published(again: State | Gone) -> None:
     stream = FakeStateStream()
     stream.put(SUBJECT, a_pod(1), 7)
     async with working(stream) as (outbox, _):
         outbox.put(SUBJECT, again)
-        await outbox.settle()
+        await outbox.flush()
 
     assert stream.messages[SUBJECT] == again
 
@@ -91,7 +91,7 @@ async def test_a_failure_is_tried_again() -> None:
     stream.failures = [errors.Unavailable("down"), errors.Unavailable("down")]
     async with working(stream) as (outbox, _):
         outbox.put(SUBJECT, a_pod(1))
-        await outbox.settle()
+        await outbox.flush()
 
     assert stream.messages[SUBJECT] == a_pod(1)
 
@@ -101,7 +101,7 @@ async def test_a_newer_state_of_another_writer_stays() -> None:
     async with working(stream) as (outbox, _):
         stream.put(SUBJECT, a_pod(9), 3)
         outbox.put(SUBJECT, a_pod(8))
-        await outbox.settle()
+        await outbox.flush()
 
     assert stream.messages[SUBJECT] == a_pod(9)
 
@@ -111,7 +111,7 @@ async def test_an_older_state_of_another_writer_is_replaced() -> None:
     async with working(stream) as (outbox, _):
         stream.put(SUBJECT, a_pod(7), 3)
         outbox.put(SUBJECT, a_pod(8))
-        await outbox.settle()
+        await outbox.flush()
 
     assert stream.messages[SUBJECT] == a_pod(8)
 
@@ -128,14 +128,14 @@ async def test_a_subject_that_lost_its_message_ends_the_session() -> None:
 
 
 async def test_a_publish_without_an_answer_is_repeated_before_what_is_newer() -> None:
-    """It may have been stored; only the server can say, and only then do we know which messages are ours."""
+    """It may have been stored; only the server knows, and only after its answer do we know which messages are ours."""
     stream = FakeStateStream()
     async with working(stream) as (outbox, _):
         outbox.put(SUBJECT, a_pod(1))
         stream.answers_lost = 1
         await eventually(lambda: stream.answers_lost == 0, what="the lost answer")
         outbox.put(SUBJECT, a_pod(2))
-        await outbox.settle()
+        await outbox.flush()
 
         assert stream.stored == [(SUBJECT, a_pod(1)), (SUBJECT, a_pod(2))]
         assert outbox.stored_count == len(stream.stored)
@@ -154,7 +154,7 @@ async def test_a_slow_stream_makes_nobody_wait_and_nothing_grow() -> None:
             assert len(outbox) <= 10
             assert outbox.in_flight <= 3
         stream.flows.set()
-        await outbox.settle()
+        await outbox.flush()
 
     assert {message.version for message in stream.messages.values() if isinstance(message, State)} == {
         str(version) for version in range(4991, 5001)
@@ -179,7 +179,7 @@ async def test_our_own_marker_is_renewed() -> None:
     async with working(stream) as (outbox, reasons):
         for version in (8, 9):
             outbox.put(subjects.synced(3), Synced(epoch="ours", version=version))
-            await outbox.settle()
+            await outbox.flush()
 
     assert reasons == []
     assert stream.messages[subjects.synced(3)] == Synced(epoch="ours", version=9)
@@ -190,9 +190,9 @@ async def test_an_object_too_large_does_not_hold_up_the_rest() -> None:
     stream.failures = [errors.Rejected("too large")]
     async with working(stream) as (outbox, _):
         outbox.put(SUBJECT, a_pod(1))
-        await outbox.settle()
+        await outbox.flush()
         outbox.put(SUBJECT, a_pod(2))
-        await outbox.settle()
+        await outbox.flush()
 
     assert stream.messages[SUBJECT] == a_pod(2)
 
@@ -202,7 +202,7 @@ async def test_a_name_that_comes_back_is_stored_over_its_tombstone() -> None:
     async with working(stream) as (outbox, _):
         for message in (a_pod(1), gone(2), a_pod(3, uid="second")):
             outbox.put(SUBJECT, message)
-            await outbox.settle()
+            await outbox.flush()
 
     assert [message for _, message in stream.stored] == [a_pod(1), gone(2), a_pod(3, uid="second")]
 
@@ -218,13 +218,13 @@ async def test_what_cannot_be_published_never_counts_as_stored(problem: Exceptio
     stream.failures = [problem]
     async with working(stream) as (outbox, _):
         outbox.put(SUBJECT, a_large_pod(1))
-        await outbox.settle()
+        await outbox.flush()
 
         stands = stream.messages[SUBJECT]
         assert isinstance(stands, Quarantined)
         assert str(problem) in stands.why
         outbox.put(SUBJECT, a_large_pod(2))
-        await outbox.settle()
+        await outbox.flush()
         assert stream.messages[SUBJECT] == a_large_pod(2)
 
 
@@ -239,7 +239,7 @@ async def test_a_full_stream_takes_deletions_and_heals_by_them(monkeypatch: pyte
     async with working(stream) as (outbox, reasons):
         for name in ("one", "two", "three"):
             outbox.put(*state_of(name))
-        await outbox.settle()
+        await outbox.flush()
         stream.room = 3
         waiting = [state_of(f"more-{number}") for number in range(50)]
         for each in waiting:
@@ -249,7 +249,7 @@ async def test_a_full_stream_takes_deletions_and_heals_by_them(monkeypatch: pyte
         outbox.put(SUBJECT, gone(2))
         await eventually(lambda: SUBJECT in stream.purged, what="the room")
         stream.room = 100
-        await outbox.settle()
+        await outbox.flush()
 
         assert stream.messages[SUBJECT] == gone(2)
         assert all(stream.messages[subject] == state for subject, state in waiting)
@@ -281,5 +281,5 @@ async def test_an_object_that_comes_back_in_the_same_version_is_no_repetition() 
     async with working(stream) as (outbox, _):
         for message in (a_pod(1), gone(1), a_pod(1), gone(1), a_pod(1)):
             outbox.put(SUBJECT, message)
-            await outbox.settle()
+            await outbox.flush()
             assert stream.messages[SUBJECT] == message

@@ -29,7 +29,7 @@ async def test_nobody_leads_before_the_stream_was_asked() -> None:
     assert Reach(Nats()).problem is not None
 
 
-async def test_a_server_out_of_reach_is_given_up_soon() -> None:
+async def test_an_unreachable_server_times_out_soon() -> None:
     nats = Nats()
     async with asked(nats) as reach:
         nats.stream, nats.is_there = errors.Unavailable("no answer"), False

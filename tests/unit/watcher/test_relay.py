@@ -1,4 +1,4 @@
-"""What the API server tells, turned into what the stream must hold."""
+"""Watch events of the API server, turned into what the stream must hold."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -97,7 +97,7 @@ async def test_an_orphan_moves_when_its_parent_shows_up(setup: Setup) -> None:
 
 
 class Running:
-    """A relay whose outbox and moves are served, and what the stream came to hold."""
+    """A relay with served outbox and moves, and what the stream came to hold."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -108,7 +108,7 @@ class Running:
         """Return the subjects under which a message of a kind stands."""
         return {where: each for where, each in self.setup.stream.messages.items() if isinstance(each, kind)}
 
-    async def settled(self) -> None:
+    async def at_rest(self) -> None:
         await eventually(lambda: len(self.setup.outbox) == 0 and not self.setup.relay.is_moving, what="the moves")
 
 
@@ -123,63 +123,63 @@ async def running(setup: Setup) -> AsyncGenerator[Running]:
 
 
 async def test_a_tree_moves_to_its_new_root_without_a_new_list(setup: Setup) -> None:
-    async with running(setup) as world:
-        world.clusters.present(an_object("demo", 4))
+    async with running(setup) as harness:
+        harness.clusters.present(an_object("demo", 4))
         for number in range(100):
-            world.pods.present(an_object(f"pod-{number}", 5, owner=("RayCluster", "demo")))
+            harness.pods.present(an_object(f"pod-{number}", 5, owner=("RayCluster", "demo")))
         setup.relay.everything_is_listed()
-        await world.settled()
+        await harness.at_rest()
         before = len(setup.stream.stored)
 
-        world.clusters.present(an_object("demo", 6, origin="svc"))
-        await world.settled()
+        harness.clusters.present(an_object("demo", 6, origin="svc"))
+        await harness.at_rest()
 
-    states = world.holds(State)
+    states = harness.holds(State)
     assert set(states) == {
         subject(SVC, "RayCluster", "demo"),
         *(subject(SVC, "Pod", f"pod-{number}") for number in range(100)),
     }
     assert setup.reasons == []
     order = [(type(message), where.split(".")[4]) for where, message in setup.stream.stored[before:]]
-    assert order[0] == (Gone, "raycluster"), "nobody reconciles a root whose objects are on their way"
+    assert order[0] == (Gone, "raycluster"), "no root is reconciled while its objects are on their way"
     assert order[-1][1] == "pod" or order[-1] == (State, "raycluster")
     placed = order.index((State, "raycluster"))
     assert sum(each == (State, "pod") for each in order[:placed]) >= 100 - 8, "at most what was in flight comes after"
 
 
 async def test_a_root_that_changes_all_the_time_ends_with_its_whole_tree_in_one_place(setup: Setup) -> None:
-    async with running(setup) as world:
-        world.clusters.present(an_object("demo", 4))
+    async with running(setup) as harness:
+        harness.clusters.present(an_object("demo", 4))
         for number in range(50):
-            world.pods.present(an_object(f"pod-{number}", 5, owner=("RayCluster", "demo")))
+            harness.pods.present(an_object(f"pod-{number}", 5, owner=("RayCluster", "demo")))
         setup.relay.everything_is_listed()
         for flip in range(21):
-            world.clusters.present(an_object("demo", 10 + flip, origin="svc" if flip % 2 else "other"))
+            harness.clusters.present(an_object("demo", 10 + flip, origin="svc" if flip % 2 else "other"))
             for _ in range(flip):
                 await asyncio.sleep(0)
-        await world.settled()
+        await harness.at_rest()
 
     other = Root("RayService", "ns", "other")
-    states = world.holds(State)
+    states = harness.holds(State)
     assert {where.split(".")[2] for where in states} == {str(sharding.partition_of(other))}
     assert len(states) == 51
     assert setup.reasons == []
 
 
 async def test_a_tree_that_moves_all_the_time_does_not_hold_up_another_one(setup: Setup) -> None:
-    async with running(setup) as world:
-        world.clusters.present(an_object("demo", 4))
+    async with running(setup) as harness:
+        harness.clusters.present(an_object("demo", 4))
         for number in range(1000):
-            world.pods.present(an_object(f"pod-{number}", 5, owner=("RayCluster", "demo")))
+            harness.pods.present(an_object(f"pod-{number}", 5, owner=("RayCluster", "demo")))
         setup.relay.everything_is_listed()
-        await world.settled()
+        await harness.at_rest()
         before = len(setup.stream.stored)
 
-        world.clusters.present(an_object("demo", 6, origin="svc"))
+        harness.clusters.present(an_object("demo", 6, origin="svc"))
         await asyncio.sleep(0)
-        world.clusters.present(an_object("victim", 7))
+        harness.clusters.present(an_object("victim", 7))
         mine = subject(Root("RayCluster", "ns", "victim"), "RayCluster", "victim")
-        await world.settled()
+        await harness.at_rest()
 
     order = [where for where, _ in setup.stream.stored[before:]]
     assert len(order) > 2000
@@ -187,19 +187,19 @@ async def test_a_tree_that_moves_all_the_time_does_not_hold_up_another_one(setup
 
 
 async def test_a_child_that_changes_and_one_that_goes_while_their_tree_moves_end_as_they_should(setup: Setup) -> None:
-    async with running(setup) as world:
-        world.clusters.present(an_object("demo", 4))
+    async with running(setup) as harness:
+        harness.clusters.present(an_object("demo", 4))
         for number in range(3):
-            world.pods.present(an_object(f"pod-{number}", 5, owner=("RayCluster", "demo")))
+            harness.pods.present(an_object(f"pod-{number}", 5, owner=("RayCluster", "demo")))
         setup.relay.everything_is_listed()
-        await world.settled()
+        await harness.at_rest()
 
-        world.clusters.present(an_object("demo", 6, origin="svc"))
-        world.pods.present(an_object("pod-0", 7, owner=("RayCluster", "demo")))
-        world.pods.gone(an_object("pod-1", 8, owner=("RayCluster", "demo")))
-        await world.settled()
+        harness.clusters.present(an_object("demo", 6, origin="svc"))
+        harness.pods.present(an_object("pod-0", 7, owner=("RayCluster", "demo")))
+        harness.pods.gone(an_object("pod-1", 8, owner=("RayCluster", "demo")))
+        await harness.at_rest()
 
-    states = {where: message for where, message in world.holds(State).items() if isinstance(message, State)}
+    states = {where: message for where, message in harness.holds(State).items() if isinstance(message, State)}
     versions = {(message.name, message.version) for message in states.values()}
     assert versions == {("demo", "6"), ("pod-0", "7"), ("pod-2", "5")}
     assert {where.split(".")[2] for where in states} == {str(sharding.partition_of(SVC))}
@@ -225,7 +225,7 @@ async def test_a_deletion_loses_to_the_same_object_seen_elsewhere_in_that_versio
     )
 
 
-async def test_an_object_that_two_watches_show_is_gone_when_both_say_so(setup: Setup) -> None:
+async def test_an_object_in_two_watches_is_deleted_when_both_report_it(setup: Setup) -> None:
     first, second = setup.source(PODS, resources.POD), setup.source(MORE_PODS, resources.POD)
     setup.relay.everything_is_listed()
     first.present(an_object("pod", 5))

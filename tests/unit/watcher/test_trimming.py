@@ -1,4 +1,4 @@
-"""What the bus says about an object, and what it leaves out."""
+"""The fields of an object on the bus, and what is left out."""
 
 from typing import Any
 

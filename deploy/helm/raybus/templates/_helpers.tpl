@@ -18,7 +18,7 @@
 {{- end -}}
 {{- $url := "tls://nats:4222" -}}
 {{- if not .Values.nats.enabled -}}
-{{- $url = required "nats.url: say where NATS is, or set nats.enabled=true" .Values.nats.url -}}
+{{- $url = required "nats.url: set the address of NATS, or set nats.enabled=true" .Values.nats.url -}}
 {{- end -}}
 {{- $settings := dict
   "RAYBUS_NATS_URL" $url
@@ -28,6 +28,9 @@
   "RAYBUS_WORKERS" (toString .Values.reconcileConcurrency)
   "RAYBUS_CLUSTER_DOMAIN" .Values.clusterDomain
 -}}
+{{- if .Values.nats.enabled -}}
+{{- $settings = set $settings "RAYBUS_NATS_REGISTER_KEY" "true" -}}
+{{- end -}}
 {{- with .Values.kuberayNamespace -}}
 {{- $settings = set $settings "RAYBUS_LEASE_NAMESPACE" . -}}
 {{- end -}}

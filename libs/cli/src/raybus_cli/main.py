@@ -1,7 +1,7 @@
-"""`raybus`: finds the part of the command line that was asked for.
+"""`raybus`: loads the requested part of the command line.
 
-Only that part is imported, so that a broken one takes no other along and each starts quickly. Exit codes everywhere: 0 done,
-1 it could not be done, 2 the command makes no sense as written. Standard output carries results only.
+Only that part is imported, so that a broken one disables no other and each starts quickly. Exit codes everywhere: 0 done,
+1 failed, 2 an invalid command. Standard output carries results only.
 """
 
 import os
@@ -27,34 +27,36 @@ class Part(msgspec.Struct, frozen=True):
 
 
 PARTS: Final = {
-    "cluster": Part("localcluster.cli", "app", "Run a real Kubernetes on this machine."),
+    "cluster": Part("localcluster.cli", "app", "Run a real Kubernetes cluster on this machine."),
     "images": Part("localcluster.images.cli", "app", "Build the container images, with or without Docker."),
     "up": Part("raybus_cli.up.cli", "up", "Run NATS and the four services as processes of this machine."),
-    "get": Part("raybus_cli.show.cli", "get", "Show a RayService as a tree; -w goes on looking."),
+    "get": Part("raybus_cli.show.cli", "get", "Show a RayService as a tree; -w watches it."),
     "list": Part("raybus_cli.show.cli", "list_", "List all RayServices and RayClusters."),
-    "status": Part("raybus_cli.show.cli", "status", "Wait until a RayService serves its spec; the exit code says."),
-    "plan": Part("raybus_cli.planning.cli", "plan", "Say what a manifest would do to the running service."),
+    "status": Part(
+        "raybus_cli.show.cli", "status", "Wait until a RayService serves its spec; exit code 0 when it does."
+    ),
+    "plan": Part("raybus_cli.planning.cli", "plan", "Show the effect of a manifest on the running service."),
     "lint": Part("raybus_cli.linting.cli", "lint", "Check manifests without a cluster."),
-    "pause": Part("raybus_cli.control.cli", "pause", "Hold an upgrade where it is."),
-    "resume": Part("raybus_cli.control.cli", "resume", "Let a paused upgrade go on."),
-    "promote": Part("raybus_cli.control.cli", "promote", "Skip the rest of an upgrade's steps."),
-    "abort": Part("raybus_cli.control.cli", "abort", "Give an upgrade up and go back to the active cluster."),
-    "retry": Part("raybus_cli.control.cli", "retry", "Try an aborted upgrade again."),
-    "undo": Part("raybus_cli.control.cli", "undo", "Ask for the spec before this one again."),
-    "explain": Part("raybus_cli.explaining.cli", "explain", "Say why a RayService is not ready, and what to do."),
+    "pause": Part("raybus_cli.control.cli", "pause", "Pause an upgrade at its current step."),
+    "resume": Part("raybus_cli.control.cli", "resume", "Resume a paused upgrade."),
+    "promote": Part("raybus_cli.control.cli", "promote", "Skip the remaining steps of an upgrade."),
+    "abort": Part("raybus_cli.control.cli", "abort", "Abort an upgrade and roll back to the active cluster."),
+    "retry": Part("raybus_cli.control.cli", "retry", "Retry an aborted upgrade."),
+    "undo": Part("raybus_cli.control.cli", "undo", "Restore the spec before this one."),
+    "explain": Part("raybus_cli.explaining.cli", "explain", "Show why a RayService is not ready, with remedies."),
     "doctor": Part("raybus_cli.doctor.cli", "doctor", "Check an installation of raybus."),
     "migrate": Part("raybus_cli.migrating.cli", "app", "Take a cluster over from KubeRay's operator."),
     "bundle": Part("raybus_cli.bundling.cli", "bundle", "Write an archive for a bug report, without secrets."),
-    "completion": Part("raybus_cli.completion.cli", "completion", "Print a script that completes for a shell."),
-    "history": Part("raybus_cli.control.cli", "history", "Show the specs that are kept of a RayService."),
-    "events": Part("raybus_cli.events.cli", "events", "Show what happened to upgrades, and what happens."),
-    "dashboard": Part("raybus_cli.dashboard.cli", "dashboard", "Show RayServices and their upgrades on a page, live."),
-    "demo": Part("raybus_cli.demo.cli", "demo", "Upgrade a model under load and count what clients noticed."),
+    "completion": Part("raybus_cli.completion.cli", "completion", "Print the completion script of a shell."),
+    "history": Part("raybus_cli.control.cli", "history", "Show the stored specs of a RayService."),
+    "events": Part("raybus_cli.events.cli", "events", "Show past upgrade events, and new ones with -f."),
+    "dashboard": Part("raybus_cli.dashboard.cli", "dashboard", "Show RayServices and their upgrades on a live page."),
+    "demo": Part("raybus_cli.demo.cli", "demo", "Upgrade a model under load and count failed requests."),
 }
 
 
 def build(asked: str | None) -> typer.Typer:
-    """Return the command line with the part that is asked for; the others are there by name and help."""
+    """Return the command line with the requested part loaded; the others have their name and help."""
     app = typer.Typer(
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -83,13 +85,11 @@ def _load(name: str, part: Part) -> Any:
 
 
 def _elsewhere() -> None:
-    """Stand for a part that was not asked for."""
+    """Stand for a part that was not requested."""
 
 
-def version(
-    *, short: Annotated[bool, typer.Option("--short", help="Print the number and nothing else.")] = False
-) -> None:
-    """Say which raybus this is."""
+def version(*, short: Annotated[bool, typer.Option("--short", help="Print the number only.")] = False) -> None:
+    """Print the version of raybus."""
     typer.echo(VERSION if short else f"raybus {VERSION} (Python {platform.python_version()}, {sys.platform})")
 
 
@@ -99,12 +99,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         completion.begin()
         build(completion.verb(os.environ))([], prog_name=completion.PROGRAM)
         return
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    build(next((word for word in words if not word.startswith("-")), None))(words)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    build(next((each for each in given if not each.startswith("-")), None))(given)
 
 
 def complete_for_kubectl() -> None:
-    """Answer kubectl, which asks for candidates."""
+    """Print the candidates of a completion for kubectl."""
     completion.for_kubectl(build)
 
 

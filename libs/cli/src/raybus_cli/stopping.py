@@ -1,4 +1,4 @@
-"""How a command that runs until it is told to stop hears of that: SIGTERM, or Ctrl-C."""
+"""Ends a command that runs until a signal: SIGTERM, or Ctrl-C."""
 
 import asyncio
 import signal
@@ -6,14 +6,14 @@ from typing import NoReturn
 
 
 class Stopped(Exception):
-    """We were told to end."""
+    """A signal arrived."""
 
 
-async def told() -> NoReturn:
+async def wait() -> NoReturn:
     """Raise `Stopped` at the first SIGTERM or SIGINT; later ones change nothing."""
     loop = asyncio.get_running_loop()
-    heard = asyncio.Event()
+    received = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, heard.set)
-    await heard.wait()
+        loop.add_signal_handler(number, received.set)
+    await received.wait()
     raise Stopped

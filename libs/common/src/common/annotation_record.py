@@ -1,4 +1,4 @@
-"""Records that stand in annotations: JSON and moments that raybus wrote, and that whoever may change the object can replace.
+"""Records in annotations: JSON and moments that raybus wrote, and that every writer of the object can replace.
 
 What cannot be ours counts as absent: text that nests too deep for a decoder, moments without a time zone or outside of these centuries,
 numbers and texts beyond what we write. So no reader calculates with them.

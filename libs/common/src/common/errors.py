@@ -1,22 +1,22 @@
-"""The four kinds of error, and who is guilty of each.
+"""The four kinds of error, and the party at fault in each.
 
     RaybusError
-    ├── Retryable           the world was busy, or our read was old: try again, with back-off
+    ├── Retryable           the cluster was busy, or our read was stale: try again, with backoff
     │   ├── Conflict        the object changed since we read it (409)
     │   ├── AlreadyExists   a create met an object of that name (409)
     │   ├── NotFound        the object is gone (404)
-    │   ├── Throttled       we were told to wait (429)
+    │   ├── Throttled       the server asked for a wait (429)
     │   ├── NotOurs         we cannot be sure any more that the object is ours to write
     │   └── Unavailable     no answer, or a server's fault (5xx, connection, time-out)
     │       └── OutOfRoom   the server stores nothing more until there is room
-    ├── Terminal            only the user can mend it: condition, event, wait for a change
+    ├── Terminal            only the user can correct it: condition, event, wait for a change
     │   ├── InvalidSpec     the object breaks a rule of its kind
     │   ├── Rejected        the API server refused what the user asked for (422)
     │   └── Forbidden       not allowed, or over quota (403); retried slowly, since a quota may be lifted
     └── Invariant           our own bug
 
-Adapters translate into these; `common.runtime.runner` alone decides what happens next. "Not yet" is not an error: it is
-the time at which a reconcile wants to look again.
+Adapters translate into these; `common.runtime.controller` alone decides what happens next. "Not yet" is not an error: it is
+the time at which a reconcile is to be repeated.
 """
 
 
@@ -25,7 +25,7 @@ class RaybusError(Exception):
 
 
 class Retryable(RaybusError):
-    """The world was busy or our read was old; `after` is the shortest wait in seconds, if the other side named one."""
+    """The cluster was busy or our read was stale; `after` is the shortest wait in seconds, if the server named one."""
 
     def __init__(self, message: str, *, after: float | None = None) -> None:
         super().__init__(message)
@@ -45,15 +45,15 @@ class NotFound(Retryable):
 
 
 class Throttled(Retryable):
-    """The other side told us to wait."""
+    """The server asked for a wait."""
 
 
 class NotOurs(Retryable):
-    """We cannot be sure any more that the object is ours to write: another replica may look after it by now."""
+    """The object is no longer certainly ours to write: another replica may own it by now."""
 
 
 class Unavailable(Retryable):
-    """No answer, or the other side's fault."""
+    """No answer, or the server's fault."""
 
 
 class OutOfRoom(Unavailable):
@@ -61,7 +61,7 @@ class OutOfRoom(Unavailable):
 
 
 class Terminal(RaybusError):
-    """Only the user can mend it."""
+    """Only the user can correct it."""
 
 
 class InvalidSpec(Terminal):

@@ -58,7 +58,7 @@ def parse(text: str) -> dict[str, bool]:
 
 
 def resolve(named: Mapping[str, bool]) -> Gates:
-    """Return the gates that are on: named themselves, else as their stage's group says, else by default."""
+    """Return the gates that are on: by their own name, else by their stage's group, else by default."""
     alpha, beta = named.get(ALL_ALPHA, False), named.get(ALL_BETA, True)
     return frozenset(gate for gate in Gate if named.get(gate, beta if gate in BETA else alpha))
 

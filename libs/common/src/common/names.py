@@ -4,7 +4,7 @@ import string
 from typing import Final
 
 SAFE_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
-"""The characters of Kubernetes' random suffixes: no vowels, so that no words appear."""
+"""The characters of Kubernetes' random suffixes: no vowels, so that nothing offensive appears."""
 
 
 def pod_prefix(prefix: str, node_type: str) -> str:

@@ -1,7 +1,7 @@
-"""How deep a JSON text nests, and what is left of one that nests too deep: pure, without recursion, in time linear in its length.
+"""Depth of a JSON text, and what is left of one that nests too deep: pure, without recursion, in time linear in its length.
 
-A decoder recurses into each level, so a few kilobytes of brackets exhaust its stack: `RecursionError` ends the process unless somebody looks
-before. No kind that raybus reads nests 30 levels deep; `LIMIT` leaves room for what a later Kubernetes adds.
+A decoder recurses into each level, so a few kilobytes of brackets exhaust its stack: `RecursionError` ends the process unless the text
+is checked before. No kind that raybus reads nests 30 levels deep; `LIMIT` leaves room for what a later Kubernetes adds.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Final
 LIMIT: Final = 100
 """Levels."""
 CUT: Final = b'"raybus: nested too deep"'
-"""What `pruned` writes in place of a value below the limit."""
+"""Stands in the output of `pruned` for a value below the limit."""
 
 _USUAL: Final = 20
 """Levels that are counted the fast way."""
@@ -22,7 +22,7 @@ _UP_TO_A_BRACKET: Final = re.compile(rb'[^\[\]{}"]*(?:"(?:[^"\\]|\\.)*"[^\[\]{}"
 
 
 def is_too_deep(text: bytes, limit: int = LIMIT) -> bool:
-    """Tell whether a JSON text nests more than `limit` levels."""
+    """Return whether a JSON text nests more than `limit` levels."""
     if text.count(b"[") + text.count(b"{") <= limit:
         return False
     outside = b"".join(text.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2])  # of strings

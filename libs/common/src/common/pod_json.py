@@ -75,12 +75,12 @@ def env_named(container: Body, name: str) -> Body | None:
 
 
 def has_env(container: Body, name: str) -> bool:
-    """Tell whether a container names an environment variable, with whatever value."""
+    """Return whether a container names an environment variable, with whatever value."""
     return env_named(container, name) is not None
 
 
 def has_mount(container: Body, *, name: str | None = None, path: str | None = None) -> bool:
-    """Tell whether something is mounted under a volume's name, or at a path."""
+    """Return whether something is mounted under a volume's name, or at a path."""
     mounts = bodies(container, "volumeMounts")
     return any(
         (name is not None and mount.get("name") == name) or (path is not None and mount.get("mountPath") == path)
@@ -89,7 +89,7 @@ def has_mount(container: Body, *, name: str | None = None, path: str | None = No
 
 
 def has_volume(pod: Body, name: str) -> bool:
-    """Tell whether a pod has a volume of a name."""
+    """Return whether a pod has a volume of a name."""
     return any(volume.get("name") == name for volume in bodies(spec(pod), "volumes"))
 
 
@@ -114,7 +114,7 @@ def add_env(container: Body, *envs: Body) -> None:
 
 
 def add_missing_env(container: Body, *envs: Body) -> None:
-    """Append those environment variables whose names the container does not have yet."""
+    """Append those environment variables with a name that the container does not have yet."""
     for env in envs:
         if not has_env(container, env["name"]):
             add_env(container, env)

@@ -1,4 +1,4 @@
-"""The ports that Ray listens on unless a spec says otherwise (spec raycluster §2.4)."""
+"""The ports that Ray listens on unless a spec sets others (spec raycluster §2.4)."""
 
 from typing import Final
 

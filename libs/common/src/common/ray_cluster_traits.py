@@ -1,4 +1,4 @@
-"""What a RayCluster asks for, read in one place: who made it, fault tolerance, autoscaler, authentication.
+"""Traits of a RayCluster, read in one place: its creator, fault tolerance, autoscaler, authentication.
 
 Validation, pod construction and the other children ask the same questions; each is answered here once.
 Behaviour: spec raycluster §4.2 (S14, S17), §7, §11.
@@ -13,7 +13,7 @@ AUTOSCALER_V2_ENV: Final = "RAY_enable_autoscaler_v2"
 _CREATORS: Final = frozenset({"RayCluster", "RayJob", "RayService"})
 
 RayGroup = HeadGroupSpec | WorkerGroupSpec
-"""What the head and a worker group have in common: template, params, resources, labels."""
+"""The common form of the head and a worker group: template, params, resources, labels."""
 
 
 def creator_kind(cluster: RayCluster) -> str:
@@ -23,7 +23,7 @@ def creator_kind(cluster: RayCluster) -> str:
 
 
 def is_for_a_service(cluster: RayCluster) -> bool:
-    """Tell whether a RayService made the cluster."""
+    """Return whether a RayService made the cluster."""
     return creator_kind(cluster) == "RayService"
 
 
@@ -43,7 +43,7 @@ def gcs_port(cluster: RayCluster) -> str:
 
 
 def is_autoscaling(cluster: RayCluster) -> bool:
-    """Tell whether the autoscaler runs in the head pod."""
+    """Return whether the autoscaler runs in the head pod."""
     return cluster.spec.enable_in_tree_autoscaling is True
 
 
@@ -54,25 +54,25 @@ def autoscaler_version(cluster: RayCluster) -> str | None:
 
 
 def is_fault_tolerant(cluster: RayCluster) -> bool:
-    """Tell whether the GCS survives its pod."""
+    """Return whether the GCS survives its pod."""
     asked_by_annotation = cluster.metadata.annotations.get(labels.FT_ENABLED, "").lower() == "true"
     return asked_by_annotation or cluster.spec.gcs_fault_tolerance_options is not None
 
 
 def has_embedded_storage(cluster: RayCluster) -> bool:
-    """Tell whether the GCS keeps its state in a volume (RocksDB) and not in Redis."""
+    """Return whether the GCS keeps its state in a volume (RocksDB) and not in Redis."""
     options = cluster.spec.gcs_fault_tolerance_options
     return options is not None and options.backend == "rocksdb"
 
 
 def has_token_auth(cluster: RayCluster) -> bool:
-    """Tell whether Ray's processes ask one another for a token."""
+    """Return whether Ray's processes ask one another for a token."""
     options = cluster.spec.auth_options
     return options is not None and options.mode == "token"
 
 
 def has_kubernetes_auth(cluster: RayCluster) -> bool:
-    """Tell whether tokens are those of Kubernetes' own ServiceAccounts."""
+    """Return whether tokens are those of Kubernetes' own ServiceAccounts."""
     options = cluster.spec.auth_options
     return options is not None and options.enable_k8s_token_auth is True
 

@@ -38,7 +38,7 @@ def parse(text: str) -> Version:
 
 
 def is_at_least(text: str, minimum: Version) -> bool:
-    """Tell whether a text is a version not older than the minimum; no version at all is not."""
+    """Return whether a text is a version not older than the minimum; no version at all is not."""
     try:
         return parse(text) >= _without_trailing_zeros(minimum)
     except VersionError:

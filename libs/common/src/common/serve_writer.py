@@ -1,9 +1,9 @@
-"""Who writes to the Ray dashboards of a RayService, and who moves its traffic (ADR 5): one pure function for both services.
+"""Which service writes to the Ray dashboards of a RayService and moves its traffic (ADR 5): one pure function for both services.
 
 traffic-manager does where traffic moves in steps, service-reconciler everywhere else. service-reconciler decides that by the spec and
-its feature gate, and records it in the status: there a cluster whose traffic moves in steps has a target capacity, any other has
-none. Both services follow the record, so one of them always writes, also while a rollout changes the gate. An upgrade ends
-under the strategy that it was begun with, whatever spec and gate say by then (spec rayservice §9.5).
+its feature gate, and records it in the status: there a cluster of an upgrade in steps has a target capacity, any other has none.
+Both services follow the record, so one of them always writes, also while a rollout changes the gate. An upgrade ends under the
+strategy that it was begun with, whatever spec and gate are by then (spec rayservice §9.5).
 """
 
 from enum import StrEnum
@@ -30,25 +30,21 @@ def of(service: RayService) -> Writer:
 
 
 def is_recorded(service: RayService) -> bool:
-    """Tell whether the status records that the traffic of a RayService moves in steps."""
+    """Return whether the status records that the traffic of a RayService moves in steps."""
     active, pending = service.status.active_service_status, service.status.pending_service_status
     held = pending if pending.ray_cluster_name else active
-    return _is_ours(service) and bool(held.ray_cluster_name) and held.target_capacity is not None
+    return service.manager == labels.MANAGED_BY_US and bool(held.ray_cluster_name) and held.target_capacity is not None
 
 
 def is_incremental(service: RayService, gates: Gates) -> bool:
-    """Tell whether the traffic of a RayService is to move in steps: what service-reconciler records."""
+    """Return whether the traffic of a RayService is to move in steps: what service-reconciler records."""
     status = service.status
     if status.active_service_status.ray_cluster_name and status.pending_service_status.ray_cluster_name:
         return is_recorded(service)
-    return _is_ours(service) and asks_for_steps(service) and Gate.INCREMENTAL_UPGRADE in gates
+    return service.manager == labels.MANAGED_BY_US and asks_for_steps(service) and Gate.INCREMENTAL_UPGRADE in gates
 
 
 def asks_for_steps(service: RayService) -> bool:
-    """Tell whether the spec wants upgrades in steps."""
+    """Return whether the spec wants upgrades in steps."""
     strategy: Json = service.raw_spec.get("upgradeStrategy") or {}
     return strategy.get("type") == INCREMENTAL
-
-
-def _is_ours(service: RayService) -> bool:
-    return service.raw_spec.get("managedBy", labels.MANAGED_BY_US) == labels.MANAGED_BY_US

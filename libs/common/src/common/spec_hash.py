@@ -1,4 +1,4 @@
-"""The hash that tells "same cluster spec": equal bytes to KubeRay's, so that taking over a running cluster changes nothing.
+"""The hash of a cluster spec, for "same cluster spec": equal bytes to KubeRay's, so that taking over a running cluster changes nothing.
 
 What the autoscaler and Kueue change at run time is cleared before hashing. Two controllers use the same hash: RayCluster for its upgradeStrategy
 Recreate, RayService to decide whether a change needs a new cluster; the latter also clears `suspend`.

@@ -1,7 +1,7 @@
 """The traffic record: what was given to each cluster of a RayService and when that last changed (ADR 1).
 
 It is an annotation on the HTTPRoute, written in the same request as the weights. traffic-manager writes it,
-service-reconciler mirrors it into the status, which is its second copy should somebody delete the route.
+service-reconciler mirrors it into the status, which is its second copy in case the route is deleted.
 """
 
 from collections.abc import Iterable
@@ -60,7 +60,7 @@ class Upgrade(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
 
 
 class Overwritten(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
-    """The last time that somebody else replaced the backends which stood beside the record."""
+    """The last time that another writer replaced the backends beside the record."""
 
     at: datetime
     """When ours were written again."""
@@ -89,7 +89,7 @@ def of_route(route: Route | None) -> Record:
 
 
 def of_status(service: RayService) -> Record:
-    """Return the mirror of the record in a status; an empty one where somebody wrote over it."""
+    """Return the mirror of the record in a status; an empty one where it was overwritten."""
     try:
         return _mirrored(service)
     except ValueError:
@@ -115,7 +115,7 @@ def known(service: RayService, routes: Iterable[Route | None]) -> Record:
     """Return what is known of a RayService: the newest record on these routes, else the mirror.
 
     A route that only follows may keep an old record, because its write was refused. Records are never mixed: a cluster that the
-    newest does not name any more has nothing, whatever the mirror says still.
+    newest does not name any more has nothing, whatever the mirror still has.
     """
     held = [each for route in routes if (each := of_route(route)).clusters]
     return max(held, key=_age, default=None) or of_status(service)
@@ -126,7 +126,7 @@ def _age(record: Record) -> float:
 
 
 def weight_of(route: Route | None, service: str) -> int:
-    """Return the weight that a route gives to a Service, 0 when it has none; of several rules the one that gives most."""
+    """Return the weight that a route gives to a Service, 0 when it has none; of several rules the highest."""
     if route is None:
         return 0
     return max((_weight_in(rule, service) for rule in route.spec.rules), default=0)

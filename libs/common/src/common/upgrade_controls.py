@@ -1,6 +1,6 @@
-"""What the user of a RayService wants of its upgrades: annotations `raybus.io/…`, read once for both services.
+"""The user's settings for the upgrades of a RayService: annotations `raybus.io/…`, read once for both services.
 
-Absent means as KubeRay does, but for the deadline, which is only told. A value that cannot be meant counts as absent, and is
+Absent means as KubeRay does, but for the deadline, which is only reported. A value that cannot be meant counts as absent, and is
 named together with what is legal. Changing an annotation changes no generation, so each takes effect at once.
 """
 
@@ -26,7 +26,7 @@ LONGEST_INTERVAL: Final = 2**31 - 1
 
 
 class OnDeadline(StrEnum):
-    """What happens to an upgrade that has not progressed for too long, besides that it is told."""
+    """What happens to an upgrade that has not progressed for too long, besides a report."""
 
     ROLLBACK = "Rollback"
     PAUSE = "Pause"
@@ -34,25 +34,25 @@ class OnDeadline(StrEnum):
 
 
 class Controls(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for the spec as it is now."""
+    """The settings that hold for the spec as it is now."""
 
     pauses: bool = False
-    """The way forward is closed."""
+    """The upgrade does not progress."""
     aborts: bool = False
-    """The service stays on its active cluster, or goes back to it."""
+    """The service stays on its active cluster, or rolls back to it."""
     promotes: bool = False
-    """The upgrade takes no heed of steps and pauses, only of proof."""
+    """The upgrade ignores steps and pauses, and follows ready capacity alone."""
     deadline: timedelta = DEFAULT_DEADLINE
-    """How long an upgrade may stay as it is."""
+    """Time that an upgrade may stay without progress."""
     on_deadline: OnDeadline = OnDeadline.WAIT
     unavailable: int = 0
     """Percent of capacity that may be missing while traffic moves in steps."""
     parity: bool = True
     """Traffic moves to no fewer autoscaled replicas than those that carry it."""
     history: int = DEFAULT_HISTORY
-    """How many earlier specs are kept on record."""
+    """Number of earlier specs that are kept on record."""
     problems: tuple[str, ...] = ()
-    """What is wrong with the values that cannot be meant."""
+    """Problems of the values that cannot be meant."""
 
 
 def of(service: RayService) -> Controls:

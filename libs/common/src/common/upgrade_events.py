@@ -1,8 +1,8 @@
-"""Upgrade events: what outsiders are told of each step of an upgrade, as CloudEvents 1.0 in structured JSON.
+"""Upgrade events for external consumers: one event for each step of an upgrade, as CloudEvents 1.0 in structured JSON.
 
 One struct per kind; `KINDS` is the registry, from which the JSON schemas and the table in docs/events are made. service-reconciler
 alone publishes, so the order of a RayService's events is the order of the stream. Delivery is at least once: a repetition has the
-same id. A new field has a default, and whoever reads passes over fields and kinds that it does not know.
+same id. A new field has a default, and a reader passes over fields and kinds that it does not know.
 """
 
 import hashlib
@@ -24,45 +24,45 @@ Percent = Annotated[int, Meta(ge=0, le=100)]
 
 
 class Upgrade(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Which upgrade an event belongs to."""
+    """The upgrade of an event."""
 
     id: Annotated[str, Meta(description="The same in all events of one upgrade, and in no other.")]
-    old: Annotated[
-        str, Meta(description="The RayCluster that was active when it began; empty when there was none.")
-    ] = msgspec.field(name="from")
-    new: Annotated[str, Meta(description="The RayCluster that is to take over.")] = msgspec.field(name="to")
+    old: Annotated[str, Meta(description="The active RayCluster at the start; empty without one.")] = msgspec.field(
+        name="from"
+    )
+    new: Annotated[str, Meta(description="The RayCluster that replaces it.")] = msgspec.field(name="to")
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One cluster's part."""
+    """Capacity and traffic of one cluster."""
 
     capacity_percent: Annotated[Percent, Meta(description="Serve's target_capacity.")]
     traffic_percent: Annotated[Percent, Meta(description="The weight in the route.")]
 
 
 class Split(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The parts of both clusters."""
+    """Capacity and traffic of both clusters."""
 
     old: Share = msgspec.field(name="from")
     new: Share = msgspec.field(name="to")
 
 
 class Direction(StrEnum):
-    """Where the traffic goes."""
+    """Direction of the traffic."""
 
     FORWARD = "forward"
     BACK = "back"
 
 
 class Cause(StrEnum):
-    """Why an upgrade began."""
+    """Cause of an upgrade."""
 
     SPEC_CHANGED = "SpecChanged"
     ACTIVE_CLUSTER_GONE = "ActiveClusterGone"
 
 
 class Data(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What all events say; all that is known of one whose kind is newer than its reader."""
+    """The fields of all events; for a reader that does not know the kind, all fields."""
 
     upgrade: Upgrade
 
@@ -71,55 +71,55 @@ class Started(Data, frozen=True, kw_only=True):
     """An upgrade began: the status names a second cluster, which is about to be created."""
 
     reason: Cause
-    strategy: Annotated[str, Meta(description="spec.upgradeStrategy.type as it works; `NewCluster` when absent.")]
-    generation: Annotated[int, Meta(description="metadata.generation that it began for.")]
+    strategy: Annotated[str, Meta(description="The effective spec.upgradeStrategy.type; `NewCluster` when absent.")]
+    generation: Annotated[int, Meta(description="metadata.generation of the upgrade.")]
 
 
 class ClusterCreated(Data, frozen=True, kw_only=True):
-    """The new RayCluster exists; once more when somebody deleted it and it was made again."""
+    """The new RayCluster exists; repeated if it was deleted and created again."""
 
-    cluster: Annotated[str, Meta(description="Its name.")]
-    uid: Annotated[str, Meta(description="Its uid.")]
+    cluster: Annotated[str, Meta(description="Name of the cluster.")]
+    uid: Annotated[str, Meta(description="Uid of the cluster.")]
 
 
 class _Moved(Data, frozen=True, kw_only=True):
-    direction: Annotated[Direction, Meta(description="`back` while the upgrade is rolled back.")]
+    direction: Annotated[Direction, Meta(description="`back` during a rollback.")]
     before: Split
     after: Split
 
 
 class CapacityChanged(_Moved, frozen=True, kw_only=True):
-    """Serve accepted another target_capacity on one of both clusters, or on both (upgrades in steps alone)."""
+    """Serve accepted another target_capacity on one or both clusters (only upgrades in steps)."""
 
 
 class TrafficShifted(_Moved, frozen=True, kw_only=True):
-    """The route gives other weights to both clusters (upgrades in steps alone)."""
+    """The route has other weights for both clusters (only upgrades in steps)."""
 
 
 class Paused(Data, frozen=True, kw_only=True):
-    """The way forward was closed, by the user or at the deadline."""
+    """The user or the deadline paused the upgrade."""
 
     reason: Annotated[str, Meta(description="As in the condition UpgradePaused.")]
     message: str
 
 
 class Resumed(Data, frozen=True, kw_only=True):
-    """The upgrade is not paused any more."""
+    """The upgrade is no longer paused."""
 
 
 class Stalled(Data, frozen=True, kw_only=True):
-    """The upgrade made no progress for as long as `raybus.io/progress-deadline` says; it goes on when it can."""
+    """The upgrade made no progress within `raybus.io/progress-deadline`; it continues when it can."""
 
     reason: Annotated[str, Meta(description="The cause, as in the condition UpgradeStalled.")]
     message: str
 
 
 class DrainStarted(Data, frozen=True, kw_only=True):
-    """The old cluster is not needed any more: it gets no new requests and works off what it has."""
+    """The old cluster is no longer needed: it gets no new requests and completes its requests in flight."""
 
     cluster: Annotated[str, Meta(description="The old cluster.")]
-    deletion_delay_seconds: Annotated[int, Meta(description="How long it lives on at least.")]
-    drain_timeout_seconds: Annotated[int, Meta(description="How much longer requests in flight may keep it.")]
+    deletion_delay_seconds: Annotated[int, Meta(description="Minimum time until its deletion.")]
+    drain_timeout_seconds: Annotated[int, Meta(description="Additional time for requests in flight.")]
 
 
 class Promoted(Data, frozen=True, kw_only=True):
@@ -127,7 +127,7 @@ class Promoted(Data, frozen=True, kw_only=True):
 
 
 class Completed(Data, frozen=True, kw_only=True):
-    """The upgrade is over: the new cluster serves and the old one goes now, or is gone."""
+    """The upgrade is complete: the new cluster serves; raybus deletes the old one, unless it is deleted already."""
 
     receipt: Annotated[Receipt, Meta(description="As in the annotation raybus.io/upgrade-receipt.")]
 
@@ -136,16 +136,21 @@ class Aborted(Data, frozen=True, kw_only=True):
     """The user or a deadline ended the upgrade; `rolled-back` follows unless `over`."""
 
     reason: Annotated[
-        str, Meta(description="As in the condition UpgradeAborted; ServiceSuspended, ServiceDeleted when those did it.")
+        str,
+        Meta(
+            description="As in the condition UpgradeAborted; ServiceSuspended or ServiceDeleted if that is the cause."
+        ),
     ]
     message: str
-    over: Annotated[bool, Meta(description="Whether this is the last event: the service goes, nothing rolls back.")]
+    over: Annotated[
+        bool, Meta(description="Whether this is the last event: the service is deleted, and there is no rollback.")
+    ]
 
 
 class RolledBack(Data, frozen=True, kw_only=True):
-    """The upgrade is over: the service stays on its old cluster, which has all traffic; the new one goes."""
+    """The upgrade is over: the service stays on its old cluster, which has all traffic; the new one is deleted."""
 
-    outcome: Annotated[Outcome, Meta(description="`Cancelled` when no request had moved.")]
+    outcome: Annotated[Outcome, Meta(description="`Cancelled` if no request had moved.")]
 
 
 class Failed(Data, frozen=True, kw_only=True):
@@ -225,7 +230,7 @@ def upgrade(uid: str, old: str, new: str) -> Upgrade:
 
 
 def identity(of: Upgrade, kind: type[Data], *facts: object) -> str:
-    """Return an event's id; facts are what is durable and tells it from others of its kind in the same upgrade."""
+    """Return an event's id; facts are what is durable and distinguishes it from others of its kind in the same upgrade."""
     name = f"{of.id}-{_NAMES[kind]}"
     return f"{name}-{_digest(*facts)[:12]}" if facts else name
 

@@ -1,4 +1,4 @@
-"""Which raybus this is: one number for all packages, and how it reads where KubeRay writes its own version.
+"""The version of raybus: one number for all packages, and its form where KubeRay writes its own version.
 
 A constant, not package metadata: it stands in pods and clusters, and must not depend on how the program was installed.
 """

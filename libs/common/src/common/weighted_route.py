@@ -1,11 +1,11 @@
-"""Which HTTPRoute carries the traffic of a RayService, and what keeps it from doing so: one answer for two services.
+"""The HTTPRoute that carries the traffic of a RayService, and what keeps it from doing so: one answer for two services.
 
-It is ours, `<RayService>-httproute` on `<RayService>-gateway`, or the one that the user names in `raybus.io/http-route`; then
-Gateway, hostnames, matches and filters are theirs, and of the backends only ours are written. Their rules for us are those
-that send to one of our Services; if there is none, those without backends; else the only rule there is.
+It is ours, `<RayService>-httproute` on `<RayService>-gateway`, or the user's, which `raybus.io/http-route` names. Gateway, hostnames,
+matches and filters of a user's route are theirs, and of the backends only ours are written. Their rules for us are those that send
+to one of our Services; if there is none, those without backends; else the only rule there is.
 
 A route is written only with a right to it: the RayService owns it, or its annotation `raybus.io/rayservice` names the RayService
-(ADR 12). A backend is ours because of what exists and what the record says, never because of the shape of its name.
+(ADR 12). A backend is ours because of what exists and what the record has, never because of the shape of its name.
 """
 
 import re
@@ -26,11 +26,11 @@ NO_RULE: Final = (
     "has no rule for this service: add a rule without backendRefs, or one with a backendRef to Service {service}"
 )
 MOST_BACKENDS: Final = 16
-"""What the Gateway API lets a rule hold."""
+"""Limits of the Gateway API for a rule."""
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _REDIRECT: Final = "RequestRedirect"
 _LISTED: Final = 10
-"""As many names a message repeats."""
+"""Names that a message lists at most."""
 
 
 def name_of(service: RayService) -> str:
@@ -39,7 +39,7 @@ def name_of(service: RayService) -> str:
 
 
 def is_users(service: RayService) -> bool:
-    """Tell whether the user brought the route."""
+    """Return whether the user brought the route."""
     return _given(service) is not None
 
 
@@ -97,7 +97,7 @@ def refusal(service: RayService, route: HttpRoute) -> str | None:
         return not_ours(service.metadata, route.metadata)
     if (other := owner.other_service(route.metadata, service.metadata)) is not None:
         return (
-            f"is owned by RayService {other}, whose traffic it carries: "
+            f"is owned by RayService {other} and carries its traffic: "
             f"name an HTTPRoute of your own in {labels.HTTP_ROUTE}, or remove that annotation"
         )
     if (other := _other_holder(service, route)) is not None:
@@ -106,31 +106,32 @@ def refusal(service: RayService, route: HttpRoute) -> str | None:
 
 
 def not_ours(service: ObjectMeta, have: ObjectMeta) -> str | None:
-    """Return that somebody else made an object under the name of ours, which raybus then leaves alone."""
+    """Return that an object under the name of ours has another owner; raybus leaves it alone."""
     if owner.owns(service, have):
         return None
     return f"exists and is not owned by RayService {service.name}: delete it, or give the RayService another name"
 
 
 def permits(have: ObjectMeta, service: str) -> bool:
-    """Tell whether the owner of an object agreed that a RayService uses it."""
+    """Return whether the owner of an object agreed that a RayService uses it."""
     return service in _permitted(have)
 
 
 def record_of(service: RayService, routes: Iterable[HttpRoute | None]) -> Record:
-    """Return what is known of a RayService: the newest record on those of these routes that speak of it, else the mirror."""
-    return traffic_record.known(service, [each for each in routes if each is not None and _speaks_of(service, each)])
+    """Return what is known of a RayService: the newest record on those of these routes that concern it, else the mirror."""
+    return traffic_record.known(service, [each for each in routes if each is not None and _concerns(service, each)])
 
 
 def own_backends(
     service: RayService, clusters: Iterable[str] = (), routes: Iterable[HttpRoute | None] = ()
 ) -> frozenset[str]:
-    """Return the Serve Services of a RayService and of its clusters: those that exist, and those that a record still names."""
-    status = service.status
-    roles = (status.active_service_status.ray_cluster_name, status.pending_service_status.ray_cluster_name)
-    spoken = [each for each in routes if each is not None and _speaks_of(service, each)]
-    recorded = (name for each in spoken for name in traffic_record.of_route(each).clusters)
-    owners = {service.metadata.name, *roles, *clusters, *recorded} - {""}
+    """Return the Serve Services of a RayService and of its clusters: those that exist, and those that a record still names.
+
+    A name in the status alone does not count: its writer could have the backends of others replaced.
+    """
+    concerned = [each for each in routes if each is not None and _concerns(service, each)]
+    recorded = (name for each in concerned for name in traffic_record.of_route(each).clusters)
+    owners = {service.metadata.name, *clusters, *recorded}
     return frozenset(names.serve_service(each) for each in owners)
 
 
@@ -143,7 +144,7 @@ def rules_of(route: HttpRoute, own: Set[str]) -> tuple[int, ...]:
 
 
 def is_overwritten(route: HttpRoute, own: Set[str]) -> bool:
-    """Tell whether somebody else replaced our backends: weights and record are written in one request, and do not agree."""
+    """Return whether another writer replaced our backends: weights and record are written in one request, and do not agree."""
     shares = traffic_record.of_route(route).clusters
     wanted = {names.serve_service(name): share.weight for name, share in shares.items() if share.weight}
     rules = route.spec.rules
@@ -178,12 +179,12 @@ def _rules_trouble(service: RayService, route: HttpRoute, clusters: Iterable[str
 
 
 def _is_brought(service: RayService, route: HttpRoute) -> bool:
-    """Tell whether a route is not the one that we make ourselves."""
+    """Return whether a route is the user's, and not made by us."""
     return route.metadata.name != names.http_route(service.metadata.name)
 
 
-def _speaks_of(service: RayService, route: HttpRoute) -> bool:
-    """Tell whether a record on a route can only be ours: it was let, and nobody else owns or holds it."""
+def _concerns(service: RayService, route: HttpRoute) -> bool:
+    """Return whether a record on a route can only be ours: the route permits it, and has no other owner or holder."""
     meta, name = route.metadata, service.metadata.name
     if not _is_brought(service, route):
         return not_ours(service.metadata, meta) is None
@@ -193,14 +194,14 @@ def _speaks_of(service: RayService, route: HttpRoute) -> bool:
 
 
 def _other_holder(service: RayService, route: HttpRoute) -> str | None:
-    """Return the other RayService whose traffic a route carries: its record is there, and there is room for one."""
+    """Return the other RayService with traffic on a route: its record is there, and there is room for one."""
     name = route.metadata.labels.get(labels.ORIGIN_NAME, service.metadata.name)
     is_held = traffic_record.ANNOTATION in route.metadata.annotations
     return name if is_held and name != service.metadata.name else None
 
 
 def _permitted(have: ObjectMeta) -> list[str]:
-    """Return the names in the annotation; what cannot be one is not repeated to anybody."""
+    """Return the names in the annotation; what cannot be one is never shown."""
     parts = (each.strip() for each in have.annotations.get(labels.ROUTE_PERMITS, "").split(","))
     return [each for each in parts if _NAME.fullmatch(each)]
 
@@ -224,7 +225,7 @@ def _agreement(kind: str, have: ObjectMeta, service: str) -> str:
 
 
 def _class_of(gateway: Gateway | None, problem: str) -> str:
-    """Return the class where it may be what is wrong: nobody takes a Gateway of a class that no controller serves."""
+    """Return the class where it may be what is wrong: a Gateway of a class that no controller serves is never accepted."""
     if gateway is None or not problem.startswith("is not Accepted"):
         return ""
     return f" (gatewayClassName {gateway.spec.gateway_class_name}: does a controller serve it?)"

@@ -59,7 +59,7 @@ class Api:
         return response.json() if response.is_success else None
 
     async def is_ready(self) -> bool:
-        """Tell whether the API server says that it is ready."""
+        """Return whether the API server is ready."""
         try:
             response = await self._http.get("/readyz")
         except httpx.TransportError:
@@ -72,14 +72,14 @@ class Api:
         path: str,
         holds: Callable[[Document], bool],
         *,
-        patience: float,
+        timeout: float,
         meanwhile: Callable[[], None] | None = None,
     ) -> Document:
         """Read until `holds`; a cluster that does not get there in time is an error that names `what`.
 
         `meanwhile` is called after each answer that is not it; what it raises ends the wait.
         """
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         while True:
             document = await self.get(path)
             if document is not None and holds(document):
@@ -87,12 +87,12 @@ class Api:
             if meanwhile is not None:
                 meanwhile()
             if time.monotonic() > deadline:
-                raise ClusterError(f"{what} did not happen within {patience:.0f} s; see the cluster's logs")
+                raise ClusterError(f"{what} did not happen within {timeout:.0f} s; see the cluster's logs")
             await asyncio.sleep(_POLL_SECONDS)
 
-    async def apply(self, document: Document, *, patience: float = 20) -> Document:
+    async def apply(self, document: Document, *, timeout: float = 20) -> Document:
         """Apply one object on the server's side; retry while its kind or namespace is only about to exist."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         while True:
             try:
                 response = await self._send(document)
@@ -119,14 +119,14 @@ class Api:
         response = await self._http.patch(f"{path}/status", json=patch, headers=headers)
         response.raise_for_status()
 
-    async def apply_definitions(self, definitions: Sequence[Document], *, patience: float = 60) -> None:
+    async def apply_definitions(self, definitions: Sequence[Document], *, timeout: float = 60) -> None:
         """Apply CustomResourceDefinitions, all at once, and wait until the API serves them."""
         async with asyncio.TaskGroup() as group:
             for definition in definitions:
-                group.create_task(self._define(definition, patience=patience))
+                group.create_task(self._define(definition, timeout=timeout))
 
-    async def _define(self, definition: Document, *, patience: float) -> None:
-        await self.apply(definition, patience=patience)
+    async def _define(self, definition: Document, *, timeout: float) -> None:
+        await self.apply(definition, timeout=timeout)
         spec = definition["spec"]
         plural = spec["names"]["plural"]
 
@@ -138,7 +138,7 @@ class Api:
                 if version["served"]:
                     # Discovery is small; the definition itself can be half a megabyte.
                     path = f"/apis/{spec['group']}/{version['name']}"
-                    group.create_task(self.wait_for(f"serving {plural} at {path}", path, serves, patience=patience))
+                    group.create_task(self.wait_for(f"serving {plural} at {path}", path, serves, timeout=timeout))
 
     async def _send(self, document: Document) -> httpx.Response:
         path = await self._path(document)

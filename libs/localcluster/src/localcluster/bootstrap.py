@@ -71,19 +71,19 @@ async def start_controllers(place: Place, api: Api, start: Starter, options: Opt
     path = "/api/v1/namespaces/default/serviceaccounts/default"
     watched = partial(check_running, processes)
     what = "creating the default ServiceAccount"
-    await api.wait_for(what, path, _always, patience=READY_SECONDS, meanwhile=watched)
+    await api.wait_for(what, path, _always, timeout=READY_SECONDS, meanwhile=watched)
     if simulated:
         await _add_nodes(api, options.simulated_nodes, watched)
     return processes
 
 
-async def wait_ready(api: Api, processes: Sequence[Spawned], *, patience: float = READY_SECONDS) -> None:
-    """Wait for the API server; a program that ended meanwhile is named with its last words."""
-    deadline = time.monotonic() + patience
+async def wait_ready(api: Api, processes: Sequence[Spawned], *, timeout: float = READY_SECONDS) -> None:
+    """Wait for the API server; the error for a program that ended meanwhile has its name and its last error line."""
+    deadline = time.monotonic() + timeout
     while not await api.is_ready():
         check_running(processes)
         if time.monotonic() > deadline:
-            raise ClusterError(f"the API server was not ready within {patience:.0f} s; see {processes[-1].log}")
+            raise ClusterError(f"the API server was not ready within {timeout:.0f} s; see {processes[-1].log}")
         await asyncio.sleep(0.05)
 
 
@@ -92,8 +92,8 @@ def check_running(processes: Sequence[Spawned]) -> None:
     for process in processes:
         code = process.popen.poll()
         if code is not None:
-            words = last_error(process.log.read_text(errors="replace"))
-            raise ClusterError(f"{process.identity.name} ended with code {code}: {words} (log: {process.log})")
+            cause = last_error(process.log.read_text(errors="replace"))
+            raise ClusterError(f"{process.identity.name} ended with code {code}: {cause} (log: {process.log})")
 
 
 async def _add_nodes(api: Api, count: int, watched: Callable[[], None]) -> None:
@@ -101,10 +101,10 @@ async def _add_nodes(api: Api, count: int, watched: Callable[[], None]) -> None:
     async with asyncio.TaskGroup() as group:
         for node in nodes:
             group.create_task(api.apply(node))
-    for node in nodes:  # outside of a group, so that who starts a control plane meets the error itself
+    for node in nodes:  # outside of a group, so that the caller gets the error itself
         name = node["metadata"]["name"]
         what, path = f"node {name} becoming ready", f"/api/v1/nodes/{name}"
-        await api.wait_for(what, path, is_usable, patience=READY_SECONDS, meanwhile=watched)
+        await api.wait_for(what, path, is_usable, timeout=READY_SECONDS, meanwhile=watched)
 
 
 def simulated_node(index: int) -> Document:
@@ -123,7 +123,7 @@ def simulated_node(index: int) -> Document:
 
 
 def is_usable(node: Document) -> bool:
-    """Tell whether pods can be scheduled on a node: it is ready and has lost the taints it was born with."""
+    """Return whether pods can be scheduled on a node: it is ready and has lost its initial taints."""
     return condition("Ready")(node) and not node["spec"].get("taints")
 
 

@@ -54,7 +54,9 @@ async def build(names: Sequence[str], wanted: Settings, progress: Progress) -> N
         programs = [name for name in missing if name in build_sources.PROGRAMS]
         if programs:
             usual = duration(build_sources.total_seconds(programs))
-            progress.say(f"Building {len(programs)} programs from source, once: {', '.join(programs)}; up to {usual}.")
+            progress.report(
+                f"Building {len(programs)} programs from source, once: {', '.join(programs)}; up to {usual}."
+            )
         go = await _toolchain(wanted, progress)
         with tempfile.TemporaryDirectory(prefix=".building-", dir=cache) as folder:
             workshop = _Workshop(go=go, environment=_environment(), sources=Path(folder), cache=cache)
@@ -114,16 +116,16 @@ async def _download(workshop: _Workshop, module: str, version: str) -> dict[str,
     argv = [str(workshop.go), "mod", "download", "-json", f"{module}@v{version}"]
     finished = await processes.run(argv, environment=workshop.environment, cwd=workshop.sources)
     if finished.code != 0:
-        words = processes.last_line(finished.errors or finished.output)
-        raise ClusterError(f"cannot download {module} {version} ({words}); check GOPROXY and the network")
+        cause = processes.last_line(finished.errors or finished.output)
+        raise ClusterError(f"cannot download {module} {version} ({cause}); check GOPROXY and the network")
     return json.loads(finished.output)
 
 
 async def _go(argv: Sequence[str], workshop: _Workshop, folder: Path, note: Callable[[str], None]) -> None:
-    def tell(line: str) -> None:
+    def show(line: str) -> None:
         note(line.removeprefix("go: ")[:60] if line.startswith("go: ") else "compiling")
 
-    finished = await processes.follow(argv, tell, environment=workshop.environment, cwd=folder)
+    finished = await processes.follow(argv, show, environment=workshop.environment, cwd=folder)
     if finished.code != 0:
         raise ClusterError(f"go build failed: {processes.last_line(finished.errors)}")
 
@@ -154,14 +156,14 @@ async def _install_go(home: Path) -> None:
     if (uv := shutil.which("uv")) is not None:
         attempts.append([[uv, "pip", *target]])
     attempts.append([[sys.executable, "-m", "venv", str(private)], [str(private / "bin" / "pip"), *target]])
-    words = ""
+    failure = ""
     for commands in attempts:
-        words = await _first_failure(commands)
-        if not words:
+        failure = await _first_failure(commands)
+        if not failure:
             shutil.rmtree(private, ignore_errors=True)
             return
     raise ClusterError(
-        f"Go is not installed and pip cannot fetch {versions.GO_DISTRIBUTION} ({words}); install Go and put it on PATH"
+        f"Go is not installed and pip cannot fetch {versions.GO_DISTRIBUTION} ({failure}); install Go and put it on PATH"
     )
 
 

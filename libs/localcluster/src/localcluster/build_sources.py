@@ -1,6 +1,6 @@
 """What is built, from which Go module, and how long it usually takes. Pure.
 
-`k8s.io/kubernetes` replaces its staging modules by folders of its own repository: who builds it from outside has to name their
+`k8s.io/kubernetes` replaces its staging modules by folders of its own repository: a build from outside has to name their
 released versions instead. Its programs are 15 lines around the packages that hold the commands.
 """
 
@@ -152,7 +152,7 @@ INSTALLED: dict[str, str] = {
     "helm": "helm.sh/helm/v4/cmd/helm",
     "nats": "github.com/nats-io/natscli/nats",
 }
-"""Groups whose module has a usable main package of its own."""
+"""Groups with a usable main package of their module."""
 
 _STAGES = ("sigs.k8s.io/kwok", versions.KWOK)
 _GATEWAY = ("github.com/envoyproxy/gateway", versions.ENVOY_GATEWAY)

@@ -1,4 +1,4 @@
-"""`raybus cluster …`: make, use and remove a local Kubernetes.
+"""`raybus cluster …`: create, use and remove a local Kubernetes cluster.
 
 Exit codes: 0 done, 1 it could not be done, 2 the command makes no sense as written. Standard output carries results only;
 progress and errors go to standard error.
@@ -25,7 +25,9 @@ from localcluster.progress import Progress
 from localcluster.record import Record
 from localcluster.settings import Layout, Settings
 
-app = typer.Typer(help="Run a real Kubernetes on this machine.", no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(
+    help="Run a real Kubernetes cluster on this machine.", no_args_is_help=True, pretty_exceptions_enable=False
+)
 
 
 class Output(StrEnum):
@@ -38,9 +40,9 @@ class Output(StrEnum):
 T = TypeVar("T")
 
 Name = Annotated[
-    str | None, typer.Option("--name", help="Name of the cluster; else $RAYBUS_CLUSTER, or the one of this checkout.")
+    str | None, typer.Option("--name", help="Name of the cluster; default: $RAYBUS_CLUSTER, or that of this checkout.")
 ]
-Format = Annotated[Output, typer.Option("--output", "-o", help="How to print the result.")]
+Format = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
@@ -48,7 +50,7 @@ _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_int
 def up(
     driver_name: Annotated[
         DriverName,
-        typer.Option("--driver", help="auto takes kind or K3s where Docker answers, else builds a node here."),
+        typer.Option("--driver", help="auto: kind or K3s with a Docker engine, else a node built on this machine."),
     ] = DriverName.AUTO,
     name: Name = None,
     kubeconfig: Annotated[Path | None, typer.Option(help="An existing cluster; only with --driver kubeconfig.")] = None,
@@ -58,12 +60,12 @@ def up(
     ] = False,
     gateway: Annotated[bool, typer.Option(help="Run Envoy Gateway and the GatewayClass eg (driver built).")] = True,
     crds: Annotated[
-        Path | None, typer.Option(help="Folder of CRDs to install first; without it, deploy/crds of this checkout.")
+        Path | None, typer.Option(help="Folder of CRDs to install first; default: deploy/crds of this checkout.")
     ] = None,
     port: Annotated[int, typer.Option(help="Port of the API server on 127.0.0.1; 0 takes a free one.")] = 0,
     output: Format = Output.TEXT,
 ) -> None:
-    """Start the cluster; one that runs already is kept."""
+    """Start the cluster; a running one is kept."""
     with _errors():
         given = Settings.from_environment()
         layout = given.layout(name)
@@ -86,12 +88,13 @@ def prepare(
     control_plane_only: Annotated[
         bool,
         typer.Option(
-            "--control-plane-only", help="Only what runs without pods, with kwok and the Gateway API's definitions."
+            "--control-plane-only",
+            help="Only the programs of a cluster without pods, with kwok and the Gateway API's CRDs.",
         ),
     ] = False,
-    gateway: Annotated[bool, typer.Option(help="Also what Envoy Gateway needs.")] = True,
+    gateway: Annotated[bool, typer.Option(help="Include the programs of Envoy Gateway.")] = True,
 ) -> None:
-    """Build or find the programs of the driver built, so that a later up or test run does not wait for them."""
+    """Build or find the programs of the driver built in advance, for a later up or test run."""
     with _errors():
         names = [*binaries.CONTROL_PLANE, "kube-scheduler", *binaries.SIMULATED_NODES, binaries.GATEWAY_CRDS]
         if not control_plane_only:
@@ -105,7 +108,7 @@ def down(
     name: Name = None,
     purge: Annotated[bool, typer.Option("--purge", help="Remove the store of imported images as well.")] = False,
 ) -> None:
-    """Remove the cluster and all it left; also after a crash, also when it never came up."""
+    """Remove the cluster and its leftovers, also after a crash or a failed start."""
     with _errors():
         layout = Settings.from_environment().layout(name)
         with _locked(layout):
@@ -116,7 +119,7 @@ def down(
 
 @app.command()
 def status(name: Name = None, output: Format = Output.TEXT) -> None:
-    """Say whether the cluster runs; exit code 1 if it does not."""
+    """Show whether the cluster runs; exit code 1 if it does not."""
     with _errors():
         layout = Settings.from_environment().layout(name)
         known = _known(layout)
@@ -144,7 +147,7 @@ def load(
     name: Name = None,
     output: Format = Output.TEXT,
 ) -> None:
-    """Make images known to the cluster's node."""
+    """Load images into the cluster's node."""
     with _errors():
         layout = Settings.from_environment().layout(name)
         known = _known(layout)
@@ -188,7 +191,7 @@ async def _up(wanted: DriverName | str, request: Request) -> Record:
 
 async def _down(layout: Layout, *, purge: bool) -> None:
     known = record.read(layout)
-    # Without a record (a crash) it can only be one of our own two kinds; removing what is not there is nothing.
+    # Without a record (a crash) it can only be one of our own two drivers; the removal of a missing cluster does nothing.
     names = (known.driver,) if known is not None else (DriverName.BUILT, driver.CONTROL_PLANE_ONLY)
     for name in names:
         await drivers.by_name(name).down(layout, Progress.to_stderr(), purge=purge)
@@ -197,7 +200,7 @@ async def _down(layout: Layout, *, purge: bool) -> None:
 def _wanted(named: DriverName, kubeconfig: Path | None, *, control_plane_only: bool) -> DriverName | str:
     if kubeconfig is not None and named is not DriverName.KUBECONFIG:
         raise MisuseError(
-            "--kubeconfig goes with --driver kubeconfig: an existing cluster is used only when it is named so"
+            "--kubeconfig needs --driver kubeconfig: an existing cluster is used only on explicit request"
         )
     if not control_plane_only:
         return named
@@ -209,7 +212,7 @@ def _wanted(named: DriverName, kubeconfig: Path | None, *, control_plane_only: b
 def _crds(named: Path | None, given: Settings) -> Path | None:
     if named is not None:
         if not named.is_dir():
-            raise MisuseError(f"--crds {named}: there is no such folder")
+            raise MisuseError(f"--crds {named}: the folder does not exist")
         return named
     ours = given.checkout / "deploy" / "crds"
     return ours if ours.is_dir() else None
@@ -233,7 +236,7 @@ def _become(argv: list[str], environment: dict[str, str], known: Record) -> NoRe
     merged["PATH"] = os.pathsep.join([*folders, merged.get("PATH", os.defpath)])
     program = shutil.which(argv[0], path=merged["PATH"])
     if program is None:
-        raise ClusterError(f"{argv[0]}: there is no such program")
+        raise ClusterError(f"{argv[0]}: the program does not exist")
     sys.stdout.flush()
     os.execve(program, argv, merged | environment)  # noqa: S606 - no shell is wanted
 
@@ -253,14 +256,14 @@ def _locked(layout: Layout) -> Generator[None]:
 
 @contextmanager
 def _errors() -> Generator[None]:
-    """Turn what went wrong into one line and an exit code."""
+    """Turn an error into one line and an exit code."""
     try:
         yield
     except ClusterError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2 if isinstance(error, MisuseError) else 1) from error
     except PermissionError as error:
-        typer.echo(f"error: {error.filename}: permission denied; run as the user who owns it, or as root", err=True)
+        typer.echo(f"error: {error.filename}: permission denied; run as its owner, or as root", err=True)
         raise typer.Exit(1) from error
 
 
@@ -272,7 +275,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _first_of_ours(error: BaseException) -> ClusterError | None:
-    """Return the error to show of several that came together."""
+    """Return the error to show of several."""
     if isinstance(error, ClusterError):
         return error
     inner: tuple[BaseException, ...] = getattr(error, "exceptions", ())

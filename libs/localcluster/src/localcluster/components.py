@@ -1,6 +1,6 @@
 """The command line of each Kubernetes program: pure, the same for the loopback control plane and for the whole node.
 
-Flags are those of Kubernetes 1.34 (`versions.KUBERNETES`); each that differs from the default says why.
+Flags are those of Kubernetes 1.34 (`versions.KUBERNETES`); a comment gives the reason for each that differs from the default.
 """
 
 from collections.abc import Sequence

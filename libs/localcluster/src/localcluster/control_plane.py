@@ -25,7 +25,7 @@ from localcluster.settings import Settings
 _ATTEMPTS = 3
 """Between choosing a free port and binding it another program may take it; then others are chosen."""
 
-_STOP_PATIENCE = 2.0
+_STOP_SECONDS = 2.0
 _LOOPBACK = "127.0.0.1"
 
 
@@ -110,7 +110,7 @@ class ControlPlane:
         """End the API server, as a crash does; `start_api_server` brings it back."""
         process = self._processes.pop("kube-apiserver")
         processes.kill(process.identity)
-        await processes.stop([process], patience=_STOP_PATIENCE)
+        await processes.stop([process], timeout=_STOP_SECONDS)
 
     async def start_api_server(self) -> None:
         """Start the API server after `stop_api_server`."""
@@ -134,7 +134,7 @@ class ControlPlane:
         for process in ending:
             # Nothing here is worth an orderly end: the files go with the test.
             processes.kill(process.identity)
-        await asyncio.shield(processes.stop(ending, patience=_STOP_PATIENCE))
+        await asyncio.shield(processes.stop(ending, timeout=_STOP_SECONDS))
 
     def _start(self, name: str, argv: Sequence[str]) -> Spawned:
         process = processes.spawn(name, argv, self._place.log(name), dies_with_us=self._dies_with_us)
@@ -162,7 +162,7 @@ async def obtain(options: Options, settings: Settings, progress: Progress) -> Bi
 async def launch(
     workdir: Path, programs: Binaries, options: Options, *, audit: bool = False, dies_with_us: bool = True
 ) -> ControlPlane:
-    """Start a control plane under `workdir`; who calls this has to stop it."""
+    """Start a control plane under `workdir`; the caller has to stop it."""
     for attempt in range(1, _ATTEMPTS + 1):
         control_plane = ControlPlane(_place(workdir, programs, audit=audit), options, dies_with_us=dies_with_us)
         try:

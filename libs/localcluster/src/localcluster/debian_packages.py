@@ -1,4 +1,4 @@
-"""Installs Debian packages that are missing, after saying so.
+"""Installs Debian packages that are missing, after an announcing line.
 
 Rule: one apt-get of ours runs at a time, and each waits for the locks of others (unattended upgrades, a second test run).
 """
@@ -18,7 +18,7 @@ from localcluster.processes import last_line
 from localcluster.progress import Progress, Step
 
 LOCK_SECONDS: Final = 600
-"""How long somebody else may hold the locks of dpkg and apt."""
+"""The longest wait for another holder of the locks of dpkg and apt."""
 _RETRY_SECONDS: Final = 2.0
 _HELD: Final = ("Could not get lock", "Unable to lock")
 """apt-get waits for dpkg's lock by itself (`DPkg::Lock::Timeout`), but not for those of package lists and downloads."""
@@ -28,7 +28,7 @@ Packages = Mapping[str, tuple[str, ...]]
 
 
 def missing(packages: Packages) -> list[str]:
-    """Return the packages none of whose programs are there."""
+    """Return the packages without an installed program."""
     return [package for package, brought in packages.items() if not any(map(_exists, brought))]
 
 
@@ -45,7 +45,7 @@ def install(packages: Packages, progress: Progress) -> None:
         wanted = missing(packages)  # another run may have installed them meanwhile
         if not wanted:
             return
-        progress.say(f"Installing Debian packages: {' '.join(wanted)} (apt-get install --no-install-recommends)")
+        progress.report(f"Installing Debian packages: {' '.join(wanted)} (apt-get install --no-install-recommends)")
         with progress.step("installing Debian packages", estimate=30) as step:
             done = _with_lists(["install", "-y", "--no-install-recommends", *wanted], step)
     if done.returncode:
@@ -89,7 +89,7 @@ def _apt(arguments: Sequence[str], step: Step, folder: Path | None) -> subproces
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=folder)
-        is_held = bool(done.returncode) and any(words in done.stderr for words in _HELD)
+        is_held = bool(done.returncode) and any(message in done.stderr for message in _HELD)
         if not is_held or time.monotonic() > deadline:
             return done
         step.note("waiting for another apt-get")

@@ -1,4 +1,4 @@
-"""What every way of running a local cluster can do, and which way is taken when nobody names one.
+"""The interface of all drivers of a local cluster, and the choice of the default driver.
 
 Rule: an existing cluster (`kubeconfig`) is used only when its driver is named; nobody's production becomes a demo.
 """
@@ -19,7 +19,7 @@ from localcluster.settings import Layout, Settings
 
 
 class DriverName(StrEnum):
-    """The ways of running a cluster."""
+    """The drivers."""
 
     AUTO = "auto"
     KIND = "kind"
@@ -33,7 +33,7 @@ CONTROL_PLANE_ONLY = "control-plane"
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What `up` is asked for."""
+    """The options of `up`."""
 
     layout: Layout
     settings: Settings
@@ -45,25 +45,25 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A program to run with a cluster: its command line and what its environment gets on top."""
+    """A program to run with a cluster: its command line and its additional environment variables."""
 
     argv: list[str]
     environment: dict[str, str]
 
 
 class Driver(Protocol):
-    """One way of running a cluster."""
+    """A driver of a cluster."""
 
     async def up(self, request: Request, progress: Progress) -> Record:
-        """Make the cluster, or return the one that runs already."""
+        """Create the cluster, or return the running one."""
         ...
 
     async def down(self, layout: Layout, progress: Progress, *, purge: bool) -> None:
-        """Remove the cluster and all it left, however far `up` came; with `purge` its image store too."""
+        """Remove the cluster and its leftovers, also after a failed `up`; with `purge` its image store too."""
         ...
 
     async def load(self, record: Record, layout: Layout, archives: Sequence[Path]) -> list[str]:
-        """Make the images of docker-archive files known to the node; return their tags."""
+        """Load the images of docker-archive files into the node; return their tags."""
         ...
 
     def inside(self, record: Record, layout: Layout, argv: Sequence[str]) -> Command:
@@ -79,7 +79,7 @@ async def choose() -> DriverName:
 
 
 async def need_docker(name: DriverName) -> None:
-    """Fail if no Docker engine answers."""
+    """Raise unless a Docker engine answers."""
     if not await _docker_answers():
         raise ClusterError(
             f"the driver '{name}' needs a Docker engine that answers; start Docker, or use --driver built"

@@ -12,7 +12,7 @@ from localcluster.pki import write_private
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach an API server as somebody."""
+    """The address and the credentials for an API server."""
 
     server: str
     ca: bytes
@@ -55,7 +55,7 @@ def read_access(path: Path) -> Access:
 
 
 def check_readable(path: Path) -> str:
-    """Return the API server that a user's kubeconfig points at, or say what is wrong with the file."""
+    """Return the API server that a user's kubeconfig points at; the error names what is wrong with the file."""
     try:
         document: Any = yaml.safe_load(path.read_text())
     except OSError as error:

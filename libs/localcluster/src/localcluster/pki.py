@@ -23,7 +23,7 @@ _CLOCK_SKEW = datetime.timedelta(hours=1)
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Who a token stands for."""
+    """The identity that a token stands for."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ IDENTITIES: dict[str, Identity] = {
 
 
 class Pki(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the files lie, and the tokens by component."""
+    """The folder of the files, and the tokens by component."""
 
     folder: Path
     tokens: dict[str, str]
@@ -59,7 +59,7 @@ class Pki(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def public_key(self) -> Path:
-        """What ServiceAccount tokens are checked with."""
+        """The key that verifies ServiceAccount tokens."""
         return self.folder / "service-accounts.pub"
 
     def certificate(self, name: str) -> Path:

@@ -15,7 +15,7 @@ _CHOICE: Final = range(10_000, 30_000)
 def free(count: int) -> list[int]:
     """Return different ports that were free a moment ago, drawn where no connection that goes out can take one.
 
-    Between this call and the program's own bind another program may: who starts a program checks that it came up.
+    Between this call and the program's own bind another program may: the caller checks that its program came up.
     """
     found: list[int] = []
     with ExitStack() as stack:

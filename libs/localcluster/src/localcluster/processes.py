@@ -29,7 +29,7 @@ _SHOWN = 150
 
 
 class ProcessId(msgspec.Struct, frozen=True, kw_only=True):
-    """One process of ours, told apart from every later process with the same number."""
+    """One process of ours, distinct from every later process with the same number."""
 
     name: str
     pid: int
@@ -87,7 +87,7 @@ def identify(name: str, pid: int) -> ProcessId:
 
 
 def is_alive(process: ProcessId) -> bool:
-    """Tell whether this very process still runs; a zombie does not."""
+    """Return whether this very process still runs; a zombie does not."""
     fields = _stat(process.pid)
     if fields is None:
         return False
@@ -104,12 +104,12 @@ def kill(process: ProcessId, signal_number: signal.Signals = signal.SIGKILL) -> 
         return
 
 
-async def stop(processes: Sequence[Spawned], *, patience: float) -> None:
-    """End programs that we started: all at once by SIGTERM, after `patience` seconds by SIGKILL; reap them."""
+async def stop(processes: Sequence[Spawned], *, timeout: float) -> None:
+    """End programs that we started: all at once by SIGTERM, after `timeout` seconds by SIGKILL; reap them."""
     for process in processes:
         if process.popen.poll() is None:
             process.popen.terminate()
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     for process in processes:
         if not await _ends_by(deadline, process):
             process.popen.kill()
@@ -124,9 +124,9 @@ async def _ends_by(deadline: float, process: Spawned) -> bool:
     return True
 
 
-async def gone(processes: Sequence[ProcessId], *, patience: float) -> list[ProcessId]:
-    """Wait until none of these runs; return those that still do after `patience` seconds."""
-    deadline = time.monotonic() + patience
+async def gone(processes: Sequence[ProcessId], *, timeout: float) -> list[ProcessId]:
+    """Wait until none of these runs; return those that still do after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
     left = [process for process in processes if is_alive(process)]
     while left and time.monotonic() < deadline:
         await asyncio.sleep(0.05)
@@ -164,9 +164,9 @@ async def run(
 
 
 async def follow(
-    argv: Sequence[str], tell: Callable[[str], None], *, environment: Mapping[str, str], cwd: Path
+    argv: Sequence[str], on_line: Callable[[str], None], *, environment: Mapping[str, str], cwd: Path
 ) -> Finished:
-    """Run a program to its end, telling each line of its error output as it comes; a cancelled run kills it."""
+    """Run a program to its end and call `on_line` with each line of its error output; a cancelled run kills it."""
     process = await asyncio.create_subprocess_exec(
         *argv,
         stdin=subprocess.DEVNULL,
@@ -180,7 +180,7 @@ async def follow(
         if process.stderr is not None:
             async for raw in process.stderr:
                 lines.append(raw.decode(errors="replace").rstrip())
-                tell(lines[-1])
+                on_line(lines[-1])
         code = await process.wait()
     except BaseException:
         await end_child(process)
@@ -214,7 +214,7 @@ async def must(what: str, argv: Sequence[str], *, stdin: bytes | None = None) ->
 
 
 def last_line(text: str) -> str:
-    """Return the last line that says something, for a one-line error; of a long one both ends, since a cause stands last."""
+    """Return the last line with content, for a one-line error; of a long one both ends, since a cause stands last."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
         return "no output"
@@ -222,13 +222,13 @@ def last_line(text: str) -> str:
 
 
 def last_error(log: str) -> str:
-    """Return the last line of a Kubernetes log that reports an error, else the last line that says something."""
+    """Return the last line of a Kubernetes log that reports an error, else the last line with content."""
     errors = [line for line in log.splitlines() if _KLOG_ERROR.match(line)]
     return last_line("\n".join(errors) or log)
 
 
 def pids_by_argument(argument: str) -> list[ProcessId]:
-    """Find processes one of whose arguments is exactly `argument`: leftovers of a run that could not write its record."""
+    """Find processes with an argument that is exactly `argument`: leftovers of a run that could not write its record."""
     return [identify(Path(arguments[0]).name, pid) for pid, arguments in _command_lines() if argument in arguments]
 
 

@@ -25,12 +25,12 @@ HEARTBEAT_SECONDS = 4.0
 _REFRESH_PER_SECOND = 4
 _OVERRUN = 0.2
 
-_TELLING_SECONDS = 15.0
-"""Steps estimated to be at least this long tell how fast this machine is."""
+_MEASURED_SECONDS = 15.0
+"""The speed of this machine is measured by steps with at least this estimate."""
 
 
-class Pace:
-    """How fast this machine is compared with the estimates: learnt from the steps that are done."""
+class Speed:
+    """The speed of this machine compared with the estimates: learnt from the finished steps."""
 
     def __init__(self) -> None:
         self._estimated = 0.0
@@ -38,19 +38,19 @@ class Pace:
 
     def learn(self, *, estimated: float | None, taken: float) -> None:
         """Count a finished step."""
-        if estimated is not None and estimated >= _TELLING_SECONDS:
+        if estimated is not None and estimated >= _MEASURED_SECONDS:
             self._estimated += estimated
             self._taken += taken
 
     def adapt(self, estimate: float | None) -> float | None:
         """Return what an estimate means on this machine."""
-        if estimate is None or estimate < _TELLING_SECONDS or self._estimated == 0:
+        if estimate is None or estimate < _MEASURED_SECONDS or self._estimated == 0:
             return estimate
         return estimate * self._taken / self._estimated
 
 
 class Step:
-    """One running piece of work; `note` says what it does at this moment."""
+    """One running piece of work; `note` sets its present activity."""
 
     def __init__(self, title: str, estimate: float | None, started: float) -> None:
         self.title = title
@@ -60,16 +60,16 @@ class Step:
         self.fraction: float | None = None
 
     def note(self, detail: str) -> None:
-        """Say what is being done now."""
+        """Set the present activity."""
         self.detail = detail
 
     def advance(self, fraction: float) -> None:
-        """Say how much is done (0 to 1); from then on the time left is reckoned from it."""
+        """Set the finished share (0 to 1); from then on the time left is computed from it."""
         self.fraction = min(max(fraction, 0.0), 1.0)
 
 
 def time_left(step: Step, *, now: float) -> float | None:
-    """Return the seconds that a step still needs, or None where nobody can know."""
+    """Return the seconds that a step still needs, or None where it is unknown."""
     elapsed = now - step.started
     if step.fraction is not None and step.fraction > 0.02:
         return elapsed * (1 - step.fraction) / step.fraction
@@ -89,7 +89,7 @@ def describe(step: Step, *, now: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as people say them: `8 s`, `2 min 05 s`."""
+    """Return seconds in units for people: `8 s`, `2 min 05 s`."""
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -105,7 +105,7 @@ class Progress:
         self._console = Console(file=stream, highlight=False, soft_wrap=True)
         self._live_wanted = self._console.is_terminal if live is None else live
         self._steps: list[Step] = []
-        self._pace = Pace()
+        self._speed = Speed()
         self._lock = threading.RLock()
         self._live: Live | None = None
         self._stopped = threading.Event()
@@ -121,7 +121,7 @@ class Progress:
         """Show nothing (tests)."""
         return cls(sys.stderr, quiet=True)
 
-    def say(self, line: str) -> None:
+    def report(self, line: str) -> None:
         """Print one line that stays."""
         if self._quiet:
             return
@@ -130,14 +130,14 @@ class Progress:
 
     @contextmanager
     def step(self, title: str, *, estimate: float | None = None) -> Generator[Step]:
-        """Show one piece of work from its begin to its end; the end line says how long it took, or that it failed."""
-        step = Step(title, self._pace.adapt(estimate), time.monotonic())
+        """Show one piece of work from its begin to its end; the end line has its duration, or that it failed."""
+        step = Step(title, self._speed.adapt(estimate), time.monotonic())
         self._begin(step)
         outcome = "failed after"
         try:
             yield step
             outcome = "done in"
-            self._pace.learn(estimated=estimate, taken=time.monotonic() - step.started)
+            self._speed.learn(estimated=estimate, taken=time.monotonic() - step.started)
         finally:
             self._end(step, outcome)
 

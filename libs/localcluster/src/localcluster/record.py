@@ -1,4 +1,4 @@
-"""What is known of a cluster between two commands: one JSON file in its state folder.
+"""The record of a cluster between two commands: one JSON file in its state folder.
 
 Rule: the record helps to use a cluster; removing one must work without it (a crash may come before it is written).
 """

@@ -49,7 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def default_name(self) -> str:
-        """The name that the user set, or that of this checkout's cluster: six hex digits of its path tell two checkouts apart."""
+        """The name that the user set, or that of this checkout's cluster: six hex digits of its path, so each checkout has its own."""
         return self.cluster or f"raybus-{hashlib.sha256(str(self.checkout).encode()).hexdigest()[:6]}"
 
     def layout(self, name: str | None = None) -> "Layout":
@@ -78,7 +78,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def work(self) -> Path:
-        """Certificates, configuration, etcd, logs: made anew by each `up`."""
+        """Certificates, configuration, etcd, logs: created again by each `up`."""
         return self.state / "work"
 
     @property
@@ -111,7 +111,7 @@ def base_environment() -> dict[str, str]:
 
 
 def is_root() -> bool:
-    """Tell whether this process may make namespaces, mounts and cgroups."""
+    """Return whether this process may make namespaces, mounts and cgroups."""
     return os.geteuid() == 0
 
 

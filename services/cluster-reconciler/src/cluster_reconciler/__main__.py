@@ -1,9 +1,7 @@
-"""`python -m cluster_reconciler`: run the service until it is told to stop."""
-
-import sys
+"""`python -m cluster_reconciler`: runs the service until it is stopped."""
 
 from cluster_reconciler import wiring
 from common.runtime import process
 
 if __name__ == "__main__":
-    sys.exit(process.run("cluster-reconciler", wiring.main))
+    process.leave(process.run("cluster-reconciler", wiring.main))

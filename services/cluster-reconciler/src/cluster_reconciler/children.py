@@ -9,8 +9,7 @@ import hashlib
 
 import msgspec
 
-from cluster_reconciler import announcements
-from cluster_reconciler.actions import SILENT, Action, CreateChild, Refuse, ReplaceChild, Step, Tell
+from cluster_reconciler import actions, events
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.reasons import EventReason
@@ -30,6 +29,7 @@ from cluster_reconciler.resources.route import ROUTE
 from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.kube.actions import Action, Create, EmitEvent, IfExists, Parallel, Refuse, Replace
 from common.kube.resources import (
     CONFIG_MAP,
     INGRESS,
@@ -42,8 +42,8 @@ from common.kube.resources import (
     Resource,
 )
 
-_SERVICE_REASONS = (EventReason.CREATED_SERVICE, EventReason.FAILED_TO_CREATE_SERVICE)
-_WORDS = {
+_DESCRIPTIONS = {
+    SERVICE: ("service", (EventReason.CREATED_SERVICE, EventReason.FAILED_TO_CREATE_SERVICE)),
     SERVICE_ACCOUNT: (
         "service account",
         (EventReason.CREATED_SERVICE_ACCOUNT, EventReason.FAILED_TO_CREATE_SERVICE_ACCOUNT),
@@ -65,7 +65,7 @@ def looked_up(cluster: RayCluster, config: Config) -> tuple[Child, ...]:
             Child(ROLE_BINDING, autoscaler_rbac.role_name(cluster)),
         ]
     if ingress.is_needed(cluster):
-        found.append(_way_in(cluster, config))
+        found.append(_ingress_child(cluster, config))
     if graceful_drain.is_on(cluster, config):
         found.append(Child(CONFIG_MAP, graceful_drain.config_map_name(cluster)))
     if auth_secret.is_needed(cluster):
@@ -75,7 +75,7 @@ def looked_up(cluster: RayCluster, config: Config) -> tuple[Child, ...]:
     return tuple(found)
 
 
-def _way_in(cluster: RayCluster, config: Config) -> Child:
+def _ingress_child(cluster: RayCluster, config: Config) -> Child:
     if config.uses_routes:
         return Child(ROUTE, route.name(cluster))
     return Child(INGRESS, ingress.name(cluster), digest(ingress.build(cluster)))
@@ -86,14 +86,13 @@ def _pvc_digest(cluster: RayCluster) -> str:
 
 
 def digest(body: Body) -> str:
-    """Tell one wanted content from another."""
+    """Return a hash of an object's wanted content."""
     return hashlib.sha1(msgspec.json.encode(body, order="sorted"), usedforsecurity=False).hexdigest()
 
 
-def steps(observed: Observed, config: Config, *, token: str) -> tuple[Step, ...]:
+def steps(observed: Observed, config: Config, *, token: str) -> tuple[Parallel, ...]:
     """Return the creation of all that is absent: first what the head's identity needs, then the rest."""
-    absent = {child.resource: child for child in observed.absent}
-    first = tuple(_rbac(observed, absent))
+    absent = {child.resource for child in observed.absent}
     rest = (
         *_binding(observed.cluster, absent),  # once the Role is known to be ours
         *_lacking(observed.cluster, absent, token=token),
@@ -101,9 +100,12 @@ def steps(observed: Observed, config: Config, *, token: str) -> tuple[Step, ...]
         *_drifted_claim(observed),
         *_services(observed, config),
     )
-    way_in = tuple(_way_in_steps(observed, absent))
-    needed = tuple(Step(actions=actions) for actions in (first, rest) if actions)
-    return (*needed, Step(actions=way_in, is_needed=False)) if way_in else needed
+    ingress_steps = _ingress_steps(observed, absent)
+    return (
+        *actions.step(*_rbac(observed, absent)),
+        *actions.step(*rest),
+        *actions.step(*ingress_steps, is_side=True),
+    )
 
 
 def left_behind(observed: Observed) -> str | None:
@@ -115,54 +117,51 @@ def left_behind(observed: Observed) -> str | None:
     return f"{names}: left behind by a deleted RayCluster of the same name; waiting until it is gone"
 
 
-def _rbac(observed: Observed, absent: dict[Resource, Child]) -> list[Action]:
+def _rbac(observed: Observed, absent: set[Resource]) -> list[Action]:
     cluster, have = observed.cluster, observed.found.get(ROLE)
     if have is not None and not owner.controls(cluster, have):
-        return [Refuse(event=announcements.foreign_role(cluster, autoscaler_rbac.role_name(cluster)))]
+        return [Refuse(event=events.foreign_role(cluster, autoscaler_rbac.role_name(cluster)))]
     found: list[Action] = []
     if SERVICE_ACCOUNT in absent:
         own = autoscaler_rbac.users_service_account(cluster)
         if own:
-            return [Refuse(event=announcements.service_account_missing(cluster, own))]
+            return [Refuse(event=events.service_account_missing(cluster, own))]
         found.append(_create(cluster, SERVICE_ACCOUNT, autoscaler_rbac.service_account(cluster)))
     if ROLE in absent:
-        role = _create(cluster, ROLE, autoscaler_rbac.role(cluster))
-        found.append(msgspec.structs.replace(role, may_exist=False))
+        found.append(_create(cluster, ROLE, autoscaler_rbac.role(cluster), if_exists=IfExists.NEED_OWN))
     return found
 
 
-def _binding(cluster: RayCluster, absent: dict[Resource, Child]) -> list[Action]:
+def _binding(cluster: RayCluster, absent: set[Resource]) -> list[Action]:
     if ROLE_BINDING not in absent:
         return []
     return [_create(cluster, ROLE_BINDING, autoscaler_rbac.role_binding(cluster))]
 
 
-def _lacking(cluster: RayCluster, absent: dict[Resource, Child], *, token: str) -> list[Action]:
+def _lacking(cluster: RayCluster, absent: set[Resource], *, token: str) -> list[Action]:
     found: list[Action] = []
     if CONFIG_MAP in absent:
-        body, told = graceful_drain.config_map(cluster), announcements.drain_module_failed(cluster)
-        found.append(CreateChild(resource=CONFIG_MAP, body=body, told=told, may_exist=False))
+        body, report = graceful_drain.config_map(cluster), events.drain_module_failed(cluster)
+        found.append(Create(resource=CONFIG_MAP, body=body, events=report, if_exists=IfExists.NEED_OWN))
     if SECRET in absent:
-        found.append(CreateChild(resource=SECRET, body=auth_secret.build(cluster, token=token)))
+        body = auth_secret.build(cluster, token=token)
+        found.append(Create(resource=SECRET, body=body, if_exists=IfExists.ACCEPT))
     if PERSISTENT_VOLUME_CLAIM in absent:
         claim = gcs_storage_pvc.options(cluster).claim_name
         if claim:
-            found.append(Tell(event=announcements.pvc_missing(cluster, claim)))
+            found.append(EmitEvent(event=events.pvc_missing(cluster, claim)))
         else:
             body = gcs_storage_pvc.build(cluster)
-            told = announcements.created_pvc(cluster, gcs_storage_pvc.name(cluster))
-            found.append(
-                CreateChild(resource=PERSISTENT_VOLUME_CLAIM, body=body, told=told, wanted=_pvc_digest(cluster))
-            )
+            report = events.created_pvc(cluster, gcs_storage_pvc.name(cluster))
+            found.append(Create(resource=PERSISTENT_VOLUME_CLAIM, body=body, events=report, if_exists=IfExists.ACCEPT))
     return found
 
 
-def _way_in_steps(observed: Observed, absent: dict[Resource, Child]) -> list[Action]:
+def _ingress_steps(observed: Observed, absent: set[Resource]) -> list[Action]:
     """Return what users need to reach the dashboard from outside, and no pod needs."""
     cluster, found = observed.cluster, list[Action]()
     if INGRESS in absent:
-        body = ingress.build(cluster)
-        found.append(msgspec.structs.replace(_create(cluster, INGRESS, body), wanted=digest(body)))
+        found.append(_create(cluster, INGRESS, ingress.build(cluster)))
     if ROUTE in absent:
         found.append(_create(cluster, ROUTE, route.build(cluster)))
     have = observed.found.get(INGRESS)
@@ -172,11 +171,11 @@ def _way_in_steps(observed: Observed, absent: dict[Resource, Child]) -> list[Act
 def _drifted_ingress(cluster: RayCluster, have: Body) -> list[Action]:
     name = ingress.name(cluster)
     if not owner.controls(cluster, have):
-        return [Tell(event=announcements.foreign_ingress(cluster, name))]
+        return [EmitEvent(event=events.foreign_ingress(cluster, name))]
     body = ingress.updated(cluster, have)
     if body is None:
         return []
-    return [ReplaceChild(resource=INGRESS, body=body, told=announcements.updated_ingress(cluster, name))]
+    return [Replace(resource=INGRESS, body=body, events=events.updated_ingress(cluster, name))]
 
 
 def _foreign_drain_module(observed: Observed) -> list[Action]:
@@ -184,7 +183,7 @@ def _foreign_drain_module(observed: Observed) -> list[Action]:
     cluster, have = observed.cluster, observed.found.get(CONFIG_MAP)
     if have is None or owner.controls(cluster, have):
         return []
-    return [Refuse(event=announcements.drain_module_of_another(cluster, graceful_drain.config_map_name(cluster)))]
+    return [Refuse(event=events.drain_module_of_another(cluster, graceful_drain.config_map_name(cluster)))]
 
 
 def _drifted_claim(observed: Observed) -> list[Action]:
@@ -194,15 +193,15 @@ def _drifted_claim(observed: Observed) -> list[Action]:
         return []
     name, found = gcs_storage_pvc.name(cluster), list[Action]()
     if drift := gcs_storage_pvc.drift(cluster, have):
-        found.append(Tell(event=announcements.pvc_differs(cluster, name, drift)))
+        found.append(EmitEvent(event=events.pvc_differs(cluster, name, drift)))
     body = gcs_storage_pvc.realigned(cluster, have)
     if body is None:
         return found
     other = owner.controller(have)
     if other is not None and not owner.controls(cluster, have):
         where = f"{other['kind']} {other['name']}"
-        return [*found, Refuse(event=announcements.pvc_of_another(cluster, name, where))]
-    return [*found, ReplaceChild(resource=PERSISTENT_VOLUME_CLAIM, body=body)]
+        return [*found, Refuse(event=events.pvc_of_another(cluster, name, where))]
+    return [*found, Replace(resource=PERSISTENT_VOLUME_CLAIM, body=body)]
 
 
 def _services(observed: Observed, config: Config) -> list[Action]:
@@ -215,19 +214,18 @@ def _services(observed: Observed, config: Config) -> list[Action]:
     if observed.serve_service is None and serve_service.is_needed(cluster):
         body = serve_service.build(cluster, config)
         if body is None:
-            found.append(Refuse(event=announcements.no_serve_port(serve_service.NO_PORT)))
+            found.append(Refuse(event=events.no_serve_port(serve_service.NO_PORT)))
         else:
-            found.append(CreateChild(resource=SERVICE, body=body, told=SILENT, may_exist=False))
+            found.append(Create(resource=SERVICE, body=body, if_exists=IfExists.NEED_OWN))
     return found
 
 
-def _create(cluster: RayCluster, resource: Resource, body: Body) -> CreateChild:
-    what, reasons = _WORDS[resource]
-    told = announcements.created_child(cluster, what, body["metadata"]["name"], reasons)
-    return CreateChild(resource=resource, body=body, told=told)
+def _create(cluster: RayCluster, resource: Resource, body: Body, *, if_exists: IfExists = IfExists.ACCEPT) -> Create:
+    what, reasons = _DESCRIPTIONS[resource]
+    report = events.created_child(cluster, what, body["metadata"]["name"], reasons)
+    return Create(resource=resource, body=body, events=report, if_exists=if_exists)
 
 
-def _create_service(cluster: RayCluster, body: Body) -> CreateChild:
-    """Return the creation of a Service of ours; a foreign one of that name is in the way."""
-    told = announcements.created_child(cluster, "service", body["metadata"]["name"], _SERVICE_REASONS)
-    return CreateChild(resource=SERVICE, body=body, told=told, may_exist=False)
+def _create_service(cluster: RayCluster, body: Body) -> Create:
+    """Return the creation of a Service of ours; a foreign one of that name blocks the plan."""
+    return _create(cluster, SERVICE, body, if_exists=IfExists.NEED_OWN)

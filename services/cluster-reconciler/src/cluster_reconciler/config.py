@@ -51,7 +51,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     max_hosts: int = 2_560
     """Hosts of one replica; the largest TPU slice has 2,240."""
     requeue_seconds: int = 300
-    """Seconds between looks at a steady cluster; zero or less means none."""
+    """Seconds between reconciles of a steady cluster; zero or less means none."""
 
     batch_scheduler: BatchSchedulerName = BatchSchedulerName.NONE
     head_sidecars: tuple[Body, ...] = ()
@@ -62,11 +62,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def uses_routes(self) -> bool:
-        """Tell whether the dashboard is reached through an OpenShift Route, and not an Ingress."""
+        """Return whether the dashboard is reached through an OpenShift Route, and not an Ingress."""
         return self.is_openshift and not self.uses_ingress_on_openshift
 
     def has(self, gate: Gate) -> bool:
-        """Tell whether a feature is switched on."""
+        """Return whether a feature is switched on."""
         return gate in self.gates
 
     @classmethod

@@ -48,7 +48,7 @@ async def served(kube: KubeClient) -> GroupList:
             log.warning("the API server is awaited", error=str(problem))
             await asyncio.sleep(PAUSE)
         except errors.Forbidden as problem:
-            log.warning("what the API server serves may not be asked: OpenShift is not looked for", error=str(problem))
+            log.warning("the API groups may not be listed: OpenShift is not detected", error=str(problem))
             return GroupList()
 
 

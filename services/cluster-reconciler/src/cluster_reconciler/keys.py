@@ -1,4 +1,4 @@
-"""Which RayCluster wants a look when an object changed (spec raycluster §5.1), and which of many goes first."""
+"""The RayCluster to enqueue when an object changes (spec raycluster §5.1), and the order among many."""
 
 from collections.abc import Iterator
 
@@ -8,11 +8,11 @@ from common.api import ray_cluster
 from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.bus.cache import Cache, Object
 from common.runtime.key import Key
-from common.runtime.precedence import Precedence
+from common.runtime.priority import Priority
 
 
 def keys_of(obj: Object) -> Iterator[Key]:
-    """Return the RayCluster itself, or the one that controls the object; a label alone does not count."""
+    """Return the RayCluster itself, or the controller of the object; a label alone does not count."""
     meta = obj.metadata
     if isinstance(obj, RayCluster):
         yield Key(meta.namespace, meta.name)
@@ -22,21 +22,21 @@ def keys_of(obj: Object) -> Iterator[Key]:
             yield Key(meta.namespace, owner.name)
 
 
-def precedence(cache: Cache) -> Precedence:
-    """Return what tells which clusters go first: the smallest of new ones, and those that had all their pods."""
+def priority(cache: Cache) -> Priority:
+    """Return the order of clusters: the smallest of new ones first, and those that had all their pods."""
 
     def size_of(key: Key) -> int:
         """Count the worker pods that a cluster should have."""
         cluster = cache.get(RayCluster, key.namespace, key.name)
         return 0 if cluster is None else counters.desired(cluster)
 
-    def rests(key: Key) -> bool:
+    def is_steady(key: Key) -> bool:
         cluster = cache.get(RayCluster, key.namespace, key.name)
         return cluster is not None and _is_complete(cluster.status)
 
-    return Precedence(size_of=size_of, rests=rests)
+    return Priority(size_of=size_of, is_steady=is_steady)
 
 
 def _is_complete(status: RayClusterStatus) -> bool:
-    """Tell whether the last look found all that was wanted then."""
+    """Return whether the last reconcile found all that was wanted then."""
     return status.state == State.READY and status.ready_worker_replicas == status.desired_worker_replicas

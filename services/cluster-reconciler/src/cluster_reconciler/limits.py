@@ -1,4 +1,4 @@
-"""Limits on the size of one RayCluster: nobody's work waits for the size of somebody else's object.
+"""Limits on the size of one RayCluster, so that a large object delays no other.
 
 A cluster within its limits is still planned in batches of `BATCH` pods, so that its size delays only itself. The table of all
 limits is in docs/reference/limits.md.

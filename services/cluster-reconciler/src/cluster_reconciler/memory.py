@@ -1,4 +1,4 @@
-"""What one replica remembers about the clusters that it looks after.
+"""What one replica remembers about the clusters that it reconciles.
 
 Nothing here is needed for a right decision: after a restart, or a hand-over of the key, it is read or learned again.
 """
@@ -25,7 +25,7 @@ class Memory:
         self.taken: set[str] = set()
         """Pod names that we wanted and that belong to others."""
         self.progress_since: datetime | None = None
-        """Since when some pods' progress has waited to be told."""
+        """Since when the progress of some pods has waited for a status update."""
         self._deleted: set[str] = set()
         self._seen: dict[tuple[Resource, str], tuple[str, datetime]] = {}
 
@@ -34,12 +34,12 @@ class Memory:
         self._seen[child.resource, child.name] = (child.wanted, now)
 
     def trusts(self, child: Child, *, now: datetime) -> bool:
-        """Tell whether a child was seen lately, when the same was wanted of it."""
+        """Return whether a child was observed lately, with the same wanted content."""
         wanted, seen = self._seen.get((child.resource, child.name), ("", None))
         return seen is not None and wanted == child.wanted and now - seen < TRUSTED_FOR
 
-    def doubt(self) -> None:
-        """Forget which children were seen: something about them is still to be mended."""
+    def forget_children(self) -> None:
+        """Forget which children were observed, so that the next reconcile reads them again."""
         self._seen.clear()
 
     def deleted(self, uid: str) -> None:

@@ -13,8 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from cluster_reconciler.reasons import ConditionType
-from cluster_reconciler.status import conditions
-from common import labels
+from common import conditions, labels
 from common.api.ray_cluster import RayCluster
 from common.bus.cache import Cache
 from common.observability.family import Family
@@ -39,7 +38,7 @@ PROVISIONED: Final = Family(
 
 
 class Metrics(Protocol):
-    """What a look tells of a cluster's life."""
+    """Receives the milestones of a cluster's life."""
 
     def provisioned(self, cluster: RayCluster, *, now: datetime) -> None:
         """Note that all pods ran for the first time."""
@@ -56,7 +55,7 @@ class ClusterMetrics(Collector):
     def __init__(self, cache: Cache, registry: CollectorRegistry = REGISTRY) -> None:
         self._cache = cache
         self._seconds: dict[Key, dict[str, float]] = {}
-        """Durations that this process has seen end, by uid; of others the status tells, in whole seconds."""
+        """Durations that this process has measured, by uid; others come from the status, in whole seconds."""
         registry.register(self)
 
     def provisioned(self, cluster: RayCluster, *, now: datetime) -> None:
@@ -68,7 +67,7 @@ class ClusterMetrics(Collector):
         self._seconds.setdefault(Key(meta.namespace, meta.name), {})[meta.uid] = seconds
 
     def forget(self, key: Key) -> None:
-        """Drop what was seen of every cluster that had this name."""
+        """Drop the durations of every cluster that had this name."""
         self._seconds.pop(key, None)
 
     def describe(self) -> Iterable[Metric]:
@@ -86,7 +85,7 @@ class ClusterMetrics(Collector):
         family = DURATION.empty()
         for cluster in clusters:
             meta = cluster.metadata
-            seconds = self._seconds.get(Key(meta.namespace, meta.name), {}).get(meta.uid, _told(cluster))
+            seconds = self._seconds.get(Key(meta.namespace, meta.name), {}).get(meta.uid, _seconds_in_status(cluster))
             if seconds is not None:
                 family.add_metric((meta.name, meta.namespace, meta.uid), seconds)
         return family
@@ -103,13 +102,13 @@ class ClusterMetrics(Collector):
         family = PROVISIONED.empty()
         for cluster in clusters:
             meta = cluster.metadata
-            holds = "true" if conditions.is_true(cluster.status, ConditionType.PROVISIONED) else "false"
+            holds = "true" if conditions.is_true(cluster.status.conditions, ConditionType.PROVISIONED) else "false"
             family.add_metric((meta.name, meta.namespace, meta.uid, holds), 1)
         return family
 
 
-def _told(cluster: RayCluster) -> float | None:
-    """Return how long a cluster took as its status tells, None while it has not come up."""
+def _seconds_in_status(cluster: RayCluster) -> float | None:
+    """Return the time that a cluster took to come up, from its status; None while it has not come up."""
     found = conditions.find(cluster.status.conditions, ConditionType.PROVISIONED)
     created = cluster.metadata.creation_timestamp
     if found is None or found.status != "True" or created is None:

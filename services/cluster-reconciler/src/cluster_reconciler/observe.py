@@ -1,6 +1,6 @@
-"""All reads of a look, into one frozen value.
+"""All reads of a reconcile, into one frozen value.
 
-The state that the bus told is enough for most of it. Two things are read at the API server itself: children that the state
+The state from the bus is enough for most of it. Two things are read at the API server itself: children that the state
 stream does not carry, now and then; and the list of pods, once before this replica first creates or deletes one of a cluster
 that is not brand-new, because the state may be old just after a start (design rules 3 and 5).
 """
@@ -10,6 +10,7 @@ from datetime import datetime
 import msgspec
 
 from cluster_reconciler import batch, children, refusals
+from cluster_reconciler.actions import ClusterPlan
 from cluster_reconciler.memory import Memory
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.ports import Ports
@@ -40,7 +41,7 @@ class PodList(msgspec.Struct, frozen=True):
 
 
 class LookedUp(msgspec.Struct, frozen=True, kw_only=True):
-    """What live reads of children outside the state stream have told."""
+    """The results of live reads of children outside the state stream."""
 
     absent: frozenset[Child] = frozenset()
     found: dict[Resource, Body] = {}
@@ -51,18 +52,20 @@ async def observe(key: Key, io: Ports, *, now: datetime) -> Observed | None:
     """Return a cluster and what belongs to it; None when it is gone."""
     cluster = io.cache.get(RayCluster, key.namespace, key.name)
     if cluster is None:
+        io.memories.forget(key)
+        io.metrics.forget(key)
         return None
-    looked = LookedUp()
+    live = LookedUp()
     if cluster.metadata.deletion_timestamp is None and refusals.find(cluster, io.config) is None:
-        looked = await _look_up(cluster, io, now=now)
-    return from_state(cluster, io, looked)
+        live = await _look_up(cluster, io, now=now)
+    return from_state(cluster, io, live)
 
 
-def from_state(cluster: RayCluster, io: Ports, looked: "LookedUp | Observed | None" = None) -> Observed:
+def from_state(cluster: RayCluster, io: Ports, live: "LookedUp | Observed | None" = None) -> Observed:
     """Return what the state holds about a cluster, our own writes included."""
     meta = cluster.metadata
     memory = memory_of(cluster, io)
-    looked = looked or LookedUp()
+    live = live or LookedUp()
     pods = tuple(
         pod
         for pod in io.cache.list(Pod, meta.namespace, {labels.CLUSTER: meta.name})
@@ -75,12 +78,28 @@ def from_state(cluster: RayCluster, io: Ports, looked: "LookedUp | Observed | No
         headless_service=io.cache.get(Service, meta.namespace, names.headless_service(meta.name)),
         serve_service=io.cache.get(Service, meta.namespace, names.serve_service(meta.name)),
         cleanup_jobs=tuple(io.cache.list(Job, meta.namespace, _CLEANUP | {labels.CLUSTER: meta.name})),
-        absent=looked.absent,
-        found=looked.found,
-        predecessors=looked.predecessors,
+        absent=live.absent,
+        found=live.found,
+        predecessors=live.predecessors,
         awaited=memory.awaited(frozenset(pod.metadata.uid for pod in pods)),
         taken=frozenset(memory.taken),
     )
+
+
+async def recheck(observed: Observed, plan: ClusterPlan, io: Ports) -> Observed | None:
+    """Read again what a plan for pods relies on; None when the plan holds.
+
+    Before the first change to pods, the state may be stale. And a new pod gets another name when a deleted pod had its own: only
+    the plan shows which names to ask about.
+    """
+    if plan.touches_pods and not has_current_pods(observed, io):
+        await refresh_pods(observed.cluster, io)
+        return from_state(observed.cluster, io, observed)
+    names_to_ask = plan.new_pods
+    deleted = deleted_pods(observed.cluster, io) if names_to_ask else frozenset[str]()
+    if deleted.isdisjoint(names_to_ask):
+        return None
+    return msgspec.structs.replace(observed, taken=observed.taken | deleted)
 
 
 def memory_of(cluster: RayCluster, io: Ports) -> Memory:
@@ -96,10 +115,10 @@ def deleted_pods(cluster: RayCluster, io: Ports) -> frozenset[str]:
 
 
 def has_current_pods(observed: Observed, io: Ports) -> bool:
-    """Tell whether the pods are known well enough to create and delete some.
+    """Return whether the pods are known well enough to create and delete some.
 
-    They are when they were listed; and when there are none of a cluster of which nobody has told a status yet: should an
-    owner before us have made pods and died before it told, we want the very names that it took.
+    They are when they were listed, and when the cluster has neither pods nor a status: if an owner before us made pods and
+    died before it wrote a status, we want the very names that it took.
     """
     if memory_of(observed.cluster, io).has_listed_pods:
         return True
@@ -122,7 +141,7 @@ async def refresh_pods(cluster: RayCluster, io: Ports) -> None:
 
 
 async def _look_up(cluster: RayCluster, io: Ports, *, now: datetime) -> LookedUp:
-    """Ask for the children that the state stream does not carry and that were not seen lately."""
+    """Read the children that the state stream does not carry and that were not observed lately."""
     memory = memory_of(cluster, io)
     absent: set[Child] = set()
     found: dict[Resource, Body] = {}

@@ -1,4 +1,4 @@
-"""What a plan and a status may know: one frozen value per look, and questions about it that need nothing else."""
+"""What a plan and a status may know: one frozen value per reconcile, and questions about it that need nothing else."""
 
 from collections import defaultdict
 from collections.abc import Set
@@ -21,7 +21,7 @@ class Child(msgspec.Struct, frozen=True):
     resource: Resource
     name: str
     wanted: str = ""
-    """Tells one wanted content from another, for a child that is compared with what it should be."""
+    """A hash of the wanted content, for a child that is compared with what it should be."""
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -36,11 +36,11 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     cleanup_jobs: tuple[Job, ...] = ()
     """Jobs that clean Redis up."""
     absent: frozenset[Child] = frozenset()
-    """Children that a live read has just missed."""
+    """Children that the latest live read did not find."""
     found: dict[Resource, Body] = {}
-    """Children that a live read has just met; one that was seen lately is in neither."""
+    """Children that the latest live read found; one that was observed lately is in neither."""
     predecessors: frozenset[Child] = frozenset()
-    """Children that a live read has just met and that a deleted cluster of the same name leaves behind."""
+    """Children that the latest live read found, of a deleted cluster of the same name."""
     awaited: frozenset[str] = frozenset()
     """Pods that we asked to go and that are still there, by uid."""
     taken: frozenset[str] = frozenset()
@@ -77,24 +77,24 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {pod.metadata.name: pod for pod in self.workers}
 
     def is_waiting_for(self, pods: tuple[Pod, ...]) -> bool:
-        """Tell whether one of these pods was asked to go by us and is still there (spec raycluster §10)."""
+        """Return whether one of these pods was asked to go by us and is still there (spec raycluster §10)."""
         return any(pod.metadata.uid in self.awaited for pod in pods)
 
     def controls(self, pod: Pod) -> bool:
-        """Tell whether a pod was made for this very cluster, and does not merely bear its label."""
+        """Return whether a pod was made for this very cluster, and does not merely bear its label."""
         uid = self.cluster.metadata.uid
         return any(owner.controller and owner.uid == uid for owner in pod.metadata.owner_references)
 
     def holds(self, kind: ConditionType) -> bool:
-        """Tell whether a condition of the status is True."""
+        """Return whether a condition of the status is True."""
         return any(each.type == kind and each.status == "True" for each in self.cluster.status.conditions)
 
     @property
     def is_autoscaling(self) -> bool:
-        """Tell whether the Ray autoscaler decides which workers go."""
+        """Return whether the Ray autoscaler decides which workers go."""
         return traits.is_autoscaling(self.cluster)
 
 
 def is_terminating(pod: Pod) -> bool:
-    """Tell whether a pod was asked to go, by anybody."""
+    """Return whether a pod is being deleted."""
     return pod.metadata.deletion_timestamp is not None

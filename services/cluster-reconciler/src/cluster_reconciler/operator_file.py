@@ -1,7 +1,7 @@
 """The operator's configuration file: `apiVersion: config.ray.io/v1alpha1`, `kind: Configuration` (spec raycluster §18.1).
 
 A file made for KubeRay works. Fields that we do not know are ignored, as there; fields of KubeRay's own process that mean
-nothing here (`without_effect`) are accepted, and the service says at its start which they are.
+nothing here (`without_effect`) are accepted, and the service logs them at its start.
 """
 
 from typing import Final, Literal
@@ -67,7 +67,7 @@ _OTHERS: Final = {
     "burst": "",
     "deleteRayJobAfterJobFinishes": "",
 }
-"""What has no effect here, and the setting that stands in for it."""
+"""Fields without effect here, and the setting that replaces each."""
 
 
 def parse(text: str, *, path: str) -> OperatorFile:

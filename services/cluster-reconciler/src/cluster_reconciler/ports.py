@@ -1,6 +1,4 @@
-"""What a look needs from the world, put together once in `wiring.py`."""
-
-from collections.abc import Callable
+"""What a reconcile needs from outside, put together once in `wiring.py`."""
 
 import msgspec
 
@@ -9,19 +7,17 @@ from cluster_reconciler.memory import Memories
 from cluster_reconciler.metrics import Metrics
 from common.bus.cache import Cache
 from common.kube.client import Kube
-from common.kube.events import EventRecorder
+from common.kube.executor import Executor
 from common.runtime.clock import Clock
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
-    """The API server, the state that the bus told, and what goes beside them."""
+    """The API server, the state from the bus, and the other dependencies of a reconcile."""
 
     kube: Kube
     cache: Cache
-    events: EventRecorder
+    executor: Executor
     config: Config
     clock: Clock
     memories: Memories
     metrics: Metrics
-    draw_token: Callable[[], str]
-    """Draws the secret of a cluster with token authentication."""

@@ -28,7 +28,7 @@ class ConditionReason(StrEnum):
 class ReplicaFailure(StrEnum):
     """What could not be done to a pod: reasons of the condition `ReplicaFailure`.
 
-    The last two are ours, and so are those for other children, such as FailedCreateIngress.
+    The last three are ours, and so are those for other children, such as FailedCreateIngress.
     """
 
     DELETE_ALL_PODS = "FailedDeleteAllPods"
@@ -38,6 +38,7 @@ class ReplicaFailure(StrEnum):
     CREATE_WORKER_POD = "FailedCreateWorkerPod"
     UNSUPPORTED = "UnsupportedRayClusterSpec"
     LIMIT_EXCEEDED = "LimitExceeded"
+    INVALID_METADATA = "InvalidRayClusterMetadata"
 
 
 class EventReason(StrEnum):
@@ -84,7 +85,7 @@ class EventReason(StrEnum):
 
 
 class State(StrEnum):
-    """The old one-word status; conditions say more."""
+    """The old status as a single name; conditions have more detail."""
 
     NONE = ""
     READY = "ready"

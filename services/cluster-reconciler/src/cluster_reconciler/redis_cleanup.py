@@ -1,14 +1,14 @@
-"""The end of a cluster whose GCS keeps its state in Redis: pods first, then a Job empties Redis, then the cluster goes.
+"""The end of a cluster with GCS state in Redis: pods first, then a Job empties Redis, then the cluster is deleted.
 
-A finalizer holds the cluster back until then, for 300 s at most, or as the annotation says. The head goes before the Job
+A finalizer holds the cluster until then, for 300 s or the time in the annotation at most. The head goes before the Job
 comes, so that nothing writes any more (spec raycluster §7; acceptance cases 29-38).
 """
 
 from datetime import datetime, timedelta
 from typing import Final
 
-from cluster_reconciler import announcements
-from cluster_reconciler.actions import SILENT, Action, CreateChild, DeletePods, Plan, SetFinalizers, Step, Told
+from cluster_reconciler import events
+from cluster_reconciler.actions import ClusterPlan, step
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Observed, is_terminating
 from cluster_reconciler.resources import redis_cleanup_job
@@ -16,7 +16,8 @@ from common import labels
 from common import ray_cluster_traits as traits
 from common.api.core import Job, Pod
 from common.api.ray_cluster import RayCluster
-from common.kube.resources import JOB
+from common.kube.actions import SILENT, Action, ActionEvents, Create, DeleteCollection, IfExists, SetFinalizers
+from common.kube.resources import JOB, POD
 
 DEFAULT_TIMEOUT: Final = timedelta(seconds=300)
 _DIGITS: Final = 18
@@ -26,8 +27,8 @@ _LONGEST: Final = 10**9
 _FINISHED: Final = frozenset({"Complete", "Failed", "FailureTarget"})
 
 
-def plan(observed: Observed, config: Config, *, now: datetime) -> Plan | None:
-    """Return what the finalizer asks for; None when it asks for nothing and the cluster may be looked after."""
+def plan(observed: Observed, config: Config, *, now: datetime) -> ClusterPlan | None:
+    """Return what the finalizer requires; None when it requires nothing and the cluster may be reconciled."""
     cluster = observed.cluster
     is_held = labels.GCS_FT_FINALIZER in cluster.metadata.finalizers
     deleted_at = cluster.metadata.deletion_timestamp
@@ -53,53 +54,54 @@ def _is_active(cluster: RayCluster, config: Config) -> bool:
     return config.cleans_up_redis and uses_redis
 
 
-def _hold(cluster: RayCluster, now: datetime) -> Plan:
-    """Put the finalizer on before anything else exists, and look again at once."""
+def _hold(cluster: RayCluster, now: datetime) -> ClusterPlan:
+    """Put the finalizer on before anything else exists, and reconcile again at once."""
     action = SetFinalizers(finalizers=(*cluster.metadata.finalizers, labels.GCS_FT_FINALIZER))
-    return _only(action, "the finalizer comes first", look_again_at=now)
+    return _only(action, "the finalizer comes first", requeue_at=now)
 
 
-def _clean_up(observed: Observed, config: Config, deleted_at: datetime, now: datetime) -> Plan:
+def _clean_up(observed: Observed, config: Config, deleted_at: datetime, now: datetime) -> ClusterPlan:
     cluster = observed.cluster
     ends_at = deleted_at + timeout(cluster)
     removals = (*_remove(cluster, labels.HEAD, observed.heads), *_remove(cluster, labels.WORKER, observed.workers))
     if observed.heads:
-        steps = tuple(Step(actions=(action,)) for action in removals)
-        return Plan(steps=steps, writes_status=False, look_again_at=ends_at, notes=("waiting for the head to go",))
+        steps = tuple(each for action in removals for each in step(action))
+        return ClusterPlan(actions=steps, writes_status=False, requeue_at=ends_at, note="waiting for the head to go")
     if now >= ends_at:
-        return _release(cluster, "cleaning took too long", told=announcements.force_deleted(cluster, now - deleted_at))
+        return _release(cluster, "cleaning took too long", report=events.force_deleted(cluster, now - deleted_at))
     if observed.cleanup_jobs:
         if _has_finished(observed.cleanup_jobs[0]):
             return _release(cluster, "the cleanup Job has finished")
-        return Plan(writes_status=False, look_again_at=ends_at, notes=("waiting for the cleanup Job",))
-    told = announcements.created_cleanup_job(cluster, redis_cleanup_job.name(cluster))
-    create = CreateChild(resource=JOB, body=redis_cleanup_job.build(cluster, config), told=told, may_exist=False)
-    steps = tuple(Step(actions=(action,)) for action in (*removals, create))
-    return Plan(steps=steps, writes_status=False, look_again_at=ends_at, notes=("the head is gone: cleaning Redis",))
+        return ClusterPlan(writes_status=False, requeue_at=ends_at, note="waiting for the cleanup Job")
+    report = events.created_cleanup_job(cluster, redis_cleanup_job.name(cluster))
+    body = redis_cleanup_job.build(cluster, config)
+    create = Create(resource=JOB, body=body, events=report, if_exists=IfExists.NEED_OWN)
+    steps = tuple(each for action in (*removals, create) for each in step(action))
+    return ClusterPlan(actions=steps, writes_status=False, requeue_at=ends_at, note="the head is gone: cleaning Redis")
 
 
-def _remove(cluster: RayCluster, node_type: str, pods: tuple[Pod, ...]) -> tuple[DeletePods, ...]:
+def _remove(cluster: RayCluster, node_type: str, pods: tuple[Pod, ...]) -> tuple[DeleteCollection, ...]:
     if all(is_terminating(pod) for pod in pods):
         return ()
     selector = {labels.CLUSTER: cluster.metadata.name, labels.NODE_TYPE: node_type}
-    return (DeletePods(selector=selector, told=SILENT),)
+    return (DeleteCollection(resource=POD, selector=selector),)
 
 
-def _release(cluster: RayCluster, note: str, *, told: Told = SILENT) -> Plan:
+def _release(cluster: RayCluster, note: str, *, report: ActionEvents = SILENT) -> ClusterPlan:
     """Let the cluster go."""
     if labels.GCS_FT_FINALIZER not in cluster.metadata.finalizers:
-        return Plan(writes_status=False, looks_again=False, notes=(note,))
+        return ClusterPlan(writes_status=False, is_periodic=False, note=note)
     left = tuple(each for each in cluster.metadata.finalizers if each != labels.GCS_FT_FINALIZER)
-    return _only(SetFinalizers(finalizers=left, told=told), note, look_again_at=None)
+    return _only(SetFinalizers(finalizers=left, events=report), note, requeue_at=None)
 
 
-def _only(action: Action, note: str, *, look_again_at: datetime | None) -> Plan:
-    return Plan(
-        steps=(Step(actions=(action,)),),
+def _only(action: Action, note: str, *, requeue_at: datetime | None) -> ClusterPlan:
+    return ClusterPlan(
+        actions=step(action),
         writes_status=False,
-        looks_again=False,
-        look_again_at=look_again_at,
-        notes=(note,),
+        is_periodic=False,
+        requeue_at=requeue_at,
+        note=note,
     )
 
 

@@ -1,12 +1,12 @@
 """Why nothing is done for a RayCluster: another controller's, or a spec that breaks a rule.
 
-What is wrong is told by an Event, not in the status; nothing is retried until the object changes, but for a status that
-contradicts itself (spec raycluster §6 steps 2-9; acceptance cases 2, 5-18).
+An Event reports the violation; for a wrong name a condition does too, since no Event about a name of more than 236 characters can be named;
+nothing is retried until the object changes, but for a status that contradicts itself (spec raycluster §6 steps 2-9; acceptance cases 2, 5-18).
 """
 
 import msgspec
 
-from cluster_reconciler import announcements
+from cluster_reconciler import events
 from cluster_reconciler.config import Config
 from cluster_reconciler.reasons import EventReason
 from common import labels
@@ -16,11 +16,15 @@ from common.validation import ray_cluster as cluster_rules
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """What is told, if anything, whether another look may help without a change, and what the status says of it."""
+    """The event of a refusal, if any, whether a retry may help without a change, and its effect on the status.
+
+    `invalid_name` is what is wrong with the name; nothing else of such a cluster is read.
+    """
 
     event: Event | None
     is_retried: bool = False
     unsupported: str = ""
+    invalid_name: str = ""
 
 
 def find(cluster: RayCluster, config: Config) -> Refusal | None:
@@ -29,13 +33,14 @@ def find(cluster: RayCluster, config: Config) -> Refusal | None:
     if managed_by not in {"", labels.MANAGED_BY_US}:
         return Refusal(None)
     if problem := cluster_rules.metadata(cluster):
-        return Refusal(announcements.invalid(cluster, "metadata", problem, EventReason.INVALID_METADATA))
+        event = events.invalid(cluster, "metadata", problem, EventReason.INVALID_METADATA)
+        return Refusal(event, invalid_name=problem)
     if refusal := _of_spec(cluster, config):
         return refusal
     if problem := cluster_rules.upgrade_options(cluster):
-        return Refusal(announcements.invalid(cluster, "UpgradeStrategy", problem, EventReason.INVALID_SPEC))
+        return Refusal(events.invalid(cluster, "UpgradeStrategy", problem, EventReason.INVALID_SPEC))
     if problem := cluster_rules.status(cluster):
-        return Refusal(announcements.invalid_status(cluster, problem), is_retried=True)
+        return Refusal(events.invalid_status(cluster, problem), is_retried=True)
     return None
 
 
@@ -46,7 +51,7 @@ def _of_spec(cluster: RayCluster, config: Config) -> Refusal | None:
         unsupported = cluster_rules.unsupported(cluster, config.gates)
     if problem is None:
         return None
-    event = announcements.invalid(cluster, "spec", problem, EventReason.INVALID_SPEC)
+    event = events.invalid(cluster, "spec", problem, EventReason.INVALID_SPEC)
     return Refusal(event, unsupported=unsupported)
 
 
@@ -54,7 +59,7 @@ def _managed_by(cluster: RayCluster) -> str:
     try:
         return cluster.spec.managed_by or ""
     except msgspec.ValidationError:
-        return ""  # `_spec_violation` tells what is wrong
+        return ""  # `_spec_violation` reports what is wrong
 
 
 def _spec_violation(cluster: RayCluster, config: Config) -> str | None:

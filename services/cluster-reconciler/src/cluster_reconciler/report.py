@@ -1,7 +1,7 @@
-"""Writes the status of a RayCluster, when it differs (spec raycluster §6 steps 15-16, §14).
+"""Plans the status of a RayCluster after a plan was executed (spec raycluster §6 steps 15-16, §14).
 
-Pods that start together get ready one after the other within moments. What they have done so far is gathered for a moment,
-so that the status of a cluster is not written for each of them; what is complete, or got worse, is told at once.
+Pods that start together get ready one after the other within moments. Their progress is gathered for a moment, so that the status of
+a cluster is not written for each of them; what is complete, or got worse, is written at once.
 """
 
 from datetime import datetime, timedelta
@@ -10,63 +10,85 @@ from typing import Final
 import msgspec
 
 from cluster_reconciler import observe
+from cluster_reconciler.actions import ClusterPlan, is_of_pod, step
 from cluster_reconciler.ports import Ports
 from cluster_reconciler.reasons import ConditionType
-from cluster_reconciler.status import compute, conditions, gate, head_info, suspended
+from cluster_reconciler.status import compute, gate, head_info
 from cluster_reconciler.status.compute import Outcome
-from common import errors
-from common.api import ray_cluster
-from common.api.opaque import Body
+from cluster_reconciler.status.conditions import Failure, suspension
+from common import conditions
 from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.feature_gates import Gate
-from common.kube import absence
-from common.kube.resources import RAY_CLUSTER
-from common.runtime.key import Key
+from common.kube.actions import Action, Create, Delete, Refuse, Replace, UpdateStatus
+from common.kube.executor import Executed
 from common.validation import ray_cluster as cluster_rules
 
 GATHERED_FOR: Final = timedelta(seconds=0.25)
 
 
-async def report(key: Key, outcome: Outcome, io: Ports, *, now: datetime) -> datetime | None:
-    """Bring the status up to date; return when to look again: at once after suspension has moved on."""
-    cluster = io.cache.get(RayCluster, key.namespace, key.name)
-    if cluster is None:
-        return None
+def plan(cluster: RayCluster, outcome: Outcome, io: Ports, *, now: datetime) -> ClusterPlan:
+    """Return the write of the status if it differs, and when to reconcile again: at once after suspension has moved on."""
+    has_conditions = io.config.has(Gate.STATUS_CONDITIONS)
+    if outcome.has_invalid_name:
+        return _refused(cluster, outcome, now=now) if has_conditions else ClusterPlan()
     observed = observe.from_state(cluster, io)
     violation = head_info.violation(observed, has_failed=outcome.failure is not None)
     if violation is not None:
-        raise errors.Retryable(violation)
+        return ClusterPlan(fault=violation)
     outcome = msgspec.structs.replace(outcome, unsupported=cluster_rules.unsupported(cluster, io.config.gates))
-    status = compute.compute(observed, outcome, now=now, has_conditions=io.config.has(Gate.STATUS_CONDITIONS))
+    status = compute.compute(observed, outcome, now=now, has_conditions=has_conditions)
     memory = observe.memory_of(cluster, io)
     if not gate.has_changed(cluster.status, status):
         memory.progress_since = None
-        return None
+        return ClusterPlan()
     if gate.is_mere_progress(cluster.status, status):
         memory.progress_since = min(memory.progress_since or now, now)
         if now < memory.progress_since + GATHERED_FOR:
-            return memory.progress_since + GATHERED_FOR
+            return ClusterPlan(requeue_at=memory.progress_since + GATHERED_FOR)
     memory.progress_since = None
-    await _write(cluster, status, io)
-    if _became_true(cluster.status, status):
-        io.metrics.provisioned(cluster, now=now)
-    was, has_become = (suspended.state(tuple(each.conditions)) for each in (cluster.status, status))
-    return None if was is has_become else now
+    before, after = (suspension(each.conditions) for each in (cluster.status, status))
+    return ClusterPlan(actions=step(UpdateStatus(status=status)), requeue_at=None if before is after else now)
 
 
-async def _write(cluster: RayCluster, status: RayClusterStatus, io: Ports) -> None:
-    meta = cluster.metadata
-    body: Body = {
-        "apiVersion": ray_cluster.API_VERSION,
-        "kind": ray_cluster.KIND,
-        "metadata": {"name": meta.name, "namespace": meta.namespace, "resourceVersion": meta.resource_version},
-        "status": msgspec.to_builtins(status),
-    }
-    with absence.noticed(io.cache, cluster):
-        answer = await io.kube.replace(RAY_CLUSTER, meta.namespace, body, subresource="status")
-    io.cache.put(ray_cluster.decode(answer))
+def _refused(cluster: RayCluster, outcome: Outcome, *, now: datetime) -> ClusterPlan:
+    """Return the condition ReplicaFailure of a cluster with a name that breaks a rule, if its status does not have it yet."""
+    if outcome.failure is None:
+        return ClusterPlan()
+    status = compute.refused(cluster.status, outcome.failure, now=now)
+    return ClusterPlan(actions=step(UpdateStatus(status=status)) if gate.has_changed(cluster.status, status) else ())
 
 
-def _became_true(old: RayClusterStatus, new: RayClusterStatus) -> bool:
-    kind = ConditionType.PROVISIONED
-    return conditions.is_true(new, kind) and not conditions.is_true(old, kind)
+def makes_provisioned(cluster: RayCluster, status: ClusterPlan) -> bool:
+    """Return whether a status that is written makes a cluster provisioned."""
+    written = [each.status for each in status.flat if isinstance(each, UpdateStatus)]
+    return any(_is_provisioned(each) for each in written) and not _is_provisioned(cluster.status)
+
+
+def _is_provisioned(status: msgspec.Struct) -> bool:
+    return isinstance(status, RayClusterStatus) and conditions.is_true(status.conditions, ConditionType.PROVISIONED)
+
+
+def outcome(plan: ClusterPlan, executed: Executed) -> Outcome:
+    """Return what the status reports of how a plan went."""
+    if plan.refusal is not None:
+        return Outcome(failure=plan.refusal, is_clean=False, has_invalid_name=plan.has_invalid_name)
+    failures = [
+        (not is_of_pod(each.action), Failure(reason, str(each.error)))
+        for each in executed.failures
+        if (reason := _failure_of(each.action))
+    ]
+    failure = min(failures, key=lambda each: each[0])[1] if failures else None
+    is_partial = plan.is_partial or executed.is_cut
+    return Outcome(failure=failure, is_clean=not (executed.failures or plan.unfinished or is_partial or plan.fault))
+
+
+def _failure_of(action: Action) -> str:
+    """Return the reason that the condition ReplicaFailure gives when an action fails; for children we name it as KubeRay does for pods."""
+    match action:
+        case Refuse(event=event):
+            return event.reason
+        case Create() | Replace() | Delete() if not is_of_pod(action):
+            verb = {Create: "Create", Replace: "Update", Delete: "Delete"}[type(action)]
+            return f"Failed{verb}{action.resource.kind}"
+        case _:
+            return action.events.condition_reason

@@ -6,29 +6,34 @@ import secrets
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from functools import partial
 from typing import Final
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from cluster_reconciler import discovery
+from cluster_reconciler import discovery, observe, plan
 from cluster_reconciler import settings as own_settings
+from cluster_reconciler.actions import ClusterPlan
 from cluster_reconciler.config import Config
-from cluster_reconciler.keys import keys_of, precedence
+from cluster_reconciler.execute import execute
+from cluster_reconciler.keys import keys_of, priority
 from cluster_reconciler.memory import Memories
 from cluster_reconciler.metrics import ClusterMetrics
+from cluster_reconciler.observed import Observed
 from cluster_reconciler.ports import Ports
-from cluster_reconciler.reconcile import reconcile
 from common.api.core import Job, Pod, Service
 from common.api.ray_cluster import RayCluster
 from common.bus.cache import Cache, Object, Objects
 from common.kube.client import Kube, KubeClient
 from common.kube.events import EventRecorder, quarantine_reporter
+from common.kube.executor import Executor
 from common.kube.resources import RAY_CLUSTER
 from common.runtime import replica
 from common.runtime.clock import Clock
 from common.runtime.controller import Controller
 from common.runtime.key import Key, Watched
+from common.runtime.reconciler import Reconciler
 from common.runtime.settings import Settings
 
 CONTROLLER: Final = "raycluster"
@@ -52,15 +57,15 @@ def assemble(
 ) -> App:
     """Put the reconciler together."""
     cache = Cache()
+    events = EventRecorder(kube, controller=EVENT_SOURCE, instance=f"{EVENT_SOURCE}-{instance}", clock=clock)
     ports = Ports(
         kube=kube,
         cache=cache,
-        events=EventRecorder(kube, controller=EVENT_SOURCE, instance=f"{EVENT_SOURCE}-{instance}", clock=clock),
+        executor=Executor(kube, cache, events, views=KINDS, regarding=RAY_CLUSTER, clock=clock),
         config=config,
         clock=clock,
         memories=Memories(),
         metrics=ClusterMetrics(cache, registry),
-        draw_token=draw_token,
     )
 
     def forget(objects: Objects) -> None:
@@ -70,17 +75,26 @@ def assemble(
                 ports.memories.forget(key)
                 ports.metrics.forget(key)
 
+    def make_plan(observed: Observed, *, now: datetime) -> ClusterPlan:
+        return plan.make(observed, config, now=now, token=draw_token())
+
+    reconciler = Reconciler(
+        partial(observe.observe, io=ports),
+        make_plan,
+        partial(execute, io=ports),
+        recheck=partial(observe.recheck, io=ports),
+    )
     watched = Watched(kinds=KINDS, root=RayCluster, keys_of=keys_of)
     controller = Controller(
         CONTROLLER,
         watched,
         cache=cache,
         clock=clock,
-        precedence=precedence(cache),
+        priority=priority(cache),
         forget=forget,
-        report_quarantine=quarantine_reporter(ports.events, RAY_CLUSTER),
+        report_quarantine=quarantine_reporter(events, RAY_CLUSTER),
     )
-    return App(controller=controller, reconciler=partial(reconcile, io=ports), cache=cache, ports=ports)
+    return App(controller=controller, reconciler=reconciler, cache=cache, ports=ports)
 
 
 def draw_token() -> str:

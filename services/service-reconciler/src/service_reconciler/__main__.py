@@ -1,9 +1,7 @@
-"""`python -m service_reconciler`: run the service until it is told to stop."""
-
-import sys
+"""`python -m service_reconciler`: runs the service until it is stopped."""
 
 from common.runtime import process
 from service_reconciler import wiring
 
 if __name__ == "__main__":
-    sys.exit(process.run("service-reconciler", wiring.main))
+    process.leave(process.run("service-reconciler", wiring.main))

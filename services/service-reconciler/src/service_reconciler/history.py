@@ -1,7 +1,7 @@
 """The records of RayServices' specs at the API server.
 
 They are read and written only when a cluster is about to be created, so at rest they cost nothing, the bus does not carry them, and
-there is nothing to remember between looks.
+there is nothing to remember between reconciles.
 """
 
 from contextlib import suppress
@@ -12,11 +12,12 @@ import msgspec
 from common import errors
 from common.api.meta import ObjectMeta
 from common.api.ray_service import RayService
-from common.kube.actions import Change, Create, Delete
-from common.kube.client import Kube, Patch
+from common.kube import client
+from common.kube.actions import Create, Delete, Patch
+from common.kube.client import Kube
 from common.kube.resources import CONTROLLER_REVISION, label_selector
-from service_reconciler.promotion import remembered
-from service_reconciler.promotion.remembered import Record
+from service_reconciler.promotion import revisions
+from service_reconciler.promotion.revisions import Record
 from service_reconciler.resources import goal_revision
 from service_reconciler.resources.goal_revision import GoalRevision, GoalRevisions, Spec
 
@@ -31,7 +32,7 @@ class History:
         """Record what a RayService asks for, and what serves until then; a second time this writes nothing."""
         meta = service.metadata
         found = await self._read(meta)
-        for each in remembered.decide(meta, goal_revision.asked_of(service), before, found, kept=kept):
+        for each in revisions.decide(meta, goal_revision.asked_of(service), before, found, kept=kept):
             await self._write(meta.namespace, each)
 
     async def _read(self, meta: ObjectMeta) -> list[GoalRevision]:
@@ -43,8 +44,8 @@ class History:
         match record:
             case Create(resource=resource, body=body):
                 await self._kube.create(resource, namespace, body)
-            case Change(resource=resource, name=name, patch=patch):
-                await self._kube.patch(resource, namespace, name, Patch(body=patch))
+            case Patch(resource=resource, name=name, patch=patch):
+                await self._kube.patch(resource, namespace, name, client.Patch(body=patch))
             case Delete(resource=resource, name=name, uid=uid):
                 with suppress(errors.NotFound):
                     await self._kube.delete(resource, namespace, name, uid=uid)

@@ -15,12 +15,13 @@ from prometheus_client import Counter, Histogram
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from common import annotation_record, labels, names, upgrade_events, weighted_route
+from common import annotation_record, conditions, labels, names, upgrade_events, weighted_route
 from common.api.core import Service
 from common.api.gateway import HttpRoute
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache
+from common.kube.actions import Action, Annotate, Delete
 from common.kube.resources import RAY_CLUSTER
 from common.observability.family import Family
 from common.ray import owner, serve_status
@@ -28,12 +29,10 @@ from common.ray.view import Seen
 from common.runtime.clock import Clock
 from common.traffic_record import WHOLE, Record
 from common.upgrade_receipt import Outcome, Receipt
-from service_reconciler.actions import Action, Annotate, Delete
 from service_reconciler.observed import Observed
 from service_reconciler.promotion import phase
 from service_reconciler.reasons import ConditionType
 from service_reconciler.resources import serve_service
-from service_reconciler.status import conditions
 
 log = structlog.get_logger()
 
@@ -68,7 +67,7 @@ PAUSED: Final = Family(
 )
 STALLED: Final = Family(
     name="raybus_service_condition_upgrade_stalled",
-    text="Whether an upgrade of the RayService has not got on before its progress deadline",
+    text="Whether an upgrade of the RayService made no progress within its deadline",
     labels=_CONDITION,
 )
 ABORTED: Final = Family(
@@ -165,7 +164,7 @@ DRAINS: Final = Counter(
     ["result"],
 )
 EVENTS: Final = Counter(
-    "raybus_upgrade_events_total", "Upgrade events by kind and by what became of them: told or lost", ["kind", "result"]
+    "raybus_upgrade_events_total", "Upgrade events that were published or lost, by kind and result", ["kind", "result"]
 )
 CUT: Final = Counter("raybus_drain_requests_cut_total", "Requests in flight when their cluster was deleted")
 
@@ -173,15 +172,15 @@ Sample = tuple[Family, tuple[str, ...], float]
 
 
 class Polls(Protocol):
-    """Who asks Serve, and remembers what it said."""
+    """The polls of Serve, with their last answers."""
 
     def seen(self, cluster: RayCluster) -> Seen | None:
-        """Return what Serve said last in a cluster, without asking; None when it was never asked."""
+        """Return the last answer of Serve in a cluster, without a request; None when it was never asked."""
         ...
 
 
 def initialize() -> None:
-    """Begin every counter with 0, so that the first event is seen as a change."""
+    """Begin every counter with 0, so that the first event counts as a change."""
     for outcome in Outcome:
         UPGRADES.labels(outcome)
     for result in ("quiet", "cut", "unknown"):
@@ -199,7 +198,7 @@ def note(observed: Observed, action: Action) -> None:
         case Annotate(name=labels.UPGRADE_RECEIPT, value=value):
             _count_upgrade(msgspec.json.decode(value, type=Receipt))
         case Delete(resource=resource, uid=uid) if resource is RAY_CLUSTER:
-            found = next((each for each in observed.leaving if each.cluster.metadata.uid == uid), None)
+            found = next((each for each in observed.draining if each.cluster.metadata.uid == uid), None)
             if found is not None:
                 _count_drain(found.ongoing)
         case _:
@@ -240,7 +239,7 @@ class RayServiceCollector(Collector):
             identity = (meta.name, meta.namespace, meta.uid)
             try:
                 samples = list(self._samples(service, now=now))
-            except Exception as problem:  # noqa: BLE001  (whatever one object says, the metrics of all others are told)
+            except Exception as problem:  # noqa: BLE001  (whatever is wrong with one object, the metrics of all others are exported)
                 log.warning(
                     "metrics of a RayService are left out", object=f"{meta.namespace}/{meta.name}", why=repr(problem)
                 )
@@ -313,7 +312,7 @@ def _ages(service: RayService, record: Record, *, now: datetime) -> Iterator[Sam
 
 
 def _last(service: RayService) -> Iterator[Sample]:
-    """Yield what the receipt of the last upgrade says."""
+    """Yield the samples of the last upgrade's receipt."""
     held = annotation_record.decode(service.metadata.annotations.get(labels.UPGRADE_RECEIPT, ""), Receipt)
     if held is None:
         return

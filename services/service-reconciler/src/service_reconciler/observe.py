@@ -1,6 +1,6 @@
-"""All reads of one look at a RayService, once, into one frozen value.
+"""All reads of one reconcile of a RayService, once, into one frozen value.
 
-The cache may be behind right after a start, so the RayService itself is read from the API server when this replica meets it
+The cache may be behind right after a start, so the RayService itself is read from the API server when this replica reconciles it
 for the first time, and again before a cluster is deleted as unneeded (spec rayservice §16.4). A cluster that the status names
 is asked for before it counts as gone.
 """
@@ -18,22 +18,33 @@ from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache, Objects
+from common.conditions import is_true
 from common.kube import gateways
 from common.kube.lookup import Lookup
-from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
-from common.ray import adoption, config_reader, endpoints, impostor, ongoing, owner, pace, revision, submit
+from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, illegal_name
+from common.ray import (
+    adoption,
+    config_reader,
+    dashboard_identity,
+    drain_poll,
+    endpoints,
+    ongoing,
+    owner,
+    poll_interval,
+    revision,
+    submit,
+)
+from common.ray.revisions import Revisions
+from common.ray.serve_api import ServeApi
 from common.ray.view import dashboard_service, head_is_ready
 from common.runtime.clock import ClockWatch
 from common.runtime.key import Key
-from service_reconciler import observed as seen
 from service_reconciler import validation
 from service_reconciler.config import Config
-from service_reconciler.observed import ClusterView, Leaving, Names, Observed
-from service_reconciler.ports import Revisions, ServeApi
+from service_reconciler.observed import ClusterView, DrainingCluster, Names, Observed, drains, names_of
 from service_reconciler.promotion import dangling
 from service_reconciler.reasons import ConditionType
 from service_reconciler.resources import head_service, serve_service
-from service_reconciler.status.conditions import is_true
 
 FRESH = 0.2
 """Seconds that an answer about a cluster on its way to serve may be old."""
@@ -41,7 +52,7 @@ RECENT = 0.9
 STEADY = 4.5
 REMEMBERED = 8192
 FOREIGN_ROUTE = 2.0
-"""Seconds that a user's route may be old before it says whose it is, so that the bus brings it."""
+"""Seconds that a user's route may be old before it is labelled with its RayService, so that the bus brings it."""
 IDLE_PHASES = frozenset({"", "Pending", "Succeeded", "Failed"})
 """Of pods in which no container runs; a pod of which nothing was reported yet has begun none."""
 
@@ -65,30 +76,32 @@ class Observer:
         self._serve = serve
         self._revisions = revisions
         self._config = config
-        self._met: set[Key] = set()
+        self._fetched: set[Key] = set()
         self._lacking: dict[str, datetime] = {}
         """Clusters, by uid, that do not have the Serve config of the spec."""
 
     def forget(self, objects: Objects) -> None:
-        """Drop what is remembered of objects that somebody else looks after from now on."""
+        """Drop what is remembered of objects that another replica reconciles from now on."""
         for each in objects:
             self._lacking.pop(each.metadata.uid, None)
             if isinstance(each, RayService):
-                self._met.discard(Key(each.metadata.namespace, each.metadata.name))
+                self._fetched.discard(Key(each.metadata.namespace, each.metadata.name))
 
     async def observe(self, key: Key, *, now: datetime) -> Observed | None:
-        """Return what is known of a RayService; None when it is gone or somebody else's."""
+        """Return what is known of a RayService; None when it is gone or another operator's."""
         service = await self._service(key)
         if service is None:
             return None
         head, serve = self._services(service)
-        clusters, clusters_names = await self._clusters(service, serve)
+        foreign = await self._foreign_names(service)
+        clusters, clusters_names = self._clusters(service, serve, foreign)
         if _is_due(clusters, clusters_names, now=now):
             service = await self._read_live(key)
             if service is None:
                 return None
             head, serve = self._services(service)
-            clusters, clusters_names = await self._clusters(service, serve)
+            foreign = await self._foreign_names(service)
+            clusters, clusters_names = self._clusters(service, serve, foreign)
         active, pending = await self._views(service, clusters_names, now=now)
         await config_reader.ready(service.serve_config, *(each.given for each in (active, pending) if each is not None))
         route = await self._route(service)
@@ -96,10 +109,11 @@ class Observer:
             service=service,
             config=self._config,
             names=clusters_names,
+            foreign_names=foreign,
             fresh_name=_fresh_name(key.name, clusters),
             violation=validation.violation(service, self._config.gates),
             clusters=clusters,
-            leaving=await self._leaving(service, clusters_names, now=now),
+            draining=await self._draining(service, clusters_names, now=now),
             active=active,
             pending=pending,
             services=tuple(self._cache.list(Service, key.namespace, owner.marks(key.name))),
@@ -112,18 +126,18 @@ class Observer:
             grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
             endpoints=self._endpoints(service, clusters_names),
             clock_set_at=self._watch.set_at(),
-            rest=pace.at_rest(self._cache.count(RayService)),
+            rest=poll_interval.at_rest(self._cache.count(RayService)),
         )
 
     async def _service(self, key: Key) -> RayService | None:
         service = self._cache.get(RayService, key.namespace, key.name)
         if service is None:
-            self._met.discard(key)
+            self._fetched.discard(key)
             return None
-        if key not in self._met:
+        if key not in self._fetched:
             service = await self._read_live(key)
-            self._met.add(key)
-        if service is None or service.raw_spec.get("managedBy", labels.MANAGED_BY_US) != labels.MANAGED_BY_US:
+            self._fetched.add(key)
+        if service is None or service.manager != labels.MANAGED_BY_US:
             return None
         return service
 
@@ -149,14 +163,28 @@ class Observer:
         head = self._cache.get(Service, namespace, head_service.name(service.metadata.name))
         return head, self._cache.get(Service, namespace, serve_service.name(service))
 
-    async def _clusters(self, service: RayService, serve: Service | None) -> tuple[tuple[RayCluster, ...], Names]:
-        meta = service.metadata
+    async def _foreign_names(self, service: RayService) -> frozenset[str]:
+        """Return the names in the status that are not of clusters which the RayService may control."""
+        meta, foreign = service.metadata, set[str]()
         for role in (service.status.active_service_status, service.status.pending_service_status):
-            if role.ray_cluster_name:
-                await self._lookup.known(RAY_CLUSTER, RayCluster, (meta.namespace, role.ray_cluster_name))
+            name = role.ray_cluster_name
+            if not name:
+                continue
+            cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, (meta.namespace, name))
+            if illegal_name(RAY_CLUSTER, name) or (
+                cluster is not None and not owner.may_control(meta, cluster.metadata)
+            ):
+                foreign.add(name)
+        return frozenset(foreign)
+
+    def _clusters(
+        self, service: RayService, serve: Service | None, foreign: frozenset[str]
+    ) -> tuple[tuple[RayCluster, ...], Names]:
+        meta = service.metadata
         clusters = self._all_clusters(meta)
         head = self._cache.get(Service, meta.namespace, head_service.name(meta.name))
-        return clusters, seen.names_of(service, clusters, serve_service.selected(serve) or serve_service.selected(head))
+        serving = serve_service.selected(serve) or serve_service.selected(head)
+        return clusters, names_of(service, clusters, serving, foreign)
 
     def _all_clusters(self, service: ObjectMeta) -> tuple[RayCluster, ...]:
         return tuple(self._cache.list(RayCluster, service.namespace, owner.marks(service.name)))
@@ -168,7 +196,7 @@ class Observer:
         async with asyncio.TaskGroup() as group:
             first = group.create_task(self._view(service, clusters.active, max_age=age, now=now))
             second = group.create_task(self._view(service, clusters.pending, max_age=FRESH, now=now))
-        active, pending = _believed(first.result(), second.result()), _believed(second.result(), first.result())
+        active, pending = _verified(first.result(), second.result()), _verified(second.result(), first.result())
         goes_to = None if is_true(service.status.conditions, ConditionType.UPGRADE_ABORTED) else pending or active
         return self._timed(active, service, goes_to, now=now), self._timed(pending, service, goes_to, now=now)
 
@@ -185,7 +213,7 @@ class Observer:
         records = await self._revisions.of(cluster)
         age = 0.0 if revision.is_open(records) else max_age
         async with asyncio.TaskGroup() as group:
-            reading = group.create_task(self._serve.look(cluster, self.dashboard_service(cluster), max_age=age))
+            reading = group.create_task(self._serve.poll(cluster, self.dashboard_service(cluster), max_age=age))
             checks = group.create_task(self._serve.check_proxy(head, max_age=max(max_age, RECENT))) if head else None
         put_ago = self._serve.put_at(cluster)
         current = adoption.current(records, reading.result().details)
@@ -215,39 +243,37 @@ class Observer:
             del self._lacking[next(iter(self._lacking))]
         return msgspec.structs.replace(view, lacks_goal_since=self._lacking.setdefault(uid, now))
 
-    async def _leaving(self, service: RayService, wanted: Names, *, now: datetime) -> tuple[Leaving, ...]:
-        """Return the clusters that drain: behind a weighted route all do, elsewhere those that can be told to."""
+    async def _draining(self, service: RayService, wanted: Names, *, now: datetime) -> tuple[DrainingCluster, ...]:
+        """Return the clusters that drain: behind a weighted route all do, elsewhere those with pods that can be marked."""
         meta = service.metadata
         route = self._cache.get(HttpRoute, meta.namespace, weighted_route.name_of(service))
         is_weighted = route is not None and traffic_record.ANNOTATION in route.metadata.annotations
-        found: list[Leaving] = []
+        found: list[DrainingCluster] = []
         for cluster in _unneeded(self._all_clusters(meta), wanted):
             pods = self._cache.list(Pod, meta.namespace, {labels.CLUSTER: cluster.metadata.name})
-            draining = tuple(pod for pod in pods if is_weighted or seen.drains(pod))
-            if draining:
-                found.append(await self._left(Leaving(cluster=cluster, pods=draining), now=now))
+            at_work = tuple(pod for pod in pods if is_weighted or drains(pod))
+            if at_work:
+                found.append(await self._in_flight(DrainingCluster(cluster=cluster, pods=at_work), now=now))
         return tuple(found)
 
-    async def _left(self, leaving: Leaving, *, now: datetime) -> Leaving:
-        """Return a cluster that drains with what its pods say, if it is due to go.
+    async def _in_flight(self, draining: DrainingCluster, *, now: datetime) -> DrainingCluster:
+        """Return a draining cluster with the requests in flight, if its deadline has passed.
 
-        A pod whose containers have not begun, or have ended, works on no request and is not asked. Any other one counts as unknown
-        until it answers, also one of which its node does not report any more (phase `Unknown`).
+        A pod with containers that have not begun, or have ended, works on no request and is not asked. Any other one counts as unknown
+        until it answers, also a pod that its node does not report any more (phase `Unknown`).
         """
-        due = dangling.due_at(leaving.cluster)
+        due = dangling.due_at(draining.cluster)
         if due is None or due > now:
-            return leaving
-        running = [pod for pod in leaving.pods if pod.status.phase not in IDLE_PHASES]
-        async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(self._serve.ongoing_requests(pod)) for pod in running]
-        counts = [each.result() for each in asked]
-        told = [each for each in counts if each is not None]
-        found = ongoing.total(told)
+            return draining
+        running = [pod for pod in draining.pods if pod.status.phase not in IDLE_PHASES]
+        counts = await drain_poll.ask(self._serve.ongoing_requests, running)
+        answers = [each for each in counts if each is not None]
+        found = ongoing.total(answers)
         return msgspec.structs.replace(
-            leaving,
-            ongoing=found.requests if len(told) == len(counts) else None,
+            draining,
+            ongoing=found.requests if len(answers) == len(counts) else None,
             has_ha_proxy=found.has_ha_proxy,
-            is_silent=bool(counts) and not told,
+            is_silent=bool(counts) and not answers,
         )
 
     def dashboard_service(self, cluster: RayCluster) -> Service | None:
@@ -271,18 +297,20 @@ class Observer:
         return endpoints.count(slices)
 
 
-def _believed(view: ClusterView | None, other: ClusterView | None) -> ClusterView | None:
+def _verified(view: ClusterView | None, other: ClusterView | None) -> ClusterView | None:
     """Return a view without an answer that the other cluster gave."""
     if view is None or other is None:
         return view
-    reading = impostor.believed(
-        view.serve, impostor.party(view.cluster, view.pods), impostor.party(other.cluster, other.pods)
+    reading = dashboard_identity.verify_identity(
+        view.serve,
+        dashboard_identity.addresses_of(view.cluster, view.pods),
+        dashboard_identity.addresses_of(other.cluster, other.pods),
     )
     return msgspec.structs.replace(view, serve=reading)
 
 
 def _is_due(clusters: tuple[RayCluster, ...], wanted: Names, *, now: datetime) -> bool:
-    """Tell whether a cluster is about to be deleted as unneeded."""
+    """Return whether a cluster is about to be deleted as unneeded."""
     deadlines = [dangling.due_at(each) for each in _unneeded(clusters, wanted)]
     return any(due is not None and due <= now for due in deadlines)
 

@@ -14,7 +14,7 @@ from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.kube.resources import GRPC_ROUTE, HTTP_ROUTE
-from common.ray import owner, pace
+from common.ray import owner, poll_interval
 from common.ray.view import ServeView
 from common.traffic_record import Record, Upgrade
 from service_reconciler.config import Config
@@ -23,7 +23,7 @@ from service_reconciler.resources.ray_cluster import DELETE_AFTER
 from service_reconciler.validation import Violation
 
 _UNKNOWN: Final = Gateway(metadata=ObjectMeta())
-"""Stands for a Gateway that nobody asked for."""
+"""A placeholder for a Gateway that the service does not ask for."""
 
 
 class Names(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,17 +34,17 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterView(ServeView, frozen=True, kw_only=True):
-    """A cluster of the RayService, with what its pods and its dashboard say."""
+    """A cluster of the RayService, with the state of its pods and the answer of its dashboard."""
 
     pods: tuple[Pod, ...] = ()
     lacks_goal_since: datetime | None = None
-    """Since when this process has seen that the cluster, which is to get the Serve config of the spec, does not have it."""
+    """Since when this process has observed that the cluster, which is to get the Serve config of the spec, does not have it."""
     proxy_answers: tuple[bool, ...] = ()
     """The last health checks of the head's proxy, newest last."""
 
     @property
     def head(self) -> Pod | None:
-        """Return the one head pod, None while there is none or while two of them meet."""
+        """Return the one head pod, None while there is none or there are two."""
         heads = [
             pod
             for pod in self.pods
@@ -53,43 +53,45 @@ class ClusterView(ServeView, frozen=True, kw_only=True):
         return heads[0] if len(heads) == 1 else None
 
 
-class Leaving(msgspec.Struct, frozen=True, kw_only=True):
-    """An unneeded cluster whose requests in flight are waited for."""
+class DrainingCluster(msgspec.Struct, frozen=True, kw_only=True):
+    """An unneeded cluster that may have requests in flight."""
 
     cluster: RayCluster
     pods: tuple[Pod, ...]
-    """Those whose proxies may work on requests."""
+    """Those with proxies that may work on requests."""
     ongoing: int | None = None
     """Requests in flight; asked only when the cluster is due to go, None when unknown."""
     is_silent: bool = False
-    """Whether no pod at all tells how many."""
+    """Whether no pod at all reports its number."""
     has_ha_proxy: bool = False
-    """Whether HAProxy is the proxy, which tells less often."""
+    """Whether HAProxy is the proxy, which reports less often."""
 
     @property
-    def is_told(self) -> bool:
-        """Tell whether its pods can be told to drain, because the user asked for that."""
+    def is_graceful(self) -> bool:
+        """Return whether its pods can be marked as draining, because the user asked for a graceful drain."""
         return any(drains(pod) for pod in self.pods)
 
 
 def drains(pod: Pod) -> bool:
-    """Tell whether a pod has the means to be told that it drains."""
+    """Return whether a pod can be marked as draining."""
     return pod.metadata.annotations.get(labels.GRACEFUL_DRAIN) == "true"
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that one look at a RayService is decided from."""
+    """Everything that one reconcile of a RayService is decided from."""
 
     service: RayService
     config: Config
     names: Names
+    foreign_names: frozenset[str] = frozenset()
+    """Names in the status that are not of clusters which the RayService may control; `names` does not hold them."""
     fresh_name: str
     """A name that no cluster of this RayService has; used if a new one is needed."""
     violation: Violation | None = None
     clusters: tuple[RayCluster, ...] = ()
     """All clusters that carry the RayService's labels."""
-    leaving: tuple[Leaving, ...] = ()
-    """Those of them that nobody needs and that drain."""
+    draining: tuple[DrainingCluster, ...] = ()
+    """Those of them that are unneeded and drain."""
     active: ClusterView | None = None
     pending: ClusterView | None = None
     services: tuple[Service, ...] = ()
@@ -99,25 +101,25 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     gateways: Mapping[weighted_route.Place, Gateway | None] = {}
     """Our Gateway, and those that the user's route hangs on."""
     route: HttpRoute | None = None
-    """The route that carries the traffic: ours, or the one that the user named."""
+    """The route with the weights: ours, or the user's that the annotation names."""
     our_route: HttpRoute | None = None
     users_routes: tuple[HttpRoute, ...] = ()
     """Routes of users that hold something of ours."""
     grpc_route: GrpcRoute | None = None
     endpoints: int = 0
     clock_set_at: datetime | None = None
-    """When the clock on the wall was set; what looks long ago may not be."""
-    rest: timedelta = pace.SLOWEST
-    """How long a cluster that serves is left alone."""
+    """When the clock on the wall was set; a time that seems long ago may not be."""
+    rest: timedelta = poll_interval.SLOWEST
+    """The poll interval of a cluster that serves."""
 
     @property
     def is_incremental(self) -> bool:
-        """Tell whether traffic-manager moves the traffic in steps, and writes to the dashboards."""
+        """Return whether traffic-manager moves the traffic in steps, and writes to the dashboards."""
         return serve_writer.is_incremental(self.service, self.config.gates)
 
     @property
     def record(self) -> Record:
-        """Return what traffic-manager gave to each cluster; what the status says where no route says anything."""
+        """Return what traffic-manager gave to each cluster, from the route, else from the status."""
         return weighted_route.record_of(self.service, (self.route, self.our_route, *self.users_routes))
 
     @property
@@ -155,12 +157,12 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
         return f"Service {serve_service.name(self.service)}" if is_ours and _selects(have, cluster) else None
 
     def _had_requests(self, cluster: str) -> bool:
-        """Tell whether a cluster was part of the last upgrade in steps and any request moved in it."""
+        """Return whether a cluster was part of the last upgrade in steps and any request moved in it."""
         held = self.record.upgrade
         return isinstance(held, Upgrade) and cluster in {held.old, held.new} and held.moved_at is not None
 
     def _lags(self, route: Route) -> bool:
-        """Tell whether a Gateway that exists follows an older state of a route."""
+        """Return whether a Gateway that exists follows an older state of a route."""
         return any(self.gateways.get(each, _UNKNOWN) is not None for each in lagging_parents(route))
 
     @property
@@ -178,18 +180,25 @@ def _kind(route: Route) -> str:
     return GRPC_ROUTE.kind if isinstance(route, GrpcRoute) else HTTP_ROUTE.kind
 
 
-def names_of(service: RayService, clusters: tuple[RayCluster, ...], serving: str) -> Names:
-    """Return the names in status; rebuild them when somebody wiped the status under running clusters (acceptance 93).
+def names_of(
+    service: RayService, clusters: tuple[RayCluster, ...], serving: str, foreign: frozenset[str] = frozenset()
+) -> Names:
+    """Return the names in status; rebuild them when they were wiped under running clusters, or replaced by others' (acceptance 93).
 
-    The Services know who serves. A cluster that nobody needs carries its deadline, so one without it was on its way.
+    The Services select the cluster that serves. An unneeded cluster has a deadline, so one without it was pending.
     """
     status = service.status
     names = Names(
         active=status.active_service_status.ray_cluster_name, pending=status.pending_service_status.ray_cluster_name
     )
-    if names != Names() or status.conditions:
+    is_forged = not foreign.isdisjoint({names.active, names.pending})
+    if not is_forged and (names != Names() or status.conditions):
         return names
-    alive = [each for each in clusters if each.metadata.deletion_timestamp is None]
+    alive = [
+        each
+        for each in clusters
+        if each.metadata.deletion_timestamp is None and owner.may_control(service.metadata, each.metadata)
+    ]
     active = next((each.metadata.name for each in alive if each.metadata.name == serving), "")
     waiting = [each for each in alive if each.metadata.name != active and DELETE_AFTER not in each.metadata.annotations]
     newest = max(waiting, key=_age, default=None)

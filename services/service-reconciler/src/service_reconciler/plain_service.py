@@ -2,21 +2,21 @@
 
 Its clients know nothing of the route. It selects pods of both clusters by a label of our own, so that they have the whole capacity at
 every step: all pods of the active cluster while the route gives that one requests, and of the pending one, once the route does, those
-whose node was seen to hold a running replica.
+on a node that was observed to hold a running replica.
 """
 
 from common import labels
 from common.api.core import Pod
+from common.kube.actions import Action, Patch
 from common.kube.resources import POD
 from common.ray import owner, serve_status
 from common.traffic_record import WHOLE
-from service_reconciler import announcements
-from service_reconciler.actions import Action, Change
+from service_reconciler import events
 from service_reconciler.observed import ClusterView, Observed
 
 
 def is_shared(observed: Observed) -> bool:
-    """Tell whether the Service selects pods of both clusters now: there are two, and enough pods have the label."""
+    """Return whether the Service selects pods of both clusters now: there are two, and enough pods have the label."""
     return _is_needed(observed) and _may_select(observed)
 
 
@@ -25,7 +25,7 @@ def label_writes(observed: Observed) -> list[Action]:
     views = [each for each in (observed.active, observed.pending) if each is not None]
     wanted = _members(observed) if _is_needed(observed) else _kept(observed)
     pods = [pod for view in views for pod in view.pods]
-    pods += [pod for leaving in observed.leaving for pod in leaving.pods]
+    pods += [pod for draining in observed.draining for pod in draining.pods]
     name = observed.service.metadata.name
     return [
         _labelled(pod, name if pod.metadata.uid in wanted else None)
@@ -42,7 +42,7 @@ def _is_needed(observed: Observed) -> bool:
 
 
 def _may_select(observed: Observed) -> bool:
-    """Tell whether no client loses a pod: all that the active cluster should offer have the label by now."""
+    """Return whether no client loses a pod: all that the active cluster should offer have the label by now."""
     wanted = _members(observed)
     views = [each for each in (observed.active, observed.pending) if each is not None]
     offered = [pod for view in views for pod in view.pods if pod.metadata.uid in wanted and pod.is_running_and_ready]
@@ -84,5 +84,5 @@ def _weight(observed: Observed, view: ClusterView, default: int) -> int:
 def _labelled(pod: Pod, value: str | None) -> Action:
     meta = pod.metadata
     patch = {"metadata": {"resourceVersion": meta.resource_version, "labels": {labels.SERVES: value}}}
-    told = announcements.pod_not_labelled(f"{meta.namespace}/{meta.name}")
-    return Change(resource=POD, name=meta.name, patch=patch, told=told, is_side=True)
+    report = events.pod_not_labelled(f"{meta.namespace}/{meta.name}")
+    return Patch(resource=POD, name=meta.name, patch=patch, events=report, is_side=True)

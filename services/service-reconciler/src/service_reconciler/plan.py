@@ -1,4 +1,4 @@
-"""What one look at a RayService leads to: the order of decisions (spec rayservice §5.2).
+"""The plan of one reconcile of a RayService: the order of decisions (spec rayservice §5.2).
 
 Deletion, validation, suspend and the time limit come first, as in KubeRay; then clusters, Serve, Services and status. The
 status is written where its durability matters: a pending name before its cluster exists, a promotion after both Services
@@ -11,29 +11,20 @@ from typing import Final
 
 import msgspec
 
-from common import labels, serve_writer, traffic_record, upgrade_controls
+from common import conditions, labels, serve_writer, traffic_record, upgrade_controls
 from common.api.event import warning
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
+from common.kube.actions import Action, Create, Delete, EmitEvent, Patch, SetFinalizers
 from common.kube.resources import RAY_CLUSTER, SERVICE
 from common.ray import serve_config, submit
 from common.ray.revision import Given
+from common.ray.submit import Submit
 from common.runtime.plan import Plan
 from common.serve_writer import Writer
-from service_reconciler import announcements, draining, news, plain_service, polling, serving
-from service_reconciler.actions import (
-    Action,
-    Change,
-    Create,
-    Delete,
-    Remember,
-    SetFinalizers,
-    Submit,
-    Tell,
-    WriteStatus,
-)
-from service_reconciler.events import chronicle
-from service_reconciler.news import Outcome
+from service_reconciler import draining, events, plain_service, polling, serving
+from service_reconciler.actions import RecordRevision, UpdateServiceStatus
+from service_reconciler.events import Outcome
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.promotion import control as upgrade
 from service_reconciler.promotion import dangling, pending, promote
@@ -45,9 +36,11 @@ from service_reconciler.resources.goal_revision import Spec
 from service_reconciler.resources.ray_cluster import Match
 from service_reconciler.serve import capacity_parity, gateway_problems, initializing, problems
 from service_reconciler.serve.problems import Problem
-from service_reconciler.status import compute, conditions, ready, room, suspend
+from service_reconciler.status import compute, room, suspend
 from service_reconciler.status.compute import Result
+from service_reconciler.status.conditions import is_timed_out
 from service_reconciler.status.suspend import State
+from service_reconciler.upgrade_events import publication
 
 CONFIGS: Final = "configs"
 """The chain of Serve configs: whatever else is refused, a cluster gets its own."""
@@ -58,15 +51,15 @@ RELEASE: Final = timedelta(seconds=30)
 
 def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
     """Decide what one observation leads to; the same observation at the same time gives the same plan."""
-    said = chronicle.standing(observed, now=now)
+    published = publication.current_state(observed, now=now)
     if observed.service.metadata.deletion_timestamp is not None:
         plan = _deletion(observed, now=now)
-        return msgspec.structs.replace(plan, actions=(*said, *plan.actions))
+        return msgspec.structs.replace(plan, actions=(*published, *plan.actions))
     living = _living(observed, now=now)
     cleanup = dangling.decide(observed, now=now)
     return Plan(
-        actions=(*_finalizer(observed), *said, *living.actions, *_cleaned(observed, cleanup, now=now)),
-        look_again_at=earliest(living.look_again_at, cleanup.look_again_at),
+        actions=(*_finalizer(observed), *published, *living.actions, *_cleaned(observed, cleanup, now=now)),
+        requeue_at=earliest(living.requeue_at, cleanup.requeue_at),
         note=living.note,
     )
 
@@ -86,17 +79,17 @@ def _deletion(observed: Observed, *, now: datetime) -> Plan[Action]:
     if labels.RAYSERVICE_FINALIZER not in meta.finalizers:
         return Plan(note="the RayService is going")
     if not observed.clusters and _is_route_held(observed, now=now):
-        return Plan(look_again_at=now + polling.STARTING, note="traffic-manager takes our part out of the user's route")
+        return Plan(requeue_at=now + polling.STARTING, note="traffic-manager takes our part out of the user's route")
     if not observed.clusters:
         kept = tuple(each for each in meta.finalizers if each != labels.RAYSERVICE_FINALIZER)
-        actions = (*chronicle.deleted(observed, now=now), SetFinalizers(finalizers=kept))
+        actions = (*publication.deleted(observed, now=now), SetFinalizers(finalizers=kept))
         return Plan(actions=actions, note="all its clusters are gone")
-    gone = (*chronicle.deleted(observed, now=now), *(draining.deletion(each) for each in _alive(observed.clusters)))
-    return Plan(actions=gone, look_again_at=now + polling.STARTING, note="its clusters are going")
+    gone = (*publication.deleted(observed, now=now), *(draining.deletion(each) for each in _alive(observed.clusters)))
+    return Plan(actions=gone, requeue_at=now + polling.STARTING, note="its clusters are going")
 
 
 def _is_route_held(observed: Observed, *, now: datetime) -> bool:
-    """Tell whether a user's route still holds something of ours; nobody waits for that for ever."""
+    """Return whether a user's route still holds something of ours; the wait for that is limited."""
     since = observed.service.metadata.deletion_timestamp
     is_held = any(traffic_record.ANNOTATION in each.metadata.annotations for each in observed.users_routes)
     return is_held and since is not None and now - since < RELEASE
@@ -108,12 +101,12 @@ def _living(observed: Observed, *, now: datetime) -> Plan[Action]:
         meta = observed.service.metadata
         event = warning(observed.violation.reason, "Validate", f"{meta.namespace}/{meta.name}: {text}")
         status = compute.invalid(observed, text, now=now)
-        told = (Tell(event=event),) if compute.differs(observed.service.status, status) else ()
-        return Plan(actions=(*_written(observed, status, now=now), *told), note=text)
+        report = (EmitEvent(event=event),) if compute.differs(observed.service.status, status) else ()
+        return Plan(actions=(*_written(observed, status, now=now), *report), note=text)
     state = suspend.state(observed)
     if state is not State.AWAKE:
         return _suspended(observed, state, now=now)
-    if ready.is_timed_out(observed.service.status.conditions):
+    if is_timed_out(observed.service.status.conditions):
         return Plan(note="the service did not become ready in time")
     return _running(observed, now=now)
 
@@ -122,19 +115,19 @@ def _suspended(observed: Observed, state: State, *, now: datetime) -> Plan[Actio
     match state:
         case State.REQUESTED:
             status = suspend.requested(observed, now=now)
-            actions = (*chronicle.suspended(observed, now=now), *_written(observed, status, now=now))
-            return Plan(actions=actions, look_again_at=now, note="suspend is requested")
+            actions = (*publication.suspended(observed, now=now), *_written(observed, status, now=now))
+            return Plan(actions=actions, requeue_at=now, note="suspend is requested")
         case State.SUSPENDING:
-            gone = (*chronicle.swept(observed, now=now), *_everything(observed))
+            gone = (*publication.swept(observed, now=now), *_everything(observed))
             written = _written(observed, suspend.suspending(observed, now=now), now=now)
-            look = now + polling.STARTING
-            return Plan(actions=(*gone, *written), look_again_at=look, note="everything is being deleted")
+            requeue_at = now + polling.STARTING
+            return Plan(actions=(*gone, *written), requeue_at=requeue_at, note="everything is being deleted")
         case State.COMPLETE:
             status = suspend.complete(observed, now=now)
-            return Plan(actions=_written(observed, status, now=now), look_again_at=now, note="everything is deleted")
+            return Plan(actions=_written(observed, status, now=now), requeue_at=now, note="everything is deleted")
         case State.RESUMED:
             status = suspend.resumed(observed, now=now)
-            return Plan(actions=_written(observed, status, now=now), look_again_at=now, note="the service starts anew")
+            return Plan(actions=_written(observed, status, now=now), requeue_at=now, note="the service starts anew")
         case State.SUSPENDED | State.AWAKE:
             return Plan(note="the service is suspended")
 
@@ -150,33 +143,33 @@ def _running(observed: Observed, *, now: datetime) -> Plan[Action]:
     limit = initializing.limit(observed.service.metadata.annotations)
     result = Result(names=names, cause=_why(control, problem), limit=limit, rollback=decision.rollback, control=control)
     status = compute.compute(observed, result, now=now)
-    gave_up = ready.is_timed_out(status.conditions)
+    has_timed_out = is_timed_out(status.conditions)
     actions: list[Action] = [
         *_growth(observed, decision, control),
         *sent,
         *plain_service.label_writes(observed),
         *switch.actions,
-        *chronicle.before(observed, names, status, now=now),
+        *publication.before(observed, names, status, now=now),
         *_written(observed, status, now=now),
-        *chronicle.after(observed, names, status, now=now),
+        *publication.after(observed, names, status, now=now),
     ]
-    created = [] if gave_up else _creation(observed, names)
-    actions += [Tell(event=news.timeout(observed, now=now))] if gave_up else created
+    created = [] if has_timed_out else _creation(observed, names)
+    actions += [EmitEvent(event=events.timeout(observed, now=now))] if has_timed_out else created
     actions += serving.head_labels(observed)
     outcome = Outcome(names=names, problem=problem, status=status)
-    actions += [Tell(event=each) for each in news.of(observed, decision, control, outcome)]
+    actions += [EmitEvent(event=each) for each in events.transitions(observed, decision, control, outcome)]
     if room.is_cut(status) and not room.is_cut(observed.service.status):
-        actions.append(Tell(event=warning(EventReason.STATUS_TRUNCATED, "Reconcile", room.left_out())))
-    look = (
+        actions.append(EmitEvent(event=warning(EventReason.STATUS_TRUNCATED, "Reconcile", room.left_out())))
+    requeue_at = (
         now
         if sent or created or names != observed.names
-        else earliest(control.look_again_at, _next_look(observed, status, limit_is_set=limit is not None, now=now))
+        else earliest(control.requeue_at, _next_poll(observed, status, limit_is_set=limit is not None, now=now))
     )
-    return Plan(actions=tuple(actions), look_again_at=look, note=f"{decision.note}; {note}")
+    return Plan(actions=tuple(actions), requeue_at=requeue_at, note=f"{decision.note}; {note}")
 
 
 def _why(control: Control, problem: Problem | None) -> str | None:
-    """Return why the service, or its upgrade, does not get on."""
+    """Return why the service, or its upgrade, makes no progress."""
     held = (
         control.pause.message if control.pause is not None else None,
         problem.text if problem is not None else None,
@@ -226,10 +219,10 @@ def _submissions(observed: Observed, decision: Decision, control: Control, *, no
                 upgrade_strategy=observed.service.raw_spec.get("upgradeStrategy") or {},
             )
             where = _where(view.cluster)
-            told = announcements.config_sent(where)
+            report = events.config_sent(where)
             if submission.drift is not None:
-                told = announcements.config_restored(where, submission.drift)
-            actions.append(Submit(cluster=view.cluster, given=given, after=view.record, told=told, chain=CONFIGS))
+                report = events.config_restored(where, submission.drift)
+            actions.append(Submit(cluster=view.cluster, given=given, after=view.record, events=report, chain=CONFIGS))
     return actions
 
 
@@ -241,7 +234,7 @@ def _growth(observed: Observed, decision: Decision, control: Control) -> list[Ac
     role, view = ("pending", observed.pending) if decision.names.pending else ("active", observed.active)
     if view is None:
         return []
-    told = announcements.cluster_updated(role, _where(view.cluster))
+    report = events.cluster_updated(role, _where(view.cluster))
     match ray_cluster.match(view.cluster, observed.service, version=version):
         case Match.APPENDED:
             patch = ray_cluster.growth(view.cluster, observed.service, version=version)
@@ -249,11 +242,11 @@ def _growth(observed: Observed, decision: Decision, control: Control) -> list[Ac
             patch = ray_cluster.stamp(view.cluster, observed.service, version=version)
         case Match.FULL | Match.DIFFERENT:
             return []
-    return [Change(resource=RAY_CLUSTER, name=view.name, patch=patch, told=told, is_side=True)]
+    return [Patch(resource=RAY_CLUSTER, name=view.name, patch=patch, events=report, is_side=True)]
 
 
 def _creation(observed: Observed, names: Names) -> list[Action]:
-    """Return the creation of a cluster whose name is durable by now."""
+    """Return the creation of a cluster with a name that is durable by now."""
     if not names.pending or (observed.pending is not None and observed.pending.name == names.pending):
         return []
     starts_small = observed.is_incremental and observed.active is not None
@@ -267,8 +260,8 @@ def _creation(observed: Observed, names: Names) -> list[Action]:
     where = f"{observed.service.metadata.namespace}/{names.pending}"
     kept = upgrade_controls.of(observed.service).history
     return [
-        Remember(before=_served(observed), kept=kept),
-        Create(resource=RAY_CLUSTER, body=body, told=announcements.cluster_created(where), is_side=True),
+        RecordRevision(before=_served(observed), kept=kept),
+        Create(resource=RAY_CLUSTER, body=body, events=events.cluster_created(where), is_side=True),
     ]
 
 
@@ -279,22 +272,22 @@ def _served(observed: Observed) -> Spec | None:
 
 
 def _next_view(observed: Observed, decision: Decision) -> ClusterView | None:
-    """Return the cluster whose troubles matter: the one that is to serve next."""
+    """Return the cluster with the problems that matter: it is to serve next."""
     if decision.step is Step.NEW:
         return None
     is_forward = decision.step is Step.KEEP and decision.rollback is None
     return observed.pending if is_forward and observed.pending is not None else observed.active
 
 
-def _next_look(observed: Observed, status: RayServiceStatus, *, limit_is_set: bool, now: datetime) -> datetime | None:
-    looks = [
+def _next_poll(observed: Observed, status: RayServiceStatus, *, limit_is_set: bool, now: datetime) -> datetime | None:
+    polls = [
         now + polling.interval(view, is_pending=is_pending, rest=observed.rest, now=now)
         for view, is_pending in ((observed.active, False), (observed.pending, True))
         if view is not None
     ]
     if limit_is_set:
-        looks.append(_deadline(observed, status, now=now))
-    return min(looks, default=now + polling.STARTING)
+        polls.append(_deadline(observed, status, now=now))
+    return min(polls, default=now + polling.STARTING)
 
 
 def _deadline(observed: Observed, status: RayServiceStatus, *, now: datetime) -> datetime:
@@ -312,14 +305,15 @@ def _finalizer(observed: Observed) -> tuple[Action, ...]:
         return ()
     service = observed.service
     config = zero_values.filled(service.raw_cluster_config) if observed.config.writes_zero_values else None
+    spec = None if config is None else {"rayClusterConfig": config}
     wanted = (*finalizers, labels.RAYSERVICE_FINALIZER)
-    return (SetFinalizers(finalizers=wanted, cluster_config=config, told=announcements.finalizer_refused()),)
+    return (SetFinalizers(finalizers=wanted, spec=spec, events=events.finalizer_refused()),)
 
 
 def _written(observed: Observed, status: RayServiceStatus, *, now: datetime) -> tuple[Action, ...]:
     if not compute.differs(observed.service.status, status):
         return ()
-    return (WriteStatus(status=compute.stamped(status, now=now), told=announcements.status_refused()),)
+    return (UpdateServiceStatus(status=compute.stamped(status, now=now), events=events.status_refused()),)
 
 
 def _everything(observed: Observed) -> list[Action]:
@@ -329,7 +323,7 @@ def _everything(observed: Observed) -> list[Action]:
             resource=SERVICE,
             name=each.metadata.name,
             uid=each.metadata.uid,
-            told=announcements.service_deleted(f"{each.metadata.namespace}/{each.metadata.name}"),
+            events=events.service_deleted(f"{each.metadata.namespace}/{each.metadata.name}"),
         )
         for each in observed.services
         if each.metadata.deletion_timestamp is None

@@ -1,12 +1,13 @@
-"""Tells outsiders of upgrades over NATS, one event after the other, each acknowledged before the next thing happens.
+"""Publishes upgrade events to external consumers over NATS, one after the other, each acknowledged before the next thing happens.
 
 An event that was acknowledged is not sent again by this process; one that comes again after a restart has the same id. Without a
-connection a look waits, as nobody decides then anyway. A server that is there and does not take events is waited for a while,
-and must not stop an upgrade: after that they are lost, counted and told, until it takes one.
+connection a reconcile waits, as no replica decides then anyway. A server that is there and does not take events is waited for a while,
+and must not stop an upgrade: after that they are lost, counted and reported, until it takes one.
 """
 
 from collections import OrderedDict
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Protocol
 
 import structlog
 
@@ -15,16 +16,30 @@ from common.runtime import trace
 from common.runtime.clock import Clock
 from common.upgrade_events import Event
 from service_reconciler import metrics
-from service_reconciler.ports import Bus
 
 log = structlog.get_logger()
 
-GIVEN_UP_AFTER: Final = 30.0
-"""Seconds of refusals after which events are given up; streams that a lost volume took along are there again in less."""
+LOST_AFTER: Final = 30.0
+"""Seconds of refusals after which events are lost; streams that a lost volume took along are there again in less."""
 FORGOTTEN: Final = 120.0
-"""Seconds without a refusal after which patience begins anew."""
+"""Seconds without a refusal after which the wait begins anew."""
 REMEMBERED: Final = 16_384
-"""Events that are known to be told; an upgrade that is on has a handful that count."""
+"""Events that are known to be published; an upgrade that is on has a handful that count."""
+
+
+class Bus(Protocol):
+    """The stream of upgrade events."""
+
+    @property
+    def problem(self) -> str | None:
+        """Return why there is no connection; None while there is one."""
+        ...
+
+    async def publish(
+        self, subject: str, payload: bytes, headers: Mapping[str, str], *, expected: int | None, message_id: str
+    ) -> object:
+        """Store a message, once however often its id is sent within two minutes; return when it is stored."""
+        ...
 
 
 class Publisher:
@@ -33,20 +48,20 @@ class Publisher:
     def __init__(self, bus: Bus, clock: Clock) -> None:
         self._bus = bus
         self._clock = clock
-        self._told: OrderedDict[str, None] = OrderedDict()
+        self._published: OrderedDict[str, None] = OrderedDict()
         self._refused_since: float | None = None
         self._refused_at = 0.0
 
     async def publish(self, event: Event) -> str | None:
-        """Tell an event unless this process has; return why it is lost, if it is. Raises `Retryable` while it may still go."""
-        if event.id in self._told:
-            self._told.move_to_end(event.id)
+        """Publish an event unless this process has; return why it is lost, if it is. Raises `Retryable` while it may still go."""
+        if event.id in self._published:
+            self._published.move_to_end(event.id)
             return None
         wire = upgrade_events.encode(event, trace=trace.current() or None)
         try:
             await self._bus.publish(wire.subject, wire.payload, wire.headers, expected=None, message_id=event.id)
         except errors.NotOurs:
-            raise  # it is told by whoever looks after the RayService now
+            raise  # the RayService's new owner publishes it
         except errors.Retryable as problem:
             if self._bus.problem is not None or self._is_waited_for():
                 raise
@@ -63,7 +78,7 @@ class Publisher:
         if self._refused_since is None or now - self._refused_at > FORGOTTEN:
             self._refused_since = now
         self._refused_at = now
-        return now - self._refused_since < GIVEN_UP_AFTER
+        return now - self._refused_since < LOST_AFTER
 
     def _lost(self, event: Event, problem: errors.RaybusError) -> str:
         self._done(event, "lost")
@@ -72,6 +87,6 @@ class Publisher:
 
     def _done(self, event: Event, result: str) -> None:
         metrics.EVENTS.labels(event.kind, result).inc()
-        self._told[event.id] = None
-        if len(self._told) > REMEMBERED:
-            self._told.popitem(last=False)
+        self._published[event.id] = None
+        if len(self._published) > REMEMBERED:
+            self._published.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Every word that this service uses as the reason of a condition or of an Event (spec rayservice §13.3, §13.4)."""
+"""Every reason of a condition or of an Event of this service (spec rayservice §13.3, §13.4)."""
 
 from enum import StrEnum
 from typing import Final
@@ -57,6 +57,7 @@ class EventReason(StrEnum):
 
     INVALID_METADATA = "InvalidRayServiceMetadata"
     INVALID_SPEC = "InvalidRayServiceSpec"
+    INVALID_STATUS = "InvalidRayServiceStatus"
     CREATED_CLUSTER = "CreatedRayCluster"
     FAILED_TO_CREATE_CLUSTER = "FailedToCreateRayCluster"
     UPDATED_CLUSTER = "UpdatedRayCluster"
@@ -94,7 +95,7 @@ class EventReason(StrEnum):
     ROUTE_NOT_PERMITTED = "HTTPRouteNotPermitted"
     GRPC_ROUTE_NOT_READY = "GRPCRouteNotReady"
     DRAIN_STARTED = "DrainStarted"
-    DRAIN_NOT_TOLD = "DrainNotTold"
+    DRAIN_NOT_MARKED = "DrainNotTold"
     FAILED_TO_LABEL_POD = "FailedToLabelPod"
     OLD_CLUSTER_KEPT = "OldClusterKept"
     DRAIN_ENDED = "DrainEnded"
@@ -116,3 +117,8 @@ class EventReason(StrEnum):
     CLUSTER_NOT_RUNNING = "RayClusterNotRunning"
     NO_SERVE_PORT = "NoServePort"
     SERVICE_NOT_OWNED = "ServiceNotOwned"
+
+
+def caused(message: str, cause: str | None) -> str:
+    """Add the cause to a message, if one is known."""
+    return f"{message.rstrip('.')}: {cause}" if cause else message

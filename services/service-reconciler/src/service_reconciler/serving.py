@@ -1,6 +1,6 @@
 """Which writes make both Services of a RayService select a cluster (spec rayservice §10.3).
 
-The head Service goes first. A Service that selects the right cluster is left alone, whatever else users changed in it; one
+The head Service goes first. A Service that selects the right cluster does not change, whatever else users changed in it; one
 that belongs to another owner is refused (acceptance 92).
 """
 
@@ -10,10 +10,10 @@ from common import labels
 from common.api.core import Service
 from common.api.opaque import Body
 from common.errors import InvalidSpec
+from common.kube.actions import Action, Create, Patch
 from common.kube.resources import POD, SERVICE
 from common.ray import owner
-from service_reconciler import announcements, plain_service
-from service_reconciler.actions import Action, Change, Create
+from service_reconciler import events, plain_service
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.reasons import EventReason
 from service_reconciler.resources import head_service, serve_service
@@ -59,9 +59,9 @@ def head_labels(observed: Observed) -> list[Action]:
         if value == head.metadata.labels.get(labels.SERVE):
             continue
         meta = head.metadata
-        told = announcements.head_labelled(value, f"{meta.namespace}/{meta.name}")
+        report = events.head_labelled(value, f"{meta.namespace}/{meta.name}")
         patch = {"metadata": {"resourceVersion": meta.resource_version, "labels": {labels.SERVE: value}}}
-        actions.append(Change(resource=POD, name=meta.name, patch=patch, told=told, is_side=True))
+        actions.append(Patch(resource=POD, name=meta.name, patch=patch, events=report, is_side=True))
     return actions
 
 
@@ -76,11 +76,11 @@ def _serve_service(observed: Observed, view: ClusterView) -> Body | None:
 def _write(have: Service | None, want: Body) -> Action | None:
     where = f"{want['metadata']['namespace']}/{want['metadata']['name']}"
     if have is None:
-        return Create(resource=SERVICE, body=want, told=announcements.service_created(where))
+        return Create(resource=SERVICE, body=want, events=events.service_created(where))
     if serve_service.drift(have, want) is None:
         return None
-    told = announcements.service_updated(where)
-    return Change(resource=SERVICE, name=have.metadata.name, patch=_patch(have, want), told=told)
+    report = events.service_updated(where)
+    return Patch(resource=SERVICE, name=have.metadata.name, patch=_patch(have, want), events=report)
 
 
 def _patch(have: Service, want: Body) -> Body:

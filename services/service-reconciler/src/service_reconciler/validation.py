@@ -1,4 +1,4 @@
-"""Whether a RayService may be reconciled at all; the first rule that it breaks, in KubeRay's words.
+"""Whether a RayService may be reconciled at all; the first rule that it breaks, with KubeRay's text.
 
 Rules M1-M3 and S1-S6 of spec rayservice §3.2, §3.3; S2 stands for the rules of RayClusters, which the cluster spec inside and
 the annotations obey (§3.4). Protection that we cannot give yet is refused too, before there is a cluster without it.
@@ -35,7 +35,7 @@ _DNS_LABEL_RULE: Final = (
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """The rule that a RayService breaks, in words for its user."""
+    """The rule that a RayService breaks, with a message for its user."""
 
     reason: EventReason
     text: str

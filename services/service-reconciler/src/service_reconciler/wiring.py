@@ -15,12 +15,13 @@ from common.api.ray_service import RayService
 from common.bus.cache import Cache, Object, Objects
 from common.bus.nats import Bus as NatsBus
 from common.bus.sharding import Tree
-from common.kube.carrier import Carrier
 from common.kube.client import Kube, KubeClient
 from common.kube.events import EventRecorder, quarantine_reporter
+from common.kube.executor import Executor
 from common.kube.lookup import Lookup
 from common.kube.resources import RAY_SERVICE
 from common.ray import dashboard as dashboards
+from common.ray.config_writer import ConfigWriter
 from common.ray.dashboard import Dashboard
 from common.ray.keys import keys_of
 from common.ray.revision import Revision
@@ -35,13 +36,12 @@ from common.runtime.replica import App
 from common.runtime.settings import Settings
 from service_reconciler import metrics
 from service_reconciler import settings as own_settings
-from service_reconciler.apply import Applier
 from service_reconciler.config import Config
+from service_reconciler.execute import Execution
 from service_reconciler.history import History
 from service_reconciler.observe import Observer
 from service_reconciler.plan import make_plan
-from service_reconciler.ports import Bus, Ray
-from service_reconciler.publisher import Publisher
+from service_reconciler.publisher import Bus, Publisher
 
 CONTROLLER: Final = "rayservice"
 EVENT_SOURCE: Final = "rayservice-controller"
@@ -77,9 +77,14 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
     events = EventRecorder(kube, controller=EVENT_SOURCE, instance=f"{EVENT_SOURCE}-{instance}", clock=clock)
     lookup = Lookup(kube, cache, clock)
     observer = Observer(cache, serve, revisions, config=config, lookup=lookup, watch=ClockWatch(clock))
-    carrier = Carrier(kube, cache, events, views=KINDS, regarding=RAY_SERVICE)
-    ray = Ray(serve=serve, revisions=revisions, history=History(kube))
-    applier = Applier(kube, cache, ray, carrier=carrier, reads=observer, publisher=Publisher(bus, clock))
+    executor = Executor(kube, cache, events, views=KINDS, regarding=RAY_SERVICE, clock=clock)
+    execution = Execution(
+        executor,
+        ConfigWriter(serve, revisions),
+        history=History(kube),
+        reads=observer,
+        publisher=Publisher(bus, clock),
+    )
 
     def forget(objects: Objects) -> None:
         for memory in (serve, revisions, observer):
@@ -95,7 +100,7 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
             forget=forget,
             report_quarantine=quarantine_reporter(events, RAY_SERVICE),
         ),
-        reconciler=Reconciler(observer.observe, make_plan, applier.apply),
+        reconciler=Reconciler(observer.observe, make_plan, execution.execute),
         cache=cache,
         tree=Tree.SERVICE,
         least_workers=LEAST_WORKERS,

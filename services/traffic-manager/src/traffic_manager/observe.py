@@ -1,8 +1,9 @@
-"""All reads of one look at a RayService, once, into one frozen value.
+"""All reads of one reconcile of a RayService, once, into one frozen value.
 
 The cache may be behind right after a start, so the RayService and its route are read from the API server when this replica
-meets them for the first time: a capacity, unlike a weight, is not fenced by a resourceVersion. And again once something was
-made for it: below a RayService whose end no watch has told yet, the garbage collector takes away whatever is made.
+reconciles them for the first time: a capacity, unlike a weight, is not fenced by a resourceVersion. And again once something was
+made for it: below a RayService that was deleted, with the deletion not yet on the bus, the garbage collector removes
+whatever is made.
 """
 
 import asyncio
@@ -16,26 +17,27 @@ from common.api.core import EndpointSlice, EndpointSlices, Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
-from common.api.ray_service import RayService
+from common.api.ray_service import ClusterServiceStatus, RayService
 from common.bus.cache import Cache, Object, Objects
 from common.kube import gateways, managers
 from common.kube.client import Kube
 from common.kube.lookup import Lookup
 from common.kube.resources import ENDPOINT_SLICE, GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, Resource
-from common.ray import adoption, config_reader, endpoints, impostor, owner, pace, revision
+from common.ray import adoption, config_reader, dashboard_identity, endpoints, owner, poll_interval, revision
+from common.ray.revisions import Revisions
+from common.ray.serve_api import ServeApi
 from common.ray.view import dashboard_service, head_is_ready
 from common.runtime.clock import Clock
 from common.runtime.key import Key
 from common.traffic_record import WHOLE, Record
 from traffic_manager.observed import Baseline, ClusterView, Observed
-from traffic_manager.ports import Revisions, ServeApi
 from traffic_manager.status import health
 
 FRESH = 0.2
 """Seconds that an answer may be old while traffic moves."""
 STEADY = 4.5
 UNMARKED = 0.5
-"""Seconds that a user's route may be old before it says whose it is, so that the bus brings it."""
+"""Seconds that a user's route may be old before it is labelled with its RayService, so that the bus brings it."""
 REMEMBERED = 8192
 ABSENT = 30.0
 """Seconds until a kind that the API server does not know is asked for again."""
@@ -44,8 +46,8 @@ ABSENT = 30.0
 class _Memory(msgspec.Struct):
     """What was observed of one cluster's health; forgotten with the process, which costs a moment of grace."""
 
-    ailing_since: datetime | None = None
-    well_since: datetime | None = None
+    unhealthy_since: datetime | None = None
+    healthy_since: datetime | None = None
     baseline: Baseline | None = None
     whole: Baseline | None = None
 
@@ -60,26 +62,27 @@ class Observer:
         self._revisions = revisions
         self._clock = clock
         self._lookup = Lookup(kube, cache, clock)
-        self._met: set[Key] = set()
+        self._fetched: set[Key] = set()
         self._absent_since: OrderedDict[tuple[str, str], float] = OrderedDict()
         """Services by uid, with kinds that the API server did not know when they were asked for."""
         self._memories: OrderedDict[str, _Memory] = OrderedDict()
         """By the clusters' uids."""
 
     def forget(self, objects: Objects) -> None:
-        """Drop what is remembered of objects that somebody else looks after from now on."""
+        """Drop what is remembered of objects that another replica reconciles from now on."""
         for each in objects:
             self._memories.pop(each.metadata.uid, None)
             if isinstance(each, RayService):
-                self._met.discard(Key(each.metadata.namespace, each.metadata.name))
+                self._fetched.discard(Key(each.metadata.namespace, each.metadata.name))
                 for kind in (GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind):
                     self._absent_since.pop((each.metadata.uid, kind), None)
 
     async def observe(self, key: Key, *, now: datetime) -> Observed | None:
-        """Return what is known of a RayService; None when it is gone or somebody else's."""
+        """Return what is known of a RayService; None when it is gone or another operator's."""
         service = await self._service(key)
-        if service is None or service.raw_spec.get("managedBy", labels.MANAGED_BY_US) != labels.MANAGED_BY_US:
+        if service is None or service.manager != labels.MANAGED_BY_US:
             return None
+        service = await self._with_own_clusters(service)
         active, pending = await self._views(service, now=now)
         await config_reader.ready(service.serve_config, *(each.given for each in (active, pending) if each is not None))
         is_users, is_incremental = weighted_route.is_users(service), serve_writer.is_recorded(service)
@@ -104,10 +107,10 @@ class Observer:
             overwriter=await self._overwriter(service, route, names_of_clusters),
             grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
             unknown_kinds=self._unknown_kinds(service.metadata.uid),
-            rest=pace.at_rest(self._cache.count(RayService)),
+            rest=poll_interval.at_rest(self._cache.count(RayService)),
         )
         record, held = observed.record, {view.name for view in (active, pending) if view is not None}
-        named = {name: self._cache.get(RayCluster, key.namespace, name) for name in record.clusters if name not in held}
+        named = {name: self._own_cluster(service.metadata, name) for name in record.clusters if name not in held}
         return msgspec.structs.replace(
             observed,
             active=self._remembered(active, record, now=now),
@@ -117,11 +120,11 @@ class Observer:
         )
 
     async def observe_directly(self, key: Key, *, now: datetime) -> Observed | None:
-        """Read an upgrade from the API server, whatever the cache says; None where no upgrade is on. Without the bus nothing else changes the cache."""
+        """Read an upgrade from the API server, whatever the cache holds; None where no upgrade is on. Without the bus nothing else changes the cache."""
         known = self._cache.get(RayService, key.namespace, key.name)
         if known is None or not known.status.pending_service_status.ray_cluster_name:
             return None
-        self.meet_again(known.metadata)
+        self.read_again(known.metadata)
         service = await self._service(key)
         if service is None:
             return None
@@ -151,18 +154,18 @@ class Observer:
         for each in found:
             self._cache.put(each)
 
-    def meet_again(self, service: ObjectMeta) -> None:
-        """Read a RayService from the API server at the next look."""
-        self._met.discard(Key(service.namespace, service.name))
+    def read_again(self, service: ObjectMeta) -> None:
+        """Read a RayService from the API server at the next reconcile."""
+        self._fetched.discard(Key(service.namespace, service.name))
 
     def note_absence(self, service: ObjectMeta, kind: str) -> bool:
-        """Remember that the API server does not know a kind that a service needs; tell whether that is news."""
+        """Remember that the API server does not know a kind that a service needs; return whether that was unknown so far."""
         key = (service.uid, kind)
-        is_news = key not in self._absent_since
+        is_new = key not in self._absent_since
         self._absent_since[key] = self._clock.monotonic()
         if len(self._absent_since) > REMEMBERED:
             self._absent_since.popitem(last=False)
-        return is_news
+        return is_new
 
     def note_presence(self, service: ObjectMeta, kind: str) -> None:
         """Remember that the API server knows a kind."""
@@ -178,7 +181,7 @@ class Observer:
         return frozenset(kind for kind in kinds if now - self._absent_since.get((uid, kind), now - ABSENT) < ABSENT)
 
     async def _overwriter(self, service: RayService, route: HttpRoute | None, clusters: frozenset[str]) -> str | None:
-        """Return the field manager that replaced our backends; the bus does not bring what says so."""
+        """Return the field manager that replaced our backends; the bus does not bring the managed fields."""
         if route is None or weighted_route.refusal(service, route) is not None:
             return None
         if not weighted_route.is_overwritten(route, weighted_route.own_backends(service, clusters, (route,))):
@@ -202,18 +205,18 @@ class Observer:
     async def _service(self, key: Key) -> RayService | None:
         service = self._cache.get(RayService, key.namespace, key.name)
         if service is None:
-            self._met.discard(key)
+            self._fetched.discard(key)
             return None
-        if key in self._met:
+        if key in self._fetched:
             return service
         service = await self._lookup.read(RAY_SERVICE, RayService, (key.namespace, key.name))
         if service is None:
             return None
-        await self._meet_route(key, weighted_route.name_of(service))
-        self._met.add(key)
+        await self._read_route(key, weighted_route.name_of(service))
+        self._fetched.add(key)
         return service
 
-    async def _meet_route(self, key: Key, name: str) -> None:
+    async def _read_route(self, key: Key, name: str) -> None:
         """Take the route in as it is now; one that nobody marked yet would not be kept up to date."""
         try:
             body = await self._kube.get(HTTP_ROUTE, key.namespace, name)
@@ -222,6 +225,28 @@ class Observer:
         route = msgspec.json.decode(body, type=HttpRoute)
         if name == names.http_route(key.name) or route.metadata.labels.get(labels.ORIGIN_NAME) == key.name:
             self._cache.put(route)
+
+    async def _with_own_clusters(self, service: RayService) -> RayService:
+        """Return a RayService without the roles of clusters that it may not control; service-reconciler corrects the status."""
+        meta, status = service.metadata, service.status
+        roles = {
+            "active_service_status": status.active_service_status,
+            "pending_service_status": status.pending_service_status,
+        }
+        foreign: dict[str, ClusterServiceStatus] = {}
+        for field, role in roles.items():
+            name = role.ray_cluster_name
+            cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, (meta.namespace, name)) if name else None
+            if cluster is not None and not owner.may_control(meta, cluster.metadata):
+                foreign[field] = ClusterServiceStatus()
+        if not foreign:
+            return service
+        return msgspec.structs.replace(service, status=msgspec.structs.replace(status, **foreign))
+
+    def _own_cluster(self, service: ObjectMeta, name: str) -> RayCluster | None:
+        """Return a cluster that a record names; None when there is none that the RayService may control."""
+        cluster = self._cache.get(RayCluster, service.namespace, name)
+        return cluster if cluster is not None and owner.may_control(service, cluster.metadata) else None
 
     async def _views(self, service: RayService, *, now: datetime) -> tuple[ClusterView | None, ClusterView | None]:
         status = service.status
@@ -233,7 +258,7 @@ class Observer:
             first = group.create_task(self._view(namespace, active, max_age=max_age, now=now))
             second = group.create_task(self._view(namespace, pending, max_age=max_age, now=now))
         held, new = first.result(), second.result()
-        return _believed(held, new), _believed(new, held)
+        return _verified(held, new), _verified(new, held)
 
     def _remembered(self, view: ClusterView | None, record: Record, *, now: datetime) -> ClusterView | None:
         """Return a view that knows since when its cluster is well or not, and what carried its traffic before."""
@@ -244,15 +269,15 @@ class Observer:
         if len(self._memories) > REMEMBERED:
             self._memories.popitem(last=False)
         view = msgspec.structs.replace(view, baseline=memory.baseline)
-        if health.is_well(view):
-            memory.ailing_since, memory.well_since = None, _since(memory.well_since, now=now)
+        if health.is_healthy(view):
+            memory.unhealthy_since, memory.healthy_since = None, _since(memory.healthy_since, now=now)
             share = record.clusters.get(view.name)
             memory.baseline = health.baseline(view, 0 if share is None else share.weight)
             memory.whole = memory.baseline if share is not None and share.weight == WHOLE else memory.whole
         else:
-            memory.ailing_since, memory.well_since = _since(memory.ailing_since, now=now), None
+            memory.unhealthy_since, memory.healthy_since = _since(memory.unhealthy_since, now=now), None
         return msgspec.structs.replace(
-            view, ailing_since=memory.ailing_since, well_since=memory.well_since, whole=memory.whole
+            view, unhealthy_since=memory.unhealthy_since, healthy_since=memory.healthy_since, whole=memory.whole
         )
 
     async def _view(self, namespace: str, name: str, *, max_age: float, now: datetime) -> ClusterView | None:
@@ -273,7 +298,7 @@ class Observer:
             return view
         records = await self._revisions.of(cluster)
         age = 0.0 if revision.is_open(records) else max_age
-        reading = await self._serve.look(cluster, self.dashboard_service(cluster), max_age=age)
+        reading = await self._serve.poll(cluster, self.dashboard_service(cluster), max_age=age)
         put_ago, given = self._serve.put_at(cluster), adoption.current(records, reading.details)
         return msgspec.structs.replace(
             view,
@@ -292,9 +317,11 @@ def _since(moment: datetime | None, *, now: datetime) -> datetime:
     return now if moment is None or moment > now else moment
 
 
-def _believed(view: ClusterView | None, other: ClusterView | None) -> ClusterView | None:
+def _verified(view: ClusterView | None, other: ClusterView | None) -> ClusterView | None:
     """Return a view without an answer that the other cluster gave."""
     if view is None or other is None:
         return view
-    reading = impostor.believed(view.serve, impostor.party(view.cluster), impostor.party(other.cluster))
+    reading = dashboard_identity.verify_identity(
+        view.serve, dashboard_identity.addresses_of(view.cluster), dashboard_identity.addresses_of(other.cluster)
+    )
     return msgspec.structs.replace(view, serve=reading)

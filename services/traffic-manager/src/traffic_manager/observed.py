@@ -12,7 +12,7 @@ from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.meta import Condition
 from common.api.opaque import Json
 from common.api.ray_service import RayService
-from common.ray import pace
+from common.ray import poll_interval
 from common.ray.view import ServeView
 from common.traffic_record import Record
 
@@ -26,7 +26,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterView(ServeView, frozen=True, kw_only=True):
-    """A cluster of the RayService, with what its dashboard says."""
+    """A cluster of the RayService, with the answer of its dashboard."""
 
     strategy: Json = msgspec.field(default_factory=dict[str, Any])
     """The upgrade strategy with which the cluster was begun, from the same record."""
@@ -35,9 +35,9 @@ class ClusterView(ServeView, frozen=True, kw_only=True):
     """Ready pods behind that Service."""
     addresses: frozenset[str] = frozenset()
     """Where those pods are, as far as it is known."""
-    ailing_since: datetime | None = None
+    unhealthy_since: datetime | None = None
     """Since when this process has observed that something is wrong with the cluster; None while all is well."""
-    well_since: datetime | None = None
+    healthy_since: datetime | None = None
     """Since when this process has observed that all is well with it."""
     baseline: Baseline | None = None
     """What this process observed when all was well last."""
@@ -46,7 +46,7 @@ class ClusterView(ServeView, frozen=True, kw_only=True):
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that one look at a RayService is decided from."""
+    """Everything that one reconcile of a RayService is decided from."""
 
     service: RayService
     active: ClusterView | None = None
@@ -54,38 +54,38 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     gateways: Mapping[weighted_route.Place, Gateway | None] = {}
     """Our Gateway, and those that the user's route hangs on."""
     route: HttpRoute | None = None
-    """The route that carries the traffic: ours, or the one that the user named."""
+    """The route with the weights: ours, or the user's that the annotation names."""
     our_route: HttpRoute | None = None
     users_routes: tuple[HttpRoute, ...] = ()
     """Routes of users that hold something of ours, or are to."""
     overwriter: str | None = None
     """The field manager that replaced our backends on the route, where that is so."""
     clusters: frozenset[str] = frozenset()
-    """All RayClusters of the RayService by name, also those that nobody needs any more."""
+    """All RayClusters of the RayService by name, unneeded ones included."""
     grpc_route: GrpcRoute | None = None
     unknown_kinds: frozenset[str] = frozenset()
-    """Kinds of the Gateway API that the API server lately said it does not know."""
+    """Kinds of the Gateway API that the API server lately did not know."""
     others: tuple[ClusterView, ...] = ()
-    """Clusters that the traffic record names beside these two, and that exist; nobody asked their dashboards."""
+    """Clusters that the traffic record names beside these two, and that exist; their dashboards are not polled."""
     gone: frozenset[str] = frozenset()
-    """Clusters of the traffic record whose RayCluster does not exist."""
-    rest: timedelta = pace.SLOWEST
-    """How long a cluster that serves is left alone."""
+    """Clusters of the traffic record without a RayCluster."""
+    rest: timedelta = poll_interval.SLOWEST
+    """The poll interval of a cluster that serves."""
 
     @property
     def is_incremental(self) -> bool:
-        """Tell whether traffic moves in steps, by what service-reconciler recorded."""
+        """Return whether traffic moves in steps, by what service-reconciler recorded."""
         return serve_writer.is_recorded(self.service)
 
     @property
-    def is_vetted(self) -> bool:
-        """Tell whether service-reconciler has taken in the spec as it is now; it alone says which clusters there are."""
+    def is_spec_observed(self) -> bool:
+        """Return whether service-reconciler has observed the spec's generation; it alone decides which clusters there are."""
         return self.service.status.observed_generation == self.service.metadata.generation
 
     @property
     def is_aborted(self) -> bool:
-        """Tell whether the service stays on its active cluster, or goes back to it, whatever its spec asks for."""
-        return self.says("UpgradeAborted")
+        """Return whether the service stays on its active cluster, or rolls back to it, whatever its spec asks for."""
+        return self.is_true("UpgradeAborted")
 
     @property
     def active_name(self) -> str:
@@ -121,11 +121,11 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def former_routes(self) -> tuple[HttpRoute, ...]:
         """Return the routes that carried the traffic before this one."""
-        carrier = weighted_route.name_of(self.service)
+        weighted = weighted_route.name_of(self.service)
         ours = () if self.our_route is None else (self.our_route,)
-        return tuple(each for each in (*ours, *self.users_routes) if each.metadata.name != carrier)
+        return tuple(each for each in (*ours, *self.users_routes) if each.metadata.name != weighted)
 
-    def says(self, kind: str) -> bool:
-        """Tell whether a condition of the RayService is True."""
+    def is_true(self, kind: str) -> bool:
+        """Return whether a condition of the RayService is True."""
         found: list[Condition] = [each for each in self.service.status.conditions if each.type == kind]
         return any(each.status == "True" for each in found)

@@ -38,8 +38,8 @@ def of(options: Json, *, unavailable: int) -> Policy | None:
     return msgspec.structs.replace(found, step=found.carried(unavailable))  # KubeRay takes no step beyond the surge
 
 
-def hastened(policy: Policy, observed: Observed, controls: Controls, direction: Direction) -> Policy:
-    """Return how fast traffic moves where the user wants the end of it: as fast as proof allows.
+def accelerated(policy: Policy, observed: Observed, controls: Controls, direction: Direction) -> Policy:
+    """Return the policy of an upgrade that the user wants to end: as fast as proven capacity allows.
 
     A promoted upgrade needs no heed of the surge either; one that is aborted keeps to it, for its cluster lacks no capacity.
     """
@@ -55,7 +55,7 @@ def pause(observed: Observed, controls: Controls) -> str | None:
         return None
     if controls.pauses:
         return f"paused by {labels.PAUSE}"
-    if controls.on_deadline is OnDeadline.PAUSE and observed.says("UpgradeStalled"):
+    if controls.on_deadline is OnDeadline.PAUSE and observed.is_true("UpgradeStalled"):
         return f"paused, for nothing had progressed until the deadline ({labels.ON_DEADLINE}: {OnDeadline.PAUSE})"
     return None
 

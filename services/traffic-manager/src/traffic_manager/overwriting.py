@@ -1,4 +1,4 @@
-"""What happens when another writer replaces our backends on a route: they are written again, less often each time, and it is told.
+"""When another writer replaces our backends on a route, they are written again, less often each time, with an Event.
 
 `spec.rules` of an HTTPRoute is one value for server-side apply. A tool that owns it and applies its own manifest empties our backends, and
 requests fail until they are there again. Two tools that each want their own must not write as fast as they can.
@@ -23,7 +23,7 @@ LONGEST: Final = timedelta(seconds=4)
 
 
 def due(observed: Observed, *, now: datetime) -> datetime | None:
-    """Return when the route may be written again; None when nobody replaced anything, or when that is now."""
+    """Return when the route may be written again; None when it was not replaced, or when that is now."""
     held = observed.record.overwritten
     if observed.overwriter is None or held is UNSET or held.streak < AT_ONCE or now < held.at:
         return None
@@ -40,8 +40,8 @@ def noted(observed: Observed, record: Record, *, now: datetime) -> Record:
     return msgspec.structs.replace(record, overwritten=Overwritten(at=now, by=observed.overwriter, streak=streak))
 
 
-def told(observed: Observed) -> Event | None:
-    """Return what tells of it; the text stays the same, so that repeats are counted."""
+def event(observed: Observed) -> Event | None:
+    """Return the event of a replaced route; its text stays the same, so that repeats are counted."""
     if observed.overwriter is None or observed.route is None:
         return None
     meta = observed.route.metadata

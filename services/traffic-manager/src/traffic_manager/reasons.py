@@ -1,4 +1,4 @@
-"""Every word that this service uses as the reason of an Event (spec rayservice §13.4)."""
+"""Every reason of an Event of this service (spec rayservice §13.4)."""
 
 from enum import StrEnum
 

@@ -14,12 +14,12 @@ from common.api.event import warning
 from common.api.gateway import Gateway, HttpRoute, Route, route_problem
 from common.api.opaque import Json
 from common.errors import Invariant
+from common.kube.actions import Action, Create, Delete, EmitEvent, Patch
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, Resource
 from common.ray import owner, service_ports
 from common.traffic_record import Record, Share
 from traffic_manager import actions as chains
-from traffic_manager import announcements, options, overwriting
-from traffic_manager.actions import Action, Change, Create, Delete, Tell
+from traffic_manager import events, options, overwriting
 from traffic_manager.observed import ClusterView, Observed
 from traffic_manager.reasons import EventReason
 from traffic_manager.resources import gateway, grpc_route, http_route, users_route
@@ -38,15 +38,13 @@ def gateway_writes(observed: Observed) -> tuple[Action, ...]:
     port = _grpc_listener(observed)
     if have is None:
         body = gateway.build(meta, gateway_class=name, grpc_port=port)
-        return (
-            Create(resource=GATEWAY, body=body, told=announcements.created(GATEWAY.kind, where), chain=chains.GATEWAY),
-        )
+        return (Create(resource=GATEWAY, body=body, events=events.created(GATEWAY.kind, where), chain=chains.GATEWAY),)
     may_write = have.metadata.deletion_timestamp is None and _is_ours(observed, have)
     if not may_write or gateway.drift(have, gateway_class=name, grpc_port=port) is None:
         return ()
     patch = gateway.patch(have, gateway_class=name, grpc_port=port)
-    told = announcements.updated(GATEWAY.kind, where)
-    return (Change(resource=GATEWAY, name=have.metadata.name, patch=patch, told=told, chain=chains.GATEWAY),)
+    report = events.updated(GATEWAY.kind, where)
+    return (Patch(resource=GATEWAY, name=have.metadata.name, patch=patch, events=report, chain=chains.GATEWAY),)
 
 
 def writes(
@@ -63,18 +61,18 @@ def writes(
         Backend(cluster=view.name, port=http_route.serve_port(view.cluster.raw_spec), weight=shares[view.name].weight)
         for view in views
     ]
-    carried = _carrier(observed, backends, record)
+    carried = _weighted_route(observed, backends, record)
     return (
         *carried,
-        *(_news(observed) if carried else ()),
-        *((Tell(event=event),) if carried and (event := overwriting.told(observed)) is not None else ()),
-        *_followers(observed, backends, record),
+        *(_unrouted_grpc(observed) if carried else ()),
+        *((EmitEvent(event=event),) if carried and (event := overwriting.event(observed)) is not None else ()),
+        *_former_route_writes(observed, backends, record),
         *_grpc(observed, shares, views),
     )
 
 
 def is_left_behind(observed: Observed) -> bool:
-    """Tell whether a route is there from the time when the traffic moved in steps."""
+    """Return whether a route is there from the time when the traffic moved in steps."""
     route = observed.route
     if route is None:
         return False
@@ -82,7 +80,7 @@ def is_left_behind(observed: Observed) -> bool:
 
 
 def record_route(observed: Observed) -> HttpRoute | None:
-    """Return the route that holds the record: the carrier, or while that cannot be one, the newest that was before."""
+    """Return the route that holds the record: the weighted route, or while that is not usable, the newest former one."""
     if _is_usable(observed):
         return observed.route
     former = [each for each in observed.former_routes if _may_write(observed, each)]
@@ -90,12 +88,12 @@ def record_route(observed: Observed) -> HttpRoute | None:
     return next((each for each in former if records.of_route(each) == record), next(iter(former), None))
 
 
-def recorded(observed: Observed, record: Record) -> Change:
-    """Return the write of a record alone."""
+def recorded(observed: Observed, record: Record) -> Patch:
+    """Return the write of a record only."""
     route = record_route(observed)
     if route is None:
         raise Invariant("a record needs a route to stand on")
-    return Change(resource=HTTP_ROUTE, name=route.metadata.name, patch=http_route.record_patch(route, record))
+    return Patch(resource=HTTP_ROUTE, name=route.metadata.name, patch=http_route.record_patch(route, record))
 
 
 def removal(observed: Observed) -> tuple[Action, ...]:
@@ -105,8 +103,8 @@ def removal(observed: Observed) -> tuple[Action, ...]:
     for resource, have in pairs:
         if have is not None and have.metadata.deletion_timestamp is None and _is_ours(observed, have):
             meta = have.metadata
-            told = announcements.deleted(resource.kind, f"{meta.namespace}/{meta.name}")
-            gone.append(Delete(resource=resource, name=meta.name, uid=meta.uid, told=told))
+            report = events.deleted(resource.kind, f"{meta.namespace}/{meta.name}")
+            gone.append(Delete(resource=resource, name=meta.name, uid=meta.uid, events=report))
     return (*gone, *released(observed))
 
 
@@ -133,7 +131,7 @@ def problem(observed: Observed) -> str | None:
     return None if why is None else f"{where} {why}"
 
 
-def _carrier(observed: Observed, backends: Sequence[Backend], record: Record) -> tuple[Action, ...]:
+def _weighted_route(observed: Observed, backends: Sequence[Backend], record: Record) -> tuple[Action, ...]:
     """Return the write of the route that carries weights and record."""
     meta, have = observed.service.metadata, observed.route
     where = f"{meta.namespace}/{weighted_route.name_of(observed.service)}"
@@ -142,7 +140,7 @@ def _carrier(observed: Observed, backends: Sequence[Backend], record: Record) ->
         if is_users or HTTP_ROUTE.kind in observed.unknown_kinds:
             return ()
         body = http_route.build(meta, backends, record)
-        return (Create(resource=HTTP_ROUTE, body=body, told=announcements.created(HTTP_ROUTE.kind, where)),)
+        return (Create(resource=HTTP_ROUTE, body=body, events=events.created(HTTP_ROUTE.kind, where)),)
     if have.metadata.deletion_timestamp is not None:
         return ()
     if not _is_usable(observed):
@@ -151,7 +149,7 @@ def _carrier(observed: Observed, backends: Sequence[Backend], record: Record) ->
 
 
 def _followed(observed: Observed, have: HttpRoute, backends: Sequence[Backend], record: Record) -> tuple[Action, ...]:
-    """Return the write that makes one route give these shares and say so; nothing when it does."""
+    """Return the write that gives one route these shares and their record; nothing when it has them."""
     meta, own = observed.service.metadata, observed.own_backends
     if have.metadata.name == names.http_route(meta.name):
         if http_route.drift(have, meta, backends) is not None:
@@ -160,11 +158,11 @@ def _followed(observed: Observed, have: HttpRoute, backends: Sequence[Backend], 
         return (_changed(HTTP_ROUTE, have, users_route.patch(have, meta, own, backends, record)),)
     if record.clusters == records.of_route(have).clusters:
         return ()
-    return (Change(resource=HTTP_ROUTE, name=have.metadata.name, patch=http_route.record_patch(have, record)),)
+    return (Patch(resource=HTTP_ROUTE, name=have.metadata.name, patch=http_route.record_patch(have, record)),)
 
 
 def _is_usable(observed: Observed) -> bool:
-    """Tell whether the route that is to carry the traffic is there and may be written."""
+    """Return whether the route that is to carry the traffic is there and may be written."""
     service, route = observed.service, observed.route
     if route is None or weighted_route.refusal(service, route) is not None:
         return False
@@ -172,20 +170,20 @@ def _is_usable(observed: Observed) -> bool:
 
 
 def _may_write(observed: Observed, have: HttpRoute) -> bool:
-    """Tell whether a route that carried the traffic before may still be written."""
+    """Return whether a route that carried the traffic before may still be written."""
     return have.metadata.deletion_timestamp is None and weighted_route.refusal(observed.service, have) is None
 
 
 def _is_ours(observed: Observed, have: Gateway | Route) -> bool:
-    """Tell whether an object is one that we made; nothing else is changed or deleted under the name of ours."""
+    """Return whether an object is one that we made; nothing else is changed or deleted under the name of ours."""
     return owner.owns(observed.service.metadata, have.metadata)
 
 
-def _followers(observed: Observed, backends: Sequence[Backend], record: Record) -> tuple[Action, ...]:
+def _former_route_writes(observed: Observed, backends: Sequence[Backend], record: Record) -> tuple[Action, ...]:
     """Return the writes of routes that carried the traffic before.
 
     Requests may come through them until the present one is taken. Then a user's route is given back, and ours stays until its
-    user deletes it: only they know when nobody uses it any more. A name that cannot be one takes no route away. All hold the same
+    user deletes it: only they know when it is unused. A name that cannot be one takes no route away. All hold the same
     record, so that whichever carries the traffic next begins with the weights that hold.
     """
     is_misnamed = weighted_route.odd_name(observed.service) is not None
@@ -216,24 +214,24 @@ def _grpc(observed: Observed, shares: Mapping[str, Share], views: Sequence[Clust
     if not _wants_grpc(observed):
         if have is None or have.metadata.deletion_timestamp is not None or backends:
             return ()
-        told = announcements.deleted(GRPC_ROUTE.kind, where, suspending=False)
-        return (Delete(resource=GRPC_ROUTE, name=have.metadata.name, uid=have.metadata.uid, told=told),)
+        report = events.deleted(GRPC_ROUTE.kind, where, suspending=False)
+        return (Delete(resource=GRPC_ROUTE, name=have.metadata.name, uid=have.metadata.uid, events=report),)
     if have is None:
         body = grpc_route.build(meta, backends)
-        return (Create(resource=GRPC_ROUTE, body=body, told=announcements.created(GRPC_ROUTE.kind, where)),)
+        return (Create(resource=GRPC_ROUTE, body=body, events=events.created(GRPC_ROUTE.kind, where)),)
     if have.metadata.deletion_timestamp is not None or grpc_route.drift(have, meta, backends) is None:
         return ()
     return (_changed(GRPC_ROUTE, have, grpc_route.patch(have, meta, backends)),)
 
 
 def _wants_grpc(observed: Observed) -> bool:
-    """Tell whether gRPC calls are routed: an application takes them, and the API server knows their route."""
+    """Return whether gRPC calls are routed: an application takes them, and the API server knows their route."""
     is_ours = not weighted_route.is_users(observed.service)
     return is_ours and _grpc_port(observed) is not None and GRPC_ROUTE.kind not in observed.unknown_kinds
 
 
 def _grpc_listener(observed: Observed) -> int | None:
-    """Return the port of the listener of gRPC calls; before the route of such calls is there, nobody knows its kind."""
+    """Return the port of the listener of gRPC calls; before the route of such calls exists, its kind is unknown."""
     is_known = observed.grpc_route is not None or gateway.takes_grpc(observed.gateway)
     return _grpc_port(observed) if is_known and _wants_grpc(observed) else None
 
@@ -244,22 +242,22 @@ def _grpc_port(observed: Observed) -> int | None:
     return next((port for each in views if (port := service_ports.of_grpc(each.cluster.raw_spec)) is not None), None)
 
 
-def _news(observed: Observed) -> tuple[Tell, ...]:
-    """Return what a user should hear whose route carries the requests of an application that takes gRPC calls too."""
+def _unrouted_grpc(observed: Observed) -> tuple[EmitEvent, ...]:
+    """Return the event of an application with gRPC calls behind a user's route."""
     if not weighted_route.is_users(observed.service) or _grpc_port(observed) is None:
         return ()
     text = (
         f"gRPC calls are not routed: HTTPRoute {weighted_route.name_of(observed.service)} is yours, and so is its Gateway, "
         "which raybus gives no listener. To have them routed, remove the annotation"
     )
-    return (Tell(event=warning(EventReason.GRPC_ROUTE_UNSUPPORTED, "Reconcile", text)),)
+    return (EmitEvent(event=warning(EventReason.GRPC_ROUTE_UNSUPPORTED, "Reconcile", text)),)
 
 
-def _release(observed: Observed, have: HttpRoute) -> Change:
+def _release(observed: Observed, have: HttpRoute) -> Patch:
     return _changed(HTTP_ROUTE, have, users_route.release(have, observed.service.metadata, observed.own_backends))
 
 
-def _changed(resource: Resource, have: Route, patch: Json) -> Change:
+def _changed(resource: Resource, have: Route, patch: Json) -> Patch:
     meta = have.metadata
-    told = announcements.updated(resource.kind, f"{meta.namespace}/{meta.name}")
-    return Change(resource=resource, name=meta.name, patch=patch, told=told)
+    report = events.updated(resource.kind, f"{meta.namespace}/{meta.name}")
+    return Patch(resource=resource, name=meta.name, patch=patch, events=report)

@@ -9,10 +9,12 @@ from datetime import datetime
 
 from common import labels
 from common.api.opaque import Json
+from common.kube.actions import ActionEvents
 from common.ray import submit
 from common.ray.revision import Given
-from traffic_manager import announcements
-from traffic_manager.actions import CONFIGS, Submit, Told
+from common.ray.submit import Submit
+from traffic_manager import events
+from traffic_manager.actions import CONFIGS
 from traffic_manager.observed import ClusterView, Observed
 
 
@@ -28,7 +30,12 @@ def with_capacity(observed: Observed, view: ClusterView, capacity: int) -> Submi
     """Return the PUT that changes a cluster's capacity and nothing else; None for one that was never given a config."""
     if view.given is None:
         return None
-    return _submit(observed, view, view.given, capacity, announcements.capacity_sent(_where(view)))
+    return _submit(observed, view, view.given, capacity, events.capacity_sent(_where(view)))
+
+
+def is_put_off(view: ClusterView, *, now: datetime) -> bool:
+    """Return whether the config of a cluster was refused, or sent without an answer, and is not to be sent again yet."""
+    return view.refused is not None and view.refused.config == view.given and not view.refused.is_due(now)
 
 
 def _submission(
@@ -41,20 +48,20 @@ def _submission(
         config = view.given
     if config is None:
         return None
-    told = announcements.config_sent(_where(view))
+    report = events.config_sent(_where(view))
     if submission.drift is not None:
-        told = announcements.config_restored(_where(view), submission.drift)
-    return _submit(observed, view, config, capacity, told)
+        report = events.config_restored(_where(view), submission.drift)
+    return _submit(observed, view, config, capacity, report)
 
 
-def _submit(observed: Observed, view: ClusterView, config: str, capacity: int, told: Told) -> Submit:
+def _submit(observed: Observed, view: ClusterView, config: str, capacity: int, report: ActionEvents) -> Submit:
     strategy: Json = observed.service.raw_spec.get("upgradeStrategy") or {}
     given = Given(
         serve_config=config,
         spec_hash=view.cluster.metadata.annotations.get(labels.SPEC_HASH, ""),
         upgrade_strategy=view.strategy or strategy,
     )
-    return Submit(cluster=view.cluster, given=given, after=view.record, capacity=capacity, told=told, chain=CONFIGS)
+    return Submit(cluster=view.cluster, given=given, after=view.record, capacity=capacity, events=report, chain=CONFIGS)
 
 
 def _where(view: ClusterView) -> str:

@@ -11,11 +11,12 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.bus.cache import Cache, Object, Objects
 from common.bus.sharding import Tree
-from common.kube.carrier import Carrier
 from common.kube.client import Kube, KubeClient
 from common.kube.events import EventRecorder
+from common.kube.executor import Executor
 from common.kube.resources import RAY_SERVICE
 from common.ray import dashboard as dashboards
+from common.ray.config_writer import ConfigWriter
 from common.ray.dashboard import Dashboard
 from common.ray.keys import keys_of
 from common.ray.revision import Revision
@@ -29,13 +30,13 @@ from common.runtime.reconciler import Reconciler
 from common.runtime.replica import App
 from common.runtime.settings import Settings
 from common.version import OPERATOR_VERSION
-from traffic_manager.apply import Applier
+from traffic_manager.execute import Execution
 from traffic_manager.observe import Observer
 from traffic_manager.plan import make_guard_plan, make_plan
 
 CONTROLLER: Final = "traffic"
 EVENT_SOURCE: Final = "rayservice-controller"
-"""KubeRay's word: who reads these Events need not know which of us wrote them."""
+"""KubeRay's component name, so that readers of these Events need not know which service wrote them."""
 KINDS: Final[dict[str, type[Object]]] = {
     "RayService": RayService,
     "RayCluster": RayCluster,
@@ -55,8 +56,8 @@ def assemble(kube: Kube, dashboard: Dashboard, *, clock: Clock, instance: str) -
     revisions = Revisions(kube, cache)
     events = EventRecorder(kube, controller=EVENT_SOURCE, instance=f"traffic-manager-{instance}", clock=clock)
     observer = Observer(cache, kube, serve, revisions, clock=clock)
-    carrier = Carrier(kube, cache, events, views=KINDS, regarding=RAY_SERVICE)
-    applier = Applier(serve, revisions, carrier=carrier, reads=observer)
+    executor = Executor(kube, cache, events, views=KINDS, regarding=RAY_SERVICE, clock=clock)
+    execution = Execution(executor, ConfigWriter(serve, revisions), reads=observer)
 
     def forget(objects: Objects) -> None:
         for memory in (serve, revisions, observer):
@@ -65,8 +66,8 @@ def assemble(kube: Kube, dashboard: Dashboard, *, clock: Clock, instance: str) -
     watched = Watched(kinds=KINDS, root=RayService, keys_of=keys_of(cache))
     return App(
         controller=Controller(CONTROLLER, watched, cache=cache, clock=clock, forget=forget),
-        reconciler=Reconciler(observer.observe, make_plan, applier.apply),
-        guard=Reconciler(observer.observe_directly, make_guard_plan, applier.apply),
+        reconciler=Reconciler(observer.observe, make_plan, execution.execute),
+        guard=Reconciler(observer.observe_directly, make_guard_plan, execution.execute),
         cache=cache,
         tree=Tree.SERVICE,
         least_workers=LEAST_WORKERS,

@@ -2,7 +2,7 @@
 
 A tree is a RayService, its RayClusters and all that belongs to those; its root decides the partition. A RayCluster
 names its RayService in labels, as KubeRay associates them (spec rayservice §4.2); everything else follows its controller,
-or the labels that reconcilers list by. Children may be seen before their parents.
+or the labels that reconcilers list by. Children may be observed before their parents.
 """
 
 from typing import Final
@@ -30,14 +30,14 @@ class Ref(msgspec.Struct, frozen=True, order=True):
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where an object belongs; `is_certain` is False while a parent on the way to the root has not been seen."""
+    """Where an object belongs; `is_certain` is False while a parent on the way to the root has not been observed."""
 
     root: Root
     is_certain: bool
 
 
 def parent_of(kind: str, meta: ObjectMeta) -> Ref | None:
-    """Return the object that another one stands below; None for a root."""
+    """Return the parent of an object; None for a root."""
     match kind:
         case "RayService":
             return None
@@ -69,23 +69,23 @@ def _controller(kind: str, meta: ObjectMeta) -> Ref | None:
     return None
 
 
-class Forest:
-    """All trees as far as they have been seen."""
+class OwnerGraph:
+    """All trees as far as they have been observed."""
 
     def __init__(self) -> None:
         self._parents: dict[Ref, Ref | None] = {}
-        """Every object that has been seen, with the one that it stands below."""
+        """Every object that was observed, with its parent."""
         self._children: dict[Ref, dict[Ref, None]] = {}
-        self._fallen: set[Ref] = set()
-        """Objects that are gone while something still stands below them."""
+        self._removed: set[Ref] = set()
+        """Objects that are gone and still have children."""
 
     def __len__(self) -> int:
         """Count all that is remembered."""
-        return len(self._parents) + len(self._children) + len(self._fallen)
+        return len(self._parents) + len(self._children) + len(self._removed)
 
-    def plant(self, ref: Ref, parent: Ref | None) -> list[Ref]:
+    def add(self, ref: Ref, parent: Ref | None) -> list[Ref]:
         """Take an object in, or its new parent; return everything below it if that may belong elsewhere now."""
-        self._fallen.discard(ref)
+        self._removed.discard(ref)
         if ref in self._parents and self._parents[ref] == parent:
             return []
         self._unlink(ref)
@@ -94,18 +94,18 @@ class Forest:
             self._children.setdefault(parent, {})[ref] = None
         return self._below(ref)
 
-    def fell(self, ref: Ref) -> None:
-        """Forget an object; what something still stands below is remembered until that is gone too."""
+    def remove(self, ref: Ref) -> None:
+        """Forget an object; one with children is remembered until they are gone too."""
         gone: Ref | None = ref
         while gone is not None:
             if self._children.get(gone):
-                self._fallen.add(gone)
+                self._removed.add(gone)
                 return
             parent = self._parents.get(gone)
             self._unlink(gone)
             self._parents.pop(gone, None)
-            self._fallen.discard(gone)
-            gone = parent if parent in self._fallen else None
+            self._removed.discard(gone)
+            gone = parent if parent in self._removed else None
 
     def address(self, ref: Ref) -> Address:
         """Return the root of an object, or the nearest thing to it that is known."""

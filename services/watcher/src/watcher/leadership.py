@@ -1,10 +1,10 @@
-"""Who may publish: pure. The Lease is KubeRay's own, so that KubeRay and raybus exclude each other in a migration.
+"""The right to publish: pure. The Lease is KubeRay's own, so that KubeRay and raybus exclude each other in a migration.
 
-The rules are client-go's: a Lease is judged by how long *we* have seen it unchanged, never by the times written in it, so
-clocks may differ; who cannot renew in time stops before the others may begin.
+The rules are client-go's: a Lease expires when *this replica* has seen it unchanged for its duration, whatever times are
+written in it, so clocks may differ; a leader that cannot renew in time stops before another may begin.
 
-A leader that cannot reach NATS is of no use, so it yields: it goes on renewing, which keeps KubeRay waiting, and says in an
-annotation that another watcher may take the Lease at once. A watcher without NATS does not take it.
+A leader that cannot reach NATS is of no use, so it yields: it goes on renewing, which keeps KubeRay waiting, and allows
+another watcher in an annotation to take the Lease at once. A watcher without NATS does not take it.
 """
 
 from datetime import datetime
@@ -19,8 +19,8 @@ LEASE_NAME: Final = "ray-operator-leader"
 DURATION_SECONDS: Final = 6
 """A crashed leader's place is free after this long; a container that restarts in its pod keeps its place."""
 RENEW_SECONDS: Final = 1.5
-LOOK_SECONDS: Final = 0.5
-"""How often one that stands by looks at the Lease, and a leader at NATS."""
+CHECK_SECONDS: Final = 0.5
+"""How often a replica that stands by reads the Lease, and a leader checks NATS."""
 DEADLINE_SECONDS: Final = 4.0
 """A leader that could not renew for this long stops; well before its Lease can expire."""
 ANNOTATION: Final = "raybus.io/watcher"
@@ -28,7 +28,7 @@ ANNOTATION: Final = "raybus.io/watcher"
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What a Lease says."""
+    """The spec of a Lease."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -42,7 +42,7 @@ class Role(StrEnum):
 
     LEADS = "leads"
     YIELDS = "yields"
-    """Holds it against KubeRay alone; any watcher may take it."""
+    """Holds it against KubeRay only; any watcher may take it."""
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -52,32 +52,32 @@ class Lease(msgspec.Struct, frozen=True):
     role: Role | None = None
 
 
-class Sighting(msgspec.Struct, frozen=True):
-    """What the Lease said, and since when we have seen it say just that (monotonic seconds)."""
+class LeaseObservation(msgspec.Struct, frozen=True):
+    """A Lease as it was read, and since when it has been unchanged (monotonic seconds)."""
 
     lease: Lease
     since: float
 
 
 def role_of(spec: LeaseSpec, annotation: str) -> Role | None:
-    """Read who does what from the annotation; a holder that is not named in it has left an older one standing."""
+    """Read the holder's role from the annotation; None when the annotation is of an earlier holder."""
     if not spec.holder_identity:
         return None
-    return next((role for role in Role if annotation == says(spec.holder_identity, role)), None)
+    return next((role for role in Role if annotation == annotation_of(spec.holder_identity, role)), None)
 
 
-def says(holder: str, role: Role) -> str:
-    """Return what the annotation says of a holder."""
+def annotation_of(holder: str, role: Role) -> str:
+    """Return the annotation's value for a holder."""
     return f"{holder} {role}"
 
 
-def see(before: Sighting | None, lease: Lease, *, now: float) -> Sighting:
-    """Return the sighting of a Lease after one more look."""
-    return before if before is not None and before.lease == lease else Sighting(lease, now)
+def observe(before: LeaseObservation | None, lease: Lease, *, now: float) -> LeaseObservation:
+    """Return the observation of a Lease after one more read."""
+    return before if before is not None and before.lease == lease else LeaseObservation(lease, now)
 
 
-def holder_to_wait_for(seen: Sighting, me: str, *, now: float) -> str | None:
-    """Return who holds the Lease if that is somebody else whose time is not up, and who does not yield."""
+def holder_to_wait_for(seen: LeaseObservation, me: str, *, now: float) -> str | None:
+    """Return another holder of the Lease that has not expired and does not yield; None when there is none."""
     spec = seen.lease.spec
     holder = spec.holder_identity
     if not holder or holder == me or seen.lease.role is Role.YIELDS:
@@ -86,7 +86,7 @@ def holder_to_wait_for(seen: Sighting, me: str, *, now: float) -> str | None:
 
 
 def taken(spec: LeaseSpec | None, me: str, *, at: datetime) -> LeaseSpec:
-    """Return what the Lease says once we hold it, or hold it for longer."""
+    """Return the spec of the Lease once this replica holds it, or has renewed it."""
     stamp = micro_time(at)
     mine = spec is not None and spec.holder_identity == me
     before = (spec.lease_transitions or 0) if spec is not None else -1
@@ -100,7 +100,7 @@ def taken(spec: LeaseSpec | None, me: str, *, at: datetime) -> LeaseSpec:
 
 
 def released(spec: LeaseSpec, *, at: datetime) -> LeaseSpec:
-    """Return what the Lease says once we have let go."""
+    """Return the spec of the Lease once this replica has released it."""
     stamp = micro_time(at)
     return LeaseSpec(
         holder_identity="",

@@ -8,9 +8,9 @@ LEADER: Final = Gauge("raybus_watcher_leader", "1 while this replica holds the L
 MASTER: Final = Gauge(
     "leader_election_master_status", "1 while this replica holds the Lease, under client-go's name", ["name"]
 )
-SYNCED: Final = Gauge("raybus_watcher_synced", "1 while the stream holds all that the API server told")
+SYNCED: Final = Gauge("raybus_watcher_synced", "1 while the stream holds the whole state of the API server")
 WATCH_AGE: Final = Gauge(
-    "raybus_watch_silence_seconds", "Seconds since the API server last said anything on a watch", ["watch"]
+    "raybus_watch_silence_seconds", "Seconds since the API server last sent anything on a watch", ["watch"]
 )
 PUBLISHED: Final = Counter("raybus_watcher_published_total", "Messages stored in the state stream", ["kind"])
 UNCHANGED: Final = Counter(
@@ -32,7 +32,7 @@ PUBLISH_SECONDS: Final = Histogram(
     "Time from the decision to publish to the stream's answer in seconds",
     buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0),
 )
-PENDING: Final = Gauge("raybus_watcher_pending", "Subjects whose newest state is not yet stored")
+PENDING: Final = Gauge("raybus_watcher_pending", "Subjects with a newest state that is not stored yet")
 OBJECTS: Final = Gauge("raybus_watcher_objects", "Objects that the stream holds")
 EPOCHS: Final = Counter(
     "raybus_watcher_epochs_total", "Times that the watcher listed everything and published the rest"

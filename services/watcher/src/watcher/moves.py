@@ -23,7 +23,7 @@ class Moves:
         self._arrived.set()
 
     def is_done(self, tree: Ref) -> bool:
-        """Tell whether nothing of a tree waits."""
+        """Return whether nothing of a tree waits."""
         return tree not in self._trees
 
     async def take(self) -> tuple[Ref, list[Ref]]:

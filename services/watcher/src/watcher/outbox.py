@@ -3,7 +3,7 @@
 One message per subject is on its way at a time, so a subject's messages stay in order; many subjects are served at once.
 Only the newest state counts: what was overtaken while it waited is never sent. Each publish names the sequence that the
 subject must still be at, so a leader that was replaced cannot overwrite its successor. A publish that was not answered is
-repeated until it is, so we know how many messages of the stream are ours: more than that are somebody else's.
+repeated until it is, so the number of our messages in the stream is known: any more are another writer's.
 """
 
 import asyncio
@@ -45,10 +45,10 @@ class _Put(msgspec.Struct, frozen=True):
 class Outbox:
     """The difference between what was put and what the stream holds."""
 
-    def __init__(self, stream: Stream, held: dict[str, Entry], give_up: Callable[[str], None]) -> None:
+    def __init__(self, stream: Stream, held: dict[str, Entry], end_session: Callable[[str], None]) -> None:
         self._stream = stream
         self._held = held
-        self._give_up = give_up
+        self._end_session = end_session
         self._next: dict[str, _Put] = {}
         self._tickets: dict[str, int] = {}
         """For each subject that waits or is on its way, the number of its newest put."""
@@ -56,7 +56,7 @@ class Outbox:
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._puts = 0
         self._run = token_hex(4)
-        """Part of each message's id: an object that comes back to a subject in the same version is no repetition."""
+        """Part of each message's id: an object that returns to a subject in the same version is no repetition."""
         self._awaited: dict[str, int] = {}
         self._arrived = asyncio.Event()
         self.problem: str | None = None
@@ -69,7 +69,7 @@ class Outbox:
         """How many messages we have stored; each makes the stream longer by one."""
 
     def __len__(self) -> int:
-        """Count the subjects whose newest state is not yet stored."""
+        """Count the subjects with a newest state that is not stored yet."""
         return len(self._tickets)
 
     @property
@@ -92,8 +92,8 @@ class Outbox:
             return put.message
         return None if subject in self._busy else await self._stream.read(subject)
 
-    def put(self, subject: str, message: Message, *, heard: int = 0) -> None:
-        """Have a subject hold a message, unless it does already; `heard` is when the API server told it, for the trace."""
+    def put(self, subject: str, message: Message, *, received: int = 0) -> None:
+        """Have a subject hold a message, unless it does already; `received` is when the API server sent it, for the trace."""
         if subject not in self._tickets and _is_same(self._held.get(subject, NOTHING), message):
             metrics.UNCHANGED.labels(_kind(message)).inc()
             return
@@ -105,9 +105,9 @@ class Outbox:
         if tracing.is_on() and not isinstance(message, Synced):
             about = f"{message.kind} {message.namespace}/{message.name}"
             traceparent = messages.traceparent_of(message)
-            tracing.root("watch", traceparent, heard, object=about, version=message.version)
+            tracing.root("watch", traceparent, received, object=about, version=message.version)
 
-    async def settle(self) -> None:
+    async def flush(self) -> None:
         """Wait until all that was put up to now, or something newer, is stored; one caller at a time."""
         self._awaited = dict(self._tickets)
         self._arrived.clear()
@@ -137,7 +137,7 @@ class Outbox:
         asyncio.get_running_loop().call_later(FULL_SECONDS, self._queue.put_nowait, subject)
 
     async def _has_no_room(self, subject: str, put: _Put, problem: errors.OutOfRoom) -> bool:
-        """Make room for a tombstone, by taking away what it stands for, and have anything else wait; tell whether to try again now."""
+        """Free space for a tombstone by purging its subject; have any other message wait. Return whether to try again now."""
         self.problem = str(problem)
         metrics.FULL.set(1)
         if isinstance(put.message, Gone):
@@ -159,23 +159,23 @@ class Outbox:
         """Publish one message, however long it takes; a newer one makes it pointless, unless it may have been stored."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        is_in_doubt = False
-        while is_in_doubt or subject not in self._next:
+        is_unanswered = False
+        while is_unanswered or subject not in self._next:
             try:
                 await self._publish(subject, put)
             except errors.Conflict:
-                is_in_doubt = False
+                is_unanswered = False
                 metrics.CONFLICTS.inc()
                 if not await self._overtaken(subject, put.message):
                     continue
             except errors.OutOfRoom as problem:
-                is_in_doubt = False
+                is_unanswered = False
                 if await self._has_no_room(subject, put, problem):
                     continue
                 return
             except errors.Retryable as problem:
-                is_in_doubt = True
-                if self.problem is None:  # of many subjects that meet the same, and try again several times a second
+                is_unanswered = True
+                if self.problem is None:  # of many subjects with the same problem, and several tries a second
                     log.warning("publishing again", subject=subject, why=str(problem))
                 self.problem = str(problem)
                 await asyncio.sleep(PAUSE_SECONDS)
@@ -206,7 +206,7 @@ class Outbox:
             tracing.child("publish", messages.traceparent_of(message), put.at)
 
     async def _overtaken(self, subject: str, message: Message) -> bool:
-        """Read what the subject holds instead of what we thought; tell whether that makes our message pointless."""
+        """Read what the subject holds now; return whether that makes the message pointless."""
         try:
             found = await self._stream.last(subject)
         except errors.Retryable:
@@ -216,20 +216,20 @@ class Outbox:
         if isinstance(message, Synced) and found.uid == message.epoch:
             return True
         if found.sequence < known.sequence:
-            await self._despair(f"the stream lost {subject}")
+            await self._end_and_wait(f"the stream lost {subject}")
         if isinstance(message, Synced):  # a leader before us, or after us: its epoch and ours must not mix
-            await self._despair(f"another watcher has marked {subject}")
+            await self._end_and_wait(f"another watcher has marked {subject}")
         self._held[subject] = found
         return messages.number(found.version) > messages.number(message.version) or _is_same(found, message)
 
-    async def _despair(self, why: str) -> NoReturn:
+    async def _end_and_wait(self, why: str) -> NoReturn:
         """End the session, and wait for that."""
-        self._give_up(why)
+        self._end_session(why)
         while True:
             await asyncio.Event().wait()
 
     def _hold(self, subject: str, entry: Entry) -> None:
-        """Remember what a subject holds; a tombstone is not worth the memory, the server forgets it as well."""
+        """Remember what a subject holds; a tombstone is not remembered, the server forgets it as well."""
         if entry.is_gone:
             self._held.pop(subject, None)
         else:
@@ -244,7 +244,7 @@ class Outbox:
 
 
 def _instead_of(subject: str, message: Message, problem: Exception) -> Message | None:
-    """Return what is published in place of a message that nobody takes; None when that is not taken either."""
+    """Return what is published in place of a message that the server refuses; None when that is refused too."""
     metrics.REFUSED.labels(_kind(message)).inc()
     log.error("a message cannot be published", subject=subject, why=str(problem) or repr(problem))
     if not isinstance(message, State):

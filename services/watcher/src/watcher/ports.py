@@ -21,7 +21,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """What tells one stream from another of the same name, and how far it has come."""
+    """The identity of a stream among others of the same name, and its last sequence."""
 
     created: str
     last_sequence: int
@@ -33,11 +33,11 @@ class Server(Protocol):
     """NATS as a replica sees it that leads, or would like to."""
 
     async def identity(self) -> StreamIdentity:
-        """Say which stream there is; `NotFound` when there is none, `Unavailable` when nobody answers."""
+        """Return the identity of the stream; `NotFound` when there is none, `Unavailable` without an answer."""
         ...
 
     async def is_in_reach(self) -> bool:
-        """Tell whether the server itself answers, whatever its streams do."""
+        """Return whether the server itself answers, whatever its streams do."""
         ...
 
     async def reconnect(self, why: str) -> None:
@@ -49,11 +49,11 @@ class Stream(Protocol):
     """The state stream as its only writer sees it; every call may raise `Unavailable`."""
 
     async def until_lost(self) -> str:
-        """Wait until the connection that stands now is lost; return why."""
+        """Wait until the present connection is lost; return why."""
         ...
 
     async def identity(self) -> StreamIdentity:
-        """Say which stream this is; `NotFound` when there is none, `InvalidSpec` when it cannot do its work."""
+        """Return the identity of the stream; `NotFound` when there is none, `InvalidSpec` when its configuration does not fit."""
         ...
 
     async def load(self) -> dict[str, Entry]:
@@ -69,7 +69,7 @@ class Stream(Protocol):
         ...
 
     async def marker(self) -> Synced | None:
-        """Return the last word that a partition is complete, whoever said it."""
+        """Return the newest sync marker, of any watcher."""
         ...
 
     async def purge(self, subject: str, *, up_to: int) -> None:

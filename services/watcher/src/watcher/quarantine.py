@@ -1,4 +1,4 @@
-"""What stands on the bus for an object whose state cannot be published: pure.
+"""What the bus holds for an object with a state that cannot be published: pure.
 
 Readers make no decision on an object in quarantine, nor on the root object that it belongs to; so they need the metadata by which that is found,
 and the reason. Everything else goes on.

@@ -1,4 +1,4 @@
-"""The story: what the API server tells → who it belongs to → what the stream must hold.
+"""One session's path of an object: from a watch, over its root and partition, to the message that the stream must hold.
 
 A session begins with a stream that may hold anything. It loads what the stream holds, lists everything, publishes the
 difference and tombstones for what is gone, and then a marker with a fresh epoch in every partition: only now may readers
@@ -22,13 +22,13 @@ from common.kube.resources import Resource
 from common.kube.watch import Key
 from common.observability import tracing
 from watcher import addressing, metrics, quarantine, trimming
-from watcher.addressing import Forest, Ref
+from watcher.addressing import OwnerGraph, Ref
 from watcher.moves import Moves
 from watcher.outbox import Outbox
 
 log = structlog.get_logger()
 
-CROWDED: Final = 256
+OUTBOX_LIMIT: Final = 256
 """With so many subjects waiting, a tree that moves waits too."""
 PAUSE_SECONDS: Final = 0.05
 TRIES: Final = 200
@@ -36,27 +36,27 @@ TRIES: Final = 200
 _envelope: Final = msgspec.json.Decoder(quarantine.Envelope)
 
 
-class _Seen(msgspec.Struct):
-    """An object that the API server told us about."""
+class _Object(msgspec.Struct):
+    """An object that the API server has."""
 
     uid: str
     version: int
     sources: set[int]
     """The watches that show it; label selectors may show a kind in several parts."""
     subject: str = ""
-    """Where it stands on the bus; empty while its root is not known."""
+    """Its subject on the bus; empty while its root is not known."""
 
 
 class Relay:
     """One session's view of the API server, turned into puts."""
 
-    def __init__(self, outbox: Outbox, give_up: Callable[[str], None]) -> None:
+    def __init__(self, outbox: Outbox, end_session: Callable[[str], None]) -> None:
         self._outbox = outbox
-        self._give_up = give_up
-        self._forest = Forest()
-        self._seen: dict[Ref, _Seen] = {}
+        self._end_session = end_session
+        self._owners = OwnerGraph()
+        self._objects: dict[Ref, _Object] = {}
         self._uncertain: dict[Ref, State | Quarantined] = {}
-        """Objects whose root may still turn out to be another one, with what to publish then."""
+        """Objects with a root that may still change, with what to publish then."""
         self._moves = Moves()
         self._held_back: dict[Ref, State | Quarantined] = {}
         """Objects that change their place together with all below them, with what to publish once that has moved."""
@@ -65,10 +65,10 @@ class Relay:
         """The version of each watch's last list."""
 
     def sink(self, source: int, resource: Resource) -> "Source":
-        """Return who takes what one watch tells."""
+        """Return the sink of one watch."""
         return Source(self, source, resource)
 
-    # --- what watches tell -------------------------------------------------------------------------------------------
+    # --- what watches deliver ----------------------------------------------------------------------------------------
 
     def present(self, source: int, resource: Resource, raw: bytes) -> None:
         """Take the state of an object."""
@@ -79,62 +79,62 @@ class Relay:
         self._take(source, resource, raw, why)
 
     def _take(self, source: int, resource: Resource, raw: bytes, why: str = "") -> None:
-        heard = tracing.now()
+        received = tracing.now()
         kind = resource.kind
         try:
             meta = _envelope.decode(raw).metadata
-        except Exception as problem:  # noqa: BLE001  (one object that cannot even be named is none of the others' business)
+        except Exception as problem:  # noqa: BLE001  (one object without a name must not concern the others)
             metrics.QUARANTINED.labels(kind).inc()
-            log.warning("an object is passed over: its metadata does not decode", kind=kind, why=repr(problem))
+            log.warning("an object is skipped: its metadata does not decode", kind=kind, why=repr(problem))
             return
         ref = Ref(kind, meta.namespace, meta.name)
         version = messages.number(meta.resource_version)
-        known = self._seen.get(ref)
+        known = self._objects.get(ref)
         if known is not None and known.uid == meta.uid and known.version >= version > 0:
             known.sources.add(source)
             return
         if known is None:
-            known = self._seen[ref] = _Seen(uid=meta.uid, version=version, sources={source})
+            known = self._objects[ref] = _Object(uid=meta.uid, version=version, sources={source})
         known.uid, known.version = meta.uid, version
         known.sources.add(source)
-        below = self._forest.plant(ref, addressing.parent_of(kind, meta))
+        below = self._owners.add(ref, addressing.parent_of(kind, meta))
         message = _message(resource, meta, raw, why)
         published = [child for child in below if child not in self._uncertain]
         if ref in self._held_back or (published and known.subject != self._at(ref)):
             self._hold_back(ref, known, message, published)
         else:
-            self._place(ref, known, message, heard=heard)
+            self._place(ref, known, message, received=received)
         for child in below:
             if child in self._uncertain:
-                self._settle(child)
-        metrics.OBJECTS.set(len(self._seen))
+                self._place_again(child)
+        metrics.OBJECTS.set(len(self._objects))
 
     def gone(self, source: int, kind: str, raw: bytes) -> None:
-        """Take note of a deletion.
+        """Take a deletion.
 
-        The tombstone says "gone before the deletion's version": an object that only changed its labels, and so left one
+        The tombstone has the version before the deletion's: an object that only changed its labels, and so left one
         watch for another, shows up there in the very same version and must win.
         """
         meta = _envelope.decode(raw).metadata
         self._lose(source, Ref(kind, meta.namespace, meta.name), messages.number(meta.resource_version) - 1)
 
     def listed(self, source: int, kind: str, keys: set[Key], version: str) -> None:
-        """Take note that a list held these objects and no others."""
+        """Take the result of a list: these objects and no others exist."""
         at = messages.number(version)
         before = self._versions.get(source, 0)
         if 0 < at < before:
-            self._give_up(
+            self._end_session(
                 f"{kind}: a list is of version {at}, an earlier one was of {before}: the API server's store was restored from a backup"
             )
             return
         self._versions[source] = at
         missing = [
             ref
-            for ref, known in self._seen.items()
+            for ref, known in self._objects.items()
             if ref.kind == kind and source in known.sources and (ref.namespace, ref.name) not in keys
         ]
         for ref in missing:
-            self._lose(source, ref, at or self._seen[ref].version)
+            self._lose(source, ref, at or self._objects[ref].version)
 
     # --- what the session asks ---------------------------------------------------------------------------------------
 
@@ -142,15 +142,15 @@ class Relay:
         """Publish what waited for a parent, and tombstones for what the stream holds and the API server does not."""
         self._is_listing = False
         for ref, state in list(self._uncertain.items()):
-            self._place(ref, self._seen[ref], state)
-        wanted = {known.subject for known in self._seen.values()}
+            self._place(ref, self._objects[ref], state)
+        wanted = {known.subject for known in self._objects.values()}
         for subject, kind in self._outbox.stored().items():
             where = subjects.parse_state(subject)
             if (
                 where is None or subject in wanted or kind not in forms.FORMS
-            ):  # a kind of another build is its watcher's business
+            ):  # a kind of another build is left to that build's watcher
                 continue
-            living = self._seen.get(Ref(kind, where.namespace, where.name))
+            living = self._objects.get(Ref(kind, where.namespace, where.name))
             target = subjects.parse_state(living.subject) if living is not None else None
             gone = Gone(
                 kind=kind,
@@ -163,23 +163,23 @@ class Relay:
 
     @property
     def version(self) -> int:
-        """Return the version that every list has reached; what a kind that is not served says does not count."""
+        """Return the version that every list has reached; a kind that is not served does not count."""
         return min((version for version in self._versions.values() if version), default=0)
 
     def mark(self, marker: Synced) -> None:
-        """Say in every partition that all is there that a list at a version held."""
+        """Publish a marker in every partition: it is complete up to a list's version."""
         for partition in range(sharding.PARTITIONS):
             self._outbox.put(subjects.synced(partition), marker)
 
     def __len__(self) -> int:
         """Count the objects that the API server shows."""
-        return len(self._seen)
+        return len(self._objects)
 
-    # --- where things stand ------------------------------------------------------------------------------------------
+    # --- places ------------------------------------------------------------------------------------------------------
 
-    def _place(self, ref: Ref, known: _Seen, state: State | Quarantined, *, heard: int = 0) -> None:
-        """Publish an object where its root's tree stands, unless its root will be known in a moment."""
-        address = self._forest.address(ref)
+    def _place(self, ref: Ref, known: _Object, state: State | Quarantined, *, received: int = 0) -> None:
+        """Publish an object at the place of its root's tree, unless its root will be known in a moment."""
+        address = self._owners.address(ref)
         if address.is_certain:
             self._uncertain.pop(ref, None)
         else:
@@ -189,37 +189,37 @@ class Relay:
         place = sharding.place_of(address.root)
         subject = subjects.state(place, ref.kind, ref.namespace, ref.name)
         old, known.subject = known.subject, subject
-        self._outbox.put(subject, state, heard=heard)
+        self._outbox.put(subject, state, received=received)
         if old and old != subject:
             self._outbox.put(
                 old,
                 Gone(kind=ref.kind, namespace=ref.namespace, name=ref.name, version=state.version, moved_to=place),
             )
 
-    def _settle(self, ref: Ref) -> None:
-        """Publish an object whose root was not known, after something above it has changed."""
-        known, state = self._seen.get(ref), self._uncertain.get(ref)
+    def _place_again(self, ref: Ref) -> None:
+        """Publish an object with an unknown root, after something above it has changed."""
+        known, state = self._objects.get(ref), self._uncertain.get(ref)
         if known is not None and state is not None:
             self._place(ref, known, state)
 
     # --- a tree changes its root -------------------------------------------------------------------------------------
 
-    def _is_apart(self, ref: Ref) -> bool:
-        """Tell whether an object stands where its root's tree no longer stands; what is not published yet needs no move."""
-        known = self._seen.get(ref)
+    def _is_misplaced(self, ref: Ref) -> bool:
+        """Return whether a published object is at another place than its root's tree; an unpublished one needs no move."""
+        known = self._objects.get(ref)
         return (
             known is not None and bool(known.subject) and ref not in self._uncertain and known.subject != self._at(ref)
         )
 
     def _at(self, ref: Ref) -> str:
         """Return the subject that an object belongs to."""
-        place = sharding.place_of(self._forest.address(ref).root)
+        place = sharding.place_of(self._owners.address(ref).root)
         return subjects.state(place, ref.kind, ref.namespace, ref.name)
 
-    def _hold_back(self, ref: Ref, known: _Seen, message: State | Quarantined, below: list[Ref]) -> None:
-        """Take an object from the stream until all below it has moved: so nobody reconciles it without what belongs to it."""
+    def _hold_back(self, ref: Ref, known: _Object, message: State | Quarantined, below: list[Ref]) -> None:
+        """Take an object from the stream until all below it has moved, so that no reconcile has it without what belongs to it."""
         if known.subject:
-            to = sharding.place_of(self._forest.address(ref).root)
+            to = sharding.place_of(self._owners.address(ref).root)
             name = (ref.namespace, ref.name)
             old, known.subject = known.subject, ""
             self._outbox.put(
@@ -230,7 +230,7 @@ class Relay:
 
     @property
     def is_moving(self) -> bool:
-        """Tell whether a tree has not arrived at its place yet."""
+        """Return whether a tree has not arrived at its place yet."""
         return bool(self._held_back)
 
     async def move(self) -> None:
@@ -240,9 +240,9 @@ class Relay:
             async with asyncio.TaskGroup() as group:
                 for ref in some:
                     group.create_task(self._move(ref))
-            while len(self._outbox) > CROWDED:  # noqa: ASYNC110  (what changes meanwhile does not wait behind a crowd)
+            while len(self._outbox) > OUTBOX_LIMIT:  # noqa: ASYNC110  (what changes meanwhile does not wait behind them)
                 await asyncio.sleep(PAUSE_SECONDS)
-            message, known = self._held_back.get(tree), self._seen.get(tree)
+            message, known = self._held_back.get(tree), self._objects.get(tree)
             if self._moves.is_done(tree) and message is not None:
                 del self._held_back[tree]
                 if known is not None:
@@ -251,39 +251,41 @@ class Relay:
     async def _move(self, ref: Ref) -> None:
         """Publish an object where it belongs, with the message that the stream holds of it."""
         for _ in range(TRIES):
-            known = self._seen.get(ref)
-            if known is None or not self._is_apart(ref):
+            known = self._objects.get(ref)
+            if known is None or not self._is_misplaced(ref):
                 return
             try:
                 message = await self._outbox.newest(known.subject)
             except errors.Retryable:
                 message = None
             if isinstance(message, State | Quarantined) and messages.number(message.version) == known.version:
-                if self._seen.get(ref) is known and self._is_apart(ref):
+                if self._objects.get(ref) is known and self._is_misplaced(ref):
                     self._place(ref, known, message)
                 return
             await asyncio.sleep(PAUSE_SECONDS)
-        self._give_up(f"{ref.kind} {ref.namespace}/{ref.name} belongs to another root, and the stream does not hold it")
+        self._end_session(
+            f"{ref.kind} {ref.namespace}/{ref.name} belongs to another root, and the stream does not hold it"
+        )
 
     def _lose(self, source: int, ref: Ref, version: int) -> None:
-        known = self._seen.get(ref)
+        known = self._objects.get(ref)
         if known is None:
             return
         known.sources.discard(source)
         if known.sources:
             return
-        del self._seen[ref]
+        del self._objects[ref]
         self._uncertain.pop(ref, None)
         self._held_back.pop(ref, None)
-        self._forest.fell(ref)
+        self._owners.remove(ref)
         if known.subject:
             gone = Gone(kind=ref.kind, namespace=ref.namespace, name=ref.name, version=str(version))
             self._outbox.put(known.subject, gone)
-        metrics.OBJECTS.set(len(self._seen))
+        metrics.OBJECTS.set(len(self._objects))
 
 
 def _message(resource: Resource, meta: ObjectMeta, raw: bytes, why: str) -> State | Quarantined:
-    """Return what the stream says of an object; whatever is wrong with it concerns that object alone."""
+    """Return the message for an object; an error in it concerns that object alone."""
     kind = resource.kind
     if not why:
         try:
@@ -306,7 +308,7 @@ def _message(resource: Resource, meta: ObjectMeta, raw: bytes, why: str) -> Stat
 
 
 class Source:
-    """One watch's ear; implements `common.kube.watch.Sink`."""
+    """The sink of one watch; implements `common.kube.watch.Sink`."""
 
     def __init__(self, relay: Relay, number: int, resource: Resource) -> None:
         self._relay = relay
@@ -326,5 +328,5 @@ class Source:
         self._relay.gone(self._number, self._resource.kind, raw)
 
     def listed(self, keys: set[Key], version: str) -> None:
-        """Take note that a list held these objects and no others."""
+        """Take the result of a list: these objects and no others exist."""
         self._relay.listed(self._number, self._resource.kind, keys, version)

@@ -1,7 +1,7 @@
 """One session after another: what runs while we lead, and when to start over.
 
-A session ends when the stream it began with is no longer there, when somebody else has written to it, when the connection is
-lost, or when an object must move that the stream does not hold. The next one begins at once the first time, then with more and more patience.
+A session ends when the stream is gone, when another process has written to it, when the connection is lost, or when an object
+must move that the stream does not hold. The next session begins at once the first time, then with a growing backoff.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from common.bus import forms, sharding
 from common.bus.feed import Synced
 from common.kube.client import KubeClient
 from common.kube.watch import Target, Timing, Watch
+from common.runtime import supervision
 from watcher import metrics
 from watcher.outbox import IN_FLIGHT, Outbox
 from watcher.ports import Stream, StreamIdentity
@@ -29,7 +30,7 @@ LONGEST_RETRY: Final = 5.0
 HEALTHY_SECONDS: Final = 10.0
 """A session that lasted this long earns the next one an immediate start."""
 RENEW_SECONDS: Final = 10.0
-"""How often readers are told that the stream still holds all that the API server tells."""
+"""How often a sync marker confirms to readers that the stream holds the state of the API server."""
 STUCK_SECONDS: Final = 180.0
 """A watch that has not done anything for this long, not even failed, is stuck: its own time-outs are all shorter."""
 
@@ -59,15 +60,15 @@ class Sessions:
 
     @property
     def problem(self) -> str | None:
-        """Say why the stream may differ from the API server; None when it does not. What readiness asks."""
+        """Return why the stream may differ from the API server; None when it does not. Read by the readiness probe."""
         unsent = self._outbox.problem if self._outbox is not None else None
         return self._problem or unsent or next((watch.problem for watch in self._watches if watch.problem), None)
 
     @property
     def stuck(self) -> str | None:
-        """Name a watch whose loop stands still. What liveness asks."""
+        """Name a watch with a blocked loop. Read by the liveness probe."""
         now = asyncio.get_running_loop().time()
-        stuck = [watch for watch in self._watches if now - watch.stirred_at > STUCK_SECONDS and watch.is_served]
+        stuck = [watch for watch in self._watches if now - watch.active_at > STUCK_SECONDS and watch.is_served]
         return f"the watch of {stuck[0].target} stands still" if stuck else None
 
     async def run(self) -> None:
@@ -80,7 +81,7 @@ class Sessions:
                 why = await self._session()
             except errors.RaybusError as problem:
                 why = str(problem)
-            finally:  # also when we no longer lead: what stands still then is no reason to be restarted
+            finally:  # also when this replica no longer leads: a watch that is blocked then is no reason for a restart
                 self._watches, self._outbox = [], None
                 metrics.SYNCED.set(0)
                 metrics.WATCH_AGE.clear()
@@ -95,32 +96,34 @@ class Sessions:
         loop = asyncio.get_running_loop()
         over: asyncio.Future[str] = loop.create_future()
 
-        def give_up(why: str) -> None:
+        def end_session(why: str) -> None:
             if not over.done():
                 over.set_result(why)
 
         identity = await self._stream.identity()
         before = await self._stream.marker()
-        outbox = self._outbox = Outbox(self._stream, await self._stream.load(), give_up)
-        relay = Relay(outbox, give_up)
+        outbox = self._outbox = Outbox(self._stream, await self._stream.load(), end_session)
+        relay = Relay(outbox, end_session)
         self._watches = [
             Watch(self._kube, target, relay.sink(number, target.resource), jitter=self._jitter, timing=self._timing)
             for number, target in enumerate(self._targets)
         ]
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(watch.run()) for watch in self._watches]
-            tasks += [group.create_task(outbox.work()) for _ in range(IN_FLIGHT)]
+            tasks = [
+                group.create_task(supervision.keep(f"watch of {watch.target}", watch.run)) for watch in self._watches
+            ]
+            tasks += [group.create_task(_deliver(outbox, end_session)) for _ in range(IN_FLIGHT)]
             tasks.append(group.create_task(relay.move()))
-            tasks.append(group.create_task(self._guard(identity, outbox, give_up)))
+            tasks.append(group.create_task(self._guard(identity, outbox, end_session)))
             tasks.append(group.create_task(self._complete(relay, outbox, before)))
-            tasks.append(group.create_task(self._listen(give_up)))
+            tasks.append(group.create_task(self._listen(end_session)))
             why = await over
             for task in tasks:
                 task.cancel()
         return why
 
     async def _complete(self, relay: Relay, outbox: Outbox, before: Synced | None) -> None:
-        """Wait for all lists, have the difference published, and say so; again when newer lists have come, and as long as it holds."""
+        """Wait for all lists and for the difference to be published, then mark it; again for each newer list, and every `RENEW_SECONDS`."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         for watch in self._watches:
@@ -134,7 +137,7 @@ class Sessions:
             is_due = loop.time() >= renewed_at + RENEW_SECONDS and not any(watch.problem for watch in self._watches)
             if version > marked or is_due:
                 self._problem = f"{len(outbox)} objects are not published yet" if not marked else None
-                await outbox.settle()
+                await outbox.flush()
                 relay.mark(
                     Synced(
                         epoch=epoch,
@@ -145,7 +148,7 @@ class Sessions:
                         forms=forms.published(),
                     )
                 )
-                await outbox.settle()
+                await outbox.flush()
                 if not marked:
                     self._synced(epoch, len(relay), loop.time() - began)
                 marked, renewed_at = version, loop.time()
@@ -157,8 +160,8 @@ class Sessions:
         metrics.EPOCHS.inc()
         log.info("the stream holds all there is", epoch=epoch, objects=objects, seconds=round(seconds, 3))
 
-    async def _guard(self, identity: StreamIdentity, outbox: Outbox, give_up: Callable[[str], None]) -> None:
-        """End the session when the stream is not the one that it began with, or has lost something."""
+    async def _guard(self, identity: StreamIdentity, outbox: Outbox, end_session: Callable[[str], None]) -> None:
+        """End the session when the stream is another one than at its start, or has lost messages."""
         outbox.last_sequence = max(outbox.last_sequence, identity.last_sequence)
         while True:
             await asyncio.sleep(CHECK_SECONDS)
@@ -167,38 +170,46 @@ class Sessions:
             try:
                 found = await self._stream.identity()
             except errors.NotFound:
-                give_up("the state stream is gone")
+                end_session("the state stream is gone")
                 return
             except errors.Terminal as problem:
-                give_up(str(problem))
+                end_session(str(problem))
                 return
             except errors.Retryable as problem:
                 log.warning("the stream cannot be asked", why=str(problem))
                 continue
             metrics.STREAM_BYTES.set(found.size)
             if found.created != identity.created:
-                give_up("the state stream was created anew")
+                end_session("the state stream was created anew")
                 return
             if found.last_sequence < newest:
-                give_up(f"the state stream fell back from {newest} to {found.last_sequence}")
+                end_session(f"the state stream fell back from {newest} to {found.last_sequence}")
                 return
             if found.last_sequence > identity.last_sequence + outbox.stored_count + outbox.in_flight:
-                give_up("somebody else has written to the state stream: a watcher before us, or of another cluster")
+                end_session("somebody else has written to the state stream: a watcher before us, or of another cluster")
                 return
 
-    async def _listen(self, give_up: Callable[[str], None]) -> None:
-        give_up(await self._stream.until_lost())
+    async def _listen(self, end_session: Callable[[str], None]) -> None:
+        end_session(await self._stream.until_lost())
 
     def _measure(self, outbox: Outbox) -> None:
         now = asyncio.get_running_loop().time()
         metrics.SYNCED.set(self._problem is None and outbox.problem is None)
         for watch in self._watches:
             if watch.is_served:
-                metrics.WATCH_AGE.labels(str(watch.target)).set(now - watch.heard_at)
+                metrics.WATCH_AGE.labels(str(watch.target)).set(now - watch.received_at)
+
+
+async def _deliver(outbox: Outbox, end_session: Callable[[str], None]) -> None:
+    """Serve the outbox; what a worker had in hand when it ends is unknown, so the session ends with it."""
+    try:
+        await outbox.work()
+    finally:
+        end_session("a worker of the outbox ended")
 
 
 def history_of(before: Synced | None, version: int, epoch: str) -> str:
-    """Return the name of the history that versions are of: a new one when they began again below what the stream was told of."""
+    """Return the name of the history that versions belong to: a new one when the version is below that of the last marker."""
     if before is None:
         return ""
     return epoch if version < before.version else before.history

@@ -16,7 +16,7 @@ from common.kube.resources import Resource
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 KEEP_LAST_APPLIED: Final = frozenset({"RayService", "RayCluster"})
 NEVER: Final = frozenset({"Secret"})
-"""Kinds that must not reach the bus, whoever asks."""
+"""Kinds that must not reach the bus."""
 ENVIRONMENTS: Final = frozenset({"env", "envFrom"})
 VIEWS: Final[dict[str, type[core.Pod] | type[core.EndpointSlice] | type[core.Job]]] = {
     "Pod": core.Pod,
@@ -26,7 +26,7 @@ VIEWS: Final[dict[str, type[core.Pod] | type[core.EndpointSlice] | type[core.Job
 
 
 def trim(resource: Resource, raw: bytes) -> bytes:
-    """Return what the bus says about an object."""
+    """Return the body that the bus holds of an object."""
     if resource.kind in NEVER:
         raise ValueError(f"a {resource.kind} must not be published")
     view = VIEWS.get(resource.kind)
@@ -59,7 +59,7 @@ def _without_environments(body: Body) -> Body:
 
 
 def _named(resource: Resource) -> bytes:
-    """Return the beginning of an object's JSON that says its kind."""
+    """Return the beginning of an object's JSON, with its kind."""
     return f'{{"apiVersion":"{resource.api_version}","kind":"{resource.kind}",'.encode()
 
 

@@ -1,6 +1,6 @@
 """Which collections the watcher follows: pure.
 
-Label selectors keep out what is not ours. A selector cannot say "or", so Services, and the EndpointSlices that carry
+Label selectors exclude objects of others. A selector has no "or", so Services, and the EndpointSlices that carry
 their labels, are followed in three parts that exclude one another. Gateway API kinds are optional: their CRDs may come
 later, or never.
 """

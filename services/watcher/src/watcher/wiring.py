@@ -26,7 +26,7 @@ async def serve(settings: Settings, *, timing: Timing | None = None) -> None:
     kube = await KubeClient.connect(kubeconfig=settings.kubeconfig, user_agent=own.USER_AGENT)
     bus = Bus(settings)
     installation = Installation(kube, settings.namespace)
-    stream = NatsStream(bus, installation, may_write=lambda: leadership.is_sure)
+    stream = NatsStream(bus, installation, may_write=lambda: leadership.has_valid_lease)
     reach = Reach(stream)
     held_in = settings.lease_namespace or settings.namespace
     leadership = Leadership(kube, SystemClock(), reach, namespace=held_in, me=identity.of(settings))

@@ -1,4 +1,4 @@
-"""What a user reads when NATS turns a service away, word by word: `/readyz` shows `Bus.problem`, the log its reason."""
+"""What a user reads when NATS refuses a service, verbatim: `/readyz` shows `Bus.problem`, the log its reason."""
 
 import errno
 from collections.abc import AsyncGenerator
@@ -11,8 +11,7 @@ import pytest_asyncio
 from prometheus_client import REGISTRY
 
 from common import errors
-from common.bus import credential_store, credentials, streams
-from common.bus.credential_store import Folder
+from common.bus import credential_folder, credentials, streams
 from common.bus.credentials import Pair
 from common.bus.nats import Bus, connect
 from common.bus.server_conf import Server
@@ -34,8 +33,8 @@ async def secured(tmp_path: Path) -> AsyncGenerator[Secured]:
         yield running
 
 
-async def told(settings: Settings, *, of: str = "is not reachable") -> str:
-    """Return what readiness says of a server that cannot be used."""
+async def reported(settings: Settings, *, of: str = "is not reachable") -> str:
+    """Return the message of readiness about a server that cannot be used."""
     async with connect(settings) as bus:
         await eventually(lambda: of in (bus.problem or ""), within=30.0, what="the reason")
         return str(bus.problem)
@@ -48,26 +47,26 @@ def authority(folder: Path) -> Pair:
 async def a_server_that_shows(folder: Path, pair: Pair) -> str:
     """Write a certificate where the server finds it; return its configuration."""
     where = Server(folder=str(folder), store=str(folder / "jetstream"), monitoring_port=None)
-    await credential_store.complete(Folder(folder), where, names=["127.0.0.1"], now=SystemClock().now())
+    credential_folder.complete(folder, where, names=["127.0.0.1"], now=SystemClock().now())
     (folder / "tls.crt").write_bytes(pair.certificate)
     (folder / "tls.key").write_bytes(pair.key)
     return (folder / "nats-server.conf").read_text()
 
 
-async def told_of(folder: Path, *, names: list[str], lifetime: timedelta) -> str:
-    """Return what readiness says of a server with a certificate for some names, valid for some time."""
+async def message_of(folder: Path, *, names: list[str], lifetime: timedelta) -> str:
+    """Return the message of readiness about a server with a certificate for some names, valid for some time."""
     now = SystemClock().now()
     await a_server_that_shows(folder, Pair(b"", b""))
     pair = credentials.new_server(authority(folder), names=names, now=now, lifetime=lifetime)
     with nats_server(folder, configuration=await a_server_that_shows(folder, pair), scheme="tls") as server:
-        return await told(Secured(server, folder).settings("watcher"))
+        return await reported(Secured(server, folder).settings("watcher"))
 
 
 async def test_a_key_that_the_server_does_not_know(secured: Secured, tmp_path: Path) -> None:
     stranger = tmp_path / "users" / "stranger.seed"
     stranger.write_text(credentials.new_seed())
 
-    assert await told(secured.settings("stranger"), of="Violation") == (
+    assert await reported(secured.settings("stranger"), of="Violation") == (
         f"NATS at {secured.server.url} is not reachable: Authorization Violation: the server does not know the key in "
         f"RAYBUS_NATS_SEED_FILE={stranger}; it reads its users from the configuration that {RENEW} writes"
     )
@@ -76,7 +75,7 @@ async def test_a_key_that_the_server_does_not_know(secured: Secured, tmp_path: P
 async def test_a_client_without_a_key(secured: Secured, tmp_path: Path) -> None:
     settings = Settings(service="watcher", nats_url=secured.server.url, nats_ca_file=tmp_path / "ca.crt")
 
-    assert "the server does not know a client without a key" in await told(settings, of="Violation")
+    assert "the server does not know a client without a key" in await reported(settings, of="Violation")
 
 
 @pytest.mark.parametrize(
@@ -125,14 +124,14 @@ async def test_an_authority_file_without_a_certificate_is_a_wrong_setting(tmp_pa
 
 
 async def test_an_expired_certificate(tmp_path: Path) -> None:
-    assert (await told_of(tmp_path, names=["127.0.0.1"], lifetime=timedelta(seconds=-1))).endswith(
+    assert (await message_of(tmp_path, names=["127.0.0.1"], lifetime=timedelta(seconds=-1))).endswith(
         "is not reachable: the certificate of the server, or its authority's, has expired; "
-        f"renew it by {RENEW} --rotate server"
+        f"make it anew: delete its file and run {RENEW}"
     )
 
 
 async def test_a_certificate_for_another_host(tmp_path: Path) -> None:
-    assert (await told_of(tmp_path, names=["elsewhere"], lifetime=timedelta(days=60))).endswith(
+    assert (await message_of(tmp_path, names=["elsewhere"], lifetime=timedelta(days=60))).endswith(
         f"certificate is not valid for '127.0.0.1'; name the server as it is called by {RENEW} --name 127.0.0.1"
     )
 
@@ -142,7 +141,7 @@ async def test_a_certificate_of_an_authority_that_we_do_not_trust(secured: Secur
     other.write_bytes(credentials.new_authority(now=SystemClock().now()).certificate)
     settings = Settings(service="watcher", nats_url=secured.server.url, nats_ca_file=other)
 
-    assert f"the certificate of the server is not signed by {other} (" in await told(settings)
+    assert f"the certificate of the server is not signed by {other} (" in await reported(settings)
 
 
 async def test_a_server_that_talks_in_the_clear_is_refused(tmp_path: Path) -> None:
@@ -150,8 +149,8 @@ async def test_a_server_that_talks_in_the_clear_is_refused(tmp_path: Path) -> No
     ca.write_bytes(credentials.new_authority(now=SystemClock().now()).certificate)
     with nats_server(tmp_path) as server:
         settings = Settings(service="watcher", nats_url=server.url, nats_ca_file=ca)
-        assert (await told(settings)).endswith(
-            "the server does not speak TLS, which RAYBUS_NATS_URL or RAYBUS_NATS_CA_FILE asks for"
+        assert (await reported(settings)).endswith(
+            "the server does not offer TLS, which RAYBUS_NATS_URL or RAYBUS_NATS_CA_FILE asks for"
         )
 
 
@@ -183,7 +182,7 @@ async def test_one_server_of_several_is_enough(secured: Secured) -> None:
         await eventually(lambda: bus.problem is None, within=30.0, what="the connection to the second")
 
 
-async def test_what_a_user_may_not_ask_is_told_at_once(secured: Secured) -> None:
+async def test_a_forbidden_subscription_is_reported_at_once(secured: Secured) -> None:
     async with connect(secured.settings("watcher")) as bus:
         await bus.session()
         with pytest.raises(errors.Unavailable) as refused:

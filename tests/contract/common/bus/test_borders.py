@@ -49,7 +49,7 @@ class Borders:
         return (await (await self.at.bus("provisioner")).stream(stream)).state.last_seq
 
     async def happen(self, number: int) -> None:
-        """Publish one more event and wait until outsiders have it."""
+        """Publish one more event and wait until external consumers have it."""
         service = await self.at.bus("service-reconciler")
         await service.publish(EVENT, HAPPENED, {}, expected=None, message_id=f"event-{number}")
         await self.at.until_mirrored()
@@ -88,26 +88,26 @@ async def test_a_body_cannot_name_another_stream_than_the_subject(borders: Borde
     assert (await borders.ask("cluster-reconciler", subject, body)).error is not None
 
 
-async def test_an_outsider_sees_one_stream(borders: Borders) -> None:
+async def test_an_external_consumer_sees_one_stream(borders: Borders) -> None:
     found = await borders.ask("subscriber", "STREAM.NAMES", None)
     assert (found.streams, found.total) == (["RAY_EVENTS"], 1)
 
 
-async def test_an_outsider_is_told_nothing_of_the_state(borders: Borders) -> None:
-    told: list[bytes] = []
+async def test_an_external_consumer_receives_no_state(borders: Borders) -> None:
+    reported: list[bytes] = []
     session = await borders.session("subscriber")
 
-    async def hear(message: Incoming) -> None:
+    async def receive(message: Incoming) -> None:
         if "Status" not in (message.headers or {}):
-            told.append(message.data)
+            reported.append(message.data)
 
-    await session.listen(f"{session.inbox}.deliver.x", hear)
+    await session.listen(f"{session.inbox}.deliver.x", receive)
     body = _consumer("RAY_EVENTS", name="x", deliver_subject=f"{session.inbox}.deliver.x", filter_subject=">")
     await borders.ask("subscriber", "CONSUMER.CREATE.RAY_EVENTS.x.>", body)
     await borders.change(2)
     await borders.happen(2)
-    await eventually(lambda: len(told) == 2, within=30, what="both events")
-    assert told == [HAPPENED, HAPPENED]
+    await eventually(lambda: len(reported) == 2, within=30, what="both events")
+    assert reported == [HAPPENED, HAPPENED]
 
 
 @pytest.mark.parametrize(
@@ -119,20 +119,22 @@ async def test_an_outsider_is_told_nothing_of_the_state(borders: Borders) -> Non
         pytest.param("_INBOX_watcher.answer.1", id="an answer to a service"),
     ],
 )
-async def test_an_outsiders_consumer_forges_nothing_in_our_account(borders: Borders, target: str) -> None:
-    heard: list[str] = []
+async def test_the_consumer_of_an_external_consumer_forges_nothing_in_our_account(
+    borders: Borders, target: str
+) -> None:
+    received: list[str] = []
     watcher = await borders.session("watcher")
 
-    async def hear(message: Incoming) -> None:
-        heard.append(message.subject)
+    async def receive(message: Incoming) -> None:
+        received.append(message.subject)
 
-    await watcher.listen("_INBOX_watcher.>", hear)
+    await watcher.listen("_INBOX_watcher.>", receive)
     body = _consumer("RAY_EVENTS", name="forger", deliver_subject=target, filter_subject="ray.events.>")
     await borders.ask("subscriber", "CONSUMER.CREATE.RAY_EVENTS.forger.ray.events.>", body)
     await borders.happen(2)
     await borders.change(2)
     assert (await borders.last("RAY_STATE"), await borders.last("RAY_EVENTS")) == (2, 2)
-    assert target not in heard
+    assert target not in received
 
 
 @pytest.mark.parametrize("target", ["ray.state.3.pod.ns.forged", "ray.events.ns.svc.forged"])
@@ -144,10 +146,10 @@ async def test_a_services_consumer_stores_nothing_in_a_stream(borders: Borders, 
     assert (await borders.last("RAY_STATE"), await borders.last("RAY_EVENTS")) == (2, 2)
 
 
-async def test_whatever_outsiders_may_say_only_events_cross_the_border(
+async def test_only_events_cross_the_border_whatever_external_consumers_may_publish(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Give an outsider all rights in its account, so that the border alone is what holds."""
+    """Give an external consumer all rights in its account, so that only the border protects."""
     users = [
         msgspec.structs.replace(user, publish=(">",), subscribe=(">",)) if user.name == "subscriber" else user
         for user in permissions.USERS
@@ -157,7 +159,7 @@ async def test_whatever_outsiders_may_say_only_events_cross_the_border(
         borders = Borders(at)
         mighty = await borders.session("subscriber")
         for verb in ("CONSUMER.CREATE.RAY_STATE", "STREAM.INFO.RAY_STATE", "STREAM.DELETE.RAY_EVENTS", "INFO"):
-            with pytest.raises(errors.Unavailable, match="nobody answers"):
+            with pytest.raises(errors.Unavailable, match="no responders"):
                 await mighty.request(f"{streams.MIRROR_API}.{verb}", b"{}")
         for subject in (STATE, EVENT):
             await mighty.client.publish(subject, b"forged")

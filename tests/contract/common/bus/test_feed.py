@@ -77,7 +77,7 @@ class Setup(msgspec.Struct, frozen=True):
     feed: Feed
     recorder: Recorder
     services: Recorder
-    """Is told of the trees of RayServices and nothing else."""
+    """Receives the trees of RayServices and nothing else."""
 
 
 @pytest_asyncio.fixture(params=["fake", pytest.param("nats", marks=pytest.mark.integration)])
@@ -124,7 +124,7 @@ async def synced(recorder: Recorder) -> None:
     await eventually(lambda: recorder.is_synced, what="the end of the load")
 
 
-async def test_objects_are_told_before_the_word_that_all_is_there(setup: Setup) -> None:
+async def test_objects_are_delivered_before_the_snapshot_is_complete(setup: Setup) -> None:
     await setup.stream.store(under(3), a_pod())
     await setup.stream.mark("a", 20, FOLLOWED)
 
@@ -225,7 +225,7 @@ async def test_an_object_that_moves_to_another_owner_is_gone(setup: Setup) -> No
     assert setup.recorder.names("Pod") == set()
 
 
-async def test_who_reads_services_is_told_of_no_other_tree_and_of_completeness_all_the_same(setup: Setup) -> None:
+async def test_a_reader_of_services_gets_no_other_tree_but_learns_of_completeness(setup: Setup) -> None:
     await setup.stream.store(under(3, "alone", tree=Tree.CLUSTER), a_pod("alone"))
     await setup.stream.store(under(3, "served"), a_pod("served"))
     await setup.stream.mark("a", 20, FOLLOWED)
@@ -267,7 +267,7 @@ async def test_nothing_is_decided_on_a_stream_that_was_lost(setup: Setup) -> Non
     await synced(setup.recorder)
 
     await setup.stream.lose()
-    await eventually(lambda: not setup.recorder.is_synced, what="the reader's doubt")
+    await eventually(lambda: not setup.recorder.is_synced, what="a stale reader")
     await setup.stream.store(under(3), a_pod())
     await eventually(lambda: setup.recorder.names("Pod"), what="the object")
     assert not setup.recorder.is_synced

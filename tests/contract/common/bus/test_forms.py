@@ -8,13 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 import pytest_asyncio
+from structlog.testing import capture_logs
 
 from common.bus import forms, messages, provision, streams, subjects
 from common.bus.feed import Synced
 from common.bus.forms import Form
 from common.bus.messages import Gone, Message, State
 from common.bus.nats import Bus, connect
-from common.bus.sharding import Place, Tree
+from common.bus.sharding import PARTITIONS, Place, Tree
 from common.bus.state_feed import StateFeed
 from common.runtime.settings import Settings
 from support.fakes.listener import Recorder
@@ -52,7 +53,7 @@ class Watcher:
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """A reader of this build, and whoever publishes."""
+    """A reader of this build, and a publisher."""
 
     bus: Bus
     feed: StateFeed
@@ -65,7 +66,7 @@ class Setup(msgspec.Struct, frozen=True):
         await eventually(lambda: self.recorder.is_synced and self.recorder.syncs[-1] == version, what="the load")
 
     async def refused(self) -> str:
-        """Wait until the reader says why it does not read, and see that it does not decide either; return why."""
+        """Wait until the reader reports why it does not read, and see that it does not decide either; return why."""
         await eventually(lambda: self.feed.problem is not None, what="the reason")
         await asyncio.sleep(0.3)
         assert not self.recorder.is_synced
@@ -116,6 +117,25 @@ async def test_a_reader_takes_nothing_of_another_major_and_waits_for_a_watcher_o
     await setup.synced(30)
     assert setup.recorder.names("Pod") == {"one"}
     await eventually(lambda: setup.feed.problem is None, what="the end of the refusal")
+
+
+async def test_what_all_partitions_have_in_common_is_logged_once_a_second(setup: Setup) -> None:
+    newer = setup.watcher(pod="2.0")
+    with capture_logs() as logged:
+        for partition in range(PARTITIONS):
+            place = Place(partition, Tree.SERVICE)
+            state = State(kind="Pod", namespace="ns", name="one", uid="u", version="10", form="2.0", body=b"{}")
+            await newer.store(subjects.state(place, "Pod", "ns", "one"), state)
+        async with asyncio.TaskGroup() as group:
+            follow = setup.feed.follow
+            tasks = [group.create_task(follow(frozenset({each}), Recorder())) for each in range(PARTITIONS)]
+            await asyncio.sleep(2)
+            for task in tasks:
+                task.cancel()
+
+    reasons = [each["why"] for each in logged if each["log_level"] == "warning"]
+    assert "Pod 2.0, expected 1.0" in reasons[0]
+    assert len(reasons) <= PARTITIONS // 4
 
 
 async def test_a_reader_that_needs_a_field_does_not_take_its_absence_for_a_default(
@@ -177,7 +197,7 @@ async def test_a_kind_that_the_watcher_does_not_publish_is_not_taken_for_absent(
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(reader.follow(frozenset({3}), recorder)), group.create_task(reader.check_forms())]
         await setup.watcher({}).mark("older")
-        await setup.synced()  # who does not read it goes on
+        await setup.synced()  # a reader that does not decode it continues
 
         await eventually(lambda: reader.problem is not None, what="the reason")
         assert "Novel not published, expected 1.0" in (reader.problem or "")
@@ -211,7 +231,7 @@ async def test_a_marker_of_another_major_counts_for_nothing(setup: Setup) -> Non
 
 
 @pytest.mark.parametrize("header", [{"Raybus_Encoding": "lzma"}, {"Raybus_Form": "2.0"}])
-async def test_who_cannot_read_a_deletion_does_not_decide_as_if_the_object_were_there(
+async def test_a_reader_that_cannot_decode_a_deletion_does_not_decide_as_if_the_object_existed(
     setup: Setup, header: dict[str, str]
 ) -> None:
     watcher = setup.watcher()

@@ -1,4 +1,4 @@
-"""What a reader does with the watcher's word on a real server: it must be renewed, divide alike, and be of one history."""
+"""A reader's handling of sync markers on a real server: each must be renewed, divide alike, and be of one history."""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""What a real nats-server's monitoring port says is what `common.bus.monitor` exports."""
+"""`common.bus.monitor` exports what the monitoring port of a real nats-server reports."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -84,21 +84,21 @@ async def test_a_server_that_is_gone_is_down_and_leaves_no_figures_until_it_is_b
         await eventually(lambda: value(registry, "up") == 1, within=20.0, what="the return")
 
 
-async def test_metrics_are_served_and_readiness_says_why_there_are_none() -> None:
+async def test_metrics_are_served_and_readiness_names_why_there_are_none() -> None:
     nobody, port = ports.free(2)
     async with observed(f"http://127.0.0.1:{nobody}", port), httpx.AsyncClient(trust_env=False) as client:
 
-        async def says_why() -> bool:
+        async def has_reason() -> bool:
             try:
                 answer = await client.get(f"http://127.0.0.1:{port}/readyz")
             except httpx.TransportError:
                 return False
             return answer.status_code == 503 and f"127.0.0.1:{nobody} of NATS does not answer" in answer.text
 
-        await eventually_true(says_why, within=20.0, every=0.1, what="the reason")
+        await eventually_true(has_reason, within=20.0, every=0.1, what="the reason")
 
 
-async def test_a_leader_knows_the_replica_whose_server_is_killed_and_leads_no_more_without_a_majority(
+async def test_a_leader_reports_the_replica_of_a_killed_server_and_leads_no_more_without_a_majority(
     tmp_path: Path,
 ) -> None:
     async with nats_cluster(tmp_path) as cluster, connect(cluster.settings("watcher")) as bus:

@@ -40,7 +40,7 @@ CHANGING = {f"{API}.STREAM.UPDATE.{stream}" for stream in ("RAY_STATE", "RAY_EVE
 MAKING_MIRROR = {f"{API}.STREAM.{verb}.RAY_EVENTS" for verb in ("INFO", "CREATE")}
 MAKING_CONSUMERS = {f"{API}.CONSUMER.{verb}.RAY_EVENTS.any" for verb in ("INFO", "CREATE")}
 
-LOOKING = {f"{API}.INFO", f"{API}.STREAM.NAMES", f"{API}.STREAM.LIST"}
+DISCOVERY = {f"{API}.INFO", f"{API}.STREAM.NAMES", f"{API}.STREAM.LIST"}
 RECOVERING_STATE, RECOVERING_EVENTS = (
     {
         *(f"{API}.STREAM.{verb}.{stream}" for verb in ("INFO", "DELETE", "SNAPSHOT", "RESTORE")),
@@ -66,9 +66,9 @@ ALLOWED: Final[dict[str, set[str]]] = {
     "provisioner": MAKING | CHANGING,
     "keeper-outside": MAKING_MIRROR | MAKING_CONSUMERS,
     "provisioner-outside": {*MAKING_MIRROR, *MAKING_CONSUMERS, f"{API}.STREAM.UPDATE.RAY_EVENTS"},
-    "administrator": {*LOOKING, *RECOVERING_STATE, *RECOVERING_EVENTS, "ray.recovery"},
+    "administrator": {*DISCOVERY, *RECOVERING_STATE, *RECOVERING_EVENTS, "ray.recovery"},
     "administrator-outside": {
-        *LOOKING,
+        *DISCOVERY,
         *RECOVERING_EVENTS,
         f"{API}.CONSUMER.NAMES.RAY_EVENTS",
         f"{API}.CONSUMER.LIST.RAY_EVENTS",
@@ -138,7 +138,7 @@ CLASSES: Final[dict[str, list[str]]] = {
         for stream in STREAMS
     ],
     "snapshots": [f"$JS.SNAPSHOT.{verb}.{stream}.any" for verb in ("ACK", "RESTORE") for stream in STREAMS],
-    "an administrator's word": ["ray.recovery"],
+    "an administrator's notice": ["ray.recovery"],
     "acknowledgements": [f"$JS.ACK.{stream}.any.1.1.1.1.1" for stream in STREAMS],
     "flow control": [f"$JS.FC.{stream}.any.1" for stream in STREAMS],
     "the server itself": [
@@ -184,7 +184,7 @@ BESIDES: Final[dict[str, set[str]]] = {
     "keeper": {"ray.recovery"},
     "keeper-outside": {"ray.recovery"},
 }
-"""What a user hears beside its own inbox."""
+"""What a user receives beside its own inbox."""
 
 
 @pytest_asyncio.fixture
@@ -213,7 +213,7 @@ class Probe:
         )
 
     async def refusals(self) -> list[str]:
-        """Wait for the server to have judged all that was sent; return what it said."""
+        """Wait for the server to have judged all that was sent; return its errors."""
         await self.client.flush()
         return self.refused
 
@@ -235,13 +235,13 @@ def test_each_user_is_probed_and_each_right_is_among_what_is_probed() -> None:
 
 
 @pytest.mark.parametrize("user", USERS)
-async def test_a_user_may_publish_what_its_row_says_and_nothing_else(secured: Secured, user: str) -> None:
+async def test_a_user_may_publish_what_its_row_allows_and_nothing_else(secured: Secured, user: str) -> None:
     probe = Probe()
     await probe.open(secured.settings(user))
     try:
         for subject in PROBED:
             await probe.client.publish(subject, b"")
-            await probe.client.flush()  # one at a time: of errors that come together some are not told
+            await probe.client.flush()  # one at a time: of errors that come together some are lost
         refused = "\n".join(await probe.refusals())
         assert {subject for subject in PROBED if f'"{subject.lower()}"' not in refused} == ALLOWED[user]
     finally:
@@ -249,7 +249,7 @@ async def test_a_user_may_publish_what_its_row_says_and_nothing_else(secured: Se
 
 
 @pytest.mark.parametrize("user", USERS)
-async def test_a_user_hears_its_own_inbox_and_no_other(secured: Secured, user: str) -> None:
+async def test_a_user_receives_from_its_own_inbox_and_no_other(secured: Secured, user: str) -> None:
     probe = Probe()
     await probe.open(secured.settings(user))
     try:
@@ -266,7 +266,7 @@ async def test_a_user_hears_its_own_inbox_and_no_other(secured: Secured, user: s
 
 
 def _matches(right: str, subject: str) -> bool:
-    """Tell whether a pattern of the table covers a subject."""
+    """Return whether a pattern of the table covers a subject."""
     pattern, tokens = right.split("."), subject.split(".")
     if pattern[-1] == ">":
         return len(tokens) >= len(pattern) and all(a in {"*", b} for a, b in zip(pattern[:-1], tokens, strict=False))
@@ -280,7 +280,7 @@ async def test_a_seed_that_the_server_does_not_know_is_turned_away(secured: Secu
         await eventually(lambda: "uthorization" in (bus.problem or ""), what="the refusal")
 
 
-async def test_outsiders_replay_events_and_see_nothing_else(secured: Secured) -> None:
+async def test_external_consumers_replay_events_and_see_nothing_else(secured: Secured) -> None:
     async with connect(secured.settings("provisioner")) as own, connect(secured.settings("provisioner-outside")) as far:
         await own.session()
         await far.session()
@@ -292,16 +292,16 @@ async def test_outsiders_replay_events_and_see_nothing_else(secured: Secured) ->
         await service.session()
         await service.publish(EVENT, b'{"specversion":"1.0"}', {}, expected=None, message_id="event-1")
 
-    told: list[bytes] = []
+    reported: list[bytes] = []
     async with connect(secured.settings("subscriber")) as outside:
         await outside.session()
         source = Source(stream=subjects.EVENTS_STREAM, filter=subjects.ALL_EVENTS, name="replay")
         async with consume(
-            outside, [source], take=lambda stored: told.append(stored.payload), read=lambda: None
+            outside, [source], take=lambda stored: reported.append(stored.payload), read=lambda: None
         ) as reading:
-            await eventually(lambda: told, what="the event in the mirror")
+            await eventually(lambda: reported, what="the event in the mirror")
             assert not reading.is_broken
-    assert told == [b'{"specversion":"1.0"}']
+    assert reported == [b'{"specversion":"1.0"}']
 
 
 async def test_a_stream_with_a_wrong_setting_is_named_field_by_field(secured: Secured) -> None:

@@ -1,4 +1,4 @@
-"""What docs/nats.md says of emergencies, tried as the users that it names: a backup and its return, a stream that is deleted, a keeper that waits."""
+"""The emergencies of docs/nats.md, tried as the users that it names: a backup and its return, a stream that is deleted, a keeper that waits."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -30,7 +30,7 @@ async def secured(tmp_path: Path) -> AsyncGenerator[Secured]:
 
 @asynccontextmanager
 async def kept(secured: Secured) -> AsyncGenerator[None]:
-    """Look after the streams as the container beside a server does."""
+    """Keep the streams as the container beside a server does."""
     async with connect(secured.settings("keeper")) as keeper, asyncio.TaskGroup() as group:
         keeping = group.create_task(provision.keep(keeper, [streams.state(), streams.events()]))
         await eventually_true(lambda: has(keeper, "RAY_EVENTS"), within=10.0, every=0.05)
@@ -61,12 +61,12 @@ async def save(bus: Bus, stream: str) -> Backup:
     session = bus.current
     inbox = f"{session.inbox}.backup"
 
-    async def hear(message: Incoming) -> None:
+    async def receive(message: Incoming) -> None:
         chunks.put_nowait(message.data)
         if message.reply:
-            await session.tell(message.reply)
+            await session.publish_empty(message.reply)
 
-    end = await session.listen(inbox, hear)
+    end = await session.listen(inbox, receive)
     answer = await bus.api(f"STREAM.SNAPSHOT.{stream}", {"deliver_subject": inbox, "chunk_size": 65536}, dict[str, Any])
     backup = Backup(config=answer["config"], state=answer["state"], chunks=[])
     async with asyncio.timeout(10.0):

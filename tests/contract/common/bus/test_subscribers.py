@@ -1,6 +1,7 @@
 """Named subscribers at a real server: each reads its own namespaces by the one consumer that was made for it, and can make none."""
 
 import asyncio
+import random
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +16,7 @@ from common.bus.nats import Bus, connect
 from common.bus.session import Incoming
 from common.bus.subscribers import Subscriber
 from support.servers.relayed import Secured, secured_nats
-from support.waiting import eventually
+from support.waiting import eventually, eventually_true
 
 pytestmark = [pytest.mark.integration]
 
@@ -24,6 +25,8 @@ TWO: Final = Subscriber("two", ("green",))
 ALL: Final = Subscriber("auditor")
 NAMED: Final = (ONE, TWO, ALL)
 CONSUMERS: Final = [each.consumer() for each in NAMED]
+SMALL: Final = 2 * 1024 * 1024
+"""Bytes of a stream that a service which is upgraded without end would fill."""
 EVENTS: Final = [f"ray.events.{namespace}.svc.started" for namespace in ("red", "blue", "green")]
 
 
@@ -50,26 +53,54 @@ async def provide(secured: Secured, consumers: Sequence[streams.Config] = CONSUM
 
 async def read(secured: Secured, subscriber: Subscriber, expected: int, *, consumer: str | None = None) -> list[str]:
     """Ask for ten events as a named subscriber does, and return the subjects of those that came."""
-    heard: list[str] = []
+    received: list[str] = []
 
-    async def hear(message: Incoming) -> None:
+    async def receive(message: Incoming) -> None:
         if message.subject.startswith("ray.events."):
-            heard.append(message.subject)
-            await session.tell(message.reply)
+            received.append(message.subject)
+            await session.publish_empty(message.reply)
 
     async with connect(secured.settings(subscriber.user)) as bus:
         session = await bus.session()
         inbox = f"{session.inbox}.events"
-        end = await session.listen(inbox, hear)
+        end = await session.listen(inbox, receive)
         ask = {"batch": 10, "expires": 2_000_000_000}
         name = consumer or subscriber.name
         await session.client.publish(
             f"$JS.API.CONSUMER.MSG.NEXT.RAY_EVENTS.{name}", msgspec.json.encode(ask), reply=inbox
         )
-        await eventually(lambda: len(heard) >= expected, within=5.0, what=f"{expected} events, {heard} came")
+        await eventually(lambda: len(received) >= expected, within=5.0, what=f"{expected} events, {received} came")
         await asyncio.sleep(0.2 if expected == 0 else 0)
         await end()
-    return heard
+    return received
+
+
+@pytest.mark.parametrize("is_mirror", [False, True], ids=["stream", "mirror"])
+async def test_one_service_that_is_upgraded_without_end_keeps_the_history_of_others(
+    secured: Secured, *, is_mirror: bool
+) -> None:
+    noise = random.Random(1)
+    loud, last = "ray.events.red.loud.started", 3 * streams.EVENTS_PER_SUBJECT
+    async with (
+        connect(secured.settings("provisioner")) as own,
+        connect(secured.settings("provisioner-outside")) as far,
+        connect(secured.settings("service-reconciler")) as service,
+    ):
+        await own.session()
+        await far.session()
+        await provision.ensure(own, [streams.events(max_bytes=SMALL)], may_change=True)
+        await provision.ensure(far, [streams.events_mirror(max_bytes=SMALL)], may_change=True)
+        await service.session()
+        for number in range(last):
+            await service.publish(loud, noise.randbytes(1024), {}, expected=None, message_id=f"loud-{number}")
+        bus, wanted = (far if is_mirror else own), last + len(EVENTS)
+
+        async def has_all() -> bool:
+            return (await bus.stream("RAY_EVENTS")).state.last_seq == wanted
+
+        await eventually_true(has_all, within=20.0, what=f"{wanted} events in the stream")
+        assert (await bus.stream("RAY_EVENTS")).state.messages == streams.EVENTS_PER_SUBJECT + len(EVENTS)
+    assert await read(secured, TWO, 1) == EVENTS[2:]
 
 
 async def test_each_reads_its_own_namespaces_and_no_other(secured: Secured) -> None:

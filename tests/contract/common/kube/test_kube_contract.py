@@ -135,7 +135,7 @@ async def test_a_patch_that_names_an_old_version_is_a_conflict(kube: Kube) -> No
         )
 
 
-async def test_a_merge_patch_removes_what_it_says_is_null(kube: Kube) -> None:
+async def test_a_merge_patch_removes_null_fields(kube: Kube) -> None:
     name = a_name()
     await created(kube, SERVICE, a_service(name, gone="x", kept="y"))
     new = read(await kube.patch(SERVICE, NAMESPACE, name, Patch(body={"metadata": {"labels": {"gone": None}}})))
@@ -219,10 +219,10 @@ async def test_events_of_our_recorder_are_accepted(kube: Kube) -> None:
 
     recorder = EventRecorder(kube, controller="raycluster-controller", instance="contract-0", clock=SystemClock())
     meta = ObjectMeta(namespace=NAMESPACE, name=a_name(), uid=str(uuid.uuid4()), resource_version="1")
-    told = Event(type="Warning", reason="Told", action="Test", note="ü" * 1000)
-    await recorder.record(RAY_CLUSTER, meta, told)
-    await recorder.record(RAY_CLUSTER, meta, told)
+    reported = Event(type="Warning", reason="Reported", action="Test", note="ü" * 1000)
+    await recorder.record(RAY_CLUSTER, meta, reported)
+    await recorder.record(RAY_CLUSTER, meta, reported)
     await recorder.record(RAY_CLUSTER, meta, Event(type="Normal", reason="Many", action="Test", note="x"), count=3)
     items = read(await kube.list(EVENT, NAMESPACE))["items"]
     counts = {item["reason"]: item["series"]["count"] for item in items if item["regarding"]["name"] == meta.name}
-    assert counts == {"Told": 2, "Many": 3}
+    assert counts == {"Reported": 2, "Many": 3}

@@ -56,7 +56,7 @@ async def test_a_clusters_token_comes_with_each_call(dashboard: Dashboard, serve
     assert serve.tokens == {"s3cret"}
 
 
-async def test_a_schema_error_is_a_refusal_with_rays_words(dashboard: Dashboard) -> None:
+async def test_a_schema_error_is_a_refusal_with_the_message_of_ray(dashboard: Dashboard) -> None:
     with pytest.raises(errors.Rejected, match="applications: field required"):
         await dashboard.deploy(HEAD, {"apps": []})
 
@@ -71,7 +71,7 @@ async def test_a_sick_head_is_unavailable_in_time(dashboard: Dashboard, serve: F
             await dashboard.deploy(HEAD, CONFIG)
 
 
-async def test_a_proxy_is_healthy_only_when_it_says_so(dashboard: Dashboard, serve: FakeServe) -> None:
+async def test_a_proxy_is_healthy_only_when_it_reports_so(dashboard: Dashboard, serve: FakeServe) -> None:
     head = serve.head(HEAD.service)
     assert await dashboard.is_proxy_healthy(POD)
     head.proxy_is_healthy = False
@@ -87,6 +87,6 @@ async def test_nobody_at_the_other_end_is_unavailable() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 7, None])
-async def test_a_pod_tells_its_ongoing_requests(dashboard: Dashboard, serve: FakeServe, count: int | None) -> None:
+async def test_a_pod_reports_its_ongoing_requests(dashboard: Dashboard, serve: FakeServe, count: int | None) -> None:
     serve.head(HEAD.service).ongoing = count
     assert await dashboard.ongoing_requests(POD) == (None if count is None else Ongoing(proxies=count))

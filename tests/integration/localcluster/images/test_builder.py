@@ -1,5 +1,6 @@
 """Builds images of a tiny project for real: chroot, overlay layers, archives.  Needs root, no network."""
 
+import io
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import pytest
 from localcluster.errors import ClusterError
 from localcluster.images import builder
 from localcluster.images.builder import ImageArchive
+from localcluster.images.layer import TIMESTAMP
 from localcluster.progress import Progress
 
 pytestmark = [
@@ -31,7 +33,7 @@ FROM base AS app
 LABEL raybus.image="example.test/app:1"
 COPY --from=tools /made /srv/made
 COPY --from=binaries /tool /srv/
-RUN rm /gone && rm -r /full && mkdir /full && echo "$APP $(id -u)" > /said
+RUN rm /gone && rm -r /full && mkdir /full && echo "$APP $(id -u)" > /written
 ENV APP=late
 USER 7:7
 ENTRYPOINT ["/bin/sh"]
@@ -94,7 +96,7 @@ def test_an_image_has_a_layer_per_stage_with_deletions_and_nothing_of_the_host(c
     assert app == {
         ".wh.gone": b"",
         "full/.wh..wh..opq": b"",
-        "said": b"early 0\n",
+        "written": b"early 0\n",
         "srv/made": b"made\n",
         "srv/tool": b"a tool",
     }
@@ -112,15 +114,31 @@ def test_the_second_build_does_nothing_and_a_change_builds_anew(checkout: Path) 
     assert first.digest == second.digest != third.digest
 
 
-def test_the_same_input_gives_the_same_image_in_another_cache(
+def test_two_checkouts_at_two_times_give_the_same_image(
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = _ensure(checkout)
+    other = shutil.copytree(checkout, tmp_path / "another checkout")
+    for path in other.rglob("*"):
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+        path.chmod(path.stat().st_mode & 0o700)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another cache, with: signs"))
-    second = _ensure(checkout)
+    second = _ensure(other)
 
     assert second.built
+    assert first.manifest == second.manifest
     assert first.path.read_bytes() == second.path.read_bytes()
+    assert _times(first) == {TIMESTAMP}
+
+
+def _times(image: ImageArchive) -> set[float]:
+    """Return the times of all files of an archive and of its layers."""
+    with tarfile.open(image.path) as outer:
+        times = {entry.mtime for entry in outer}
+        for name in msgspec.json.decode((outer.extractfile("manifest.json") or io.BytesIO()).read())[0]["Layers"]:
+            with tarfile.open(fileobj=outer.extractfile(name)) as layer:
+                times |= {entry.mtime for entry in layer}
+    return times
 
 
 def test_a_failing_command_names_its_line_and_leaves_no_mount(checkout: Path, tmp_path: Path) -> None:

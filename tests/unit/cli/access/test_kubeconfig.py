@@ -31,7 +31,7 @@ def test_the_contexts_namespace_holds_unless_another_is_named(tmp_path: Path) ->
     assert _find(env, None, None, "mine").namespace == "mine"
 
 
-def test_of_several_files_the_first_word_wins(tmp_path: Path) -> None:
+def test_of_several_files_the_first_value_wins(tmp_path: Path) -> None:
     first, second = _write(tmp_path / "a", None, one="a"), _write(tmp_path / "b", "one", one="b", two="c")
     env = {"KUBECONFIG": f"{first}:{tmp_path / 'none'}:{second}", "HOME": str(tmp_path)}
     assert _find(env) == Where(kubeconfig=Path(f"{first}:{second}"), context="one", namespace="a")
@@ -50,21 +50,21 @@ def test_without_any_a_pods_own_account_is_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected"),
     [
         pytest.param("contexts: [", "it is not YAML", id="not YAML"),
         pytest.param("contexts: []", "the kubeconfig has no current-context", id="no context"),
         pytest.param("current-context: gone", "context 'gone' is not in the kubeconfig", id="a context that is gone"),
     ],
 )
-def test_a_kubeconfig_of_no_use_is_one_line(tmp_path: Path, text: str, says: str) -> None:
+def test_a_kubeconfig_of_no_use_is_one_line(tmp_path: Path, text: str, expected: str) -> None:
     (tmp_path / "a").write_text(text)
-    with pytest.raises(errors.InvalidSpec, match=says):
+    with pytest.raises(errors.InvalidSpec, match=expected):
         _find({"KUBECONFIG": str(tmp_path / "a"), "HOME": str(tmp_path)})
 
 
 @pytest.mark.parametrize(
-    ("problem", "says"),
+    ("problem", "expected"),
     [
         pytest.param(
             errors.NotFound("the server could not find the requested resource"), "install the CRDs", id="no CRDs"
@@ -78,7 +78,7 @@ def test_a_kubeconfig_of_no_use_is_one_line(tmp_path: Path, text: str, says: str
         pytest.param(errors.Rejected("a\nb"), "a b", id="lines become one"),
     ],
 )
-def test_a_refusal_says_what_to_do(problem: errors.RaybusError, says: str) -> None:
+def test_a_refusal_names_the_remedy(problem: errors.RaybusError, expected: str) -> None:
     text = problems.line(problem)
-    assert says in text
+    assert expected in text
     assert "\n" not in text

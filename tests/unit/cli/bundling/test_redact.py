@@ -1,4 +1,4 @@
-"""Nothing in a bundle tells a secret, and what a bug hides in stays."""
+"""Nothing in a bundle contains a secret, and the cause of a bug stays readable."""
 
 import io
 import tarfile
@@ -7,7 +7,7 @@ import pytest
 
 from common.api.opaque import Json
 from raybus_cli.bundling import collect, redact
-from support.builders.look import NOW, a_config, a_service
+from support.builders.snapshots import NOW, a_config, a_service
 
 SECRET = "hunter2"
 

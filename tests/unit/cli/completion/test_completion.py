@@ -15,7 +15,7 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("clean")
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("arguments", "found"),
     [
         pytest.param(["hist"], ["history"], id="a verb"),
         pytest.param(["get", "rays"], ["rayservice"], id="a kind"),
@@ -23,8 +23,8 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(["list", "-o", "js"], ["json"], id="a value"),
     ],
 )
-def test_words_are_completed(words: list[str], found: list[str]) -> None:
-    assert cli.candidates(main.build, words) == found
+def test_arguments_are_completed(arguments: list[str], found: list[str]) -> None:
+    assert cli.candidates(main.build, arguments) == found
 
 
 @pytest.mark.parametrize("shell", list(cli.Shell))

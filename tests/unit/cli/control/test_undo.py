@@ -1,4 +1,4 @@
-"""What is kept of earlier specs, and the patch that goes back to one."""
+"""What is kept of earlier specs, and the patch that restores one."""
 
 import copy
 
@@ -6,20 +6,20 @@ import pytest
 
 from common import errors
 from raybus_cli.control import cli, history, undo
-from raybus_cli.reading.look import Look
-from support.builders import look as looks
-from support.builders.look import BLUE, GREEN, NOW, a_cluster, a_config, a_goal, a_revision, at_rest, in_steps
+from raybus_cli.reading.snapshot import Snapshot
+from support.builders import snapshots
 from support.builders.ray_service import a_serve_config
+from support.builders.snapshots import BLUE, GREEN, NOW, a_cluster, a_config, a_goal, a_revision, at_rest, in_steps
 from support.golden import Golden
 from support.terminal import text_of
 
 
-def _after_an_upgrade() -> Look:
+def _after_an_upgrade() -> Snapshot:
     """Return a service that went from blue to green, with another Serve config; blue still lives."""
-    old, new = a_config(), a_config(looks.NEW_IMAGE)
+    old, new = a_config(), a_config(snapshots.NEW_IMAGE)
     serve = a_serve_config(message="v2")
-    service = looks.a_ready_service(config=new, serve=serve)
-    service["status"]["activeServiceStatus"] = looks.a_side(GREEN)
+    service = snapshots.a_ready_service(config=new, serve=serve)
+    service["status"]["activeServiceStatus"] = snapshots.a_side(GREEN)
     was = a_cluster(BLUE, copy.deepcopy(old))
     was["spec"]["workerGroupSpecs"][0] |= {"replicas": 7, "scaleStrategy": {"workersToDelete": ["a"]}}
     return at_rest(
@@ -33,11 +33,11 @@ def _after_an_upgrade() -> Look:
     )
 
 
-def _long_after() -> Look:
+def _long_after() -> Snapshot:
     """Return a service that went from one image to another, past a third that never served; the old cluster is gone."""
-    new, serve = a_config(looks.NEW_IMAGE), a_serve_config(message="v2")
-    service = looks.a_ready_service(config=new, serve=serve)
-    service["status"]["activeServiceStatus"] = looks.a_side(GREEN)
+    new, serve = a_config(snapshots.NEW_IMAGE), a_serve_config(message="v2")
+    service = snapshots.a_ready_service(config=new, serve=serve)
+    service["status"]["activeServiceStatus"] = snapshots.a_side(GREEN)
     return at_rest(
         service=service,
         clusters=[a_cluster(GREEN, new, age=300)],
@@ -50,8 +50,8 @@ def _long_after() -> Look:
     )
 
 
-def _numbered(look: Look) -> list[tuple[int, str, bool]]:
-    return [(each.number, each.cluster, each.is_current) for each in history.build(look, now=NOW)]
+def _numbered(snapshot: Snapshot) -> list[tuple[int, str, bool]]:
+    return [(each.number, each.cluster, each.is_current) for each in history.build(snapshot, now=NOW)]
 
 
 def test_history_shows_every_spec_that_is_kept(golden: Golden) -> None:
@@ -64,14 +64,14 @@ def test_history_shows_every_spec_that_is_kept(golden: Golden) -> None:
     golden.check("cli/history.txt", text_of(cli.table(entries, wide=True), width=160))
 
 
-def test_where_nothing_is_recorded_the_clusters_tell() -> None:
+def test_without_a_record_the_clusters_are_read() -> None:
     assert _numbered(_after_an_upgrade()) == [(1, BLUE, False), (2, GREEN, False), (3, GREEN, True)]
 
 
 def test_a_record_and_its_cluster_are_one_entry() -> None:
-    look = in_steps()
-    text = look.service.spec.serve_config_v2
-    known = in_steps(goals=[a_goal(a_config(), text, 4), a_goal(a_config(looks.NEW_IMAGE), text, 5, replaces=4)])
+    snapshot = in_steps()
+    text = snapshot.service.spec.serve_config_v2
+    known = in_steps(goals=[a_goal(a_config(), text, 4), a_goal(a_config(snapshots.NEW_IMAGE), text, 5, replaces=4)])
     assert _numbered(known) == [(4, BLUE, False), (5, GREEN, True)]
 
 
@@ -79,87 +79,91 @@ def test_what_changed_in_place_comes_after_what_is_recorded() -> None:
     config, serve = a_config(), a_serve_config(message="v2")
     revisions = [a_revision(BLUE, a_serve_config()), a_revision(BLUE, serve, 2)]
     goals = [a_goal(config, a_serve_config(), 1)]
-    look = at_rest(service=looks.a_ready_service(config=config, serve=serve), revisions=revisions, goals=goals)
-    assert _numbered(look) == [(1, BLUE, False), (2, BLUE, True)]
-    assert undo.choose(history.build(look, now=NOW), None, "demo").number == 1
+    snapshot = at_rest(service=snapshots.a_ready_service(config=config, serve=serve), revisions=revisions, goals=goals)
+    assert _numbered(snapshot) == [(1, BLUE, False), (2, BLUE, True)]
+    assert undo.choose(history.build(snapshot, now=NOW), None, "demo").number == 1
 
 
 def test_undo_of_a_serve_config_that_went_to_and_fro_goes_on_to_and_fro() -> None:
     config, serve = a_config(), a_serve_config(message="v2")
     revisions = [a_revision(BLUE, serve, 2), a_revision(BLUE, a_serve_config(), 3)]
-    goals = [a_goal(a_config(looks.NEW_IMAGE), serve, 1), a_goal(config, a_serve_config(), 2, replaces=1)]
-    look = at_rest(service=looks.a_ready_service(config=config), revisions=revisions, goals=goals)
-    assert _numbered(look) == [(1, "", False), (2, BLUE, True), (3, BLUE, False)]
-    assert undo.choose(history.build(look, now=NOW), None, "demo").number == 3
+    goals = [a_goal(a_config(snapshots.NEW_IMAGE), serve, 1), a_goal(config, a_serve_config(), 2, replaces=1)]
+    snapshot = at_rest(service=snapshots.a_ready_service(config=config), revisions=revisions, goals=goals)
+    assert _numbered(snapshot) == [(1, "", False), (2, BLUE, True), (3, BLUE, False)]
+    assert undo.choose(history.build(snapshot, now=NOW), None, "demo").number == 3
 
 
 def test_undo_goes_to_what_served_before_and_past_what_never_did() -> None:
-    look = _long_after()
-    entry = undo.choose(history.build(look, now=NOW), None, "demo")
-    change = undo.change(look.service, entry)
-    assert change.told == "spec.rayClusterConfig and spec.serveConfigV2 go back to revision 1 (its cluster is gone)"
+    snapshot = _long_after()
+    entry = undo.choose(history.build(snapshot, now=NOW), None, "demo")
+    change = undo.change(snapshot.service, entry)
+    assert (
+        change.message
+        == "spec.rayClusterConfig and spec.serveConfigV2 are restored from revision 1 (its cluster is gone)"
+    )
     assert [each["value"] for each in change.operations[1:]] == [a_config(), a_serve_config()]
 
 
-def test_undo_of_a_spec_that_was_never_looked_at_goes_to_the_active_cluster() -> None:
-    unseen = looks.a_ready_service(config=a_config("rayproject/ray:nightly"))
+def test_undo_of_a_spec_that_was_never_reconciled_goes_to_the_active_cluster() -> None:
+    unseen = snapshots.a_ready_service(config=a_config("rayproject/ray:nightly"))
     text = unseen["spec"]["serveConfigV2"]
-    goals = [a_goal(a_config(looks.NEW_IMAGE), text, 1), a_goal(a_config(), text, 2, replaces=1)]
-    look = at_rest(service=unseen, clusters=[a_cluster(BLUE, a_config())], goals=goals)
-    assert undo.choose(history.build(look, now=NOW), None, "demo").number == 2
+    goals = [a_goal(a_config(snapshots.NEW_IMAGE), text, 1), a_goal(a_config(), text, 2, replaces=1)]
+    snapshot = at_rest(service=unseen, clusters=[a_cluster(BLUE, a_config())], goals=goals)
+    assert undo.choose(history.build(snapshot, now=NOW), None, "demo").number == 2
 
 
-def test_undo_goes_back_to_the_newest_other_spec() -> None:
-    look = _after_an_upgrade()
-    entry = undo.choose(history.build(look, now=NOW), None, "demo")
-    change = undo.change(look.service, entry)
+def test_undo_rolls_back_to_the_newest_other_spec() -> None:
+    snapshot = _after_an_upgrade()
+    entry = undo.choose(history.build(snapshot, now=NOW), None, "demo")
+    change = undo.change(snapshot.service, entry)
     assert [each["path"] for each in change.operations] == ["/metadata/uid", "/spec/serveConfigV2"]
     assert change.operations[1]["value"] == a_serve_config()
 
 
 def test_undo_to_a_revision_restores_the_cluster_without_what_the_autoscaler_wrote() -> None:
-    look = _after_an_upgrade()
-    entry = undo.choose(history.build(look, now=NOW), 1, "demo")
-    change = undo.change(look.service, entry)
+    snapshot = _after_an_upgrade()
+    entry = undo.choose(history.build(snapshot, now=NOW), 1, "demo")
+    change = undo.change(snapshot.service, entry)
     config = next(each["value"] for each in change.operations if each["path"] == "/spec/rayClusterConfig")
     group = config["workerGroupSpecs"][0]
     assert config["headGroupSpec"] == a_config()["headGroupSpec"]
     assert (group["replicas"], group["scaleStrategy"]) == (4, {})
 
 
-def test_undo_in_mid_upgrade_goes_back_to_the_active_cluster() -> None:
-    look = in_steps()
-    entry = undo.choose(history.build(look, now=NOW), None, "demo")
+def test_undo_in_mid_upgrade_rolls_back_to_the_active_cluster() -> None:
+    snapshot = in_steps()
+    entry = undo.choose(history.build(snapshot, now=NOW), None, "demo")
     assert entry.cluster == BLUE
     assert (
-        undo.change(look.service, entry).told == "spec.rayClusterConfig goes back to revision 1 (RayCluster demo-blue)"
+        undo.change(snapshot.service, entry).message
+        == "spec.rayClusterConfig is restored from revision 1 (RayCluster demo-blue)"
     )
 
 
 @pytest.mark.parametrize(
-    ("number", "says"),
+    ("number", "message"),
     [
         pytest.param(None, "no earlier spec", id="nothing is kept"),
         pytest.param(9, "there is no revision 9", id="unknown"),
     ],
 )
-def test_undo_says_when_it_cannot(number: int | None, says: str) -> None:
-    with pytest.raises(errors.Rejected, match=says):
+def test_undo_reports_when_it_cannot(number: int | None, message: str) -> None:
+    with pytest.raises(errors.Rejected, match=message):
         undo.choose(history.build(at_rest(), now=NOW), number, "demo")
 
 
 def test_undo_to_what_is_asked_for_already_is_refused() -> None:
-    look = at_rest()
+    snapshot = at_rest()
     with pytest.raises(errors.Rejected, match="asks for revision 1 already"):
-        undo.change(look.service, undo.choose(history.build(look, now=NOW), 1, "demo"))
+        undo.change(snapshot.service, undo.choose(history.build(snapshot, now=NOW), 1, "demo"))
 
 
-def test_the_receipt_of_the_last_upgrade_is_told_in_words() -> None:
+def test_the_receipt_of_the_last_upgrade_is_a_sentence() -> None:
     text = (
         '{"from":"a","to":"b","outcome":"Promoted","started":"2026-01-01T12:00:00Z","finished":"2026-01-01T12:03:00Z",'
         '"seconds":{"preparing":60,"shifting":60,"draining":60},"peakSurgePercent":20,"lowestCapacityPercent":100,'
         '"requestsCut":0}'
     )
-    service = at_rest(service=looks.a_ready_service(annotations={"raybus.io/upgrade-receipt": text})).service
+    service = at_rest(service=snapshots.a_ready_service(annotations={"raybus.io/upgrade-receipt": text})).service
     assert str(history.receipt(service)).startswith("Upgrade from a to b: Promoted after 180 s")
     assert history.receipt(at_rest().service) is None

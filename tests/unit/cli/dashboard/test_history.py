@@ -1,4 +1,4 @@
-"""What is kept of upgrades, and which of what was told and seen is shown."""
+"""What is kept of upgrades, and which published and observed changes are shown."""
 
 from datetime import timedelta
 from typing import Any
@@ -12,8 +12,8 @@ from common.api.ray_service import RayService
 from common.bus.nats import Stored
 from common.upgrade_events import Event
 from raybus_cli.dashboard.history import KEPT, History
-from support.builders.look import BLUE, GREEN, NOW, STEPS, UPGRADING, a_service, a_side
-from support.builders.upgrade_story import a_story
+from support.builders.example_upgrade import an_example_upgrade
+from support.builders.snapshots import BLUE, GREEN, NOW, STEPS, UPGRADING, a_service, a_side
 from support.upgrade_events import START
 
 KEY = "default/greeter"
@@ -42,9 +42,9 @@ def _alone(side: Json) -> RayService:
 
 
 def test_an_event_that_comes_twice_is_kept_once() -> None:
-    history, called = _a_history(*a_story(), *a_story())
-    (told,) = history.stories(KEY, is_told=True)
-    assert len(told.lines) == len(a_story()) == len(called)
+    history, called = _a_history(*an_example_upgrade(), *an_example_upgrade())
+    (timeline,) = history.timelines(KEY, has_all_events=True)
+    assert len(timeline.lines) == len(an_example_upgrade()) == len(called)
     assert set(called) == {KEY}
 
 
@@ -58,26 +58,26 @@ def test_what_is_no_event_is_passed_over() -> None:
 def test_the_newest_upgrades_are_kept_and_shown_newest_first() -> None:
     events = [
         msgspec.structs.replace(
-            a_story()[0],
+            an_example_upgrade()[0],
             id=str(number),
             time=START + timedelta(hours=number),
             data=msgspec.structs.replace(
-                a_story()[0].data, upgrade=upgrade_events.upgrade("uid", f"c{number}", f"c{number + 1}")
+                an_example_upgrade()[0].data, upgrade=upgrade_events.upgrade("uid", f"c{number}", f"c{number + 1}")
             ),
         )
         for number in range(KEPT + 2)
     ]
     history, _ = _a_history(*events)
-    assert [each.old for each in history.stories(KEY, is_told=True)] == ["c6", "c5", "c4", "c3", "c2"]
+    assert [each.old for each in history.timelines(KEY, has_all_events=True)] == ["c6", "c5", "c4", "c3", "c2"]
 
 
-def test_what_is_seen_is_shown_where_nothing_is_told() -> None:
+def test_observed_state_is_shown_where_no_event_was_published() -> None:
     history, _ = _a_history()
     for seconds, weight in ((0, 0), (2, 0), (4, 10)):
         history.see("default/demo", _in_upgrade(weight), now=NOW + timedelta(seconds=seconds))
     history.see("default/demo", _alone(a_side(GREEN, capacity=100, weight=100)), now=NOW + timedelta(seconds=9))
     history.see("default/demo", _alone(a_side(GREEN, capacity=100, weight=100)), now=NOW + timedelta(seconds=10))
-    (seen,) = history.stories("default/demo", is_told=False)
+    (seen,) = history.timelines("default/demo", has_all_events=False)
     assert [(each.old.traffic, each.new.traffic) for each in seen.points] == [(100, 0), (90, 10), (0, 100)]
     assert (seen.ended, seen.outcome) == (NOW + timedelta(seconds=9), "Promoted")
 
@@ -86,24 +86,24 @@ def test_an_upgrade_that_went_back_is_seen_to_have_done_so() -> None:
     history, _ = _a_history()
     history.see("default/demo", _in_upgrade(30), now=NOW)
     history.see("default/demo", _alone(a_side(BLUE, capacity=100, weight=100)), now=NOW + timedelta(seconds=9))
-    assert history.stories("default/demo", is_told=False)[0].outcome == "RolledBack"
+    assert history.timelines("default/demo", has_all_events=False)[0].outcome == "RolledBack"
 
 
-def test_a_service_at_rest_has_no_story() -> None:
+def test_a_service_at_rest_has_no_upgrade() -> None:
     history, _ = _a_history()
     history.see("default/demo", _alone(a_side(BLUE)), now=NOW)
-    assert history.stories("default/demo", is_told=False) == []
+    assert history.timelines("default/demo", has_all_events=False) == []
 
 
 def test_events_win_over_what_was_seen_as_soon_as_all_have_arrived() -> None:
-    events = a_story()[:4]
+    events = an_example_upgrade()[:4]
     upgrade = upgrade_events.upgrade("uid", BLUE, GREEN)
-    told = [
+    published = [
         msgspec.structs.replace(each, name="demo", data=msgspec.structs.replace(each.data, upgrade=upgrade))
         for each in events
     ]
-    history, _ = _a_history(*told)
+    history, _ = _a_history(*published)
     history.see("default/demo", _in_upgrade(60), now=NOW)
-    (with_bus,) = history.stories("default/demo", is_told=True)
-    (without,) = history.stories("default/demo", is_told=False)
+    (with_bus,) = history.timelines("default/demo", has_all_events=True)
+    (without,) = history.timelines("default/demo", has_all_events=False)
     assert (with_bus.points[-1].new.traffic, without.points[-1].new.traffic) == (5, 60)

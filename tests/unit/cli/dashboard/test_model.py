@@ -6,9 +6,9 @@ import msgspec
 
 from common import labels
 from raybus_cli.dashboard import model
-from raybus_cli.dashboard.model import Cause, Group, Share, Upgrade
+from raybus_cli.dashboard.model import Cause, Group, RowUpgrade, Share
 from raybus_cli.show.phase import Tone
-from support.builders.look import (
+from support.builders.snapshots import (
     BLUE,
     GREEN,
     NOW,
@@ -26,7 +26,7 @@ from support.upgrade_events import RECEIPT
 def test_the_row_of_an_upgrade_in_steps() -> None:
     row = model.rows([in_steps(weight=30).service], now=NOW)["default/demo"]
     assert (row.phase, row.tone, row.strategy) == ("Upgrading", Tone.BUSY, "NewClusterWithIncrementalUpgrade")
-    assert row.upgrade == Upgrade(direction="forward", step=3, steps=10, next_step_at=NOW + timedelta(seconds=18))
+    assert row.upgrade == RowUpgrade(direction="forward", step=3, steps=10, next_step_at=NOW + timedelta(seconds=18))
     assert row.shares == [Share(name=BLUE, role="active", weight=70), Share(name=GREEN, role="pending", weight=30)]
 
 
@@ -54,8 +54,8 @@ def test_clusters_with_target_and_ready_capacity_and_their_pods_by_group() -> No
     waiting["status"]["containerStatuses"] = [
         {"name": "ray", "restartCount": 3, "state": {"waiting": {"reason": "ImagePullBackOff"}}}
     ]
-    look = in_steps(weight=30, pods=[a_pod(GREEN, "head"), a_pod(GREEN, "gpu", 1), waiting])
-    old, new = model.detail(look, [], now=NOW).clusters
+    snapshot = in_steps(weight=30, pods=[a_pod(GREEN, "head"), a_pod(GREEN, "gpu", 1), waiting])
+    old, new = model.detail(snapshot, [], now=NOW).clusters
     assert (old.role, old.weight, old.target_capacity, old.ready_capacity) == ("active", 70, 90, 90)
     assert (new.role, new.weight, new.target_capacity, new.ready_capacity) == ("pending", 30, 30, 30)
     assert new.groups == [
@@ -64,7 +64,7 @@ def test_clusters_with_target_and_ready_capacity_and_their_pods_by_group() -> No
     ]
 
 
-def test_what_stands_in_the_way_comes_with_what_to_do() -> None:
+def test_a_blocking_reason_has_a_remedy() -> None:
     stalled = a_condition("UpgradeStalled", reason="InsufficientCapacity", message="No progress for 10m: no node")
     causes = model.detail(in_steps(READY, UPGRADING, stalled), [], now=NOW).causes
     assert any("No progress for 10m: no node" in each.what and each.remedy for each in causes)
@@ -74,5 +74,5 @@ def test_what_stands_in_the_way_comes_with_what_to_do() -> None:
 def test_the_receipt_is_read_from_the_annotation() -> None:
     text = msgspec.json.encode(RECEIPT).decode()
     for written, read in ((text, RECEIPT), ("somebody's note", None)):
-        look = at_rest(service=a_ready_service(annotations={labels.UPGRADE_RECEIPT: written}))
-        assert model.detail(look, [], now=NOW).receipt == read
+        snapshot = at_rest(service=a_ready_service(annotations={labels.UPGRADE_RECEIPT: written}))
+        assert model.detail(snapshot, [], now=NOW).receipt == read

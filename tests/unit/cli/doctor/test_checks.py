@@ -16,9 +16,9 @@ from common.crd.schema import Schema
 from common.runtime import ownership
 from common.version import VERSION
 from raybus_cli.doctor import checks, cli
-from raybus_cli.doctor.checks import SERVICES, State
+from raybus_cli.doctor.checks import SERVICES, CheckState
 from raybus_cli.doctor.facts import Facts, GatewayClass, Lease, Right, Workload
-from support.builders.look import NOW
+from support.builders.snapshots import NOW
 from support.golden import Golden
 from support.terminal import text_of
 
@@ -28,7 +28,7 @@ SERVER = credentials.new_server(
 
 
 def _workload(name: str, *, ready: int = 1, replicas: int = 1, tag: str = VERSION) -> Workload:
-    template = {"spec": {"containers": [{"name": name, "image": f"docker.io/raybus/{name}:{tag}"}]}}
+    template = {"spec": {"containers": [{"name": name, "image": f"registry.invalid/raybus/{name}:{tag}"}]}}
     body = {
         "metadata": {"name": name},
         "spec": {"replicas": replicas, "template": template},
@@ -47,14 +47,14 @@ def _lease(name: str, *, age: float = 1, service: str = "", partitions: str = ""
 
 
 def _class(name: str, status: str = "True") -> GatewayClass:
-    said = {
+    condition = {
         "type": "Accepted",
         "status": status,
         "reason": "Accepted",
         "message": "",
         "lastTransitionTime": NOW.isoformat(),
     }
-    return msgspec.convert({"metadata": {"name": name}, "status": {"conditions": [said]}}, GatewayClass)
+    return msgspec.convert({"metadata": {"name": name}, "status": {"conditions": [condition]}}, GatewayClass)
 
 
 def _leases(count: int = PARTITIONS) -> list[Lease]:
@@ -77,19 +77,19 @@ def _well(**fields: Any) -> Facts:
         "deployments": [_workload(name) for name in SERVICES],
         "stateful_sets": [_workload("nats", tag="2.11.0")],
         "leases": _leases(),
-        "certificate": SERVER,
+        "certificates": [SERVER],
         "gateway_versions": ["v1"],
         "gateway_classes": [_class("envoy")],
         "asked_classes": frozenset({"envoy"}),
         "kuberay": [],
-        "rights": [Right(who="you", verb="get", resource="rayservices", group="ray.io", is_allowed=True)],
+        "rights": [Right(subject="you", verb="get", resource="rayservices", group="ray.io", is_allowed=True)],
     }
     return Facts(namespace="raybus", **{**defaults, **fields})
 
 
 def test_an_installation_that_is_well(golden: Golden) -> None:
     found = checks.all_of(_well(), now=NOW)
-    assert {each.state for each in found} == {State.OK}
+    assert {each.state for each in found} == {CheckState.OK}
     golden.check("cli/doctor.txt", text_of(cli.draw(found)))
 
 
@@ -109,105 +109,117 @@ def _one_lease_more() -> list[Lease]:
 
 
 @pytest.mark.parametrize(
-    ("facts", "name", "state", "says"),
+    ("facts", "name", "state", "text"),
     [
         pytest.param(
-            lambda: _well(server_version="v1.20.1"), "Kubernetes", State.WARNING, "older", id="old Kubernetes"
+            lambda: _well(server_version="v1.20.1"), "Kubernetes", CheckState.WARNING, "older", id="old Kubernetes"
         ),
         pytest.param(
             lambda: _well(definitions={"rayclusters.ray.io": None}),
             "CRD rayclusters.ray.io",
-            State.FAILED,
+            CheckState.FAILED,
             "not installed",
             id="no CRD",
         ),
-        pytest.param(_old_crd, "CRD rayservices.ray.io", State.WARNING, "spec.upgradeStrategy", id="an old CRD"),
-        pytest.param(lambda: _well(deployments=[]), "watcher", State.FAILED, "no Deployment watcher", id="no service"),
+        pytest.param(_old_crd, "CRD rayservices.ray.io", CheckState.WARNING, "spec.upgradeStrategy", id="an old CRD"),
+        pytest.param(
+            lambda: _well(deployments=[]), "watcher", CheckState.FAILED, "no Deployment watcher", id="no service"
+        ),
         pytest.param(
             lambda: _well(deployments=_instead("traffic-manager", ready=0)),
             "traffic-manager",
-            State.FAILED,
+            CheckState.FAILED,
             "0 of 1 ready",
             id="a service is down",
         ),
         pytest.param(
             lambda: _well(deployments=_instead("watcher", ready=0, replicas=0)),
             "watcher",
-            State.FAILED,
+            CheckState.FAILED,
             "scaled to 0",
             id="a service is off",
         ),
         pytest.param(
             lambda: _well(deployments=_instead("watcher", ready=1, replicas=2)),
             "watcher",
-            State.WARNING,
+            CheckState.WARNING,
             "1 of 2 ready",
             id="a replica is down",
         ),
         pytest.param(
             lambda: _well(deployments=_instead("watcher", tag="9.9.9")),
             "watcher",
-            State.WARNING,
+            CheckState.WARNING,
             f"this command line is {VERSION}",
             id="another version",
         ),
-        pytest.param(lambda: _well(stateful_sets=[]), "nats", State.WARNING, "another NATS", id="NATS elsewhere"),
-        pytest.param(lambda: _well(leases=[]), "leader", State.FAILED, "nobody holds", id="no leader"),
+        pytest.param(lambda: _well(stateful_sets=[]), "nats", CheckState.WARNING, "another NATS", id="NATS elsewhere"),
+        pytest.param(lambda: _well(leases=[]), "leader", CheckState.FAILED, "has no holder", id="no leader"),
         pytest.param(
             lambda: _well(leases=[_lease("ray-operator-leader", age=600)]),
             "leader",
-            State.FAILED,
+            CheckState.FAILED,
             "has not renewed",
             id="a leader that is gone",
         ),
         pytest.param(
             lambda: _well(leases=_leases(PARTITIONS - 1)),
             "partitions of traffic-manager",
-            State.FAILED,
+            CheckState.FAILED,
             "63 of 64",
-            id="a partition that nobody holds",
+            id="a partition that has no holder",
         ),
         pytest.param(
             lambda: _well(leases=_one_lease_more()),
             "partitions of traffic-manager",
-            State.FAILED,
+            CheckState.FAILED,
             "1 held twice",
             id="a partition that two hold",
         ),
         pytest.param(
-            lambda: _well(gateway_versions=[]), "Gateway API", State.FAILED, "is not installed", id="no Gateway API"
+            lambda: _well(gateway_versions=[]),
+            "Gateway API",
+            CheckState.FAILED,
+            "is not installed",
+            id="no Gateway API",
         ),
         pytest.param(
             lambda: _well(gateway_classes=[_class("envoy", "False")]),
             "Gateway API",
-            State.FAILED,
+            CheckState.FAILED,
             "GatewayClass envoy",
             id="a class that nobody serves",
         ),
         pytest.param(
-            lambda: _well(kuberay=["ray/op"]), "KubeRay", State.WARNING, "runs in ray/op", id="KubeRay beside"
+            lambda: _well(kuberay=["ray/op"]), "KubeRay", CheckState.WARNING, "runs in ray/op", id="KubeRay beside"
         ),
         pytest.param(
-            lambda: _well(rights=[Right(who="watcher", verb="watch", resource="pods", group="", is_allowed=False)]),
+            lambda: _well(rights=[Right(subject="watcher", verb="watch", resource="pods", group="", is_allowed=False)]),
             "rights of watcher",
-            State.FAILED,
+            CheckState.FAILED,
             "lacking: watch pods",
             id="a right is missing",
         ),
-        pytest.param(lambda: _well(certificate=b"x"), "NATS certificate", State.FAILED, "cannot be read", id="no PEM"),
         pytest.param(
-            lambda: Facts(namespace="raybus"), "services", State.UNKNOWN, "you may not read Deployments", id="no rights"
+            lambda: _well(certificates=[b"x"]), "NATS certificate", CheckState.FAILED, "cannot be read", id="no PEM"
+        ),
+        pytest.param(
+            lambda: Facts(namespace="raybus"),
+            "services",
+            CheckState.UNKNOWN,
+            "you may not read Deployments",
+            id="no rights",
         ),
     ],
 )
-def test_each_fault_is_named_with_a_remedy(facts: Callable[[], Facts], name: str, state: State, says: str) -> None:
+def test_each_fault_is_named_with_a_remedy(facts: Callable[[], Facts], name: str, state: CheckState, text: str) -> None:
     found = next(each for each in checks.all_of(facts(), now=NOW) if each.name == name)
     assert found.state is state
-    assert says in found.text
-    assert found.remedy or state is State.UNKNOWN
+    assert text in found.text
+    assert found.remedy or state is CheckState.UNKNOWN
 
 
-@pytest.mark.parametrize(("days", "state"), [(80, State.WARNING), (100, State.FAILED), (0, State.OK)])
-def test_a_certificate_is_renewed_in_time(days: int, state: State) -> None:
+@pytest.mark.parametrize(("days", "state"), [(80, CheckState.WARNING), (100, CheckState.FAILED), (0, CheckState.OK)])
+def test_a_certificate_is_renewed_in_time(days: int, state: CheckState) -> None:
     found = checks.all_of(_well(), now=NOW + timedelta(days=days))
     assert next(each for each in found if each.name == "NATS certificate").state is state

@@ -1,4 +1,4 @@
-"""Where NATS is and who we are there, from options and folders; what is wrong is named with its remedy."""
+"""The address of NATS and our identity there, from options and folders; an error is named with its remedy."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def test_an_address_that_cannot_be_is_refused(url: str) -> None:
 
 
 def test_what_is_missing_is_named(folder: Path) -> None:
-    with pytest.raises(errors.InvalidSpec, match=r"--nats is needed: .* does not say where NATS listens"):
+    with pytest.raises(errors.InvalidSpec, match=r"--nats is needed: .* does not name the address of NATS"):
         connection.settings(None, folder)
     (folder / "ca.crt").unlink()
     with pytest.raises(errors.InvalidSpec, match=r"there is no ca\.crt"):

@@ -1,4 +1,4 @@
-"""What `raybus events` takes for a service, a time, an id; what it refuses, and with which words."""
+"""What `raybus events` takes for a service, a time, an id; what it refuses, and with which message."""
 
 from datetime import UTC, datetime
 

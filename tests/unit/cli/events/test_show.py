@@ -8,7 +8,7 @@ from common.bus.nats import Stored
 from common.upgrade_events import Event
 from raybus_cli.events.options import Options
 from raybus_cli.events.show import Show
-from support.builders.upgrade_story import a_story
+from support.builders.example_upgrade import an_example_upgrade
 
 
 def _stored(number: int, event: Event) -> Stored:
@@ -16,15 +16,15 @@ def _stored(number: int, event: Event) -> Stored:
     return Stored(wire.subject, number, wire.headers, wire.payload)
 
 
-STORY = [_stored(number, event) for number, event in enumerate(a_story(), start=1)]
-IDS = [event.id for event in a_story()]
+EVENTS = [_stored(number, event) for number, event in enumerate(an_example_upgrade(), start=1)]
+IDS = [event.id for event in an_example_upgrade()]
 
 
-def _shown(options: Options, told: list[Stored], later: list[Stored] | None = None) -> list[str]:
+def _shown(options: Options, stored: list[Stored], later: list[Stored] | None = None) -> list[str]:
     """Return the ids of what is shown of the stored events, and then of those that come later."""
     lines: list[str] = []
     show = Show(msgspec.structs.replace(options, as_json=True), lines.append)
-    wants_more = all(show.take(each) for each in told) and show.caught_up()
+    wants_more = all(show.take(each) for each in stored) and show.caught_up()
     assert show.count == len(lines)
     for each in later or []:
         wants_more = wants_more and show.take(each)
@@ -47,27 +47,27 @@ def _shown(options: Options, told: list[Stored], later: list[Stored] | None = No
     ],
 )
 def test_what_is_shown(options: Options, shown: slice, shown_later: slice) -> None:
-    assert _shown(options, STORY[:6], STORY[6:9]) == IDS[shown] + IDS[shown_later]
+    assert _shown(options, EVENTS[:6], EVENTS[6:9]) == IDS[shown] + IDS[shown_later]
 
 
 def test_an_event_that_comes_twice_is_shown_once() -> None:
-    again = [Stored(each.subject, each.sequence + 50, each.headers, each.payload) for each in STORY[:6]]
-    assert _shown(Options(follow=True), STORY[:3], [*again, *STORY[6:8]]) == IDS[:8]
+    again = [Stored(each.subject, each.sequence + 50, each.headers, each.payload) for each in EVENTS[:6]]
+    assert _shown(Options(follow=True), EVENTS[:3], [*again, *EVENTS[6:8]]) == IDS[:8]
 
 
 def test_an_id_that_is_not_there_is_noticed() -> None:
     show = Show(Options(replay="unknown"), lambda _: None)
-    assert all(show.take(each) for each in STORY)
+    assert all(show.take(each) for each in EVENTS)
     assert (show.caught_up(), show.is_start_missing) == (False, True)
 
 
 def test_json_is_what_is_stored_on_one_line() -> None:
     lines: list[str] = []
     show = Show(Options(as_json=True), lines.append)
-    show.take(STORY[0])
+    show.take(EVENTS[0])
     show.take(Stored("s", 50, {}, b'{\n "id": "1",\n "more": [1, 2]\n}'))
     show.take(Stored("s", 51, {}, b"\xffno\njson"))
-    assert lines == [STORY[0].payload.decode(), '{"id":"1","more":[1,2]}', "�no json"]
+    assert lines == [EVENTS[0].payload.decode(), '{"id":"1","more":[1,2]}', "�no json"]
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Why a RayService is not ready: each cause with its remedy, in the order in which they are mended."""
+"""Why a RayService is not ready: each cause with its remedy, in the order in which they are to be fixed."""
 
 from typing import Any
 
@@ -6,19 +6,19 @@ import pytest
 
 from raybus_cli.explaining import cli, findings
 from raybus_cli.explaining.findings import Rank
-from raybus_cli.reading.look import Look
+from raybus_cli.reading.snapshot import Snapshot
 from service_reconciler.config import Config
-from support.builders import look as looks
-from support.builders.look import (
+from support.builders import snapshots
+from support.builders.snapshots import (
     BLUE,
     GREEN,
     NOW,
     READY,
     UPGRADING,
     a_condition,
-    a_look,
     a_pod,
     a_service,
+    a_snapshot,
     an_event,
     at_rest,
     in_steps,
@@ -43,25 +43,25 @@ def _waiting(reason: str, message: str = "") -> dict[str, Any]:
     return {"containerStatuses": [{"name": "ray", "state": {"waiting": {"reason": reason, "message": message}}}]}
 
 
-def _starting(**pod: Any) -> Look:
-    """Return a first start whose worker is not ready."""
-    service = a_service(NOT_READY, pending=looks.a_side(BLUE), endpoints=0)
+def _starting(**pod: Any) -> Snapshot:
+    """Return a first start with a worker that is not ready."""
+    service = a_service(NOT_READY, pending=snapshots.a_side(BLUE), endpoints=0)
     service["status"]["pendingServiceStatus"]["applicationStatuses"] = {}
     return at_rest(service=service, pods=[a_pod(BLUE, "head"), a_pod(BLUE, "gpu", 1, ready=False, **pod)], serve={})
 
 
-def _failed_application() -> Look:
-    service = a_service(NOT_READY, pending=looks.a_side(BLUE), endpoints=0)
+def _failed_application() -> Snapshot:
+    service = a_service(NOT_READY, pending=snapshots.a_side(BLUE), endpoints=0)
     apps = service["status"]["pendingServiceStatus"]["applicationStatuses"]
     apps["app"] = {"status": "DEPLOY_FAILED", "message": "No module named\n'model'", "serveDeploymentStatuses": {}}
     return at_rest(service=service, serve={})
 
 
-def _over_quota() -> Look:
+def _over_quota() -> Snapshot:
     failure = a_condition("ReplicaFailure", reason="FailedCreateWorkerPod", message="exceeded quota: gpus")
-    cluster = looks.a_cluster(BLUE, looks.a_config())
+    cluster = snapshots.a_cluster(BLUE, snapshots.a_config())
     cluster["status"]["conditions"].append(failure)
-    return at_rest(service=a_service(NOT_READY, pending=looks.a_side(BLUE)), clusters=[cluster])
+    return at_rest(service=a_service(NOT_READY, pending=snapshots.a_side(BLUE)), clusters=[cluster])
 
 
 def _ended(reason: str) -> dict[str, Any]:
@@ -69,10 +69,10 @@ def _ended(reason: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("look", "rank", "what", "remedy"),
+    ("snapshot", "rank", "what", "remedy"),
     [
         pytest.param(
-            at_rest(service=looks.a_ready_service(upgradeStrategy={"type": "Soon"})),
+            at_rest(service=snapshots.a_ready_service(upgradeStrategy={"type": "Soon"})),
             Rank.SPEC,
             "UpgradeStrategy.Type value Soon is invalid",
             "raybus lint",
@@ -109,26 +109,30 @@ def _ended(reason: str) -> dict[str, Any]:
             in_steps(
                 UPGRADING, a_condition("UpgradePaused", reason="PauseRequested", message="Paused by raybus.io/pause.")
             ),
-            Rank.ORDER,
+            Rank.REQUESTED,
             "Paused by raybus.io/pause.",
             "raybus resume demo",
             id="a pause",
         ),
         pytest.param(
-            a_look(a_service(endpoints=0)), Rank.NOBODY, "no service of raybus", "raybus doctor", id="nobody looks"
+            a_snapshot(a_service(endpoints=0)),
+            Rank.UNMANAGED,
+            "no service of raybus",
+            "raybus doctor",
+            id="no operator",
         ),
     ],
 )
-def test_the_first_cause_is_named_with_its_remedy(look: Look, rank: Rank, what: str, remedy: str) -> None:
-    first = findings.explain(look, Config(), now=NOW).findings[0]
+def test_the_first_cause_is_named_with_its_remedy(snapshot: Snapshot, rank: Rank, what: str, remedy: str) -> None:
+    first = findings.explain(snapshot, Config(), now=NOW).findings[0]
     assert first.rank is rank
     assert what in first.what
     assert remedy in first.remedy
 
 
 def test_a_service_that_serves_has_no_findings() -> None:
-    look = at_rest(events=[an_event("Unhealthy", "probe failed", kind="Warning", about=("Pod", "x"))])
-    assert findings.explain(look, Config(), now=NOW).findings == []
+    snapshot = at_rest(events=[an_event("Unhealthy", "probe failed", kind="Warning", about=("Pod", "x"))])
+    assert findings.explain(snapshot, Config(), now=NOW).findings == []
 
 
 def test_every_pod_is_asked_and_warnings_add_what_is_new(golden: Golden) -> None:
@@ -165,13 +169,13 @@ def test_what_an_upgrade_that_is_over_went_through_explains_nothing() -> None:
     over = a_condition("UpgradeInProgress", "False", reason="NoPendingCluster", since=60)
     before = an_event("GatewayNotReady", "not yet programmed", kind="Warning", at=90)
     later = an_event("ServiceNotOwned", "somebody has it", kind="Warning", at=30)
-    leaving = an_event("Unhealthy", "probe failed", kind="Warning", about=("Pod", f"{GREEN}-head-aaaaa"), at=30)
+    draining = an_event("Unhealthy", "probe failed", kind="Warning", about=("Pod", f"{GREEN}-head-aaaaa"), at=30)
     pods = [a_pod(BLUE, "head"), a_pod(GREEN, "head", ready=False)]
-    service = a_service(READY, aborted, over, active=looks.a_side(BLUE))
-    look = at_rest(service=service, pods=pods, events=[before, leaving, later])
-    assert _of_events(look) == ["RayService demo: ServiceNotOwned: somebody has it"]
+    service = a_service(READY, aborted, over, active=snapshots.a_side(BLUE))
+    snapshot = at_rest(service=service, pods=pods, events=[before, draining, later])
+    assert _of_events(snapshot) == ["RayService demo: ServiceNotOwned: somebody has it"]
 
 
-def _of_events(look: Look) -> list[str]:
-    found = findings.explain(look, Config(), now=NOW).findings
+def _of_events(snapshot: Snapshot) -> list[str]:
+    found = findings.explain(snapshot, Config(), now=NOW).findings
     return [each.what for each in found if each.rank is Rank.EVENT]

@@ -1,4 +1,4 @@
-"""What lint says of a manifest: file, line, field, and what is wrong or could be better."""
+"""The findings of lint in a manifest: file, line, field, and what is wrong or could be better."""
 
 import copy
 from collections.abc import Callable
@@ -14,15 +14,15 @@ from raybus_cli import main
 from raybus_cli.linting import cli, lint
 from raybus_cli.linting.finding import Finding, Level
 from raybus_cli.manifests import reading
-from support.builders.look import STEPS, a_config
 from support.builders.ray_service import a_serve_config
+from support.builders.snapshots import STEPS, a_config
 from support.golden import Golden
 
 FILE = "demo.yaml"
 
 
 def _good() -> Json:
-    """Return a manifest of which nothing is to be said."""
+    """Return a manifest without findings."""
     config = a_config(gcsFaultToleranceOptions={"redisAddress": "redis:6379"})
     config["headGroupSpec"]["rayStartParams"] = {"num-cpus": "0"}
     spec = {"serveConfigV2": a_serve_config(), "rayClusterConfig": config, "upgradeStrategy": copy.deepcopy(STEPS)}
@@ -78,13 +78,16 @@ OPTIONS = "spec.upgradeStrategy.clusterUpgradeOptions"
 
 
 @pytest.mark.parametrize(
-    ("change", "field", "says"),
+    ("change", "field", "message"),
     [
         pytest.param(_misspell, f"{GROUP}.replica", "unknown field; did you mean replicas?", id="a misspelt field"),
         pytest.param(_mistype, f"{GROUP}.maxReplicas", "must be a whole number, not 'many'", id="another type"),
         pytest.param(_forget, "spec.rayClusterConfig.headGroupSpec.template", "is required", id="a missing field"),
         pytest.param(
-            _choose, "spec.rayClusterConfig.autoscalerOptions.upscalingMode", "is none of Default", id="an unknown word"
+            _choose,
+            "spec.rayClusterConfig.autoscalerOptions.upscalingMode",
+            "is none of Default",
+            id="an unknown value",
         ),
         pytest.param(
             _overstep, f"{OPTIONS}.stepSizePercent", "less than or equal to maxSurgePercent", id="a step too far"
@@ -100,18 +103,18 @@ OPTIONS = "spec.upgradeStrategy.clusterUpgradeOptions"
         pytest.param(_old_version, "apiVersion", "should be ray.io/v1", id="an old version"),
     ],
 )
-def test_an_error_names_field_and_line(change: Callable[[Json], None], field: str, says: str) -> None:
+def test_an_error_names_field_and_line(change: Callable[[Json], None], field: str, message: str) -> None:
     body = _good()
     change(body)
     wrong = [each for each in _lint(body) if each.level is Level.ERROR]
     assert [each.field for each in wrong] == [field]
-    assert says in wrong[0].text
+    assert message in wrong[0].text
     key = field.rpartition(".")[2] if "/" not in field else "raybus.io/progress-deadline"
     lines = yaml.safe_dump(body).splitlines()
-    assert "required" in says or key in lines[wrong[0].line - 1]
+    assert "required" in message or key in lines[wrong[0].line - 1]
 
 
-def test_of_a_good_manifest_nothing_is_said() -> None:
+def test_a_good_manifest_has_no_finding() -> None:
     assert _lint(_good()) == []
 
 
@@ -149,11 +152,11 @@ def _at_once(body: Json) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         pytest.param(_no_port, "no port named serve", id="no port"),
         pytest.param(_latest, "may be another image tomorrow", id="no tag"),
-        pytest.param(_mismatch, "rayVersion says 2.40.0", id="another Ray"),
+        pytest.param(_mismatch, "rayVersion is 2.40.0", id="another Ray"),
         pytest.param(_bare, "no resources", id="no resources"),
         pytest.param(_odd_step, "15 moves", id="an odd step"),
         pytest.param(_slow, "moves its traffic for 540 min", id="hours"),
@@ -161,18 +164,18 @@ def _at_once(body: Json) -> None:
         pytest.param(_at_once, "raybus undo", id="no time to go back"),
     ],
 )
-def test_advice_is_no_error(change: Callable[[Json], None], says: str) -> None:
+def test_advice_is_no_error(change: Callable[[Json], None], message: str) -> None:
     body = _good()
     change(body)
     found = _lint(body)
     assert {each.level for each in found} == {Level.ADVICE}
-    assert any(says in each.text for each in found)
+    assert any(message in each.text for each in found)
 
 
 def test_a_key_that_stands_twice_is_found() -> None:
     text = "apiVersion: ray.io/v1\nkind: RayCluster\nmetadata: {name: a}\nspec:\n  rayVersion: a\n  rayVersion: b\n"
     found = [each for document in reading.parse(text, FILE) for each in lint.lint(document, BETA)]
-    assert "demo.yaml:6: error: spec.rayVersion: stands twice; only the last one counts" in map(cli.line, found)
+    assert "demo.yaml:6: error: spec.rayVersion: occurs twice; only the last value counts" in map(cli.line, found)
 
 
 def test_lists_and_other_kinds_are_read() -> None:
@@ -182,7 +185,7 @@ def test_lists_and_other_kinds_are_read() -> None:
     assert documents[0].line(("spec", "serveConfigV2")) > 1
 
 
-def test_the_exit_code_tells_errors_from_advice(golden: Golden) -> None:
+def test_the_exit_code_separates_errors_from_advice(golden: Golden) -> None:
     body = _good()
     _misspell(body)
     _bare(body)

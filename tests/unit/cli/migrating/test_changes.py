@@ -2,32 +2,32 @@
 
 import pytest
 
-from cluster_reconciler import actions as cluster_actions
+from cluster_reconciler.actions import ClusterPlan, step
 from common.api.event import normal, warning
+from common.kube.actions import Action, Annotate, Create, EmitEvent, Patch, Refuse, SetFinalizers
 from common.kube.resources import HTTP_ROUTE, POD, RAY_CLUSTER, SERVICE
 from common.ray.revision import Given
+from common.ray.submit import Submit
 from raybus_cli.migrating import changes
-from raybus_cli.migrating.changes import ServiceAction, Standing
-from service_reconciler import actions
+from raybus_cli.migrating.changes import ActionContext
 from support.builders.ray_cluster import a_ray_cluster
-from traffic_manager import actions as traffic_actions
 
-MARKED = actions.Change(
+MARKED = Patch(
     resource=RAY_CLUSTER,
     name="c",
     patch={"metadata": {"resourceVersion": "7", "annotations": {"raybus.io/delete-after": "x"}}},
 )
-SWITCHED = actions.Change(resource=SERVICE, name="s", patch={"metadata": {}, "spec": {"selector": {"a": "b"}}})
-GROWN = actions.Change(resource=RAY_CLUSTER, name="c", patch={"spec": {"workerGroupSpecs": []}})
-LABELLED = actions.Change(resource=POD, name="p", patch={"metadata": {"labels": {"ray.io/serve": "true"}}})
-WEIGHED = traffic_actions.Change(resource=HTTP_ROUTE, name="r", patch={"spec": {"rules": []}})
-MADE = actions.Create(resource=RAY_CLUSTER, body={"metadata": {"name": "new"}})
-SENT = actions.Submit(cluster=a_ray_cluster(), given=Given(serve_config="x", spec_hash="", upgrade_strategy={}))
+SWITCHED = Patch(resource=SERVICE, name="s", patch={"metadata": {}, "spec": {"selector": {"a": "b"}}})
+GROWN = Patch(resource=RAY_CLUSTER, name="c", patch={"spec": {"workerGroupSpecs": []}})
+LABELLED = Patch(resource=POD, name="p", patch={"metadata": {"labels": {"ray.io/serve": "true"}}})
+WEIGHED = Patch(resource=HTTP_ROUTE, name="r", patch={"spec": {"rules": []}})
+MADE = Create(resource=RAY_CLUSTER, body={"metadata": {"name": "new"}})
+SENT = Submit(cluster=a_ray_cluster(), given=Given(serve_config="x", spec_hash="", upgrade_strategy={}))
 
 
-def judged(action: ServiceAction, *, moves: bool = False, is_held: bool = False) -> list[tuple[str, str]]:
-    standing = Standing(moves=moves, remedy="do it", is_held=lambda _: is_held)
-    return [(each.level.value, each.remedy) for each in changes.of_service([action], standing)]
+def judged(action: Action, *, moves: bool = False, is_held: bool = False) -> list[tuple[str, str]]:
+    context = ActionContext(moves=moves, remedy="do it", is_held=lambda _: is_held)
+    return [(each.level.value, each.remedy) for each in changes.of_service([action], context)]
 
 
 @pytest.mark.parametrize(
@@ -40,20 +40,22 @@ def judged(action: ServiceAction, *, moves: bool = False, is_held: bool = False)
         pytest.param(WEIGHED, "change", id="weights"),
         pytest.param(MADE, "change", id="a new cluster"),
         pytest.param(SENT, "change", id="another config"),
-        pytest.param(actions.Annotate(name="n", value="v"), "note", id="an annotation of the service"),
-        pytest.param(actions.SetFinalizers(finalizers=("f",)), "note", id="a finalizer"),
+        pytest.param(Annotate(name="n", value="v"), "note", id="an annotation of the service"),
+        pytest.param(SetFinalizers(finalizers=("f",)), "note", id="a finalizer"),
         pytest.param(
-            actions.SetFinalizers(finalizers=("f",), cluster_config={"a": 1}), "change", id="a finalizer with the spec"
+            SetFinalizers(finalizers=("f",), spec={"rayClusterConfig": {"a": 1}}),
+            "change",
+            id="a finalizer with the spec",
         ),
-        pytest.param(actions.Tell(event=warning("R", "A", "n")), "note", id="a Warning"),
+        pytest.param(EmitEvent(event=warning("R", "A", "n")), "note", id="a Warning"),
     ],
 )
-def test_what_an_action_means_at_rest(action: ServiceAction, expected: str) -> None:
+def test_what_an_action_means_at_rest(action: Action, expected: str) -> None:
     assert judged(action) == [(expected, "do it" if expected == "change" else "")]
 
 
-def test_what_nobody_notices_is_not_told() -> None:
-    assert judged(actions.Tell(event=normal("R", "A", "n"))) == []
+def test_an_unnoticed_change_is_not_printed() -> None:
+    assert judged(EmitEvent(event=normal("R", "A", "n"))) == []
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,7 @@ def test_what_nobody_notices_is_not_told() -> None:
         pytest.param(GROWN, "change", id="worker groups"),
     ],
 )
-def test_the_next_step_of_an_upgrade_is_no_change(action: ServiceAction, expected: str) -> None:
+def test_the_next_step_of_an_upgrade_is_no_change(action: Action, expected: str) -> None:
     assert [level for level, _ in judged(action, moves=True)] == [expected]
 
 
@@ -75,15 +77,15 @@ def test_a_config_that_serve_has_already_is_a_note() -> None:
 
 
 def test_nothing_counts_that_comes_after_a_refusal() -> None:
-    refused = cluster_actions.Step(actions=(cluster_actions.Refuse(event=warning("R", "A", "no account")),))
-    pod = cluster_actions.CreatePod(body={"metadata": {"name": "p"}}, told=cluster_actions.SILENT)
-    plan = cluster_actions.Plan(steps=(refused, cluster_actions.Step(actions=(pod,))))
-    assert [each.level.value for each in changes.of_cluster(plan, "do it")] == ["note"]
-    assert [each.text for each in changes.of_cluster(cluster_actions.Plan(steps=plan.steps[1:]), "do it")] == [
+    refused = step(Refuse(event=warning("R", "A", "no account")))
+    pod = step(Create(resource=POD, body={"metadata": {"name": "p"}}))
+    found = changes.of_cluster(ClusterPlan(actions=(*refused, *pod)), "do it")
+    assert [each.level.value for each in found] == ["note"]
+    assert [each.text for each in changes.of_cluster(ClusterPlan(actions=pod), "do it")] == [
         "raybus would create Pod p"
     ]
 
 
-def test_a_wait_is_told() -> None:
-    found = changes.of_cluster(cluster_actions.Plan(fault="no queue"), "do it")
+def test_a_wait_is_printed() -> None:
+    found = changes.of_cluster(ClusterPlan(fault="no queue"), "do it")
     assert [(each.level.value, each.text) for each in found] == [("change", "raybus would wait: no queue")]

@@ -8,11 +8,10 @@ import pytest
 from common.api.opaque import Json
 from common.ray.revision import Given
 from common.ray.serve_status import ServeDetails
+from common.ray.submit import Submit
 from raybus_cli.migrating import holding
-from service_reconciler.actions import Submit
 from support.builders.ray_cluster import a_ray_cluster
 from support.builders.ray_service import a_serve_config
-from traffic_manager.actions import Submit as SubmitWithCapacity
 
 APP: Json = {
     "name": "app",
@@ -49,5 +48,5 @@ def test_what_serve_has(held: ServeDetails | None, expected: bool) -> None:
 
 @pytest.mark.parametrize(("has", "sent", "expected"), [(None, 100, True), (100.0, 100, True), (40.0, 100, False)])
 def test_the_capacity_counts(has: float | None, sent: int, expected: bool) -> None:
-    action = SubmitWithCapacity(cluster=CLUSTER, given=GIVEN, capacity=sent)
+    action = Submit(cluster=CLUSTER, given=GIVEN, capacity=sent)
     assert holding.has(details(APP, capacity=has), action) is expected

@@ -32,7 +32,7 @@ def a_deployment(
         pytest.param("registry.example/mirror/kuberay/operator@sha256:abc", {}, True, id="a mirror, by digest"),
         pytest.param("registry.example:5000/kuberay-operator:v1", {}, True, id="an image of another name"),
         pytest.param("registry.example/own:v1", CHART, True, id="an image of one's own, with the chart's label"),
-        pytest.param("docker.io/raybus/watcher:0.1.0", {}, False, id="one of ours"),
+        pytest.param("registry.invalid/raybus/watcher:0.1.0", {}, False, id="one of ours"),
     ],
 )
 def test_which_deployment_is_kuberays(image: str, labels: dict[str, str], expected: bool) -> None:

@@ -2,12 +2,12 @@
 
 from raybus_cli.migrating import findings, picture, report
 from raybus_cli.migrating.findings import Finding, Subject
-from raybus_cli.migrating.report import CODES, Report, Verdict, Who
+from raybus_cli.migrating.report import CODES, OperatorSummary, Report, Verdict
 from raybus_cli.migrating.switches import Setting
 from support.golden import Golden
 from support.terminal import text_of
 
-KUBERAY = Who(namespace="ray-system", name="kuberay-operator", version="v1.5.1", replicas=1, ready=1)
+KUBERAY = OperatorSummary(namespace="ray-system", name="kuberay-operator", version="v1.5.1", replicas=1, ready=1)
 
 
 def a_report(*objects: Subject, found: tuple[Finding, ...] = ()) -> Report:

@@ -10,7 +10,7 @@ from raybus_cli.doctor.facts import Lease
 from raybus_cli.migrating import surroundings
 from raybus_cli.migrating.facts import Installation, Job, Surroundings, WebhookConfiguration
 from raybus_cli.migrating.operator import Operator
-from support.builders.look import NOW
+from support.builders.snapshots import NOW
 
 
 def an_operator(
@@ -42,7 +42,7 @@ LEASE = msgspec.convert(
 
 
 @pytest.mark.parametrize(
-    ("kuberay", "watcher", "expected", "words"),
+    ("kuberay", "watcher", "expected", "text"),
     [
         pytest.param([KUBERAY], WATCHER, "change", "share no Lease", id="both, each on its own"),
         pytest.param([KUBERAY], BESIDE, "note", "held by kuberay-0", id="both, on one Lease"),
@@ -56,14 +56,14 @@ LEASE = msgspec.convert(
         pytest.param([an_operator("kuberay-operator", "ray-system", ready=0)], WATCHER, "", "", id="KubeRay at 0"),
         pytest.param([KUBERAY], None, "", "", id="raybus is not there yet"),
         pytest.param([], None, "note", "no KubeRay operator", id="neither"),
-        pytest.param(None, None, "unread", "may not be listed", id="nobody may look"),
+        pytest.param(None, None, "unread", "may not be listed", id="no permission to list"),
     ],
 )
-def test_both_operators(kuberay: list[Operator] | None, watcher: Operator | None, expected: str, words: str) -> None:
+def test_both_operators(kuberay: list[Operator] | None, watcher: Operator | None, expected: str, text: str) -> None:
     installed = Installation(kuberay=kuberay, raybus={"watcher": watcher} if watcher else {}, leases=[LEASE])
     found = list(surroundings.operators(installed, now=NOW))
     assert [each.level.value for each in found] == ([expected] if expected else [])
-    assert all(words in each.text for each in found)
+    assert all(text in each.text for each in found)
 
 
 def hooks(*, policy: str = "Fail", resources: tuple[str, ...] = ("rayclusters",), service: bool = True) -> Surroundings:
@@ -85,7 +85,7 @@ def hooks(*, policy: str = "Fail", resources: tuple[str, ...] = ("rayclusters",)
         pytest.param(hooks(policy="Ignore"), [], id="one that is ignored when it is away"),
         pytest.param(hooks(resources=("rayjobs",)), [], id="of jobs alone"),
         pytest.param(hooks(service=False), [], id="somebody else's, elsewhere"),
-        pytest.param(Surroundings(webhooks=None), ["unread"], id="nobody may look"),
+        pytest.param(Surroundings(webhooks=None), ["unread"], id="no permission to list"),
         pytest.param(Surroundings(webhooks=[]), [], id="none"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What KubeRay is told, as raybus is told it: the services' own readers make the configuration."""
+"""The options of KubeRay as options of raybus: the services' own readers make the configuration."""
 
 import pytest
 
@@ -66,16 +66,16 @@ def test_a_file_counts_and_the_flags_beside_it_do_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gates", "words"),
+    ("gates", "text"),
     [
         pytest.param("RayClusterMTLS=true", "RayClusterMTLS is on", id="not built yet"),
         pytest.param("Tomorrow=true", "Tomorrow=true is not known here", id="of a newer operator"),
         pytest.param("RayJobDeletionPolicy=true", "", id="of jobs alone"),
     ],
 )
-def test_gates_that_raybus_cannot_have(gates: str, words: str) -> None:
-    found, told = switches.translated(an_operator(feature_gates=gates), None)
-    assert [words in each.text for each in told] == ([True] if words else [])
+def test_gates_that_raybus_cannot_have(gates: str, text: str) -> None:
+    found, notes = switches.translated(an_operator(feature_gates=gates), None)
+    assert [text in each.text for each in notes] == ([True] if text else [])
     assert "Tomorrow" not in found.get("RAYBUS_FEATURE_GATES", "")
 
 
@@ -83,10 +83,10 @@ def test_what_an_installed_raybus_decides_otherwise() -> None:
     wanted = switches.configuration({"ENABLE_LOGIN_SHELL": "true", "RAYBUS_BATCH_SCHEDULER": "volcano"}, None)
     held = switches.configuration({"RAYBUS_FEATURE_GATES": "RayServiceIncrementalUpgrade=false"}, None)
     assert switches.differences(wanted, wanted) == []
-    told = switches.differences(wanted, held)
-    assert "uses login shell: KubeRay True, raybus False" in told
-    assert "batch scheduler: KubeRay volcano, raybus none" in told
-    assert [each for each in told if each.startswith("gates: ")] != []
+    notes = switches.differences(wanted, held)
+    assert "uses login shell: KubeRay True, raybus False" in notes
+    assert "batch scheduler: KubeRay volcano, raybus none" in notes
+    assert [each for each in notes if each.startswith("gates: ")] != []
 
 
 def test_a_wrong_file_is_refused_with_its_name() -> None:
@@ -109,4 +109,4 @@ def test_the_names_of_settings_here() -> None:
 
 def test_the_variables_that_stand_for_flags_are_read_by_the_services() -> None:
     named = {each.partition("=")[0] for each in switches.FLAGS.values() if each != switches.NOTHING}
-    assert named <= switches.heeded()
+    assert named <= switches.variables_read()

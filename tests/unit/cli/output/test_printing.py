@@ -31,8 +31,8 @@ def test_no_control_character_reaches_the_terminal(
     text: str, form: Callable[[str], RenderableType], capsys: pytest.CaptureFixture[str]
 ) -> None:
     printing.show(form(text))
-    printing.say(text)
-    printing.say(text, err=True)
+    printing.message(text)
+    printing.message(text, err=True)
     captured = capsys.readouterr()
     assert is_harmless(captured.out)
     assert is_harmless(captured.err)

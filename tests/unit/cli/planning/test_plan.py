@@ -1,4 +1,4 @@
-"""The rest of `raybus plan`: fields and their effects, steps and their time, demand and quotas, and how it looks."""
+"""The rest of `raybus plan`: fields and their effects, steps and their time, demand and quotas, and how it renders."""
 
 import copy
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from common.api.ray_service import RayService
 from raybus_cli.planning import demand, differences, picture, plan, quotas, steps
 from raybus_cli.planning.differences import Effect
 from raybus_cli.planning.plan import Plan, Sizing
-from raybus_cli.planning.predict import Outcome
+from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.reading import observing
-from raybus_cli.reading.look import Look
+from raybus_cli.reading.snapshot import Snapshot
 from service_reconciler.config import Config
-from support.builders import look as looks
-from support.builders.look import NOW, STEPS, a_config, a_gpu_group, at_rest
+from support.builders import snapshots
+from support.builders.snapshots import NOW, STEPS, a_config, a_gpu_group, at_rest
 from support.golden import Golden
 from support.terminal import text_of
 from traffic_manager.migration.state import Policy
@@ -36,13 +36,13 @@ QUOTA: Json = {
 FULL: Json = {"maxSurgePercent": 0, "stepSizePercent": 0, "intervalSeconds": 30, "gatewayClassName": "eg"}
 
 
-def _goal(look: Look, **spec: Any) -> RayService:
-    body = looks.a_service(**spec)
-    return observing.with_spec(look.service, ray_service.decode(body).spec_json, generation=3)
+def _goal(snapshot: Snapshot, **spec: Any) -> RayService:
+    body = snapshots.a_service(**spec)
+    return observing.with_spec(snapshot.service, ray_service.decode(body).spec_json, generation=3)
 
 
-def _plan(look: Look, sizing: Sizing = Sizing(), **spec: Any) -> Plan:  # noqa: B008  (frozen)
-    return plan.build(look, _goal(look, **spec), Config(), sizing, now=NOW)
+def _plan(snapshot: Snapshot, sizing: Sizing = Sizing(), **spec: Any) -> Plan:  # noqa: B008  (frozen)
+    return plan.build(snapshot, _goal(snapshot, **spec), Config(), sizing, now=NOW)
 
 
 def _groups(spec: Json) -> list[Json]:
@@ -87,7 +87,7 @@ GROUPS = "spec.rayClusterConfig.workerGroupSpecs"
         pytest.param(_strategy, "spec.upgradeStrategy", Effect.NOTHING, id="the strategy"),
     ],
 )
-def test_each_field_says_what_it_does(change: Callable[[Json], None], field: str, effect: Effect) -> None:
+def test_each_field_has_a_description(change: Callable[[Json], None], field: str, effect: Effect) -> None:
     old = at_rest().service.raw_spec
     new = copy.deepcopy(old)
     change(new)
@@ -109,18 +109,18 @@ def test_each_field_says_what_it_does(change: Callable[[Json], None], field: str
 def test_steps_take_as_long_as_their_intervals(
     surge: int, step: int, interval: int, weights: tuple[int, ...], seconds: int, most: int
 ) -> None:
-    story = steps.tell(Policy(surge=surge, step=step, interval=timedelta(seconds=interval)))
-    assert (story.is_finished, story.weights, story.most) == (True, weights, most)
-    assert seconds <= story.length.total_seconds() <= seconds * 1.1 + 2
+    rollout = steps.simulate(Policy(surge=surge, step=step, interval=timedelta(seconds=interval)))
+    assert (rollout.is_finished, rollout.weights, rollout.most) == (True, weights, most)
+    assert seconds <= rollout.length.total_seconds() <= seconds * 1.1 + 2
 
 
 def test_without_a_surge_an_upgrade_never_ends() -> None:
-    assert not steps.tell(Policy(surge=0, step=10, interval=timedelta(seconds=1))).is_finished
+    assert not steps.simulate(Policy(surge=0, step=10, interval=timedelta(seconds=1))).is_finished
 
 
 def test_a_full_cluster_is_upgraded_with_what_it_may_lack() -> None:
     options = {"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": FULL}
-    found = _plan(at_rest(), Sizing(unavailable=20), config=a_config(looks.NEW_IMAGE), upgradeStrategy=options)
+    found = _plan(at_rest(), Sizing(unavailable=20), config=a_config(snapshots.NEW_IMAGE), upgradeStrategy=options)
     way = found.ways[1]
     assert (way.moves, way.traffic_seconds, way.lowest_percent, way.peak_percent) == (4, 93, 80, 100)
     assert "80 to 100 %" in text_of(picture.draw(found), width=200)
@@ -128,11 +128,11 @@ def test_a_full_cluster_is_upgraded_with_what_it_may_lack() -> None:
 
 def test_the_annotation_for_a_full_cluster_counts() -> None:
     options = {"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": FULL}
-    look, config = at_rest(), a_config(looks.NEW_IMAGE)
-    assert _plan(look, config=config, upgradeStrategy=options).ways[1].traffic_seconds is None
-    goal = _goal(look, config=config, upgradeStrategy=options)
+    snapshot, config = at_rest(), a_config(snapshots.NEW_IMAGE)
+    assert _plan(snapshot, config=config, upgradeStrategy=options).ways[1].traffic_seconds is None
+    goal = _goal(snapshot, config=config, upgradeStrategy=options)
     meta = msgspec.structs.replace(goal.metadata, annotations={labels.MAX_UNAVAILABLE: "20"})
-    found = plan.build(look, msgspec.structs.replace(goal, metadata=meta), Config(), Sizing(), now=NOW)
+    found = plan.build(snapshot, msgspec.structs.replace(goal, metadata=meta), Config(), Sizing(), now=NOW)
     assert found.ways[1].traffic_seconds == 93
 
 
@@ -145,43 +145,45 @@ def test_a_cluster_asks_for_head_and_workers() -> None:
 def test_a_quota_is_held_against_what_is_used_already(hard: str, is_enough: bool) -> None:
     body = copy.deepcopy(QUOTA)
     body["status"]["hard"]["requests.nvidia.com/gpu"] = hard
-    look = at_rest(quotas=[body])
-    verdict = quotas.judge(look.quotas, {"nvidia.com/gpu": "4"}, {"nvidia.com/gpu": "8"})
+    snapshot = at_rest(quotas=[body])
+    verdict = quotas.judge(snapshot.quotas, {"nvidia.com/gpu": "4"}, {"nvidia.com/gpu": "8"})
     assert [(each.resource, each.more, each.is_enough) for each in verdict] == [
         ("requests.nvidia.com/gpu", "4", is_enough)
     ]
 
 
 def test_steps_need_less_than_a_whole_second_cluster() -> None:
-    found = _plan(at_rest(), config=a_config(looks.NEW_IMAGE), upgradeStrategy=STEPS)
+    found = _plan(at_rest(), config=a_config(snapshots.NEW_IMAGE), upgradeStrategy=STEPS)
     at_once, in_steps = found.ways
     assert (at_once.peak["nvidia.com/gpu"], in_steps.peak["nvidia.com/gpu"]) == ("8", "6")
     assert (in_steps.at_most["nvidia.com/gpu"], in_steps.moves, in_steps.is_chosen) == ("8", 10, True)
 
 
 def test_other_options_can_be_tried() -> None:
-    found = _plan(at_rest(), Sizing(surge=100, step=50, interval=10), config=a_config(looks.NEW_IMAGE))
+    found = _plan(at_rest(), Sizing(surge=100, step=50, interval=10), config=a_config(snapshots.NEW_IMAGE))
     assert [(each.strategy, each.is_chosen, each.moves) for each in found.ways] == [
         ("NewCluster", True, 1),
         ("NewClusterWithIncrementalUpgrade", False, 2),
     ]
 
 
-def test_a_refused_manifest_says_why() -> None:
+def test_a_refused_manifest_has_a_reason() -> None:
     found = _plan(at_rest(), upgradeStrategy={"type": "Sometimes"})
-    assert found.outcome is Outcome.REFUSED
+    assert found.outcome is PlanOutcome.REFUSED
     assert "UpgradeStrategy.Type value Sometimes is invalid" in found.notes[0]
 
 
 @pytest.mark.parametrize(
     ("name", "spec"),
     [
-        pytest.param("new-cluster", {"config": a_config(looks.NEW_IMAGE), "upgradeStrategy": STEPS}, id="a new image"),
+        pytest.param(
+            "new-cluster", {"config": a_config(snapshots.NEW_IMAGE), "upgradeStrategy": STEPS}, id="a new image"
+        ),
         pytest.param("in-place", {"serve": "applications: []\n"}, id="another Serve config"),
         pytest.param("nothing", {}, id="the same"),
     ],
 )
-def test_it_looks_like(name: str, spec: Json, golden: Golden) -> None:
+def test_it_renders_as(name: str, spec: Json, golden: Golden) -> None:
     config = spec.pop("config", a_config())
     found = _plan(at_rest(quotas=[QUOTA]), config=config, **spec)
     golden.check(f"cli/plan-{name}.txt", text_of(picture.draw(found), width=160))
@@ -197,4 +199,4 @@ def test_of_a_long_serve_config_the_lines_that_differ_are_shown() -> None:
 
 def test_a_group_that_has_not_been_scaled_yet_counts_with_its_least() -> None:
     group = {**a_gpu_group(), "replicas": 0, "minReplicas": 2}
-    assert demand.of(demand.cluster_of(a_config(looks.OLD_IMAGE, group)))["pods"] == "3"
+    assert demand.of(demand.cluster_of(a_config(snapshots.OLD_IMAGE, group)))["pods"] == "3"

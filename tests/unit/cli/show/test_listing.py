@@ -5,7 +5,7 @@ import pytest
 from common.api import ray_cluster, ray_service
 from raybus_cli.output import printing
 from raybus_cli.show import listing
-from support.builders.look import BLUE, NOW, a_cluster, a_config, a_service, at_rest, in_steps
+from support.builders.snapshots import BLUE, NOW, a_cluster, a_config, a_service, at_rest, in_steps
 from support.golden import Golden
 from support.terminal import text_of
 
@@ -24,7 +24,7 @@ def test_rows_have_kubectls_columns(wide: bool, golden: Golden) -> None:
     golden.check(f"cli/list{'-wide' if wide else ''}.txt", text)
 
 
-def test_traffic_and_capacity_are_told_of_both_clusters() -> None:
+def test_traffic_and_capacity_of_both_clusters_are_printed() -> None:
     row = listing.build([in_steps(weight=30).service], [], now=NOW).services[0]
     assert (row.phase, row.traffic, row.capacity) == ("Upgrading", "70/30", "90/30")
 

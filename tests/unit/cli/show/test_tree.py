@@ -1,25 +1,25 @@
-"""The tree of a RayService: what is shown of each state, and how it looks."""
+"""The tree of a RayService: what is shown of each state, and how it renders."""
 
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from raybus_cli.reading.look import Look
+from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import picture, tree
 from raybus_cli.show.phase import Phase
 from service_reconciler.resources.ray_cluster import DELETE_AFTER
-from support.builders import look as looks
-from support.builders.look import (
+from support.builders import snapshots
+from support.builders.snapshots import (
     BLUE,
     GREEN,
     NOW,
     READY,
     UPGRADING,
     a_condition,
-    a_look,
     a_pod,
     a_service,
+    a_snapshot,
     at_rest,
     in_steps,
 )
@@ -28,7 +28,7 @@ from support.terminal import text_of
 
 
 @pytest.mark.parametrize(
-    ("name", "look"),
+    ("name", "snapshot"),
     [
         pytest.param("at-rest", at_rest(), id="a service that serves"),
         pytest.param("in-steps", in_steps(), id="an upgrade in steps"),
@@ -40,28 +40,28 @@ from support.terminal import text_of
                 weight=0,
                 serve={},
             ),
-            id="an upgrade that does not get on, Serve unseen",
+            id="an upgrade that does not progress, Serve unseen",
         ),
-        pytest.param("new", a_look(a_service(endpoints=0), clusters=[]), id="nothing but the RayService"),
+        pytest.param("new", a_snapshot(a_service(endpoints=0), clusters=[]), id="nothing but the RayService"),
     ],
 )
-def test_it_looks_like(name: str, look: Look, golden: Golden) -> None:
-    found = tree.build(look, now=NOW)
+def test_it_renders_as(name: str, snapshot: Snapshot, golden: Golden) -> None:
+    found = tree.build(snapshot, now=NOW)
     golden.check(f"cli/tree-{name}.txt", text_of(picture.draw(found)))
     golden.check(f"cli/line-{name}.txt", picture.line(found) + "\n")
 
 
-def test_weights_capacities_and_the_next_step_are_told() -> None:
+def test_weights_capacities_and_the_next_step_are_printed() -> None:
     found = tree.build(in_steps(weight=30), now=NOW)
     blue, green = found.clusters
     assert (blue.role, blue.weight, blue.target_capacity, blue.ready_capacity) == ("active", 70, 90, 90)
     assert (green.role, green.weight, green.target_capacity, green.ready_capacity) == ("pending", 30, 30, 30)
-    assert found.upgrade == tree.Upgrade(direction="forward", step=3, steps=10, next_step_seconds=18)
+    assert found.upgrade == tree.UpgradeProgress(direction="forward", step=3, steps=10, next_step_seconds=18)
 
 
 def test_what_is_ready_is_less_than_what_is_wanted_while_replicas_start() -> None:
-    look = in_steps(serve={GREEN: looks.serving(target=4, running=1, capacity=40)})
-    assert tree.build(look, now=NOW).clusters[1].ready_capacity == 10
+    snapshot = in_steps(serve={GREEN: snapshots.serving(target=4, running=1, capacity=40)})
+    assert tree.build(snapshot, now=NOW).clusters[1].ready_capacity == 10
 
 
 def test_a_pause_has_no_next_step() -> None:
@@ -75,15 +75,15 @@ def test_a_pause_has_no_next_step() -> None:
 def test_a_rollback_counts_what_is_back() -> None:
     back = a_condition("RollbackInProgress", reason="DesiredClusterSpecChanged", message="Goal state reverted")
     found = tree.build(in_steps(UPGRADING, back, weight=30), now=NOW)
-    assert found.upgrade == tree.Upgrade(direction="back", step=7, steps=10)
+    assert found.upgrade == tree.UpgradeProgress(direction="back", step=7, steps=10)
 
 
-def test_a_cluster_that_leaves_says_when() -> None:
-    leaving = looks.a_cluster(GREEN, looks.a_config(looks.NEW_IMAGE))
-    leaving["metadata"]["annotations"][DELETE_AFTER] = (NOW + timedelta(seconds=41)).isoformat()
-    look = at_rest(clusters=[looks.a_cluster(BLUE, looks.a_config()), leaving])
-    branch = tree.build(look, now=NOW).clusters[1]
-    assert (branch.role, branch.note) == ("leaving", "goes in 41 s")
+def test_a_draining_cluster_shows_its_end() -> None:
+    draining = snapshots.a_cluster(GREEN, snapshots.a_config(snapshots.NEW_IMAGE))
+    draining["metadata"]["annotations"][DELETE_AFTER] = (NOW + timedelta(seconds=41)).isoformat()
+    snapshot = at_rest(clusters=[snapshots.a_cluster(BLUE, snapshots.a_config()), draining])
+    branch = tree.build(snapshot, now=NOW).clusters[1]
+    assert (branch.role, branch.note) == ("leaving", "is deleted in 41 s")
 
 
 @pytest.mark.parametrize(
@@ -107,18 +107,18 @@ def test_a_cluster_that_leaves_says_when() -> None:
         ),
     ],
 )
-def test_a_pods_state_is_kubectls_word(status: dict[str, Any], state: str) -> None:
-    look = at_rest(pods=[a_pod(BLUE, "gpu", 1, ready=False, **status)])
-    assert tree.build(look, now=NOW).clusters[0].pods[0].state == state
+def test_a_pods_state_is_the_term_of_kubectl(status: dict[str, Any], state: str) -> None:
+    snapshot = at_rest(pods=[a_pod(BLUE, "gpu", 1, ready=False, **status)])
+    assert tree.build(snapshot, now=NOW).clusters[0].pods[0].state == state
 
 
 @pytest.mark.parametrize(
     ("conditions", "phase"),
     [
-        pytest.param((), Phase.STARTING, id="nobody has looked"),
+        pytest.param((), Phase.STARTING, id="not reconciled yet"),
         pytest.param((READY,), Phase.READY, id="ready"),
         pytest.param((READY, UPGRADING), Phase.UPGRADING, id="an upgrade"),
-        pytest.param((READY, UPGRADING, a_condition("UpgradeStalled")), Phase.STALLED, id="a stall says more"),
+        pytest.param((READY, UPGRADING, a_condition("UpgradeStalled")), Phase.STALLED, id="a stall is more specific"),
         pytest.param((READY, a_condition("UpgradeAborted")), Phase.ABORTED, id="aborted"),
         pytest.param((a_condition("Ready", "False", reason="ValidationFailed"),), Phase.INVALID, id="invalid"),
         pytest.param((a_condition("Ready", "False", reason="InitializingTimeout"),), Phase.TIMED_OUT, id="too late"),
@@ -127,4 +127,4 @@ def test_a_pods_state_is_kubectls_word(status: dict[str, Any], state: str) -> No
     ],
 )
 def test_the_phase_is_what_matters_most(conditions: tuple[dict[str, object], ...], phase: Phase) -> None:
-    assert tree.build(a_look(a_service(*conditions)), now=NOW).phase is phase
+    assert tree.build(a_snapshot(a_service(*conditions)), now=NOW).phase is phase

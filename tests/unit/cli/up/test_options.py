@@ -1,4 +1,4 @@
-"""What `raybus up` refuses before it starts anything, and in which words."""
+"""What `raybus up` refuses before it starts anything, and with which message."""
 
 from collections.abc import Callable
 from pathlib import Path

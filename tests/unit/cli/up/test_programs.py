@@ -21,16 +21,16 @@ def a_replica(service: str = "watcher", *, port: int = 1) -> Replica:
     return Replica(service=service, name=service, identity=f"me-{service}", port=port)
 
 
-def test_a_service_is_told_its_own_user_port_and_the_way_through_the_api_server() -> None:
+def test_a_service_gets_its_own_user_port_and_the_path_through_the_api_server() -> None:
     program = programs.service(a_replica(port=1234), BUS, environment=INHERITED, options=OPTIONS)
     files = {"RAYBUS_KUBECONFIG": "/k", "RAYBUS_NATS_SEED_FILE": "/creds/users/watcher.seed"}
     files["RAYBUS_NATS_CA_FILE"] = "/creds/ca.crt"
     assert {name: program.environment[name] for name in files} == files
-    told = Settings.from_environment("watcher", {k: v for k, v in program.environment.items() if k not in files})
-    assert (told.http_port, told.workers, told.use_kubernetes_proxy) == (1234, 9, True)
-    assert told.identity == "me-watcher"
-    assert told.feature_gates == frozenset(Gate)
-    assert told.watch_namespaces == ("a", "b")
+    settings = Settings.from_environment("watcher", {k: v for k, v in program.environment.items() if k not in files})
+    assert (settings.http_port, settings.workers, settings.use_kubernetes_proxy) == (1234, 9, True)
+    assert settings.identity == "me-watcher"
+    assert settings.feature_gates == frozenset(Gate)
+    assert settings.watch_namespaces == ("a", "b")
     assert program.log == Path("/logs/watcher.log")
 
 

@@ -1,10 +1,10 @@
 import pytest
 
 from cluster_reconciler import plan
-from cluster_reconciler.actions import CreatePod
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Child, Observed
 from common import labels
+from common.kube.actions import Create
 from common.kube.resources import ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
 from support.builders.pods import NOW, a_head_pod, a_head_service, an_observation, some_workers
 from support.builders.ray_cluster import a_group, a_ray_cluster
@@ -13,7 +13,7 @@ CONFIG = Config()
 
 
 def kinds(observed: Observed) -> list[str]:
-    return [" ".join(str(action).split()[:2]) for action in plan.make(observed, CONFIG, now=NOW, token="t").actions]
+    return [" ".join(str(action).split()[:2]) for action in plan.make(observed, CONFIG, now=NOW, token="t").flat]
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def test_a_plan_made_twice_is_the_same_plan() -> None:
 
 
 def test_the_head_remembers_its_spec() -> None:
-    action = plan.make(an_observation(), CONFIG, now=NOW).actions[0]
-    assert isinstance(action, CreatePod)
+    action = plan.make(an_observation(), CONFIG, now=NOW).flat[0]
+    assert isinstance(action, Create)
     annotations: dict[str, str] = action.body["metadata"]["annotations"]
     assert annotations[labels.KUBERAY_VERSION] == CONFIG.version
     assert len(annotations[labels.RECREATE_HASH]) == 32
@@ -77,5 +77,5 @@ def test_serve_service_needs_a_port() -> None:
     }
     cluster = a_ray_cluster(head={"template": template}, annotations={labels.ENABLE_SERVE_SERVICE: "true"}, groups=[])
     found = plan.make(an_observation(cluster=cluster, head_services=(a_head_service(),)), CONFIG, now=NOW)
-    assert str(found.actions[0]) == "refuse FailedToCreateService"
-    assert found.steps[0].is_needed
+    assert str(found.flat[0]) == "refuse FailedToCreateService"
+    assert not found.actions[0].is_side

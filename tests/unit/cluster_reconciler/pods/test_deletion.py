@@ -34,7 +34,7 @@ def test_the_reason_names_the_phase_and_the_pod() -> None:
     assert reason.startswith("The worker Pod p status is Failed which is a terminal state.")
 
 
-def test_the_state_is_told_as_kuberay_tells_it() -> None:
+def test_the_state_is_reported_as_kuberay_reports_it() -> None:
     assert deletion.state(a_pod("p", phase="Failed", restart_policy="Never")) == (
         "Pod status: Failed; Pod restart policy: Never; Ray container terminated status: nil"
     )

@@ -38,12 +38,14 @@ STAYS_DEAD = {labels.DISABLE_PROVISIONED_HEAD_RESTART: "true"}
         pytest.param(
             an_observation(cluster=a_ray_cluster(annotations=STAYS_DEAD, status=PROVISIONED)),
             HeadMove.STOP,
-            id="lost after provisioning, and told not to restart",
+            id="lost after provisioning, and configured not to restart",
         ),
         pytest.param(
             an_observation(cluster=a_ray_cluster(annotations=STAYS_DEAD)), HeadMove.CREATE, id="not yet provisioned"
         ),
-        pytest.param(an_observation(cluster=a_ray_cluster(status=PROVISIONED)), HeadMove.CREATE, id="not told so"),
+        pytest.param(
+            an_observation(cluster=a_ray_cluster(status=PROVISIONED)), HeadMove.CREATE, id="not configured so"
+        ),
     ],
 )
 @pytest.mark.acceptance("raycluster", 43, 46, 47, 48)

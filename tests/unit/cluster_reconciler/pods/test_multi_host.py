@@ -62,5 +62,5 @@ def test_surplus_replicas_go_whole_and_by_name() -> None:
     assert gone(decide(*pods, replicas=1, may_shrink=False)) == []
 
 
-def test_pods_without_a_replica_name_are_not_looked_at() -> None:
+def test_pods_without_a_replica_name_are_ignored() -> None:
     assert created(decide(a_pod("stray"), replicas=1)) == [(0, 0), (0, 1)]

@@ -22,7 +22,7 @@ def test_a_name_has_a_suffix_of_five_safe_characters() -> None:
     assert set(name[-5:]) <= set(SAFE_ALPHABET)
 
 
-def test_owners_who_know_more_or_less_draw_the_same_name() -> None:
+def test_owners_with_different_knowledge_draw_the_same_name() -> None:
     version = a_ray_cluster(metadata={"resourceVersion": "2", "generation": 2})
     others = [an_observation(a_pod("a")), an_observation(*some_workers(3)), an_observation(cluster=version)]
     assert {draw(each, "7") for each in others} == {draw(an_observation(), "7")}
@@ -37,9 +37,9 @@ def test_place_cluster_and_hour_change_the_name() -> None:
 def test_the_first_pods_are_named_by_the_hour_of_their_cluster_whenever_they_are_made() -> None:
     made = {"creationTimestamp": "2026-01-01T11:59:50Z"}
     new = an_observation(cluster=a_ray_cluster(metadata=made))
-    told = an_observation(cluster=a_ray_cluster(metadata=made, status={"lastUpdateTime": "2026-01-01T11:59:59Z"}))
+    observed = an_observation(cluster=a_ray_cluster(metadata=made, status={"lastUpdateTime": "2026-01-01T11:59:59Z"}))
     assert draw(new) == draw(new, hours=1)
-    assert draw(told) != draw(told, hours=1)
+    assert draw(observed) != draw(observed, hours=1)
 
 
 def test_what_is_there_what_is_gone_and_what_the_autoscaler_names_is_passed_over() -> None:

@@ -47,7 +47,7 @@ def _all_of(pod: Body) -> dict[str, Json]:
         pytest.param({**TOKEN, "secretName": "mine"}, "mine", id="case 99: the user's Secret"),
     ],
 )
-def test_case_99_who_gets_the_token(options: Json, secret: str) -> None:
+def test_case_99_the_containers_that_get_the_token(options: Json, secret: str) -> None:
     ours = [MODE, token_from(secret)]
     assert {name: auth_env(container) for name, container in every_container(options).items()} == {
         "head/ray": ours,

@@ -80,7 +80,7 @@ def test_the_operators_sidecars_come_after_the_autoscaler() -> None:
     ("version", "env", "policy"),
     [
         pytest.param("v2", "true", "Never", id="case 98: v2 forbids restarts"),
-        pytest.param("v1", "false", "Always", id="case 98: v1 only says so"),
+        pytest.param("v1", "false", "Always", id="case 98: only v1 sets it"),
         pytest.param(None, None, "Always", id="no version: Ray decides"),
     ],
 )

@@ -54,7 +54,7 @@ def test_head_annotations(cluster: Any, annotations: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("options", "env", "flags"),
     [
-        pytest.param({}, [{"name": "RAY_REDIS_ADDRESS", "value": ""}], [], id="even an empty address is said"),
+        pytest.param({}, [{"name": "RAY_REDIS_ADDRESS", "value": ""}], [], id="even an empty address is set"),
         pytest.param(
             {"redisAddress": "r:1", "redisUsername": {"value": "u"}, "redisPassword": {"valueFrom": FROM_SECRET}},
             [
@@ -70,7 +70,7 @@ def test_head_annotations(cluster: Any, annotations: dict[str, str]) -> None:
 def test_case_42_options(options: Json, env: list[Json], flags: list[str]) -> None:
     cluster = a_ray_cluster(gcs_fault_tolerance_options=options)
     assert redis_env(cluster) == [{"name": "RAY_external_storage_namespace", "value": "uid-of-c"}, *env]
-    assert [word for word in ray_start_of(head_of(cluster)).split() if "redis" in word] == flags
+    assert [part for part in ray_start_of(head_of(cluster)).split() if "redis" in part] == flags
 
 
 def test_case_105_annotation_and_a_password_as_param() -> None:

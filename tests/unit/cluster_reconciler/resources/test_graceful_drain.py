@@ -37,7 +37,7 @@ def pods(cluster: RayCluster, config: Config) -> list[Body]:
         ("no RayService made the cluster", a_ray_cluster(annotations=ON), True, False),
     ],
 )
-def test_who_decides(why: str, cluster: RayCluster, default: bool, expected: bool) -> None:
+def test_the_deciding_source(why: str, cluster: RayCluster, default: bool, expected: bool) -> None:
     assert graceful_drain.is_on(cluster, Config(drains_gracefully=default)) is expected, why
 
 
@@ -80,7 +80,7 @@ def test_the_users_own_command_runs_first() -> None:
     assert line["args"][0].startswith(" echo hello  && export PYTHONPATH=")
 
 
-def test_what_stands_in_the_way_is_named() -> None:
+def test_the_blocking_reason_is_named() -> None:
     own_callback = a_container("ray-worker", env=[{"name": graceful_drain.CALLBACK, "value": "theirs.callback"}])
     own_start = a_container("ray-head", args=["ray start --head --block"])
     rows = [

@@ -1,4 +1,4 @@
-"""The way in to the dashboard (spec raycluster §12.4, §12.5; acceptance case 110)."""
+"""The Ingress or Route of the dashboard (spec raycluster §12.4, §12.5; acceptance case 110)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Labels of pods and who wins (spec raycluster §2.1, §11.3; acceptance cases 51, 67, 72, 96, 101-103)."""
+"""Labels of pods and their precedence (spec raycluster §2.1, §11.3; acceptance cases 51, 67, 72, 96, 101-103)."""
 
 import pytest
 from hypothesis import given

@@ -67,7 +67,7 @@ def test_the_owner_reference() -> None:
     }
 
 
-def test_whatever_the_template_says_is_kept_even_what_we_do_not_know() -> None:
+def test_everything_in_the_template_is_kept_even_unknown_fields() -> None:
     unknown: Json = {
         "affinity": {"nodeAffinity": {}},
         "tolerations": [{"key": "gpu"}],

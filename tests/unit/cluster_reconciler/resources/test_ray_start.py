@@ -23,7 +23,7 @@ def a_sized_head(resources: Json, params: dict[str, str] | None = None) -> Json:
 def flags_of(head: Json) -> list[str]:
     """Return the head's flags, those apart that every head has."""
     every = PLAIN_HEAD.split()
-    return [word for word in ray_start_of(head_of(a_ray_cluster(head=head))).split() if word not in every]
+    return [part for part in ray_start_of(head_of(a_ray_cluster(head=head))).split() if part not in every]
 
 
 def test_case_85_golden_head_command() -> None:
@@ -71,7 +71,7 @@ def test_workers_follow_the_heads_port_name_and_domain() -> None:
             {"limits": {"cpu": "0"}, "requests": {"cpu": "3"}}, {}, ["--num-cpus=3"], id="a zero limit does not count"
         ),
         pytest.param({"limits": {"cpu": 2}}, {}, ["--num-cpus=2"], id="a bare number is a quantity"),
-        pytest.param({"limits": {"cpu": "4"}}, {"num-cpus": "0"}, ["--num-cpus=0"], id="what the user says stays"),
+        pytest.param({"limits": {"cpu": "4"}}, {"num-cpus": "0"}, ["--num-cpus=0"], id="what the user sets stays"),
         pytest.param({"limits": {"nvidia.com/gpu": "2"}}, {}, ["--num-gpus=2"], id="case 87: GPUs"),
         pytest.param(
             {"limits": {"nvidia.com/gpu": "2", "amd.com/gpu": "1"}},
@@ -160,7 +160,7 @@ def test_case_101_top_level_resources_and_labels() -> None:
             ["ray", "start"],
             [],
             f" ray  start  && {ULIMIT}{PLAIN_HEAD}",
-            id="two words are not the text that we look for",
+            id="two arguments are not the text that is searched",
         ),
     ],
 )

@@ -135,13 +135,13 @@ class HaProxy:
     """The actor that runs a node's HAProxy, as the module calls it."""
 
     def __init__(self) -> None:
-        self.told: list[bool] = []
+        self.calls: list[bool] = []
         self.problem: Exception | None = None
 
     def set_draining(self, *, draining: bool) -> None:
         if self.problem is not None:
             raise self.problem
-        self.told.append(draining)
+        self.calls.append(draining)
 
 
 def a_drain(tmp_path: Path, proxy: HaProxy, text: str | None = MARKED) -> HaProxyDrain:
@@ -152,22 +152,22 @@ def a_drain(tmp_path: Path, proxy: HaProxy, text: str | None = MARKED) -> HaProx
 def test_ha_proxy_is_left_alone_until_the_mark(tmp_path: Path) -> None:
     proxy = HaProxy()
     assert a_drain(tmp_path, proxy, "").step() == raybus_drain.CHECK_SECONDS
-    assert proxy.told == []
+    assert proxy.calls == []
 
 
-def test_ha_proxy_is_told_again_for_the_connections_that_came_since(tmp_path: Path) -> None:
+def test_ha_proxy_is_notified_again_for_the_connections_that_came_since(tmp_path: Path) -> None:
     proxy = HaProxy()
     drain = a_drain(tmp_path, proxy)
     assert [drain.step(), drain.step()] == [raybus_drain.AGAIN_SECONDS] * 2
-    assert proxy.told == [True, False, True]
+    assert proxy.calls == [True, False, True]
 
 
-def test_one_process_of_a_pod_tells_ha_proxy(tmp_path: Path) -> None:
+def test_one_process_of_a_pod_notifies_ha_proxy(tmp_path: Path) -> None:
     first, second = HaProxy(), HaProxy()
     drains = a_drain(tmp_path, first), a_drain(tmp_path, second)
     for each in (*drains, *drains):
         each.step()
-    assert (len(first.told), second.told) == (3, [])
+    assert (len(first.calls), second.calls) == (3, [])
 
 
 def test_what_ray_refuses_is_tried_again(tmp_path: Path) -> None:
@@ -177,10 +177,10 @@ def test_what_ray_refuses_is_tried_again(tmp_path: Path) -> None:
     assert drain.step() == raybus_drain.AGAIN_SECONDS
     proxy.problem = None
     drain.step()
-    assert proxy.told == [True]
+    assert proxy.calls == [True]
 
 
-def test_with_ha_proxy_a_thread_tells_the_actor_of_this_node(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_ha_proxy_a_thread_notifies_the_actor_of_this_node(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Callable[[], None]] = []
     called: list[tuple[str, str, bool]] = []
 
@@ -213,5 +213,5 @@ def test_with_ha_proxy_a_thread_tells_the_actor_of_this_node(monkeypatch: pytest
     monkeypatch.setattr(threading, "Thread", Thread)
     assert raybus_drain.middlewares() == []
     assert len(begun) == 1
-    raybus_drain.tell_ha_proxy(draining=True)
+    raybus_drain.drain_ha_proxy(draining=True)
     assert called == [("PROXY-n1", "serve", True)]

@@ -177,7 +177,7 @@ def test_case_109_no_serve_port() -> None:
 
 
 @pytest.mark.parametrize(("value", "is_needed"), [("true", True), ("True", False), ("", False)])
-def test_the_serve_service_is_asked_for_by_the_exact_word(value: str, *, is_needed: bool) -> None:
+def test_the_serve_service_is_requested_by_the_exact_value(value: str, *, is_needed: bool) -> None:
     assert serve_service.is_needed(a_ray_cluster(annotations={labels.ENABLE_SERVE_SERVICE: value})) == is_needed
 
 

@@ -44,7 +44,7 @@ def test_case_94_absent_when_switched_off_and_on_heads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "outcomes", "said"),
+    ("seconds", "outcomes", "printed"),
     [
         pytest.param(0, [0], ["GCS is ready."], id="ready at once"),
         pytest.param(
@@ -67,7 +67,7 @@ def test_case_94_absent_when_switched_off_and_on_heads() -> None:
         ),
     ],
 )
-def test_case_94_script(tmp_path: Path, seconds: int, outcomes: list[int], said: list[str]) -> None:
+def test_case_94_script(tmp_path: Path, seconds: int, outcomes: list[int], printed: list[str]) -> None:
     """Run the script itself, with a `ray` and a `sleep` that answer at once."""
     pod = worker_of(a_ray_cluster())
     script = pod["spec"]["initContainers"][0]["args"][0].replace("SECONDS=0", f"SECONDS={seconds}", 1)
@@ -76,4 +76,4 @@ def test_case_94_script(tmp_path: Path, seconds: int, outcomes: list[int], said:
     done = subprocess.run(
         ["bash", "-c", fakes + script], cwd=tmp_path, capture_output=True, text=True, timeout=10, check=True
     )
-    assert done.stdout.splitlines() == said
+    assert done.stdout.splitlines() == printed

@@ -6,12 +6,13 @@ import pytest
 
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.reasons import ReplicaFailure
-from cluster_reconciler.status import compute, conditions, desired_resources, gate, head_info, head_ready
+from cluster_reconciler.status import compute, desired_resources, gate, head_info
 from cluster_reconciler.status.compute import Outcome
-from cluster_reconciler.status.conditions import Fact
-from cluster_reconciler.status.replica_failure import Failure
+from cluster_reconciler.status.conditions import Failure, head_ready
+from common import conditions
 from common.api.core import ServicePort
 from common.api.ray_cluster import HeadInfo, RayClusterStatus
+from common.conditions import ConditionUpdate
 from support.builders.pods import NOW, a_head_pod, a_head_service, a_pod, an_observation, some_workers
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 
@@ -76,7 +77,7 @@ def test_provisioned_needs_only_the_pods_that_exist() -> None:
     assert (status.state, facts(status)["RayClusterProvisioned"][0]) == ("", "True")
 
 
-def test_a_failure_stays_until_a_clean_look() -> None:
+def test_a_failure_stays_until_a_clean_reconcile() -> None:
     failed = status_of(an_observation(), FAILED)
     found = conditions.find(failed.conditions, "ReplicaFailure")
     assert found is not None
@@ -104,10 +105,10 @@ def test_suspension_goes_through_all_its_states() -> None:
 @pytest.mark.parametrize(
     ("pods", "fact"),
     [
-        pytest.param((), Fact("False", "HeadPodNotFound", "Head Pod not found"), id="none"),
-        pytest.param((a_head_pod(),), Fact("True", "HeadPodRunningAndReady"), id="ready"),
-        pytest.param((a_head_pod(ready=None),), Fact("False", "Unknown"), id="no Ready condition yet"),
-        pytest.param((a_head_pod(ready="Unknown"),), Fact("Unknown", "Unknown"), id="the node is lost"),
+        pytest.param((), ("False", "HeadPodNotFound", "Head Pod not found"), id="none"),
+        pytest.param((a_head_pod(),), ("True", "HeadPodRunningAndReady"), id="ready"),
+        pytest.param((a_head_pod(ready=None),), ("False", "Unknown"), id="no Ready condition yet"),
+        pytest.param((a_head_pod(ready="Unknown"),), ("Unknown", "Unknown"), id="the node is lost"),
         pytest.param(
             (
                 a_head_pod(
@@ -117,19 +118,19 @@ def test_suspension_goes_through_all_its_states() -> None:
                     waiting=("ImagePullBackOff", "no such image"),
                 ),
             ),
-            Fact("False", "ImagePullBackOff", "not ready: [ray]; ray: no such image"),
+            ("False", "ImagePullBackOff", "not ready: [ray]; ray: no such image"),
             id="the image cannot be pulled",
         ),
         pytest.param(
             (a_head_pod(ready="False", ready_reason="ContainersNotReady", waiting=("", "")),),
-            Fact("False", "ContainersNotReady", "ray: "),
+            ("False", "ContainersNotReady", "ray: "),
             id="a container without a reason",
         ),
     ],
 )
 @pytest.mark.acceptance("raycluster", 113)
-def test_head_ready(pods: Any, fact: Fact) -> None:
-    assert head_ready.compute(an_observation(*pods)) == fact
+def test_head_ready(pods: Any, fact: tuple[str, ...]) -> None:
+    assert head_ready(an_observation(*pods)) == ConditionUpdate("HeadPodReady", *fact)
 
 
 @pytest.mark.acceptance("raycluster", 52)
@@ -206,7 +207,7 @@ def test_what_makes_a_status_impossible(observed: Observed, starts: str) -> None
     assert (head_info.violation(observed, has_failed=False) or "").startswith(starts)
 
 
-def test_a_status_without_a_service_tells_why_there_is_none() -> None:
+def test_a_status_without_a_service_has_the_reason() -> None:
     observed = an_observation(head_services=())
     assert head_info.violation(observed, has_failed=True) is None
     assert head_info.compute(observed) == HeadInfo()
@@ -224,7 +225,7 @@ def test_a_status_is_written_only_for_what_counts() -> None:
 
 
 def test_the_time_of_a_transition_moves_only_with_the_status() -> None:
-    known = conditions.put((), "A", Fact("False", "x"), now=NOW)
+    known = conditions.updated((), ConditionUpdate("A", "False", "x"), now=NOW)
     later = NOW + timedelta(hours=1)
-    assert conditions.put(known, "A", Fact("False", "y", "m"), now=later)[0].last_transition_time == NOW
-    assert conditions.put(known, "A", Fact("True", "y"), now=later)[0].last_transition_time == later
+    assert conditions.updated(known, ConditionUpdate("A", "False", "y", "m"), now=later)[0].last_transition_time == NOW
+    assert conditions.updated(known, ConditionUpdate("A", "True", "y"), now=later)[0].last_transition_time == later

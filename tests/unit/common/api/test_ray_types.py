@@ -78,7 +78,7 @@ def test_an_object_without_spec_and_status_decodes() -> None:
     assert service.status.active_service_status == ClusterServiceStatus()
 
 
-def test_go_pointers_values_and_lists_are_told_by_the_python_types() -> None:
+def test_go_pointers_values_and_lists_follow_from_the_python_types() -> None:
     types = {field.name: field.type for field in ray_types.known()["ray/v1.WorkerGroupSpec"].fields}
     assert types["suspend"] == "*bool"
     assert types["numOfHosts"] == "int32"

@@ -1,4 +1,4 @@
-"""The cache never goes back in time, and its index says what a scan would say."""
+"""The cache never takes an older version, and its index gives the result of a scan."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,7 +72,7 @@ def test_kinds_do_not_mix() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 20), st.booleans(), st.sampled_from(["x", "y"]))))
-def test_whatever_happens_the_newest_word_counts(steps: list[tuple[str, int, bool, str]]) -> None:
+def test_the_newest_message_counts_in_any_order(steps: list[tuple[str, int, bool, str]]) -> None:
     cache = Cache()
     newest: dict[str, tuple[int, bool, str]] = {}
     for name, version, gone, cluster in steps:

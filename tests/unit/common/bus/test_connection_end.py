@@ -1,4 +1,4 @@
-"""A connection that the library closed without a word is noticed all the same."""
+"""A connection that the library closed without a callback is noticed all the same."""
 
 import asyncio
 from typing import cast
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.looptime
 
 
 class SilentClient:
-    """Closes when told, and calls nobody back: what nats-py does when its last flush meets a dead server."""
+    """Closes on request without a callback, as nats-py does when its last flush meets a dead server."""
 
     def __init__(self) -> None:
         self.is_closed = False

@@ -44,7 +44,7 @@ Schema = dict[str, Any]
 
 
 def schema_of(kind: Any) -> Schema:
-    """Return the definitions of a type by name, without the words about them."""
+    """Return the definitions of a type by name, without their descriptions."""
     _, found = msgspec.json.schema_components([kind], ref_template="{name}")
     return {name: _wordless(each) for name, each in found.items()}
 
@@ -97,7 +97,7 @@ def test_what_is_stored_in_kubernetes_keeps_its_major() -> None:
 
 
 @pytest.mark.parametrize(
-    ("after", "says"),
+    ("after", "expected"),
     [
         ({"P": {"type": "object", "properties": {"a": {"type": "string"}, "b": {}}, "required": ["a"]}}, []),
         ({"P": {"type": "object", "properties": {"a": {"type": "string"}}}, "Q": {}}, []),
@@ -111,10 +111,10 @@ def test_what_is_stored_in_kubernetes_keeps_its_major() -> None:
         ({}, ["P is gone"]),
     ],
 )
-def test_a_change_that_is_no_addition_is_found(after: Schema, says: list[str]) -> None:
+def test_a_change_that_is_no_addition_is_found(after: Schema, expected: list[str]) -> None:
     before = {"P": {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}}
 
-    assert changed(before, after) == says
+    assert changed(before, after) == expected
 
 
 def test_whatever_is_watched_or_read_has_a_form() -> None:

@@ -40,7 +40,7 @@ CASES = [
     pytest.param("quarantined", POD, HELD, id="in quarantine"),
     pytest.param("deleted", POD, DELETED, id="tombstone"),
     pytest.param("moved", POD, MOVED, id="moved to another partition"),
-    pytest.param("synced", subjects.synced(17), MARKER, id="the watcher's word"),
+    pytest.param("synced", subjects.synced(17), MARKER, id="the sync marker of the watcher"),
 ]
 
 
@@ -66,21 +66,21 @@ def test_only_large_objects_are_compressed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "payload", "says"),
+    ("change", "payload", "problem"),
     [
         pytest.param({messages.KIND: ""}, b"{}", "Raybus-Kind is missing", id="no kind"),
         pytest.param({messages.VERSION: ""}, b"{}", "Raybus-Version is missing", id="no version"),
         pytest.param({messages.ENCODING: "lzma"}, b"{}", "'lzma' is unknown", id="unknown encoding"),
         pytest.param({messages.ENCODING: "zlib"}, b"not zlib", "does not decompress", id="broken payload"),
         pytest.param({messages.GONE: "perhaps"}, b"", "neither", id="unknown way to be gone"),
-        pytest.param({messages.GONE: "moved 5 forest"}, b"", "neither", id="moved to an unknown kind of tree"),
+        pytest.param({messages.GONE: "moved 5 pods"}, b"", "neither", id="moved to an unknown kind of tree"),
         pytest.param({messages.KIND: "Synced"}, b"{", "does not decode", id="broken marker"),
     ],
 )
-def test_what_is_none_of_ours_is_refused(change: dict[str, str], payload: bytes, says: str) -> None:
+def test_what_is_none_of_ours_is_refused(change: dict[str, str], payload: bytes, problem: str) -> None:
     headers = messages.encode(STATE).headers | change
 
-    with pytest.raises(Undecodable, match=says):
+    with pytest.raises(Undecodable, match=problem):
         messages.decode(POD, headers, payload)
 
 

@@ -15,7 +15,7 @@ VARZ = {
     "slow_consumers": 2,
     "jetstream": {"config": {"max_storage": 900_000_000}, "stats": {"storage": 720_000_001}},
 }
-HEARD = 1_000_000_000
+CONTACT = 1_000_000_000
 
 
 def jsz(*replicas: dict[str, Any], leader: str = "nats-0") -> bytes:
@@ -49,29 +49,29 @@ def test_a_server_and_its_streams_are_read() -> None:
     )
 
 
-def test_a_leader_tells_by_how_much_the_last_replica_lags() -> None:
-    found = state({"current": True, "active": HEARD}, {"active": HEARD, "lag": 40}, {"active": HEARD, "lag": 3})
+def test_a_leader_reports_the_lag_of_the_last_replica() -> None:
+    found = state({"current": True, "active": CONTACT}, {"active": CONTACT, "lag": 40}, {"active": CONTACT, "lag": 3})
     assert (found.lag, found.away) == (40, 0)
 
 
 @pytest.mark.parametrize(
     ("replica", "away"),
     [
-        pytest.param({"current": True, "active": HEARD}, 0, id="current"),
-        pytest.param({"active": HEARD}, 0, id="behind for the moment"),
-        pytest.param({"active": 12 * HEARD}, 0, id="silent for less than 30 s"),
-        pytest.param({"active": 31 * HEARD}, 1, id="silent for longer"),
-        pytest.param({"active": 0}, 1, id="never heard since this server leads"),
-        pytest.param({"active": HEARD, "offline": True}, 1, id="its server is gone"),
+        pytest.param({"current": True, "active": CONTACT}, 0, id="current"),
+        pytest.param({"active": CONTACT}, 0, id="behind for the moment"),
+        pytest.param({"active": 12 * CONTACT}, 0, id="silent for less than 30 s"),
+        pytest.param({"active": 31 * CONTACT}, 1, id="silent for longer"),
+        pytest.param({"active": 0}, 1, id="no contact since this server leads"),
+        pytest.param({"active": CONTACT, "offline": True}, 1, id="its server is gone"),
     ],
 )
-def test_a_replica_that_the_leader_does_not_hear_is_away(replica: dict[str, Any], away: int) -> None:
-    assert state(replica, {"current": True, "active": HEARD}).away == away
+def test_a_replica_without_contact_to_the_leader_is_offline(replica: dict[str, Any], away: int) -> None:
+    assert state(replica, {"current": True, "active": CONTACT}).away == away
 
 
 @pytest.mark.parametrize("leader", ["nats-1", ""])
 def test_a_server_that_does_not_lead_a_stream_knows_nothing_of_its_replicas(leader: str) -> None:
-    found = state({"active": 0}, {"current": True, "active": HEARD, "lag": 9}, leader=leader)
+    found = state({"active": 0}, {"current": True, "active": CONTACT, "lag": 9}, leader=leader)
     assert (found.leads, found.lag, found.away) == (False, None, None)
 
 

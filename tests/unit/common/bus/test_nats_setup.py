@@ -1,14 +1,13 @@
 """Streams, users and the server's configuration, as far as they are pure."""
 
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 
 from common import errors
-from common.bus import credential_store, credentials, permissions, provision, server_conf, streams
+from common.bus import credential_folder, credentials, permissions, provision, server_conf, streams
 from common.bus.server_conf import Cluster, Server
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -41,7 +40,7 @@ def test_servers_of_a_cluster_know_each_other_and_each_has_a_name_of_its_own() -
     assert routes == ['"tls://nats-0.nats-servers:6222"', '"tls://nats-1.nats-servers:6222"']
 
 
-def test_both_keys_of_a_user_are_good_while_one_is_replaced() -> None:
+def test_every_key_of_a_user_gives_the_same_permissions() -> None:
     text = server_conf.render(Server(folder="/f", store="/s"), KEYS | {"watcher": ["UOLD", "UNEW"]})
 
     rights = [line.partition("permissions: ")[2] for line in text.splitlines() if "UOLD" in line or "UNEW" in line]
@@ -88,51 +87,59 @@ def test_the_server_is_known_by_names_and_addresses() -> None:
     assert [str(name.value) for name in names.value] == ["nats.raybus.svc", "127.0.0.1"]
 
 
-class Bundles:
-    """Implements `credential_store.Store` in memory."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, dict[str, bytes]] = {}
-
-    async def read(self, bundle: str) -> dict[str, bytes]:
-        return dict(self.files.get(bundle, {}))
-
-    async def write(self, bundle: str, files: Mapping[str, bytes]) -> None:
-        self.files[bundle] = dict(files)
+def completed(folder: Path, *names: str, at: datetime = NOW) -> list[str]:
+    return credential_folder.complete(folder, Server(folder="/f", store="/s"), names=names or ("nats",), now=at)
 
 
-async def completed(store: Bundles) -> list[str]:
-    return await credential_store.complete(store, Server(folder="/f", store="/s"), names=["nats"], now=NOW)
+def test_what_exists_is_kept_and_read_by_its_owner_alone(tmp_path: Path) -> None:
+    first = completed(tmp_path)
+
+    assert completed(tmp_path) == []
+    assert set(first) == {
+        *("ca.crt", "ca.key", "tls.crt", "tls.key", "nats-server.conf"),
+        *(f"users/{user.name}.seed" for user in permissions.USERS),
+    }
+    assert {(tmp_path / name).stat().st_mode & 0o777 for name in first} == {0o600}
 
 
-async def test_what_exists_is_kept() -> None:
-    store = Bundles()
-    first = await completed(store)
-    before = {bundle: dict(files) for bundle, files in store.files.items()}
+def test_a_key_without_its_file_is_created_anew_and_the_server_learns_it(tmp_path: Path) -> None:
+    completed(tmp_path)
+    (tmp_path / "users" / "watcher.seed").unlink()
 
-    assert await completed(store) == []
-    assert store.files == before
-    assert len(first) == len(permissions.USERS) + 2
-
-
-async def test_a_user_that_was_lost_gets_a_new_key_and_the_server_learns_it() -> None:
-    store = Bundles()
-    await completed(store)
-    certificate = store.files["nats-server"]["tls.crt"]
-    del store.files["nats-user-watcher"]
-
-    assert await completed(store) == ["nats-user-watcher", "nats-server"]
-    key = credentials.public_key(store.files["nats-user-watcher"]["seed"].decode())
-    assert key in store.files["nats-server"]["nats-server.conf"].decode()
-    assert store.files["nats-server"]["tls.crt"] == certificate
+    assert completed(tmp_path) == ["users/watcher.seed", "nats-server.conf"]
+    key = credentials.public_key((tmp_path / "users" / "watcher.seed").read_text())
+    assert key in (tmp_path / "nats-server.conf").read_text()
 
 
-async def test_a_secret_that_holds_no_seed_is_named() -> None:
-    store = Bundles()
-    store.files["nats-user-watcher"] = {"seed": b"nonsense"}
+def test_a_file_that_holds_no_seed_is_named(tmp_path: Path) -> None:
+    (tmp_path / "users").mkdir()
+    (tmp_path / "users" / "watcher.seed").write_text("nonsense")
 
-    with pytest.raises(errors.InvalidSpec, match=r"nats-user-watcher holds no NKEY seed .* delete it and run again"):
-        await completed(store)
+    with pytest.raises(errors.InvalidSpec, match=r"users/watcher.seed holds no NKEY seed .* delete it and run again"):
+        completed(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("names", "later"),
+    [
+        pytest.param(("nats", "more"), timedelta(0), id="for a name that it lacks"),
+        pytest.param(("nats",), credentials.LIFETIME - timedelta(days=20), id="that ends soon"),
+    ],
+)
+def test_a_certificate_of_ours_is_renewed(names: tuple[str, ...], later: timedelta, tmp_path: Path) -> None:
+    completed(tmp_path)
+
+    assert completed(tmp_path, *names, at=NOW + later) == ["tls.crt", "tls.key"]
+    assert set(credentials.names_of((tmp_path / "tls.crt").read_bytes())) == set(names)
+
+
+def test_a_certificate_that_somebody_else_signed_is_kept(tmp_path: Path) -> None:
+    completed(tmp_path)
+    theirs = credentials.new_server(credentials.new_authority(now=NOW), names=["other"], now=NOW)
+    (tmp_path / "tls.crt").write_bytes(theirs.certificate)
+    (tmp_path / "tls.key").write_bytes(theirs.key)
+
+    assert completed(tmp_path) == []
 
 
 def test_a_stream_that_differs_is_named_by_field() -> None:
@@ -150,12 +157,12 @@ def test_events_can_be_neither_deleted_nor_purged() -> None:
         assert (config["deny_delete"], config["deny_purge"]) == (True, True)
 
 
-def test_the_command_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_names_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         provision.main(["credentials"])
 
     assert ended.value.code == 2
-    assert "--out --secrets is required" in capsys.readouterr().err
+    assert "--out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["streams"], ["streams", "--watch"]])
@@ -176,10 +183,7 @@ def test_a_key_that_is_none_ends_the_process_with_one_line(
     ("arguments", "complaint"),
     [
         pytest.param(["streams", "--replicas", "2"], "expected 1, 3 or 5", id="an even number of replicas"),
-        pytest.param(["credentials", "--out", "x", "--servers", "4"], "expected 1, or 3, 5 or 7", id="of servers"),
-        pytest.param(
-            ["credentials", "--out", "x", "--rotate", "nobody"], "invalid choice: 'nobody'", id="who is not there"
-        ),
+        pytest.param(["keeper", "--servers", "4"], "expected 1, or 3, 5 or 7", id="of servers"),
     ],
 )
 def test_an_option_that_cannot_be_meant_is_named(

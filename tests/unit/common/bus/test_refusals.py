@@ -1,4 +1,4 @@
-"""What a refusal of JetStream means for who asked: try again, look anew, or never."""
+"""What a refusal of JetStream means for the request: retry, read anew, or never."""
 
 import pytest
 

@@ -1,12 +1,14 @@
-"""How named subscribers are written down, and what the server is told of them."""
+"""The form of named subscribers, and the permissions that the server gets for them."""
+
+from pathlib import Path
 
 import pytest
 
 from common import errors
-from common.bus import credential_store, permissions, subscribers
+from common.bus import credential_folder, permissions, subscribers
 from common.bus.server_conf import Server
 from common.bus.subscribers import Subscriber
-from unit.common.bus.test_nats_setup import NOW, Bundles
+from unit.common.bus.test_nats_setup import NOW
 
 
 @pytest.mark.parametrize(
@@ -55,18 +57,15 @@ def test_a_named_subscriber_may_use_its_consumer_and_nothing_else() -> None:
     )
 
 
-async def test_a_subscriber_that_is_named_later_gets_a_key_and_one_that_is_named_no_more_is_forgotten_by_the_server() -> (
-    None
-):
-    store = Bundles()
+def test_a_subscriber_that_is_named_later_gets_a_key_and_one_that_is_named_no_more_is_forgotten_by_the_server(
+    tmp_path: Path,
+) -> None:
     named = Server(folder="/f", store="/s", subscribers=(Subscriber("a"),))
     plain = Server(folder="/f", store="/s")
-    await credential_store.complete(store, plain, names=["nats"], now=NOW)
+    credential_folder.complete(tmp_path, plain, names=["nats"], now=NOW)
 
-    assert await credential_store.complete(store, named, names=["nats"], now=NOW) == [
-        "nats-user-subscriber-a",
-        "nats-server",
-    ]
-    assert "_INBOX_subscriber-a.>" in store.files["nats-server"]["nats-server.conf"].decode()
-    assert await credential_store.complete(store, plain, names=["nats"], now=NOW) == ["nats-server"]
-    assert "_INBOX_subscriber-a.>" not in store.files["nats-server"]["nats-server.conf"].decode()
+    written = credential_folder.complete(tmp_path, named, names=["nats"], now=NOW)
+    assert written == ["users/subscriber-a.seed", "nats-server.conf"]
+    assert "_INBOX_subscriber-a.>" in (tmp_path / "nats-server.conf").read_text()
+    assert credential_folder.complete(tmp_path, plain, names=["nats"], now=NOW) == ["nats-server.conf"]
+    assert "_INBOX_subscriber-a.>" not in (tmp_path / "nats-server.conf").read_text()

@@ -28,7 +28,7 @@ def _at(schema: Schema, path: str) -> Any:
     return schema
 
 
-def test_the_files_are_what_the_types_say(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_files_match_the_types(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--check", "--out", str(FOLDER)]) == 0, capsys.readouterr().err
 
 

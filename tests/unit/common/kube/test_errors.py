@@ -28,7 +28,7 @@ def test_what_an_answer_means(code: int, text: str, kind: type[errors.RaybusErro
     assert (type(found), str(found).startswith(text)) == (kind, True)
 
 
-def test_an_object_that_is_gone_is_told_from_a_kind_that_is_not_served_yet() -> None:
+def test_a_missing_object_differs_from_a_kind_that_is_not_served_yet() -> None:
     gone = from_answer(404, b'{"message": "rayclusters.ray.io \\"c\\" not found", "reason": "NotFound"}')
     starting = from_answer(404, b"404 page not found\n")
     assert isinstance(gone, errors.NotFound)

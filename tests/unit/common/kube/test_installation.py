@@ -1,4 +1,4 @@
-"""Who tells which cluster this is, by what may be read."""
+"""The identity of a cluster, by the namespaces that may be read."""
 
 import pytest
 
@@ -21,12 +21,12 @@ def refusing(*names: str) -> FakeKube:
 
 
 @pytest.mark.parametrize(
-    ("forbidden", "told"),
+    ("forbidden", "identity"),
     [
         pytest.param((), "uid-of-kube-system/raybus", id="kube-system lasts as long as the cluster"),
-        pytest.param(("kube-system",), "uid-of-raybus/raybus", id="else our own namespace tells clusters apart"),
-        pytest.param(("kube-system", "raybus"), "", id="else nobody can tell"),
+        pytest.param(("kube-system",), "uid-of-raybus/raybus", id="else our own namespace identifies the cluster"),
+        pytest.param(("kube-system", "raybus"), "", id="else the cluster is unknown"),
     ],
 )
-async def test_an_installation_is_known_by_what_it_may_read(forbidden: tuple[str, ...], told: str) -> None:
-    assert await installation.learn(refusing(*forbidden), "raybus") == told
+async def test_an_installation_is_known_by_what_it_may_read(forbidden: tuple[str, ...], identity: str) -> None:
+    assert await installation.learn(refusing(*forbidden), "raybus") == identity

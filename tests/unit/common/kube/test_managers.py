@@ -1,4 +1,4 @@
-"""Who wrote the rules of a route last, from what the API server notes."""
+"""The last writer of the rules of a route, from the managed fields of the API server."""
 
 import msgspec
 import pytest

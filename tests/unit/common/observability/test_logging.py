@@ -1,4 +1,4 @@
-"""Logs of services: one JSON object a line, with what libraries say, but for what says nothing."""
+"""Logs of services: one JSON object a line, with the lines of libraries except the empty ones."""
 
 import io
 import logging
@@ -12,7 +12,7 @@ from common.observability import logging as logs
 
 
 @pytest.fixture
-def said() -> Iterator[io.StringIO]:
+def output() -> Iterator[io.StringIO]:
     """Configure the log as a service does, and leave it as it was."""
     root, stream = logging.getLogger(), io.StringIO()
     before = (list(root.handlers), root.level)
@@ -21,23 +21,23 @@ def said() -> Iterator[io.StringIO]:
     root.handlers, root.level = before
 
 
-def _lines(said: io.StringIO) -> list[dict[str, object]]:
-    return [msgspec.json.decode(line) for line in said.getvalue().splitlines()]
+def _lines(output: io.StringIO) -> list[dict[str, object]]:
+    return [msgspec.json.decode(line) for line in output.getvalue().splitlines()]
 
 
-def test_a_line_is_an_object_with_its_data_in_keys(said: io.StringIO) -> None:
+def test_a_line_is_an_object_with_its_data_in_keys(output: io.StringIO) -> None:
     structlog.get_logger().info("state is synced", partitions=64)
-    (line,) = _lines(said)
+    (line,) = _lines(output)
     assert line.pop("ts")
     assert line == {"msg": "state is synced", "partitions": 64, "level": "info", "service": "watcher"}
 
 
-def test_libraries_speak_in_the_same_form(said: io.StringIO) -> None:
+def test_libraries_log_in_the_same_form(output: io.StringIO) -> None:
     logging.getLogger("nats").warning("slow consumer")
-    assert [(line["msg"], line["level"]) for line in _lines(said)] == [("slow consumer", "warning")]
+    assert [(line["msg"], line["level"]) for line in _lines(output)] == [("slow consumer", "warning")]
 
 
-def test_the_end_of_a_connection_with_tls_is_no_news(said: io.StringIO) -> None:
+def test_the_end_of_a_connection_with_tls_is_not_logged(output: io.StringIO) -> None:
     logging.getLogger("asyncio").warning("returning true from eof_received() has no effect when using ssl")
     logging.getLogger("asyncio").warning("something else")
-    assert [line["msg"] for line in _lines(said)] == ["something else"]
+    assert [line["msg"] for line in _lines(output)] == ["something else"]

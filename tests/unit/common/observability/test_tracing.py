@@ -61,7 +61,7 @@ def test_the_root_is_the_span_that_the_header_names(tmp_path: Path) -> None:
 
 @pytest.mark.long
 async def test_a_step_stands_below_the_block_around_it_and_nowhere_else(tmp_path: Path) -> None:
-    async def look(trace: str) -> None:
+    async def reconcile(trace: str) -> None:
         with tracing.around("reconcile", trace, object="ns/a"):
             await asyncio.sleep(0)
             with tracing.step("write", method="PATCH"):
@@ -72,13 +72,13 @@ async def test_a_step_stands_below_the_block_around_it_and_nowhere_else(tmp_path
             pass
         async with asyncio.TaskGroup() as group:
             for uid in ("one", "two"):
-                group.create_task(look(messages.trace_of(uid, "1")))
+                group.create_task(reconcile(messages.trace_of(uid, "1")))
 
     found = spans(tmp_path / "traces")
-    looks = {span.trace: span.span for span in found if span.name == "reconcile"}
+    reconciles = {span.trace: span.span for span in found if span.name == "reconcile"}
     writes = {span.trace: span.parent for span in found if span.name == "write"}
-    assert len(looks) == 2
-    assert writes == looks
+    assert len(reconciles) == 2
+    assert writes == reconciles
 
 
 @pytest.mark.long
@@ -117,7 +117,7 @@ def test_a_collector_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("environment", "told"),
+    ("environment", "problem_text"),
     [
         ({"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER='zipkin': expected one of otlp, console, none"),
         (
@@ -127,13 +127,13 @@ def test_a_collector_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None
     ],
 )
 @pytest.mark.long
-def test_a_wrong_variable_is_named(environment: dict[str, str], told: str) -> None:
+def test_a_wrong_variable_is_named(environment: dict[str, str], problem_text: str) -> None:
     with (
         pytest.raises(errors.InvalidSpec) as problem,
         tracing.configured("test", file=None, environment=environment),
     ):
         pass
-    assert str(problem.value) == told
+    assert str(problem.value) == problem_text
 
 
 @pytest.mark.long

@@ -51,7 +51,7 @@ def test_what_ray_reports_of_a_config_is_no_other_config() -> None:
 
 
 def _are_alike(sent: Json, other: Json) -> bool:
-    """Tell whether two captured configs differ in nothing that is compared: unknown keys, logging, capacity, options of the proxies."""
+    """Return whether two captured configs are equal in what is compared: not unknown keys, logging, capacity and proxy options."""
 
     def bare(case: Json) -> Any:
         apps = [
@@ -93,7 +93,7 @@ def app(**fields: Any) -> Json:
             {"app": app(runtime_env={"env_vars": {"KEY": "x"}})},
             Match.DIFFERENT,
             "application app: runtime_env",
-            id="the name of the option is told, its value never",
+            id="the name of the option is reported, its value never",
         ),
         pytest.param(
             {"app": app(deployments=[{"name": "Model"}])},

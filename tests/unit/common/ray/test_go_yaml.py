@@ -21,7 +21,7 @@ def test_the_golden_file_holds_every_text() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda each: ascii(each["yaml"])[:40])
-def test_a_text_means_what_kuberay_says(case: dict[str, str]) -> None:
+def test_a_text_means_what_kuberay_reads(case: dict[str, str]) -> None:
     try:
         found: Any = go_yaml.load(case["yaml"], LIMITS)
         found = {} if found is None else found

@@ -29,7 +29,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def hostile(way: str, answer: Handler) -> AsyncGenerator[tuple[Dashboard, list[web.Request]]]:
-    """Give a dashboard whose every call meets `answer`, and the requests that arrived."""
+    """Give a dashboard that answers every call with `answer`, and the requests that arrived."""
     seen: list[web.Request] = []
 
     async def handler(request: web.Request) -> web.StreamResponse:

@@ -1,4 +1,4 @@
-"""Ongoing requests from what Ray 2.60 exports; what is no such text tells nothing."""
+"""Ongoing requests from what Ray 2.60 exports; any other text has no number."""
 
 import pytest
 
@@ -39,7 +39,7 @@ REPLICAS = "ray_serve_replica_processing_queries"
     ("why", "text", "expected"),
     [
         ("HAProxy's newest process knows all", f"{HA_PROXIES} 1.0\n{HTTP} 2.0\n{REPLICAS} 1.0\n", 2),
-        ("replicas tell what an older process works on", f"{HA_PROXIES} 2.0\n{HTTP} 0.0\n{REPLICAS} 1.0\n", 1),
+        ("replicas report what an older process works on", f"{HA_PROXIES} 2.0\n{HTTP} 0.0\n{REPLICAS} 1.0\n", 1),
         (
             "of several replicas each",
             f'{HA_PROXIES} 2.0\n{HTTP} 0.0\n{REPLICAS}{{r="a"}} 1.0\n{REPLICAS}{{r="b"}} 2.0\n',

@@ -91,7 +91,7 @@ def two(small: int, large: int) -> ServeDetails:
     return msgspec.structs.replace(held[0], applications={"app": app})
 
 
-def test_of_several_deployments_the_one_that_carries_least_counts() -> None:
+def test_of_several_deployments_the_least_ready_capacity_counts() -> None:
     limit, why = parity.limit(two(10, 50), 100, two(10, 1), None)
     assert (limit, "app/Large" in why) == (4, True)
     assert parity.lacking(two(10, 50), 100, two(9, 1), 4) == "app/Large"

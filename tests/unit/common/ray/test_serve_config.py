@@ -1,4 +1,4 @@
-"""YAML 1.1 as KubeRay reads it becomes the JSON that Ray takes; what cannot, is told in one line (spec rayservice §12.4)."""
+"""YAML 1.1 as KubeRay reads it becomes the JSON that Ray takes; an error is one line (spec rayservice §12.4)."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from common.ray import config_reader, go_yaml, serve_config
         pytest.param("applications:\n- {name: a, num: 2}", {"applications": [{"name": "a", "num": 2}]}, id="plain"),
         pytest.param("{2: a, true: b, 1.5: c}", {"2": "a", "true": "b", "1.5": "c"}, id="keys become text"),
         pytest.param("a: 2024-01-01", {"a": "2024-01-01"}, id="a date stays text"),
-        pytest.param("a: yes", {"a": True}, id="YAML 1.1's words for true"),
+        pytest.param("a: yes", {"a": True}, id="the spellings of true in YAML 1.1"),
         pytest.param("a: &x [1]\nb: *x", {"a": [1], "b": [1]}, id="aliases"),
         pytest.param('{"a": 1.5}', {"a": 1.5}, id="JSON"),
     ],
@@ -53,7 +53,7 @@ TOWER = "\n".join(["a0: &a0 []", *(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 
         pytest.param("a: \ud800", "cannot be read as YAML", id="half a character"),
     ],
 )
-def test_what_it_cannot_mean_is_told_in_one_line(text: str, problem: str) -> None:
+def test_an_invalid_value_is_reported_in_one_line(text: str, problem: str) -> None:
     with pytest.raises(InvalidSpec, match=problem) as caught:
         serve_config.to_json(text)
     assert "\n" not in str(caught.value)

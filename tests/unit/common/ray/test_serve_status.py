@@ -1,4 +1,4 @@
-"""Status words alone prove nothing: replicas and proxies count too (design rule 8)."""
+"""A status of Serve alone proves nothing: replicas and proxies count too (design rule 8)."""
 
 from typing import Any
 
@@ -59,7 +59,7 @@ def test_an_application_that_was_asked_for_and_is_not_listed_is_missing() -> Non
     assert serve_status.missing(seen, frozenset({"b", "a", "c"})) == "application b is not deployed yet"
 
 
-def test_all_nodes_that_serve_tells_of() -> None:
+def test_all_nodes_that_serve_reports() -> None:
     seen = details()
     more = msgspec.structs.replace(seen, proxies={"n": serve_status.Proxy(status="DRAINING", node_ip="10.0.0.2")})
     assert serve_status.nodes(more) == {"10.0.0.1", "10.0.0.2"}

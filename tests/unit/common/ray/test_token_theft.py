@@ -1,4 +1,4 @@
-"""The token of a cluster comes from a Secret of its own namespace, whatever its spec says; tried on a real client and server."""
+"""The token of a cluster comes from a Secret of its own namespace in any spec; tried on a real client and server."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -60,7 +60,7 @@ async def secrets(**held: str) -> AsyncGenerator[tuple[ServeApi, FakeServe, list
 
 async def test_the_token_of_the_own_secret_is_sent() -> None:
     async with secrets(own="czNjcmV0", prey="c3RvbGVu") as (api, serve, paths):
-        assert (await api.look(of_tokens("own"), HEAD, max_age=1.0)).details is not None
+        assert (await api.poll(of_tokens("own"), HEAD, max_age=1.0)).details is not None
     assert serve.tokens == {"s3cret"}
     assert paths == [OWN]
 
@@ -77,7 +77,7 @@ async def test_the_token_of_the_own_secret_is_sent() -> None:
 )
 async def test_the_token_of_another_namespace_is_neither_read_nor_sent(name: str) -> None:
     async with secrets(own="czNjcmV0", prey="c3RvbGVu") as (api, serve, paths):
-        reading = await api.look(of_tokens(name), HEAD, max_age=1.0)
+        reading = await api.poll(of_tokens(name), HEAD, max_age=1.0)
     assert reading.problem.startswith("authOptions.secretName is not the name of a Secret: ")
     assert (serve.tokens, paths) == (set(), [])
 
@@ -85,7 +85,7 @@ async def test_the_token_of_another_namespace_is_neither_read_nor_sent(name: str
 @pytest.mark.parametrize("stored", ["Zm9vCmJhcg==", "w6Q=", "/////w==", ""], ids=["two lines", "ä", "bytes", "nothing"])
 async def test_a_token_that_no_header_can_carry_is_a_problem_and_not_a_crash(stored: str) -> None:
     async with secrets(own=stored) as (api, serve, _):
-        reading = await api.look(of_tokens("own"), HEAD, max_age=1.0)
+        reading = await api.poll(of_tokens("own"), HEAD, max_age=1.0)
     assert "is not a text that a header can carry" in reading.problem
     assert serve.tokens == set()
 
@@ -107,7 +107,7 @@ async def test_a_service_that_may_lead_elsewhere_is_asked_nothing(
     if owners is not None:
         service = replace(service, metadata=replace(HEAD.metadata, owner_references=owners))
     async with secrets(own="czNjcmV0") as (api, serve, paths):
-        reading = await api.look(of_tokens("own"), service, max_age=1.0)
+        reading = await api.poll(of_tokens("own"), service, max_age=1.0)
         with pytest.raises(errors.InvalidSpec, match=problem):
             await api.submit(of_tokens("own"), service, "applications: []")
     assert problem in reading.problem

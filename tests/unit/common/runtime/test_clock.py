@@ -16,7 +16,7 @@ from support.servers.loopback import served
 
 
 @pytest.mark.parametrize("by", [timedelta(hours=1), timedelta(hours=-1), timedelta(seconds=6)])
-def test_a_jump_is_noticed_as_the_clock_tells_it(by: timedelta) -> None:
+def test_a_jump_of_the_clock_is_noticed(by: timedelta) -> None:
     clock = FakeClock()
     watch = ClockWatch(clock)
     assert watch.set_at() is None
@@ -38,7 +38,7 @@ def test_small_corrections_are_no_jump_however_many() -> None:
 
 
 @pytest.mark.parametrize("skew", [timedelta(minutes=5), timedelta(minutes=-5), timedelta(seconds=3)])
-def test_a_machine_whose_clock_is_wrong_tells_the_time_of_the_api_server(skew: timedelta) -> None:
+def test_a_machine_with_a_wrong_clock_uses_the_time_of_the_api_server(skew: timedelta) -> None:
     clock, server = ServerClock(), ServerClock()
     clock.learn(server.now() + skew, 0.0)
     assert abs(clock.now() - (server.now() + skew)) < TOLERANCE

@@ -1,4 +1,4 @@
-"""The shell: what wakes a key, what holds the workers back, what an error means."""
+"""The shell: what enqueues a key, what holds the workers back, what an error means."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,13 +15,13 @@ from common.runtime import trace
 from common.runtime.clock import SystemClock
 from common.runtime.controller import Controller
 from common.runtime.key import Key, Watched
-from common.runtime.precedence import AS_THEY_COME, Precedence
+from common.runtime.priority import FIFO, Priority
 
 pytestmark = pytest.mark.looptime
 
 
-def a_pod(name: str, version: int = 1) -> bytes:
-    meta = {"namespace": "default", "name": name, "uid": name, "resourceVersion": str(version)}
+def a_pod(name: str, version: int = 1, *, namespace: str = "default") -> bytes:
+    meta = {"namespace": namespace, "name": name, "uid": name, "resourceVersion": str(version)}
     return msgspec.json.encode({"metadata": meta})
 
 
@@ -30,25 +30,25 @@ def own_key(obj: Object) -> list[Key]:
 
 
 class Shell:
-    """A controller whose reconcile is a script of outcomes."""
+    """A controller with a script of outcomes for its reconciles."""
 
     def __init__(
-        self, *outcomes: Exception | float | None, precedence: Precedence = AS_THEY_COME, hangs_at: str = "nothing"
+        self, *outcomes: BaseException | float | None, priority: Priority = FIFO, hangs_at: str = "nothing"
     ) -> None:
         self.cache = Cache()
         watched = Watched(kinds={"Pod": Pod}, root=Pod, keys_of=own_key)
-        self.controller = Controller("test", watched, cache=self.cache, clock=SystemClock(), precedence=precedence)
+        self.controller = Controller("test", watched, cache=self.cache, clock=SystemClock(), priority=priority)
         self._hangs_at = hangs_at
-        self.told = self.controller.hold(0)
-        self.looks: list[tuple[float, str]] = []
+        self.partition = self.controller.hold(0)
+        self.reconciles: list[tuple[float, str]] = []
         self._outcomes = list(outcomes)
 
     async def reconcile(self, key: Key, *, now: datetime) -> datetime | None:
-        self.looks.append((round(asyncio.get_running_loop().time(), 3), key.name))
+        self.reconciles.append((round(asyncio.get_running_loop().time(), 3), key.name))
         if key.name.startswith(self._hangs_at):
             await asyncio.Event().wait()
         outcome = self._outcomes.pop(0) if self._outcomes else None
-        if isinstance(outcome, Exception):
+        if isinstance(outcome, BaseException):
             raise outcome
         return None if outcome is None else now + timedelta(seconds=outcome)
 
@@ -64,83 +64,83 @@ class Shell:
 
 async def test_nothing_is_decided_before_the_state_is_synced() -> None:
     shell = Shell()
-    shell.told.loading("start")
-    shell.told.changed("Pod", a_pod("a"), trace="")
+    shell.partition.loading("start")
+    shell.partition.changed("Pod", a_pod("a"), trace="")
     await shell.run_for(10)
-    assert shell.looks == []
+    assert shell.reconciles == []
     assert shell.controller.loading == 1
 
 
-async def test_every_key_is_looked_at_once_after_a_load() -> None:
+async def test_every_key_is_reconciled_once_after_a_load() -> None:
     shell = Shell()
-    shell.told.loading("start")
-    shell.told.changed("Pod", a_pod("a"), trace="")
-    shell.told.changed("Pod", a_pod("b"), trace="")
-    shell.told.synced(10)
+    shell.partition.loading("start")
+    shell.partition.changed("Pod", a_pod("a"), trace="")
+    shell.partition.changed("Pod", a_pod("b"), trace="")
+    shell.partition.synced(10)
     await shell.run_for(10)
-    assert sorted(name for _, name in shell.looks) == ["a", "b"]
+    assert sorted(name for _, name in shell.reconciles) == ["a", "b"]
 
 
-async def test_an_older_message_wakes_nobody() -> None:
+async def test_an_older_message_enqueues_nothing() -> None:
     shell = Shell()
-    shell.told.changed("Pod", a_pod("a", 7), trace="")
-    shell.told.synced(10)
+    shell.partition.changed("Pod", a_pod("a", 7), trace="")
+    shell.partition.synced(10)
 
     async def script() -> None:
         await asyncio.sleep(1)
-        shell.told.changed("Pod", a_pod("a", 6), trace="")
+        shell.partition.changed("Pod", a_pod("a", 6), trace="")
 
     await shell.run_for(10, script)
-    assert shell.looks == [(0.0, "a")]
+    assert shell.reconciles == [(0.0, "a")]
 
 
 async def test_an_object_that_a_reload_does_not_bring_is_gone_unless_it_is_newer_than_the_list() -> None:
     shell = Shell()
-    shell.told.changed("Pod", a_pod("old", 5), trace="")
-    shell.told.changed("Pod", a_pod("mine", 20), trace="")
-    shell.told.loading("stream lost")
-    shell.told.synced(10)
+    shell.partition.changed("Pod", a_pod("old", 5), trace="")
+    shell.partition.changed("Pod", a_pod("mine", 20), trace="")
+    shell.partition.loading("stream lost")
+    shell.partition.synced(10)
     assert [pod.metadata.name for pod in shell.cache.all(Pod)] == ["mine"]
 
 
-async def test_a_removed_object_wakes_its_key() -> None:
+async def test_a_removed_object_enqueues_its_key() -> None:
     shell = Shell()
-    shell.told.changed("Pod", a_pod("a", 5), trace="")
-    shell.told.synced(5)
+    shell.partition.changed("Pod", a_pod("a", 5), trace="")
+    shell.partition.synced(5)
 
     async def script() -> None:
         await asyncio.sleep(1)
-        shell.told.removed("Pod", "default", "a", version=6, trace="")
+        shell.partition.removed("Pod", "default", "a", version=6, trace="")
 
     await shell.run_for(10, script)
-    assert [name for _, name in shell.looks] == ["a", "a"]
+    assert [name for _, name in shell.reconciles] == ["a", "a"]
 
 
 async def test_a_message_that_does_not_decode_is_skipped() -> None:
     shell = Shell()
-    shell.told.changed("Pod", b'{"metadata": 7}', trace="")
-    shell.told.changed("Unknown", b"{}", trace="")
-    shell.told.synced(1)
+    shell.partition.changed("Pod", b'{"metadata": 7}', trace="")
+    shell.partition.changed("Unknown", b"{}", trace="")
+    shell.partition.synced(1)
     await shell.run_for(1)
-    assert shell.looks == []
+    assert shell.reconciles == []
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "looks"),
+    ("outcomes", "reconciles"),
     [
-        pytest.param([3.0, None], [0.0, 3.0], id="not yet: look again at the time asked for"),
+        pytest.param([3.0, None], [0.0, 3.0], id="not yet: requeue at the time asked for"),
         pytest.param([errors.Conflict("old"), None], [0.0, 0.005], id="a conflict is retried at once"),
         pytest.param([errors.Throttled("busy", after=4.0), None], [0.0, 4.0], id="a named wait is kept"),
         pytest.param([errors.InvalidSpec("bad"), None], [0.0, 0.25], id="a user's error does not loop hot"),
         pytest.param([ValueError("bug"), None], [0.0, 1.0], id="our own bug is retried slowly, the process lives"),
     ],
 )
-async def test_what_an_outcome_means(outcomes: list[Exception | float | None], looks: list[float]) -> None:
+async def test_what_an_outcome_means(outcomes: list[Exception | float | None], reconciles: list[float]) -> None:
     shell = Shell(*outcomes)
-    shell.told.changed("Pod", a_pod("a"), trace="")
-    shell.told.synced(1)
+    shell.partition.changed("Pod", a_pod("a"), trace="")
+    shell.partition.synced(1)
     await shell.run_for(60)
-    assert [when for when, _ in shell.looks] == pytest.approx(looks, abs=0.003)
+    assert [when for when, _ in shell.reconciles] == pytest.approx(reconciles, abs=0.003)
 
 
 async def test_a_key_is_never_reconciled_twice_at_once() -> None:
@@ -157,45 +157,59 @@ async def test_a_key_is_never_reconciled_twice_at_once() -> None:
         return now + timedelta(seconds=1)
 
     shell.reconcile = slow
-    shell.told.changed("Pod", a_pod("a"), trace="")
-    shell.told.synced(1)
+    shell.partition.changed("Pod", a_pod("a"), trace="")
+    shell.partition.synced(1)
 
     async def script() -> None:
         for _ in range(20):
             await asyncio.sleep(0.3)
-            shell.controller.wake(Key("default", "a"))
+            shell.controller.enqueue(Key("default", "a"))
 
     await shell.run_for(30, script)
     assert overlaps == []
 
 
-async def test_a_new_object_is_looked_at_before_those_that_are_known() -> None:
+async def test_a_new_object_is_reconciled_before_known_objects() -> None:
     shell = Shell()
-    shell.told.loading("start")
+    shell.partition.loading("start")
     for name in ("a", "b", "c"):
-        shell.told.changed("Pod", a_pod(name), trace="")
-    shell.told.synced(1)
-    shell.told.changed("Pod", a_pod("new", 2), trace="")
+        shell.partition.changed("Pod", a_pod(name), trace="")
+    shell.partition.synced(1)
+    shell.partition.changed("Pod", a_pod("new", 2), trace="")
     await shell.run_for(1)
-    assert [name for _, name in shell.looks] == ["new", "a", "b", "c"]
+    assert [name for _, name in shell.reconciles] == ["new", "a", "b", "c"]
 
 
-async def test_what_was_at_rest_is_looked_at_while_every_other_look_hangs() -> None:
-    shell = Shell(precedence=Precedence(rests=lambda key: key.name.startswith("rested")), hangs_at="new")
+async def test_a_key_at_rest_is_reconciled_while_every_other_reconcile_hangs() -> None:
+    shell = Shell(priority=Priority(is_steady=lambda key: key.name.startswith("rested")), hangs_at="new")
     for number in range(3):
-        shell.told.changed("Pod", a_pod(f"new{number}"), trace="")
-    shell.told.changed("Pod", a_pod("rested"), trace="")
-    shell.told.synced(10)
+        shell.partition.changed("Pod", a_pod(f"new{number}"), trace="")
+    shell.partition.changed("Pod", a_pod("rested"), trace="")
+    shell.partition.synced(10)
 
     async def script() -> None:
         await asyncio.sleep(1)
-        shell.told.changed("Pod", a_pod("rested", 11), trace="")
+        shell.partition.changed("Pod", a_pod("rested", 11), trace="")
 
     await shell.run_for(10, script)
-    assert shell.looks == [(0.0, "new0"), (0.0, "new1"), (0.0, "rested"), (1.0, "rested")]
+    assert shell.reconciles == [(0.0, "new0"), (0.0, "new1"), (0.0, "rested"), (1.0, "rested")]
 
 
-async def test_a_look_runs_under_the_trace_of_the_newest_change() -> None:
+async def test_a_namespace_is_reconciled_while_every_reconcile_of_another_one_hangs() -> None:
+    shell = Shell(hangs_at="stuck")
+    for number in range(9):
+        shell.partition.changed("Pod", a_pod(f"stuck{number}"), trace="")
+    shell.partition.synced(10)
+
+    async def script() -> None:
+        await asyncio.sleep(1)
+        shell.partition.changed("Pod", a_pod("victim", 11, namespace="other"), trace="")
+
+    await shell.run_for(10, script)
+    assert shell.reconciles == [(0.0, "stuck0"), (0.0, "stuck1"), (1.0, "victim")]
+
+
+async def test_a_reconcile_runs_under_the_trace_of_the_newest_change() -> None:
     shell = Shell()
     found: list[str] = []
 
@@ -204,31 +218,65 @@ async def test_a_look_runs_under_the_trace_of_the_newest_change() -> None:
         return now + timedelta(seconds=5) if len(found) == 1 else None
 
     shell.reconcile = reconcile
-    shell.told.changed("Pod", a_pod("a", 1), trace="first")
-    shell.told.changed("Pod", a_pod("a", 2), trace="second")
-    shell.told.synced(1)
+    shell.partition.changed("Pod", a_pod("a", 1), trace="first")
+    shell.partition.changed("Pod", a_pod("a", 2), trace="second")
+    shell.partition.synced(1)
 
     async def script() -> None:
         await asyncio.sleep(8)
-        shell.told.removed("Pod", "default", "a", version=3, trace="third")
+        shell.partition.removed("Pod", "default", "a", version=3, trace="third")
 
     await shell.run_for(10, script)
     assert found == ["a second", "a second", "a third"]
     assert trace.current() == ""
 
 
-async def test_metrics_tell_of_workers_and_retries() -> None:
+async def test_metrics_count_workers_and_retries() -> None:
     shell = Shell(errors.Unavailable("down"), errors.Unavailable("down"), None)
     queue = {"name": "test", "controller": "test"}
     before = _value("workqueue_retries_total", **queue)
-    shell.told.changed("Pod", a_pod("a"), trace="")
-    shell.told.synced(1)
+    shell.partition.changed("Pod", a_pod("a"), trace="")
+    shell.partition.synced(1)
     await shell.run_for(1)
     assert _value("workqueue_retries_total", **queue) == before + 2
     assert _value("workqueue_depth", **queue) == 0
-    assert _value("controller_runtime_max_concurrent_reconciles", controller="test") == 2
+    assert _value("controller_runtime_max_concurrent_reconciles", controller="test") == 4
     assert _value("controller_runtime_active_workers", controller="test") == 0
 
 
 def _value(metric: str, **labels: str) -> float:
     return REGISTRY.get_sample_value(metric, labels) or 0.0
+
+
+async def test_a_cancellation_that_nobody_asked_for_costs_neither_the_key_nor_the_worker() -> None:
+    shell = Shell(*[asyncio.CancelledError()] * 8)
+    shell.partition.synced(0)
+
+    async def script() -> None:
+        for number in range(8):
+            shell.partition.changed("Pod", a_pod(f"p{number}"), trace="")
+
+    await shell.run_for(30, script)
+    assert sorted(name for _, name in shell.reconciles) == sorted([f"p{number}" for number in range(8)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("problems", "violations"),
+    [
+        pytest.param([errors.Unavailable("away")], 0, id="an answer that is missing"),
+        pytest.param([errors.Unavailable("away"), errors.Conflict("old")], 0, id="two errors with a meaning"),
+        pytest.param([errors.Unavailable("away"), ValueError("a defect")], 1, id="a defect among them"),
+    ],
+)
+async def test_a_group_of_errors_means_what_its_errors_mean(problems: list[Exception], violations: int) -> None:
+    labels = {"controller": "test"}
+    before = REGISTRY.get_sample_value("raybus_invariant_violations_total", labels) or 0
+    shell = Shell(ExceptionGroup("side by side", [ExceptionGroup("nested", problems)]))
+    shell.partition.synced(0)
+
+    async def script() -> None:
+        shell.partition.changed("Pod", a_pod("p"), trace="")
+
+    await shell.run_for(30, script)
+    assert len(shell.reconciles) == 2
+    assert (REGISTRY.get_sample_value("raybus_invariant_violations_total", labels) or 0) - before == violations

@@ -1,4 +1,4 @@
-"""Replicas at their Leases in virtual time: how soon who takes over what, and that no two ever work on the same."""
+"""Replicas at their Leases in virtual time: how soon partitions move, and that no two replicas ever work on the same."""
 
 import asyncio
 import random
@@ -31,7 +31,7 @@ def time() -> float:
 
 
 class WrongClock(SystemClock):
-    """A machine whose clock on the wall is wrong."""
+    """A machine with a wrong system clock."""
 
     def __init__(self, by: timedelta) -> None:
         self._by = by
@@ -40,32 +40,32 @@ class WrongClock(SystemClock):
         return super().now() + self._by
 
 
-class Air:
-    """Carries hints to everybody, unless it is still."""
+class HintBroadcast:
+    """Broadcasts hints to every subscription, unless it is still."""
 
     def __init__(self) -> None:
         self.is_still = False
-        self._ears: list[asyncio.Event] = []
+        self._events: list[asyncio.Event] = []
 
-    def ear(self) -> "Ear":
+    def subscribe(self) -> "HintSubscription":
         event = asyncio.Event()
-        self._ears.append(event)
-        return Ear(self, event)
+        self._events.append(event)
+        return HintSubscription(self, event)
 
-    def carry(self) -> None:
-        for each in [] if self.is_still else self._ears:
+    def send(self) -> None:
+        for each in [] if self.is_still else self._events:
             each.set()
 
 
-class Ear:
+class HintSubscription:
     """One replica's hints."""
 
-    def __init__(self, air: Air, event: asyncio.Event) -> None:
-        self._air = air
+    def __init__(self, hints: HintBroadcast, event: asyncio.Event) -> None:
+        self._hints = hints
         self._event = event
 
     async def send(self) -> None:
-        self._air.carry()
+        self._hints.send()
 
     async def wait(self, seconds: float) -> None:
         with suppress(TimeoutError):
@@ -74,28 +74,28 @@ class Ear:
         self._event.clear()
 
 
-class Plot:
-    """What one replica works on."""
+class Workers:
+    """The partitions that one replica works on."""
 
     def __init__(self) -> None:
         self.worked: set[int] = set()
         self.busy: set[int] = set()
         self.seconds_to_end = 0.2
 
-    def take(self, partitions: Set[int]) -> None:
+    def acquire(self, partitions: Set[int]) -> None:
         self.worked |= partitions
 
     def stop(self, partitions: Set[int]) -> frozenset[int]:
         return frozenset(partitions & self.busy)
 
-    async def release(self, partitions: Set[int], *, patience: float) -> None:
+    async def release(self, partitions: Set[int], *, grace_seconds: float) -> None:
         if partitions & self.busy:
-            await asyncio.sleep(min(patience, self.seconds_to_end))
+            await asyncio.sleep(min(grace_seconds, self.seconds_to_end))
         self.busy -= partitions
         self.worked -= partitions
 
 
-class WeakLine(FakeKube):
+class LossyKube(FakeKube):
     """An API server behind a line that loses requests, and answers to requests that were carried out."""
 
     def __init__(self, seed: int = 0) -> None:
@@ -103,7 +103,7 @@ class WeakLine(FakeKube):
         self._dice = random.Random(seed)
         self.losses = 0.0
         self.replaced: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
-        """Set when an object is replaced, before the answer goes back."""
+        """Set when an object is replaced, before the answer is sent."""
 
     async def list(self, resource: Resource, namespace: str | None, *, label_selector: str = "") -> bytes:
         return await self._through(partial(super().list, resource, namespace, label_selector=label_selector))
@@ -146,26 +146,26 @@ class WeakLine(FakeKube):
 
 
 class Replica:
-    """One process: it can end in good order, die, freeze and wake."""
+    """One process: it can end in good order, die, freeze and resume."""
 
-    def __init__(self, town: "Town", identity: str, session: str, clock: Clock) -> None:
+    def __init__(self, fleet: "Fleet", identity: str, session: str, clock: Clock) -> None:
         self.identity = identity
-        self.plot = Plot()
+        self.workers = Workers()
         self.fence = Fence(time)
         self.is_able = True
         leases = ReplicaLeases(
-            town.kube, clock, namespace=NAMESPACE, service="test", identity=identity, session=session
+            fleet.kube, clock, namespace=NAMESPACE, service="test", identity=identity, session=session
         )
         self.membership = Membership(
             leases,
-            self.plot,
-            town.air.ear(),
+            self.workers,
+            fleet.hints.subscribe(),
             fence=self.fence,
             steady=time,
             is_able=lambda: self.is_able,
             controller="test",
         )
-        self._town = town
+        self._town = fleet
         self._running: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -175,7 +175,7 @@ class Replica:
         self._running = self._town.group.create_task(self.membership.run())
 
     def freeze(self) -> None:
-        """Stop where it is; what it believes stays."""
+        """Stop where it is; its state stays."""
         assert self._running is not None
         self._running.cancel()
 
@@ -189,17 +189,17 @@ class Replica:
         """End as at kill -9."""
         self.freeze()
         self.fence.close()
-        self.plot.worked.clear()
+        self.workers.worked.clear()
         self._town.replicas.remove(self)
 
 
-class Town:
+class Fleet:
     """All replicas of a service."""
 
-    def __init__(self, group: asyncio.TaskGroup, kube: WeakLine) -> None:
+    def __init__(self, group: asyncio.TaskGroup, kube: LossyKube) -> None:
         self.group = group
         self.kube = kube
-        self.air = Air()
+        self.hints = HintBroadcast()
         self.replicas: list[Replica] = []
         self.watching = group.create_task(self._watch())
 
@@ -211,11 +211,11 @@ class Town:
 
     def parts(self) -> list[int]:
         """Return how many partitions each replica works on."""
-        return [len(each.plot.worked) for each in self.replicas]
+        return [len(each.workers.worked) for each in self.replicas]
 
     def is_at_rest(self) -> bool:
-        """Tell whether everything is worked on once, evenly, and by those who may."""
-        worked = sorted(each for replica in self.replicas for each in replica.plot.worked)
+        """Return whether each partition has one owner, evenly, among the replicas that can take part."""
+        worked = sorted(each for replica in self.replicas for each in replica.workers.worked)
         parts = self.parts()
         return (
             worked == sorted(ALL)
@@ -232,231 +232,231 @@ class Town:
         return time() - began
 
     async def _watch(self) -> None:
-        """Fail as soon as two who may write work on the same partition."""
+        """Fail as soon as two replicas that may write work on the same partition."""
         while True:
-            sure = [each for replica in self.replicas if replica.fence.is_open for each in replica.plot.worked]
+            sure = [each for replica in self.replicas if replica.fence.is_open for each in replica.workers.worked]
             assert len(sure) == len(set(sure)), "two owners"
             await asyncio.sleep(0.02)
 
 
 @asynccontextmanager
-async def a_town(seed: int = 0) -> AsyncGenerator[Town]:
+async def a_fleet(seed: int = 0) -> AsyncGenerator[Fleet]:
     async with asyncio.TaskGroup() as group:
-        town = Town(group, WeakLine(seed))
-        yield town
-        for each in town.replicas:
+        fleet = Fleet(group, LossyKube(seed))
+        yield fleet
+        for each in fleet.replicas:
             each.freeze()
-        town.watching.cancel()
+        fleet.watching.cancel()
 
 
-async def test_who_is_alone_has_everything_at_once() -> None:
-    async with a_town() as town:
-        town.add("a")
-        assert await town.rest(within=1) < 0.2
+async def test_a_single_member_owns_everything_at_once() -> None:
+    async with a_fleet() as fleet:
+        fleet.add("a")
+        assert await fleet.rest(within=1) < 0.2
 
 
 @pytest.mark.parametrize("is_still", [pytest.param(False, id="with hints"), pytest.param(True, id="without")])
 async def test_newcomers_get_their_part_soon(is_still: bool) -> None:
-    async with a_town() as town:
-        town.air.is_still = is_still
-        town.add("a")
-        await town.rest(within=1)
+    async with a_fleet() as fleet:
+        fleet.hints.is_still = is_still
+        fleet.add("a")
+        await fleet.rest(within=1)
         for identity in "bcd":
-            town.add(identity)
-        assert await town.rest(within=10) < (8 if is_still else 1)
+            fleet.add(identity)
+        assert await fleet.rest(within=10) < (8 if is_still else 1)
 
 
-async def test_who_ends_hands_over_within_a_second() -> None:
-    async with a_town() as town:
-        town.add("a")
-        leaving = town.add("b")
-        await town.rest(within=10)
-        leaving.plot.busy = set(list(leaving.plot.worked)[:3])
+async def test_a_member_that_ends_hands_over_within_a_second() -> None:
+    async with a_fleet() as fleet:
+        fleet.add("a")
+        ending = fleet.add("b")
+        await fleet.rest(within=10)
+        ending.workers.busy = set(list(ending.workers.worked)[:3])
         began = time()
-        await leaving.end()
-        await town.rest(within=10)
+        await ending.end()
+        await fleet.rest(within=10)
         assert time() - began < 1.0
-        assert [body["metadata"]["name"] for (kind, *_), body in town.kube.objects.items() if kind == "Lease"] == [
+        assert [body["metadata"]["name"] for (kind, *_), body in fleet.kube.objects.items() if kind == "Lease"] == [
             name("test", "a")
         ]
 
 
 @pytest.mark.parametrize("busy", [0, 3])
-async def test_who_ends_while_its_lease_is_renewed_hands_over_within_a_second(busy: int) -> None:
-    async with a_town() as town:
-        town.add("a")
-        leaving = town.add("b")
-        await town.rest(within=10)
-        leaving.plot.busy = set(list(leaving.plot.worked)[:busy])
-        renewed = town.kube.replaced[name("test", "b")]
+async def test_a_member_that_ends_while_its_lease_is_renewed_hands_over_within_a_second(busy: int) -> None:
+    async with a_fleet() as fleet:
+        fleet.add("a")
+        ending = fleet.add("b")
+        await fleet.rest(within=10)
+        ending.workers.busy = set(list(ending.workers.worked)[:busy])
+        renewed = fleet.kube.replaced[name("test", "b")]
         renewed.clear()
         await renewed.wait()
         began = time()
-        await leaving.end()
-        await town.rest(within=10)
+        await ending.end()
+        await fleet.rest(within=10)
         assert time() - began < 1.0
 
 
-async def test_who_dies_is_replaced_within_ten_seconds() -> None:
-    async with a_town() as town:
-        town.add("a")
-        dying = town.add("b")
-        await town.rest(within=10)
+async def test_a_member_that_dies_is_replaced_within_ten_seconds() -> None:
+    async with a_fleet() as fleet:
+        fleet.add("a")
+        dying = fleet.add("b")
+        await fleet.rest(within=10)
         await asyncio.sleep(1.9)
         dying.die()
-        assert ownership.DURATION_SECONDS - 2 < await town.rest(within=10) < 9.5
+        assert ownership.DURATION_SECONDS - 2 < await fleet.rest(within=10) < 9.5
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("minutes", [-5, 5])
 async def test_clocks_that_differ_by_minutes_change_nothing(minutes: int) -> None:
-    async with a_town() as town:
-        town.add("a")
-        dying = town.add("b", clock=WrongClock(timedelta(minutes=minutes)))
-        assert await town.rest(within=10) < 1
+    async with a_fleet() as fleet:
+        fleet.add("a")
+        dying = fleet.add("b", clock=WrongClock(timedelta(minutes=minutes)))
+        assert await fleet.rest(within=10) < 1
         await asyncio.sleep(3 * ownership.DURATION_SECONDS)
-        assert town.parts() == [32, 32]
+        assert fleet.parts() == [32, 32]
         dying.die()
-        assert ownership.DURATION_SECONDS - 2 < await town.rest(within=10) < 9.5
+        assert ownership.DURATION_SECONDS - 2 < await fleet.rest(within=10) < 9.5
 
 
 @pytest.mark.long
-async def test_who_was_frozen_writes_nothing_and_comes_back_with_nothing() -> None:
-    async with a_town() as town:
-        town.add("a")
-        frozen = town.add("b")
-        await town.rest(within=10)
+async def test_a_frozen_member_writes_nothing_and_returns_with_no_partition() -> None:
+    async with a_fleet() as fleet:
+        fleet.add("a")
+        frozen = fleet.add("b")
+        await fleet.rest(within=10)
         frozen.freeze()
         await asyncio.sleep(12)
-        assert len(frozen.plot.worked) == 32  # it believes so still
+        assert len(frozen.workers.worked) == 32  # it still owns them in its own view
         with pytest.raises(errors.NotOurs):
             frozen.fence.check()
         frozen.start()
-        await town.rest(within=10)
+        await fleet.rest(within=10)
 
 
 async def test_a_short_freeze_changes_nothing() -> None:
-    async with a_town() as town:
-        town.add("a")
-        frozen = town.add("b")
-        await town.rest(within=10)
-        before = set(frozen.plot.worked)
+    async with a_fleet() as fleet:
+        fleet.add("a")
+        frozen = fleet.add("b")
+        await fleet.rest(within=10)
+        before = set(frozen.workers.worked)
         frozen.freeze()
         await asyncio.sleep(5.5)
         assert not frozen.fence.is_open
         frozen.start()
         await asyncio.sleep(1)
         assert frozen.fence.is_open
-        assert frozen.plot.worked == before
+        assert frozen.workers.worked == before
 
 
 @pytest.mark.long
 async def test_an_api_server_that_is_away_stops_writes_and_moves_nothing() -> None:
-    async with a_town() as town:
-        replicas = [town.add("a"), town.add("b")]
-        await town.rest(within=10)
-        before = [set(each.plot.worked) for each in replicas]
-        town.kube.losses = 1.0
+    async with a_fleet() as fleet:
+        replicas = [fleet.add("a"), fleet.add("b")]
+        await fleet.rest(within=10)
+        before = [set(each.workers.worked) for each in replicas]
+        fleet.kube.losses = 1.0
         await asyncio.sleep(20)
         assert not any(each.fence.is_open for each in replicas)
         assert all("cannot be kept" in (each.membership.problem or "") for each in replicas)
-        town.kube.losses = 0.0
-        await town.rest(within=5)
-        assert [set(each.plot.worked) for each in replicas] == before
+        fleet.kube.losses = 0.0
+        await fleet.rest(within=5)
+        assert [set(each.workers.worked) for each in replicas] == before
 
 
 @pytest.mark.long
-async def test_who_does_not_reach_nats_leaves_its_part_to_those_who_do() -> None:
-    async with a_town() as town:
-        town.add("a")
-        apart = town.add("b")
-        await town.rest(within=10)
+async def test_a_member_without_nats_leaves_its_part_to_the_others() -> None:
+    async with a_fleet() as fleet:
+        fleet.add("a")
+        apart = fleet.add("b")
+        await fleet.rest(within=10)
         apart.is_able = False
         await asyncio.sleep(5)
-        assert town.parts() == [64, 0]
+        assert fleet.parts() == [64, 0]
         apart.is_able = True
-        await town.rest(within=10)
+        await fleet.rest(within=10)
 
 
 async def test_a_process_that_follows_another_in_its_pod_need_not_wait() -> None:
-    async with a_town() as town:
-        town.add("a").die()
+    async with a_fleet() as fleet:
+        fleet.add("a").die()
         await asyncio.sleep(0)
-        town.add("a", session="2")
-        assert await town.rest(within=1) < 0.2
+        fleet.add("a", session="2")
+        assert await fleet.rest(within=1) < 0.2
 
 
 @pytest.mark.long
-async def test_of_two_with_one_identity_one_works_and_the_other_says_why() -> None:
-    async with a_town() as town:
-        first = town.add("a")
-        await town.rest(within=1)
-        second = town.add("a", session="2")
+async def test_of_two_members_with_one_identity_one_works_and_the_other_reports_why() -> None:
+    async with a_fleet() as fleet:
+        first = fleet.add("a")
+        await fleet.rest(within=1)
+        second = fleet.add("a", session="2")
         await asyncio.sleep(20)
         assert "RAYBUS_IDENTITY" in (first.membership.problem or "")
-        assert (len(first.plot.worked), len(second.plot.worked)) == (0, 64)
+        assert (len(first.workers.worked), len(second.workers.worked)) == (0, 64)
 
 
-async def test_a_lease_whose_annotations_a_user_removes_is_put_right() -> None:
-    async with a_town() as town:
-        town.add("a")
-        town.add("b")
-        await town.rest(within=10)
-        before = [set(each.plot.worked) for each in town.replicas]
-        edit(town, "a", {})
+async def test_a_lease_without_its_annotations_is_corrected() -> None:
+    async with a_fleet() as fleet:
+        fleet.add("a")
+        fleet.add("b")
+        await fleet.rest(within=10)
+        before = [set(each.workers.worked) for each in fleet.replicas]
+        edit(fleet, "a", {})
         await asyncio.sleep(3)
-        assert town.is_at_rest()
-        assert [set(each.plot.worked) for each in town.replicas] == before
+        assert fleet.is_at_rest()
+        assert [set(each.workers.worked) for each in fleet.replicas] == before
 
 
 async def test_partitions_that_a_user_takes_out_of_a_lease_have_one_owner_soon() -> None:
-    async with a_town() as town:
-        town.watching.cancel()  # for a second two may hold them, who do not corrupt each other's work
-        town.add("a")
-        town.add("b")
-        await town.rest(within=10)
-        edit(town, "a", {labels.PARTITIONS: "", labels.TAKES_PART: "true", labels.SESSION: "1"})
+    async with a_fleet() as fleet:
+        fleet.watching.cancel()  # for a second two may hold them, and they do not corrupt each other's work
+        fleet.add("a")
+        fleet.add("b")
+        await fleet.rest(within=10)
+        edit(fleet, "a", {labels.PARTITIONS: "", labels.TAKES_PART: "true", labels.SESSION: "1"})
         await asyncio.sleep(1)
-        await town.rest(within=10)
+        await fleet.rest(within=10)
 
 
-async def test_a_lease_whose_label_a_user_removes_is_made_anew() -> None:
-    async with a_town() as town:
-        town.watching.cancel()  # see above
-        town.add("a")
-        town.add("b")
-        await town.rest(within=10)
-        lease = town.kube.objects["Lease", NAMESPACE, name("test", "a")]
-        town.kube.put(LEASE, lease | {"metadata": {**lease["metadata"], "labels": {}}})
+async def test_a_lease_without_its_label_is_created_anew() -> None:
+    async with a_fleet() as fleet:
+        fleet.watching.cancel()  # see above
+        fleet.add("a")
+        fleet.add("b")
+        await fleet.rest(within=10)
+        lease = fleet.kube.objects["Lease", NAMESPACE, name("test", "a")]
+        fleet.kube.put(LEASE, lease | {"metadata": {**lease["metadata"], "labels": {}}})
         await asyncio.sleep(3)
-        await town.rest(within=10)
-        assert len(town.kube.objects) == 2
+        await fleet.rest(within=10)
+        assert len(fleet.kube.objects) == 2
 
 
-def edit(town: Town, identity: str, annotations: dict[str, str]) -> None:
-    lease = town.kube.objects["Lease", NAMESPACE, name("test", identity)]
-    town.kube.put(LEASE, lease | {"metadata": {**lease["metadata"], "annotations": annotations}})
+def edit(fleet: Fleet, identity: str, annotations: dict[str, str]) -> None:
+    lease = fleet.kube.objects["Lease", NAMESPACE, name("test", identity)]
+    fleet.kube.put(LEASE, lease | {"metadata": {**lease["metadata"], "annotations": annotations}})
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(12))
 async def test_whatever_is_lost_on_the_way_all_comes_to_rest(seed: int) -> None:
     dice = random.Random(seed)
-    async with a_town(seed) as town:
-        town.kube.losses = 0.15
-        town.air.is_still = dice.random() < 0.5
+    async with a_fleet(seed) as fleet:
+        fleet.kube.losses = 0.15
+        fleet.hints.is_still = dice.random() < 0.5
         for turn in range(30):
             await asyncio.sleep(dice.random() * 4)
-            acts = [lambda turn=turn: town.add(f"r{turn}")]
-            if len(town.replicas) > 1:
-                victim = dice.choice(town.replicas)
+            acts = [lambda turn=turn: fleet.add(f"r{turn}")]
+            if len(fleet.replicas) > 1:
+                victim = dice.choice(fleet.replicas)
                 acts += [victim.die, victim.freeze, victim.start if dice.random() < 0.5 else victim.die]
             dice.choice(acts)()
-        town.kube.losses = 0.0
-        for each in town.replicas:
+        fleet.kube.losses = 0.0
+        for each in fleet.replicas:
             each.freeze()
             each.start()
-        await town.rest(within=60)
+        await fleet.rest(within=60)
 
 
 def test_a_lease_has_a_name_that_kubernetes_takes() -> None:

@@ -1,4 +1,4 @@
-"""Who looks after which partitions: tables of single decisions, and what holds however replicas come, go and fall silent."""
+"""The owner of each partition: tables of single decisions, and invariants however replicas come, go and fall silent."""
 
 import pytest
 from hypothesis import given, settings
@@ -6,15 +6,26 @@ from hypothesis import strategies as st
 
 from common.bus.sharding import PARTITIONS
 from common.runtime import ownership
-from common.runtime.ownership import ALL, DURATION_SECONDS, Move, Sighting, Standing, decide, parse, see, share, spell
+from common.runtime.ownership import (
+    ALL,
+    DURATION_SECONDS,
+    LeaseObservation,
+    Rebalance,
+    ReplicaLease,
+    decide,
+    observe,
+    parse,
+    share,
+    spell,
+)
 
 FIRST, REST = frozenset(range(32)), frozenset(range(32, 64))
 
 
-def a_standing(
+def a_lease(
     identity: str, partitions: frozenset[int] = frozenset(), *, version: str = "1", able: bool = True
-) -> Standing:
-    return Standing(
+) -> ReplicaLease:
+    return ReplicaLease(
         name=f"raybus-{identity}",
         uid=f"uid-{identity}",
         version=version,
@@ -26,48 +37,48 @@ def a_standing(
     )
 
 
-def seen(*standings: Standing, age: float = 0.0) -> dict[str, Sighting]:
-    return {each.name: Sighting(each, age, 0.0) for each in standings}
+def seen(*leases: ReplicaLease, age: float = 0.0) -> dict[str, LeaseObservation]:
+    return {each.name: LeaseObservation(each, age, 0.0) for each in leases}
 
 
-def test_who_is_alone_takes_everything() -> None:
-    assert decide("a", frozenset(), {}, takes_part=True) == Move(take=ALL)
-    assert decide("a", ALL, {}, takes_part=True) == Move()
+def test_a_single_member_takes_everything() -> None:
+    assert decide("a", frozenset(), {}, takes_part=True) == Rebalance(acquire=ALL)
+    assert decide("a", ALL, {}, takes_part=True) == Rebalance()
 
 
 def test_nothing_is_taken_that_another_lease_names_whatever_became_of_its_holder() -> None:
-    for others in (seen(a_standing("b", ALL), age=99.0), seen(a_standing("b", ALL, able=False))):
-        assert decide("a", frozenset(), others, takes_part=True) == Move()
+    for others in (seen(a_lease("b", ALL), age=99.0), seen(a_lease("b", ALL, able=False))):
+        assert decide("a", frozenset(), others, takes_part=True) == Rebalance()
 
 
 def test_a_newcomer_is_given_half_and_takes_it_once_it_is_free() -> None:
-    given = decide("a", ALL, seen(a_standing("b")), takes_part=True).give
+    given = decide("a", ALL, seen(a_lease("b")), takes_part=True).release
     assert len(given) == 32
-    assert decide("b", frozenset(), seen(a_standing("a", ALL)), takes_part=True) == Move()
-    assert decide("b", frozenset(), seen(a_standing("a", ALL - given)), takes_part=True) == Move(take=given)
+    assert decide("b", frozenset(), seen(a_lease("a", ALL)), takes_part=True) == Rebalance()
+    assert decide("b", frozenset(), seen(a_lease("a", ALL - given)), takes_part=True) == Rebalance(acquire=given)
 
 
-def test_who_is_dead_or_ends_counts_for_nothing() -> None:
-    for other in (seen(a_standing("b"), age=DURATION_SECONDS), seen(a_standing("b", able=False))):
-        assert decide("a", ALL, other, takes_part=True) == Move()
+def test_a_member_that_is_dead_or_ends_is_not_counted() -> None:
+    for other in (seen(a_lease("b"), age=DURATION_SECONDS), seen(a_lease("b", able=False))):
+        assert decide("a", ALL, other, takes_part=True) == Rebalance()
 
 
-def test_who_cannot_take_part_gives_all_to_those_who_can_and_else_keeps_it() -> None:
-    assert decide("a", ALL, seen(a_standing("b")), takes_part=False) == Move(give=ALL)
-    assert decide("a", ALL, seen(a_standing("b", able=False)), takes_part=False) == Move()
+def test_a_member_that_cannot_take_part_hands_all_over_or_else_keeps_it() -> None:
+    assert decide("a", ALL, seen(a_lease("b")), takes_part=False) == Rebalance(release=ALL)
+    assert decide("a", ALL, seen(a_lease("b", able=False)), takes_part=False) == Rebalance()
 
 
 def test_a_lease_ages_while_it_does_not_change() -> None:
-    found = see({}, [a_standing("b")], now=10.0)
-    found = see(found, [a_standing("b")], now=11.0)
-    found = see(found, [a_standing("b")], now=12.5)
+    found = observe({}, [a_lease("b")], now=10.0)
+    found = observe(found, [a_lease("b")], now=11.0)
+    found = observe(found, [a_lease("b")], now=12.5)
     assert found["raybus-b"].age == 2.5
-    assert see(found, [a_standing("b", version="2")], now=13.0)["raybus-b"].age == 0.0
-    assert see(found, [], now=13.0) == {}
+    assert observe(found, [a_lease("b", version="2")], now=13.0)["raybus-b"].age == 0.0
+    assert observe(found, [], now=13.0) == {}
 
 
 def test_time_in_which_nobody_could_renew_counts_for_little() -> None:
-    found = see(see({}, [a_standing("b")], now=0.0), [a_standing("b")], now=600.0)
+    found = observe(observe({}, [a_lease("b")], now=0.0), [a_lease("b")], now=600.0)
     assert found["raybus-b"].remaining > 0
 
 
@@ -87,9 +98,9 @@ def test_what_a_lease_names(text: str, partitions: frozenset[int] | None) -> Non
 
 
 def test_everything_is_held_when_the_living_hold_it() -> None:
-    assert ownership.is_everything_held(FIRST, seen(a_standing("b", REST)))
-    assert not ownership.is_everything_held(FIRST, seen(a_standing("b", REST), age=99.0))
-    assert not ownership.is_everything_held(FIRST, seen(a_standing("b", REST), age=float(DURATION_SECONDS)))
+    assert ownership.is_everything_held(FIRST, seen(a_lease("b", REST)))
+    assert not ownership.is_everything_held(FIRST, seen(a_lease("b", REST), age=99.0))
+    assert not ownership.is_everything_held(FIRST, seen(a_lease("b", REST), age=float(DURATION_SECONDS)))
 
 
 HOLDINGS = st.dictionaries(
@@ -125,19 +136,19 @@ def moved(before: dict[str, frozenset[int]], after: dict[str, frozenset[int]]) -
 
 
 class Model:
-    """The Leases at the API server and what each process believes; every step is one request."""
+    """The Leases at the API server and each process's view of them; every step is one request."""
 
     def __init__(self) -> None:
-        self.leases: dict[str, Standing] = {}
+        self.leases: dict[str, ReplicaLease] = {}
         self.holding: dict[str, frozenset[int]] = {}
-        self.views: dict[str, dict[str, Sighting]] = {}
+        self.views: dict[str, dict[str, LeaseObservation]] = {}
         self.wishes: dict[str, frozenset[int]] = {}
         self.now = 0.0
         self.writes = 0
 
     def write(self, name: str, partitions: frozenset[int]) -> None:
         self.writes += 1
-        self.leases[name] = a_standing(name, partitions, version=str(self.writes))
+        self.leases[name] = a_lease(name, partitions, version=str(self.writes))
 
     def join(self, name: str) -> None:
         if name not in self.leases:
@@ -148,9 +159,9 @@ class Model:
     def crash(self, name: str) -> None:
         self.holding.pop(name, None)
 
-    def look(self, name: str) -> None:
+    def observe(self, name: str) -> None:
         others = [each for each in self.leases.values() if each.identity != name]
-        self.views[name] = see(self.views.get(name, {}), others, now=self.now)
+        self.views[name] = observe(self.views.get(name, {}), others, now=self.now)
 
     def step(self, name: str) -> None:
         """Let one process do its next request, by what it saw last."""
@@ -161,20 +172,20 @@ class Model:
             self.write(name, frozenset())
             return
         if self.wishes[name]:  # claimed in our Lease: begin with what no other names now
-            self.look(name)
-            taken = frozenset[int]().union(*(each.standing.partitions for each in self.views[name].values()))
+            self.observe(name)
+            taken = frozenset[int]().union(*(each.lease.partitions for each in self.views[name].values()))
             self.holding[name] |= self.wishes[name] - taken
             self.wishes[name] = frozenset()
             self.write(name, self.holding[name])
             return
         for each in list(self.views.get(name, {}).values()):
-            if each.remaining <= 0 and self.leases.get(each.standing.identity) == each.standing:
-                del self.leases[each.standing.identity]
-                self.views[name].pop(each.standing.name)
-        move = decide(name, self.holding[name], self.views.get(name, {}), takes_part=True)
-        self.holding[name] -= move.give
-        self.wishes[name] = move.take
-        self.write(name, self.holding[name] | move.take)
+            if each.remaining <= 0 and self.leases.get(each.lease.identity) == each.lease:
+                del self.leases[each.lease.identity]
+                self.views[name].pop(each.lease.name)
+        change = decide(name, self.holding[name], self.views.get(name, {}), takes_part=True)
+        self.holding[name] -= change.release
+        self.wishes[name] = change.acquire
+        self.write(name, self.holding[name] | change.acquire)
 
     def check(self) -> None:
         owners = [each for name, part in self.holding.items() if name in self.leases for each in part]
@@ -182,7 +193,9 @@ class Model:
 
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["join", "crash", "look", "step", "step", "look", "wait"]), st.sampled_from("abcd")),
+    st.tuples(
+        st.sampled_from(["join", "crash", "observe", "step", "step", "observe", "wait"]), st.sampled_from("abcd")
+    ),
     max_size=120,
 )
 
@@ -198,18 +211,18 @@ def test_whatever_is_seen_late_no_two_hold_the_same_and_at_rest_all_is_held(step
                 model.join(name)
             case "crash":
                 model.crash(name)
-            case "look" if name in model.holding:
-                model.look(name)
+            case "observe" if name in model.holding:
+                model.observe(name)
             case "step":
                 model.step(name)
             case _:
                 model.now += 1.0
         model.check()
     model.join("z")
-    for _ in range(40):  # everybody looks and acts, until nothing changes any more
+    for _ in range(40):  # every replica observes and acts, until nothing changes any more
         model.now += 1.0
         for name in sorted(model.holding):
-            model.look(name)
+            model.observe(name)
             model.step(name)
             model.check()
     assert sorted(each for part in model.holding.values() for each in part) == sorted(ALL)

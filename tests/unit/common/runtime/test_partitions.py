@@ -1,4 +1,4 @@
-"""Partitions that come and go under a controller: which keys may be looked at, what is forgotten, and what stays."""
+"""Partitions that come and go under a controller: which keys may be reconciled, what is forgotten, and what stays."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -39,7 +39,7 @@ def keys_of(obj: Object) -> list[Key]:
 
 
 class Shell:
-    """A controller whose looks last as long as a test says."""
+    """A controller with reconciles that last as long as a test sets."""
 
     def __init__(self) -> None:
         self.cache = Cache()
@@ -54,12 +54,12 @@ class Shell:
             forget=self._forget,
             report_quarantine=self._report,
         )
-        self.looks: list[str] = []
+        self.reconciles: list[str] = []
         self.cut: list[str] = []
         self.seconds = 0.0
 
     async def reconcile(self, key: Key, *, now: datetime) -> datetime | None:
-        self.looks.append(key.name)
+        self.reconciles.append(key.name)
         try:
             await asyncio.sleep(self.seconds)
         except asyncio.CancelledError:
@@ -94,12 +94,12 @@ async def test_one_partition_is_worked_on_while_another_one_loads() -> None:
     async def script() -> None:
         first.synced(10)
         await asyncio.sleep(1)
-        assert shell.looks == ["a"]
+        assert shell.reconciles == ["a"]
         assert shell.controller.loading == 1
         second.synced(10)
 
     await shell.run(script)
-    assert shell.looks == ["a", "b"]
+    assert shell.reconciles == ["a", "b"]
 
 
 async def test_a_reload_of_one_partition_touches_nothing_of_another() -> None:
@@ -117,10 +117,10 @@ async def test_a_reload_of_one_partition_touches_nothing_of_another() -> None:
 
     await shell.run(script)
     assert shell.names(RayCluster) == {"b"}
-    assert shell.looks == ["a", "b", "a"]
+    assert shell.reconciles == ["a", "b", "a"]
 
 
-async def test_a_partition_that_is_given_up_takes_its_objects_and_keys_along() -> None:
+async def test_a_released_partition_drops_its_objects_and_keys() -> None:
     shell = Shell()
     first, second = shell.controller.hold(1), shell.controller.hold(2)
     for listener, name in ((first, "a"), (second, "b")):
@@ -133,16 +133,16 @@ async def test_a_partition_that_is_given_up_takes_its_objects_and_keys_along() -
         await asyncio.sleep(1)
         await shell.controller.release({1})
         first.changed("RayCluster", a_cluster("a", 40), trace="")  # on its way when we let go
-        shell.controller.wake(Key(NS, "a"))
+        shell.controller.enqueue(Key(NS, "a"))
 
     await shell.run(script)
     assert (shell.names(RayCluster), shell.names(Pod)) == ({"b"}, {"b-pod"})
     assert sorted(shell.forgotten) == ["a", "a-pod", "just-created"]
-    assert shell.looks == ["a", "b"]
+    assert shell.reconciles == ["a", "b"]
     assert shell.controller.held == {2}
 
 
-async def test_a_look_may_end_before_its_partition_is_given_up() -> None:
+async def test_a_reconcile_may_end_before_its_partition_is_released() -> None:
     shell = Shell()
     listener = shell.controller.hold(1)
     listener.changed("RayCluster", a_cluster("a"), trace="")
@@ -153,14 +153,14 @@ async def test_a_look_may_end_before_its_partition_is_given_up() -> None:
         await asyncio.sleep(1)
         assert shell.controller.stop({1}) == {1}
         began = asyncio.get_running_loop().time()
-        await shell.controller.release({1}, patience=10.0)
+        await shell.controller.release({1}, grace_seconds=10.0)
         assert asyncio.get_running_loop().time() - began == pytest.approx(2.0)
 
     await shell.run(script)
-    assert (shell.looks, shell.cut) == (["a"], [])
+    assert (shell.reconciles, shell.cut) == (["a"], [])
 
 
-async def test_a_look_that_lasts_is_cut_short() -> None:
+async def test_a_long_reconcile_is_cancelled() -> None:
     shell = Shell()
     listener = shell.controller.hold(1)
     listener.changed("RayCluster", a_cluster("a"), trace="")
@@ -170,10 +170,10 @@ async def test_a_look_that_lasts_is_cut_short() -> None:
     async def script() -> None:
         await asyncio.sleep(1)
         async with asyncio.timeout(1):
-            await shell.controller.release({1}, patience=0.5)
+            await shell.controller.release({1}, grace_seconds=0.5)
 
     await shell.run(script)
-    assert (shell.looks, shell.cut) == (["a"], ["a"])
+    assert (shell.reconciles, shell.cut) == (["a"], ["a"])
 
 
 async def test_a_partition_may_come_back() -> None:
@@ -190,7 +190,7 @@ async def test_a_partition_may_come_back() -> None:
         await asyncio.sleep(0)
 
     await shell.run(script)
-    assert shell.looks == ["a"]
+    assert shell.reconciles == ["a"]
 
 
 async def test_an_object_that_moves_between_our_partitions_is_never_missing() -> None:
@@ -220,7 +220,7 @@ async def test_an_object_that_moves_away_is_dropped_and_may_return_unchanged() -
     assert shell.names(Pod) == {"a-pod"}
 
 
-async def test_a_deletion_told_before_the_move_counts() -> None:
+async def test_a_deletion_delivered_before_the_move_counts() -> None:
     shell = Shell()
     first, second = shell.controller.hold(1), shell.controller.hold(2)
     first.synced(10)
@@ -251,15 +251,15 @@ async def test_a_child_seen_before_its_parent_waits_for_the_parents_partition() 
     async def script() -> None:
         first.changed("Pod", a_pod("a"), trace="")
         await asyncio.sleep(1)
-        shell.looks.clear()
+        shell.reconciles.clear()
         second.changed("RayCluster", a_cluster("a"), trace="")
         first.changed("Pod", a_pod("a", version=2), trace="")
         await asyncio.sleep(1)
-        assert shell.looks == []
+        assert shell.reconciles == []
         second.synced(10)
 
     await shell.run(script)
-    assert shell.looks == ["a"]
+    assert shell.reconciles == ["a"]
 
 
 async def test_what_belongs_to_others_is_not_kept_for_long() -> None:
@@ -277,7 +277,7 @@ async def test_what_belongs_to_others_is_not_kept_for_long() -> None:
     assert shell.names(Pod) == {"a-pod"}
 
 
-async def test_a_refused_write_is_tried_again_later_and_not_told_as_an_error(
+async def test_a_refused_write_is_retried_later_and_not_logged_as_an_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     shell = Shell()
@@ -317,11 +317,11 @@ async def test_an_object_in_quarantine_waits_and_the_others_are_reconciled(*, sy
         if not synced_first:
             listener.synced(10)
         await asyncio.sleep(1)
-        assert shell.looks == ["victim"]
+        assert shell.reconciles == ["victim"]
         listener.changed("RayCluster", a_cluster("hostile", 11), trace="")
 
     await shell.run(script)
-    assert shell.looks == ["victim", "hostile"]
+    assert shell.reconciles == ["victim", "hostile"]
 
 
 async def test_quarantine_is_reported_on_the_object_that_waits() -> None:
@@ -338,7 +338,7 @@ async def test_quarantine_is_reported_on_the_object_that_waits() -> None:
     assert ("a", "Pod ns/a-pod is in quarantine: it is too large") in shell.reported
 
 
-async def test_an_object_whose_spec_has_not_the_shape_of_its_type_waits_and_says_which_field() -> None:
+async def test_an_object_with_a_malformed_spec_waits_and_the_field_is_reported() -> None:
     shell = Shell()
     listener = shell.controller.hold(1)
     broken = msgspec.json.decode(a_cluster("hostile"))
@@ -350,7 +350,7 @@ async def test_an_object_whose_spec_has_not_the_shape_of_its_type_waits_and_says
         listener.changed("RayCluster", a_cluster("victim"), trace="")
 
     await shell.run(script)
-    assert shell.looks == ["victim"]
+    assert shell.reconciles == ["victim"]
     assert any("at `$.workerGroupSpecs[0].template.spec.containers[0]`" in why for _, why in shell.reported)
 
 
@@ -365,7 +365,7 @@ async def test_quarantine_ends_with_the_object(end: str) -> None:
         listener.quarantined("Pod", NS, "a-pod", body=a_pod("a"), why="it is too large")
         listener.synced(10)
         await asyncio.sleep(1)
-        assert shell.looks == []
+        assert shell.reconciles == []
         if end == "removed":
             listener.removed("Pod", NS, "a-pod", version=12, trace="")
         elif end == "moved":
@@ -376,7 +376,7 @@ async def test_quarantine_ends_with_the_object(end: str) -> None:
             listener.synced(12)
 
     await shell.run(script)
-    assert shell.looks[-1:] == ["a"]
+    assert shell.reconciles[-1:] == ["a"]
 
 
 async def test_a_message_that_breaks_the_decoder_stops_one_key_and_no_partition() -> None:
@@ -391,7 +391,7 @@ async def test_a_message_that_breaks_the_decoder_stops_one_key_and_no_partition(
         listener.changed("RayCluster", a_cluster("victim"), trace="")
 
     await shell.run(script)
-    assert shell.looks == ["victim"]
+    assert shell.reconciles == ["victim"]
 
 
 async def test_after_a_restore_lower_versions_of_the_same_objects_count() -> None:
@@ -441,7 +441,7 @@ async def test_fields_that_a_watcher_of_another_build_adds_count_in_the_same_ver
 
 
 async def test_while_the_bus_is_silent_a_guard_reconciles_what_is_due() -> None:
-    """Not at once, since a reload takes a moment; and not before all was told once: what is known until then is half of it."""
+    """Not at once, since a reload takes a moment; and not before one complete snapshot: until then half is unknown."""
     shell = Shell()
     first, second = shell.controller.hold(1), shell.controller.hold(2)
     for listener, name in ((first, "a"), (second, "b")):
@@ -461,9 +461,9 @@ async def test_while_the_bus_is_silent_a_guard_reconciles_what_is_due() -> None:
         for _ in range(3):
             first.loading("NATS is away")
             for name in ("a", "b"):
-                shell.controller.wake(Key(NS, name))
+                shell.controller.enqueue(Key(NS, name))
             await asyncio.sleep(1.5)
-        assert (shell.looks, {name for _, name in guarded}) == (["a"], {"a"})
+        assert (shell.reconciles, {name for _, name in guarded}) == (["a"], {"a"})
         assert [round(at - lost_at) for at, _ in guarded][:2] == [2, 3]
         first.synced(20)
         count = len(guarded)
@@ -472,4 +472,4 @@ async def test_while_the_bus_is_silent_a_guard_reconciles_what_is_due() -> None:
         await asyncio.sleep(3)
         working.cancel()
     assert len(guarded) == count
-    assert shell.looks == ["a", "a"]
+    assert shell.reconciles == ["a", "a"]

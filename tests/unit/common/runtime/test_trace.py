@@ -1,4 +1,4 @@
-"""A look stands in the trace of the newest change that woke its key, and each change tells how long it waited."""
+"""A reconcile stands in the trace of the newest change that enqueued its key, and each change reports how long it waited."""
 
 from pathlib import Path
 
@@ -9,47 +9,47 @@ from common.bus import messages
 from common.observability import tracing
 from common.observability.tracing import Line
 from common.runtime import trace as traces
-from common.runtime.trace import MOST_WAITING, Wakers
+from common.runtime.trace import MOST_WAITING, ReconcileTraces
 
 FIRST, SECOND, LOADED = (messages.trace_of("uid", version) for version in ("1", "2", "3"))
 
 
-def test_the_newest_change_is_what_a_look_is_about() -> None:
-    wakers: Wakers[str] = Wakers()
+def test_the_newest_change_is_what_a_reconcile_is_about() -> None:
+    keys: ReconcileTraces[str] = ReconcileTraces()
     for change in (FIRST, SECOND, ""):
-        wakers.woken("ns/a", change, waits=True)
+        keys.enqueued("ns/a", change, waits=True)
 
-    with wakers.look("ns/a"):
+    with keys.reconciling("ns/a"):
         assert traces.current() == SECOND
-    with wakers.look("ns/a"):  # a timer's look goes on with it
+    with keys.reconciling("ns/a"):  # a reconcile of a timer continues it
         assert traces.current() == SECOND
     assert traces.current() == ""
 
 
 def test_a_key_that_is_forgotten_has_no_change() -> None:
-    wakers: Wakers[str] = Wakers()
-    wakers.woken("ns/a", FIRST, waits=True)
-    wakers.forget("ns/a")
-    with wakers.look("ns/a"):
+    keys: ReconcileTraces[str] = ReconcileTraces()
+    keys.enqueued("ns/a", FIRST, waits=True)
+    keys.forget("ns/a")
+    with keys.reconciling("ns/a"):
         assert traces.current() == ""
 
 
 @pytest.mark.long
-def test_every_change_tells_its_wait_once(tmp_path: Path) -> None:
-    wakers: Wakers[str] = Wakers()
+def test_every_change_reports_its_wait_once(tmp_path: Path) -> None:
+    keys: ReconcileTraces[str] = ReconcileTraces()
     with tracing.configured("test", file=tmp_path / "traces", environment={}):
-        wakers.woken("ns/a", LOADED, waits=False)
+        keys.enqueued("ns/a", LOADED, waits=False)
         for change in (FIRST, *[SECOND] * (2 * MOST_WAITING)):
-            wakers.woken("ns/a", change, waits=True)
+            keys.enqueued("ns/a", change, waits=True)
         for _ in range(2):
-            with wakers.look("ns/a"):
+            with keys.reconciling("ns/a"):
                 pass
 
     found = [msgspec.json.decode(line, type=Line) for line in (tmp_path / "traces").read_bytes().splitlines()]
     waits = [span for span in found if span.name == "queue"]
-    looks = [span for span in found if span.name == "reconcile"]
+    reconciles = [span for span in found if span.name == "reconcile"]
     assert len(waits) == MOST_WAITING
     assert {span.trace for span in waits} == {FIRST.split("-")[1], SECOND.split("-")[1]}
-    assert [span.trace for span in looks] == [SECOND.split("-")[1]] * 2
+    assert [span.trace for span in reconciles] == [SECOND.split("-")[1]] * 2
     assert all(span.attributes == {"object": "ns/a"} for span in found)
-    assert max(span.end for span in waits) <= looks[0].begin + 1_000_000_000
+    assert max(span.end for span in waits) <= reconciles[0].begin + 1_000_000_000

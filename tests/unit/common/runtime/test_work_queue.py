@@ -19,7 +19,7 @@ async def test_a_key_asked_for_twice_is_taken_once() -> None:
     assert len(queue) == 0
 
 
-async def test_a_key_woken_in_work_is_taken_once_more_after_it() -> None:
+async def test_a_key_enqueued_in_work_is_taken_once_more_after_it() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")
     key = await queue.take()
@@ -32,7 +32,7 @@ async def test_a_key_woken_in_work_is_taken_once_more_after_it() -> None:
     assert len(queue) == 0
 
 
-async def test_a_promised_look_comes_at_its_time() -> None:
+async def test_a_promised_reconcile_comes_at_its_time() -> None:
     loop = asyncio.get_running_loop()
     queue: WorkQueue[str] = WorkQueue()
     queue.add_at("a", loop.time() + 30)
@@ -66,7 +66,7 @@ async def test_failures_wait_longer_each_time_and_a_success_forgets_them() -> No
     assert queue.failures("a") == 0
 
 
-async def test_a_failed_key_that_was_woken_meanwhile_is_looked_at_at_once() -> None:
+async def test_a_failed_key_that_was_enqueued_meanwhile_is_reconciled_at_once() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")
     key = await queue.take()
@@ -90,33 +90,33 @@ async def test_groups_take_turns() -> None:
 async def test_what_is_new_goes_first_but_not_for_ever() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("known")
-    news = [f"new-{number}" for number in range(NEW_IN_A_ROW + 2)]
-    for key in news:
+    added = [f"new-{number}" for number in range(NEW_IN_A_ROW + 2)]
+    for key in added:
         queue.add(key, is_new=True)
-    taken = [await queue.take() for _ in range(len(news) + 1)]
+    taken = [await queue.take() for _ in range(len(added) + 1)]
     assert taken.index("known") == NEW_IN_A_ROW
-    assert sorted(taken) == ["known", *news]
+    assert sorted(taken) == ["known", *added]
 
 
 async def test_what_was_at_rest_waits_in_a_lane_of_its_own() -> None:
-    queue: WorkQueue[str] = WorkQueue(group_of=lambda key: key[0], rests=lambda key: "rested" in key)
+    queue: WorkQueue[str] = WorkQueue(group_of=lambda key: key[0], is_steady=lambda key: "rested" in key)
     for number in range(3):
         queue.add(f"new{number}", is_new=True)
     for key in ("a-rested-1", "a-rested-2", "b-rested"):
         queue.add(key)
 
-    assert [await queue.take_rested() for _ in range(3)] == ["a-rested-1", "b-rested", "a-rested-2"]
+    assert [await queue.take_steady() for _ in range(3)] == ["a-rested-1", "b-rested", "a-rested-2"]
     assert len(queue) == 3
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(60):
-            await queue.take_rested()
+            await queue.take_steady()
     assert {await queue.take() for _ in range(3)} == {"new0", "new1", "new2"}
 
 
-async def test_who_waits_for_what_was_at_rest_is_woken_by_nothing_else() -> None:
-    queue: WorkQueue[str] = WorkQueue(rests=lambda key: key == "rested")
+async def test_a_waiter_for_keys_at_rest_is_notified_by_nothing_else() -> None:
+    queue: WorkQueue[str] = WorkQueue(is_steady=lambda key: key == "rested")
     async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(queue.take_rested())
+        waiting = group.create_task(queue.take_steady())
         await asyncio.sleep(1)
         queue.add("other")
         queue.add_at("later", asyncio.get_running_loop().time() + 5)
@@ -128,9 +128,9 @@ async def test_who_waits_for_what_was_at_rest_is_woken_by_nothing_else() -> None
 
 async def test_a_key_is_in_work_once_whichever_lane_it_waits_in() -> None:
     at_rest = {"key"}
-    queue: WorkQueue[str] = WorkQueue(rests=lambda key: key in at_rest)
+    queue: WorkQueue[str] = WorkQueue(is_steady=lambda key: key in at_rest)
     queue.add("key")
-    assert await queue.take_rested() == "key"
+    assert await queue.take_steady() == "key"
     at_rest.clear()
     queue.add("key")
     assert len(queue) == 0
@@ -141,62 +141,62 @@ async def test_a_key_is_in_work_once_whichever_lane_it_waits_in() -> None:
 async def test_a_timer_does_not_make_a_key_go_before_what_is_new() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("resync")
-    queue.done(await queue.take(), look_again_at=asyncio.get_running_loop().time() + 60)
+    queue.done(await queue.take(), requeue_at=asyncio.get_running_loop().time() + 60)
     await asyncio.sleep(61)
     queue.add("new", is_new=True)
     assert [await queue.take(), await queue.take()] == ["new", "resync"]
 
 
-async def test_who_comes_after_a_crowd_does_not_wait_for_it() -> None:
+async def test_a_key_after_many_other_keys_does_not_wait_for_them() -> None:
     queue: WorkQueue[str] = WorkQueue()
     for number in range(100):
-        queue.add(f"crowd-{number:02}", is_new=True)
-    assert await queue.take() == "crowd-00"
+        queue.add(f"bulk-{number:02}", is_new=True)
+    assert await queue.take() == "bulk-00"
     queue.add("late", is_new=True)
-    assert [await queue.take() for _ in range(4)] == ["late", "crowd-01", "crowd-99", "crowd-02"]
+    assert [await queue.take() for _ in range(4)] == ["late", "bulk-01", "bulk-99", "bulk-02"]
 
 
-async def test_who_wants_little_does_not_wait_for_a_crowd_that_still_grows() -> None:
+async def test_a_small_source_does_not_wait_for_a_growing_backlog() -> None:
     sizes = {"little": 1, "huge": 500}
     queue: WorkQueue[str] = WorkQueue(size_of=lambda key: sizes.get(key, 3))
     queue.add("huge", is_new=True)
     for number in range(50):
-        queue.add(f"crowd-{number:02}", is_new=True)
+        queue.add(f"bulk-{number:02}", is_new=True)
     queue.add("little", is_new=True)
     for number in range(50, 100):
-        queue.add(f"crowd-{number:02}", is_new=True)
-    assert [await queue.take() for _ in range(4)] == ["huge", "little", "crowd-00", "crowd-99"]
+        queue.add(f"bulk-{number:02}", is_new=True)
+    assert [await queue.take() for _ in range(4)] == ["huge", "little", "bulk-00", "bulk-99"]
 
 
-async def test_nobody_in_a_crowd_is_left_behind() -> None:
+async def test_no_key_of_a_backlog_starves() -> None:
     sizes = {"huge": 500}
     queue: WorkQueue[str] = WorkQueue(size_of=lambda key: sizes.get(key, 1))
-    crowd = [f"crowd-{number}" for number in range(9)]
-    for key in [*crowd[:3], "huge", *crowd[3:]]:
+    background = [f"bulk-{number}" for number in range(9)]
+    for key in [*background[:3], "huge", *background[3:]]:
         queue.add(key, is_new=True)
     taken = [await queue.take() for _ in range(10)]
     assert taken.index("huge") == 6
-    assert sorted(taken) == sorted(["huge", *crowd])
+    assert sorted(taken) == sorted(["huge", *background])
 
 
-class Told:
-    """What a queue tells its meter."""
+class RecordingMeter:
+    """Records what a queue reports to its meter."""
 
     def __init__(self) -> None:
-        self.words: list[str] = []
+        self.lines: list[str] = []
 
     def added(self) -> None:
-        self.words.append("added")
+        self.lines.append("added")
 
     def waited(self, seconds: float) -> None:
-        self.words.append(f"waited {seconds:g}")
+        self.lines.append(f"waited {seconds:g}")
 
     def worked(self, seconds: float) -> None:
-        self.words.append(f"worked {seconds:g}")
+        self.lines.append(f"worked {seconds:g}")
 
 
-async def test_a_queue_tells_how_long_keys_wait_and_work() -> None:
-    meter = Told()
+async def test_a_queue_reports_how_long_keys_wait_and_work() -> None:
+    meter = RecordingMeter()
     queue: WorkQueue[str] = WorkQueue(meter=meter)
     assert (queue.longest_wait(), queue.under_way()) == (0, [])
     queue.add("a")
@@ -205,9 +205,46 @@ async def test_a_queue_tells_how_long_keys_wait_and_work() -> None:
     assert queue.longest_wait() == 2
     key = await queue.take()
     await asyncio.sleep(3)
-    queue.add(key)  # waits from now on, though it can only be taken after its look
+    queue.add(key)  # waits from now on, though it can only be taken after its reconcile
     await asyncio.sleep(1)
     assert (queue.longest_wait(), queue.under_way()) == (0, [4])
     queue.done(key)
     assert await queue.take() == "a"
-    assert meter.words == ["added", "waited 2", "added", "worked 4", "waited 1"]
+    assert meter.lines == ["added", "waited 2", "added", "worked 4", "waited 1"]
+
+
+async def test_workers_of_idle_groups_take_no_second_key_of_a_group() -> None:
+    queue: WorkQueue[str] = WorkQueue(group_of=lambda key: key[0])
+    for key in ("a1", "a2", "b1"):
+        queue.add(key)
+    assert [await queue.take_of_idle_group(), await queue.take_of_idle_group()] == ["a1", "b1"]
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(10):
+            await queue.take_of_idle_group()
+    assert await queue.take() == "a2"
+
+
+async def test_workers_of_idle_groups_take_a_key_once_its_group_is_idle_or_its_time_has_come() -> None:
+    loop = asyncio.get_running_loop()
+    queue: WorkQueue[str] = WorkQueue(group_of=lambda key: key[0])
+    queue.add("a1")
+    queue.add("a2")
+    await queue.take_of_idle_group()
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(queue.take_of_idle_group())
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        queue.done("a1", requeue_at=loop.time() + 30)
+    assert waiting.result() == "a2"
+    queue.done("a2")
+    assert await queue.take_of_idle_group() == "a1"
+    assert loop.time() == pytest.approx(31)
+
+
+async def test_workers_of_idle_groups_take_what_had_reached_its_goal() -> None:
+    queue: WorkQueue[str] = WorkQueue(group_of=lambda key: key[0], is_steady=lambda _key: True)
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(queue.take_of_idle_group())
+        await asyncio.sleep(1)
+        queue.add("a1")
+    assert waiting.result() == "a1"

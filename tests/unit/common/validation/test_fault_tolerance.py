@@ -25,7 +25,7 @@ def a_head_with(*names: str, params: dict[str, str] | None = None, **container: 
             {"annotations": {labels.FT_ENABLED: "false"}, "gcs_fault_tolerance_options": {}},
             "ray.io/ft-enabled annotation and GcsFaultToleranceOptions are both set. "
             "Please use only GcsFaultToleranceOptions to configure GCS fault tolerance",
-            id="S16 / case 8: annotation and options, whatever the annotation says",
+            id="S16 / case 8: annotation and options, with any value of the annotation",
         ),
         pytest.param(
             {"head": a_head_with("RAY_REDIS_ADDRESS")},

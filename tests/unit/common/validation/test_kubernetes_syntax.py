@@ -1,4 +1,4 @@
-"""Kubernetes' rules for names and labels, in its words."""
+"""Kubernetes' rules for names and labels, with its messages."""
 
 import re
 

@@ -99,7 +99,7 @@ ALL_THREE: Json = {"tls_options": {"enabled": True}, "network_policy": {}, "hist
 
 
 @pytest.mark.parametrize(
-    ("spec", "holding", "told"),
+    ("spec", "holding", "expected"),
     [
         pytest.param({}, None, "", id="a plain cluster"),
         pytest.param({"tls_options": {"enabled": False}}, None, "", id="TLS switched off"),
@@ -109,7 +109,7 @@ ALL_THREE: Json = {"tls_options": {"enabled": True}, "network_policy": {}, "hist
         pytest.param(ALL_THREE, TLS, f"{TLS}; {POLICIES}; {HISTORY}", id="all of them"),
     ],
 )
-def test_wishes_that_are_not_fulfilled_yet(spec: Json, holding: str | None, told: str) -> None:
+def test_wishes_that_are_not_fulfilled_yet(spec: Json, holding: str | None, expected: str) -> None:
     cluster = a_ray_cluster(**spec)
     assert cluster_rules.missing_protection(cluster, ON) == holding
-    assert cluster_rules.unsupported(cluster, ON) == told
+    assert cluster_rules.unsupported(cluster, ON) == expected

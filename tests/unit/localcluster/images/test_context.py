@@ -41,7 +41,7 @@ def test_a_file_that_changes_during_the_build_is_refused(tmp_path: Path) -> None
 
 
 def test_a_missing_binary_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match="line 4: the binary 'tool' was not handed in"):
+    with pytest.raises(ClusterError, match="line 4: the binary 'tool' is missing"):
         _context(tmp_path).digest(_BINARY)
     with pytest.raises(ClusterError, match=r"the binary 'tool': .* is no file"):
         _context(tmp_path, tool=tmp_path / "absent").digest(_BINARY)
@@ -53,5 +53,5 @@ def test_a_missing_source_names_its_line(tmp_path: Path) -> None:
 
 
 def test_an_ignore_line_that_docker_reads_differently_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match=r"dockerignore line 1: '!src' is not understood"):
+    with pytest.raises(ClusterError, match=r"dockerignore line 1: '!src' is not supported"):
         BuildContext(tmp_path, {}, "!src")

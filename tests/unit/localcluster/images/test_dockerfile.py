@@ -1,5 +1,6 @@
-"""What the engine-less builder understands of a Dockerfile, and how it says no."""
+"""The instructions of a Dockerfile that the engine-less builder supports, and its refusals."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from localcluster.errors import ClusterError
 from localcluster.images import dockerfile
 from localcluster.images.dockerfile import Copy, MakeFolder, Run
 
-_ROOT = Path(__file__).parents[4]
+_OWN = Path(__file__).parents[4] / "deploy/images/Dockerfile"
 
 
 def test_a_stage_starts_with_its_bases_environment_but_not_its_name() -> None:
@@ -51,17 +52,17 @@ def test_steps_are_resolved_against_the_working_folder() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "expected"),
     [
         pytest.param("", "line 1: there is no FROM", id="empty"),
         pytest.param("RUN x", "line 1: RUN stands before the first FROM", id="no stage"),
         pytest.param("FROM alpine AS a", "line 1: unknown base 'alpine'", id="unknown base"),
-        pytest.param("FROM scratch", "line 1: FROM scratch is not understood", id="nameless stage"),
+        pytest.param("FROM scratch", "line 1: FROM scratch is not supported", id="nameless stage"),
         pytest.param(
             "FROM scratch AS a\nFROM scratch AS a", "line 2: the stage name 'a' is taken", id="same name twice"
         ),
-        pytest.param("FROM scratch AS a\n\nVOLUME /x", "line 3: VOLUME is not understood", id="unknown word"),
-        pytest.param("FROM scratch AS a\nCOPY --chown=1 a b", "line 2: COPY --chown is not understood", id="flag"),
+        pytest.param("FROM scratch AS a\n\nVOLUME /x", "line 3: VOLUME is not supported", id="unknown instruction"),
+        pytest.param("FROM scratch AS a\nCOPY --chown=1 a b", "line 2: COPY --chown is not supported", id="flag"),
         pytest.param("FROM scratch AS a\nCOPY *.py b", "line 2: COPY does not know wildcards", id="wildcard"),
         pytest.param(
             "FROM scratch AS a\nCOPY --from=b x y", "line 2: COPY --from=b: no such stage", id="unknown stage"
@@ -75,27 +76,42 @@ def test_steps_are_resolved_against_the_working_folder() -> None:
         pytest.param("FROM scratch AS a\nENV A='b", 'line 2: "A=\'b": No closing quotation', id="open quotation"),
     ],
 )
-def test_what_is_not_understood_is_refused_with_its_line(text: str, words: str) -> None:
+def test_what_is_not_understood_is_refused_with_its_line(text: str, expected: str) -> None:
     with pytest.raises(ClusterError) as refusal:
         dockerfile.parse(text)
 
-    assert f"Dockerfile {words}" in str(refusal.value)
+    assert f"Dockerfile {expected}" in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
 
+def test_our_own_dockerfile_pins_every_base_to_a_digest() -> None:
+    stages = dockerfile.parse(_OWN.read_text())
+
+    bases = {stage.base for stage in stages if dockerfile.is_root(stage.base)} - {"scratch"}
+    assert len(bases) == 1
+    assert re.fullmatch(r"debian:bookworm-slim@sha256:[0-9a-f]{64}", bases.pop())
+
+
+def test_compiled_files_never_name_the_time_of_their_source() -> None:
+    commands = [line for line in _OWN.read_text().splitlines() if "compileall" in line]
+
+    assert commands
+    assert [line for line in commands if " -f " not in line or "--invalidation-mode unchecked-hash" not in line] == []
+
+
 def test_our_own_dockerfile_names_every_image() -> None:
-    stages = dockerfile.parse((_ROOT / "deploy/images/Dockerfile").read_text())
+    stages = dockerfile.parse(_OWN.read_text())
 
     assert {stage.name: stage.image for stage in stages if stage.image} == {
         "pause": "raybus.local/pause:1",
         "ray": "docker.io/rayproject/ray:2.60.0",
-        "envoy": "docker.io/raybus/envoy:dev",
-        "envoy-gateway": "docker.io/raybus/envoy-gateway:dev",
-        "redis": "docker.io/raybus/redis:dev",
-        "nats": "docker.io/raybus/nats:dev",
-        "watcher": "docker.io/raybus/watcher:dev",
-        "cluster-reconciler": "docker.io/raybus/cluster-reconciler:dev",
-        "service-reconciler": "docker.io/raybus/service-reconciler:dev",
-        "traffic-manager": "docker.io/raybus/traffic-manager:dev",
+        "envoy": "registry.invalid/raybus/envoy:dev",
+        "envoy-gateway": "registry.invalid/raybus/envoy-gateway:dev",
+        "redis": "registry.invalid/raybus/redis:dev",
+        "nats": "registry.invalid/raybus/nats:dev",
+        "watcher": "registry.invalid/raybus/watcher:dev",
+        "cluster-reconciler": "registry.invalid/raybus/cluster-reconciler:dev",
+        "service-reconciler": "registry.invalid/raybus/service-reconciler:dev",
+        "traffic-manager": "registry.invalid/raybus/traffic-manager:dev",
     }
     assert all(stage.config.user.split(":")[0] not in {"", "0"} for stage in stages if stage.image)

@@ -18,12 +18,21 @@ from localcluster.images import host
         ),
     ],
 )
-def test_the_mirror_is_the_one_that_apt_uses(sources: str, mirror: str) -> None:
+def test_the_mirror_is_the_mirror_of_apt(sources: str, mirror: str) -> None:
     assert host.find_mirror(sources) == mirror
 
 
 def test_security_updates_come_from_the_same_mirror() -> None:
     assert "deb http://m.test/debian-security bookworm-security main" in host.sources_list("http://m.test/debian")
+
+
+def test_a_snapshot_has_its_security_updates_at_the_same_time() -> None:
+    sources = host.sources_list(
+        host.snapshot({"RAYBUS_DEBIAN_MIRROR": "http://s.test/archive/debian/20261101T000000Z/"})
+    )
+
+    assert "deb http://s.test/archive/debian/20261101T000000Z bookworm main" in sources
+    assert "deb http://s.test/archive/debian-security/20261101T000000Z bookworm-security main" in sources
 
 
 def test_only_what_leads_to_packages_is_passed_on() -> None:

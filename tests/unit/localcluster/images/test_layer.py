@@ -1,9 +1,14 @@
 """A layer's tar: the same bytes for the same content."""
 
 import os
+import py_compile
 import tarfile
 from pathlib import Path
+from py_compile import PycInvalidationMode
 
+import pytest
+
+from localcluster.errors import ClusterError
 from localcluster.images import layer
 
 
@@ -23,6 +28,18 @@ def test_times_and_order_of_creation_leave_no_trace(tmp_path: Path) -> None:
 
     assert first == second
     assert (tmp_path / "1.tar").read_bytes() == (tmp_path / "2.tar").read_bytes()
+
+
+def test_a_compiled_file_may_not_hold_the_time_of_its_source(tmp_path: Path) -> None:
+    source = tmp_path / "module.py"
+    source.write_text("")
+    compiled = tmp_path / "tree" / "module.pyc"
+
+    py_compile.compile(str(source), str(compiled), invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
+    layer.write_tar(tmp_path / "tree", tmp_path / "layer.tar")
+    py_compile.compile(str(source), str(compiled), invalidation_mode=PycInvalidationMode.TIMESTAMP)
+    with pytest.raises(ClusterError, match=r"/module\.pyc holds the time of its source"):
+        layer.write_tar(tmp_path / "tree", tmp_path / "layer.tar")
 
 
 def test_links_stay_links(tmp_path: Path) -> None:

@@ -45,6 +45,14 @@ def test_only_missing_layers_are_built(target: str, present: set[str], order: tu
     assert plan.to_build([by_name[target]], by_name, present) == order
 
 
+def test_another_digest_or_snapshot_of_the_base_makes_everything_anew() -> None:
+    text = "FROM debian:bookworm-slim@sha256:{} AS one\n"
+    before = _keys(text.format("1"))
+
+    assert before["one"] != _keys(text.format("2"))["one"]
+    assert before["one"] != plan.keys(_stages(text.format("1")), lambda _: "", "http://m.test/20261101T000000Z")["one"]
+
+
 @pytest.mark.parametrize(
     ("changed", "new"),
     [

@@ -1,4 +1,4 @@
-"""What the bill of materials says of an image."""
+"""The content of the bill of materials of an image."""
 
 import tarfile
 from collections.abc import Mapping
@@ -66,10 +66,10 @@ def a_go_program() -> bytes:
 
 def described(folder: Path) -> tuple[str, dict[str, Any]]:
     layers = [a_layer(folder / "1", LOWER), a_layer(folder / "2", {**UPPER, "usr/local/bin/server": a_go_program()})]
-    digest = archive.write(folder / "image.tar", "example.test/app:7", Config(), layers, architecture="amd64")
+    written = archive.write(folder / "image.tar", "example.test/app:7", Config(), layers, architecture="amd64")
     text = sbom.beside(folder / "image.tar").read_text()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
-    return digest, msgspec.json.decode(text)
+    return written.config, msgspec.json.decode(text)
 
 
 def test_everything_that_is_in_the_image_is_named_with_its_licence(tmp_path: Path) -> None:

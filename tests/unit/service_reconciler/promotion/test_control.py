@@ -8,7 +8,7 @@ from service_reconciler.reasons import Reason
 from support.builders.upgrade import GENERATION, a_condition, a_view, an_upgrade, at
 
 LATE = at(10_000)
-GIVEN_UP = a_condition("UpgradeAborted", reason="ProgressDeadlineExceeded", message="given up")
+TIMED_OUT = a_condition("UpgradeAborted", reason="ProgressDeadlineExceeded", message="timed out")
 ASKED = a_condition("UpgradeAborted", reason="AbortRequested", message="asked")
 BACK = a_condition("RollbackInProgress")
 
@@ -27,7 +27,7 @@ def orders(observed: Observed) -> tuple[Reason | None, Reason | None, bool]:
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        pytest.param(an_upgrade(), (None, None, True), id="a stall is told"),
+        pytest.param(an_upgrade(), (None, None, True), id="a stall is reported"),
         pytest.param(
             an_upgrade(annotations=held(pause="true")), (None, Reason.PAUSE_REQUESTED, False), id="paused, not stalled"
         ),
@@ -39,7 +39,7 @@ def orders(observed: Observed) -> tuple[Reason | None, Reason | None, bool]:
         pytest.param(
             an_upgrade(annotations=held(on_deadline="Rollback")),
             (Reason.PROGRESS_DEADLINE_EXCEEDED, None, True),
-            id="given up at the deadline",
+            id="timed out at the deadline",
         ),
         pytest.param(
             an_upgrade(annotations=held(on_deadline="Rollback"), active=a_view("blue")),
@@ -49,12 +49,12 @@ def orders(observed: Observed) -> tuple[Reason | None, Reason | None, bool]:
         pytest.param(
             an_upgrade(BACK, annotations=held(on_deadline="Rollback")),
             (None, None, True),
-            id="a rollback that stalls is only told",
+            id="a rollback that stalls is only reported",
         ),
         pytest.param(
             an_upgrade(annotations=held(on_deadline="Rollback", promote="true")),
             (None, None, True),
-            id="a promoted upgrade is only told",
+            id="a promoted upgrade is only reported",
         ),
         pytest.param(
             an_upgrade(annotations=held(pause="true", promote="true")), (None, None, True), id="promoted, not paused"
@@ -71,17 +71,17 @@ def orders(observed: Observed) -> tuple[Reason | None, Reason | None, bool]:
         ),
         pytest.param(an_upgrade(annotations=held(abort="2")), (None, None, True), id="another number"),
         pytest.param(
-            an_upgrade(GIVEN_UP, changed=9_999),
+            an_upgrade(TIMED_OUT, changed=9_999),
             (Reason.PROGRESS_DEADLINE_EXCEEDED, None, False),
             id="a deadline's rollback is remembered",
         ),
         pytest.param(
-            an_upgrade({**GIVEN_UP, "observedGeneration": GENERATION - 1}, changed=9_999),
+            an_upgrade({**TIMED_OUT, "observedGeneration": GENERATION - 1}, changed=9_999),
             (None, None, False),
             id="not for the next generation",
         ),
         pytest.param(
-            an_upgrade(GIVEN_UP, changed=9_999, annotations=held(promote="true")),
+            an_upgrade(TIMED_OUT, changed=9_999, annotations=held(promote="true")),
             (None, None, False),
             id="promoting forgets it",
         ),

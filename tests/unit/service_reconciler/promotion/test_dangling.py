@@ -10,7 +10,7 @@ from common.api.meta import rfc3339
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from service_reconciler.config import Config
-from service_reconciler.observed import Leaving, Names, Observed
+from service_reconciler.observed import DrainingCluster, Names, Observed
 from service_reconciler.promotion import dangling
 from service_reconciler.resources.ray_cluster import DELETE_AFTER
 
@@ -18,7 +18,7 @@ NOW = datetime.fromisoformat("2026-01-01T12:00:00+00:00")
 
 
 def a_cluster(version: str) -> RayCluster:
-    """Return a cluster whose deadline has passed and that drains."""
+    """Return a cluster that drains, after its deadline."""
     since = rfc3339(NOW - timedelta(seconds=17))
     annotations = {DELETE_AFTER: rfc3339(NOW - timedelta(seconds=1)), labels.DRAINING_SINCE: since}
     meta = {"name": "old", "namespace": "ns", "uid": "u1", "resourceVersion": version, "annotations": annotations}
@@ -26,7 +26,7 @@ def a_cluster(version: str) -> RayCluster:
 
 
 @pytest.mark.parametrize("version", ["7", "8"])
-def test_requests_in_flight_keep_a_cluster_whose_status_changed_during_the_pass(version: str) -> None:
+def test_requests_in_flight_keep_a_cluster_with_a_status_changed_during_the_pass(version: str) -> None:
     body = msgspec.json.encode({"metadata": {"name": "demo", "namespace": "ns"}, "spec": {}})
     service = msgspec.json.decode(body, type=RayService)
     observed = Observed(
@@ -35,7 +35,7 @@ def test_requests_in_flight_keep_a_cluster_whose_status_changed_during_the_pass(
         names=Names(active="new"),
         fresh_name="demo-x",
         clusters=(a_cluster("7"),),
-        leaving=(Leaving(cluster=a_cluster(version), pods=(), ongoing=3),),
+        draining=(DrainingCluster(cluster=a_cluster(version), pods=(), ongoing=3),),
     )
     found = dangling.decide(observed, now=NOW)
-    assert (found.delete, found.look_again_at) == ((), NOW + timedelta(seconds=1))
+    assert (found.delete, found.requeue_at) == ((), NOW + timedelta(seconds=1))

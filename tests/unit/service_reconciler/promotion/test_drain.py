@@ -18,24 +18,24 @@ CAP = SINCE + timedelta(seconds=100)
         ("nothing is in flight", 40, 0, True, "nothing is in flight", None),
         ("requests are", 40, 3, False, "3 requests in flight", 41),
         ("one is", 40, 1, False, "1 request in flight", 41),
-        ("nobody can tell", 40, None, False, "an unknown number of requests in flight", 41),
+        ("the number is unknown", 40, None, False, "an unknown number of requests in flight", 41),
         ("a count may be from before the mark", 5, 0, False, "the count may be old", 15),
         ("the cap ends it all the same", 100, 3, True, "the drain time-out is over with 3 requests in flight", None),
-        ("also when nobody can tell", 100, None, True, "the drain time-out is over with an unknown number", None),
-        ("a look is never promised for later than the cap", 99.5, 3, False, "3 requests in flight", 100),
+        ("also when the number is unknown", 100, None, True, "the drain time-out is over with an unknown number", None),
+        ("no requeue is later than the cap", 99.5, 3, False, "3 requests in flight", 100),
     ],
 )
 def test_verdicts(why: str, at: float, ongoing: int | None, deletes: bool, reason: str, again: float | None) -> None:
     found = drain.decide(ongoing, since=SINCE, cap=CAP, now=SINCE + timedelta(seconds=at))
     assert found.deletes is deletes, why
     assert found.reason.startswith(reason)
-    assert found.look_again_at == (None if again is None else SINCE + timedelta(seconds=again))
+    assert found.requeue_at == (None if again is None else SINCE + timedelta(seconds=again))
 
 
 def test_a_cap_before_the_count_can_be_trusted_holds() -> None:
     now = SINCE + timedelta(seconds=5)
     found = drain.decide(0, since=SINCE, cap=now, now=now)
-    assert (found.deletes, found.look_again_at) == (True, None)
+    assert (found.deletes, found.requeue_at) == (True, None)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from common.api.ray_cluster import RayCluster
 from common.upgrade_receipt import Outcome, Receipt, Seconds
-from service_reconciler.observed import Leaving
+from service_reconciler.observed import DrainingCluster
 from service_reconciler.promotion import receipt
 from service_reconciler.promotion.receipt import SoFar
 
@@ -18,13 +18,13 @@ def later(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-STORY = SoFar(
+SO_FAR = SoFar(
     old="demo-a",
     new="demo-b",
     outcome=Outcome.PROMOTED,
     started=START,
     moved=later(10),
-    settled=later(30),
+    completed=later(30),
     most=150,
     least=80,
 )
@@ -36,13 +36,13 @@ def a_cluster(text: str | None) -> RayCluster:
     return msgspec.json.decode(msgspec.json.encode(body), type=RayCluster)
 
 
-def made(story: SoFar, *, ongoing: int | None = None) -> Receipt | None:
-    cluster = a_cluster(msgspec.json.encode(story).decode())
-    return receipt.finished(cluster, Leaving(cluster=cluster, pods=(), ongoing=ongoing), now=later(92.4))
+def made(so_far: SoFar, *, ongoing: int | None = None) -> Receipt | None:
+    cluster = a_cluster(msgspec.json.encode(so_far).decode())
+    return receipt.finished(cluster, DrainingCluster(cluster=cluster, pods=(), ongoing=ongoing), now=later(92.4))
 
 
 def test_the_whole_of_it() -> None:
-    found = made(STORY, ongoing=3)
+    found = made(SO_FAR, ongoing=3)
     assert found == Receipt(
         old="demo-a",
         new="demo-b",
@@ -61,20 +61,20 @@ def test_the_whole_of_it() -> None:
 
 
 def test_what_nobody_knows_is_null() -> None:
-    found = made(msgspec.structs.replace(STORY, most=None, least=None))
+    found = made(msgspec.structs.replace(SO_FAR, most=None, least=None))
     assert found is not None
     assert (found.peak_surge_percent, found.lowest_capacity_percent, found.requests_cut) == (None, None, None)
     assert str(found).endswith("peak surge unknown, lowest capacity unknown, requests cut unknown")
 
 
 def test_where_no_request_moved_all_was_preparation() -> None:
-    found = made(msgspec.structs.replace(STORY, moved=None, outcome=Outcome.CANCELLED))
+    found = made(msgspec.structs.replace(SO_FAR, moved=None, outcome=Outcome.CANCELLED))
     assert found is not None
     assert found.seconds == Seconds(preparing=30, shifting=0, draining=62)
 
 
 def test_a_clock_that_jumped_back_makes_no_negative_time() -> None:
-    found = made(msgspec.structs.replace(STORY, settled=later(5)))
+    found = made(msgspec.structs.replace(SO_FAR, completed=later(5)))
     assert found is not None
     assert found.seconds.shifting == 0
 

@@ -1,4 +1,4 @@
-"""Since when an upgrade has not got on, and what that is called."""
+"""Since when an upgrade makes no progress, and the reason for that."""
 
 from datetime import timedelta
 from typing import Any
@@ -37,7 +37,7 @@ FLAPPED = an_upgrade(
     interval=10,
     moved=900,
     changed=900,
-    story=a_flapping(2),
+    upgrade=a_flapping(2),
     pending=a_view("green", details=an_app("RUNNING", started=950)),
 )
 
@@ -46,9 +46,9 @@ FLAPPED = an_upgrade(
     ("observed", "seconds"),
     [
         pytest.param(FLAPPED, 110, id="repeatedly: from the first time, and the interval that follows it"),
-        pytest.param(an_upgrade(interval=10, moved=900, story=a_flapping(1)), 910, id="once may be chance"),
+        pytest.param(an_upgrade(interval=10, moved=900, upgrade=a_flapping(1)), 910, id="once may be chance"),
         pytest.param(
-            an_upgrade(a_condition("RollbackInProgress", seconds=500), interval=10, moved=900, story=a_flapping(9)),
+            an_upgrade(a_condition("RollbackInProgress", seconds=500), interval=10, moved=900, upgrade=a_flapping(9)),
             910,
             id="a rollback begins anew",
         ),
@@ -99,7 +99,7 @@ def test_a_canary_that_flaps_is_named_as_the_cause() -> None:
         ),
     ],
 )
-def test_an_upgrade_last_got_on_when(observed: Observed, seconds: float) -> None:
+def test_when_an_upgrade_last_progressed(observed: Observed, seconds: float) -> None:
     assert progress.since(observed, observed.pending, now=NOW) == at(seconds)
 
 
@@ -107,7 +107,7 @@ def judged(observed: Observed, controls: Controls = CONTROLS, *, now: float = 10
     return stall.decide(observed, controls, is_back=False, now=at(now))
 
 
-def test_before_its_deadline_it_is_looked_at_again_at_the_deadline() -> None:
+def test_before_its_deadline_it_is_requeued_at_the_deadline() -> None:
     assert judged(an_upgrade(interval=0, changed=40), now=339) == Verdict(due=at(340))
     assert judged(an_upgrade(interval=0, changed=40), now=340).stall is not None
 
@@ -165,12 +165,12 @@ HELD = a_condition("UpgradeStalled", reason="GatewayNotReady", message="as it wa
 @pytest.mark.parametrize(
     ("controls", "is_held"),
     [
-        pytest.param(Controls(on_deadline=OnDeadline.PAUSE), True, id="a pause stays although it gets on"),
+        pytest.param(Controls(on_deadline=OnDeadline.PAUSE), True, id="a pause stays although it progresses"),
         pytest.param(Controls(on_deadline=OnDeadline.PAUSE, promotes=True), False, id="promoted"),
         pytest.param(Controls(on_deadline=OnDeadline.WAIT), False, id="waiting"),
     ],
 )
-def test_what_was_said_holds_while_it_pauses(controls: Controls, *, is_held: bool) -> None:
+def test_a_reported_deadline_holds_while_it_pauses(controls: Controls, *, is_held: bool) -> None:
     verdict = judged(an_upgrade(HELD, changed=999), controls)
     assert verdict.stall == (Stall(reason=Reason.GATEWAY_NOT_READY, message="as it was") if is_held else None)
 
@@ -181,7 +181,7 @@ def test_a_cause_does_not_flicker_but_a_better_one_is_taken() -> None:
     named = judged(an_upgrade(vague, pending=room)).stall
     assert named is not None
     assert named.reason is Reason.INSUFFICIENT_CAPACITY
-    told = a_condition("UpgradeStalled", reason="InsufficientCapacity", message="first words")
-    assert judged(an_upgrade(told, pending=room)).stall == Stall(
-        reason=Reason.INSUFFICIENT_CAPACITY, message="first words"
+    reported = a_condition("UpgradeStalled", reason="InsufficientCapacity", message="first message")
+    assert judged(an_upgrade(reported, pending=room)).stall == Stall(
+        reason=Reason.INSUFFICIENT_CAPACITY, message="first message"
     )

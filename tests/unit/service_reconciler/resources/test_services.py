@@ -88,7 +88,7 @@ def test_32_the_serve_services_ports(ports: list[Json], given: list[Json] | None
     assert built["metadata"]["labels"]["ray.io/serve"] == "demo-serve"
 
 
-def test_33_no_serve_port_is_told() -> None:
+def test_33_no_serve_port_is_reported() -> None:
     config = head_with({"name": "gcs-server", "containerPort": 6379})
     with pytest.raises(InvalidSpec, match="port named 'serve'"):
         serve_service.build(service(config=config), "demo-abcde", config=config)

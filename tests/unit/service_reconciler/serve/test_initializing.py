@@ -17,7 +17,7 @@ from service_reconciler.serve import initializing
         ("5x", "has invalid format: 5x. Expected Go duration format"),
     ],
 )
-def test_05_a_wrong_time_limit_is_told_in_kuberays_words(value: str, problem: str) -> None:
+def test_05_a_wrong_time_limit_has_the_message_of_kuberay(value: str, problem: str) -> None:
     with pytest.raises(InvalidSpec, match=f"annotation ray.io/initializing-timeout {problem}"):
         initializing.limit({"ray.io/initializing-timeout": value})
 

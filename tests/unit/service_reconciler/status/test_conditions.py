@@ -4,11 +4,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from common import conditions
 from common.api.meta import Condition
+from common.conditions import ConditionUpdate
 from service_reconciler.observed import Names
 from service_reconciler.reasons import ConditionType, Reason
-from service_reconciler.status import conditions, ready, upgrade_in_progress
-from service_reconciler.status.conditions import News
+from service_reconciler.status.conditions import ReadyFacts, ready, starts_anew, upgrade_in_progress
 
 THEN = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = THEN + timedelta(seconds=30)
@@ -20,16 +21,18 @@ def a_condition(kind: str, status: str, reason: str, message: str = "m") -> Cond
 
 def test_only_a_new_status_has_a_new_transition_time() -> None:
     before = [a_condition("Ready", "False", "Initializing"), a_condition("Suspended", "False", "RayServiceResumed")]
-    same = News(type=ConditionType.READY, status="False", reason=Reason.ZERO_SERVE_ENDPOINTS, message="n")
-    kept = conditions.put(before, same, generation=3, now=NOW)
+    same = ConditionUpdate(type=ConditionType.READY, status="False", reason=Reason.ZERO_SERVE_ENDPOINTS, message="n")
+    kept = conditions.updated(before, same, generation=3, now=NOW)
     assert [each.type for each in kept] == ["Ready", "Suspended"]
     assert (kept[0].last_transition_time, kept[0].reason, kept[0].observed_generation) == (
         THEN,
         "ZeroServeEndpoints",
         3,
     )
-    other = News(type=ConditionType.READY, status="True", reason=Reason.NON_ZERO_SERVE_ENDPOINTS, message="n")
-    assert conditions.put(before, other, generation=3, now=NOW)[0].last_transition_time == NOW
+    other = ConditionUpdate(
+        type=ConditionType.READY, status="True", reason=Reason.NON_ZERO_SERVE_ENDPOINTS, message="n"
+    )
+    assert conditions.updated(before, other, generation=3, now=NOW)[0].last_transition_time == NOW
 
 
 INITIAL = a_condition("Ready", "False", "Initializing", "RayService is initializing")
@@ -53,7 +56,7 @@ INITIAL = a_condition("Ready", "False", "Initializing", "RayService is initializ
             id="lost",
         ),
         pytest.param(
-            [a_condition("Ready", "False", "ValidationFailed")], 0, False, 1, ("False", "Initializing"), id="mended"
+            [a_condition("Ready", "False", "ValidationFailed")], 0, False, 1, ("False", "Initializing"), id="fixed"
         ),
         pytest.param(
             [a_condition("Ready", "False", "ValidationFailed")], 0, True, 1, ("False", "ZeroServeEndpoints"), id="idle"
@@ -63,10 +66,10 @@ INITIAL = a_condition("Ready", "False", "Initializing", "RayService is initializ
 def test_ready(
     before: list[Condition], endpoints: int, has_active: bool, limit: int | None, expected: tuple[str, str]
 ) -> None:
-    facts = ready.Facts(
+    facts = ReadyFacts(
         endpoints=endpoints, has_active=has_active, limit=None if limit is None else timedelta(seconds=limit)
     )
-    found = ready.compute(before, facts, now=NOW)
+    found = ready(before, facts, now=NOW)
     assert (found.status, found.reason) == expected
 
 
@@ -82,8 +85,8 @@ def test_ready(
 def test_the_time_to_become_ready_counts_anew_when_the_clock_was_set_back(
     ahead: int, limit: int | None, *, anew: bool
 ) -> None:
-    facts = ready.Facts(endpoints=0, has_active=False, limit=None if limit is None else timedelta(seconds=limit))
-    assert ready.starts_anew([INITIAL], facts, now=THEN - timedelta(seconds=ahead)) is anew
+    facts = ReadyFacts(endpoints=0, has_active=False, limit=None if limit is None else timedelta(seconds=limit))
+    assert starts_anew([INITIAL], facts, now=THEN - timedelta(seconds=ahead)) is anew
 
 
 @pytest.mark.parametrize(
@@ -104,5 +107,5 @@ def test_the_time_to_become_ready_counts_anew_when_the_clock_was_set_back(
     ],
 )
 def test_upgrade_in_progress(before: list[Condition], names: Names, expected: tuple[str, str] | None) -> None:
-    found = upgrade_in_progress.compute(before, names)
+    found = upgrade_in_progress(before, names)
     assert (None if found is None else (found.status, found.reason)) == expected

@@ -1,4 +1,4 @@
-"""What of Serve's words about applications a status has room for."""
+"""The part of Serve's messages about applications that a status has room for."""
 
 import msgspec
 import pytest

@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from traffic_manager.migration import capacity
 from traffic_manager.migration.state import Direction, Migration, Policy, Side
@@ -13,8 +15,12 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def a_side(amount: int, weight: int, **fields: Any) -> Side:
-    side = Side(capacity=amount, weight=weight, proof=amount, reported=amount, ready=amount)
+    side = Side(capacity=amount, weight=weight, proven=amount, reported=amount, ready=amount)
     return msgspec.structs.replace(side, **fields)
+
+
+def percents() -> st.SearchStrategy[int]:
+    return st.sampled_from([0, 1, 20, 50, 80, 99, 100]) | st.integers(0, 100)
 
 
 def forward(active: Side, pending: Side, **fields: Any) -> Migration:
@@ -54,7 +60,7 @@ def a_policy(surge: int) -> Policy:
         ),
         pytest.param(forward(a_side(100, 80), a_side(20, 20), pause="paused"), 20, (100, 20), id="a pause"),
         pytest.param(
-            forward(a_side(100, 80), a_side(20, 20, proof=0)), 20, (100, 20), id="the new one does not carry its share"
+            forward(a_side(100, 80), a_side(20, 20, proven=0)), 20, (100, 20), id="the new one does not carry its share"
         ),
         pytest.param(
             forward(a_side(80, 80), a_side(20, 20, reported=0)), 20, (80, 20), id="the last capacity is not in force"
@@ -107,12 +113,12 @@ def test_the_capacities_that_should_hold(migration: Migration, surge: int, expec
 def test_two_visible_changes_are_a_moment_apart() -> None:
     migration = forward(a_side(80, 80), a_side(20, 20), changed_at=NOW - timedelta(seconds=0.25))
     split = capacity.decide(migration, a_policy(20), now=NOW)
-    assert (split.active, split.pending, split.look_again_at) == (80, 20, NOW + timedelta(seconds=0.75))
+    assert (split.active, split.pending, split.requeue_at) == (80, 20, NOW + timedelta(seconds=0.75))
 
 
 BEHIND = "is not accepted yet"
 SENT = a_side(50, 0, sent=50)
-"""A cluster whose traffic was taken away, by a route that no Gateway has accepted yet."""
+"""A cluster without traffic any more, by a route that no Gateway has accepted yet."""
 
 
 @pytest.mark.parametrize(
@@ -136,7 +142,7 @@ def test_no_cluster_shrinks_below_what_the_accepted_route_sends_however_long_tha
         pytest.param(0, a_side(60, 60), (40, 60), id="as far as the surge allows"),
     ],
 )
-def test_a_cluster_whose_allowance_was_withdrawn_grows_to_what_the_accepted_route_sends(
+def test_a_cluster_with_a_withdrawn_allowance_grows_to_what_the_accepted_route_sends(
     surge: int, pending: Side, expected: tuple[int, int]
 ) -> None:
     held = forward(a_side(40, 40, sent=50), pending, lag=BEHIND, route_problem=BEHIND)
@@ -160,7 +166,7 @@ def test_a_rollback_waits_ten_seconds_for_a_gateway_that_reports_itself_not_read
     held = back(a_side(100, 100), SENT, lag=BEHIND, gateway_problem="is not Programmed", changed_at=changed_at)
     split = capacity.decide(held, a_policy(50), now=NOW)
     assert split.pending == expected
-    assert split.look_again_at == (NOW + timedelta(seconds=1) if waited == 9 else None)
+    assert split.requeue_at == (NOW + timedelta(seconds=1) if waited == 9 else None)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +174,7 @@ def test_a_rollback_waits_ten_seconds_for_a_gateway_that_reports_itself_not_read
     [
         pytest.param(forward(a_side(100, 100), a_side(0, 0)), 0, (80, 0), id="the old one makes room first"),
         pytest.param(forward(a_side(80, 100), a_side(0, 0)), 0, (80, 20), id="the new one takes it"),
-        pytest.param(forward(a_side(80, 100), a_side(20, 0, proof=0)), 0, (80, 20), id="never below the floor"),
+        pytest.param(forward(a_side(80, 100), a_side(20, 0, proven=0)), 0, (80, 20), id="never below the floor"),
         pytest.param(forward(a_side(80, 80), a_side(20, 20)), 0, (80, 20), id="traffic moves on the allowance first"),
         pytest.param(forward(a_side(80, 75), a_side(20, 25)), 0, (60, 20), id="and so on"),
         pytest.param(
@@ -179,7 +185,7 @@ def test_a_rollback_waits_ten_seconds_for_a_gateway_that_reports_itself_not_read
         pytest.param(forward(a_side(0, 0), a_side(80, 100)), 0, (0, 100), id="and the new one is whole"),
         pytest.param(forward(a_side(100, 80), a_side(20, 20)), 20, (64, 20), id="with a surge, both"),
         pytest.param(
-            forward(a_side(100, 100), a_side(20, 0, proof=0)), 20, (80, 20), id="a surge that finds no room takes some"
+            forward(a_side(100, 100), a_side(20, 0, proven=0)), 20, (80, 20), id="a surge that finds no room takes some"
         ),
         pytest.param(back(a_side(80, 80), a_side(20, 20)), 0, (80, 20), id="back: the last of the traffic goes first"),
         pytest.param(back(a_side(60, 75), a_side(40, 25)), 0, (80, 20), id="back: down and up in one step"),
@@ -191,3 +197,60 @@ def test_capacity_may_be_missing_where_the_user_allows_it(
     policy = msgspec.structs.replace(a_policy(surge), step=5, unavailable=20)
     split = capacity.decide(migration, policy, now=NOW)
     assert (split.active, split.pending) == expected
+
+
+@given(
+    direction=st.sampled_from(Direction),
+    policy=st.builds(
+        Policy,
+        surge=percents(),
+        step=percents(),
+        interval=st.sampled_from([timedelta(seconds=1)]),
+        unavailable=st.integers(0, 99),
+    ),
+    weight=percents(),
+    capacities=st.tuples(percents(), percents()),
+    carried=st.tuples(percents(), percents()),
+    proven=st.tuples(percents(), percents()),
+    is_behind=st.booleans(),
+)
+def test_no_decision_takes_back_what_the_last_one_gave(
+    *,
+    direction: Direction,
+    policy: Policy,
+    weight: int,
+    capacities: tuple[int, int],
+    carried: tuple[int, int],
+    proven: tuple[int, int],
+    is_behind: bool,
+) -> None:
+    """While nothing but the capacities changes, they come to rest: a side that is raised for its traffic is not lowered at once."""
+    pairs = zip(capacities, (100 - weight, weight), carried, proven, strict=True)
+    sides = [
+        a_side(
+            amount,
+            share,
+            sustainable=most,
+            ready=amount,
+            proven=min(amount, most_proven),
+            sent=100 if is_behind else None,
+        )
+        for amount, share, most, most_proven in pairs
+    ]
+    m = Migration(direction=direction, active=sides[0], pending=sides[1], lag="is behind" if is_behind else None)
+    seen = {capacities}
+    for _ in range(300):
+        split = capacity.decide(m, policy, now=NOW)
+        if (split.active, split.pending) == (m.active.capacity, m.pending.capacity):
+            return
+        assert (split.active, split.pending) not in seen, f"{split} again, of {sorted(seen)}"
+        seen.add((split.active, split.pending))
+        changed = [
+            msgspec.structs.replace(
+                each, capacity=amount, reported=amount, proven=min(amount, most_proven), ready=amount
+            )
+            for each, amount, most_proven in zip(
+                (m.active, m.pending), (split.active, split.pending), proven, strict=True
+            )
+        ]
+        m = msgspec.structs.replace(m, active=changed[0], pending=changed[1])

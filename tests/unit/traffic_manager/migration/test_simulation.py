@@ -18,7 +18,7 @@ from traffic_manager.migration.state import Direction, Migration, Policy, Side, 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TURN = timedelta(seconds=0.5)
 NEW = Side(capacity=0, weight=0, moved_at=START, reported=0)
-OLD = Side(capacity=100, weight=100, moved_at=START, proof=100, reported=100)
+OLD = Side(capacity=100, weight=100, moved_at=START, proven=100, reported=100)
 
 
 class Slowness(msgspec.Struct):
@@ -44,7 +44,7 @@ class Rig:
         self.migration = Migration(direction=Direction.FORWARD, active=OLD, pending=NEW)
         self._slowness = slowness
         self._serve = {"active": 0, "pending": 0}
-        """Turns until a cluster runs what it was told to."""
+        """Turns until a cluster runs its target capacity."""
         self._route = 0
         self._status = 0
         self._well: dict[str, datetime] = {}
@@ -101,12 +101,12 @@ class Rig:
                 self._placed[name] = min(held.capacity, max(self.room - other, 0))
             sides[name] = msgspec.structs.replace(
                 held,
-                proof=min(held.capacity, self._placed[name]) if runs else 0,
+                proven=min(held.capacity, self._placed[name]) if runs else 0,
                 reported=None if is_dead else held.capacity,
                 is_alive=not is_dead,
                 sustainable=0 if is_dead else 100,
                 ready=min(held.capacity, self._placed[name]) if runs else 0,
-                well_since=self._well.setdefault(name, self.now)
+                healthy_since=self._well.setdefault(name, self.now)
                 if not is_dead
                 else self._well.pop(name, None) and None,
             )
@@ -162,7 +162,7 @@ class Rig:
             assert sum(self.capacities) >= min(100 - missing, sum((old.active.capacity, old.pending.capacity)))
         for name, new, before in (("active", m.active, old.active), ("pending", m.pending, old.pending)):
             if new.weight > before.weight:
-                most = self.policy.carried(before.proof)
+                most = self.policy.carried(before.proven)
                 assert new.weight <= most, f"{name} gets more than it was seen to carry"
         assert m.active.capacity + m.pending.capacity > 0
         if self.is_bounded and not self.is_pending_dead and not is_hurried(m, self.policy):

@@ -12,8 +12,8 @@ from traffic_manager.migration.state import Direction, Migration, Policy, Side
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POLICY = Policy(surge=20, step=5, interval=timedelta(seconds=10))
 LONG_AGO = NOW - timedelta(minutes=1)
-ACTIVE = Side(capacity=80, weight=70, moved_at=LONG_AGO, proof=80, reported=80, ready=80)
-PENDING = Side(capacity=40, weight=30, moved_at=LONG_AGO, proof=40, reported=40, ready=40)
+ACTIVE = Side(capacity=80, weight=70, moved_at=LONG_AGO, proven=80, reported=80, ready=80)
+PENDING = Side(capacity=40, weight=30, moved_at=LONG_AGO, proven=40, reported=40, ready=40)
 
 
 def forward(pending: dict[str, Any] | None = None, **fields: Any) -> Migration:
@@ -34,25 +34,25 @@ def back(active: dict[str, Any] | None = None, pending: dict[str, Any] | None = 
     [
         pytest.param(forward(), (65, 35), id="a step"),
         pytest.param(forward({"weight": 38}), (60, 40), id="the capacity caps the step"),
-        pytest.param(forward({"proof": 33}), (67, 33), id="what was seen to run caps the step"),
+        pytest.param(forward({"proven": 33}), (67, 33), id="what was seen to run caps the step"),
         pytest.param(forward({"weight": 40}), (70, 40), id="all that the capacity allows is carried"),
-        pytest.param(forward({"proof": 0}), (70, 30), id="nothing is proven"),
-        pytest.param(forward({"proof": 30}), (70, 30), id="no more than now is proven"),
+        pytest.param(forward({"proven": 0}), (70, 30), id="nothing is proven"),
+        pytest.param(forward({"proven": 30}), (70, 30), id="no more than now is proven"),
         pytest.param(forward({"moved_at": NOW - timedelta(seconds=9)}), (70, 30), id="the interval is not over"),
         pytest.param(forward({"moved_at": NOW - timedelta(seconds=10)}), (65, 35), id="the interval is over"),
         pytest.param(forward(gateway_problem="is not Programmed"), (70, 30), id="the Gateway takes no requests"),
         pytest.param(forward(route_problem="is not accepted yet"), (70, 30), id="the last weights are not in force"),
         pytest.param(forward(pause="paused"), (70, 30), id="a pause holds the way forward"),
         pytest.param(
-            forward({"proof": 0, "sustainable": 0, "ready": 0}, pause="paused"),
+            forward({"proven": 0, "sustainable": 0, "ready": 0}, pause="paused"),
             (80, 20),
             id="a sick cluster gives back in a pause too",
         ),
         pytest.param(
-            forward({"proof": 0, "sustainable": 0, "ready": 0}), (80, 20), id="a sick cluster gives back what fits"
+            forward({"proven": 0, "sustainable": 0, "ready": 0}), (80, 20), id="a sick cluster gives back what fits"
         ),
         pytest.param(
-            forward({"weight": 0, "proof": 0, "sustainable": 0, "ready": 0}),
+            forward({"weight": 0, "proven": 0, "sustainable": 0, "ready": 0}),
             (70, 0),
             id="a sick cluster without traffic gives nothing",
         ),
@@ -61,7 +61,7 @@ def back(active: dict[str, Any] | None = None, pending: dict[str, Any] | None = 
         pytest.param(
             msgspec.structs.replace(back(), pause="paused"), (75, 25), id="a pause does not close the way back"
         ),
-        pytest.param(back({"proof": 0}), (70, 30), id="nothing goes to an active cluster that does not run"),
+        pytest.param(back({"proven": 0}), (70, 30), id="nothing goes to an active cluster that does not run"),
         pytest.param(back(pending={"is_alive": False}), (80, 20), id="a sick pending cluster loses it at once"),
     ],
 )
@@ -71,7 +71,7 @@ def test_the_weights_that_should_hold(migration: Migration, expected: tuple[int,
     assert split.note
 
 
-SICK: dict[str, Any] = {"proof": 0, "sustainable": 0, "ready": 0, "ailment": "its head pod is not ready"}
+SICK: dict[str, Any] = {"proven": 0, "sustainable": 0, "ready": 0, "unhealthy_reason": "its head pod is not ready"}
 
 
 @pytest.mark.parametrize("direction", list(Direction))
@@ -79,7 +79,9 @@ SICK: dict[str, Any] = {"proof": 0, "sustainable": 0, "ready": 0, "ailment": "it
 @pytest.mark.parametrize(
     ("active", "pending", "expected"),
     [
-        pytest.param(SICK, {"capacity": 100, "proof": 100, "ready": 100}, (0, 100), id="active dies, pending is whole"),
+        pytest.param(
+            SICK, {"capacity": 100, "proven": 100, "ready": 100}, (0, 100), id="active dies, pending is whole"
+        ),
         pytest.param(SICK, {}, (60, 40), id="active dies, pending takes what it can carry"),
         pytest.param({}, SICK, (80, 20), id="pending dies"),
         pytest.param({"sustainable": 65, "ready": 65}, {}, (65, 35), id="a partly sick one sheds what it cannot carry"),
@@ -109,11 +111,11 @@ def test_what_a_side_is_observed_not_to_carry_goes_at_once(
     assert (held.active, held.pending) == (expected or (70, 30))
 
 
-def test_traffic_that_nobody_can_carry_says_why_it_stays() -> None:
+def test_traffic_without_ready_capacity_stays_with_a_reason() -> None:
     m = Migration(
         direction=Direction.FORWARD,
         active=msgspec.structs.replace(ACTIVE, **SICK),
-        pending=msgspec.structs.replace(PENDING, **{**SICK, "ailment": "its dashboard is silent"}),
+        pending=msgspec.structs.replace(PENDING, **{**SICK, "unhealthy_reason": "its dashboard is silent"}),
     )
     assert weights.stranded(m) == (
         "70 percent of the traffic stay at the active cluster, which cannot carry them (its head pod is not ready), "
@@ -131,27 +133,27 @@ def test_traffic_that_nobody_can_carry_says_why_it_stays() -> None:
     ],
 )
 def test_a_side_that_shed_grows_an_interval_after_it_is_healthy_again(well: datetime | None, expected: int) -> None:
-    m = forward({"was_shed": True, "well_since": well})
+    m = forward({"was_shed": True, "healthy_since": well})
     assert weights.decide(m, POLICY, now=NOW).pending == expected
 
 
-def test_a_step_that_time_alone_allows_says_when() -> None:
+def test_a_step_that_time_alone_allows_has_its_time() -> None:
     moved = NOW - timedelta(seconds=4)
-    assert weights.decide(forward({"moved_at": moved}), POLICY, now=NOW).look_again_at == NOW + timedelta(seconds=6)
+    assert weights.decide(forward({"moved_at": moved}), POLICY, now=NOW).requeue_at == NOW + timedelta(seconds=6)
 
 
 def test_the_reason_names_what_is_missing() -> None:
-    split = weights.decide(forward({"proof": 0, "doubt": "its head pod is not ready"}), POLICY, now=NOW)
+    split = weights.decide(forward({"proven": 0, "not_ready_reason": "its head pod is not ready"}), POLICY, now=NOW)
     assert split.note == "the pending cluster cannot carry more yet: its head pod is not ready"
 
 
 @pytest.mark.parametrize(
     ("pending", "expected"),
     [
-        pytest.param({"capacity": 80, "weight": 80, "proof": 80}, (15, 85), id="the floor carries the rest"),
-        pytest.param({"capacity": 80, "weight": 70, "proof": 80}, (25, 75), id="first what is proven"),
-        pytest.param({"capacity": 60, "weight": 74, "proof": 60}, (25, 75), id="both lack the same part"),
-        pytest.param({"capacity": 60, "weight": 75, "proof": 60}, (25, 75), id="and no more than that"),
+        pytest.param({"capacity": 80, "weight": 80, "proven": 80}, (15, 85), id="the floor carries the rest"),
+        pytest.param({"capacity": 80, "weight": 70, "proven": 80}, (25, 75), id="first what is proven"),
+        pytest.param({"capacity": 60, "weight": 74, "proven": 60}, (25, 75), id="both lack the same part"),
+        pytest.param({"capacity": 60, "weight": 75, "proven": 60}, (25, 75), id="and no more than that"),
     ],
 )
 def test_the_floor_may_carry_everything_where_capacity_may_be_missing(

@@ -1,1 +1,1 @@
-"""The caller's way to the cluster: their kubeconfig, their rights, and what a refusal means for them."""
+"""Access to the cluster: the caller's kubeconfig and rights, and the errors of a refusal."""

@@ -1,6 +1,6 @@
-"""Which kubeconfig, context and namespace hold, by kubectl's rules: the option, then $KUBECONFIG, then ~/.kube/config.
+"""Selects the kubeconfig, context and namespace by kubectl's rules: the option, then $KUBECONFIG, then ~/.kube/config.
 
-Where there is none and we run in a pod, the pod's own ServiceAccount is used.
+Without one, in a pod, the pod's own ServiceAccount is used.
 """
 
 from collections.abc import Mapping
@@ -17,13 +17,15 @@ MOUNTED: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 DEFAULT_NAMESPACE: Final = "default"
 
 KubeconfigOption = Annotated[
-    str | None, typer.Option("--kubeconfig", help="Path of the kubeconfig; without it $KUBECONFIG or ~/.kube/config.")
+    str | None, typer.Option("--kubeconfig", help="Path of the kubeconfig; default: $KUBECONFIG or ~/.kube/config.")
 ]
 ContextOption = Annotated[
-    str | None, typer.Option("--context", help="Context of the kubeconfig; else the current one.")
+    str | None, typer.Option("--context", help="Context of the kubeconfig; default: the current one.")
 ]
-NamespaceOption = Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace; else that of the context.")]
-RaybusNamespaceOption = Annotated[str, typer.Option("--raybus-namespace", help="Where raybus runs in the cluster.")]
+NamespaceOption = Annotated[
+    str | None, typer.Option("--namespace", "-n", help="Namespace; default: that of the context.")
+]
+RaybusNamespaceOption = Annotated[str, typer.Option("--raybus-namespace", help="Namespace of raybus.")]
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Runs one command against the cluster of the caller: connects, and turns what goes wrong into one line and an exit code."""
+"""Runs one command against the cluster of the caller: connects, and turns an error into one line and an exit code."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ INTERRUPTED: Final = 130
 
 
 def where(kubeconfig: str | None, context: str | None, namespace: str | None) -> Where:
-    """Return the cluster that a command is about, or end with a line that says why there is none."""
+    """Return the cluster of a command; end with an error line without one."""
     try:
         return kubeconfigs.find(kubeconfig, context, namespace, env=os.environ)
     except errors.RaybusError as problem:
@@ -29,7 +29,7 @@ def where(kubeconfig: str | None, context: str | None, namespace: str | None) ->
 
 
 def run(place: Where, work: Callable[[KubeClient], Awaitable[T]]) -> T:
-    """Return what the work comes to; end with one line when it cannot be done."""
+    """Return the result of the work; end with one line when it cannot be done."""
     try:
         return asyncio.run(_connected(place, work))
     except KeyboardInterrupt:
@@ -45,12 +45,12 @@ def run(place: Where, work: Callable[[KubeClient], Awaitable[T]]) -> T:
 
 def fail(problem: BaseException) -> NoReturn:
     """End the command with one line on standard error."""
-    printing.say(f"error: {problems.line(problem)}", err=True)
+    printing.message(f"error: {problems.line(problem)}", err=True)
     raise SystemExit(problems.exit_code(problem))
 
 
 def is_interrupted() -> bool:
-    """Tell whether the user has pressed Ctrl-C."""
+    """Return whether the user has pressed Ctrl-C."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -65,7 +65,7 @@ async def _connected(place: Where, work: Callable[[KubeClient], Awaitable[T]]) -
     try:
         return await work(kube)
     except (errors.RaybusError, BaseExceptionGroup) as problem:
-        if is_interrupted():  # what fails while everything is being cancelled is nobody's matter
+        if is_interrupted():  # an error during the cancellation is not the user's
             raise asyncio.CancelledError from problem
         raise
     finally:

@@ -1,4 +1,4 @@
-"""`raybus bundle`: where the archive goes, and what is said of it."""
+"""`raybus bundle`: the path of the archive, and the report of its content."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +17,7 @@ from raybus_cli.completion import names
 def bundle(
     name: Annotated[str, typer.Argument(help="Name of the RayService.", autocompletion=names.services)],
     file: Annotated[
-        Path | None, typer.Option("--file", "-f", help="The archive; else raybus-bundle-NAME.tar.gz.")
+        Path | None, typer.Option("--file", "-f", help="Path of the archive; default: raybus-bundle-NAME.tar.gz.")
     ] = None,
     raybus_namespace: RaybusNamespaceOption = "raybus",
     namespace: NamespaceOption = None,
@@ -26,7 +26,7 @@ def bundle(
 ) -> None:
     """Write a tar.gz for a bug report: the RayService, what belongs to it, and raybus with its logs.
 
-    It holds no Secret and no value of an environment variable; look through it before you send it.
+    It holds no Secret and no value of an environment variable; check it before you send it.
     Example: raybus bundle demo
     """
     place = session.where(kubeconfig, context, namespace)

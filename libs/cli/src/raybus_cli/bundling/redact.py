@@ -1,6 +1,6 @@
-"""Takes out of objects what nobody else should read: values of environment variables, Secrets, passwords, tokens.
+"""Removes confidential values from objects: environment variables, Secrets, passwords, tokens.
 
-Names and structure stay, because a bug hides in them. What looks like a secret by its name is one.
+Names and structure stay, because a bug hides in them. A field with the name of a secret is one.
 """
 
 import re
@@ -15,7 +15,7 @@ _SECRET_NAMES: Final = re.compile(
     r"passw|token|secret|credential|api_?-?key|private_?-?key|authorization", re.IGNORECASE
 )
 _REFERENCES: Final = {"secretName", "secretRef", "secretKeyRef", "imagePullSecrets", "automountServiceAccountToken"}
-"""Names of objects and switches, which tell no secret."""
+"""Names of objects and switches, which hold no secret."""
 _DATA: Final = {"data", "stringData", "binaryData"}
 _ENV_MAPS: Final = {"env_vars"}
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -75,7 +75,7 @@ def _mapping(value: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _is_secret(path: tuple[str, ...]) -> bool:
-    """Tell whether a text stands below a name that means a secret, such as `redisPassword.value`."""
+    """Return whether a text stands below a name that means a secret, such as `redisPassword.value`."""
     if any(part in _REFERENCES for part in path):
         return False
     return any(_SECRET_NAMES.search(part) for part in path[-2:])

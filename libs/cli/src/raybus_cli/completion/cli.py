@@ -1,7 +1,7 @@
 """`raybus completion`: scripts for shells, and the answers that kubectl asks its plugins for.
 
-The scripts are typer's; they run `raybus` with the words typed so far in the environment, and only the part that is being typed
-is loaded. kubectl runs a program named `kubectl_complete-raybus` with those words as arguments and reads one candidate a
+The scripts are typer's; they run `raybus` with the arguments typed so far in the environment, and only the part that is being typed
+is loaded. kubectl runs a program named `kubectl_complete-raybus` with those arguments and reads one candidate a
 line, then `:4` (no file names).
 """
 
@@ -20,7 +20,8 @@ from typer.main import get_command
 PROGRAM: Final = "raybus"
 VARIABLE: Final = "_RAYBUS_COMPLETE"
 """Set by the scripts; by its name typer knows that a shell asks."""
-ZSH_WORDS: Final = "_TYPER_COMPLETE_ARGS"
+ZSH_ARGUMENTS: Final = "_TYPER_COMPLETE_ARGS"
+BASH_ARGUMENTS: Final = "COMP_WORDS"
 NO_FILES: Final = ":4"
 Build = Callable[[str | None], typer.Typer]
 
@@ -51,19 +52,19 @@ def begin() -> None:
 
 def verb(env: Mapping[str, str]) -> str | None:
     """Return the verb that is being completed, if a shell asks."""
-    words = (env.get(ZSH_WORDS) or env.get("COMP_WORDS") or "").split()[1:]
-    return next((word for word in words if not word.startswith("-")), None)
+    arguments = (env.get(ZSH_ARGUMENTS) or env.get(BASH_ARGUMENTS) or "").split()[1:]
+    return next((argument for argument in arguments if not argument.startswith("-")), None)
 
 
-def candidates(build: Build, words: Sequence[str]) -> list[str]:
-    """Return what the last word may become."""
-    asked = next((word for word in words[:-1] if not word.startswith("-")), None)
+def candidates(build: Build, arguments: Sequence[str]) -> list[str]:
+    """Return the candidates for the last argument."""
+    asked = next((argument for argument in arguments[:-1] if not argument.startswith("-")), None)
     begin()
-    os.environ["COMP_WORDS"] = " ".join([PROGRAM, *words])
-    os.environ["COMP_CWORD"] = str(len(words))
-    with redirect_stdout(StringIO()) as told:
+    os.environ[BASH_ARGUMENTS] = " ".join([PROGRAM, *arguments])
+    os.environ["COMP_CWORD"] = str(len(arguments))
+    with redirect_stdout(StringIO()) as output:
         typers.shell_complete(get_command(build(asked)), {}, PROGRAM, VARIABLE, "complete_bash")
-    return [line for line in told.getvalue().splitlines() if line]
+    return [line for line in output.getvalue().splitlines() if line]
 
 
 def for_kubectl(build: Build) -> None:

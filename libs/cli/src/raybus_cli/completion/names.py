@@ -1,4 +1,4 @@
-"""Names of RayServices for completion; whatever goes wrong, there is just nothing to complete with."""
+"""Names of RayServices for completion; an error yields no candidates."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from raybus_cli.access.session import USER_AGENT
 from raybus_cli.reading.reader import Items
 
 SECONDS: Final = 2.0
-"""How long somebody who pressed a key may wait."""
+"""The longest wait after a key press."""
 
 
 def services(ctx: Any, incomplete: str) -> list[str]:

@@ -1,1 +1,1 @@
-"""`pause`, `resume`, `promote`, `abort`, `retry`, `undo`, `history`: what a user does about an upgrade."""
+"""`pause`, `resume`, `promote`, `abort`, `retry`, `undo`, `history`: the control of an upgrade."""

@@ -1,4 +1,4 @@
-"""The verbs that change an upgrade: read the RayService, decide what to write, write it, say what that means."""
+"""The verbs that change an upgrade: read the RayService, decide what to write, write it, report the effect."""
 
 from collections.abc import Callable
 from typing import Annotated, Final
@@ -13,18 +13,18 @@ from common.kube.resources import CONTROLLER_REVISION, RAY_SERVICE
 from raybus_cli.access import session
 from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption, Where
 from raybus_cli.completion import names
+from raybus_cli.control import actions
 from raybus_cli.control import history as histories
-from raybus_cli.control import orders
 from raybus_cli.control import undo as undoing
-from raybus_cli.control.orders import Order
+from raybus_cli.control.actions import Action
 from raybus_cli.output import printing
 from raybus_cli.output.printing import Output, OutputOption, age
-from raybus_cli.planning import picture, rehearsal
+from raybus_cli.planning import picture, server_dry_run
 from raybus_cli.planning import plan as plans
 from raybus_cli.planning.plan import Sizing
-from raybus_cli.planning.predict import Outcome
+from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.reading import reader
-from raybus_cli.reading.look import Look
+from raybus_cli.reading.snapshot import Snapshot
 from service_reconciler.config import Config
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the RayService.", autocompletion=names.services)]
@@ -39,11 +39,11 @@ def pause(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Hold an upgrade where it is: no weight and no capacity moves to the new cluster.
+    """Pause an upgrade at its current step: no weight and no capacity moves to the new cluster.
 
     Example: raybus pause demo
     """
-    _give(orders.pause, name, session.where(kubeconfig, context, namespace))
+    _give(actions.pause, name, session.where(kubeconfig, context, namespace))
 
 
 def resume(
@@ -52,11 +52,11 @@ def resume(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Let a paused upgrade go on.
+    """Resume a paused upgrade.
 
     Example: raybus resume demo
     """
-    _give(orders.resume, name, session.where(kubeconfig, context, namespace))
+    _give(actions.resume, name, session.where(kubeconfig, context, namespace))
 
 
 def promote(
@@ -65,11 +65,11 @@ def promote(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Skip the rest of an upgrade's steps; the new cluster is still seen to carry the traffic before it gets it.
+    """Skip the remaining steps of an upgrade; traffic moves as far as the ready capacity of the new cluster allows.
 
     Example: raybus promote demo
     """
-    _give(orders.promote, name, session.where(kubeconfig, context, namespace))
+    _give(actions.promote, name, session.where(kubeconfig, context, namespace))
 
 
 def abort(
@@ -78,11 +78,11 @@ def abort(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Give an upgrade up and go back to the active cluster; the next change of the spec is an upgrade like any other.
+    """Abort an upgrade and roll back to the active cluster; the next change of the spec starts a new upgrade.
 
     Example: raybus abort demo
     """
-    _give(orders.abort, name, session.where(kubeconfig, context, namespace))
+    _give(actions.abort, name, session.where(kubeconfig, context, namespace))
 
 
 def retry(
@@ -91,11 +91,11 @@ def retry(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Take an abort back, so that the same spec is tried again.
+    """Withdraw an abort and retry the same spec.
 
     Example: raybus retry demo
     """
-    _give(orders.retry, name, session.where(kubeconfig, context, namespace))
+    _give(actions.retry, name, session.where(kubeconfig, context, namespace))
 
 
 def undo(
@@ -103,39 +103,40 @@ def undo(
     to_revision: Annotated[
         int | None,
         typer.Option(
-            "--to-revision", help="A number that 'raybus history' shows; else the spec that served before this one."
+            "--to-revision",
+            help="A number that 'raybus history' shows; without it, the spec that served before this one.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would do, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the effect without changing anything.")] = False,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Ask for the spec before this one again: its cluster spec and its Serve config; replicas stay as they are.
+    """Restore the spec before this one: its cluster spec and its Serve config; replicas stay as they are.
 
-    What that leads to is said first, as 'raybus plan' does: in mid-upgrade it rolls back, afterwards it is an upgrade like any
-    other. What lives in Git must be changed there too. Example: raybus undo demo --to-revision 3
+    The plan is shown first, as 'raybus plan' does: during an upgrade it is a rollback, afterwards a new upgrade.
+    A spec that is managed in Git must be changed there too. Example: raybus undo demo --to-revision 3
     """
     place = session.where(kubeconfig, context, namespace)
 
     async def work(kube: KubeClient) -> str:
-        look = await reader.read(kube, place.namespace, name)
-        _tell_hidden(look)
-        entry = undoing.choose(histories.build(look, now=session.now()), to_revision, name)
-        change = undoing.change(look.service, entry)
+        snapshot = await reader.read(kube, place.namespace, name)
+        _report_hidden(snapshot)
+        entry = undoing.choose(histories.build(snapshot, now=session.now()), to_revision, name)
+        change = undoing.change(snapshot.service, entry)
         patch = Patch(body=change.operations, content_type=JSON_PATCH)
-        goal = await rehearsal.patch(kube, place.namespace, name, patch)
-        planned = plans.build(look, goal, Config(), Sizing(), now=session.now())
+        goal = await server_dry_run.patch(kube, place.namespace, name, patch)
+        planned = plans.build(snapshot, goal, Config(), Sizing(), now=session.now())
         printing.show(picture.draw(planned))
         typer.echo()
-        if planned.outcome is Outcome.REFUSED:
-            raise errors.Rejected(f"revision {entry.number} would be refused; nothing is changed")
+        if planned.outcome is PlanOutcome.REFUSED:
+            raise errors.Rejected(f"revision {entry.number} would be rejected; nothing is changed")
         if dry_run:
-            return f"{change.told} (dry run: nothing is changed)"
+            return f"{change.message} (dry run: nothing is changed)"
         await kube.patch(RAY_SERVICE, place.namespace, name, patch)
-        return change.told
+        return change.message
 
-    printing.say(f"rayservice.ray.io/{name}: {session.run(place, work)}")
+    printing.message(f"rayservice.ray.io/{name}: {session.run(place, work)}")
 
 
 def history(
@@ -145,27 +146,27 @@ def history(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Show the specs that are kept of a RayService, oldest first, and what the last upgrade came to.
+    """Show the stored specs of a RayService, oldest first, and the receipt of the last upgrade.
 
     Example: raybus history demo -o yaml
     """
     place = session.where(kubeconfig, context, namespace)
 
     async def work(kube: KubeClient) -> tuple[list[histories.Entry], RayService]:
-        look = await reader.read(kube, place.namespace, name)
-        _tell_hidden(look)
-        return histories.build(look, now=session.now()), look.service
+        snapshot = await reader.read(kube, place.namespace, name)
+        _report_hidden(snapshot)
+        return histories.build(snapshot, now=session.now()), snapshot.service
 
     entries, service = session.run(place, work)
     if output in {Output.JSON, Output.YAML}:
         printing.data(entries, output)
         return
     if output is Output.NAME:
-        printing.say("\n".join(str(each.number) for each in entries))
+        printing.message("\n".join(str(each.number) for each in entries))
         return
     printing.show(table(entries, wide=output is Output.WIDE))
     if (receipt := histories.receipt(service)) is not None:
-        printing.say(f"\n{receipt}")
+        printing.message(f"\n{receipt}")
 
 
 def table(entries: list[histories.Entry], *, wide: bool = False) -> Table:
@@ -186,22 +187,22 @@ def _more(entry: histories.Entry) -> tuple[str, ...]:
     return (names, entry.ray_version, str(entry.worker_groups), entry.spec_hash[:SHORT_HASH])
 
 
-def _tell_hidden(look: Look) -> None:
-    """Say that there may be more, where the caller may not see the records."""
-    for each in look.unseen:
+def _report_hidden(snapshot: Snapshot) -> None:
+    """Report that there may be more, where the caller may not read the records."""
+    for each in snapshot.unseen:
         if each.startswith(CONTROLLER_REVISION.plural):
-            printing.say(f"Not seen: {each}", err=True)
+            printing.message(f"Not readable: {each}", err=True)
 
 
-def _give(decide: Callable[[RayService], Order], name: str, place: Where) -> None:
-    """Write what a verb decides of the RayService as it is now."""
+def _give(decide: Callable[[RayService], Action], name: str, place: Where) -> None:
+    """Write the annotations of a verb for the current RayService."""
 
     async def work(kube: KubeClient) -> str:
         service = await reader.service(kube, place.namespace, name)
-        orders.expect_ours(service)
-        order = decide(service)
-        body = {"metadata": {"uid": service.metadata.uid, "annotations": order.annotations}}
+        actions.expect_ours(service)
+        action = decide(service)
+        body = {"metadata": {"uid": service.metadata.uid, "annotations": action.annotations}}
         await kube.patch(RAY_SERVICE, place.namespace, name, Patch(body=body))
-        return order.told
+        return action.message
 
-    printing.say(f"rayservice.ray.io/{name}: {session.run(place, work)}")
+    printing.message(f"rayservice.ray.io/{name}: {session.run(place, work)}")

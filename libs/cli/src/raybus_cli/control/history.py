@@ -1,7 +1,7 @@
-"""The specs that a RayService had, as far as they are kept.
+"""The earlier specs of a RayService, as far as they are stored.
 
-service-reconciler records one in a ControllerRevision before it makes a cluster for it. What changed in place since then, and what
-another operator left behind, is read off the clusters that are there, each with what it was given.
+service-reconciler records one in a ControllerRevision before it makes a cluster for it. Later changes in place, and specs of
+another operator, are read from the existing clusters and their Serve configs.
 """
 
 from datetime import datetime
@@ -15,13 +15,13 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.ray import revision, serve_config
 from common.upgrade_receipt import Receipt
-from raybus_cli.reading.look import Look
+from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show.tree import seconds_since
 from service_reconciler.resources import goal_revision
 from service_reconciler.resources.goal_revision import Goal, GoalRevision
 
 _RANKS: Final = ("active", "pending", "leaving", "gone")
-"""Which cluster is named where several run the same."""
+"""The order in which a cluster is named where several run the same spec."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -30,32 +30,32 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     number: int
     """Newest is greatest."""
     cluster: str
-    """Which one runs it; empty when it is gone."""
+    """The cluster that runs it; empty when it is gone."""
     role: str
     replaces: int | None
-    """The one that served before it, where that is recorded."""
+    """The entry that served before it, where that is recorded."""
     image: str
     ray_version: str
     worker_groups: int
     applications: list[str]
     spec_hash: str
     is_current: bool
-    """Whether the RayService asks for just this."""
+    """Whether it is the spec of the RayService."""
     age_seconds: int | None
     cluster_config: Json
     serve_config: str | None
-    """None when nobody recorded it."""
+    """None when it is not recorded."""
 
 
-def build(look: Look, *, now: datetime) -> list[Entry]:
+def build(snapshot: Snapshot, *, now: datetime) -> list[Entry]:
     """Return what is kept, oldest first."""
-    held = [_Held(cluster=cluster, given=given) for cluster in look.clusters for given in _given(look, cluster)]
-    found = [_recorded(look, each, held, now=now) for each in look.goals]
+    held = [_Held(cluster=cluster, given=given) for cluster in snapshot.clusters for given in _given(snapshot, cluster)]
+    found = [_recorded(snapshot, each, held, now=now) for each in snapshot.goals]
     number = found[-1].number if found else 0
     for each in held:
-        if not any(each.runs(record.goal) for record in look.goals):
+        if not any(each.runs(record.goal) for record in snapshot.goals):
             number += 1
-            found.append(_entry(look, each, number, now=now))
+            found.append(_entry(snapshot, each, number, now=now))
     return found
 
 
@@ -70,54 +70,54 @@ class _Held(msgspec.Struct, frozen=True, kw_only=True):
         return self.cluster.metadata.name
 
     def runs(self, goal: Goal) -> bool:
-        """Tell whether this is what a recorded spec asks for."""
+        """Return whether this is the content of a recorded spec."""
         stamped = self.cluster.metadata.annotations.get(labels.SPEC_HASH)
         is_same_cluster = goal.spec_hash in {stamped, spec_hash.service_goal_hash(self.cluster.raw_spec)}
         return is_same_cluster and (self.given is None or self.given.data.serve_config == goal.serve_config)
 
 
-def _given(look: Look, cluster: RayCluster) -> list[revision.Revision | None]:
+def _given(snapshot: Snapshot, cluster: RayCluster) -> list[revision.Revision | None]:
     """Return what a cluster was given, oldest first; of one that does not run the goal, only what it has now."""
     records = [
-        each for each in revision.of(cluster, list(look.revisions)) if each.outcome is not revision.Outcome.REFUSED
+        each for each in revision.of(cluster, list(snapshot.revisions)) if each.outcome is not revision.Outcome.REFUSED
     ]
     if not records:
         return [None]
-    is_goal = _Held(cluster=cluster, given=None).runs(goal_revision.asked_of(look.service).goal)
+    is_goal = _Held(cluster=cluster, given=None).runs(goal_revision.asked_of(snapshot.service).goal)
     return [*reversed(records)] if is_goal else [records[0]]
 
 
-def _recorded(look: Look, record: GoalRevision, held: list[_Held], *, now: datetime) -> Entry:
+def _recorded(snapshot: Snapshot, record: GoalRevision, held: list[_Held], *, now: datetime) -> Entry:
     found = [each for each in held if each.runs(record.goal)]
-    home = min(found, key=lambda each: _RANKS.index(_role(look, each.name)), default=None)
+    home = min(found, key=lambda each: _RANKS.index(_role(snapshot, each.name)), default=None)
     name = home.name if home is not None else ""
-    numbers = {each.metadata.name: each.revision for each in look.goals}
+    numbers = {each.metadata.name: each.revision for each in snapshot.goals}
     return Entry(
         number=record.revision,
         cluster=name,
-        role=_role(look, name),
+        role=_role(snapshot, name),
         replaces=numbers.get(record.replaces),
         age_seconds=seconds_since(record.metadata.creation_timestamp, now),
-        **_content(look, record.goal),
+        **_content(snapshot, record.goal),
     )
 
 
-def _entry(look: Look, held: _Held, number: int, *, now: datetime) -> Entry:
+def _entry(snapshot: Snapshot, held: _Held, number: int, *, now: datetime) -> Entry:
     text = held.given.data.serve_config if held.given is not None else None
     made = held.given.metadata.creation_timestamp if held.given is not None else None
     return Entry(
         number=number,
         cluster=held.name,
-        role=_role(look, held.name),
+        role=_role(snapshot, held.name),
         replaces=None,
         age_seconds=seconds_since(made or held.cluster.metadata.creation_timestamp, now),
-        **_content(look, Goal(ray_cluster_config=held.cluster.raw_spec, serve_config=text)),
+        **_content(snapshot, Goal(ray_cluster_config=held.cluster.raw_spec, serve_config=text)),
     )
 
 
-def _content(look: Look, goal: Goal) -> Json:
-    """Return what an entry says of a spec."""
-    asked, config = goal_revision.asked_of(look.service), goal.ray_cluster_config
+def _content(snapshot: Snapshot, goal: Goal) -> Json:
+    """Return the fields of an entry that come from its spec."""
+    asked, config = goal_revision.asked_of(snapshot.service), goal.ray_cluster_config
     digest = goal.spec_hash
     return {
         "image": _image(config),
@@ -131,12 +131,12 @@ def _content(look: Look, goal: Goal) -> Json:
     }
 
 
-def _role(look: Look, name: str) -> str:
+def _role(snapshot: Snapshot, name: str) -> str:
     if not name:
         return "gone"
-    if name == look.active:
+    if name == snapshot.active:
         return "active"
-    return "pending" if name == look.pending else "leaving"
+    return "pending" if name == snapshot.pending else "leaving"
 
 
 def _image(config: Json) -> str:
@@ -155,6 +155,6 @@ def _applications(text: str | None) -> frozenset[str]:
 
 
 def receipt(service: RayService) -> str | None:
-    """Return what the last upgrade came to, in words; None when there was none, or somebody wrote something else there."""
+    """Return the receipt of the last upgrade as a sentence; None without one, or when the annotation has another content."""
     held = annotation_record.decode(service.metadata.annotations.get(labels.UPGRADE_RECEIPT, ""), Receipt)
     return None if held is None else str(held)

@@ -1,7 +1,7 @@
-"""The spec that `raybus undo` goes back to, and the patch that asks for it.
+"""The spec that `raybus undo` restores, and the patch for it.
 
-How many replicas a group has is not part of going back: what the RayService says of a group of the same name stays, and what
-an autoscaler wrote on the cluster goes.
+The number of replicas is not restored: the RayService's scale of a group of the same name stays, and what
+an autoscaler wrote on the cluster is removed.
 """
 
 from typing import cast
@@ -17,15 +17,15 @@ _SCALE = ("replicas", "minReplicas", "maxReplicas")
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What is written, and what is said of it."""
+    """What is written, and the message to the user."""
 
     operations: list[Body]
-    """A JSON patch, refused when another object has the name by now."""
-    told: str
+    """A JSON patch, rejected when another object has the name by now."""
+    message: str
 
 
 def choose(entries: list[Entry], number: int | None, name: str) -> Entry:
-    """Return the entry to go back to: the one asked for, else the spec that served before this one."""
+    """Return the entry to restore: the given number, else the spec that served before this one."""
     if number is not None:
         found = next((each for each in entries if each.number == number), None)
         if found is None:
@@ -34,20 +34,20 @@ def choose(entries: list[Entry], number: int | None, name: str) -> Entry:
     older = [each for each in entries if not each.is_current]
     if not older:
         raise errors.Rejected(
-            f"no earlier spec of RayService {name} is kept ({labels.HISTORY_LIMIT} says how many are); apply the manifest that "
+            f"no earlier spec of RayService {name} is stored ({labels.HISTORY_LIMIT} sets how many are); apply the manifest that "
             "you want back"
         )
     current = next((each for each in entries if each.is_current), None)
     if current is None:
         return next((each for each in reversed(older) if each.role == "active"), older[-1])
     since = [each for each in older if each.number > current.number and each.cluster == current.cluster]
-    if since:  # the Serve config went to and fro on the same cluster
+    if since:  # the Serve config changed more than once on the same cluster
         return since[-1]
     return next((each for each in older if each.number == current.replaces), older[-1])
 
 
 def change(service: RayService, entry: Entry) -> Change:
-    """Return the patch that makes the RayService ask for an earlier spec."""
+    """Return the patch that restores an earlier spec of a RayService."""
     config = _restored(entry.cluster_config, service.raw_cluster_config)
     if spec_hash.service_goal_hash(config) != entry.spec_hash:
         raise errors.Invariant(f"the spec of revision {entry.number} cannot be restored as it was; apply your manifest")
@@ -61,11 +61,11 @@ def change(service: RayService, entry: Entry) -> Change:
         changed.append("spec.serveConfigV2")
     if not changed:
         raise errors.Rejected(f"RayService {service.metadata.name} asks for revision {entry.number} already")
-    kept = "" if entry.serve_config is not None else "; its Serve config is not known and stays as it is"
+    kept = "" if entry.serve_config is not None else "; its Serve config is unknown and stays"
     where = f"RayCluster {entry.cluster}" if entry.cluster else "its cluster is gone"
-    verb = "goes" if len(changed) == 1 else "go"
-    told = f"{' and '.join(changed)} {verb} back to revision {entry.number} ({where}){kept}"
-    return Change(operations=operations, told=told)
+    verb = "is" if len(changed) == 1 else "are"
+    message = f"{' and '.join(changed)} {verb} restored from revision {entry.number} ({where}){kept}"
+    return Change(operations=operations, message=message)
 
 
 def _restored(config: Json, goal: Json) -> Json:

@@ -1,1 +1,1 @@
-"""`raybus dashboard`: a page on this machine that shows RayServices, their upgrades and what came of them, live."""
+"""`raybus dashboard`: a page on this machine that shows RayServices, their upgrades and the outcomes, live."""

@@ -1,4 +1,4 @@
-"""What is known now, and who waits for it to change: looking and listening write here, pages read."""
+"""The state that the pages show, and the waits for its changes: the poller and the listener write it, pages read it."""
 
 import asyncio
 import contextlib
@@ -12,34 +12,34 @@ import msgspec
 from raybus_cli.dashboard.model import Detail, Row
 
 
-class Hearing(StrEnum):
-    """Whether events reach us."""
+class EventFeed(StrEnum):
+    """Whether upgrade events arrive."""
 
     CONNECTING = "connecting"
     LIVE = "live"
     AWAY = "away"
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How far what is shown can be trusted."""
+class Sources(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The sources of the page: their state, the time of the last read, and their errors."""
 
     context: str = ""
     namespace: str | None = None
     """None means all."""
     problem: str = ""
-    """Why the API server could not be asked just now."""
+    """Why the API server could not be read just now."""
     seen_at: datetime | None = None
     """When it answered last."""
-    hearing: Hearing = Hearing.CONNECTING
-    deaf: str = ""
-    """Why no events come."""
+    event_feed: EventFeed = EventFeed.CONNECTING
+    feed_problem: str = ""
+    """Why no events arrive."""
 
 
 class Board:
-    """One for all pages."""
+    """The state that all pages share."""
 
-    def __init__(self, standing: Standing) -> None:
-        self.standing = standing
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
         self.rows: Mapping[str, Row] = {}
         self.is_listed = False
         """Whether the list was read at all."""
@@ -47,8 +47,8 @@ class Board:
         self._wanted: Counter[str] = Counter()
         self._pages = 0
         self._version = 0
-        self._turned = asyncio.Event()
-        self._called = {"list": asyncio.Event(), "details": asyncio.Event()}
+        self._changed = asyncio.Event()
+        self._requested = {"list": asyncio.Event(), "details": asyncio.Event()}
 
     @property
     def pages(self) -> int:
@@ -57,21 +57,21 @@ class Board:
 
     @property
     def wanted(self) -> list[str]:
-        """Return the RayServices that pages have chosen."""
+        """Return the RayServices that pages have selected."""
         return list(self._wanted)
 
     @property
-    def is_told(self) -> bool:
-        """Tell whether all events have arrived."""
-        return self.standing.hearing is Hearing.LIVE
+    def has_all_events(self) -> bool:
+        """Return whether all events have arrived."""
+        return self.sources.event_feed is EventFeed.LIVE
 
     @contextlib.contextmanager
     def page(self, chosen: str | None) -> Generator[None]:
-        """Count a page for the length of a block, and what it has chosen."""
+        """Count a page and its selected RayService for the length of a block."""
         self._pages += 1
         if chosen is not None:
             self._wanted[chosen] += 1
-        self.call()
+        self.request_read()
         try:
             yield
         finally:
@@ -83,44 +83,44 @@ class Board:
                 del self.details[each]
 
     def list(self, rows: Mapping[str, Row]) -> None:
-        """Show another list."""
+        """Replace the list."""
         is_first, self.is_listed = not self.is_listed, True
         if is_first or rows != self.rows:
             self.rows = rows
-            self._turn()
+            self._notify()
 
-    def tell(self, detail: Detail) -> None:
-        """Show another look at a RayService, if a page has still chosen it."""
+    def show(self, detail: Detail) -> None:
+        """Show another detail of a RayService, if a page still has it selected."""
         if detail.key in self._wanted and self.details.get(detail.key) != detail:
             self.details[detail.key] = detail
-            self._turn()
+            self._notify()
 
-    def stand(self, standing: Standing) -> None:
-        """Say how far what is shown can be trusted."""
-        if standing != self.standing:
-            self.standing = standing
-            self._turn()
+    def set_sources(self, sources: Sources) -> None:
+        """Replace the state of the sources."""
+        if sources != self.sources:
+            self.sources = sources
+            self._notify()
 
-    async def turned(self, since: int) -> int:
-        """Wait until there is more to show than there was at a version; return the version."""
+    async def changed_since(self, since: int) -> int:
+        """Wait until the state is newer than a version; return its version."""
         while self._version <= since:
-            await self._turned.wait()
+            await self._changed.wait()
         return self._version
 
-    def call(self, key: str | None = None) -> None:
-        """Ask for a look at once: at the list, and at what pages have chosen unless it is something else."""
-        self._called["list"].set()
+    def request_read(self, key: str | None = None) -> None:
+        """Request a read at once: of the list, and of the selected RayServices unless the key is none of them."""
+        self._requested["list"].set()
         if key is None or key in self._wanted:
-            self._called["details"].set()
+            self._requested["details"].set()
 
-    async def rest(self, what: str, seconds: float) -> None:
-        """Wait some seconds between looks at the list or at the details, or until one is called for."""
+    async def wait(self, what: str, seconds: float) -> None:
+        """Wait some seconds between two reads of the list or of the details, or until one is requested."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._called[what].wait()
-        self._called[what].clear()
+                await self._requested[what].wait()
+        self._requested[what].clear()
 
-    def _turn(self) -> None:
+    def _notify(self) -> None:
         self._version += 1
-        self._turned.set()
-        self._turned = asyncio.Event()
+        self._changed.set()
+        self._changed = asyncio.Event()

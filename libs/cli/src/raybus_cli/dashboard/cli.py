@@ -15,22 +15,22 @@ from raybus_cli import stopping
 from raybus_cli.access import problems, session
 from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption, RaybusNamespaceOption, Where
 from raybus_cli.dashboard import server
-from raybus_cli.dashboard.board import Board, Standing
+from raybus_cli.dashboard.board import Board, Sources
 from raybus_cli.dashboard.listening import Listener, Through
-from raybus_cli.dashboard.looking import Looker
+from raybus_cli.dashboard.polling import Poller
 from raybus_cli.events import connection, run
 from raybus_cli.events.connection import NatsCredentialsOption, NatsOption
 from raybus_cli.output import logs
 
 PORT: Final = 3100
 DISPLAYS: Final = ("DISPLAY", "WAYLAND_DISPLAY")
-"""Without one of them a Unix machine would open a browser of the terminal, where our own words stand."""
+"""Without one of them a Unix machine would open a browser in the terminal, over the output of this command."""
 
 
 def dashboard(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes any free one.")] = PORT,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Print the address, and leave the browser alone.")] = False,
-    all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Those of all namespaces.")] = False,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Print the address without opening a browser.")] = False,
+    all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Show all namespaces.")] = False,
     nats: NatsOption = None,
     nats_credentials: NatsCredentialsOption = None,
     raybus_namespace: RaybusNamespaceOption = "raybus",
@@ -41,7 +41,7 @@ def dashboard(
     """Show RayServices and their upgrades on a page of this machine, live, until Ctrl-C.
 
     It works with your kubeconfig and your rights, and changes nothing. Upgrade events come over NATS as with 'raybus
-    events'; where that cannot be reached, the page says so and goes by what the API server shows. Only this machine can
+    events'; without NATS the page shows what the API server shows, and reports the error. Only this machine can
     open the page. Exit code 0 after Ctrl-C. Example: raybus dashboard -A
     """
     place = session.where(kubeconfig, context, namespace)
@@ -53,38 +53,38 @@ def dashboard(
     scope = None if all_namespaces else place.namespace
     try:
         with logs.silenced(), listening:
-            asyncio.run(_Life(place, scope, through, is_opened=not no_open).live(listening))
+            asyncio.run(_Run(place, scope, through, is_opened=not no_open).run_until_stopped(listening))
     except BaseExceptionGroup as met:
         _end(problems.first(met))
 
 
-class _Life:
+class _Run:
     """One run."""
 
     def __init__(self, place: Where, scope: str | None, through: Through, *, is_opened: bool) -> None:
-        self._board = Board(Standing(context=place.context or "", namespace=scope))
+        self._board = Board(Sources(context=place.context or "", namespace=scope))
         self._listener = Listener(through, scope, self._board)
-        self._looker = Looker(place, scope, self._board, self._listener.history)
+        self._poller = Poller(place, scope, self._board, self._listener.history)
         self._is_opened = is_opened
 
-    async def live(self, listening: socket) -> None:
-        """Show the page until we are told to end, in an exception group with `Stopped` or what is in the way."""
+    async def run_until_stopped(self, listening: socket) -> None:
+        """Show the page until a signal or an error; raise an exception group with `Stopped` or the error."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(stopping.told())
+                group.create_task(stopping.wait())
                 group.create_task(self._show(listening))
         finally:
-            await self._looker.close()
+            await self._poller.close()
 
     async def _show(self, listening: socket) -> None:
-        """Look once, so that what is in the way is said here and not on a page; then serve."""
-        await self._looker.look()
+        """Read the list once, so that an error is reported here and not on a page; then serve."""
+        await self._poller.read_list()
         async with server.serving(listening, self._board) as address, asyncio.TaskGroup() as group:
-            group.create_task(self._looker.follow_list())
-            group.create_task(self._looker.follow_details())
+            group.create_task(self._poller.follow_list())
+            group.create_task(self._poller.follow_details())
             group.create_task(self._listener.listen())
             typer.echo(f"{address}")
-            typer.echo("raybus dashboard: open that address; Ctrl-C ends it", err=True)
+            typer.echo("raybus dashboard: open this address; Ctrl-C ends it", err=True)
             if self._is_opened and _has_browser():
                 await asyncio.to_thread(webbrowser.open, address)
 
@@ -93,19 +93,19 @@ def _through(place: Where, raybus_namespace: str, nats: str | None, credentials:
     """Return the way to NATS; raise `InvalidSpec` naming the option that is wrong."""
     if nats is None and credentials is None:
         return lambda read: run.through(place, raybus_namespace, read)
-    settings = connection.settings(nats, credentials)
-    return lambda read: read(settings, run.CONNECT_SECONDS)
+    way = run.Way(connection.settings(nats, credentials))
+    return lambda read: read(way)
 
 
 def _has_browser() -> bool:
-    """Tell whether there is a screen for a browser to open on."""
+    """Return whether there is a screen for a browser to open on."""
     if sys.platform in {"darwin", "win32"}:
         return sys.stdout.isatty()
     return sys.stdout.isatty() and any(os.environ.get(name) for name in DISPLAYS)
 
 
 def _end(problem: BaseException) -> None:
-    """Say why it ended; to be told to end is no failure."""
+    """Report the error; the end by a signal is none."""
     if isinstance(problem, stopping.Stopped):
         return
     if isinstance(problem, errors.RaybusError):

@@ -1,8 +1,8 @@
-"""What one page is sent: at first all, then what has changed since; pure.
+"""The events that one page receives: at first all, then the changes; pure.
 
-standing  how far what is shown can be trusted
-rows      the rows that changed, and the names of those that are gone; `all` with the first
-detail    the RayService that the page has chosen
+sources   the age of the shown state, and the errors of its sources
+rows      the changed rows, and the names of the removed ones; `all` with the first
+detail    the selected RayService
 beat      nothing has changed
 """
 
@@ -10,11 +10,11 @@ from typing import Final
 
 import msgspec
 
-from raybus_cli.dashboard.board import Board, Standing
+from raybus_cli.dashboard.board import Board, Sources
 from raybus_cli.dashboard.model import Detail, Row
 
 BEAT: Final = b"event: beat\ndata: {}\n\n"
-"""By which both sides know that the other is there."""
+"""The heartbeat of the connection."""
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,24 +26,24 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Feed:
-    """Remembers what a page has been sent."""
+    """The events that a page has received."""
 
     def __init__(self, board: Board, chosen: str | None) -> None:
         self._board = board
         self._chosen = chosen
-        self._standing: Standing | None = None
+        self._sources: Sources | None = None
         self._rows: dict[str, Row] | None = None
         self._detail: Detail | None = None
 
-    def news(self) -> bytes:
-        """Return what the page does not know yet, as Server-Sent Events; empty when it knows all."""
-        return self._of_standing() + self._of_rows() + self._of_detail()
+    def changes(self) -> bytes:
+        """Return what the page has not received yet, as Server-Sent Events; empty without a change."""
+        return self._of_sources() + self._of_rows() + self._of_detail()
 
-    def _of_standing(self) -> bytes:
-        if self._board.standing == self._standing:
+    def _of_sources(self) -> bytes:
+        if self._board.sources == self._sources:
             return b""
-        self._standing = self._board.standing
-        return event("standing", self._standing)
+        self._sources = self._board.sources
+        return event("sources", self._sources)
 
     def _of_rows(self) -> bytes:
         if not self._board.is_listed or self._board.rows == self._rows:

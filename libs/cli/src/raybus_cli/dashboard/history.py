@@ -1,7 +1,7 @@
-"""Keeps what was told and seen of upgrades: the newest few of each RayService, each event once.
+"""Keeps the history of upgrades from events and samples: the newest few of each RayService, each event once.
 
-Events win over what was seen, since they are complete and carry the cluster's own time. What was seen fills in where the bus is
-out of reach, and where it has forgotten an upgrade.
+Events take precedence over samples, since they are complete and carry the cluster's own time. Samples fill in where the bus is
+out of reach, and where it has discarded an upgrade.
 """
 
 from collections import deque
@@ -15,10 +15,10 @@ from common import upgrade_events
 from common.api.ray_service import RayService
 from common.bus.nats import Stored
 from common.upgrade_receipt import Outcome
-from raybus_cli.dashboard import story
-from raybus_cli.dashboard.story import Event, Part, Sample, Story
-from raybus_cli.events import words
-from raybus_cli.reading.look import Look
+from raybus_cli.dashboard import timeline
+from raybus_cli.dashboard.timeline import Event, Part, Sample, Timeline
+from raybus_cli.events import rendering
+from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import tree
 
 KEPT: Final = 5
@@ -29,23 +29,23 @@ MOST_SAMPLES: Final = 500
 
 
 class History:
-    """What is known of upgrades; takes the events as they come from the bus."""
+    """The known upgrades; consumes the events of the bus."""
 
     def __init__(self, changed: Callable[[str], None], caught_up: Callable[[], None]) -> None:
         self._changed = changed
         self._caught_up = caught_up
-        self._told: dict[str, dict[str, dict[str, Event]]] = {}
+        self._events: dict[str, dict[str, dict[str, Event]]] = {}
         """RayService → upgrade → event, by their ids."""
         self._samples: dict[str, deque[Sample]] = {}
 
     def take(self, event: Stored) -> bool:
-        """Keep an event; what is none of ours is passed over."""
+        """Keep an event; skip a foreign one."""
         try:
             read = upgrade_events.decode(event.payload)
         except msgspec.DecodeError:
             return True
-        key = words.service(read.source)
-        upgrades = self._told.setdefault(key, {})
+        key = rendering.service(read.source)
+        upgrades = self._events.setdefault(key, {})
         events = upgrades.setdefault(read.data.upgrade.id, {})
         if read.id not in events and len(events) < MOST_EVENTS:
             events[read.id] = read
@@ -55,12 +55,12 @@ class History:
         return True
 
     def caught_up(self) -> bool:
-        """Hear that there are no more for now."""
+        """Note that there are no more for now."""
         self._caught_up()
         return True
 
     def see(self, key: str, service: RayService, *, now: datetime) -> None:
-        """Note what a RayService says of its upgrade."""
+        """Keep a sample of a RayService's upgrade."""
         samples = self._samples.get(key)
         last = samples[-1] if samples else None
         found = _sample(service, last, now=now)
@@ -68,27 +68,27 @@ class History:
             return
         self._samples.setdefault(key, deque(maxlen=MOST_SAMPLES)).append(found)
 
-    def stories(self, key: str, *, is_told: bool) -> list[Story]:
-        """Return the upgrades of a RayService, newest first; `is_told` says that all events have arrived."""
-        told = [story.tell(list(events.values())) for events in self._told.get(key, {}).values()]
+    def timelines(self, key: str, *, has_all_events: bool) -> list[Timeline]:
+        """Return the upgrades of a RayService, newest first; `has_all_events` means that all events have arrived."""
+        found = [timeline.from_events(list(events.values())) for events in self._events.get(key, {}).values()]
         pairs: dict[tuple[str, str], list[Sample]] = {}
         for each in self._samples.get(key, ()):
             pairs.setdefault((each.old, each.new), []).append(each)
-        known = {(each.old, each.new) for each in told}
-        if not is_told:
-            told = [story.go_on(each, pairs.get((each.old, each.new), [])) for each in told]
-        told += [story.seen(samples) for pair, samples in pairs.items() if pair not in known]
-        return sorted(told, key=lambda each: each.began, reverse=True)[:KEPT]
+        known = {(each.old, each.new) for each in found}
+        if not has_all_events:
+            found = [timeline.extended(each, pairs.get((each.old, each.new), [])) for each in found]
+        found += [timeline.from_samples(samples) for pair, samples in pairs.items() if pair not in known]
+        return sorted(found, key=lambda each: each.began, reverse=True)[:KEPT]
 
 
 def _sample(service: RayService, last: Sample | None, *, now: datetime) -> Sample | None:
-    """Return what is seen of an upgrade that goes on, or that went on when one looked last."""
+    """Return a sample of an upgrade in progress, or of the end of one that was in progress at the last sample."""
     status = service.status
     sides = (status.active_service_status, status.pending_service_status)
     old, new = (each.ray_cluster_name for each in sides)
     if old and new:
-        look = Look(service=service)
-        weights = [tree.weight(look, each.ray_cluster_name) for each in sides]
+        snapshot = Snapshot(service=service)
+        weights = [tree.weight(snapshot, each.ray_cluster_name) for each in sides]
         parts = [
             Part(traffic=weight, capacity=each.target_capacity) for weight, each in zip(weights, sides, strict=True)
         ]

@@ -1,6 +1,6 @@
-"""Listens to upgrade events as an outsider does, and says on the board when none come, and why.
+"""Consumes upgrade events as an external consumer, and shows on the board why none arrive.
 
-A bus that cannot be reached is tried again and again: the page goes on with what the API server says.
+An unreachable bus is retried again and again: the page shows what the API server shows.
 """
 
 import asyncio
@@ -12,32 +12,31 @@ import msgspec
 from common import errors
 from common.bus import subjects
 from common.bus.consumer import from_sequence
-from common.runtime.settings import Settings
 from raybus_cli.access import problems
-from raybus_cli.dashboard.board import Board, Hearing
+from raybus_cli.dashboard.board import Board, EventFeed
 from raybus_cli.dashboard.history import History
 from raybus_cli.events import run
-from raybus_cli.events.run import Read
+from raybus_cli.events.run import Read, Way
 
 AGAIN: Final = 10.0
-"""Seconds until a bus that was not reached is tried again."""
+"""Seconds until an unreachable bus is retried."""
 EVERYBODY: Final = "*"
 
 Through = Callable[[Read], Awaitable[None]]
-"""Makes the way to NATS, and reads there."""
+"""Connects to NATS, and reads there."""
 
 
 class Listener:
-    """Listens, for as long as it is told to."""
+    """Consumes events until it is cancelled."""
 
     def __init__(self, through: Through, namespace: str | None, board: Board) -> None:
         self._through = through
         self._subject = subjects.ALL_EVENTS if namespace is None else subjects.upgrade_events(namespace, EVERYBODY)
         self._board = board
-        self.history = History(board.call, lambda: self._hear(Hearing.LIVE))
+        self.history = History(board.request_read, lambda: self._set_feed(EventFeed.LIVE))
 
     async def listen(self) -> None:
-        """Hand events on to the history; what is in the way is said and waited out."""
+        """Hand events on to the history; show an error and retry."""
         while True:
             try:
                 await self._through(self._read)
@@ -50,19 +49,21 @@ class Listener:
                 self._miss(problem)
             await asyncio.sleep(AGAIN)
 
-    async def _read(self, settings: Settings, within: float) -> None:
-        async with run.reached(settings, within) as reach:
+    async def _read(self, way: Way) -> None:
+        async with run.reached(way) as reach:
             await reach.read(
                 self._subject,
                 from_sequence(1),
                 self.history,
                 is_patient=True,
-                say=lambda line: self._hear(Hearing.AWAY, line),
+                report=lambda line: self._set_feed(EventFeed.AWAY, line),
             )
 
     def _miss(self, problem: BaseException) -> None:
-        self._hear(Hearing.AWAY, " ".join(str(problem).split()))
+        self._set_feed(EventFeed.AWAY, " ".join(str(problem).split()))
 
-    def _hear(self, hearing: Hearing, deaf: str = "") -> None:
-        self._board.stand(msgspec.structs.replace(self._board.standing, hearing=hearing, deaf=deaf))
-        self._board.call()
+    def _set_feed(self, event_feed: EventFeed, feed_problem: str = "") -> None:
+        self._board.set_sources(
+            msgspec.structs.replace(self._board.sources, event_feed=event_feed, feed_problem=feed_problem)
+        )
+        self._board.request_read()

@@ -1,4 +1,4 @@
-"""What the page shows, made from what was read and told; pure, and complete: the page itself decides nothing but the layout."""
+"""The content of the page, made from snapshots and events; pure, and complete: the page itself decides nothing but the layout."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -9,26 +9,26 @@ import msgspec
 from common import annotation_record
 from common.api.ray_service import RayService
 from common.upgrade_receipt import Receipt
-from raybus_cli.dashboard.story import Story
+from raybus_cli.dashboard.timeline import Timeline
 from raybus_cli.explaining import findings
 from raybus_cli.reading import strategy
-from raybus_cli.reading.look import Look
+from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import phase, tree
 from raybus_cli.show.phase import Tone
-from raybus_cli.show.tree import Branch, Told, Tree
+from raybus_cli.show.tree import Branch, LastEvent, Tree
 from service_reconciler.config import Config
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A cluster's share of the traffic in percent; None where nobody tells."""
+    """A cluster's share of the traffic in percent; None where it is unknown."""
 
     name: str
     role: str
     weight: int | None = None
 
 
-class Upgrade(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How far an upgrade is; `step` and `steps` are None where all traffic moves at once."""
+class RowUpgrade(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The progress of an upgrade; `step` and `steps` are None where all traffic moves at once."""
 
     direction: str
     step: int | None = None
@@ -47,12 +47,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     strategy: str
     endpoints: int
     created: datetime | None
-    upgrade: Upgrade | None = None
+    upgrade: RowUpgrade | None = None
     shares: list[Share] = []
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The pods of a group: how many are ready, and the others by what they are at."""
+    """The pods of a group: the number of ready ones, and the others by state."""
 
     name: str
     ready: int
@@ -62,7 +62,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A cluster of a RayService; percentages are None where nobody tells."""
+    """A cluster of a RayService; percentages are None where they are unknown."""
 
     name: str
     role: str
@@ -75,50 +75,50 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Why something is not as it should be, and what to do."""
+    """A blocking issue, and its remedy."""
 
     what: str
     remedy: str
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All that is shown of the RayService that was chosen."""
+    """All that is shown of the selected RayService."""
 
     key: str
     row: Row | None = None
-    """None when it is not there."""
+    """None when it does not exist."""
     problem: str = ""
     """Why it could not be read just now."""
     clusters: list[Cluster] = []
     causes: list[Cause] = []
-    stories: list[Story] = []
+    timelines: list[Timeline] = []
     receipt: Receipt | None = None
     """Of the last upgrade, as the RayService carries it."""
-    last_event: Told | None = None
+    last_event: LastEvent | None = None
     unseen: list[str] = []
 
 
 def key_of(service: RayService) -> str:
-    """Return how the page names a RayService."""
+    """Return the key of a RayService on the page."""
     return f"{service.metadata.namespace}/{service.metadata.name}"
 
 
 def rows(services: Iterable[RayService], *, now: datetime) -> dict[str, Row]:
     """Return the list."""
-    return {key_of(each): _row(each, tree.build(Look(service=each), now=now)) for each in services}
+    return {key_of(each): _row(each, tree.build(Snapshot(service=each), now=now)) for each in services}
 
 
-def detail(look: Look, stories: Sequence[Story], *, now: datetime, problem: str = "") -> Detail:
-    """Return all that is shown of a look."""
-    built = tree.build(look, now=now)
-    causes = findings.explain(look, Config(), now=now).findings
+def detail(snapshot: Snapshot, timelines: Sequence[Timeline], *, now: datetime, problem: str = "") -> Detail:
+    """Return all that is shown of a snapshot."""
+    built = tree.build(snapshot, now=now)
+    causes = findings.explain(snapshot, Config(), now=now).findings
     return Detail(
-        key=key_of(look.service),
-        row=_row(look.service, built),
+        key=key_of(snapshot.service),
+        row=_row(snapshot.service, built),
         problem=problem,
         clusters=[_cluster(each) for each in built.clusters],
         causes=[Cause(what=each.what, remedy=each.remedy) for each in causes],
-        stories=list(stories),
+        timelines=list(timelines),
         receipt=_receipt(built.receipt),
         last_event=built.last_event,
         unseen=built.unseen,
@@ -140,10 +140,10 @@ def _row(service: RayService, built: Tree) -> Row:
     )
 
 
-def _upgrade(service: RayService, held: tree.Upgrade | None) -> Upgrade | None:
+def _upgrade(service: RayService, held: tree.UpgradeProgress | None) -> RowUpgrade | None:
     if held is None:
         return None
-    return Upgrade(
+    return RowUpgrade(
         direction=held.direction,
         step=held.step,
         steps=held.steps,
@@ -157,9 +157,9 @@ def _due(service: RayService) -> datetime | None:
 
 
 def _shares(service: RayService) -> list[Share]:
-    look = Look(service=service)
-    sides = (("active", look.active), ("pending", look.pending))
-    return [Share(name=name, role=role, weight=tree.weight(look, name)) for role, name in sides if name]
+    snapshot = Snapshot(service=service)
+    sides = (("active", snapshot.active), ("pending", snapshot.pending))
+    return [Share(name=name, role=role, weight=tree.weight(snapshot, name)) for role, name in sides if name]
 
 
 def _cluster(branch: Branch) -> Cluster:
@@ -186,5 +186,5 @@ def _group(name: str, pods: Sequence[tree.PodLine]) -> Group:
 
 
 def _receipt(text: str | None) -> Receipt | None:
-    """Read the annotation; one that somebody else wrote over is none."""
+    """Read the annotation; one with another content is none."""
     return annotation_record.decode(text or "", Receipt)

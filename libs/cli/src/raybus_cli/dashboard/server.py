@@ -1,7 +1,7 @@
 """Serves the page on this machine: five files and one stream of events, to GET alone.
 
-Pages of others get nothing: a name that leads here by DNS rebinding is refused by the Host header, another site's request by what
-the browser says of its origin. The page may load nothing but itself, and turn no text into markup or script.
+Pages of other sites get nothing: a name that leads here by DNS rebinding is rejected by the Host header, another site's request by
+the browser's origin headers. The page may load nothing but itself, and turn no text into markup or script.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from raybus_cli.dashboard.feed import BEAT, Feed
 
 HOST: Final = "127.0.0.1"
 NAMES: Final = (HOST, "localhost")
-"""What the page may be called by."""
+"""The names of this host that are accepted."""
 FILES: Final = {
     "/": ("index.html", "text/html"),
     "/page.js": ("page.js", "text/javascript"),
@@ -47,12 +47,12 @@ KEY: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9.]
 """NAMESPACE/RAYSERVICE."""
 BEAT_SECONDS: Final = 5.0
 LULL: Final = 0.2
-"""Seconds between two batches of news, so that a page is not flooded."""
+"""Seconds between two batches of changes, so that a page is not flooded."""
 FAREWELL_SECONDS: Final = 1.0
 
 
 def listen(port: int) -> socket.socket:
-    """Return a socket of this machine alone; 0 takes any free port. raise `Terminal` when it is taken."""
+    """Return a socket of this machine alone; 0 takes any free port. Raise `Terminal` when it is in use."""
     found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -69,7 +69,7 @@ def listen(port: int) -> socket.socket:
 
 @contextlib.asynccontextmanager
 async def serving(listening: socket.socket, board: Board) -> AsyncGenerator[str]:
-    """Answer for the length of a block; hands out the page's address."""
+    """Serve for the length of a block; yield the page's address."""
     port = int(listening.getsockname()[1])
     app = web.Application(middlewares=[_Guard(port).check])
     pages = _Pages(board)
@@ -87,7 +87,7 @@ async def serving(listening: socket.socket, board: Board) -> AsyncGenerator[str]
 
 
 class _Guard:
-    """Refuses what does not come from the page itself or its user."""
+    """Rejects requests that do not come from the page itself or its user."""
 
     def __init__(self, port: int) -> None:
         self._hosts = {f"{name}:{port}" for name in NAMES}
@@ -95,7 +95,7 @@ class _Guard:
 
     @web.middleware
     async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Let a request through, or answer why not; say in every answer what the page may do."""
+        """Let a request through, or answer with the reason; each answer carries the policy of the page."""
         response = self._refusal(request)
         if response is None:
             try:
@@ -108,10 +108,10 @@ class _Guard:
 
     def _refusal(self, request: web.Request) -> web.Response | None:
         if request.headers.get("Host", "").lower() not in self._hosts:
-            return _plain(421, f"this page is called http://{min(self._hosts)}/ and nothing else")
+            return _plain(421, f"the address of this page is http://{min(self._hosts)}/")
         if request.headers.get("Sec-Fetch-Site", "none") not in self._origins and request.path != "/":
-            return _plain(403, "pages of others get nothing here")
-        return None if request.method == "GET" else _plain(405, "only GET is answered", Allow="GET")
+            return _plain(403, "requests of other sites are rejected")
+        return None if request.method == "GET" else _plain(405, "only GET is supported", Allow="GET")
 
 
 class _Pages:
@@ -132,7 +132,7 @@ class _Pages:
         return web.Response(body=body, content_type=kind, charset="utf-8")
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """Send what is known and what changes, until the page goes or we end."""
+        """Send the state and its changes, until the page closes or the server ends."""
         chosen = request.query.get("service")
         if chosen is not None and not KEY.fullmatch(chosen):
             return _plain(400, "service: expected NAMESPACE/RAYSERVICE, such as default/chat")
@@ -147,11 +147,11 @@ class _Pages:
         while not self._end.is_set():
             try:
                 async with asyncio.timeout(BEAT_SECONDS):
-                    version = await self._board.turned(version)
+                    version = await self._board.changed_since(version)
             except TimeoutError:
                 await response.write(BEAT)
-            if news := feed.news():
-                await response.write(news)
+            if changes := feed.changes():
+                await response.write(changes)
             await asyncio.sleep(LULL)
 
 

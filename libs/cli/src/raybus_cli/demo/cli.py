@@ -12,18 +12,18 @@ from rich.console import Console
 
 from common import errors
 from common.kube.client import KubeClient
-from raybus_cli.demo import ground, receipt
+from raybus_cli.demo import demo_cluster, receipt
 from raybus_cli.demo.kubectl import Kubectl
 from raybus_cli.demo.load import Load
 from raybus_cli.demo.receipt import Receipt
-from raybus_cli.demo.story import Plan, Story, Strategy
+from raybus_cli.demo.scenario import DemoOptions, Scenario, Strategy
 from raybus_cli.demo.view import View
 
-LOOK_AROUND = """The cluster is still up. Look around:
+NEXT_STEPS = """The cluster is still running. Inspect it with:
   raybus cluster kubectl -- get rayservices,rayclusters,pods -n raybus-demo
   raybus cluster kubectl -- get pods -n raybus
   raybus cluster kubectl -- logs -n raybus deploy/service-reconciler
-Take it down:
+Remove it:
   raybus cluster down"""
 
 
@@ -39,69 +39,69 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
 @app.command()
 def demo(
-    driver: Annotated[
-        str, typer.Option(help="How to make the cluster: auto, built, kind, k3s or kubeconfig.")
-    ] = "auto",
+    driver: Annotated[str, typer.Option(help="Type of the cluster: auto, built, kind, k3s or kubeconfig.")] = "auto",
     name: Annotated[
-        str | None, typer.Option(help="Name of the cluster; else $RAYBUS_CLUSTER, or the one of this checkout.")
+        str | None, typer.Option(help="Name of the cluster; default: $RAYBUS_CLUSTER, or that of this checkout.")
     ] = None,
     kubeconfig: Annotated[
-        Path | None, typer.Option(help="An existing cluster whose node has the images; only with --driver kubeconfig.")
+        Path | None,
+        typer.Option(help="An existing cluster with the images on its node; only with --driver kubeconfig."),
     ] = None,
     strategy: Annotated[
-        Strategy, typer.Option(help="Move the traffic at once, or step by step through a Gateway (driver built).")
+        Strategy, typer.Option(help="Move the traffic at once, or in steps through a Gateway (driver built).")
     ] = Strategy.BLUE_GREEN,
-    requests: Annotated[int, typer.Option(min=1, help="Fewest short requests to send.")] = 3000,
+    requests: Annotated[int, typer.Option(min=1, help="Least number of short requests.")] = 3000,
     rate: Annotated[
-        float, typer.Option(min=1, envvar="RAYBUS_DEMO_RATE", help="Short requests a second; fewer on a slow machine.")
+        float,
+        typer.Option(min=1, envvar="RAYBUS_DEMO_RATE", help="Short requests a second; lower it on a slow machine."),
     ] = Load().rate,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave everything running and say how to look around.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep everything running and print how to inspect it.")] = False,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print the receipt.")] = Output.TEXT,
     save: Annotated[Path | None, typer.Option(help="Also write the receipt as JSON to this file.")] = None,
 ) -> None:
-    """Serve a model on a real local cluster, upgrade it under load, and count what clients noticed."""
+    """Serve a model on a real local cluster, upgrade it under load, and count failed requests."""
     try:
-        plan = Plan(manifests=_manifests(), least_requests=requests, load=Load(rate=rate), strategy=strategy)
-        told = _run(driver, name, kubeconfig, plan=plan, keep=keep)
+        plan = DemoOptions(manifests=_manifests(), least_requests=requests, load=Load(rate=rate), strategy=strategy)
+        outcome = _run(driver, name, kubeconfig, plan=plan, keep=keep)
     except errors.RaybusError as problem:
         typer.echo(f"error: {problem}", err=True)
         raise typer.Exit(1) from problem
-    as_json = msgspec.json.format(msgspec.json.encode(told)).decode()
+    as_json = msgspec.json.format(msgspec.json.encode(outcome)).decode()
     if save is not None:
         save.write_text(as_json + "\n")
     if output is Output.JSON:
         typer.echo(as_json)
     else:
-        Console().print(receipt.render(told))
+        Console().print(receipt.render(outcome))
     if keep:
-        typer.echo(LOOK_AROUND, err=True)
-    raise typer.Exit(0 if told.ok else 1)
+        typer.echo(NEXT_STEPS, err=True)
+    raise typer.Exit(0 if outcome.ok else 1)
 
 
-def _run(driver: str, name: str | None, kubeconfig: Path | None, *, plan: Plan, keep: bool) -> Receipt:
+def _run(driver: str, name: str | None, kubeconfig: Path | None, *, plan: DemoOptions, keep: bool) -> Receipt:
     gateway = plan.strategy is Strategy.INCREMENTAL
-    archives = [] if driver == "kubeconfig" else asyncio.run(ground.prepare(driver, gateway=gateway))
-    cluster = ground.raise_cluster(driver, name, kubeconfig, gateway=gateway)
+    archives = [] if driver == "kubeconfig" else asyncio.run(demo_cluster.prepare(driver, gateway=gateway))
+    cluster = demo_cluster.start_cluster(driver, name, kubeconfig, gateway=gateway)
     try:
         if archives:
-            ground.load_images(archives, name)
+            demo_cluster.load_images(archives, name)
         kubectl = Kubectl(binary=_kubectl(name), kubeconfig=cluster.kubeconfig)
-        return asyncio.run(_tell(plan, kubectl))
+        return asyncio.run(_perform(plan, kubectl))
     finally:
         if not keep and driver != "kubeconfig":
-            ground.raze_cluster(name)
+            demo_cluster.remove_cluster(name)
 
 
-async def _tell(plan: Plan, kubectl: Kubectl) -> Receipt:
+async def _perform(plan: DemoOptions, kubectl: Kubectl) -> Receipt:
     view = View()
     kube = await KubeClient.connect(kubeconfig=kubectl.kubeconfig, user_agent="raybus-demo")
     try:
-        story = Story(plan, kubectl, kube, view)
+        scenario = Scenario(plan, kubectl, kube, view)
         with view.drawing():
-            await story.install()
+            await scenario.install()
             typer.echo(await kubectl.run("get", "pods", "-n", "raybus"), err=True)
-            await story.serve()
-            return await story.upgrade()
+            await scenario.serve()
+            return await scenario.upgrade()
     finally:
         await kube.close()
 

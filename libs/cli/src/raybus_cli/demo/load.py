@@ -1,4 +1,4 @@
-"""The load's manifest for one run: where it goes, and how much of it there is. Pure."""
+"""The load's manifest for one run: its target, rate and length. Pure."""
 
 from typing import Any
 
@@ -26,6 +26,6 @@ def manifest(text: str, load: Load) -> str:
     for document in documents:
         if document["kind"] == "Pod":
             given = msgspec.structs.asdict(load)
-            arguments = [word for name, value in given.items() for word in (f"--{name}", str(value))]
+            arguments = [argument for name, value in given.items() for argument in (f"--{name}", str(value))]
             document["spec"]["containers"][0]["args"] = arguments
     return yaml.safe_dump_all(documents, sort_keys=False)

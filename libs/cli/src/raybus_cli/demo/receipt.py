@@ -1,4 +1,4 @@
-"""What a run was like, as data (`-o json`) and as tables."""
+"""The result of a run, as data (`-o json`) and as tables."""
 
 import msgspec
 from rich.console import Group, RenderableType
@@ -8,7 +8,7 @@ from rich.text import Text
 from raybus_cli.demo.tally import Figures
 
 
-class Phase(msgspec.Struct, frozen=True, kw_only=True):
+class StepDuration(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the run and how long it took."""
 
     name: str
@@ -25,7 +25,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     old_cluster: str
     new_cluster: str
     traffic: Figures
-    steps: list[Phase]
+    steps: list[StepDuration]
 
 
 def render(receipt: Receipt) -> RenderableType:

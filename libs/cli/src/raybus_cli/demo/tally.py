@@ -1,4 +1,4 @@
-"""What became of each request: counts by version and status, latencies by phase. Pure.
+"""The outcome of each request: counts by version and status, latencies by phase. Pure.
 
 A request belongs to the phase in which it started. It failed when it had no answer in time or another status than 200.
 """
@@ -25,7 +25,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> bool:
-        """Tell whether a user would have noticed."""
+        """Return whether the request failed for its client."""
         return self.status != 200
 
 
@@ -63,11 +63,11 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """`version 1, status 200` or the kind of failure, to how many."""
     phases: list[PhaseFigures]
     failures: list[str]
-    """The first few failures, in words."""
+    """The first few failures, as text."""
 
 
 def read(lines: Iterable[str]) -> list[Answer]:
-    """Decode the load's output; a line cut off at the end is passed over."""
+    """Decode the load's output; skip a line that is cut off at the end."""
     answers: list[Answer] = []
     for line in lines:
         try:

@@ -11,13 +11,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from raybus_cli.demo import world as worlds
+from raybus_cli.demo import cluster_state
+from raybus_cli.demo.cluster_state import ClusterState
 from raybus_cli.demo.tally import Figures
-from raybus_cli.demo.world import World
 
 BAR: Final = 30
 PLAIN_EVERY: Final = 4.0
-"""Seconds between plain lines, so that nothing stands still for five."""
+"""Seconds between plain lines, so that the output never pauses for five."""
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +25,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
 
     step: str
     elapsed: float
-    world: World
+    state: ClusterState
     share: dict[str, float]
     figures: Figures
 
@@ -65,7 +65,7 @@ def line(frame: Frame) -> str:
     share = (
         ", ".join(f"version {version} {100 * part:.0f} %" for version, part in frame.share.items()) or "no answers yet"
     )
-    clusters = ", ".join(f"{name} {frame.world.role(name)}" for name in frame.world.clusters) or "no cluster"
+    clusters = ", ".join(f"{name} {frame.state.role(name)}" for name in frame.state.clusters) or "no cluster"
     return (
         f"{frame.elapsed:6.1f} s  {frame.step}: {share}; "
         f"{frame.figures.requests} requests, {frame.figures.failed} failed; {clusters}"
@@ -94,9 +94,9 @@ def _shares(frame: Frame) -> RenderableType:
 
 def _pods(frame: Frame) -> Table:
     table = Table("cluster", "role", "pod", "state")
-    for pod in frame.world.pods:
+    for pod in frame.state.pods:
         cluster = pod.metadata.labels.get("ray.io/cluster", "")
-        table.add_row(cluster, frame.world.role(cluster), pod.metadata.name, worlds.pod_state(pod))
-    for pod in frame.world.raybus:
-        table.add_row("", "raybus", pod.metadata.name, worlds.pod_state(pod))
+        table.add_row(cluster, frame.state.role(cluster), pod.metadata.name, cluster_state.pod_state(pod))
+    for pod in frame.state.raybus:
+        table.add_row("", "raybus", pod.metadata.name, cluster_state.pod_state(pod))
     return table

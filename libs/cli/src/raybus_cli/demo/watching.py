@@ -1,4 +1,4 @@
-"""Looks at the cluster and at the load while the demo runs."""
+"""Observes the cluster and the load while the demo runs."""
 
 import asyncio
 import contextlib
@@ -10,20 +10,20 @@ from common import errors
 from common.kube.client import KubeClient
 from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE
 from raybus_cli.demo import tally
+from raybus_cli.demo.cluster_state import ClusterList, ClusterState, PodList, Service
 from raybus_cli.demo.kubectl import Kubectl
 from raybus_cli.demo.tally import Answer
-from raybus_cli.demo.world import ClusterList, PodList, Service, World
 
 NAMESPACE = "raybus-demo"
 SERVICE = "greeter"
 RAYBUS_NAMESPACE = "raybus"
 LOAD_POD = "load"
-LOOK_EVERY = 0.5
-"""Seconds between looks."""
+POLL_SECONDS = 0.5
+"""Seconds between two observations."""
 
 
-async def look(kube: KubeClient) -> World:
-    """Read what the live view shows; before the kinds are served there is nothing to see."""
+async def observe(kube: KubeClient) -> ClusterState:
+    """Read the state for the live view; it is empty before the kinds are served."""
     try:
         service = msgspec.json.decode(await kube.get(RAY_SERVICE, NAMESPACE, SERVICE), type=Service)
     except errors.NotFound:
@@ -34,7 +34,7 @@ async def look(kube: KubeClient) -> World:
         clusters = []
     pods = msgspec.json.decode(await kube.list(POD, NAMESPACE), type=PodList).items
     raybus = msgspec.json.decode(await kube.list(POD, RAYBUS_NAMESPACE), type=PodList).items
-    return World(
+    return ClusterState(
         service=service,
         clusters=tuple(cluster.metadata.name for cluster in clusters),
         pods=tuple(pod for pod in pods if "ray.io/cluster" in pod.metadata.labels),
@@ -44,38 +44,38 @@ async def look(kube: KubeClient) -> World:
 
 
 class Watcher:
-    """The last look and every answer so far; `wait` returns when a look is as wanted."""
+    """The last state and every answer so far; `wait` returns when the state satisfies a condition."""
 
-    def __init__(self, kube: KubeClient, *, on_look: Callable[["Watcher"], None]) -> None:
+    def __init__(self, kube: KubeClient, *, on_update: Callable[["Watcher"], None]) -> None:
         self._kube = kube
-        self._on_look = on_look
-        self.world = World()
+        self._on_update = on_update
+        self.state = ClusterState()
         self.answers: list[Answer] = []
 
-    async def wait(self, what: str, holds: Callable[[World], bool], *, patience: float) -> None:
-        """Look until a look is as wanted; name what did not happen within `patience` seconds."""
+    async def wait(self, what: str, holds: Callable[[ClusterState], bool], *, timeout: float) -> None:
+        """Observe until a condition holds; the error names what did not happen within `timeout` seconds."""
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(timeout):
                 while True:
-                    await self.look()
-                    if holds(self.world):
+                    await self.update()
+                    if holds(self.state):
                         return
-                    await asyncio.sleep(LOOK_EVERY)
+                    await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
-            raise errors.Unavailable(f"{what} did not happen within {patience:.0f} s{self._why()}") from None
+            raise errors.Unavailable(f"{what} did not happen within {timeout:.0f} s{self._why()}") from None
 
-    async def look(self) -> None:
-        """Look once; an API server that does not answer leaves the last look."""
+    async def update(self) -> None:
+        """Observe once; an API server that does not answer leaves the last state."""
         with contextlib.suppress(errors.Retryable):
-            self.world = await look(self._kube)
-        self._on_look(self)
+            self.state = await observe(self._kube)
+        self._on_update(self)
 
     async def rest(self, seconds: float) -> None:
-        """Go on looking for a while."""
+        """Go on observing for a while."""
         until = asyncio.get_running_loop().time() + seconds
         while asyncio.get_running_loop().time() < until:
-            await self.look()
-            await asyncio.sleep(LOOK_EVERY)
+            await self.update()
+            await asyncio.sleep(POLL_SECONDS)
 
     async def read_load(self, kubectl: Kubectl) -> None:
         """Take in the load's output until it ends."""
@@ -85,8 +85,8 @@ class Watcher:
                 self.answers += tally.read([line])
 
     def _why(self) -> str:
-        service = self.world.service
+        service = self.state.service
         if service is None:
             return ""
-        told = [f"{each.type} {each.status}: {each.message or each.reason}" for each in service.status.conditions]
-        return "; " + "; ".join(told) if told else ""
+        conditions = [f"{each.type} {each.status}: {each.message or each.reason}" for each in service.status.conditions]
+        return "; " + "; ".join(conditions) if conditions else ""

@@ -1,4 +1,4 @@
-"""`raybus doctor`: asks, judges, prints; exit code 1 when a check failed."""
+"""`raybus doctor`: reads, checks, prints; exit code 1 when a check failed."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -10,11 +10,16 @@ from common.kube.client import KubeClient
 from raybus_cli.access import session
 from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, RaybusNamespaceOption
 from raybus_cli.doctor import checks, survey
-from raybus_cli.doctor.checks import Check, State
+from raybus_cli.doctor.checks import Check, CheckState
 from raybus_cli.output import printing
 from raybus_cli.output.printing import Output, OutputOption
 
-_STYLES: Final = {State.OK: "green", State.WARNING: "yellow", State.FAILED: "bold red", State.UNKNOWN: "dim"}
+_STYLES: Final = {
+    CheckState.OK: "green",
+    CheckState.WARNING: "yellow",
+    CheckState.FAILED: "bold red",
+    CheckState.UNKNOWN: "dim",
+}
 
 
 def doctor(
@@ -25,7 +30,7 @@ def doctor(
 ) -> None:
     """Check an installation: CRDs, services, leader, partitions, NATS and its certificate, Gateway API, rights, versions.
 
-    Exit code 1 when a check failed. What you may not see is unknown, not wrong. Example: raybus doctor -o json
+    Exit code 1 when a check failed. What you may not read is unknown, not failed. Example: raybus doctor -o json
     """
     place = session.where(kubeconfig, context, None)
 
@@ -37,7 +42,7 @@ def doctor(
         printing.data(found, output)
     else:
         printing.show(draw(found))
-    raise SystemExit(1 if any(each.state is State.FAILED for each in found) else 0)
+    raise SystemExit(1 if any(each.state is CheckState.FAILED for each in found) else 0)
 
 
 def draw(found: Iterable[Check]) -> RenderableType:

@@ -1,4 +1,4 @@
-"""What is known of an installation; None where the caller may not look."""
+"""The facts of an installation; None where the caller may not read them."""
 
 from datetime import datetime
 from typing import Any
@@ -11,14 +11,14 @@ from common.api.opaque import Json
 
 
 class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a Deployment or StatefulSet was asked to be."""
+    """The desired state of a Deployment or StatefulSet."""
 
     replicas: int = 1
     template: Json = {}
 
 
 class WorkloadStatus(View, frozen=True, kw_only=True):
-    """How it is doing."""
+    """Its observed state."""
 
     ready_replicas: int = 0
     updated_replicas: int = 0
@@ -33,7 +33,7 @@ class Workload(View, frozen=True, kw_only=True):
 
 
 class LeaseSpec(View, frozen=True, kw_only=True):
-    """Who holds a Lease, and since when."""
+    """The holder of a Lease, and the time of its last renewal."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -48,13 +48,13 @@ class Lease(View, frozen=True, kw_only=True):
 
 
 class GatewayClassSpec(View, frozen=True, kw_only=True):
-    """Who serves a GatewayClass."""
+    """The controller of a GatewayClass."""
 
     controller_name: str = ""
 
 
 class GatewayClassStatus(View, frozen=True, kw_only=True):
-    """What its controller says."""
+    """The conditions that its controller writes."""
 
     conditions: tuple[Condition, ...] = ()
 
@@ -68,9 +68,9 @@ class GatewayClass(View, frozen=True, kw_only=True):
 
 
 class Right(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether somebody may do something."""
+    """Whether a subject may do something."""
 
-    who: str
+    subject: str
     """`you`, or a service of raybus."""
     verb: str
     resource: str
@@ -88,8 +88,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     deployments: list[Workload] | None = None
     stateful_sets: list[Workload] | None = None
     leases: list[Lease] | None = None
-    certificate: bytes | None = None
-    """The NATS server's certificate; None when nobody lets us see it."""
+    certificates: list[bytes] | None = None
+    """What vouches for the NATS servers; None when the caller may not read it."""
     gateway_versions: list[str] | None = None
     """Versions of the Gateway API that are served; empty when it is not installed."""
     gateway_classes: list[GatewayClass] | None = None

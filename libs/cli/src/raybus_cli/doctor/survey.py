@@ -1,4 +1,4 @@
-"""Asks the API server for the facts; what the caller may not see stays unknown."""
+"""Reads the facts from the API server; what the caller may not read stays unknown."""
 
 from collections.abc import Awaitable
 from typing import Any, Final, TypeVar, cast
@@ -8,8 +8,10 @@ import msgspec
 from common import errors, serve_writer
 from common.api.opaque import Json
 from common.api.ray_service import RayService
+from common.bus import key_registry
+from common.bus.key_registration import ConfigMap
 from common.kube.client import KubeClient
-from common.kube.resources import LEASE, RAY_SERVICE, SECRET, Resource
+from common.kube.resources import CONFIG_MAP, LEASE, RAY_SERVICE, Resource
 from raybus_cli.doctor.facts import Facts, GatewayClass, Lease, Right, Workload
 from raybus_cli.migrating import operator as operators
 from raybus_cli.reading.reader import Items
@@ -40,8 +42,8 @@ OF_SERVICES: Final = (
 
 
 async def survey(kube: KubeClient, namespace: str) -> Facts:
-    """Return what is known of the installation in a namespace."""
-    secret = await _unless_hidden(kube.get(SECRET, namespace, "nats-server"))
+    """Return the facts of the installation in a namespace."""
+    servers = await _unless_hidden(kube.get(CONFIG_MAP, namespace, key_registry.SERVERS))
     return Facts(
         namespace=namespace,
         server_version=await _version(kube),
@@ -49,7 +51,7 @@ async def survey(kube: KubeClient, namespace: str) -> Facts:
         deployments=await _all(kube, DEPLOYMENT, Workload, namespace),
         stateful_sets=await _all(kube, STATEFUL_SET, Workload, namespace),
         leases=await _all(kube, LEASE, Lease, namespace),
-        certificate=_certificate(secret),
+        certificates=_certificates(servers),
         gateway_versions=await _gateway_versions(kube),
         gateway_classes=await _all(kube, GATEWAY_CLASS, GatewayClass, None),
         asked_classes=await _asked_classes(kube),
@@ -80,18 +82,11 @@ async def _all(kube: KubeClient, resource: Resource, view: type[T], namespace: s
     return None if body is None else msgspec.json.decode(body, type=Items[view]).items
 
 
-def _certificate(secret: bytes | None) -> bytes | None:
-    """Return the certificate of a Secret; nothing else of it is kept."""
-    if secret is None:
+def _certificates(servers: bytes | None) -> list[bytes] | None:
+    """Return the certificates that NATS servers have registered."""
+    if servers is None:
         return None
-    data: dict[str, bytes] = msgspec.json.decode(secret, type=_Secret).data
-    return data.get("tls.crt")
-
-
-class _Secret(msgspec.Struct, frozen=True):
-    """A Secret's files."""
-
-    data: dict[str, bytes] = {}
+    return [text.encode() for text in msgspec.json.decode(servers, type=ConfigMap).data.values()]
 
 
 async def _gateway_versions(kube: KubeClient) -> list[str] | None:
@@ -133,7 +128,7 @@ async def _rights(kube: KubeClient, namespace: str) -> list[Right]:
     return found
 
 
-async def _right(kube: KubeClient, who: str, user: str | None, verb: str, group: str, resource: str) -> Right:
+async def _right(kube: KubeClient, subject: str, user: str | None, verb: str, group: str, resource: str) -> Right:
     spec: Json = {"resourceAttributes": {"verb": verb, "group": group, "resource": resource}}
     kind = "selfsubjectaccessreviews"
     if user is not None:
@@ -141,11 +136,11 @@ async def _right(kube: KubeClient, who: str, user: str | None, verb: str, group:
     body = await _unless_hidden(kube.request("POST", f"{REVIEWS}/{kind}", body={"spec": spec}))
     answer: Json = {} if body is None else msgspec.json.decode(body)
     allowed = None if body is None else bool(answer["status"].get("allowed"))
-    return Right(who=who, verb=verb, resource=resource, group=group, is_allowed=allowed)
+    return Right(subject=subject, verb=verb, resource=resource, group=group, is_allowed=allowed)
 
 
 async def _unless_hidden(ask: Awaitable[T]) -> T | None:
-    """Return an answer, None where the caller may not look or there is nothing."""
+    """Return an answer, None where the caller may not read it or there is nothing."""
     try:
         return await ask
     except (errors.Forbidden, errors.NotFound):

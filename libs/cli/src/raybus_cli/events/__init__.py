@@ -1,1 +1,1 @@
-"""`raybus events`: what happened to upgrades, as an outsider reads it."""
+"""`raybus events`: the history of upgrades, as an external consumer reads it."""

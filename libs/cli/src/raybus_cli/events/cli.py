@@ -1,4 +1,4 @@
-"""`raybus events`: the options, and what each kind of failure means for the exit code."""
+"""`raybus events`: the options, and the exit code of each error."""
 
 import asyncio
 import os
@@ -9,7 +9,6 @@ import typer
 
 from common import errors
 from common.runtime.clock import SystemClock
-from common.runtime.settings import Settings
 from raybus_cli.access import kubeconfig as kubeconfigs
 from raybus_cli.access import problems
 from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, RaybusNamespaceOption
@@ -17,6 +16,7 @@ from raybus_cli.events import connection, run
 from raybus_cli.events import options as checks
 from raybus_cli.events.connection import NatsCredentialsOption, NatsOption
 from raybus_cli.events.options import Options
+from raybus_cli.events.run import Way
 from raybus_cli.output import logs, printing
 
 INTERRUPTED = 130
@@ -27,22 +27,26 @@ def events(
         str | None,
         typer.Argument(
             metavar="NAMESPACE/RAYSERVICE",
-            help="Whose events; a name alone is looked for in the namespace of the kubeconfig's context; without it, everybody's.",
+            help="The RayService; a name alone is in the namespace of the kubeconfig's context. Default: all RayServices.",
         ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print new events as they occur, until Ctrl-C.")
+    ] = False,
     since: Annotated[
-        str | None, typer.Option(help="Begin so long ago (10m, 2d) or then (2026-01-31T10:00:00Z).")
+        str | None, typer.Option(help="Start at this age (10m, 2d) or time (2026-01-31T10:00:00Z).")
     ] = None,
-    replay: Annotated[str | None, typer.Option(metavar="ID", help="Begin with the event of this id.")] = None,
+    replay: Annotated[str | None, typer.Option(metavar="ID", help="Start with the event of this id.")] = None,
     limit: Annotated[
         int | None,
         typer.Option(
-            "--limit", "-n", help="At most so many: the first of them with --since or --replay, else the last."
+            "--limit",
+            "-n",
+            help="Largest number of events: the first ones with --since or --replay, else the last ones.",
         ),
     ] = None,
     output: Annotated[
-        str, typer.Option("--output", "-o", help="text: a line for people; json: the CloudEvent as it is stored.")
+        str, typer.Option("--output", "-o", help="text: one line for each event; json: the CloudEvent as it is stored.")
     ] = "text",
     nats: NatsOption = None,
     nats_credentials: NatsCredentialsOption = None,
@@ -50,10 +54,10 @@ def events(
     context: ContextOption = None,
     raybus_namespace: RaybusNamespaceOption = "raybus",
 ) -> None:
-    """Show the steps of upgrades, in order, from the history that outsiders may read.
+    """Show the steps of upgrades, in order, from the history for external consumers.
 
-    Without --nats and --nats-credentials it takes the key from the cluster's Secret nats-user-subscriber and reaches NATS
-    through 'kubectl port-forward'. Example: raybus events demo --since 10m
+    Without --nats and --nats-credentials it registers a key in the cluster's ConfigMap nats-keys-subscriber while it
+    runs, and reaches NATS through 'kubectl port-forward'. Example: raybus events demo --since 10m
     """
     try:
         is_direct = nats is not None or nats_credentials is not None
@@ -69,7 +73,7 @@ def events(
         if place is not None:
             work = run.through(place, raybus_namespace, partial(_show, chosen))
         else:
-            work = run.show(connection.settings(nats, nats_credentials), chosen, _write, _say)
+            work = _show(chosen, Way(connection.settings(nats, nats_credentials)))
     except errors.InvalidSpec as problem:
         _fail(problem)
     try:
@@ -79,12 +83,12 @@ def events(
         _end(problems.first(problem), is_following=follow)
 
 
-async def _show(chosen: Options, settings: Settings, within: float) -> None:
-    await run.show(settings, chosen, _write, _say, within=within)
+async def _show(chosen: Options, way: Way) -> None:
+    await run.show(way, chosen, _write, _report)
 
 
 def _end(problem: BaseException, *, is_following: bool) -> NoReturn:
-    """Say why it ended; a reader that went away, such as `| head`, is the shell's matter."""
+    """Report the error; a closed pipe, such as that of `| head`, is left to the shell."""
     if isinstance(problem, KeyboardInterrupt):
         raise SystemExit(0 if is_following else INTERRUPTED)
     if isinstance(problem, errors.RaybusError):
@@ -93,13 +97,13 @@ def _end(problem: BaseException, *, is_following: bool) -> NoReturn:
 
 
 def _write(line: str) -> None:
-    printing.say(line)
+    printing.message(line)
 
 
-def _say(line: str) -> None:
-    printing.say(f"raybus events: {line}", err=True)
+def _report(line: str) -> None:
+    printing.message(f"raybus events: {line}", err=True)
 
 
 def _fail(problem: BaseException) -> NoReturn:
-    printing.say(f"error: {problem}", err=True)
+    printing.message(f"error: {problem}", err=True)
     raise SystemExit(2 if isinstance(problem, errors.InvalidSpec) else 1)

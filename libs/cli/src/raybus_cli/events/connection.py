@@ -1,11 +1,11 @@
-"""How outsiders reach NATS: its address and their credentials, checked before anything is reached.
+"""The connection of external consumers to NATS: its address and their credentials, checked before the first request.
 
     --nats URL --nats-credentials DIR      a server with users
-    --nats-credentials DIR                 the server whose configuration lies in DIR (`raybus up --data-dir DIR`)
+    --nats-credentials DIR                 the server with its configuration in DIR (`raybus up --data-dir DIR`)
     --nats URL                             a server without users
 
 DIR holds `users/subscriber.seed` and `ca.crt` as `python -m common.bus.provision credentials --out DIR` writes them, or
-`seed` and `ca.crt` as the Secret `nats-user-subscriber` does.
+`seed` and `ca.crt` of a key that was registered in the ConfigMap `nats-keys-subscriber` (docs/nats.md).
 """
 
 import re
@@ -25,7 +25,9 @@ ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  (read from a configuration, not li
 
 NatsOption = Annotated[
     str | None,
-    typer.Option("--nats", envvar="RAYBUS_NATS_URL", help="A NATS to reach directly; else as the folder says."),
+    typer.Option(
+        "--nats", envvar="RAYBUS_NATS_URL", help="Address of a NATS server; default: that of the credentials."
+    ),
 ]
 NatsCredentialsOption = Annotated[
     Path | None,
@@ -38,7 +40,7 @@ NatsCredentialsOption = Annotated[
 
 
 def settings(nats: str | None, folder: Path | None) -> Settings:
-    """Return how to connect; raise `InvalidSpec` naming the option that is wrong."""
+    """Return the settings of the connection; raise `InvalidSpec` naming the invalid option."""
     seed, authority = (None, None) if folder is None else _credentials(folder)
     return Settings(
         service=USER,
@@ -67,11 +69,13 @@ def _credentials(folder: Path) -> tuple[Path, Path]:
     if seed is None:
         raise errors.InvalidSpec(
             f"--nats-credentials {folder}: there is neither users/{USER}.seed nor seed; "
-            "'raybus up --data-dir DIR' writes such a folder, and the Secret nats-user-subscriber holds both files"
+            "'raybus up --data-dir DIR' writes such a folder; for a cluster docs/nats.md describes how to make one"
         )
     authority = folder / "ca.crt"
     if not authority.is_file():
-        raise errors.InvalidSpec(f"--nats-credentials {folder}: there is no ca.crt; it lies beside the seed's Secret")
+        raise errors.InvalidSpec(
+            f"--nats-credentials {folder}: there is no ca.crt; for a cluster it is what ConfigMap nats-servers holds"
+        )
     return seed, authority
 
 
@@ -81,7 +85,7 @@ def _configured(folder: Path | None) -> str:
     found = LISTEN.search(path.read_text()) if path.is_file() else None
     if found is None:
         raise errors.InvalidSpec(
-            f"--nats is needed: {path} does not say where NATS listens; give --nats tls://HOST:PORT"
+            f"--nats is needed: {path} does not name the address of NATS; use --nats tls://HOST:PORT"
         )
     host = "localhost" if found[1] == ANY_ADDRESS else found[1]
     return f"tls://{host}:{found[2]}"

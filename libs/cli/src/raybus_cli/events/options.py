@@ -1,4 +1,4 @@
-"""What `raybus events` was asked for, checked before anything is reached; each refusal names the option and the remedy."""
+"""The options of `raybus events`, checked before the first request; each error names the option and the remedy."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -14,14 +14,14 @@ DAYS: Final = re.compile(r"([0-9]+)d")
 
 
 class Service(msgspec.Struct, frozen=True):
-    """The RayService whose events are wanted."""
+    """The RayService of the events."""
 
     namespace: str
     name: str
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Which events are wanted, and in what form."""
+    """The selection of events, and their form."""
 
     service: Service | None = None
     """None means every RayService."""
@@ -42,7 +42,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_start(self) -> bool:
-        """Tell whether a first event is named, so that a limit counts from there."""
+        """Return whether a first event is named, so that a limit counts from there."""
         return self.since is not None or self.replay is not None
 
 
@@ -99,7 +99,7 @@ def check_limit(limit: int | None) -> int | None:
 
 
 def check_output(text: str) -> bool:
-    """Tell whether JSON is wanted."""
+    """Return whether JSON is requested."""
     if text not in {"text", "json"}:
         raise errors.InvalidSpec(f"--output {text!r}: expected text or json")
     return text == "json"

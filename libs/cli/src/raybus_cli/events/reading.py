@@ -1,7 +1,7 @@
-"""Reads the event stream in order: what it holds, and then what comes.
+"""Reads the event stream in order: its content, and then new events.
 
-A reading that breaks is begun again behind the last event that was taken. A stream that was created anew counts from 1
-again, so there we begin anew as well; events that come twice by that are left out by their id.
+A broken read is repeated behind the last consumed event. A stream that was created anew counts from 1
+again, so it is read from its start; events that come twice are skipped by their id.
 """
 
 import asyncio
@@ -15,23 +15,23 @@ from common.bus.subjects import EVENTS_STREAM
 
 RETRY_SECONDS: Final = 1.0
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 class Taker(Protocol):
-    """Gets the events one after the other; each method tells whether more are wanted."""
+    """Consumes the events one after the other; each method returns whether more are wanted."""
 
     def take(self, event: Stored) -> bool:
         """Take the next event."""
         ...
 
     def caught_up(self) -> bool:
-        """Hear that there are no more for now; told once after each begin."""
+        """Note that there are no more for now; called once after each begin."""
         ...
 
 
-_Heard = asyncio.Queue[Stored | str | None]
-"""An event; None for "no more for now"; or why the reading broke."""
+_Items = asyncio.Queue[Stored | str | None]
+"""An event; None for "no more for now"; or the reason of a broken read."""
 
 
 class Reader:
@@ -45,7 +45,7 @@ class Reader:
         self._created: str | None = None
         self._count = 0
 
-    async def run(self, taker: Taker, *, is_patient: bool, say: Say) -> None:
+    async def run(self, taker: Taker, *, is_patient: bool, report: Report) -> None:
         """Hand events on until no more are wanted; a patient reader waits for NATS and the stream to come back."""
         while True:
             try:
@@ -56,7 +56,7 @@ class Reader:
                 why = str(problem)
             if why is None:
                 return
-            say(f"{why}; going on after the last event in {RETRY_SECONDS:g} s")
+            report(f"{why}; going on after the last event in {RETRY_SECONDS:g} s")
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _read(self, taker: Taker) -> str | None:
@@ -68,20 +68,20 @@ class Reader:
         self._count += 1
         name = f"{self._bus.current.inbox.rpartition('.')[2]}-{self._count}"
         source = Source(stream=EVENTS_STREAM, filter=self._subject, name=name, begin=self._begin)
-        heard: _Heard = asyncio.Queue()
-        async with consume(self._bus, [source], take=heard.put_nowait, read=lambda: heard.put_nowait(None)) as reading:
-            return await self._hear(reading, heard, taker)
+        items: _Items = asyncio.Queue()
+        async with consume(self._bus, [source], take=items.put_nowait, read=lambda: items.put_nowait(None)) as reading:
+            return await self._consume(reading, items, taker)
 
-    async def _hear(self, reading: Reading, heard: _Heard, taker: Taker) -> str | None:
+    async def _consume(self, reading: Reading, items: _Items, taker: Taker) -> str | None:
         async with asyncio.TaskGroup() as group:
-            watching = group.create_task(_tell_when_broken(reading, heard))
-            why = await self._hand_on(heard, taker)
+            watching = group.create_task(_put_when_broken(reading, items))
+            why = await self._hand_on(items, taker)
             watching.cancel()
         return why
 
-    async def _hand_on(self, heard: _Heard, taker: Taker) -> str | None:
+    async def _hand_on(self, items: _Items, taker: Taker) -> str | None:
         while True:
-            match await heard.get():
+            match await items.get():
                 case Stored() as event:
                     wants_more = taker.take(event)
                     self._begin = from_sequence(event.sequence + 1)
@@ -93,5 +93,5 @@ class Reader:
                 return None
 
 
-async def _tell_when_broken(reading: Reading, heard: _Heard) -> None:
-    heard.put_nowait(await reading.until_broken())
+async def _put_when_broken(reading: Reading, items: _Items) -> None:
+    items.put_nowait(await reading.until_broken())

@@ -1,4 +1,4 @@
-"""Decides which of the events that are read are shown, and in what form."""
+"""Selects the events that are shown, and their form."""
 
 from collections import deque
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from common.bus.nats import Stored
-from raybus_cli.events import words
+from raybus_cli.events import rendering
 from raybus_cli.events.options import Options
 
 REMEMBERED: Final = 10_000
@@ -15,7 +15,7 @@ REMEMBERED: Final = 10_000
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What tells an event from all others."""
+    """The identity of an event."""
 
     id: str = ""
     source: str = ""
@@ -36,11 +36,11 @@ class Show:
 
     @property
     def is_start_missing(self) -> bool:
-        """Tell whether the event to begin with was not among those that were read."""
+        """Return whether the event to begin with was not among those that were read."""
         return self._waits_for is not None
 
     def take(self, event: Stored) -> bool:
-        """Show an event, if it is wanted; tell whether more are."""
+        """Show an event, if it is wanted; return whether more are."""
         identity = _identity(event)
         if identity in self._known:
             return True
@@ -49,7 +49,7 @@ class Show:
             if identity.id != self._waits_for:
                 return True
             self._waits_for = None
-        line = _one_line(event.payload) if self._options.as_json else words.line(event.subject, event.payload)
+        line = _one_line(event.payload) if self._options.as_json else rendering.line(event.subject, event.payload)
         if self._is_held_back:
             self._last.append(line)
             return True
@@ -57,7 +57,7 @@ class Show:
         return not self._options.has_start or self.count != self._options.limit
 
     def caught_up(self) -> bool:
-        """Show what was held back; tell whether to wait for more."""
+        """Show the withheld lines; return whether to wait for more."""
         self._is_held_back = False
         while self._last:
             self._show(self._last.popleft())

@@ -1,1 +1,1 @@
-"""`explain`: why a RayService is not ready, or its upgrade does not get on."""
+"""`explain`: the blocking issues of a RayService or of its upgrade."""

@@ -1,4 +1,4 @@
-"""`raybus explain`: the options and how the answer is printed."""
+"""`raybus explain`: the options, and the printed form."""
 
 from typing import Annotated
 
@@ -26,9 +26,9 @@ def explain(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Say why a RayService is not ready, or its upgrade does not get on: causes, most likely first, each with a remedy.
+    """Show why a RayService is not ready or its upgrade is stalled: the causes, most likely first, each with a remedy.
 
-    Pods, scheduler, images, quota, Serve and Gateway are looked at together. Example: raybus explain demo
+    It reads pods, scheduler, images, quota, Serve and Gateway. Example: raybus explain demo
     """
     place = session.where(kubeconfig, context, namespace)
 
@@ -51,8 +51,10 @@ def draw(found: Explanation) -> RenderableType:
         lines.append(Text(f"  {found.message}"))
     if not found.findings:
         calm = found.phase is Phase.READY
-        lines.append(Text("Nothing is wrong." if calm else "Nothing is known to be wrong; it may need a moment."))
+        lines.append(
+            Text("No blocking issues." if calm else "No blocking issues found; the RayService may still be starting.")
+        )
     for number, each in enumerate(found.findings, start=1):
         lines += [Text(f"{number}. {each.what}", style="bold"), Text(f"   → {each.remedy}")]
-    lines += [Text(f"Not seen: {each}", style="dim") for each in found.unseen]
+    lines += [Text(f"Not readable: {each}", style="dim") for each in found.unseen]
     return Group(*lines)

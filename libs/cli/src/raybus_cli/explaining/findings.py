@@ -1,7 +1,7 @@
-"""Everything that keeps a RayService from serving its spec, most likely first, each with what to do about it.
+"""The blocking issues of a RayService, most likely first, each with its remedy.
 
-The causes are found by service-reconciler's own rules (`service_reconciler.serve`), asked for every pod instead of the first
-one; conditions and Warning Events add what those do not see.
+The causes are found by service-reconciler's own rules (`service_reconciler.serve`), applied to every pod instead of the first
+one; conditions and Warning Events add what those do not detect.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from common import labels
 from common.api.core import Pod
 from raybus_cli.explaining import remedies
 from raybus_cli.reading import observing
-from raybus_cli.reading.look import Look
+from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import phase
 from raybus_cli.show.phase import Phase
 from service_reconciler.config import Config
@@ -25,21 +25,21 @@ from service_reconciler.serve import gateway_problems, problems
 from service_reconciler.serve.problems import Problem
 
 FRESH: Final = timedelta(minutes=15)
-"""Older Events explain what was."""
+"""Older Events explain the past."""
 UNSEEN_AFTER: Final = timedelta(seconds=20)
-"""How long a change may be unseen before that is worth a word."""
+"""A change may be unobserved for so long without a finding."""
 MOST_EVENTS: Final = 5
 
 
 class Rank(IntEnum):
-    """How likely a cause is the one to mend first."""
+    """The order in which causes are to be corrected."""
 
     SPEC = 0
-    """Nothing goes on before that is mended."""
-    ORDER = 1
-    """Somebody wants it so."""
-    NOBODY = 2
-    """Nobody looks after it."""
+    """Nothing progresses before that is corrected."""
+    REQUESTED = 1
+    """A user has requested it."""
+    UNMANAGED = 2
+    """No controller manages it."""
     QUOTA = 3
     IMAGE = 4
     CAPACITY = 5
@@ -80,21 +80,21 @@ _BY_CAUSE: Final = {
 _CONTROLS: Final = ("UpgradePaused", "UpgradeAborted", "InvalidAnnotations")
 
 
-def explain(look: Look, config: Config, *, now: datetime) -> Explanation:
-    """Return why a RayService is as it is."""
-    doing, observed = phase.of(look.service), observing.observe(look, config)
-    found = [*_of_the_spec(observed), *_of_orders(look), *_of_nobody(look, now=now)]
+def explain(snapshot: Snapshot, config: Config, *, now: datetime) -> Explanation:
+    """Return the blocking issues of a RayService."""
+    current, observed = phase.of(snapshot.service), observing.observe(snapshot, config)
+    found = [*_of_the_spec(observed), *_of_requests(snapshot), *_of_unmanaged(snapshot, now=now)]
     if observed.violation is None:
-        found += [*_of_clusters(look, observed, now=now), *_of_applications(look)]
-    found += [*_of_stall(look, found), *_of_events(look, found, now=now)]
-    meta = look.service.metadata
+        found += [*_of_clusters(snapshot, observed, now=now), *_of_applications(snapshot)]
+    found += [*_of_stall(snapshot, found), *_of_events(snapshot, found, now=now)]
+    meta = snapshot.service.metadata
     return Explanation(
         namespace=meta.namespace,
         name=meta.name,
-        phase=doing.phase,
-        message=doing.message,
+        phase=current.phase,
+        message=current.message,
         findings=sorted(_once(found), key=lambda each: each.rank),
-        unseen=list(look.unseen),
+        unseen=list(snapshot.unseen),
     )
 
 
@@ -103,40 +103,46 @@ def _of_the_spec(observed: Observed) -> Iterator[Finding]:
         yield Finding(rank=Rank.SPEC, what=observed.violation.text, remedy=remedies.SPEC)
 
 
-def _of_orders(look: Look) -> Iterator[Finding]:
-    """Yield what a user, or a deadline, has ordered."""
-    name, doing = look.service.metadata.name, phase.of(look.service)
-    if doing.phase in remedies.BY_PHASE:
-        yield Finding(rank=Rank.ORDER, what=doing.message, remedy=remedies.BY_PHASE[doing.phase].format(name=name))
+def _of_requests(snapshot: Snapshot) -> Iterator[Finding]:
+    """Yield what a user, or a deadline, has requested."""
+    name, current = snapshot.service.metadata.name, phase.of(snapshot.service)
+    if current.phase in remedies.BY_PHASE:
+        yield Finding(
+            rank=Rank.REQUESTED, what=current.message, remedy=remedies.BY_PHASE[current.phase].format(name=name)
+        )
     for kind in _CONTROLS:
-        held = phase.find(look.service.status.conditions, kind)
+        held = phase.find(snapshot.service.status.conditions, kind)
         if held is not None and held.status == "True":
             text = remedies.control(kind, held.reason).format(name=name)
-            yield Finding(rank=Rank.ORDER, what=held.message, remedy=text)
+            yield Finding(rank=Rank.REQUESTED, what=held.message, remedy=text)
 
 
-def _of_nobody(look: Look, *, now: datetime) -> Iterator[Finding]:
-    service = look.service
-    owner = service.raw_spec.get("managedBy", labels.MANAGED_BY_US)
+def _of_unmanaged(snapshot: Snapshot, *, now: datetime) -> Iterator[Finding]:
+    service = snapshot.service
+    owner = service.manager
     if owner != labels.MANAGED_BY_US:
-        text = f"spec.managedBy is {owner}, so raybus leaves the RayService alone"
-        yield Finding(rank=Rank.NOBODY, what=text, remedy=remedies.MANAGED_BY)
+        text = f"spec.managedBy is {owner}, so raybus does not manage the RayService"
+        yield Finding(rank=Rank.UNMANAGED, what=text, remedy=remedies.MANAGED_BY)
         return
     born = service.metadata.creation_timestamp
     is_new = born is not None and now - born < UNSEEN_AFTER
     if not service.status.conditions and not is_new:
-        yield Finding(rank=Rank.NOBODY, what="no service of raybus has looked at it", remedy=remedies.NOBODY)
-    for cluster in look.clusters:
+        yield Finding(rank=Rank.UNMANAGED, what="no service of raybus has reconciled it", remedy=remedies.UNMANAGED)
+    for cluster in snapshot.clusters:
         meta = cluster.metadata
         is_old = meta.creation_timestamp is not None and now - meta.creation_timestamp >= UNSEEN_AFTER
-        if is_old and not cluster.status.conditions and not look.pods_of(meta.name):
-            text = f"RayCluster {meta.name} has neither pods nor a status: nobody has looked at it"
-            yield Finding(rank=Rank.NOBODY, what=text, remedy=remedies.NOBODY)
+        if is_old and not cluster.status.conditions and not snapshot.pods_of(meta.name):
+            text = f"RayCluster {meta.name} has neither pods nor a status: it has not been reconciled"
+            yield Finding(rank=Rank.UNMANAGED, what=text, remedy=remedies.UNMANAGED)
 
 
-def _of_clusters(look: Look, observed: Observed, *, now: datetime) -> Iterator[Finding]:
-    """Yield what keeps the cluster from serving that is to serve next, by each of its pods, and the Gateway."""
-    view = observed.active if phase.is_true(look.service, "RollbackInProgress") else observed.pending or observed.active
+def _of_clusters(snapshot: Snapshot, observed: Observed, *, now: datetime) -> Iterator[Finding]:
+    """Yield the issues of the cluster that is to serve next, by each of its pods, and of the Gateway."""
+    view = (
+        observed.active
+        if phase.is_true(snapshot.service, "RollbackInProgress")
+        else observed.pending or observed.active
+    )
     pods = view.pods if view is not None else ()
     for pod in pods or (None,):
         problem = problems.find(observed, _with_pod(view, pod), now=now)
@@ -162,7 +168,7 @@ def _finding(problem: Problem) -> Finding:
 
 
 def _of_ends(pod: Pod) -> Iterator[Finding]:
-    """Yield how containers of a pod ended that are not up again."""
+    """Yield the exits of containers of a pod that do not run again."""
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         ended = status.state.terminated
         if ended is None or (ended.exit_code == 0 and not ended.reason):
@@ -175,9 +181,9 @@ def _of_ends(pod: Pod) -> Iterator[Finding]:
         yield Finding(rank=Rank.PODS, what=text, remedy=remedies.MEMORY if ended.reason == "OOMKilled" else log)
 
 
-def _of_applications(look: Look) -> Iterator[Finding]:
-    """Yield applications that the status says do not run; the dashboard may be out of our sight."""
-    status = look.service.status
+def _of_applications(snapshot: Snapshot) -> Iterator[Finding]:
+    """Yield applications that do not run by the status; the dashboard may be out of reach."""
+    status = snapshot.service.status
     for side in (status.active_service_status, status.pending_service_status):
         for name, app in sorted((side.applications or {}).items()):
             if app.status in {"RUNNING", ""}:
@@ -187,39 +193,41 @@ def _of_applications(look: Look) -> Iterator[Finding]:
             yield Finding(rank=Rank.SERVE, what=text, remedy=remedies.APPLICATION.format(cluster=side.ray_cluster_name))
 
 
-def _of_stall(look: Look, found: list[Finding]) -> Iterator[Finding]:
-    """Yield what the service itself says, unless its cause is named already."""
-    held = phase.find(look.service.status.conditions, "UpgradeStalled")
+def _of_stall(snapshot: Snapshot, found: list[Finding]) -> Iterator[Finding]:
+    """Yield the stall that the service itself reports, unless its cause is named already."""
+    held = phase.find(snapshot.service.status.conditions, "UpgradeStalled")
     if held is not None and held.status == "True" and not any(each.what in held.message for each in found):
-        yield Finding(rank=Rank.OTHER, what=held.message, remedy=remedies.STALL.format(name=look.service.metadata.name))
+        yield Finding(
+            rank=Rank.OTHER, what=held.message, remedy=remedies.STALL.format(name=snapshot.service.metadata.name)
+        )
 
 
-def _of_events(look: Look, found: list[Finding], *, now: datetime) -> Iterator[Finding]:
-    """Yield the newest Warnings that say something new."""
-    if phase.of(look.service).phase is Phase.READY and not found:
+def _of_events(snapshot: Snapshot, found: list[Finding], *, now: datetime) -> Iterator[Finding]:
+    """Yield the newest Warnings with new information."""
+    if phase.of(snapshot.service).phase is Phase.READY and not found:
         return
-    told = " ".join(each.what for each in found)
-    stays = {pod.metadata.name for name in (look.active, look.pending) for pod in look.pods_of(name)}
-    past = {pod.metadata.name for pod in look.pods if pod.is_running_and_ready or pod.metadata.name not in stays}
-    began = _began(look)
+    reported = " ".join(each.what for each in found)
+    stays = {pod.metadata.name for name in (snapshot.active, snapshot.pending) for pod in snapshot.pods_of(name)}
+    past = {pod.metadata.name for pod in snapshot.pods if pod.is_running_and_ready or pod.metadata.name not in stays}
+    began = _began(snapshot)
     seen: set[tuple[str, str]] = set()
-    for event in reversed(look.events):
+    for event in reversed(snapshot.events):
         key = (event.reason, event.note)
         is_old = event.at is None or now - event.at > FRESH or (began is not None and event.at < began)
         is_old = is_old or (event.regarding.kind == "Pod" and event.regarding.name in past)
-        if event.type != "Warning" or is_old or key in seen or event.note in told or len(seen) >= MOST_EVENTS:
+        if event.type != "Warning" or is_old or key in seen or event.note in reported or len(seen) >= MOST_EVENTS:
             continue
         seen.add(key)
         text = f"{event.regarding.kind} {event.regarding.name}: {event.reason}: {' '.join(event.note.split())}"
         yield Finding(rank=Rank.EVENT, what=text, remedy=remedies.event(event.reason))
 
 
-def _began(look: Look) -> datetime | None:
-    """Return since when things are as they are: an upgrade begins with its cluster, rest with the upgrade's end."""
-    pending = look.cluster(look.pending)
+def _began(snapshot: Snapshot) -> datetime | None:
+    """Return the begin of the present state: an upgrade begins with its cluster, the rest with the upgrade's end."""
+    pending = snapshot.cluster(snapshot.pending)
     if pending is not None:
         return pending.metadata.creation_timestamp
-    upgrading = phase.find(look.service.status.conditions, "UpgradeInProgress")
+    upgrading = phase.find(snapshot.service.status.conditions, "UpgradeInProgress")
     return upgrading.last_transition_time if upgrading is not None and upgrading.status == "False" else None
 
 

@@ -1,1 +1,1 @@
-"""`lint`: what is wrong with a manifest, and what could be better, before it is applied."""
+"""`lint`: errors in a manifest, and advice, before it is applied."""

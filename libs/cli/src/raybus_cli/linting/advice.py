@@ -1,4 +1,4 @@
-"""What works and could be better: habits that cost somebody an upgrade, a bill or a night."""
+"""Advice on manifests that are valid: settings that cost availability, money or time."""
 
 import re
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ LONG: Final = timedelta(hours=2)
 
 
 def problems(document: Document) -> list[Problem]:
-    """Return what could be better."""
+    """Return the advice for a document."""
     spec: Json = document.body.get("spec") or {}
     if document.kind != ray_service.KIND:
         return list(_of_cluster(spec, ("spec",)))
@@ -44,7 +44,7 @@ def _of_service(spec: Json, config: Json) -> Iterator[Problem]:
         text = "without gcsFaultToleranceOptions a lost head pod takes the applications down until it is back"
         yield ("spec", "rayClusterConfig"), text
     if spec.get("rayClusterDeletionDelaySeconds") == 0:
-        text = "0 leaves no time to go back: 'raybus undo' needs the old cluster"
+        text = "0 leaves no time for a rollback: 'raybus undo' needs the old cluster"
         yield ("spec", "rayClusterDeletionDelaySeconds"), text
     yield from _of_steps(spec)
 
@@ -62,15 +62,17 @@ def _of_steps(spec: Json) -> Iterator[Problem]:
     place = ("spec", "upgradeStrategy", "clusterUpgradeOptions")
     if not isinstance(surge, int) or not isinstance(step, int) or not isinstance(interval, int) or step <= 0:
         return
-    story = steps.tell(Policy(surge=surge, step=step, interval=timedelta(seconds=interval)))
-    if not story.is_finished:
+    rollout = steps.simulate(Policy(surge=surge, step=step, interval=timedelta(seconds=interval)))
+    if not rollout.is_finished:
         yield place, f"with maxSurgePercent {surge} no upgrade ever ends"
         return
     if surge % step:
-        text = f"{surge} is no multiple of stepSizePercent {step}: {len(story.weights)} moves, some smaller than a step"
+        text = (
+            f"{surge} is no multiple of stepSizePercent {step}: {len(rollout.weights)} moves, some smaller than a step"
+        )
         yield (*place, "maxSurgePercent"), text
-    if story.length >= LONG:
-        took = picture.length(round(story.length.total_seconds()))
+    if rollout.length >= LONG:
+        took = picture.length(round(rollout.length.total_seconds()))
         yield (*place, "intervalSeconds"), f"an upgrade moves its traffic for {took}; 'raybus plan' tries other values"
 
 
@@ -90,22 +92,24 @@ def _of_container(container: Json, version: str, place: Place) -> Iterator[Probl
     image = str(container.get("image") or "")
     tag = image.rpartition(":")[2] if ":" in image.rpartition("/")[2] else ""
     if image and "@" not in image and tag in {"", "latest"}:
-        yield (*place, "image"), f"{image} may be another image tomorrow: name a version"
+        yield (*place, "image"), f"{image} may be another image tomorrow: use a version"
     held = _VERSION.match(tag)
     if held is not None and version and not _is_same(held.group(), version):
-        yield (*place, "image"), f"the image is Ray {held.group()} by its tag, and rayVersion says {version}"
+        yield (*place, "image"), f"the image is Ray {held.group()} by its tag, but rayVersion is {version}"
     resources: Json = container.get("resources") or {}
     if not resources.get("requests") and not resources.get("limits"):
-        text = "no resources: Ray takes the node's CPUs for its own, and neither scheduler nor autoscaler know better"
+        text = (
+            "no resources: Ray counts all CPUs of the node as its own, and scheduler and autoscaler cannot correct that"
+        )
         yield (*place, "resources"), text
 
 
 def _of_scale(group: Json, place: Place) -> Iterator[Problem]:
     replicas, least, most = (group.get(key) for key in ("replicas", "minReplicas", "maxReplicas"))
     if isinstance(replicas, int) and isinstance(least, int) and replicas < least:
-        yield (*place, "replicas"), f"{replicas} is less than minReplicas {least}, which holds"
+        yield (*place, "replicas"), f"{replicas} is less than minReplicas {least}, which takes precedence"
     if isinstance(replicas, int) and isinstance(most, int) and replicas > most:
-        yield (*place, "replicas"), f"{replicas} is more than maxReplicas {most}, which holds"
+        yield (*place, "replicas"), f"{replicas} is more than maxReplicas {most}, which takes precedence"
 
 
 def _groups(config: Json, place: Place) -> Iterator[tuple[Json, Place]]:

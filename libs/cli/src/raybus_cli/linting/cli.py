@@ -1,4 +1,4 @@
-"""`raybus lint`: reads files, prints `file:line: level: field: text`, exit code 1 when something would be refused."""
+"""`raybus lint`: reads files, prints `file:line: level: field: text`, exit code 1 when a manifest would be rejected."""
 
 from typing import Annotated
 
@@ -17,13 +17,13 @@ def lint(
     file: Annotated[
         list[str], typer.Option("--filename", "-f", help="Manifest; - for standard input. May be repeated.")
     ],
-    gates: Annotated[str, typer.Option("--feature-gates", help="As raybus runs with: Name=true,Other=false.")] = "",
+    gates: Annotated[str, typer.Option("--feature-gates", help="Feature gates of raybus: Name=true,Other=false.")] = "",
     no_advice: Annotated[bool, typer.Option("--no-advice", help="Errors only.")] = False,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Check manifests without a cluster: shape, the rules of raybus with file and field, and advice.
+    """Check manifests without a cluster: schema, the rules of raybus with file and field, and advice.
 
-    Exit code 1 when something would be refused. Example: raybus lint -f demo.yaml
+    Exit code 1 when a manifest would be rejected. Example: raybus lint -f demo.yaml
     """
     try:
         enabled = feature_gates.resolve(feature_gates.parse(gates))
@@ -39,9 +39,9 @@ def lint(
         printing.data(shown, output)
     else:
         for each in shown:
-            printing.say(line(each))
+            printing.message(line(each))
         wrong = sum(each.level is Level.ERROR for each in shown)
-        printing.say(f"{len(known)} object(s), {wrong} error(s), {len(shown) - wrong} piece(s) of advice", err=True)
+        printing.message(f"{len(known)} object(s), {wrong} error(s), {len(shown) - wrong} piece(s) of advice", err=True)
     raise SystemExit(1 if any(each.level is Level.ERROR for each in found) else 0)
 
 

@@ -1,4 +1,4 @@
-"""What lint has to say of one field."""
+"""A finding of lint about one field."""
 
 from enum import StrEnum
 
@@ -6,16 +6,16 @@ import msgspec
 
 
 class Level(StrEnum):
-    """How much it matters."""
+    """The severity."""
 
     ERROR = "error"
-    """It would be refused, or would not do what it says."""
+    """It would be rejected, or would not have its apparent effect."""
     ADVICE = "advice"
-    """It works; this would be better."""
+    """It works; another value would be better."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One thing about one field."""
+    """One finding about one field."""
 
     file: str
     line: int

@@ -1,4 +1,4 @@
-"""All findings about a document: its shape, then the services' rules, then advice. Nothing is asked of a cluster."""
+"""All findings about a document: its schema, then the services' rules, then advice. It sends no request to a cluster."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,10 +13,10 @@ API_VERSION: Final = "ray.io/v1"
 
 
 def lint(document: Document, gates: Gates, *, beside: Sequence[Document] = ()) -> list[Finding]:
-    """Return what is to be said of a document, among others; nothing for kinds that are not ours."""
+    """Return the findings about a document, among others; none for other kinds."""
     if document.kind not in KINDS:
         return []
-    errors = [(place, "stands twice; only the last one counts") for place in document.repeated]
+    errors = [(place, "occurs twice; only the last value counts") for place in document.repeated]
     version = document.body.get("apiVersion")
     if version != API_VERSION:
         errors.append((("apiVersion",), f"{version} should be {API_VERSION}"))

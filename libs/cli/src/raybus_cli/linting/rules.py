@@ -1,4 +1,4 @@
-"""What raybus itself refuses: the validations of the services, each with the field that its text names."""
+"""The validations of the services, each with the field that its text names."""
 
 import re
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ from service_reconciler import validation
 
 _PATH: Final = re.compile(r"[Ss]pec(?:\.[A-Za-z][A-Za-z0-9]*)+")
 _FIELD: Final = re.compile(r"\b[a-z]+(?:[A-Z][A-Za-z0-9]*)+\b")
-"""How the names of most fields look: two words or more."""
+"""The form of the names of most fields: two parts or more."""
 
 
 def problems(document: Document, gates: Gates) -> list[Problem]:
-    """Return the rules that a manifest breaks; the services stop at the first one, and so does each list of rules here."""
+    """Return the rules that a manifest violates; the services stop at the first one, and so does each list of rules here."""
     body: Json = {**document.body, "spec": document.body.get("spec") or {}}
     found = _of_service(body, gates) if document.kind == ray_service.KIND else _of_cluster(body, gates)
     return [(_place(document, text), text) for text in found]
@@ -65,15 +65,15 @@ def _place(document: Document, text: str) -> Place:
             if place in document.lines:
                 return place
             place = place[:-1]
-    for word in _FIELD.findall(text):
-        places = [each for each in document.lines if each and each[-1] == word]
+    for field in _FIELD.findall(text):
+        places = [each for each in document.lines if each and each[-1] == field]
         if places:
             return max(places, key=lambda each: (_is_in_named_group(document, each, text), -len(each)))
     return ("spec",)
 
 
 def _is_in_named_group(document: Document, place: Place, text: str) -> bool:
-    """Tell whether a field is in a worker group that a text names."""
+    """Return whether a field is in a worker group that a text names."""
     value: object = document.body
     for part in place:
         value = cast("Any", value)[part]

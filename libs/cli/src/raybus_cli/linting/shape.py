@@ -1,7 +1,7 @@
-"""Whether a manifest has the shape that the CustomResourceDefinition asks for: names and types of fields, enums, bounds.
+"""Checks a manifest against the CustomResourceDefinition: names and types of fields, enums, bounds.
 
-The schema is the one that our CRDs are generated from. The API server would drop an unknown field, and what it was meant for
-with it; so an unknown field is an error, with the name that it may have been meant to be.
+The schema is that of our generated CRDs. The API server would drop an unknown field and its value
+silently; so an unknown field is an error, with the most similar known name.
 """
 
 import difflib
@@ -22,8 +22,8 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "object": (dict,),
     "array": (list,),
 }
-_WORDS: Final = {"string": "a text", "integer": "a whole number", "number": "a number", "boolean": "true or false"}
-_WORDS_OF_MANY: Final = {"object": "a mapping", "array": "a list"}
+_TYPE_NAMES: Final = {"string": "a text", "integer": "a whole number", "number": "a number", "boolean": "true or false"}
+_COLLECTION_NAMES: Final = {"object": "a mapping", "array": "a list"}
 OPAQUE: Final = "x-kubernetes-preserve-unknown-fields"
 INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 
@@ -53,7 +53,7 @@ def _check(value: object, schema: Json, place: Place) -> Iterator[Problem]:
             yield place, "is missing"
         return
     if kind and not _is_a(value, kind):
-        yield place, f"must be {_WORDS.get(kind) or _WORDS_OF_MANY.get(kind, kind)}, not {_shown(value)}"
+        yield place, f"must be {_TYPE_NAMES.get(kind) or _COLLECTION_NAMES.get(kind, kind)}, not {_shown(value)}"
         return
     yield from _limits(value, schema, place)
     if isinstance(value, dict):

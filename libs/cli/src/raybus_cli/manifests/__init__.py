@@ -1,1 +1,1 @@
-"""Manifests as users write them: files with one or more documents, and where in the file each field stands."""
+"""Manifests as users write them: files with one or more documents, and the line of each field."""

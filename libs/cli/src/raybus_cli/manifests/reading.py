@@ -1,4 +1,4 @@
-"""Reads YAML or JSON documents and remembers the line of every field, so that a finding can say where."""
+"""Reads YAML or JSON documents with the line of every field, for the positions of findings."""
 
 import sys
 from pathlib import Path
@@ -22,11 +22,11 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     body: Json
     lines: dict[Place, int]
     repeated: tuple[Place, ...] = ()
-    """Keys that stand twice in one mapping; YAML keeps the last and says nothing."""
+    """Keys that occur twice in one mapping; YAML keeps the last without an error."""
 
     @property
     def kind(self) -> str:
-        """Return what it is."""
+        """Return its kind."""
         return str(self.body.get("kind", ""))
 
     @property

@@ -1,1 +1,1 @@
-"""`raybus migrate`: what it would mean to take a cluster over from KubeRay's operator."""
+"""`raybus migrate`: the effects of taking a cluster over from KubeRay's operator."""

@@ -1,7 +1,7 @@
-"""What the services' own plans for an object mean for whoever owns it: which of their actions would be felt, and how. Pure.
+"""The effects of the services' plans on an object: which of their actions change it, and how. Pure.
 
 A write of annotations that only operators read is a note: no pod, no Service, no spec and no traffic is touched by it. Where an
-upgrade is on, its next step is a note too: KubeRay would take it as well.
+upgrade is in progress, its next step is a note too: KubeRay would take it as well.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -9,84 +9,85 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from cluster_reconciler import actions as cluster_actions
+from cluster_reconciler.actions import ClusterPlan
 from common.api.event import Event
 from common.api.opaque import Json
-from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, SERVICE
+from common.kube.actions import Action, Annotate, EmitEvent, Patch, Refuse, SetFinalizers, UpdateStatus
+from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, POD, SERVICE
+from common.ray.submit import Submit
 from raybus_cli.migrating import findings
 from raybus_cli.migrating.findings import Finding
-from service_reconciler import actions as service_actions
-from traffic_manager import actions as traffic_actions
+from service_reconciler.actions import Publish
+from traffic_manager.actions import MoveCapacity
 
-ServiceAction = service_actions.Action | traffic_actions.Action
-Submitted = service_actions.Submit | traffic_actions.Submit
 _STEPS: Final = frozenset({SERVICE, HTTP_ROUTE, GRPC_ROUTE, GATEWAY})
-"""Kinds that an upgrade that is on may change next."""
+"""Kinds that an upgrade in progress may change next."""
 _WARNING: Final = "Warning"
 
 
-def of_cluster(plan: cluster_actions.Plan, remedy: str) -> list[Finding]:
-    """Return what cluster-reconciler's plan means; `remedy` is said of whatever would be felt."""
+def of_cluster(plan: ClusterPlan, remedy: str) -> list[Finding]:
+    """Return the findings of cluster-reconciler's plan; `remedy` is that of each change."""
     found: list[Finding] = []
-    for step in plan.steps:
+    for step in plan.actions:
         found += [each for action in step.actions for each in _of_cluster_action(action, remedy)]
-        if any(isinstance(action, cluster_actions.Refuse) for action in step.actions):
+        if any(isinstance(action, Refuse) for action in step.actions):
             return found  # nothing that follows is done
     if plan.fault:
         found.append(findings.change(f"raybus would wait: {plan.fault}", remedy))
     return found
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """How a RayService stands, as far as its next writes depend on it."""
+class ActionContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a RayService, as far as its next writes depend on it."""
 
     moves: bool
-    """Whether an upgrade is on."""
+    """Whether an upgrade is in progress."""
     remedy: str
-    """What to do about whatever would be felt."""
-    is_held: Callable[[Submitted], bool]
-    """Tells whether a cluster's Serve has the config already that would be sent."""
+    """The remedy of each change."""
+    is_held: Callable[[Submit], bool]
+    """Returns whether a cluster's Serve has the config already that would be sent."""
 
 
-def of_service(actions: Iterable[ServiceAction], standing: Standing) -> list[Finding]:
-    """Return what the plans for a RayService mean."""
-    found = [each for action in actions for each in _of_service_action(action, standing)]
+def of_service(actions: Iterable[Action], context: ActionContext) -> list[Finding]:
+    """Return the findings of the plans for a RayService."""
+    found = [each for action in actions for each in _of_service_action(action, context)]
     return list(dict.fromkeys(found))
 
 
-def _of_cluster_action(action: cluster_actions.Action, remedy: str) -> Iterator[Finding]:
+def _of_cluster_action(action: Action, remedy: str) -> Iterator[Finding]:
     match action:
-        case cluster_actions.Tell(event=event):
-            yield from _told(event)
-        case cluster_actions.Refuse(event=event):
-            yield findings.note(f"is refused, as by KubeRay: {event.note}", "mend it before or after")
-        case cluster_actions.AnnotatePod(name=name, annotations=annotations):
-            yield findings.note(f"Pod {name} gets the annotations {_listed(annotations)}; it goes on running")
+        case Refuse(event=event):
+            yield findings.note(f"is rejected, as by KubeRay: {event.note}", "correct it before or after")
+        case EmitEvent(event=event):
+            yield from _warning_note(event)
+        case Patch(resource=resource, name=name, patch=patch) if resource == POD:
+            annotations = _listed(patch["metadata"]["annotations"])
+            yield findings.note(f"Pod {name} gets the annotations {annotations}; it keeps running")
         case _:
             yield findings.change(f"raybus would {action}", remedy)
 
 
-def _of_service_action(action: ServiceAction, standing: Standing) -> Iterator[Finding]:
-    moves, remedy = standing.moves, standing.remedy
+def _of_service_action(action: Action, context: ActionContext) -> Iterator[Finding]:
+    moves, remedy = context.moves, context.remedy
     match action:
-        case service_actions.Publish():
+        case Publish():
             return
-        case service_actions.Tell(event=event):
-            yield from _told(event)
-        case service_actions.WriteStatus():
+        case EmitEvent(event=event):
+            yield from _warning_note(event)
+        case UpdateStatus():
             return  # judged field by field
-        case service_actions.Annotate(name=name):
+        case Annotate(name=name):
             yield findings.note(f"the RayService gets the annotation {name}")
-        case service_actions.SetFinalizers(finalizers=finalizers, cluster_config=None):
+        case SetFinalizers(finalizers=finalizers, spec=None):
             yield findings.note(f"the RayService gets the finalizers {', '.join(finalizers)}")
-        case service_actions.Change(resource=resource, name=name, patch=patch):
+        case Patch(resource=resource, name=name, patch=patch):
             yield _of_change(f"{resource.kind} {name}", patch, is_step=moves and resource in _STEPS, remedy=remedy)
-        case service_actions.Submit() | traffic_actions.Submit() if standing.is_held(action):
+        case Submit() if context.is_held(action):
             yield findings.note(
-                f"RayCluster {action.cluster.metadata.name} is sent the Serve config once more that it has, so that it is recorded; "
+                f"RayCluster {action.cluster.metadata.name} gets its present Serve config once more, so that it is recorded; "
                 "so does KubeRay after each restart"
             )
-        case service_actions.Submit() | traffic_actions.Submit() | traffic_actions.MoveCapacity():
+        case Submit() | MoveCapacity():
             yield _felt(str(action), is_step=moves, remedy=remedy)
         case _:
             yield _felt(str(action), is_step=False, remedy=remedy)
@@ -102,13 +103,13 @@ def _of_change(what: str, patch: Json, *, is_step: bool, remedy: str) -> Finding
 
 def _felt(text: str, *, is_step: bool, remedy: str) -> Finding:
     if is_step:
-        return findings.note(f"the upgrade goes on where it stands: {text}")
+        return findings.note(f"the upgrade continues at its current step: {text}")
     return findings.change(f"raybus would {text}", remedy)
 
 
-def _told(event: Event) -> Iterator[Finding]:
+def _warning_note(event: Event) -> Iterator[Finding]:
     if event.type == _WARNING:
-        yield findings.note(f"raybus would tell the Event {event.reason}: {event.note}")
+        yield findings.note(f"raybus would write the Event {event.reason}: {event.note}")
 
 
 def _fields(patch: Json) -> Iterator[str]:

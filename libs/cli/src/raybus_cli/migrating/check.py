@@ -1,4 +1,4 @@
-"""Reads a cluster and makes the report: what KubeRay's operator is told, and what raybus, told the same, would do with each object."""
+"""Reads a cluster and makes the report: the settings of KubeRay's operator, and what raybus, with the same settings, would change."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -18,18 +18,18 @@ from raybus_cli.migrating import clusters, findings, report, services, surroundi
 from raybus_cli.migrating.facts import Installation
 from raybus_cli.migrating.findings import Finding, Subject
 from raybus_cli.migrating.operator import Operator
-from raybus_cli.migrating.report import Report, Who
+from raybus_cli.migrating.report import OperatorSummary, Report
 from raybus_cli.migrating.survey import Scope, Survey
 from raybus_cli.migrating.switches import Configuration
 
 AT_ONCE: Final = 16
-"""Objects that are looked at side by side."""
+"""Objects that are checked side by side."""
 DASHBOARD_SECONDS: Final = 5.0
 T = TypeVar("T", RayCluster, RayService)
 
 
 def read_only() -> None:
-    """Refuse a write: a check changes nothing, whatever it asks others to do."""
+    """Reject a write: a check changes nothing."""
     raise errors.Invariant("a check must not write")
 
 
@@ -42,7 +42,7 @@ async def check(
     clock: Clock | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Return what taking over would change; `namespace` narrows that to one; `progress` is told what takes its time."""
+    """Return what taking over would change; `namespace` narrows that to one; `progress` receives the slow steps."""
     kube.guard(read_only)
     clock = clock or SystemClock()
     survey = Survey(kube)
@@ -59,7 +59,7 @@ async def check(
         *(findings.unread(each) for each in dict.fromkeys(survey.unread)),
     ]
     through = dashboard or ProxiedDashboard(kube, seconds=DASHBOARD_SECONDS)
-    progress(f"looking at {state.count(RayService)} RayServices and {state.count(RayCluster)} RayClusters")
+    progress(f"checking {state.count(RayService)} RayServices and {state.count(RayCluster)} RayClusters")
     objects = [
         *await _services(kube, state, configuration, through, clock),
         *await _clusters(kube, state, configuration, clock),
@@ -68,8 +68,8 @@ async def check(
     first = installed.kuberay[0] if installed.kuberay else None
     return Report(
         verdict=report.verdict(found, objects),
-        kuberay=[_who(each) for each in installed.kuberay or []],
-        raybus=[_who(each) for each in installed.raybus.values()],
+        kuberay=[_summary(each) for each in installed.kuberay or []],
+        raybus=[_summary(each) for each in installed.raybus.values()],
         settings=switches.settings_of(first) if first is not None else [],
         environment=environment,
         findings=found,
@@ -78,7 +78,7 @@ async def check(
 
 
 async def _configured(kube: KubeClient, installed: Installation) -> tuple[Configuration, dict[str, str], list[Finding]]:
-    """Return how raybus decides here: as it is installed, else as KubeRay is told."""
+    """Return the configuration of raybus here: as it is installed, else that of KubeRay."""
     served = await discovery.served(kube)
 
     def adapted(environment: dict[str, str], file: str | None) -> Configuration:
@@ -95,7 +95,7 @@ async def _configured(kube: KubeClient, installed: Installation) -> tuple[Config
         own |= each.environment
     held = adapted(own, installed.raybus_file)
     if theirs is not None:
-        text = "raybus is configured otherwise than KubeRay: "
+        text = "raybus is configured differently from KubeRay: "
         remedy = "set the variables that 'migrate check -o yaml' names under environment, on all services"
         found += [findings.change(text + each, remedy) for each in switches.differences(wanted, held)]
     return held, environment, found
@@ -110,8 +110,8 @@ def _scope(namespace: str | None, configuration: Configuration) -> Scope:
 async def _services(
     kube: KubeClient, state: Cache, configuration: Configuration, dashboard: Dashboard, clock: Clock
 ) -> list[Subject]:
-    eyes = services.observers(kube, dashboard, state, configuration.services, clock)
-    return await _each(state.all(RayService), lambda each: services.judge(each, eyes, now=clock.now()))
+    observers = services.observers(kube, dashboard, state, configuration.services, clock)
+    return await _each(state.all(RayService), lambda each: services.judge(each, observers, now=clock.now()))
 
 
 async def _clusters(kube: KubeClient, state: Cache, configuration: Configuration, clock: Clock) -> list[Subject]:
@@ -133,7 +133,7 @@ async def _each(objects: Iterable[T], judge: Callable[[T], Awaitable[Subject]]) 
     return [each.result() for each in tasks]
 
 
-def _who(found: Operator) -> Who:
-    return Who(
+def _summary(found: Operator) -> OperatorSummary:
+    return OperatorSummary(
         namespace=found.namespace, name=found.name, version=found.version, replicas=found.replicas, ready=found.ready
     )

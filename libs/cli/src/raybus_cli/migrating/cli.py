@@ -31,16 +31,16 @@ def migrate() -> None:
 @app.command()
 def check(
     raybus_namespace: Annotated[
-        str, typer.Option("--raybus-namespace", help="Where raybus is, or will be.")
+        str, typer.Option("--raybus-namespace", help="The namespace of raybus, existing or planned.")
     ] = "raybus",
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Look at one namespace; else at all that KubeRay watches.")
+        str | None, typer.Option("--namespace", "-n", help="Check one namespace; default: all that KubeRay watches.")
     ] = None,
     output: OutputOption = Output.TEXT,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Say what taking over from KubeRay would change, object by object: it must be nothing. Reads only.
+    """Show what taking over from KubeRay would change, object by object: it must be nothing. Reads only.
 
     Exit code 0 when it is nothing, 1 when something would change or is not supported, 2 when it could not be read.
     Example: raybus migrate check -o wide
@@ -53,7 +53,7 @@ def check(
                 kube,
                 raybus_namespace=raybus_namespace,
                 namespace=namespace,
-                progress=_say if sys.stderr.isatty() else _hush,
+                progress=_print_progress if sys.stderr.isatty() else _ignore_progress,
             )
         except (errors.RaybusError, BaseExceptionGroup) as problem:
             first = problems.first(problem)
@@ -63,7 +63,7 @@ def check(
 
     found = session.run(place, work)
     if isinstance(found, str):
-        printing.say(f"error: {found}", err=True)
+        printing.message(f"error: {found}", err=True)
         raise SystemExit(report.UNREAD_CODE)
     if output in {Output.JSON, Output.YAML}:
         printing.data(found, output)
@@ -72,10 +72,10 @@ def check(
     raise SystemExit(report.CODES[found.verdict])
 
 
-def _say(line: str) -> None:
-    """Tell somebody who waits at a terminal."""
-    printing.say(line, err=True)
+def _print_progress(line: str) -> None:
+    """Print progress for a user at a terminal."""
+    printing.message(line, err=True)
 
 
-def _hush(_line: str) -> None:
-    """Tell nobody."""
+def _ignore_progress(_line: str) -> None:
+    """Drop progress."""

@@ -1,4 +1,4 @@
-"""What cluster-reconciler would do with a RayCluster that KubeRay looks after: its own observation, its own plan, its own status."""
+"""What cluster-reconciler would do with a RayCluster of KubeRay: its own observation, its own plan, its own status."""
 
 from datetime import datetime
 from typing import Final
@@ -6,9 +6,9 @@ from typing import Final
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from cluster_reconciler import apply, observe, wiring
+from cluster_reconciler import observe, report, wiring
 from cluster_reconciler import plan as planning
-from cluster_reconciler.actions import Plan
+from cluster_reconciler.actions import ClusterPlan
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.ports import Ports
@@ -19,18 +19,19 @@ from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.bus.cache import Cache
 from common.feature_gates import Gate
 from common.kube.client import Kube
+from common.kube.executor import Executed
 from common.runtime.clock import SystemClock
 from common.runtime.key import Key
 from common.validation import not_built_yet
 from raybus_cli.migrating import changes, findings
 from raybus_cli.migrating.findings import Finding, Subject
 
-SETTLED: Final = "see why with 'kubectl describe'; if the settings are the same, send a 'raybus bundle'"
-UNSETTLED: Final = "KubeRay has not finished with it: wait until it is ready, and check again"
+RECONCILED: Final = "see the cause with 'kubectl describe'; if the settings are the same, send a 'raybus bundle'"
+UNRECONCILED: Final = "KubeRay has not finished with it: wait until it is ready, and check again"
 
 
 def ports(kube: Kube, cache: Cache, config: Config) -> Ports:
-    """Return what cluster-reconciler decides from, over what was read."""
+    """Return the ports of cluster-reconciler's decisions, over what was read."""
     registry = CollectorRegistry()
     assembled = wiring.assemble(kube, config, clock=SystemClock(), instance="migrate", registry=registry)
     return msgspec.structs.replace(assembled.ports, cache=cache)
@@ -53,17 +54,17 @@ async def _findings(cluster: RayCluster, io: Ports, *, now: datetime) -> list[Fi
     observed = await observe.observe(Key(meta.namespace, meta.name), io, now=now)
     if observed is None:
         return []
-    todo = planning.make(observed, io.config, now=now)
-    remedy = SETTLED if _is_settled(observed) else UNSETTLED
-    return [*missing, *changes.of_cluster(todo, remedy), *_status(observed, todo, io.config, now=now)]
+    plan = planning.make(observed, io.config, now=now)
+    remedy = RECONCILED if _is_reconciled(observed) else UNRECONCILED
+    return [*missing, *changes.of_cluster(plan, remedy), *_status(observed, plan, io.config, now=now)]
 
 
 def _refused(note: str) -> list[Finding]:
-    return [findings.note(f"is refused, as by KubeRay: {note}", "its pods are left alone until it is mended")]
+    return [findings.note(f"is rejected, as by KubeRay: {note}", "its pods are not changed until it is corrected")]
 
 
 def _unsupported(cluster: RayCluster, config: Config) -> list[Finding]:
-    """Return what the cluster asks for and raybus does not do, in the words of the condition UnsupportedFeatures."""
+    """Return the features of the cluster that raybus does not support, with the messages of the condition UnsupportedFeatures."""
     found: list[Finding] = []
     for rule in not_built_yet.ALL:
         text = rule(cluster, config.gates) or ""
@@ -73,10 +74,10 @@ def _unsupported(cluster: RayCluster, config: Config) -> list[Finding]:
     return found
 
 
-def _status(observed: Observed, todo: Plan, config: Config, *, now: datetime) -> list[Finding]:
-    """Return what the status would say otherwise."""
-    outcome = apply.outcome(todo, ())
-    if not todo.writes_status or head_info.violation(observed, has_failed=outcome.failure is not None) is not None:
+def _status(observed: Observed, plan: ClusterPlan, config: Config, *, now: datetime) -> list[Finding]:
+    """Return the changes of the status."""
+    outcome = report.outcome(plan, Executed())
+    if not plan.writes_status or head_info.violation(observed, has_failed=outcome.failure is not None) is not None:
         return []
     old = observed.cluster.status
     new = compute.compute(observed, outcome, now=now, has_conditions=config.has(Gate.STATUS_CONDITIONS))
@@ -86,7 +87,7 @@ def _status(observed: Observed, todo: Plan, config: Config, *, now: datetime) ->
     if old.state != new.state:
         return [
             findings.change(
-                f"the status would change: {fields}; state {old.state or 'none'} becomes {new.state}", UNSETTLED
+                f"the status would change: {fields}; state {old.state or 'none'} becomes {new.state}", UNRECONCILED
             )
         ]
     return [findings.note(f"the status is brought up to date: {fields}")]
@@ -97,8 +98,8 @@ def _fields(old: RayClusterStatus, new: RayClusterStatus) -> list[str]:
     return [each for each in changes.differing(old, new) if each not in ignored]
 
 
-def _is_settled(observed: Observed) -> bool:
-    """Tell whether KubeRay has told that it is done with the spec as it is."""
+def _is_reconciled(observed: Observed) -> bool:
+    """Return whether KubeRay has reported the reconciliation of the present spec."""
     status, meta = observed.cluster.status, observed.cluster.metadata
     is_whole = status.available_worker_replicas == status.desired_worker_replicas
     return status.observed_generation == meta.generation and is_whole

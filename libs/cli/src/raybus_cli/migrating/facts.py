@@ -1,4 +1,4 @@
-"""What is known of a cluster that is to be taken over; pure data, None where the caller may not look."""
+"""The facts of a cluster that is to be taken over; pure data, None where the caller may not read them."""
 
 from typing import Any, Final
 
@@ -21,13 +21,13 @@ MUTATING: Final = Resource(group=_WEBHOOKS, kind="MutatingWebhookConfiguration",
 
 
 class JobStatus(View, frozen=True, kw_only=True):
-    """How a RayJob does."""
+    """The state of a RayJob."""
 
     job_deployment_status: str = ""
 
 
 class JobSpec(View, frozen=True, kw_only=True):
-    """What a RayJob or RayCronJob asks for, as far as it matters here."""
+    """The relevant fields of a RayJob or RayCronJob."""
 
     suspend: bool = False
     managed_by: str | None = None
@@ -62,16 +62,16 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
 
     kuberay: list[Operator] | None
     kuberay_file: str | None = None
-    """What configures the first of KubeRay's operators, where a file does."""
+    """The configuration file of the first of KubeRay's operators, if it has one."""
     raybus: dict[str, Operator] = {}
     """The services of raybus, by name."""
     raybus_file: str | None = None
     leases: list[Lease] | None = None
-    """Those by which either leads."""
+    """The Leases of their leader elections."""
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands around the clusters and services."""
+    """The other objects that matter."""
 
     jobs: list[Job] | None = None
     cron_jobs: list[Job] | None = None

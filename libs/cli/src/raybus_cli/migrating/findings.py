@@ -1,4 +1,4 @@
-"""What a check finds, about the installation or about one object, and what it comes to. Data only."""
+"""The findings of a check, about the installation or about one object, and their verdict. Data only."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -8,14 +8,14 @@ import msgspec
 
 
 class Level(StrEnum):
-    """What a finding means for the take-over."""
+    """The consequence of a finding for the take-over."""
 
     NOTE = "note"
     """Worth knowing; no pod, no Service, no spec and no traffic is touched."""
     UNREAD = "unread"
-    """What could not be read, so that nobody knows."""
+    """It could not be read."""
     UNSUPPORTED = "unsupported"
-    """Something is used that raybus does not do."""
+    """Something is used that raybus does not support."""
     CHANGE = "change"
     """Taking over would change something."""
 
@@ -24,7 +24,7 @@ _WORST: Final = (Level.CHANGE, Level.UNSUPPORTED, Level.UNREAD)
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was found, with what to do about it."""
+    """One finding, with its remedy."""
 
     level: Level
     text: str
@@ -67,7 +67,7 @@ def change(text: str, remedy: str = "") -> Finding:
 
 
 def unsupported(text: str, remedy: str = "") -> Finding:
-    """Return a finding about something that raybus does not do."""
+    """Return a finding about something that raybus does not support."""
     return Finding(level=Level.UNSUPPORTED, text=text, remedy=remedy)
 
 

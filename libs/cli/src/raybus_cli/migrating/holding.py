@@ -1,6 +1,6 @@
-"""Whether a cluster's Serve has the config already that would be sent to it: sending it once more changes nothing. Pure.
+"""Whether a cluster's Serve has the config already that would be sent to it: sending it again changes nothing. Pure.
 
-Serve tells the config of each application with its defaults filled in, so what counts is that all that is asked for is there.
+Serve reports the config of each application with its defaults filled in, so a config is the same when all wanted fields are there.
 """
 
 from typing import Any, cast
@@ -9,15 +9,14 @@ from common import errors
 from common.api.opaque import Json
 from common.ray import serve_config, serve_status
 from common.ray.serve_status import DEFAULT_APP, ServeDetails
-from raybus_cli.migrating.changes import Submitted
-from traffic_manager.actions import Submit
+from common.ray.submit import Submit
 
 
-def has(details: ServeDetails | None, action: Submitted) -> bool:
-    """Tell whether Serve runs with the config, and the capacity, that an action would send."""
+def has(details: ServeDetails | None, action: Submit) -> bool:
+    """Return whether Serve runs with the config, and the capacity, that an action would send."""
     if details is None:
         return False
-    if isinstance(action, Submit) and serve_status.capacity(details) != action.capacity:
+    if action.capacity is not None and serve_status.capacity(details) != action.capacity:
         return False
     try:
         wanted = serve_config.to_json(action.given.serve_config)
@@ -29,7 +28,7 @@ def has(details: ServeDetails | None, action: Submitted) -> bool:
 
 
 def _within(wanted: Any, held: Any) -> bool:
-    """Tell whether all that is wanted is held; what else is held are defaults."""
+    """Return whether all wanted fields are there; the others are defaults."""
     match wanted:
         case dict():
             fields = cast("Json", wanted)

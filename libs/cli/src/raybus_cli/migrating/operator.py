@@ -1,4 +1,4 @@
-"""An operator as its Deployment describes it: version, flags, environment, and which file configures it. Pure.
+"""An operator as its Deployment describes it: version, flags, environment, and its configuration file. Pure.
 
 KubeRay is found by the label of its Helm chart and manifests, or by the name of its image.
 """
@@ -29,7 +29,7 @@ RAYBUS: Final = ("watcher", "cluster-reconciler", "service-reconciler", "traffic
 
 
 class Mounted(msgspec.Struct, frozen=True):
-    """Where a pod's file comes from."""
+    """The source of a pod's file."""
 
     config_map: str
     key: str
@@ -50,7 +50,7 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str] = {}
     """Variables with a value of their own or from a ConfigMap; those that come from elsewhere are not known here."""
     file: Mounted | None = None
-    """Which ConfigMap holds the configuration file, if one is named."""
+    """The ConfigMap with the configuration file, if one is named."""
 
     @property
     def place(self) -> str:
@@ -59,7 +59,7 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_running(self) -> bool:
-        """Tell whether a pod of it is ready."""
+        """Return whether a pod of it is ready."""
         return self.ready > 0
 
 
@@ -106,11 +106,11 @@ def parse_flags(arguments: Iterable[str]) -> dict[str, str]:
     """Read flags as Go does: one dash or two, the value behind `=` or next."""
     flags: dict[str, str] = {}
     waiting = ""
-    for word in arguments:
-        if waiting and not word.startswith("-"):
-            flags[waiting], waiting = word, ""
+    for argument in arguments:
+        if waiting and not argument.startswith("-"):
+            flags[waiting], waiting = argument, ""
             continue
-        name, equals, value = word.lstrip("-").partition("=")
+        name, equals, value = argument.lstrip("-").partition("=")
         flags[name] = value if equals else "true"
         waiting = "" if equals or name in _SWITCHES else name
     return flags

@@ -6,14 +6,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from raybus_cli.migrating.findings import Finding, Level
-from raybus_cli.migrating.report import Report, Verdict, Who
+from raybus_cli.migrating.report import OperatorSummary, Report, Verdict
 from raybus_cli.output import printing
 
 _STYLES = {Level.NOTE: "", Level.UNREAD: "yellow", Level.UNSUPPORTED: "bold red", Level.CHANGE: "bold red"}
 _SENTENCES = {
     Verdict.READY: "ready: taking over would change nothing",
-    Verdict.NOT_READY: "not ready: see what is marked 'change' or 'unsupported'",
-    Verdict.UNREAD: "unknown: see what is marked 'unread'",
+    Verdict.NOT_READY: "not ready: see the lines marked 'change' or 'unsupported'",
+    Verdict.UNREAD: "unknown: see the lines marked 'unread'",
 }
 
 
@@ -27,10 +27,10 @@ def draw(report: Report, *, wide: bool) -> RenderableType:
         rows = [[each.kuberay, each.value, each.here] for each in report.settings]
         lines += [Text(), printing.table(("setting of KubeRay", "value", "here"), rows)]
     if report.environment:
-        said = " ".join(f"{name}={value}" for name, value in sorted(report.environment.items()))
-        lines += [Text(), Text(f"raybus decides as this operator does with: {said}")]
+        texts = " ".join(f"{name}={value}" for name, value in sorted(report.environment.items()))
+        lines += [Text(), Text(f"raybus has the same configuration with: {texts}")]
     if report.findings:
-        lines += [Text(), *_said(report.findings, "")]
+        lines += [Text(), *_finding_lines(report.findings, "")]
     if report.objects:
         lines += [Text(), _objects(report, wide=wide)]
     style = "bold green" if report.verdict is Verdict.READY else "bold red"
@@ -38,22 +38,22 @@ def draw(report: Report, *, wide: bool) -> RenderableType:
     return Group(*lines)
 
 
-def _operators(found: list[Who]) -> str:
-    said = [f"{each.namespace}/{each.name} {each.version}, {each.ready} of {each.replicas} ready" for each in found]
-    return "; ".join(said) or "not installed"
+def _operators(found: list[OperatorSummary]) -> str:
+    texts = [f"{each.namespace}/{each.name} {each.version}, {each.ready} of {each.replicas} ready" for each in found]
+    return "; ".join(texts) or "not installed"
 
 
 def _objects(report: Report, *, wide: bool) -> RenderableType:
     rows: list[list[str]] = []
     for each in report.objects:
-        told = [found for found in each.findings if wide or found.level is not Level.NOTE]
-        hidden = len(each.findings) - len(told)
-        words = [_line(found) for found in told] + ([f"{hidden} note(s), see -o wide"] if hidden else [])
-        rows.append([each.kind, f"{each.namespace}/{each.name}", each.verdict, "\n".join(words)])
+        shown = [found for found in each.findings if wide or found.level is not Level.NOTE]
+        hidden = len(each.findings) - len(shown)
+        lines = [_line(found) for found in shown] + ([f"{hidden} note(s), see -o wide"] if hidden else [])
+        rows.append([each.kind, f"{each.namespace}/{each.name}", each.verdict, "\n".join(lines)])
     return printing.table(("kind", "name", "would change", ""), rows)
 
 
-def _said(found: Iterable[Finding], indent: str) -> list[RenderableType]:
+def _finding_lines(found: Iterable[Finding], indent: str) -> list[RenderableType]:
     lines: list[RenderableType] = []
     for each in found:
         line = Text(indent)

@@ -1,4 +1,4 @@
-"""The whole answer of `raybus migrate check`, and what it comes to."""
+"""The whole answer of `raybus migrate check`, and its verdict."""
 
 from enum import StrEnum
 from typing import Final
@@ -15,17 +15,17 @@ UNREAD_CODE: Final = 2
 
 
 class Verdict(StrEnum):
-    """What the check comes to."""
+    """The verdict of the check."""
 
     READY = "ready"
     """Taking over would change nothing."""
     NOT_READY = "not ready"
     """Something would change, or is not supported."""
     UNREAD = "unread"
-    """What would make the difference could not be read."""
+    """A necessary fact could not be read."""
 
 
-class Who(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class OperatorSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """An operator that was found."""
 
     namespace: str
@@ -39,19 +39,19 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What taking a cluster over from KubeRay would change."""
 
     verdict: Verdict
-    kuberay: list[Who]
-    raybus: list[Who]
+    kuberay: list[OperatorSummary]
+    raybus: list[OperatorSummary]
     settings: list[Setting]
-    """What is set at KubeRay's operator, and its name here."""
+    """The settings of KubeRay's operator, with their names here."""
     environment: dict[str, str]
-    """The variables that make raybus decide as that operator does."""
+    """The variables that give raybus the same configuration."""
     findings: list[Finding]
     """About the installation."""
     objects: list[Subject]
 
 
 def verdict(found: list[Finding], objects: list[Subject]) -> Verdict:
-    """Return what all findings come to."""
+    """Return the verdict of all findings."""
     match findings.worst([*found, *(each for held in objects for each in held.findings)]):
         case None | Level.NOTE:
             return Verdict.READY

@@ -20,10 +20,10 @@ from common.ray.serve_status import ServeDetails
 from common.runtime.clock import Clock, ClockWatch
 from common.runtime.key import Key
 from raybus_cli.migrating import changes, findings, holding
-from raybus_cli.migrating.changes import Standing
+from raybus_cli.migrating.changes import ActionContext
 from raybus_cli.migrating.findings import Finding, Subject
 from service_reconciler import plan as service_plan
-from service_reconciler.actions import WriteStatus
+from service_reconciler.actions import UpdateServiceStatus
 from service_reconciler.config import Config
 from service_reconciler.observe import Observer as ServiceObserver
 from service_reconciler.observed import ClusterView, Observed
@@ -31,14 +31,14 @@ from service_reconciler.resources import ray_cluster
 from traffic_manager import plan as traffic_plan
 from traffic_manager.observe import Observer as TrafficObserver
 
-SETTLED: Final = "see what 'raybus explain' says of it; if the settings are the same, send a 'raybus bundle'"
-UNSETTLED: Final = (
-    "KubeRay has not taken in its spec: wait until status.observedGeneration is that of the spec, and check again"
+RECONCILED: Final = "see 'raybus explain'; if the settings are the same, send a 'raybus bundle'"
+UNRECONCILED: Final = (
+    "KubeRay has not reconciled its spec yet: wait until status.observedGeneration is that of the spec, and check again"
 )
 
 
 class Observers(msgspec.Struct, frozen=True):
-    """Both services' ways to look at a RayService."""
+    """The observers of both services."""
 
     service: ServiceObserver
     traffic: TrafficObserver
@@ -54,44 +54,44 @@ def observers(kube: Kube, dashboard: Dashboard, cache: Cache, config: Config, cl
     )
 
 
-async def judge(service: RayService, eyes: Observers, *, now: datetime) -> Subject:
+async def judge(service: RayService, observers: Observers, *, now: datetime) -> Subject:
     """Return what taking over a RayService would change."""
     meta = service.metadata
-    if service.raw_spec.get("managedBy", labels.MANAGED_BY_US) != labels.MANAGED_BY_US:
+    if service.manager != labels.MANAGED_BY_US:
         found = [findings.note("belongs to neither operator: spec.managedBy names another one")]
         return findings.subject(ray_service.KIND, meta.namespace, meta.name, found)
     key = Key(meta.namespace, meta.name)
-    seen = await eyes.service.observe(key, now=now)
-    traffic = await eyes.traffic.observe(key, now=now)
+    seen = await observers.service.observe(key, now=now)
+    traffic = await observers.traffic.observe(key, now=now)
     if seen is None or traffic is None:
         return findings.subject(ray_service.KIND, meta.namespace, meta.name, [])
     planned = service_plan.make_plan(seen, now=now)
     actions = [*planned.actions, *traffic_plan.make_plan(traffic, now=now).actions]
     moves = bool(seen.names.pending)
-    is_settled = service.status.observed_generation == meta.generation
-    standing = Standing(
+    is_reconciled = service.status.observed_generation == meta.generation
+    context = ActionContext(
         moves=moves,
-        remedy=SETTLED if is_settled else UNSETTLED,
+        remedy=RECONCILED if is_reconciled else UNRECONCILED,
         is_held=lambda action: holding.has(_details(seen, action.cluster.metadata.name), action),
     )
     found = [
-        *_standing(seen),
+        *_upgrade_note(seen),
         *_silent(seen.active, seen.pending),
         *_spec(seen),
-        *changes.of_service(actions, standing),
-        *_status(seen, (each.status for each in actions if isinstance(each, WriteStatus))),
+        *changes.of_service(actions, context),
+        *_status(seen, (each.status for each in actions if isinstance(each, UpdateServiceStatus))),
     ]
     return findings.subject(ray_service.KIND, meta.namespace, meta.name, found)
 
 
 def _details(seen: Observed, cluster: str) -> ServeDetails | None:
-    """Return what a cluster's Serve tells."""
+    """Return the state that a cluster's Serve reports."""
     views = (each for each in (seen.active, seen.pending) if each is not None and each.name == cluster)
     return next((each.serve.details for each in views), None)
 
 
-def _standing(seen: Observed) -> list[Finding]:
-    """Say that an upgrade is on, and where it stands."""
+def _upgrade_note(seen: Observed) -> list[Finding]:
+    """Report an upgrade in progress, and its step."""
     active, pending = seen.names.active, seen.names.pending
     if not active or not pending:
         return []
@@ -101,20 +101,22 @@ def _standing(seen: Observed) -> list[Finding]:
         for name in (active, pending)
         if name in shares
     ]
-    return [findings.note(f"an upgrade is on from {active} to {pending}{': ' if parts else ''}{'; '.join(parts)}")]
+    return [
+        findings.note(f"an upgrade is in progress from {active} to {pending}{': ' if parts else ''}{'; '.join(parts)}")
+    ]
 
 
 def _silent(*views: ClusterView | None) -> list[Finding]:
-    remedy = "you need 'get' on services/proxy, and the API server must reach the head; without an answer nobody knows its config"
+    remedy = "you need 'get' on services/proxy, and the API server must reach the head; without an answer the config is unknown"
     return [
-        findings.unread(f"Serve of RayCluster {view.name} does not tell its state: {view.serve.problem}", remedy)
+        findings.unread(f"Serve of RayCluster {view.name} does not report its state: {view.serve.problem}", remedy)
         for view in views
         if view is not None and view.serve.problem
     ]
 
 
 def _spec(seen: Observed) -> list[Finding]:
-    """Say that a cluster's hash was written by another algorithm; what it holds decides then."""
+    """Report that a cluster's hash was written by another algorithm; its content decides then."""
     view = seen.pending or seen.active
     if view is None or not seen.names.active:
         return []
@@ -136,14 +138,14 @@ def _status(seen: Observed, written: Iterable[RayServiceStatus]) -> list[Finding
             (each.active_service_status.ray_cluster_name, each.pending_service_status.ray_cluster_name)
             for each in (old, new)
         ]
-        text = f"the status is brought up to date: {', '.join(fields)}"
+        text = f"the status is updated: {', '.join(fields)}"
         if names[0] == names[1]:
             found.append(findings.note(text))
         elif names[0][1] and names[1] == (names[0][1], ""):
-            found.append(findings.note(f"the upgrade goes on where it stands: {names[0][1]} is promoted"))
+            found.append(findings.note(f"the upgrade continues: {names[0][1]} is promoted"))
         else:
             found.append(
-                findings.change(f"the status would name other clusters: {names[0]} becomes {names[1]}", SETTLED)
+                findings.change(f"the status would name other clusters: {names[0]} becomes {names[1]}", RECONCILED)
             )
     return found
 

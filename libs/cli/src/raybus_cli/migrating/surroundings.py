@@ -1,4 +1,4 @@
-"""What stands around the clusters and services and matters for a take-over: jobs, webhooks, leaders, the Gateway API. Pure."""
+"""The other objects that matter for a take-over: jobs, webhooks, leaders, the Gateway API. Pure."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -20,11 +20,11 @@ _KEEP: Final = "raybus runs no jobs: let them end before KubeRay stops, or run t
 
 
 def operators(found: Installation, *, now: datetime) -> Iterator[Finding]:
-    """Yield what is to be said of the operators that are installed."""
+    """Yield the findings about the installed operators."""
     if found.kuberay is None:
         yield findings.unread(
-            "Deployments of all namespaces may not be listed, so KubeRay was not looked for",
-            "ask for 'list deployments'",
+            "Deployments of all namespaces may not be listed, so the presence of KubeRay is unknown",
+            "request 'list deployments'",
         )
         return
     if not found.kuberay:
@@ -41,7 +41,7 @@ def operators(found: Installation, *, now: datetime) -> Iterator[Finding]:
 
 
 def _both(kuberay: Operator, watcher: Operator, leases: Iterable[Lease], *, now: datetime) -> Finding:
-    """Say what it means that both run: nothing where they share the Lease by which one of them leads."""
+    """Return the finding that both run: only a note where they share the Lease of the leader election."""
     named = (watcher.environment.get(name) for name in ("RAYBUS_LEASE_NAMESPACE", "RAYBUS_NAMESPACE"))
     place = next((each for each in named if each), watcher.namespace)
     elects = kuberay.flags.get("enable-leader-election", "true") != "false"
@@ -49,7 +49,7 @@ def _both(kuberay: Operator, watcher: Operator, leases: Iterable[Lease], *, now:
     if elects and place == theirs:
         holder = next((each.spec.holder_identity for each in leases if _is_held(each, theirs, now=now)), None)
         return findings.note(
-            f"KubeRay and raybus both run and share the Lease {theirs}/ray-operator-leader, held by {holder or 'nobody'}: "
+            f"KubeRay and raybus both run and share the Lease {theirs}/ray-operator-leader, held by {holder or 'no process'}: "
             "only its holder works"
         )
     stop = f"'kubectl -n {kuberay.namespace} scale deployment {kuberay.name} --replicas 0'"
@@ -66,31 +66,33 @@ def _is_held(lease: Lease, namespace: str, *, now: datetime) -> bool:
 
 
 def gateways(services: Iterable[RayService], around: Surroundings) -> Iterator[Finding]:
-    """Yield what upgrades in steps lack."""
+    """Yield the missing requirements of upgrades in steps."""
     asking = [each.metadata for each in services if serve_writer.asks_for_steps(each)]
     if asking and not around.has_gateway_api:
         name = f"{asking[0].namespace}/{asking[0].name}"
-        text = f"RayService {name} wants its traffic moved in steps, and the Gateway API is not installed"
+        text = f"RayService {name} is to be upgraded in steps, and the Gateway API is not installed"
         yield findings.note(text, "as with KubeRay, its upgrades wait until it is")
 
 
 def webhooks(around: Surroundings) -> Iterator[Finding]:
-    """Yield the webhooks that would refuse every change once KubeRay's operator, which answers them, is gone."""
+    """Yield the webhooks that would reject every change once KubeRay's operator, which answers them, is gone."""
     if around.webhooks is None:
-        yield findings.unread("webhook configurations may not be listed", "ask for 'list' on them, or look yourself")
+        yield findings.unread(
+            "webhook configurations may not be listed", "request 'list' on them, or check them yourself"
+        )
         return
     for kind, each in around.webhooks:
         held = [hook for hook in each.webhooks if _is_kuberays(hook) and hook.failure_policy != "Ignore"]
         if held:
             yield findings.change(
-                f"{kind} {each.metadata.name} sends changes to KubeRay's operator: without it they are refused",
+                f"{kind} {each.metadata.name} sends changes to KubeRay's operator: without it they are rejected",
                 f"'kubectl delete {kind.lower()} {each.metadata.name}' before KubeRay stops; "
                 "'kubectl apply -k deploy/admission' checks the same without a server",
             )
 
 
 def _is_kuberays(hook: Hook) -> bool:
-    """Tell whether a webhook is asked about what raybus takes over, by a Service of the cluster."""
+    """Return whether a webhook gets requests about objects that raybus takes over, through a Service of the cluster."""
     if not hook.client_config.get("service"):
         return False
     return any(
@@ -114,8 +116,8 @@ def _job(kind: str, job: Job, *, is_over: bool) -> Subject:
         found = findings.note("belongs to neither operator: spec.managedBy names another one")
     elif is_over:
         state = "is suspended" if kind == "RayCronJob" else f"is over ({job.status.job_deployment_status})"
-        found = findings.note(f"{state}; raybus leaves it as it is, and deletes nothing after its time")
+        found = findings.note(f"{state}; raybus does not change it, and does not delete it after its time to live")
     else:
         state = job.status.job_deployment_status or "not begun"
-        found = findings.unsupported(f"nobody would look after it ({state})", _KEEP)
+        found = findings.unsupported(f"no controller would run it ({state})", _KEEP)
     return findings.subject(kind, meta.namespace, meta.name, [found])

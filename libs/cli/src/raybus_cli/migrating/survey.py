@@ -1,4 +1,4 @@
-"""Asks the API server for all that the report is made from; reads only. What the caller may not see is noted."""
+"""Reads all facts of the report from the API server; reads only. What the caller may not read is noted."""
 
 from collections.abc import Awaitable
 from typing import Final, TypeVar, cast
@@ -51,7 +51,7 @@ from raybus_cli.reading.reader import Items
 
 T = TypeVar("T")
 Scope = tuple[str | None, ...]
-"""Namespaces to look at; `(None,)` means all."""
+"""Namespaces to check; `(None,)` means all."""
 
 _NEEDED: Final[tuple[tuple[Resource, type[Object], str], ...]] = (
     (RAY_CLUSTER, RayCluster, ""),
@@ -65,9 +65,9 @@ _NEEDED: Final[tuple[tuple[Resource, type[Object], str], ...]] = (
     (HTTP_ROUTE, HttpRoute, ""),
     (GRPC_ROUTE, GrpcRoute, ""),
 )
-"""What the services know, with the labels by which it is listed."""
+"""The objects of the services, with the labels of their lists."""
 _HOME: Final = 0
-"""The partition that everything is said to come from: there is no bus here."""
+"""The partition of all objects: there is no bus here."""
 
 
 class Survey:
@@ -78,7 +78,7 @@ class Survey:
         self.unread: list[str] = []
 
     async def installation(self, raybus_namespace: str) -> Installation:
-        """Read how both operators are installed."""
+        """Read the installation of both operators."""
         deployments = await self._all(DEPLOYMENT, Workload)
         kuberay = (
             None if deployments is None else [await self._operator(each) for each in operators.kuberay(deployments)]
@@ -100,7 +100,7 @@ class Survey:
         )
 
     async def state(self, scope: Scope) -> Cache:
-        """Read the objects as the services would know them; raise `NotFound` where RayClusters are not served."""
+        """Read the objects of the services; raise `NotFound` where RayClusters are not served."""
         cache = Cache()
         for resource, view, selector in _NEEDED:
             for each in await self._all(resource, view, scope, selector) or []:
@@ -108,7 +108,7 @@ class Survey:
         return cache
 
     async def surroundings(self, scope: Scope) -> Surroundings:
-        """Read what stands around them."""
+        """Read the other objects."""
         webhooks: list[tuple[str, WebhookConfiguration]] | None = []
         for resource in (VALIDATING, MUTATING):
             found = await self._all(resource, WebhookConfiguration)
@@ -152,7 +152,7 @@ class Survey:
     async def _all(
         self, resource: Resource, view: type[T], scope: Scope = (None,), selector: str = ""
     ) -> list[T] | None:
-        """Return the objects of a kind, none where the kind is not served; None where the caller may not look."""
+        """Return the objects of a kind, none where the kind is not served; None where the caller may not read them."""
         found: list[T] = []
         for namespace in scope:
             where = resource.plural if namespace is None else f"{resource.plural} in {namespace}"

@@ -1,4 +1,4 @@
-"""KubeRay's flags, gates and variables, what they are called here, and the configuration that they come to.
+"""KubeRay's flags, gates and variables, their names here, and the resulting configuration.
 
 The configuration is made by the services' own readers, so that nothing here can mean something else than there.
 """
@@ -46,18 +46,18 @@ FLAGS: Final[dict[str, str]] = {
     "qps": NOTHING,
     "burst": NOTHING,
 }
-"""Flags of KubeRay's operator, and what stands for each of them."""
+"""Flags of KubeRay's operator, and their counterparts."""
 _OF_JOBS: Final = ("DELETE_RAYJOB_CR_AFTER_JOB_FINISHES",)
 _NOT_YET: Final = frozenset({Gate.MTLS, Gate.NETWORK_POLICY, Gate.HISTORY_SERVER, Gate.CRON_JOB})
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
-    """How the services of raybus decide."""
+    """The configuration of the services of raybus."""
 
     clusters: ClusterConfig
     services: ServiceConfig
     namespaces: tuple[str, ...] = ()
-    """Which are looked after; empty means all."""
+    """The watched namespaces; empty means all."""
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Noting(Mapping[str, str]):
-    """An environment that notes what it is asked for."""
+    """An environment that notes the variables that are read."""
 
     def __init__(self) -> None:
         self.asked: set[str] = set()
@@ -85,7 +85,7 @@ class _Noting(Mapping[str, str]):
         return 0
 
 
-def heeded() -> frozenset[str]:
+def variables_read() -> frozenset[str]:
     """Return the variables that the services read."""
     noting = _Noting()
     _read(noting)
@@ -93,8 +93,8 @@ def heeded() -> frozenset[str]:
 
 
 def translated(operator: Operator, file_text: str | None) -> tuple[dict[str, str], list[Finding]]:
-    """Return the environment that makes raybus decide as this operator does, and what cannot be said in it."""
-    known, found = heeded(), list[Finding]()
+    """Return the environment that gives raybus the same configuration, and the settings without a counterpart."""
+    known, found = variables_read(), list[Finding]()
     wanted = {name: value for name, value in operator.environment.items() if name in known and value}
     gates, strange = _gates(operator.flags.get("feature-gates", ""))
     found += strange
@@ -121,7 +121,7 @@ def translated(operator: Operator, file_text: str | None) -> tuple[dict[str, str
 
 def settings_of(operator: Operator) -> list[Setting]:
     """Return what is set at an operator, and its name here."""
-    known = heeded()
+    known = variables_read()
     flags = [
         Setting(kuberay=f"--{name}", value=value, here=FLAGS.get(name, "unknown here"))
         for name, value in sorted(operator.flags.items())
@@ -181,7 +181,7 @@ def _known_places(environment: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _gates(text: str) -> tuple[dict[str, bool], list[Finding]]:
-    """Read gates one by one, so that one that nobody knows here hides no other."""
+    """Read gates one by one, so that an unknown one hides no other."""
     named, found = dict[str, bool](), list[Finding]()
     for part in filter(None, (each.strip() for each in text.split(","))):
         try:

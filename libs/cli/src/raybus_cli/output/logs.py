@@ -1,4 +1,4 @@
-"""Silences the log where people read: what libraries complain of is part of our own errors already."""
+"""Silences the log of interactive commands: our own errors contain what libraries log."""
 
 import contextlib
 import logging
@@ -9,7 +9,7 @@ import structlog
 
 @contextlib.contextmanager
 def silenced() -> Generator[None]:
-    """Say nothing but our own words for the length of a block."""
+    """Silence all logs for the length of a block."""
     before = structlog.get_config()["wrapper_class"]
     logging.disable()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))

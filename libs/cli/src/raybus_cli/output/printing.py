@@ -15,7 +15,7 @@ from rich.table import Table
 from common import clipping
 
 PIPE_WIDTH: Final = 10_000
-"""Columns of a line that goes into a file or a pipe, where nobody's window is too small."""
+"""Columns of a line that goes into a file or a pipe, which has no width."""
 
 
 class Output(StrEnum):
@@ -28,19 +28,19 @@ class Output(StrEnum):
     NAME = "name"
 
 
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print: text, wide, json, yaml or name.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format: text, wide, json, yaml or name.")]
 
 
 class _Console(Console):
-    """A console on which texts that others wrote stay texts: no markup, no control character."""
+    """A console that shows foreign texts as they are: no markup, no control character."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         for each in super().render(renderable, options):
             yield each if each.control is not None else Segment(clipping.plain(each.text), each.style)
 
 
-def say(text: str, *, err: bool = False) -> None:
-    """Print a line for people; whoever wrote a part of it cannot move the cursor."""
+def message(text: str, *, err: bool = False) -> None:
+    """Print a line for people; no part of it can move the cursor."""
     typer.echo(clipping.plain(text), err=err)
 
 

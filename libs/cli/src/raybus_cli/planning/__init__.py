@@ -1,1 +1,1 @@
-"""`plan`: what a changed manifest would do to the running service, by the services' own decisions."""
+"""`plan`: the effect of a changed manifest on the running service, by the services' own decisions."""

@@ -1,4 +1,4 @@
-"""`raybus plan`: asks the API server for the object as it would be stored (a dry run), then the services' own decisions."""
+"""`raybus plan`: reads the object as it would be stored (a dry run), then the services' own decisions about it."""
 
 from typing import Annotated
 
@@ -16,12 +16,12 @@ from raybus_cli.manifests import reading as manifests
 from raybus_cli.manifests.reading import Document
 from raybus_cli.output import printing
 from raybus_cli.output.printing import Output, OutputOption
-from raybus_cli.planning import picture, rehearsal
+from raybus_cli.planning import picture, server_dry_run
 from raybus_cli.planning import plan as plans
 from raybus_cli.planning.plan import Plan, Sizing
-from raybus_cli.planning.predict import Outcome
+from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.reading import reader
-from raybus_cli.reading.look import Look
+from raybus_cli.reading.snapshot import Snapshot
 from service_reconciler.config import Config
 
 
@@ -38,15 +38,15 @@ def plan(
         int | None,
         typer.Option("--max-unavailable", help="Try another raybus.io/max-unavailable-percent.", min=0, max=99),
     ] = None,
-    gates: Annotated[str, typer.Option("--feature-gates", help="As raybus runs with: Name=true,Other=false.")] = "",
+    gates: Annotated[str, typer.Option("--feature-gates", help="Feature gates of raybus: Name=true,Other=false.")] = "",
     output: OutputOption = Output.TEXT,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Say what a manifest would do to the running service: nothing, in place, or a new cluster; by which fields, at what cost.
+    """Show the effect of a manifest on the running service: nothing, in place, or a new cluster; by which fields, at what cost.
 
-    Nothing is changed. Exit code 1 when the manifest would be refused. Example: raybus plan -f demo.yaml --step 10
+    Nothing is changed. Exit code 1 when the manifest would be rejected. Example: raybus plan -f demo.yaml --step 10
     """
     place = session.where(kubeconfig, context, namespace)
     try:
@@ -67,7 +67,7 @@ def plan(
     else:
         for each in found:
             printing.show(picture.draw(each))
-    raise SystemExit(1 if any(each.outcome is Outcome.REFUSED for each in found) else 0)
+    raise SystemExit(1 if any(each.outcome is PlanOutcome.REFUSED for each in found) else 0)
 
 
 def _services(files: list[str]) -> list[Document]:
@@ -79,16 +79,16 @@ def _services(files: list[str]) -> list[Document]:
 
 async def _plan(kube: KubeClient, document: Document, namespace: str, config: Config, sizing: Sizing) -> Plan:
     try:
-        look = await reader.read(kube, namespace, document.name)
+        snapshot = await reader.read(kube, namespace, document.name)
     except errors.NotFound as problem:
         if problems.is_not_served(problem):
             raise
-        goal = await rehearsal.create(kube, namespace, {**document.body, "metadata": _meta(document, namespace)})
+        goal = await server_dry_run.create(kube, namespace, {**document.body, "metadata": _meta(document, namespace)})
         quotas = await reader.quotas(kube, namespace)
-        return plans.created(goal, config, Look(service=goal, quotas=quotas), now=session.now())
+        return plans.created(goal, config, Snapshot(service=goal, quotas=quotas), now=session.now())
     stored: Body = msgspec.json.decode(await kube.get(RAY_SERVICE, namespace, document.name))
-    goal = await rehearsal.replace(kube, namespace, _merged(stored, document))
-    return plans.build(look, goal, config, sizing, now=session.now())
+    goal = await server_dry_run.replace(kube, namespace, _merged(stored, document))
+    return plans.build(snapshot, goal, config, sizing, now=session.now())
 
 
 def _merged(stored: Body, document: Document) -> Body:

@@ -1,8 +1,8 @@
-"""What clusters ask of the nodes: now, at the peak of an upgrade, and afterwards.
+"""The resources that clusters request: now, at the peak of an upgrade, and afterwards.
 
 The amounts are those that the clusters' status shows (requests, or limits where there is no request). While traffic moves in
 steps a cluster's workers are taken to follow its capacity, as they do when Ray's autoscaler scales replicas down and nodes go
-when they are idle; `at_most` is what is asked for where none goes in time.
+when they are idle; `at_most` is the request without a node that is freed in time.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,21 +17,21 @@ from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
 from common.traffic_record import WHOLE
-from raybus_cli.planning.steps import Story
+from raybus_cli.planning.steps import Rollout
 
 PODS: Final = "pods"
 Amounts = dict[str, str]
 
 
 class Peak(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What an upgrade asks for at its worst moment."""
+    """The largest request of an upgrade."""
 
     expected: Amounts
     at_most: Amounts
 
 
 def of(cluster: RayCluster, percent: int = WHOLE, *, sizes: Mapping[str, int] | None = None) -> Amounts:
-    """Return what a cluster asks for with this much capacity; `sizes` are replicas by group in place of those written."""
+    """Return the request of a cluster with this much capacity; `sizes` are replicas by group in place of those written."""
     count = _count(percent, sizes or {})
     pods = 1 + sum(
         max(1, group.num_of_hosts) * count(group) for group in traits.worker_groups(cluster) if not group.suspend
@@ -57,10 +57,10 @@ def at_once(old: RayCluster, new: RayCluster) -> Peak:
     return Peak(expected=total, at_most=total)
 
 
-def in_steps(old: RayCluster, new: RayCluster, story: Story, sizes: Mapping[str, int]) -> Peak:
-    """Return the peak of an upgrade whose traffic moves in steps."""
+def in_steps(old: RayCluster, new: RayCluster, rollout: Rollout, sizes: Mapping[str, int]) -> Peak:
+    """Return the peak of an upgrade in steps."""
     moments = [
-        added(of(old, each.active_capacity), of(new, each.pending_capacity, sizes=sizes)) for each in story.moments
+        added(of(old, each.active_capacity), of(new, each.pending_capacity, sizes=sizes)) for each in rollout.moments
     ]
     names = sorted({name for each in moments for name in each})
     expected = {name: _largest([each[name] for each in moments if name in each]) for name in names}

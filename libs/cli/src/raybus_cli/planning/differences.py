@@ -1,7 +1,7 @@
-"""Which fields differ between the spec that is there and the one that is asked for, and what each of them does by itself.
+"""The fields that differ between the present spec and the wanted one, and the effect of each by itself.
 
-Each difference inside `rayClusterConfig` is put into the old spec alone and asked of the same hash by which the service
-tells whether a new cluster is needed.
+Each difference inside `rayClusterConfig` is put into the old spec alone and passed to the hash by which the service
+decides whether a new cluster is needed.
 """
 
 import copy
@@ -22,7 +22,7 @@ SHOWN: Final = 60
 
 
 class Effect(StrEnum):
-    """What a changed field does."""
+    """The effect of a changed field."""
 
     NEW_CLUSTER = "new cluster"
     IN_PLACE = "in place"
@@ -41,11 +41,11 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 _SETTINGS: Final = {
     "serveConfigV2": (Effect.IN_PLACE, "sent to Serve; with a new cluster to that one only"),
-    "upgradeStrategy": (Effect.NOTHING, "holds for the next upgrade, and for the next step of one that is on"),
+    "upgradeStrategy": (Effect.NOTHING, "applies to the next upgrade, and to the next step of a current one"),
     "rayClusterDeletionDelaySeconds": (Effect.NOTHING, "how long an old cluster is kept"),
     "serveService": (Effect.IN_PLACE, "the Serve Service is changed"),
     "excludeHeadPodFromServeSvc": (Effect.IN_PLACE, "the head pod's label is changed"),
-    "suspend": (Effect.IN_PLACE, "everything is deleted, or made anew"),
+    "suspend": (Effect.IN_PLACE, "everything is deleted, or created again"),
 }
 
 
@@ -55,12 +55,12 @@ def between(old: Json, new: Json) -> list[Difference]:
     for place, before, after in _leaves(old, new, ()):
         effect, note = _effect(old, place, after)
         field = path(("spec", *_named(place, old, new)))
-        was, becomes = _told_apart(before, after)
+        was, becomes = _differing_lines(before, after)
         found.append(Difference(field=field, effect=effect, old=_shown(was), new=_shown(becomes), note=note))
     return found
 
 
-def _told_apart(before: object, after: object) -> tuple[object, object]:
+def _differing_lines(before: object, after: object) -> tuple[object, object]:
     """Return two values; of two texts of many lines, the lines that differ."""
     if not isinstance(before, str) or not isinstance(after, str):
         return before, after
@@ -77,7 +77,7 @@ def _effect(old: Json, place: Place, after: object) -> tuple[Effect, str]:
     before: Json = old.get(CONFIG) or {}
     alone = _with(before, place[1:], after)
     if spec_hash.service_goal_hash(alone) == spec_hash.service_goal_hash(before):
-        return Effect.NOTHING, "a running cluster keeps what it has; a new one begins with it"
+        return Effect.NOTHING, "a running cluster keeps its value; a new one starts with this one"
     count = len(cast("list[Any]", before.get(GROUPS) or []))
     if spec_hash.service_goal_hash(alone, worker_groups=count) == spec_hash.service_goal_hash(before):
         return Effect.IN_PLACE, "a worker group is added to the running cluster"

@@ -10,13 +10,13 @@ from common.traffic_record import WHOLE
 from raybus_cli.output import printing
 from raybus_cli.planning.differences import Difference, Effect
 from raybus_cli.planning.plan import Plan, Way
-from raybus_cli.planning.predict import Outcome
+from raybus_cli.planning.predict import PlanOutcome
 
 _STYLES = {
-    Outcome.REFUSED: "bold red",
-    Outcome.NEW_CLUSTER: "bold yellow",
-    Outcome.ROLLED_BACK: "bold yellow",
-    Outcome.SUSPENDED: "bold yellow",
+    PlanOutcome.REFUSED: "bold red",
+    PlanOutcome.NEW_CLUSTER: "bold yellow",
+    PlanOutcome.ROLLED_BACK: "bold yellow",
+    PlanOutcome.SUSPENDED: "bold yellow",
 }
 _EFFECT_WIDTH: Final = 13
 
@@ -36,22 +36,25 @@ def draw(plan: Plan) -> RenderableType:
 
 def _difference(found: Difference) -> list[Text]:
     """Return a changed field on lines of its own: paths are too long for a column."""
-    told = [found.field, f"{found.old} → {found.new}", *([found.note] if found.note else [])]
+    lines = [found.field, f"{found.old} → {found.new}", *([found.note] if found.note else [])]
     effect = Text(f"{found.effect:{_EFFECT_WIDTH}}", style="yellow" if found.effect is Effect.NEW_CLUSTER else "")
-    return [effect + Text(told[0]), *(Text(f"{'':{_EFFECT_WIDTH}}{each}") for each in told[1:])]
+    return [effect + Text(lines[0]), *(Text(f"{'':{_EFFECT_WIDTH}}{each}") for each in lines[1:])]
 
 
 def _costs(plan: Plan) -> Table:
-    """Return one column for what is there now and for each strategy, and a line for each amount."""
-    names = sorted({name for way in plan.ways for name in way.peak})
+    """Return one column for the present state and for each strategy, and a line for each amount."""
+    names = sorted({name for choice in plan.ways for name in choice.peak})
     is_now = bool(plan.now)
     rows = [
-        ["asked for", *([""] * is_now), *("yes" if way.is_chosen else "" for way in plan.ways)],
-        ["traffic moves", *([""] * is_now), *(_traffic(way) for way in plan.ways)],
-        ["capacity", *([f"{WHOLE} %"] * is_now), *(_capacity(way) for way in plan.ways)],
-        *([name, *([plan.now.get(name, "0")] * is_now), *(_amount(way, name) for way in plan.ways)] for name in names),
+        ["selected", *([""] * is_now), *("yes" if each.is_chosen else "" for each in plan.ways)],
+        ["traffic moves", *([""] * is_now), *(_traffic(each) for each in plan.ways)],
+        ["capacity", *([f"{WHOLE} %"] * is_now), *(_capacity(each) for each in plan.ways)],
+        *(
+            [name, *([plan.now.get(name, "0")] * is_now), *(_amount(each, name) for each in plan.ways)]
+            for name in names
+        ),
     ]
-    return printing.table(("", *(["now"] * is_now), *(way.strategy for way in plan.ways)), rows)
+    return printing.table(("", *(["now"] * is_now), *(each.strategy for each in plan.ways)), rows)
 
 
 def _capacity(way: Way) -> str:
@@ -71,22 +74,22 @@ def _traffic(way: Way) -> str:
 
 def _sentences(plan: Plan) -> list[str]:
     found: list[str] = []
-    for way in plan.ways:
-        for each in way.quotas:
-            verdict = "leaves room" if each.is_enough else "is too small"
+    for choice in plan.ways:
+        for each in choice.quotas:
+            verdict = "has room" if each.is_enough else "is too small"
             need = f"{each.used} of {each.hard} {each.resource} used, {each.more} more needed"
-            found.append(f"ResourceQuota {each.quota} {verdict} for {way.strategy}: {need}")
-    if plan.outcome is Outcome.CREATED:
+            found.append(f"ResourceQuota {each.quota} {verdict} for {choice.strategy}: {need}")
+    if plan.outcome is PlanOutcome.CREATED:
         return found
     known = plan.preparing_seconds
-    before = f"{length(known)} the last time" if known is not None else "not known before the first upgrade"
+    before = f"{length(known)} at the last upgrade" if known is not None else "unknown before the first upgrade"
     found.append(f"Before the traffic moves, the new cluster has to be ready ({before}).")
     found.append(f"The old cluster is kept for {length(plan.kept_seconds)} afterwards.")
     return found
 
 
 def length(seconds: int) -> str:
-    """Return a length of time in words."""
+    """Return a length of time as text."""
     minutes, rest = divmod(seconds, 60)
     if not minutes:
         return f"{rest} s"

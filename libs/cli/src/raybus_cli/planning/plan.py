@@ -1,4 +1,4 @@
-"""The whole answer of `raybus plan`: what happens, by which fields, what either strategy costs, and whether a quota allows it."""
+"""The whole answer of `raybus plan`: the effect, the fields, the cost of each strategy, and whether a quota allows it."""
 
 from datetime import datetime
 from typing import Final
@@ -14,10 +14,10 @@ from common.upgrade_receipt import Receipt
 from raybus_cli.planning import demand, differences, predict, quotas, steps
 from raybus_cli.planning.demand import Amounts
 from raybus_cli.planning.differences import Difference
-from raybus_cli.planning.predict import Outcome
-from raybus_cli.planning.quotas import Verdict
+from raybus_cli.planning.predict import PlanOutcome
+from raybus_cli.planning.quotas import QuotaCheck
 from raybus_cli.reading import strategy
-from raybus_cli.reading.look import Look
+from raybus_cli.reading.snapshot import Snapshot
 from service_reconciler.config import DEFAULT_DELETION_DELAY, Config
 from traffic_manager import options
 from traffic_manager.migration.state import Policy
@@ -36,7 +36,7 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What an upgrade costs with one strategy."""
+    """The cost of an upgrade with one strategy."""
 
     strategy: str
     is_chosen: bool
@@ -51,15 +51,15 @@ class Way(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     peak: Amounts
     at_most: Amounts
     """The peak when no node is freed in time."""
-    quotas: list[Verdict] = []
+    quotas: list[QuotaCheck] = []
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a manifest would do to one RayService."""
+    """The effect of a manifest on one RayService."""
 
     namespace: str
     name: str
-    outcome: Outcome
+    outcome: PlanOutcome
     notes: list[str]
     differences: list[Difference] = []
     now: Amounts = {}
@@ -70,35 +70,35 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How long the old cluster is kept afterwards."""
 
 
-def build(look: Look, goal: RayService, config: Config, sizing: Sizing, *, now: datetime) -> Plan:
-    """Return what the spec of `goal` would do to the RayService of a look."""
-    found = predict.predict(look, goal, config, now=now)
-    meta, active = look.service.metadata, look.cluster(look.active)
+def build(snapshot: Snapshot, goal: RayService, config: Config, sizing: Sizing, *, now: datetime) -> Plan:
+    """Return the effect of the spec of `goal` on the RayService of a snapshot."""
+    found = predict.predict(snapshot, goal, config, now=now)
+    meta, active = snapshot.service.metadata, snapshot.cluster(snapshot.active)
     plan = Plan(
         namespace=meta.namespace,
         name=meta.name,
         outcome=found.outcome,
         notes=list(found.notes),
-        differences=differences.between(look.service.raw_spec, goal.raw_spec),
+        differences=differences.between(snapshot.service.raw_spec, goal.raw_spec),
         now=demand.of(active) if active is not None else {},
     )
-    if active is None or found.outcome is not Outcome.NEW_CLUSTER:
+    if active is None or found.outcome is not PlanOutcome.NEW_CLUSTER:
         return plan
     delay = goal.raw_spec.get("rayClusterDeletionDelaySeconds")
     return msgspec.structs.replace(
         plan,
-        ways=_ways(look, active, goal, config, sizing),
-        preparing_seconds=_prepared(look.service),
+        ways=_ways(snapshot, active, goal, config, sizing),
+        preparing_seconds=_prepared(snapshot.service),
         kept_seconds=delay if isinstance(delay, int) else DEFAULT_DELETION_DELAY,
     )
 
 
-def created(goal: RayService, config: Config, look: Look, *, now: datetime) -> Plan:
-    """Return what a manifest does where there is no such RayService yet."""
-    found = predict.predict(look, goal, config, now=now)
+def created(goal: RayService, config: Config, snapshot: Snapshot, *, now: datetime) -> Plan:
+    """Return the effect of a manifest without an existing RayService."""
+    found = predict.predict(snapshot, goal, config, now=now)
     meta = goal.metadata
-    outcome = Outcome.CREATED if found.outcome is not Outcome.REFUSED else found.outcome
-    wanted = demand.of(demand.cluster_of(goal.raw_cluster_config)) if outcome is Outcome.CREATED else {}
+    outcome = PlanOutcome.CREATED if found.outcome is not PlanOutcome.REFUSED else found.outcome
+    wanted = demand.of(demand.cluster_of(goal.raw_cluster_config)) if outcome is PlanOutcome.CREATED else {}
     way = Way(
         strategy="first cluster",
         is_chosen=True,
@@ -107,14 +107,14 @@ def created(goal: RayService, config: Config, look: Look, *, now: datetime) -> P
         peak_percent=WHOLE,
         peak=wanted,
         at_most=wanted,
-        quotas=quotas.judge(look.quotas, {}, wanted),
+        quotas=quotas.judge(snapshot.quotas, {}, wanted),
     )
     notes = list(found.notes)
     ways = [way] if wanted else []
     return Plan(namespace=meta.namespace, name=meta.name, outcome=outcome, notes=notes, ways=ways)
 
 
-def _ways(look: Look, old: RayCluster, goal: RayService, config: Config, sizing: Sizing) -> list[Way]:
+def _ways(snapshot: Snapshot, old: RayCluster, goal: RayService, config: Config, sizing: Sizing) -> list[Way]:
     new, now = demand.cluster_of(goal.raw_cluster_config), demand.of(old)
     is_steps = strategy.policy(goal, config.gates) is not None
     peak = demand.at_once(old, new)
@@ -127,24 +127,24 @@ def _ways(look: Look, old: RayCluster, goal: RayService, config: Config, sizing:
             peak_percent=2 * WHOLE,
             peak=peak.expected,
             at_most=peak.at_most,
-            quotas=quotas.judge(look.quotas, now, peak.expected),
+            quotas=quotas.judge(snapshot.quotas, now, peak.expected),
         )
     ]
     policy = _policy(goal, sizing)
     if policy is None:
         return ways
-    story = steps.tell(policy)
-    peak = demand.in_steps(old, new, story, demand.sizes_of(old, goal.raw_cluster_config))
+    rollout = steps.simulate(policy)
+    peak = demand.in_steps(old, new, rollout, demand.sizes_of(old, goal.raw_cluster_config))
     in_steps = Way(
         strategy=serve_writer.INCREMENTAL,
         is_chosen=is_steps,
-        traffic_seconds=round(story.length.total_seconds()) if story.is_finished else None,
-        moves=len(story.weights),
-        peak_percent=story.most,
-        lowest_percent=story.least,
+        traffic_seconds=round(rollout.length.total_seconds()) if rollout.is_finished else None,
+        moves=len(rollout.weights),
+        peak_percent=rollout.most,
+        lowest_percent=rollout.least,
         peak=peak.expected,
         at_most=peak.at_most,
-        quotas=quotas.judge(look.quotas, now, peak.expected),
+        quotas=quotas.judge(snapshot.quotas, now, peak.expected),
     )
     return [*ways, in_steps]
 

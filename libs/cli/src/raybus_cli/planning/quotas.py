@@ -1,4 +1,4 @@
-"""Whether the ResourceQuotas of a namespace leave room for an upgrade."""
+"""Checks whether the ResourceQuotas of a namespace have room for an upgrade."""
 
 from typing import Final
 
@@ -7,12 +7,12 @@ import msgspec
 from common import quantity
 from common.quantity import QuantityError
 from raybus_cli.planning.demand import Amounts
-from raybus_cli.reading.look import Quota
+from raybus_cli.reading.snapshot import Quota
 
 REQUESTS: Final = "requests."
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class QuotaCheck(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One resource that a quota limits and an upgrade needs more of."""
 
     quota: str
@@ -24,9 +24,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     is_enough: bool
 
 
-def judge(quotas: tuple[Quota, ...], now: Amounts, peak: Amounts) -> list[Verdict]:
+def judge(quotas: tuple[Quota, ...], now: Amounts, peak: Amounts) -> list[QuotaCheck]:
     """Return a verdict for each resource that is limited and grows; limits of limits are not judged."""
-    found: list[Verdict] = []
+    found: list[QuotaCheck] = []
     for quota in quotas:
         for resource, hard in sorted(quota.status.hard.items()):
             name = resource.removeprefix(REQUESTS)
@@ -41,13 +41,13 @@ def judge(quotas: tuple[Quota, ...], now: Amounts, peak: Amounts) -> list[Verdic
     return found
 
 
-def _verdict(quota: Quota, resource: str, hard: str, now: str, peak: str) -> Verdict | None:
+def _verdict(quota: Quota, resource: str, hard: str, now: str, peak: str) -> QuotaCheck | None:
     used = quota.status.used.get(resource, "0")
     more = quantity.parse(peak).add(quantity.parse(now).times(-1))
     if more.compare(quantity.ZERO) <= 0:
         return None
     wanted = quantity.parse(used).add(more)
-    return Verdict(
+    return QuotaCheck(
         quota=quota.metadata.name,
         resource=resource,
         hard=hard,

@@ -1,6 +1,6 @@
-"""How an upgrade in steps goes where nothing is in its way: traffic-manager's own decisions, in a world that follows at once.
+"""The course of an upgrade in steps without blocking reasons: traffic-manager's own decisions, simulated without delays.
 
-What it costs beyond that (pods that start, images that are pulled, a Gateway that follows) is not in it.
+Delays beyond that (pods that start, images that are pulled, a Gateway) are not included.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """Of the new cluster."""
 
 
-class Story(msgspec.Struct, frozen=True, kw_only=True):
+class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     """All changes of an upgrade."""
 
     moments: tuple[Moment, ...]
@@ -55,13 +55,13 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
         return min((each.active_capacity + each.pending_capacity for each in self.moments), default=WHOLE)
 
 
-def tell(policy: Policy) -> Story:
-    """Return how an upgrade goes with these options."""
+def simulate(policy: Policy) -> Rollout:
+    """Return the course of an upgrade with these options."""
     now, moments = _START, [Moment(seconds=0, active_capacity=WHOLE, pending_capacity=0, weight=0)]
     held = _migration(WHOLE, 0, 0, None, None)
     for _ in range(_MOST):
         if (held.active.capacity, held.pending.capacity, held.pending.weight) == (0, WHOLE, WHOLE):
-            return Story(moments=tuple(moments), is_finished=True)
+            return Rollout(moments=tuple(moments), is_finished=True)
         chosen = step.decide(held, policy, now=now)
         old, new = held.active, held.pending
         if chosen.weights is not None:
@@ -69,8 +69,8 @@ def tell(policy: Policy) -> Story:
         elif chosen.capacities is not None:
             moved = held.pending.moved_at
             held = _migration(chosen.capacities.active, chosen.capacities.pending, new.weight, moved, now)
-        elif chosen.look_again_at is not None and chosen.look_again_at > now:
-            now = chosen.look_again_at
+        elif chosen.requeue_at is not None and chosen.requeue_at > now:
+            now = chosen.requeue_at
             continue
         else:
             break
@@ -82,13 +82,13 @@ def tell(policy: Policy) -> Story:
                 weight=held.pending.weight,
             )
         )
-    return Story(moments=tuple(moments), is_finished=False)
+    return Rollout(moments=tuple(moments), is_finished=False)
 
 
 def _migration(old: int, new: int, weight: int, moved_at: datetime | None, changed_at: datetime | None) -> Migration:
     return Migration(
         direction=Direction.FORWARD,
-        active=Side(capacity=old, weight=WHOLE - weight, proof=old, reported=old),
-        pending=Side(capacity=new, weight=weight, moved_at=moved_at, proof=new, reported=new),
+        active=Side(capacity=old, weight=WHOLE - weight, proven=old, reported=old),
+        pending=Side(capacity=new, weight=weight, moved_at=moved_at, proven=new, reported=new),
         changed_at=changed_at,
     )

@@ -1,4 +1,4 @@
-"""Reads a look, all of it in one go. What the caller may not see, or what is not installed, is left out and said."""
+"""Reads a snapshot. What the caller may not read, or what is not installed, is left out and noted."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -32,14 +32,14 @@ from common.ray.revision import Revision
 from common.ray.serve_status import ServeDetails
 from common.ray.view import dashboard_service, head_is_ready
 from raybus_cli.access import problems
-from raybus_cli.reading.look import Event, Look, Quota
+from raybus_cli.reading.snapshot import Event, Quota, Snapshot
 from service_reconciler.resources import goal_revision
 from service_reconciler.resources.goal_revision import GoalRevision
 
 T = TypeVar("T")
 QUOTA: Final = Resource(kind="ResourceQuota", plural="resourcequotas")
 DASHBOARD_SECONDS: Final = 3.0
-"""How long a dashboard may take to answer; a look is no reason to wait for one that hangs."""
+"""The timeout of a dashboard's answer; a snapshot does not wait for one that hangs."""
 
 
 class Items(msgspec.Struct, Generic[T], frozen=True):
@@ -53,15 +53,15 @@ async def service(kube: KubeClient, namespace: str, name: str) -> RayService:
     return msgspec.json.decode(await kube.get(RAY_SERVICE, namespace, name), type=RayService)
 
 
-async def read(kube: KubeClient, namespace: str, name: str) -> Look:
-    """Read a RayService and all that belongs to it; raise one problem, however many reads met it."""
+async def read(kube: KubeClient, namespace: str, name: str) -> Snapshot:
+    """Read a RayService and all that belongs to it; raise one problem of several."""
     try:
         return await _read(kube, namespace, name)
     except BaseExceptionGroup as met:
         raise problems.first(met) from met
 
 
-async def _read(kube: KubeClient, namespace: str, name: str) -> Look:
+async def _read(kube: KubeClient, namespace: str, name: str) -> Snapshot:
     found = await service(kube, namespace, name)
     reader = _Reader(kube, namespace)
     clusters = await reader.all(RAY_CLUSTER, RayCluster, owner.marks(name))
@@ -78,7 +78,7 @@ async def _read(kube: KubeClient, namespace: str, name: str) -> Look:
     gateways = await reader.gateways(found, route.result())
     objects = {(RAY_SERVICE.kind, name), *((RAY_CLUSTER.kind, each.metadata.name) for each in clusters)}
     objects |= {(POD.kind, each.metadata.name) for each in pods.result()}
-    return Look(
+    return Snapshot(
         service=found,
         clusters=tuple(clusters),
         pods=tuple(sorted(pods.result(), key=lambda each: each.metadata.name)),
@@ -101,7 +101,7 @@ async def quotas(kube: KubeClient, namespace: str) -> tuple[Quota, ...]:
 
 
 class _Reader:
-    """Reads what may be missing; notes what could not be read."""
+    """Reads optional objects; notes what could not be read."""
 
     def __init__(self, kube: KubeClient, namespace: str) -> None:
         self._kube = kube
@@ -143,7 +143,7 @@ class _Reader:
         return await self._unless_hidden(resource, ask)
 
     async def route(self, service: RayService, resource: Resource, view: type[T], name: str) -> T | None:
-        """Read a route of a RayService; nobody misses the Gateway API where traffic does not move in steps."""
+        """Read a route of a RayService; without steps the Gateway API is not needed."""
         return await self.one(resource, view, name) if serve_writer.is_incremental(service, BETA) else None
 
     async def gateways(
@@ -167,7 +167,7 @@ class _Reader:
         return tuple(sorted(about, key=lambda each: str(each.at or "")))
 
     async def serve(self, clusters: list[RayCluster]) -> dict[str, ServeDetails]:
-        """Ask the dashboards of all clusters whose head is ready, through the API server."""
+        """Read the Serve state of all clusters with a ready head, through the API server."""
         dashboard = ProxiedDashboard(self._kube, seconds=DASHBOARD_SECONDS)
         found: dict[str, ServeDetails] = {}
 

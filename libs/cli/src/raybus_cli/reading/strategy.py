@@ -1,4 +1,4 @@
-"""How a RayService wants to be upgraded, read from the spec as written, so that an odd one can be shown too."""
+"""The upgrade strategy of a RayService, read from the spec as written, so that an invalid one can be shown too."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ def kind(service: RayService) -> str:
 
 
 def policy(service: RayService, gates: Gates = BETA) -> Policy | None:
-    """Return how fast the traffic moves; None where it moves at once, or where the options are no options."""
+    """Return the traffic policy; None where the traffic moves at once, or where the options are invalid."""
     if not serve_writer.is_incremental(service, gates):
         return None
     given: Json = _strategy(service).get("clusterUpgradeOptions") or {}

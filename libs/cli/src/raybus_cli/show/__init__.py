@@ -1,1 +1,1 @@
-"""`get`, `list` and `status`: how RayServices and RayClusters are doing."""
+"""`get`, `list` and `status`: the state of RayServices and RayClusters."""

@@ -20,15 +20,15 @@ from raybus_cli.output import printing
 from raybus_cli.output.printing import Output, OutputOption
 from raybus_cli.reading import reader
 from raybus_cli.reading.reader import Items
-from raybus_cli.show import listing, picture, tree, verdict
-from raybus_cli.show.verdict import Course, Verdict
+from raybus_cli.show import listing, picture, rollout_status, tree
+from raybus_cli.show.rollout_status import RolloutState, RolloutStatus
 
-LOOK_EVERY: Final = 1.0
-"""Seconds between looks while something is watched."""
-WAKES_UP: Final = 60.0
-"""Seconds for which an API server that was away may know neither kinds nor rights."""
+POLL_SECONDS: Final = 1.0
+"""Seconds between reads while something is watched."""
+STARTUP_SECONDS: Final = 60.0
+"""Seconds for which a restarted API server may serve neither kinds nor rights."""
 REMIND_EVERY: Final = 10.0
-"""Seconds after which `status` says again that it waits."""
+"""Seconds after which `status` repeats why it waits."""
 
 T = TypeVar("T")
 get = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False, help="Show one object.")
@@ -40,20 +40,20 @@ NameArgument = Annotated[str, typer.Argument(help="Name of the RayService.", aut
 @get.command("rayservices", hidden=True)
 def rayservice(
     name: NameArgument,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on looking until interrupted.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Watch for changes until interrupted.")] = False,
     output: OutputOption = Output.TEXT,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Show a RayService as a tree: clusters, pods, weights, capacities, how far an upgrade is.
+    """Show a RayService as a tree: clusters, pods, weights, capacities, and the progress of an upgrade.
 
     Example: raybus get rayservice demo -w
     """
     place = session.where(kubeconfig, context, namespace)
     if output is Output.NAME:
         session.run(place, lambda kube: reader.service(kube, place.namespace, name))
-        printing.say(f"rayservice.ray.io/{name}")
+        printing.message(f"rayservice.ray.io/{name}")
         return
 
     async def once(kube: KubeClient) -> tree.Tree:
@@ -73,7 +73,7 @@ def rayservice(
 
 
 def list_(
-    all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Those of all namespaces.")] = False,
+    all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Show all namespaces.")] = False,
     output: OutputOption = Output.TEXT,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
@@ -97,20 +97,20 @@ def list_(
     elif output is Output.NAME:
         for kind, rows in (("rayservice", found.services), ("raycluster", found.clusters)):
             for row in rows:
-                printing.say(f"{kind}.ray.io/{row.name}")
+                printing.message(f"{kind}.ray.io/{row.name}")
     else:
         _print_lists(found, wide=output is Output.WIDE, scope=scope)
 
 
 def status(
     name: NameArgument,
-    timeout: Annotated[str, typer.Option("--timeout", help="How long to wait: 10m, 90s; 0 asks once.")] = "10m",
+    timeout: Annotated[str, typer.Option("--timeout", help="Longest wait: 10m, 90s; 0 checks once.")] = "10m",
     output: OutputOption = Output.TEXT,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Wait until the spec as it is now serves; exit code 0 when it does, 1 when it failed, stalls, was aborted, or time is up.
+    """Wait until the present spec is served; exit code 0 when it is, 1 when it failed, is stalled or aborted, or after the timeout.
 
     Example: kubectl apply -f demo.yaml && raybus status demo --timeout 15m
     """
@@ -123,68 +123,68 @@ def status(
     if output in {Output.JSON, Output.YAML}:
         printing.data(found, output)
     else:
-        printing.say(found.text, err=found.course is not Course.DONE)
-    raise SystemExit(0 if found.course is Course.DONE else 1)
+        printing.message(found.text, err=found.course is not RolloutState.DONE)
+    raise SystemExit(0 if found.course is RolloutState.DONE else 1)
 
 
-async def _wait(kube: KubeClient, namespace: str, name: str, *, seconds: float) -> Verdict:
-    """Look until a rollout is over or time is up; say each change, and now and then that we wait."""
+async def _wait(kube: KubeClient, namespace: str, name: str, *, seconds: float) -> RolloutStatus:
+    """Read until a rollout is over or time is up; print each change, and a reminder now and then."""
     loop = asyncio.get_running_loop()
-    began, told, told_at = loop.time(), "", 0.0
+    began, reported, reported_at = loop.time(), "", 0.0
     away_until = 0.0
     while True:
         try:
-            found = verdict.of(await reader.read(kube, namespace, name))
+            found = rollout_status.of(await reader.read(kube, namespace, name))
         except (errors.Unavailable, errors.Throttled) as problem:
-            away_until = loop.time() + WAKES_UP
-            found = Verdict(course=Course.GOING_ON, text=problems.line(problem))
+            away_until = loop.time() + STARTUP_SECONDS
+            found = RolloutStatus(course=RolloutState.GOING_ON, text=problems.line(problem))
         except (errors.Forbidden, errors.NotFound) as problem:
             if loop.time() > away_until:
                 raise
-            found = Verdict(course=Course.GOING_ON, text=f"the API server is not all there yet: {problem}")
+            found = RolloutStatus(course=RolloutState.GOING_ON, text=f"the API server is not ready yet: {problem}")
         spent = loop.time() - began
-        if found.course is not Course.GOING_ON:
+        if found.course is not RolloutState.GOING_ON:
             return found
         if spent >= seconds:
-            return Verdict(course=Course.FAILED, text=f"not within {seconds:g} s: {found.text}")
-        if found.text != told or spent - told_at >= REMIND_EVERY:
-            printing.say(f"{spent:6.0f} s  {found.text}", err=True)
-            told, told_at = found.text, spent
-        await asyncio.sleep(min(LOOK_EVERY, max(0.0, seconds - spent)))
+            return RolloutStatus(course=RolloutState.FAILED, text=f"not within {seconds:g} s: {found.text}")
+        if found.text != reported or spent - reported_at >= REMIND_EVERY:
+            printing.message(f"{spent:6.0f} s  {found.text}", err=True)
+            reported, reported_at = found.text, spent
+        await asyncio.sleep(min(POLL_SECONDS, max(0.0, seconds - spent)))
 
 
-async def _follow(look: Callable[[], Awaitable[tree.Tree]], output: Output) -> None:
-    """Show one look after the other: a live picture, plain lines where there is no terminal, documents for programs."""
+async def _follow(read: Callable[[], Awaitable[tree.Tree]], output: Output) -> None:
+    """Show each read: a live tree, plain lines where there is no terminal, documents for programs."""
     console = printing.console()
     if console.is_terminal and output in {Output.TEXT, Output.WIDE}:
         with Live(console=console, auto_refresh=False) as live:
-            async for found in _looks(look):
+            async for found in _poll(read):
                 live.update(picture.draw(found, wide=output is Output.WIDE), refresh=True)
-    told = ""
-    async for found in _looks(look):
+    reported = ""
+    async for found in _poll(read):
         if output in {Output.JSON, Output.YAML}:
             text = msgspec.json.encode(found).decode() if output is Output.JSON else printing.text_of(found, output)
         else:
             text = picture.line(found)
-        if text != told:
-            printing.say(text)
-            told = text
+        if text != reported:
+            printing.message(text)
+            reported = text
 
 
-async def _looks(look: Callable[[], Awaitable[tree.Tree]]) -> AsyncIterator[tree.Tree]:
-    """Look again and again; an API server that does not answer is told once and waited for."""
+async def _poll(read: Callable[[], Awaitable[tree.Tree]]) -> AsyncIterator[tree.Tree]:
+    """Read periodically; an API server that does not answer is reported once and waited for."""
     is_away = False
     while True:
         try:
-            yield await look()
+            yield await read()
             is_away = False
         except (errors.Unavailable, errors.Throttled) as problem:
             if session.is_interrupted():
                 raise
             if not is_away:
-                printing.say(problems.line(problem), err=True)
+                printing.message(problems.line(problem), err=True)
             is_away = True
-        await asyncio.sleep(LOOK_EVERY)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def _all(kube: KubeClient, resource: Resource, view: type[T], scope: str | None) -> list[T]:
@@ -193,8 +193,8 @@ async def _all(kube: KubeClient, resource: Resource, view: type[T], scope: str |
 
 def _print_lists(found: listing.Listing, *, wide: bool, scope: str | None) -> None:
     if not found.services and not found.clusters:
-        where = "in any namespace" if scope is None else f"in namespace {scope}; -A asks for all namespaces"
-        printing.say(f"No RayService and no RayCluster {where}.", err=True)
+        where = "in any namespace" if scope is None else f"in namespace {scope}; -A shows all namespaces"
+        printing.message(f"No RayService and no RayCluster {where}.", err=True)
         return
     all_namespaces = scope is None
     if found.services:

@@ -1,4 +1,4 @@
-"""What `raybus list` shows, as data: one row for each RayService and RayCluster."""
+"""The content of `raybus list`, as data: one row for each RayService and RayCluster."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -100,13 +100,13 @@ def cluster_table(rows: Iterable[ClusterRow], *, wide: bool, all_namespaces: boo
 def _service(service: RayService, *, now: datetime) -> ServiceRow:
     meta, status = service.metadata, service.status
     active, pending = status.active_service_status, status.pending_service_status
-    doing = phase.of(service)
+    current = phase.of(service)
     is_moving = serve_writer.is_incremental(service, BETA) and bool(pending.ray_cluster_name)
     at_once = "100" if active.ray_cluster_name and status.num_serve_endpoints else "-"
     return ServiceRow(
         namespace=meta.namespace,
         name=meta.name,
-        phase=doing.phase,
+        phase=current.phase,
         endpoints=status.num_serve_endpoints,
         traffic=_pair(active.traffic_routed_percent, pending.traffic_routed_percent) if is_moving else at_once,
         age_seconds=seconds_since(meta.creation_timestamp, now),
@@ -114,7 +114,7 @@ def _service(service: RayService, *, now: datetime) -> ServiceRow:
         capacity=_pair(active.target_capacity, pending.target_capacity) if is_moving else "-",
         active=active.ray_cluster_name,
         pending=pending.ray_cluster_name,
-        reason=doing.reason,
+        reason=current.reason,
     )
 
 

@@ -1,4 +1,4 @@
-"""One word for how a RayService is doing, and why, from its conditions; what stands higher in the table matters more."""
+"""The phase of a RayService, from its conditions; a higher row of the table takes precedence."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -11,7 +11,7 @@ from common.api.ray_service import RayService
 
 
 class Phase(StrEnum):
-    """What a user wants to know first."""
+    """The state that matters most to a user."""
 
     DELETING = "Deleting"
     INVALID = "Invalid"
@@ -29,15 +29,15 @@ class Phase(StrEnum):
 
 
 class Tone(StrEnum):
-    """How a phase is to be taken."""
+    """The severity of a phase."""
 
     GOOD = "good"
     BUSY = "busy"
     BAD = "bad"
 
 
-class Doing(msgspec.Struct, frozen=True, kw_only=True):
-    """How a RayService is doing."""
+class CurrentPhase(msgspec.Struct, frozen=True, kw_only=True):
+    """The phase of a RayService, with its reason."""
 
     phase: Phase
     reason: str = ""
@@ -55,7 +55,7 @@ _BY_CONDITION: Final = (
     ("UpgradeInProgress", Phase.UPGRADING),
     ("Ready", Phase.READY),
 )
-"""True conditions, the telling one first."""
+"""True conditions, in the order of precedence."""
 _NOT_READY: Final = {
     "ValidationFailed": Phase.INVALID,
     "InitializingTimeout": Phase.TIMED_OUT,
@@ -64,25 +64,27 @@ _NOT_READY: Final = {
 _NEVER_SERVES: Final = {"ValidationFailed", "InitializingTimeout"}
 
 
-def of(service: RayService) -> Doing:
-    """Return how a RayService is doing."""
+def of(service: RayService) -> CurrentPhase:
+    """Return the phase of a RayService."""
     held = service.status.conditions
     if service.metadata.deletion_timestamp is not None:
-        return Doing(phase=Phase.DELETING, message="its clusters go first")
+        return CurrentPhase(phase=Phase.DELETING, message="its clusters are deleted first")
     ready = find(held, "Ready")
     if ready is not None and ready.status != "True" and ready.reason in _NEVER_SERVES:
-        return Doing(phase=_NOT_READY[ready.reason], reason=ready.reason, message=ready.message)
+        return CurrentPhase(phase=_NOT_READY[ready.reason], reason=ready.reason, message=ready.message)
     for kind, phase in _BY_CONDITION:
         found = find(held, kind)
         if found is not None and found.status == "True":
-            return Doing(phase=phase, reason=found.reason, message=found.message)
+            return CurrentPhase(phase=phase, reason=found.reason, message=found.message)
     if ready is None:
-        return Doing(phase=Phase.STARTING, message="no service of raybus has looked at it yet: see 'raybus doctor'")
-    return Doing(phase=_NOT_READY.get(ready.reason, Phase.NOT_READY), reason=ready.reason, message=ready.message)
+        return CurrentPhase(
+            phase=Phase.STARTING, message="no service of raybus has reconciled it yet: see 'raybus doctor'"
+        )
+    return CurrentPhase(phase=_NOT_READY.get(ready.reason, Phase.NOT_READY), reason=ready.reason, message=ready.message)
 
 
 def tone(phase: Phase) -> Tone:
-    """Return how a phase is to be taken."""
+    """Return the severity of a phase."""
     if phase is Phase.READY:
         return Tone.GOOD
     return Tone.BAD if phase in _BAD else Tone.BUSY
@@ -94,6 +96,6 @@ def find(conditions: Sequence[Condition], kind: str) -> Condition | None:
 
 
 def is_true(service: RayService, kind: str) -> bool:
-    """Tell whether a condition of a RayService is True."""
+    """Return whether a condition of a RayService is True."""
     found = find(service.status.conditions, kind)
     return found is not None and found.status == "True"

@@ -9,7 +9,7 @@ from rich.tree import Tree as Drawn
 from raybus_cli.output.printing import age
 from raybus_cli.show import phase
 from raybus_cli.show.phase import Tone
-from raybus_cli.show.tree import Branch, PodLine, Tree, Upgrade
+from raybus_cli.show.tree import Branch, PodLine, Tree, UpgradeProgress
 
 BAR: Final = 20
 _STYLES: Final = {Tone.GOOD: "bold green", Tone.BUSY: "bold yellow", Tone.BAD: "bold red"}
@@ -30,11 +30,11 @@ def draw(tree: Tree, *, wide: bool = False) -> RenderableType:
         lines.append(Text(f"  {upgrade_line(tree.upgrade)}", style="cyan"))
     lines += [_branch(each, wide=wide) for each in tree.clusters] or [Text("  no cluster")]
     if tree.last_event is not None:
-        told = tree.last_event
-        text = f"Last event {age(told.age_seconds)} ago: {told.reason}: {told.note} ({told.about})"
-        lines.append(Text(text, style="yellow" if told.type == "Warning" else ""))
+        event = tree.last_event
+        text = f"Last event {age(event.age_seconds)} ago: {event.reason}: {event.note} ({event.about})"
+        lines.append(Text(text, style="yellow" if event.type == "Warning" else ""))
     if wide:
-        lines += [Text(f"Not seen: {each}", style="dim") for each in tree.unseen]
+        lines += [Text(f"Not readable: {each}", style="dim") for each in tree.unseen]
     return Group(*lines)
 
 
@@ -49,8 +49,8 @@ def line(tree: Tree) -> str:
     return "; ".join(parts)
 
 
-def upgrade_line(upgrade: Upgrade, *, with_time: bool = True) -> str:
-    """Return how far an upgrade is."""
+def upgrade_line(upgrade: UpgradeProgress, *, with_time: bool = True) -> str:
+    """Return the progress of an upgrade."""
     what = "rollback" if upgrade.direction == "back" else "upgrade"
     if upgrade.step is None or upgrade.steps is None:
         return f"{what}: all traffic moves at once"

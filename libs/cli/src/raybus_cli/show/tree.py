@@ -1,4 +1,4 @@
-"""What `raybus get rayservice` shows, as data: the service, its clusters with their pods, and how far an upgrade is."""
+"""The content of `raybus get rayservice`, as data: the service, its clusters with their pods, and the progress of an upgrade."""
 
 import math
 from datetime import datetime
@@ -13,7 +13,7 @@ from common.ray import serve_status
 from common.traffic_record import WHOLE
 from raybus_cli.planning import steps
 from raybus_cli.reading import strategy
-from raybus_cli.reading.look import Event, Look
+from raybus_cli.reading.snapshot import Event, Snapshot
 from raybus_cli.show import phase
 from raybus_cli.show.phase import Phase
 from service_reconciler.resources.ray_cluster import DELETE_AFTER
@@ -31,23 +31,23 @@ class PodLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One cluster; percentages are None where nobody tells them."""
+    """One cluster; percentages are None where they are unknown."""
 
     name: str
     role: str
-    """`active`, `pending`, `leaving`: kept until its requests are done."""
+    """`active`, `pending`, or "leaving": kept until no request is in flight."""
     weight: int | None = None
     target_capacity: int | None = None
     ready_capacity: int | None = None
-    """As much of all replicas as runs."""
+    """The share of all replicas that runs."""
     ready_pods: int = 0
     pods: list[PodLine] = []
     applications: dict[str, str] = {}
     note: str = ""
 
 
-class Upgrade(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How far an upgrade is; `step` and `steps` are None where the traffic moves at once."""
+class UpgradeProgress(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The progress of an upgrade; `step` and `steps` are None where the traffic moves at once."""
 
     direction: str
     """`forward` or `back`."""
@@ -57,7 +57,7 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Until the next move of traffic at the earliest."""
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class LastEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The last Event."""
 
     about: str
@@ -77,35 +77,35 @@ class Tree(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     message: str = ""
     strategy: str
     endpoints: int
-    upgrade: Upgrade | None = None
+    upgrade: UpgradeProgress | None = None
     clusters: list[Branch] = []
-    last_event: Told | None = None
+    last_event: LastEvent | None = None
     receipt: str | None = None
-    """What the last upgrade came to, as JSON text."""
+    """The result of the last upgrade, as JSON text."""
     unseen: list[str] = []
 
 
-def build(look: Look, *, now: datetime) -> Tree:
-    """Return what is shown of a look."""
-    service, doing = look.service, phase.of(look.service)
+def build(snapshot: Snapshot, *, now: datetime) -> Tree:
+    """Return the tree of a snapshot."""
+    service, current = snapshot.service, phase.of(snapshot.service)
     return Tree(
         namespace=service.metadata.namespace,
         name=service.metadata.name,
-        phase=doing.phase,
-        reason=doing.reason,
-        message=doing.message,
+        phase=current.phase,
+        reason=current.reason,
+        message=current.message,
         strategy=strategy.kind(service),
         endpoints=service.status.num_serve_endpoints,
-        upgrade=_upgrade(look, now=now),
-        clusters=[_branch(look, each, now=now) for each in look.clusters],
-        last_event=_told(look.events[-1], now=now) if look.events else None,
+        upgrade=_upgrade(snapshot, now=now),
+        clusters=[_branch(snapshot, each, now=now) for each in snapshot.clusters],
+        last_event=_last_event(snapshot.events[-1], now=now) if snapshot.events else None,
         receipt=service.metadata.annotations.get(labels.UPGRADE_RECEIPT),
-        unseen=list(look.unseen),
+        unseen=list(snapshot.unseen),
     )
 
 
 def pod_state(pod: Pod) -> str:
-    """Return one word for how a pod is doing, as kubectl does."""
+    """Return the state of a pod, as kubectl does."""
     if pod.metadata.deletion_timestamp is not None:
         return "Terminating"
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
@@ -120,15 +120,15 @@ def pod_state(pod: Pod) -> str:
     return "NotReady" if pod.status.phase == "Running" else pod.status.phase or "Pending"
 
 
-def weight(look: Look, name: str) -> int | None:
-    """Return a cluster's share of the traffic; None where nobody tells."""
-    status = _status_of(look, name)
+def weight(snapshot: Snapshot, name: str) -> int | None:
+    """Return a cluster's share of the traffic; None where it is unknown."""
+    status = _status_of(snapshot, name)
     if status is not None and status.traffic_routed_percent is not None:
         return status.traffic_routed_percent
-    if strategy.policy(look.service) is None:
-        is_serving = name == look.active and look.service.status.num_serve_endpoints > 0
+    if strategy.policy(snapshot.service) is None:
+        is_serving = name == snapshot.active and snapshot.service.status.num_serve_endpoints > 0
         return WHOLE if is_serving else 0
-    share = look.record.clusters.get(name)
+    share = snapshot.record.clusters.get(name)
     return share.weight if share is not None else None
 
 
@@ -137,17 +137,17 @@ def seconds_since(moment: datetime | None, now: datetime) -> int | None:
     return None if moment is None else max(0, math.floor((now - moment).total_seconds()))
 
 
-def _upgrade(look: Look, *, now: datetime) -> Upgrade | None:
-    if not (look.active and look.pending):
+def _upgrade(snapshot: Snapshot, *, now: datetime) -> UpgradeProgress | None:
+    if not (snapshot.active and snapshot.pending):
         return None
-    is_back = phase.is_true(look.service, "RollbackInProgress")
+    is_back = phase.is_true(snapshot.service, "RollbackInProgress")
     direction = "back" if is_back else "forward"
-    policy = strategy.policy(look.service)
+    policy = strategy.policy(snapshot.service)
     if policy is None:
-        return Upgrade(direction=direction)
-    status = look.service.status
+        return UpgradeProgress(direction=direction)
+    status = snapshot.service.status
     pending, active = status.pending_service_status, status.active_service_status
-    weights = steps.tell(policy).weights
+    weights = steps.simulate(policy).weights
     moved_so_far = (active if is_back else pending).traffic_routed_percent or 0
     moved = (active if is_back else pending).last_traffic_migrated_time
     due = (
@@ -155,8 +155,8 @@ def _upgrade(look: Look, *, now: datetime) -> Upgrade | None:
         if moved is None or moved_so_far >= WHOLE
         else max(0, math.ceil((moved + policy.interval - now).total_seconds()))
     )
-    is_held = is_back or phase.is_true(look.service, "UpgradePaused")
-    return Upgrade(
+    is_held = is_back or phase.is_true(snapshot.service, "UpgradePaused")
+    return UpgradeProgress(
         direction=direction,
         step=sum(1 for each in weights if each <= moved_so_far),
         steps=len(weights),
@@ -164,17 +164,17 @@ def _upgrade(look: Look, *, now: datetime) -> Upgrade | None:
     )
 
 
-def _branch(look: Look, cluster: RayCluster, *, now: datetime) -> Branch:
+def _branch(snapshot: Snapshot, cluster: RayCluster, *, now: datetime) -> Branch:
     name = cluster.metadata.name
-    status = _status_of(look, name)
-    pods = look.pods_of(name)
-    details = look.serve.get(name)
-    share = look.record.clusters.get(name)
+    status = _status_of(snapshot, name)
+    pods = snapshot.pods_of(name)
+    details = snapshot.serve.get(name)
+    share = snapshot.record.clusters.get(name)
     shown = status.applications if status is not None else None
     return Branch(
         name=name,
-        role=_role(look, cluster),
-        weight=weight(look, name),
+        role=_role(snapshot, cluster),
+        weight=weight(snapshot, name),
         target_capacity=share.capacity if share is not None else (status.target_capacity if status else None),
         ready_capacity=_ready_capacity(details),
         ready_pods=sum(pod.is_running_and_ready for pod in pods),
@@ -184,15 +184,15 @@ def _branch(look: Look, cluster: RayCluster, *, now: datetime) -> Branch:
     )
 
 
-def _status_of(look: Look, name: str) -> ClusterServiceStatus | None:
-    held = (look.service.status.active_service_status, look.service.status.pending_service_status)
+def _status_of(snapshot: Snapshot, name: str) -> ClusterServiceStatus | None:
+    held = (snapshot.service.status.active_service_status, snapshot.service.status.pending_service_status)
     return next((each for each in held if each.ray_cluster_name == name), None)
 
 
-def _role(look: Look, cluster: RayCluster) -> str:
-    if cluster.metadata.name == look.active:
+def _role(snapshot: Snapshot, cluster: RayCluster) -> str:
+    if cluster.metadata.name == snapshot.active:
         return "active"
-    return "pending" if cluster.metadata.name == look.pending else "leaving"
+    return "pending" if cluster.metadata.name == snapshot.pending else "leaving"
 
 
 def _ready_capacity(details: serve_status.ServeDetails | None) -> int | None:
@@ -220,11 +220,11 @@ def _note(cluster: RayCluster, *, now: datetime) -> str:
     if due is None:
         return ""
     left = math.ceil((due - now).total_seconds())
-    return f"goes in {left} s" if left > 0 else "goes when its requests are done"
+    return f"is deleted in {left} s" if left > 0 else "is deleted when no request is in flight"
 
 
-def _told(event: Event, *, now: datetime) -> Told:
-    return Told(
+def _last_event(event: Event, *, now: datetime) -> LastEvent:
+    return LastEvent(
         about=f"{event.regarding.kind} {event.regarding.name}",
         type=event.type,
         reason=event.reason,

@@ -1,4 +1,4 @@
-"""Our child processes: started, started again with back-off when they end, and stopped.
+"""Child processes: started, restarted with back-off when they end, and stopped.
 
 The kernel kills a child when we die in whatever way (prctl(2), PR_SET_PDEATHSIG, set by util-linux' setpriv; where there is
 none, as on macOS, a `kill -9` of us leaves them running).
@@ -39,9 +39,9 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 class Child:
     """One program that is kept running."""
 
-    def __init__(self, program: Program, say: Callable[[str], None]) -> None:
+    def __init__(self, program: Program, report: Callable[[str], None]) -> None:
         self.program = program
-        self._say = say
+        self._report = report
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -51,7 +51,7 @@ class Child:
 
     @property
     def is_running(self) -> bool:
-        """Tell whether the process is there."""
+        """Return whether the process exists."""
         return self._process is not None and self._process.returncode is None
 
     async def keep(self) -> None:
@@ -62,19 +62,19 @@ class Child:
             started = loop.time()
             code = await (await self._start()).wait()
             if code == MISCONFIGURED:
-                raise errors.InvalidSpec(f"{self.program.name} refuses its settings; it says why in {self._where()}")
+                raise errors.InvalidSpec(f"{self.program.name} rejects its settings; see {self._where()}")
             failures = 0 if loop.time() - started > GOOD_LIFE else failures + 1
             wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(failures, 10))
-            self._say(f"{self.program.name} {_how(code)}; it starts again in {wait:.1f} s ({self._where()})")
+            self._report(f"{self.program.name} {_how(code)}; it restarts in {wait:.1f} s ({self._where()})")
             await asyncio.sleep(wait)
 
-    def tell(self, number: signal.Signals) -> None:
-        """Send a signal, if the process is there."""
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal, if the process exists."""
         if self._process is not None:
             signal_child(self._process, number)
 
     async def ended(self) -> None:
-        """Wait until the process is gone."""
+        """Wait until the process has ended."""
         if self._process is not None:
             await self._process.wait()
 
@@ -99,16 +99,16 @@ class Child:
         return "the log above" if self.program.log is None else str(self.program.log)
 
 
-async def stop(children: Sequence[Child], *, patience: float) -> None:
-    """End children at the same time: SIGTERM, and SIGKILL for those that are there after `patience` seconds."""
+async def stop(children: Sequence[Child], *, timeout: float) -> None:
+    """End children at the same time: SIGTERM, and SIGKILL for those that remain after `timeout` seconds."""
     for child in children:
-        child.tell(signal.SIGTERM)
+        child.send(signal.SIGTERM)
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(timeout):
             for child in children:
                 await child.ended()
     for child in children:
-        child.tell(signal.SIGKILL)
+        child.send(signal.SIGKILL)
     for child in children:
         await child.ended()
 

@@ -1,4 +1,4 @@
-"""`raybus up`: the options, and what each kind of failure means for the exit code."""
+"""`raybus up`: the options, and the exit code of each error."""
 
 import asyncio
 import os
@@ -14,23 +14,22 @@ from raybus_cli.up.run import Up
 
 
 def up(
-    kubeconfig: Annotated[Path, typer.Option(help="The cluster to look after. Its CRDs must be installed.")],
-    nats: Annotated[
-        str | None, typer.Option(help="A NATS server that runs already; without it, one of our own.")
-    ] = None,
+    kubeconfig: Annotated[Path, typer.Option(help="Kubeconfig of the cluster. Its CRDs must be installed.")],
+    nats: Annotated[str | None, typer.Option(help="Address of a running NATS server; default: a new one.")] = None,
     nats_credentials: Annotated[
         Path | None, typer.Option(help="Folder with the seeds for --nats, made by common.bus.provision.")
     ] = None,
     gates: Annotated[str, typer.Option("--feature-gates", help="As KubeRay's: Name=true,Other=false.")] = "",
     replicas: Annotated[
-        str, typer.Option(help="Replicas by service, such as cluster-reconciler=3; without it, 1 of each.")
+        str, typer.Option(help="Replicas by service, such as cluster-reconciler=3; default: 1 of each.")
     ] = "",
-    namespace: Annotated[str, typer.Option(help="Where our Lease lives; it must exist.")] = "default",
-    watch_namespace: Annotated[str, typer.Option(help="Look after these only (comma list); without it, all.")] = "",
-    log_dir: Annotated[Path | None, typer.Option(help="Folder for one log per process; without it, stderr.")] = None,
+    namespace: Annotated[str, typer.Option(help="Namespace of the Leases; it must exist.")] = "default",
+    watch_namespace: Annotated[str, typer.Option(help="Namespaces to watch (comma list); default: all.")] = "",
+    log_dir: Annotated[Path | None, typer.Option(help="Folder for one log per process; default: stderr.")] = None,
     log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
     data_dir: Annotated[
-        Path | None, typer.Option(help="Keeps the streams and keys of our NATS; without it, they go with us.")
+        Path | None,
+        typer.Option(help="Folder for the streams and keys of the new NATS server; default: a temporary one."),
     ] = None,
 ) -> None:
     """Run NATS and the four services as processes of this machine.

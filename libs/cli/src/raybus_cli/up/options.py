@@ -1,4 +1,4 @@
-"""What `raybus up` was asked for, checked before anything is started; each refusal names the option and the remedy."""
+"""The options of `raybus up`, checked before anything is started; each error names the option and the remedy."""
 
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,7 @@ MOST_REPLICAS: Final = PARTITIONS
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that makes sense."""
+    """Valid options."""
 
     kubeconfig: Path
     server: str
@@ -38,7 +38,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     log_dir: Path | None = None
     log_level: str = "INFO"
     data_dir: Path | None = None
-    """Keeps the files of our NATS server; None means a private folder that goes with us."""
+    """The files of our NATS server; None means a temporary folder."""
 
 
 def check_kubeconfig(path: Path) -> str:

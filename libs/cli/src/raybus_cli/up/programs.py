@@ -55,12 +55,12 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Of the process and its log; the service's own name where it has one replica."""
     identity: str
-    """Of the replica among all that look after the cluster; it survives a restart of the process."""
+    """The identity of the replica in its Lease; it survives a restart of the process."""
     port: int
 
 
 def replicas(options: Options, ports: Sequence[int], *, run: str) -> list[Replica]:
-    """Return all replicas that were asked for, on some free ports; `run` tells this `raybus up` from others."""
+    """Return all requested replicas, on free ports; `run` separates this `raybus up` from others."""
     wanted = {name: options.replicas.get(name, 1) for name in MODULES}
     names = [
         (service, service if count == 1 else f"{service}-{number}")
@@ -75,7 +75,7 @@ def replicas(options: Options, ports: Sequence[int], *, run: str) -> list[Replic
 
 def service(replica: Replica, bus: BusAccess, *, environment: Mapping[str, str], options: Options) -> Program:
     """Return one replica of the four services."""
-    told = {
+    settings = {
         "RAYBUS_IDENTITY": replica.identity,
         "RAYBUS_KUBECONFIG": str(options.kubeconfig),
         "RAYBUS_HTTP_PORT": str(replica.port),
@@ -83,19 +83,19 @@ def service(replica: Replica, bus: BusAccess, *, environment: Mapping[str, str],
         "RAYBUS_WATCH_NAMESPACES": options.watch_namespaces,
         "RAYBUS_FEATURE_GATES": feature_gates.spell(options.gates),
         "RAYBUS_LOG_LEVEL": options.log_level,
-        # We stand outside the cluster's network.
+        # This process runs outside the cluster's network.
         "RAYBUS_USE_KUBERNETES_PROXY": "true",
     }
     return Program(
         name=replica.name,
         argv=[sys.executable, "-m", MODULES[replica.service]],
-        environment=_inherited(environment) | _bus(bus, replica.service) | told,
+        environment=_inherited(environment) | _bus(bus, replica.service) | settings,
         log=_log(options.log_dir, replica.name),
     )
 
 
 def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's environment (KubeRay's own switches among it) without what we decide ourselves."""
+    """Return the user's environment (KubeRay's own switches among it) without the variables that are set here."""
     decided = {
         "RAYBUS_NATS_URL",
         "RAYBUS_NATS_SEED_FILE",
@@ -113,11 +113,11 @@ def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _bus(bus: BusAccess, user: str) -> dict[str, str]:
-    told = {"RAYBUS_NATS_URL": bus.url}
+    settings = {"RAYBUS_NATS_URL": bus.url}
     if bus.credentials is not None:
-        told["RAYBUS_NATS_SEED_FILE"] = str(bus.credentials / "users" / f"{user}.seed")
-        told["RAYBUS_NATS_CA_FILE"] = str(bus.credentials / "ca.crt")
-    return told
+        settings["RAYBUS_NATS_SEED_FILE"] = str(bus.credentials / "users" / f"{user}.seed")
+        settings["RAYBUS_NATS_CA_FILE"] = str(bus.credentials / "ca.crt")
+    return settings
 
 
 def _log(folder: Path | None, name: str) -> Path | None:

@@ -1,7 +1,7 @@
-"""The story of `raybus up`: reach the API server, start NATS, then the services, wait for a signal, end everything.
+"""The steps of `raybus up`: reach the API server, start NATS, then the services, wait for a signal, end everything.
 
 Standard output gets one line, `{"ready": true, "pids": {…}}`, when all services answer /readyz with 200 for the first time.
-A signal ends the services first, since they give their Lease back, and then NATS; in all it takes less than 10 s.
+A signal ends the services first, since they release their Leases, and then NATS; in all it takes less than 10 s.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from raybus_cli.up.options import MODULES, Options
 from raybus_cli.up.programs import NATS, PROVISIONER, BusAccess
 from raybus_cli.up.readiness import Readiness
 
-SERVICES_PATIENCE: Final = 7.0
-BUS_PATIENCE: Final = 1.5
+SERVICES_STOP_SECONDS: Final = 7.0
+BUS_STOP_SECONDS: Final = 1.5
 
 
 class Up:
@@ -39,29 +39,31 @@ class Up:
         self._replicas: dict[str, list[Child]] = {}
 
     async def run(self) -> None:
-        """Run until told to stop; raise `InvalidSpec` or another of our errors when it cannot go on."""
+        """Run until a signal; raise `InvalidSpec` or another of our errors when it cannot go on."""
         with ExitStack() as stack:
             try:
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(stopping.told())
+                    group.create_task(stopping.wait())
                     group.create_task(self._live(group, stack))
             except* stopping.Stopped:
-                say("stopping")
+                report("stopping")
             finally:
                 await asyncio.shield(self._stop())
 
     async def _live(self, group: asyncio.TaskGroup, stack: ExitStack) -> None:
-        await surroundings.reach_api_server(self._options.kubeconfig, say)
+        await surroundings.reach_api_server(self._options.kubeconfig, report)
         count = sum(self._options.replicas.get(name, 1) for name in MODULES)
         nats_port, *numbers = ports.free(1 + count)
         bus = await self._start_bus(group, stack, nats_port)
         replicas = programs.replicas(self._options, numbers, run=f"up-{os.getpid()}")
         for each in replicas:
             program = programs.service(each, bus, environment=self._environment, options=self._options)
-            self._replicas.setdefault(each.service, []).append(self._keep(group, Child(program, say), self._services))
-        told = ", ".join(f"{each.name} http://127.0.0.1:{each.port}" for each in replicas)
-        say(f"starting: {told}")
-        await Readiness({each.name: each.port for each in replicas}, say).watch(self._tell_ready)
+            self._replicas.setdefault(each.service, []).append(
+                self._keep(group, Child(program, report), self._services)
+            )
+        addresses = ", ".join(f"{each.name} http://127.0.0.1:{each.port}" for each in replicas)
+        report(f"starting: {addresses}")
+        await Readiness({each.name: each.port for each in replicas}, report).watch(self._print_ready)
 
     async def _start_bus(self, group: asyncio.TaskGroup, stack: ExitStack, port: int) -> BusAccess:
         options = self._options
@@ -73,14 +75,14 @@ class Up:
             server = programs.nats_server(
                 surroundings.nats_binary(), folder, environment=self._environment, log_dir=options.log_dir
             )
-            self._keep(group, Child(server, say), self._bus)
+            self._keep(group, Child(server, report), self._bus)
             if not await surroundings.listening(port):
                 raise errors.Unavailable(
-                    f"nats-server does not listen on 127.0.0.1:{port}; its log says why, or use --nats URL"
+                    f"nats-server does not listen on 127.0.0.1:{port}; see its log, or use --nats URL"
                 )
             bus = BusAccess(url=f"tls://127.0.0.1:{port}", credentials=folder)
         program = programs.provisioner(bus, environment=self._environment, options=options)
-        self._keep(group, Child(program, say), self._services)
+        self._keep(group, Child(program, report), self._services)
         return bus
 
     def _keep(self, group: asyncio.TaskGroup, child: Child, kept: list[Child]) -> Child:
@@ -88,7 +90,7 @@ class Up:
         group.create_task(child.keep())
         return child
 
-    def _tell_ready(self) -> None:
+    def _print_ready(self) -> None:
         around = [child for child in (*self._bus, *self._services) if child.program.name in {NATS, PROVISIONER}]
         pids: dict[str, int | list[int]] = {child.program.name: child.pid for child in around}
         for service, replicas in self._replicas.items():
@@ -97,11 +99,11 @@ class Up:
         sys.stdout.flush()
 
     async def _stop(self) -> None:
-        await children.stop(self._services, patience=SERVICES_PATIENCE)
-        await children.stop(self._bus, patience=BUS_PATIENCE)
+        await children.stop(self._services, timeout=SERVICES_STOP_SECONDS)
+        await children.stop(self._bus, timeout=BUS_STOP_SECONDS)
 
 
-def say(line: str) -> None:
-    """Tell the user on standard error."""
+def report(line: str) -> None:
+    """Print a line on standard error."""
     sys.stderr.write(f"raybus up: {line}\n")
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""What the services stand on: the API server of the user, and a NATS server that may be ours."""
+"""The dependencies of the services: the API server of the user, and a NATS server that may be ours."""
 
 import asyncio
 import shutil
@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from common import errors
-from common.bus import credential_store
-from common.bus.credential_store import Folder
+from common.bus import credential_folder
 from common.bus.server_conf import Server
 from common.kube.client import KubeClient
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
@@ -21,8 +20,8 @@ LOOPBACK: Final = "127.0.0.1"
 NATS_SECONDS: Final = 10.0
 
 
-async def reach_api_server(kubeconfig: Path, say: Callable[[str], None]) -> None:
-    """Wait until the API server answers and serves our kinds; say what is missing, and how to mend it."""
+async def reach_api_server(kubeconfig: Path, report: Callable[[str], None]) -> None:
+    """Wait until the API server answers and serves our kinds; report what is missing, and the remedy."""
     try:
         kube = await KubeClient.connect(kubeconfig=kubeconfig, user_agent="raybus-up")
     except (ValueError, TypeError, KeyError) as problem:
@@ -30,7 +29,7 @@ async def reach_api_server(kubeconfig: Path, say: Callable[[str], None]) -> None
     wait = FIRST_WAIT
     try:
         while (problem := await _missing(kube)) is not None:
-            say(f"{problem}; trying again in {wait:.1f} s")
+            report(f"{problem}; trying again in {wait:.1f} s")
             await asyncio.sleep(wait)
             wait = min(LONGEST_WAIT, 2 * wait)
     finally:
@@ -44,9 +43,11 @@ async def _missing(kube: KubeClient) -> str | None:
     except errors.NotFound:
         return f"{kube.server} does not know our kinds: install the CRDs with 'kubectl apply -k deploy/crds'"
     except errors.Forbidden as problem:
-        raise errors.Forbidden(f"{kube.server} refuses us: {problem}; use a kubeconfig with enough rights") from problem
+        raise errors.Forbidden(
+            f"{kube.server} denies access: {problem}; use a kubeconfig with enough rights"
+        ) from problem
     except errors.RaybusError as problem:
-        return f"{problem} (does the cluster run, and is --kubeconfig the right one?)"
+        return f"{problem} (check that the cluster runs, and that --kubeconfig is the right one)"
     return None
 
 
@@ -62,13 +63,13 @@ def nats_binary() -> Path:
 async def prepare_nats(folder: Path, port: int) -> None:
     """Write what a NATS server on loopback needs: TLS, one user per service, its configuration."""
     server = Server(folder=str(folder), store=str(folder / "jetstream"), host=LOOPBACK, port=port, monitoring_port=None)
-    await credential_store.complete(Folder(folder), server, names=[LOOPBACK, "localhost"], now=SystemClock().now())
+    credential_folder.complete(folder, server, names=[LOOPBACK, "localhost"], now=SystemClock().now())
 
 
-async def listening(port: int, *, patience: float = NATS_SECONDS) -> bool:
-    """Wait until somebody listens on a port of loopback; False if nobody does in time."""
+async def listening(port: int, *, timeout: float = NATS_SECONDS) -> bool:
+    """Wait until a server listens on a port of loopback; False if none does in time."""
     try:
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(timeout):
             while True:
                 try:
                     _, writer = await asyncio.open_connection(LOOPBACK, port)

@@ -12,7 +12,7 @@ _MARK_ROOM: Final = 80
 
 
 def clipped(text: str, limit: int) -> str:
-    """Return a text of at most `limit` characters; of a traceback the last lines tell most, so the end gets more room."""
+    """Return a text of at most `limit` characters; the end gets more room, since the last lines of a traceback matter most."""
     if len(text) <= limit:
         return text
     room = limit - _MARK_ROOM

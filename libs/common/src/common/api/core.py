@@ -1,4 +1,4 @@
-"""The few fields of Kubernetes' own kinds that a decision looks at; everything else in them is passed over.
+"""The few fields of Kubernetes' own kinds that a decision reads; everything else in them is passed over.
 
 These are views for reading. An object that we write is built as JSON or patched, never encoded from one of these.
 """
@@ -105,7 +105,7 @@ class Pod(View, frozen=True, kw_only=True):
 
     @property
     def is_running_and_ready(self) -> bool:
-        """Tell whether the pod runs and its Ready condition is True."""
+        """Return whether the pod runs and its Ready condition is True."""
         ready = self.condition("Ready")
         return self.status.phase == "Running" and ready is not None and ready.status == "True"
 

@@ -1,4 +1,4 @@
-"""What a decision has to tell a user about an object; `common.kube.events` writes it down."""
+"""An event that a decision reports to a user about an object; `common.kube.events` writes it."""
 
 from typing import Final, Literal
 
@@ -9,7 +9,7 @@ WARNING: Final = "Warning"
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to tell about an object."""
+    """One event about an object."""
 
     type: Literal["Normal", "Warning"]
     reason: str

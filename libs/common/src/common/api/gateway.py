@@ -1,4 +1,4 @@
-"""Gateways and routes as far as a decision looks at them, and whether their controller has taken them.
+"""Gateways and routes as far as a decision reads them, and whether their controller has accepted them.
 
 "Ready" is what KubeRay asks for (spec rayservice §9.1, §9.2), and more for a route: the controller must have seen this very
 generation of it, because an old acceptance proves nothing about new weights (§8.10 G3).
@@ -32,7 +32,7 @@ class GatewaySpec(View, frozen=True, kw_only=True):
 
 
 class GatewayStatus(View, frozen=True, kw_only=True):
-    """What its controller says."""
+    """What its controller reports."""
 
     conditions: tuple[Condition, ...] = ()
 
@@ -65,14 +65,14 @@ class BackendRef(View, frozen=True, kw_only=True):
 
 
 class RouteParentStatus(View, frozen=True, kw_only=True):
-    """What one Gateway's controller says of a route."""
+    """What one Gateway's controller reports of a route."""
 
     parent_ref: ParentRef = ParentRef()
     conditions: tuple[Condition, ...] = ()
 
 
 class RouteStatus(View, frozen=True, kw_only=True):
-    """What all controllers say of a route."""
+    """What all controllers report of a route."""
 
     parents: tuple[RouteParentStatus, ...] = ()
 
@@ -101,7 +101,7 @@ class Route(View, frozen=True, kw_only=True, dict=True):
 
     @property
     def spec(self) -> RouteSpec:
-        """The part of the spec that we look at."""
+        """The part of the spec that decisions read."""
         return msgspec.json.decode(self.spec_json, type=RouteSpec, strict=False)
 
 
@@ -141,11 +141,11 @@ def lagging_parents(route: Route) -> tuple[tuple[str, str], ...]:
 
 
 def _parent_problem(route: Route, parent: ParentRef) -> str | None:
-    """Return what one parent has against a route; several controllers may speak of the same parent."""
+    """Return why one parent does not accept a route; several controllers may report on the same parent."""
     meta = route.metadata
-    said = [each for each in route.status.parents if _identity(each.parent_ref, meta) == _identity(parent, meta)]
-    problems = (_problem(each.conditions, ROUTE_CONDITIONS, generation=meta.generation) for each in said)
-    return next((why for why in problems if why is not None), None if said else "is not accepted yet")
+    parents = [each for each in route.status.parents if _identity(each.parent_ref, meta) == _identity(parent, meta)]
+    problems = (_problem(each.conditions, ROUTE_CONDITIONS, generation=meta.generation) for each in parents)
+    return next((why for why in problems if why is not None), None if parents else "is not accepted yet")
 
 
 def _identity(parent: ParentRef, meta: ObjectMeta) -> tuple[str, str, str | None, int | None]:

@@ -107,7 +107,7 @@ def _flattened(name: str) -> list[GoField]:
 
 
 def _is_empty(go_type: str, value: object) -> bool:
-    """Tell whether `omitempty` drops a value: a struct never, a pointer only when nil."""
+    """Return whether `omitempty` drops a value: a struct never, a pointer only when nil."""
     if go_type.startswith("*"):
         return value is None
     if go_type.startswith(("[]", "map[")):

@@ -1,6 +1,6 @@
-"""Tells whether JSON has the shape of a Go type: maps where structs are, lists where slices are, texts, numbers and switches in their places.
+"""Checks whether JSON has the shape of a Go type: maps for structs, lists for slices, and texts, numbers and switches in their places.
 
-The API server refuses what has not, as far as its CRDs are those of this version. What plans a pod reads such data without asking again.
+The API server refuses any other shape, as far as its CRDs are those of this version. The planner of a pod reads such data unchecked.
 """
 
 from functools import cache
@@ -79,6 +79,6 @@ def _fields(go_type: str) -> list[GoField]:
 
 
 def _is_needed(owner: str, field: GoField) -> bool:
-    """Tell whether nothing can be read without a field; what Ray's own fields need is said by the rules of validation."""
+    """Return whether nothing can be read without a field; the rules of validation cover the fields of Ray's own types."""
     is_ours = owner.startswith(ray_types.PREFIX)
     return not is_ours and (field.required or (field.keep and not field.optional)) and not field.default

@@ -15,7 +15,7 @@ SCHEMA_FILE: Final = Path(__file__).with_name("go_schema.json")
 
 
 class GoField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One field of a Go struct; an empty name marks an embedded struct whose fields appear in place."""
+    """One field of a Go struct; an empty name marks an embedded struct, with fields that appear in place."""
 
     name: str
     type: str

@@ -1,4 +1,4 @@
-"""What a field of our API structs says beyond its Python type: how Go writes it, and what the CRD's schema demands of it.
+"""Properties of a field of our API structs beyond its Python type: how Go writes it, and what the CRD's schema demands of it.
 
 Stands in `Annotated[type, Api(...)]`; msgspec passes over it, the spec hash and the CRD generator read it.
 """
@@ -10,7 +10,7 @@ class Api(msgspec.Struct, frozen=True, kw_only=True):
     """One field's extra facts."""
 
     go: str = ""
-    """Type expression of `common.api.go_types`, where the Python type does not tell."""
+    """Type expression of `common.api.go_types`, where the Python type does not determine it."""
     keep: bool = False
     """Written even when empty (Go: no `omitempty`)."""
     optional: bool = False

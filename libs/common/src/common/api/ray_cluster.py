@@ -137,7 +137,7 @@ class WorkerGroupNetworkPolicyRules(ApiStruct, frozen=True, kw_only=True):
 
 
 class NetworkPolicyConfig(ApiStruct, frozen=True, kw_only=True):
-    """Who may talk to the pods of a cluster."""
+    """Traffic rules for the pods of a cluster."""
 
     mode: Annotated[str | None, Api(enum=("DenyAll", "DenyAllIngress", "DenyAllEgress"), default="DenyAll")] = None
     head: NetworkPolicyRules | None = None

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, cast
 
 import msgspec
 
+from common import labels
 from common.api.markers import Api
 from common.api.meta import ApiStruct, Conditions, Int64, ObjectMeta, Time
 from common.api.opaque import Json, ServiceTemplate
@@ -50,14 +51,14 @@ class RayServiceSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class ServeDeploymentStatus(ApiStruct, frozen=True, kw_only=True):
-    """A deployment, in Ray Serve's words."""
+    """The status of a deployment of Ray Serve."""
 
     status: str = ""
     message: str = ""
 
 
 class AppStatus(ApiStruct, frozen=True, kw_only=True):
-    """An application, in Ray Serve's words."""
+    """The status of an application of Ray Serve."""
 
     deployments: dict[str, ServeDeploymentStatus] | None = msgspec.field(default=None, name="serveDeploymentStatuses")
     status: str = ""
@@ -112,6 +113,11 @@ class RayService(msgspec.Struct, frozen=True, kw_only=True, rename="camel", dict
         """The spec as written. Never change it in place."""
         found: object = msgspec.json.decode(self.spec_json)
         return cast("Json", found) if isinstance(found, dict) else {}
+
+    @property
+    def manager(self) -> str:
+        """The controller that reconciles it: `spec.managedBy` as written, or raybus where the field is absent."""
+        return self.raw_spec.get("managedBy", labels.MANAGED_BY_US)
 
     @property
     def excludes_head_pod(self) -> bool:

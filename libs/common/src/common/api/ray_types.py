@@ -1,6 +1,6 @@
 """The ray.io types as Go types, read off our own structs.
 
-`T | None` is a Go pointer (a map or list for those); `T` is a value; field order is declaration order; `Api` tells the rest.
+`T | None` is a Go pointer (a map or list for those); `T` is a value; field order is declaration order; `Api` has the rest.
 """
 
 import json

@@ -1,1 +1,1 @@
-"""The bus: what is said on NATS, on which subjects, and who owns which partition."""
+"""The bus: messages, subjects, credentials and permissions of NATS, and the partition of each object."""

@@ -1,14 +1,14 @@
-"""What a connection to NATS needs from files, and what it means when the server or the files say no.
+"""Keys, certificates and errors of a connection to NATS, from files or from this process alone.
 
-The files are read anew for each connection, so a key or an authority that was rotated is taken up without a restart. A
-key that is not valid yet, because the server has still to learn it, gives way to the last one that was.
+Files are read anew for each connection, so a key or a certificate that was replaced is used without a restart.
 """
 
+import itertools
 import ssl
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, Protocol, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -18,51 +18,93 @@ from common.bus import credentials
 from common.runtime.settings import Settings
 
 EXPIRED: Final = 10
-"""OpenSSL's number for a certificate whose time is over."""
+"""OpenSSL's number for a certificate that has expired."""
 NOT_YET_VALID: Final = 9
 WRONG_NAME: Final = frozenset({62, 64})
 """… that is valid for other hosts, or other addresses."""
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """What to show to a server, and by what to know it."""
+    """The key to show to a server, and the authority to know it by."""
 
     url: str
     seed: str | None = None
     tls: ssl.SSLContext | None = None
 
 
-class Keys:
-    """The files of one user, and which of its keys was accepted last."""
+class Keys(Protocol):
+    """The key of one user."""
+
+    refused: str
+    """The cause and the remedy if a server does not know the key."""
+
+    def check(self) -> None:
+        """Raise `InvalidSpec`, naming the setting, when the settings are of no use."""
+        ...
+
+    async def next(self) -> Access:
+        """Return how to connect to the next server; raise `RaybusError` when that is not known now."""
+        ...
+
+    async def close(self) -> None:
+        """Release what was opened."""
+        ...
+
+
+class FileKeys:
+    """A key and a certificate in files, as a NATS outside of the cluster has them."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._urls = settings.nats_url.split(",")
-        self._accepted: str | None = None
-        self._refused: str | None = None
+        self._urls = itertools.cycle(settings.nats_url.split(","))
+        file = settings.nats_seed_file
+        own = f"the key in RAYBUS_NATS_SEED_FILE={file}" if file is not None else "a client without a key"
+        self.refused = (
+            f"the server does not know {own}; it reads its users from the configuration that"
+            " `python -m common.bus.provision credentials` writes"
+        )
 
     def check(self) -> None:
-        """Raise `InvalidSpec`, naming the setting, when the files are of no use."""
         read_seed(self._settings.nats_seed_file)
-        trust(self._settings.nats_ca_file, self._urls[0])
+        trust(self._settings.nats_ca_file, self._settings.nats_url.partition(",")[0])
 
-    def next(self) -> Access:
-        """Read the files for a connection to the next server; raise as `check` does."""
-        url = self._urls[0]
-        self._urls = [*self._urls[1:], url]
+    async def next(self) -> Access:
+        url = next(self._urls)
         seed = read_seed(self._settings.nats_seed_file)
-        if seed is not None and seed == self._refused and self._accepted is not None:
-            seed = self._accepted
         return Access(url=url, seed=seed, tls=trust(self._settings.nats_ca_file, url))
 
-    def accepted(self, access: Access) -> None:
-        """Remember the key that the server knows."""
-        self._accepted = access.seed
-        self._refused = None
+    async def close(self) -> None:
+        pass
 
-    def refused(self, access: Access) -> None:
-        """Try the other key next time, if there are two."""
-        self._refused = None if access.seed in {self._refused, self._accepted} else access.seed
+
+class MadeKey:
+    """A key that this process makes at its start and keeps in memory.
+
+    `announce` is given the public key before each connection, has the servers learn it, and returns their certificates.
+    """
+
+    def __init__(
+        self, settings: Settings, announce: Callable[[str], Awaitable[str]], close: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._seed = credentials.new_seed()
+        self.public = credentials.public_key(self._seed)
+        self.refused = (
+            f"the server does not know {self.public} for user {settings.service} yet; `keeper` beside the server writes"
+            f" registered keys into its configuration (ConfigMap nats-keys-{settings.service})"
+        )
+        self._urls = itertools.cycle(settings.nats_url.split(","))
+        self._announce = announce
+        self._close = close
+
+    def check(self) -> None:
+        pass
+
+    async def next(self) -> Access:
+        authorities = await self._announce(self.public)
+        return Access(url=next(self._urls), seed=self._seed, tls=ssl.create_default_context(cadata=authorities))
+
+    async def close(self) -> None:
+        await self._close()
 
 
 def read_seed(file: Path | None) -> str | None:
@@ -82,7 +124,7 @@ def read_seed(file: Path | None) -> str | None:
 
 
 def trust(file: Path | None, url: str) -> ssl.SSLContext | None:
-    """Return by whom a server must be vouched for; None means no TLS."""
+    """Return the authorities that a server's certificate is checked against; None means no TLS."""
     if file is None and not url.startswith("tls:"):
         return None
     if file is None:
@@ -96,25 +138,20 @@ def trust(file: Path | None, url: str) -> ssl.SSLContext | None:
 
 
 def is_refusal(problem: BaseException) -> bool:
-    """Tell whether the server does not know the key that it was shown."""
+    """Return whether the server does not know the key that it was shown."""
     return "authorization violation" in str(problem).lower()
 
 
-def explain(problem: BaseException, settings: Settings) -> str:
-    """Say in one line why a server cannot be used, and what to do where there is something to do."""
+def explain(problem: BaseException, settings: Settings, keys: Keys) -> str:
+    """Return in one line why a server cannot be used, and the remedy where there is one."""
     text = str(problem) or type(problem).__name__
     if isinstance(problem, ssl.SSLCertVerificationError):
         return _distrust(problem, settings)
     if is_refusal(problem):
-        file = settings.nats_seed_file
-        own = f"the key in RAYBUS_NATS_SEED_FILE={file}" if file is not None else "a client without a key"
-        return (
-            f"Authorization Violation: the server does not know {own}; it reads its users from the configuration that"
-            " `python -m common.bus.provision credentials` writes"
-        )
+        return f"Authorization Violation: {keys.refused}"
     if isinstance(problem, BrokenPipeError | ConnectionResetError):
-        # It says why before it closes, and sometimes closes before that is heard; the next try hears it.
-        return f"the server closed the connection at once ({text}); its log says why, most often a key that it does not know"
+        # It sends the reason before it closes, and sometimes closes before that is received; the next attempt receives it.
+        return f"the server closed the connection at once ({text}); its log has the reason, most often a key that it does not know"
     if isinstance(problem, TimeoutError) and not str(problem):
         return "no answer in time"
     return text
@@ -123,7 +160,7 @@ def explain(problem: BaseException, settings: Settings) -> str:
 def _distrust(problem: ssl.SSLCertVerificationError, settings: Settings) -> str:
     again = "`python -m common.bus.provision credentials`"
     if problem.verify_code == EXPIRED:
-        return f"the certificate of the server, or its authority's, has expired; renew it by {again} --rotate server"
+        return f"the certificate of the server, or its authority's, has expired; make it anew: delete its file and run {again}"
     if problem.verify_code == NOT_YET_VALID:
         return "the certificate of the server is not valid yet: the clocks differ"
     if problem.verify_code in WRONG_NAME:
@@ -131,6 +168,8 @@ def _distrust(problem: ssl.SSLCertVerificationError, settings: Settings) -> str:
         names = " ".join(f"--name {host}" for host in hosts)
         return f"{problem.verify_message.rstrip('.')}; name the server as it is called by {again} {names}"
     signed = settings.nats_ca_file or "any authority of this machine; RAYBUS_NATS_CA_FILE names one"
+    if settings.nats_register_key:
+        signed = "what ConfigMap nats-servers holds"
     return f"the certificate of the server is not signed by {signed} ({problem.verify_message})"
 
 
@@ -140,7 +179,7 @@ def expiries(peer: ssl.SSLObject | None, context: ssl.SSLContext | None) -> dict
     if peer is not None and (certificate := peer.getpeercert()):
         found["server"] = _end(certificate)
     if context is not None:
-        # In a rotation there are two: the old one goes, so the later one counts.
+        # Of several servers each has its own; what ends sooner belongs to another server, or to one that is replaced.
         ends = [_end(cast("Mapping[str, object]", each)) for each in context.get_ca_certs()]
         found |= {"authority": max(ends)} if ends else {}
     return found

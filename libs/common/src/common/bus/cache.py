@@ -1,10 +1,10 @@
-"""The state of the cluster as one replica knows it: what the bus told, and what our own writes were answered.
+"""The informer cache of one replica: the state that the bus delivered, and the answers to our own writes.
 
-An answer goes in at once, so a reconcile reads its own writes; an older message is ignored by its resourceVersion
-(design rule 5). A deletion that we saw answered hides the object until the bus says the same.
+An answer goes in at once, so a reconcile reads its own writes; an older message is ignored by its resourceVersion (design rule 5).
+The answer to a deletion hides the object until the bus confirms it.
 
-Each partition of the stream is told by itself, so the cache knows which one showed an object last (its home): a reload or
-a hand-over of one partition touches nothing of another. What only an answer brought has no home yet.
+Each partition of the stream is delivered by itself, so the cache knows the partition of an object: a reload or a hand-over of one
+partition changes nothing of another. An object that only an answer brought has no partition yet.
 """
 
 from collections import Counter, defaultdict
@@ -19,7 +19,7 @@ INDEXED: Final = (labels.CLUSTER, labels.ORIGIN_NAME, labels.SERVICE_NAME)
 REMEMBERED_DELETIONS: Final = 10_000
 """An answer is late by seconds, so the newest deletions are enough."""
 NONE_IN_PARTICULAR: Final = -1
-"""Stands for the partition where a reload says that something is gone: against no partition's later word."""
+"""Stands for the partition where a reload finds that an object is gone: any partition's later message counts more."""
 
 
 class Object(Protocol):
@@ -52,12 +52,12 @@ class Cache:
         self._objects: dict[Key, Object] = {}
         self._index: defaultdict[_Index, set[Key]] = defaultdict(set)
         self._numbers: Counter[type] = Counter()
-        self._homes: dict[Key, int] = {}
+        self._partitions: dict[Key, int] = {}
         """The partition that showed an object last."""
-        self._residents: defaultdict[int, dict[Key, None]] = defaultdict(dict)
-        self._homeless: dict[Key, None] = {}
+        self._by_partition: defaultdict[int, dict[Key, None]] = defaultdict(dict)
+        self._unassigned: dict[Key, None] = {}
         self._gone: dict[Key, tuple[int, int | None]] = {}
-        """Deleted objects with the version at which they went and the partition that said so (None: an answer), so that
+        """Tombstones: deleted objects with the version of their deletion and the partition that reported it (None: an answer), so that
         nothing older brings them back; newest last."""
 
     def __len__(self) -> int:
@@ -69,7 +69,7 @@ class Cache:
         return found if isinstance(found, kind) else None
 
     def list(self, kind: type[T], namespace: str, selector: Mapping[str, str]) -> list[T]:
-        """Return all objects whose labels match, by name; the selector must name an indexed label."""
+        """Return all objects with matching labels, by name; the selector must name an indexed label."""
         indexed = next(label for label in INDEXED if label in selector)
         keys = self._index.get((kind, namespace, indexed, selector[indexed]), set())
         found = [self._objects[key] for key in sorted(keys)]
@@ -90,20 +90,20 @@ class Cache:
     def put(self, obj: Object, *, partition: int | None = None, is_reload: bool = False) -> bool:
         """Take an object in, unless we know the same or a newer state; return whether anything changed.
 
-        `partition` is the one whose stream shows it, None for the answer to a request of ours. A partition's word that
-        something is gone does not hold against another one that shows it: the object has moved there. A reload counts also in
-        the same version: a watcher of another build may publish other fields of it.
+        `partition` is that of the message that shows it, None for the answer to a request of ours. A partition's tombstone does not count
+        against another partition that shows the object: it has moved there. A reload counts also in the same version: a watcher of
+        another build may publish other fields of it.
         """
         key = key_of(obj)
         version = version_of(obj.metadata)
-        gone_at, told_by = self._gone.get(key, (-1, None))
-        if gone_at >= version and (partition is None or told_by is None or told_by == partition):
+        gone_at, reported_by = self._gone.get(key, (-1, None))
+        if gone_at >= version and (partition is None or reported_by is None or reported_by == partition):
             return False
         known = self._objects.get(key)
         if partition is not None:
-            self._settle(key, partition)
+            self._assign(key, partition)
         elif known is None:
-            self._homeless[key] = None
+            self._unassigned[key] = None
         if known is not None and version_of(known.metadata) >= version:
             is_same = not is_reload or known == obj
             if is_same or version_of(known.metadata) > version:
@@ -125,41 +125,41 @@ class Cache:
         known = self._objects.get(key)
         if known is not None and version_of(known.metadata) > version:
             return False
-        before, told_by = self._gone.pop(key, (-1, None))
-        self._gone[key] = (version, partition) if version >= before else (before, told_by)
+        before, reported_by = self._gone.pop(key, (-1, None))
+        self._gone[key] = (version, partition) if version >= before else (before, reported_by)
         if len(self._gone) > REMEMBERED_DELETIONS:
             del self._gone[next(iter(self._gone))]
         return self._drop(key) is not None
 
     def move(self, kind: type[Object], namespace: str, name: str, *, origin: int, to: int | None) -> Object | None:
-        """Take note that an object left a partition for another one that we follow (None: that we do not follow).
+        """Record that an object moved to another partition that we follow (None: that we do not follow).
 
-        Return it if it is no longer known for that reason. What the other partition said already counts for more.
+        Return the object if it is no longer known for that reason. A tombstone of the other partition counts for more.
         """
         key = (kind, namespace, name)
         known = self._objects.get(key)
-        if known is None or self._homes.get(key) != origin:
+        if known is None or self._partitions.get(key) != origin:
             return None
-        gone_at, told_by = self._gone.get(key, (-1, None))
-        if to is None or (told_by == to and gone_at >= version_of(known.metadata)):
+        gone_at, reported_by = self._gone.get(key, (-1, None))
+        if to is None or (reported_by == to and gone_at >= version_of(known.metadata)):
             return self._drop(key)
-        self._settle(key, to)
+        self._assign(key, to)
         return None
 
-    def home(self, kind: type[Object], namespace: str, name: str) -> int | None:
-        """Return the partition that shows an object."""
-        return self._homes.get((kind, namespace, name))
+    def partition_of(self, kind: type[Object], namespace: str, name: str) -> int | None:
+        """Return the partition of an object; None when only an answer brought it."""
+        return self._partitions.get((kind, namespace, name))
 
-    def residents(self, partition: int) -> Objects:
-        """Return the objects that a partition shows, in the order in which they came."""
-        return [self._objects[key] for key in self._residents.get(partition, ())]
+    def objects_of(self, partition: int) -> Objects:
+        """Return the objects of a partition, in the order of their arrival."""
+        return [self._objects[key] for key in self._by_partition.get(partition, ())]
 
-    def homeless(self) -> Objects:
-        """Return the objects that no partition has shown yet."""
-        return [self._objects[key] for key in self._homeless]
+    def unassigned(self) -> Objects:
+        """Return the objects without a partition: only answers have brought them."""
+        return [self._objects[key] for key in self._unassigned]
 
     def forget(self, objects: Iterable[Object]) -> None:
-        """Drop objects that live on, for somebody else to look after."""
+        """Drop objects that live on, and that another replica reconciles."""
         for each in objects:
             self._drop(key_of(each))
 
@@ -185,24 +185,24 @@ class Cache:
             self.remove(*key_of(each), version=listed_at, partition=NONE_IN_PARTICULAR)
         return stale
 
-    def _settle(self, key: Key, partition: int) -> None:
-        """Give an object its home."""
-        before = self._homes.get(key)
+    def _assign(self, key: Key, partition: int) -> None:
+        """Set the partition of an object."""
+        before = self._partitions.get(key)
         if before == partition:
             return
-        self._leave_home(key)
-        self._homes[key] = partition
-        self._residents[partition][key] = None
+        self._unassign(key)
+        self._partitions[key] = partition
+        self._by_partition[partition][key] = None
 
-    def _leave_home(self, key: Key) -> None:
-        self._homeless.pop(key, None)
-        before = self._homes.pop(key, None)
+    def _unassign(self, key: Key) -> None:
+        self._unassigned.pop(key, None)
+        before = self._partitions.pop(key, None)
         if before is not None:
-            del self._residents[before][key]
+            del self._by_partition[before][key]
 
     def _drop(self, key: Key) -> Object | None:
         self._unindex(key)
-        self._leave_home(key)
+        self._unassign(key)
         known = self._objects.pop(key, None)
         self._numbers[key[0]] -= known is not None
         return known

@@ -1,7 +1,7 @@
 """An ordered view of a stream: the last message of every subject, or all since a place in it, and then what follows.
 
 A server-side push consumer numbers its deliveries; a number that is missing, a heartbeat that does not come, or a lost
-connection breaks the reading, and the reader starts over with a new one. Nothing is ever mended in place.
+connection breaks the reading, and the reader starts over with a new one. Nothing is ever repaired in place.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from common.bus.session import Incoming, Session
 
 HEARTBEAT_SECONDS: Final = 5
 SILENCE_SECONDS: Final = 12.0
-"""Without a word for this long, the server or its consumer is gone."""
+"""After so long without a message, the server or its consumer is gone."""
 FORGOTTEN_SECONDS: Final = 10
-"""The server drops a consumer that nobody listens to after this long; so nobody needs the right to delete one."""
+"""The server drops a consumer without a subscriber after this long; so no user needs the right to delete one."""
 NANOSECONDS: Final = 1_000_000_000
 
 Take = Callable[[Stored], None]
@@ -42,7 +42,7 @@ def from_time(moment: datetime) -> Begin:
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """Which part of which stream a consumer reads, and from where on; the name must be new each time."""
+    """The part of a stream that a consumer reads, and its begin; the name must be new each time."""
 
     stream: str
     filter: str
@@ -101,32 +101,32 @@ class Reading:
         """Wait until something may have been missed; return why."""
         loop = asyncio.get_running_loop()
         for consumer in self._consumers:
-            consumer.heard_at = loop.time()
+            consumer.received_at = loop.time()
         while not self._broken.done():
-            silent_at = min(consumer.heard_at for consumer in self._consumers) + SILENCE_SECONDS
+            silent_at = min(consumer.received_at for consumer in self._consumers) + SILENCE_SECONDS
             if silent_at <= loop.time():
-                self.give_up(f"the server was silent for {SILENCE_SECONDS:g} s")
+                self.abort(f"the server was silent for {SILENCE_SECONDS:g} s")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(silent_at):
                     await asyncio.shield(self._broken)
         return self._broken.result()
 
-    def give_up(self, why: str) -> None:
-        """Say that what was read no longer counts."""
+    def abort(self, why: str) -> None:
+        """Break the reading: what was read no longer counts."""
         if not self._broken.done():
             self._broken.set_result(why)
 
     @property
     def is_broken(self) -> bool:
-        """Tell whether what was read no longer counts, and no delivery is taken any more."""
+        """Return whether what was read no longer counts, and no delivery is taken any more."""
         return self._broken.done()
 
     def take(self, message: Stored) -> None:
         """Hand a message on; a reader that fails must start over."""
         try:
             self._take(message)
-        except Exception as problem:  # noqa: BLE001  (whatever it was, the reader's state is now in doubt)
-            self.give_up(f"{message.subject} could not be taken: {problem!r}")
+        except Exception as problem:  # noqa: BLE001  (whatever it was, the reader's state is now unknown)
+            self.abort(f"{message.subject} could not be taken: {problem!r}")
 
     def one_is_read(self) -> None:
         """Count a consumer that has delivered what there was."""
@@ -150,16 +150,16 @@ class _Consumer:
         self._session = session
         self._is_read = False
         self._last = 0
-        self.heard_at = asyncio.get_running_loop().time()
+        self.received_at = asyncio.get_running_loop().time()
 
     def created(self, answer: _Created) -> None:
-        """Take the server's word on how much there is to read."""
+        """Take the server's count of how much there is to read."""
         if answer.num_pending + answer.delivered.consumer_seq == 0:
             self._finish()
 
-    async def hear(self, message: Incoming) -> None:
+    async def receive(self, message: Incoming) -> None:
         """Take a delivery, a heartbeat or a flow-control question."""
-        self.heard_at = asyncio.get_running_loop().time()
+        self.received_at = asyncio.get_running_loop().time()
         if self._reading.is_broken:
             return
         headers = cast("Mapping[str, str]", message.headers or {})
@@ -168,7 +168,7 @@ class _Consumer:
             return
         stream_seq, consumer_seq, pending = position_of(message.reply)
         if consumer_seq != self._last + 1:
-            self._reading.give_up(f"delivery {self._last + 1} is missing")
+            self._reading.abort(f"delivery {self._last + 1} is missing")
             return
         self._last = consumer_seq
         self._reading.take(Stored(message.subject, stream_seq, headers, message.data))
@@ -177,13 +177,13 @@ class _Consumer:
 
     async def _status(self, message: Incoming, headers: Mapping[str, str]) -> None:
         if headers["Status"] != "100":
-            self._reading.give_up(f"the server ended the consumer: {headers.get('Description', headers['Status'])}")
+            self._reading.abort(f"the server ended the consumer: {headers.get('Description', headers['Status'])}")
         elif message.reply:
-            await self._session.tell(message.reply)
+            await self._session.publish_empty(message.reply)
         elif stalled := headers.get("Nats-Consumer-Stalled"):
-            await self._session.tell(stalled)
+            await self._session.publish_empty(stalled)
         elif int(headers.get("Nats-Last-Consumer", self._last)) != self._last:
-            self._reading.give_up(f"deliveries up to {headers['Nats-Last-Consumer']} are missing")
+            self._reading.abort(f"deliveries up to {headers['Nats-Last-Consumer']} are missing")
 
     def _finish(self) -> None:
         if not self._is_read:
@@ -195,17 +195,17 @@ class _Consumer:
 async def consume(
     bus: Bus, sources: Sequence[Source], *, take: Take, read: Callable[[], None]
 ) -> AsyncGenerator[Reading]:
-    """Follow parts of a stream as long as the block lasts; `read` is told once when what there was has been taken."""
+    """Follow parts of a stream as long as the block lasts; `read` is called once when all earlier messages have been taken."""
     session = await bus.session()
     reading = Reading(take, read)
     consumers = [_Consumer(reading, session) for _ in sources]
     reading.add(consumers)
     async with contextlib.AsyncExitStack() as stack:
-        stack.callback(reading.give_up, "closed")
-        stack.callback(session.when_lost(reading.give_up))
+        stack.callback(reading.abort, "closed")
+        stack.callback(session.when_lost(reading.abort))
         for consumer, source in zip(consumers, sources, strict=True):
             inbox = f"{session.inbox}.deliver.{source.name}"
-            stack.push_async_callback(await session.listen(inbox, consumer.hear))
+            stack.push_async_callback(await session.listen(inbox, consumer.receive))
             consumer.created(await bus.api(source.create_subject, source.request(inbox), _Created))
         yield reading
 

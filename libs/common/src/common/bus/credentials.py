@@ -6,6 +6,7 @@ A user is an Ed25519 key in NATS' own text form (NKEY): base32 of a prefix, the 
 import base64
 import binascii
 import ipaddress
+import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -21,11 +22,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 SEED_PREFIX: Final = 18 << 3
 USER_PREFIX: Final = 20 << 3
+_PUBLIC: Final = re.compile("[A-Z2-7]{56}")
 CLOCK_SKEW: Final = timedelta(hours=1)
 LIFETIME: Final = timedelta(days=3650)
 """Inside one cluster, between our own pods."""
 RENEW_BEFORE: Final = timedelta(days=30)
-"""A certificate of ours that ends sooner is replaced whenever the command runs."""
+"""A certificate of ours that ends sooner is replaced."""
 
 
 USES: Final = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
@@ -52,6 +54,14 @@ def public_key(seed: str) -> str:
         raise ValueError("this is no NKEY seed")
     public = Ed25519PrivateKey.from_private_bytes(raw[2:34]).public_key()
     return _text(bytes([USER_PREFIX]) + public.public_bytes(Encoding.Raw, PublicFormat.Raw))
+
+
+def is_public_key(text: str) -> bool:
+    """Return whether a text is the public name of a user."""
+    if not _PUBLIC.fullmatch(text):
+        return False
+    raw = base64.b32decode(text)
+    return raw[0] == USER_PREFIX and binascii.crc_hqx(raw[:-2], 0) == int.from_bytes(raw[-2:], "little")
 
 
 def new_authority(*, now: datetime, lifetime: timedelta = LIFETIME) -> Pair:
@@ -103,7 +113,7 @@ def split(certificates: bytes) -> list[bytes]:
 
 
 def is_signed_by(certificate: bytes, authority: bytes) -> bool:
-    """Tell whether an authority has signed a certificate."""
+    """Return whether an authority has signed a certificate."""
     try:
         x509.load_pem_x509_certificate(certificate).verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
     except (ValueError, TypeError, InvalidSignature):
@@ -127,7 +137,7 @@ def end_of(certificate: bytes) -> datetime:
 
 
 def serves_routes(certificate: bytes) -> bool:
-    """Tell whether a server may show a certificate to another server too."""
+    """Return whether a server may show a certificate to another server too."""
     found = x509.load_pem_x509_certificate(certificate)
     try:
         return set(USES) <= set(found.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)

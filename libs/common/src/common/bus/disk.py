@@ -1,4 +1,4 @@
-"""Starts a NATS server anew that a full disk has stopped from storing, and says what else its health check complains of.
+"""Restarts a NATS server that cannot write since its disk was full, and logs any other problem of its health check.
 
 A stream that met a full disk once takes no message until the server starts again, even when there is room by then, and
 leaves publishers without an answer (measured with nats-server 2.15). The probes that a kubelet may act on do not see that:
@@ -30,7 +30,7 @@ class _Health(msgspec.Struct, frozen=True):
 
 
 class DiskWatch:
-    """Looks after the server beside us."""
+    """Watches the NATS server in the same pod."""
 
     def __init__(self, server: Beside) -> None:
         self._server = server
@@ -38,18 +38,18 @@ class DiskWatch:
         self._ended_at = float("-inf")
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check the server until cancelled."""
         async with httpx.AsyncClient(trust_env=False, timeout=ANSWER_SECONDS) as client:
             while True:
                 try:
                     answer = await client.get(f"{self._server.monitor}/healthz")
                     self._judge(msgspec.json.decode(answer.content, type=_Health).error)
                 except (httpx.HTTPError, OSError, ValueError) as problem:
-                    self._tell(f"{type(problem).__name__}: {problem}")
+                    self._log_change(f"{type(problem).__name__}: {problem}")
                 await asyncio.sleep(CHECK_SECONDS)
 
     def _judge(self, problem: str) -> None:
-        self._tell(problem)
+        self._log_change(problem)
         now = asyncio.get_running_loop().time()
         if WRITE_ERROR not in problem or now - self._ended_at < BETWEEN_STARTS:
             return
@@ -59,7 +59,7 @@ class DiskWatch:
         )
         os.kill(int(self._server.pid_file.read_text()), signal.SIGTERM)
 
-    def _tell(self, problem: str) -> None:
+    def _log_change(self, problem: str) -> None:
         if problem and problem != self._known:
             log.warning("the NATS server is not well", why=problem)
         self._known = problem

@@ -1,8 +1,8 @@
-"""Whose word a marker of the state stream is: pure.
+"""The installation that a marker of the state stream belongs to: pure.
 
 An epoch is the watcher's installation and a random part: `<uid of the cluster>/<namespace>/<random>`. Two installations on
 one stream would take each other's objects for their own, so the watcher of the second refuses to write, and readers refuse to
-decide. An installation that could not be learnt is empty, and so is that of an older watcher: then nobody can tell.
+decide. An installation that could not be learnt is empty, and so is that of an older watcher: then nothing is refused.
 """
 
 from typing import Final
@@ -16,12 +16,12 @@ def new(installation: str, random: str) -> str:
 
 
 def installation_of(epoch: str) -> str:
-    """Return whose epoch it is; empty when that cannot be told."""
+    """Return the installation of an epoch; empty when it is unknown."""
     return epoch.rpartition("/")[0]
 
 
 def foreign(epoch: str, ours: str) -> str | None:
-    """Say what is wrong with an epoch that is not of our installation, and what to do."""
+    """Return what is wrong with an epoch that is not of our installation, and the remedy; None when it is ours or unknown."""
     theirs = installation_of(epoch)
     if not theirs or not ours or theirs == ours:
         return None

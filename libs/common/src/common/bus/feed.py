@@ -1,6 +1,6 @@
-"""What a replica is told by the state stream: the port between the bus and a service's shell.
+"""What a replica reads of the state stream: the port between the bus and a service's controller.
 
-A feed calls its listener in this order, for ever: `loading`, then `changed`, `quarantined`, `removed` and `moved` for the last state of every
+A feed calls its listener in this order: `loading`, then `changed`, `quarantined`, `removed` and `moved` for the last state of every
 object in the partitions, then `synced`, then the same as things happen. On a gap, a server restart, a lost
 stream or an unknown epoch it calls `loading` again. Between `loading` and `synced` nothing may be decided: the state is
 incomplete, and an object that is missing may well exist.
@@ -12,18 +12,18 @@ import msgspec
 
 
 class Synced(msgspec.Struct, frozen=True, kw_only=True):
-    """The watcher's word that a partition holds everything that a list at `version` held.
+    """The sync marker of a partition: it holds everything that a list at `version` held.
 
-    `epoch` changes whenever the watcher had to list anew (start, lost stream); a reader that meets a new one reloads. What a watcher of an
-    earlier release does not say has the value that is right for it.
+    `epoch` changes whenever the watcher had to list anew (start, lost stream); a reader that meets a new one reloads. A field that the
+    watcher of an earlier release does not publish has the default that is right for it.
     """
 
     epoch: str
     version: int
     partitions: int = 64
-    """Into how many the watcher divides; a reader that divides otherwise would look for objects where they are not."""
+    """The number of partitions of the watcher; a reader with another number would search for objects where they are not."""
     renewed: float = 0.0
-    """Every so many seconds the watcher says so again while the stream holds all that the API server tells; 0: it does not."""
+    """Interval in seconds at which the watcher repeats the marker while the stream has all that the API server reports; 0: never."""
     history: str = ""
     """Changes when versions began again at a lower one, as they do when etcd is restored from a backup; then newer is no longer greater."""
     forms: dict[str, str] = {}
@@ -31,7 +31,7 @@ class Synced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Listener(Protocol):
-    """Who is told; called from one event loop, must return at once."""
+    """Receives the state of partitions; called from one event loop, must return at once."""
 
     def loading(self, why: str) -> None:
         """Stop deciding: what follows is a reload, for the reason given."""
@@ -42,29 +42,29 @@ class Listener(Protocol):
         ...
 
     def changed(self, kind: str, body: bytes, *, trace: str) -> None:
-        """Take the state of an object, as trimmed JSON; `kind` is Kubernetes' own word, such as `RayCluster`.
+        """Take the state of an object, as trimmed JSON; `kind` is Kubernetes' name, such as `RayCluster`.
 
         `trace` is the traceparent of the change, empty when the message has none.
         """
         ...
 
     def quarantined(self, kind: str, namespace: str, name: str, *, body: bytes, why: str) -> None:
-        """Take note that an object exists whose state is not published; `body` is JSON with as much of its metadata as is known."""
+        """Record that an object exists without a published state; `body` is JSON with as much of its metadata as is known."""
         ...
 
     def removed(self, kind: str, namespace: str, name: str, *, version: int, trace: str) -> None:
-        """Take note that an object was gone at a resourceVersion."""
+        """Record that an object was gone at a resourceVersion."""
         ...
 
     def moved(self, kind: str, namespace: str, name: str, *, to: int | None) -> None:
-        """Take note that an object left for a partition that this feed does not follow.
+        """Record that an object moved to a partition that this feed does not follow.
 
         None stands for a tree of a kind that the reader does not read, in whichever partition.
         """
         ...
 
     def synced(self, version: int) -> None:
-        """Start deciding: all that a list at `version` held has been told."""
+        """Start deciding: all that a list at `version` held has been delivered."""
         ...
 
 
@@ -72,5 +72,5 @@ class Feed(Protocol):
     """The state stream as a replica follows it."""
 
     async def follow(self, partitions: frozenset[int], listener: Listener) -> None:
-        """Tell the listener about some partitions until cancelled; never raise for what a retry can mend."""
+        """Deliver some partitions to the listener until cancelled; never raise for what a retry can correct."""
         ...

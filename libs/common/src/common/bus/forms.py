@@ -1,7 +1,7 @@
 """The forms of the messages on the state stream: which one this build writes, and which ones it reads (ADR 16). Pure.
 
 A form is `<major>.<minor>`. A higher minor only adds fields, so every reader of the same major reads it. Another major is not readable.
-A lower minor lacks fields: this build reads it only if `LEAST_MINOR` says so. `tests/golden/forms` holds each number to its schema.
+A lower minor lacks fields: this build reads it only if `LEAST_MINOR` allows it. `tests/golden/forms` holds each number to its schema.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,16 +36,16 @@ FIRST_KINDS: Final[tuple[str, ...]] = (
     "RayService",
     "Service",
 )
-"""What a watcher publishes whose marker does not list its forms."""
+"""Kinds that a watcher publishes if its marker does not list its forms."""
 FORMS: Final[dict[str, Form]] = dict.fromkeys((*FIRST_KINDS, "Gone", "Quarantined", "Synced"), FIRST)
-"""What this build writes, by kind of object, and of the messages without a state. A kind that is not here is neither published nor read."""
+"""Forms that this build writes, by kind of object, and of the messages without a state. Other kinds are neither published nor read."""
 LEAST_MINOR: Final[dict[str, int]] = {}
-"""The lowest minor that decisions accept, if it is lower than the one that this build writes: what was added since is optional, and absent
+"""The lowest minor that decisions accept, if it is lower than that of this build: what was added since is optional, and absent
 means unknown."""
 EARLIER: Final[dict[str, Form]] = dict.fromkeys(
     ("", "1", "1-f73851c4", "1-8b62c23b", "1-6a7bb5ba", "Quarantined"), FIRST
 )
-"""How builds without numbered forms wrote the first one: by a checksum of the fields of Pod, EndpointSlice and Job."""
+"""The first form as builds without numbered forms wrote it: a checksum of the fields of Pod, EndpointSlice and Job."""
 
 
 def written(kind: str) -> str:

@@ -1,4 +1,4 @@
-"""Word among the replicas of one service that their Leases have changed: it saves them time, and nothing rests on it."""
+"""Notifications among the replicas of one service that their Leases have changed: they save time, and nothing depends on them."""
 
 import asyncio
 import contextlib
@@ -16,12 +16,12 @@ RETRY_SECONDS = 1.0
 
 
 class Hints:
-    """Sends and hears hints as long as there is a connection."""
+    """Sends and receives hints as long as there is a connection."""
 
     def __init__(self, bus: Bus, *, service: str) -> None:
         self._bus = bus
         self._subject = subjects.members(service)
-        self._heard = asyncio.Event()
+        self._hinted = asyncio.Event()
 
     async def run(self) -> None:
         """Listen until cancelled, on one connection after the other."""
@@ -31,25 +31,25 @@ class Hints:
             with contextlib.ExitStack() as stack:
                 stack.callback(session.when_lost(lambda _why, lost=lost: lost.set()))
                 try:
-                    await session.listen(self._subject, self._hear)
+                    await session.listen(self._subject, self._receive)
                 except errors.Retryable as problem:
-                    log.warning("hints cannot be heard", error=str(problem))
+                    log.warning("hints cannot be received", error=str(problem))
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
-                self._heard.set()  # what was sent in between is lost
+                self._hinted.set()  # what was sent in between is lost
                 await lost.wait()
 
     async def send(self) -> None:
-        """Have all others look at the Leases now."""
+        """Make all others list the Leases now."""
         with contextlib.suppress(errors.RaybusError, nats_errors.Error, OSError):
-            await self._bus.current.tell(self._subject)
+            await self._bus.current.publish_empty(self._subject)
 
     async def wait(self, seconds: float) -> None:
         """Return when a hint comes, at the latest after some seconds; one that came before counts."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, seconds)):
-                await self._heard.wait()
-        self._heard.clear()
+                await self._hinted.wait()
+        self._hinted.clear()
 
-    async def _hear(self, _message: object) -> None:
-        self._heard.set()
+    async def _receive(self, _message: object) -> None:
+        self._hinted.set()

@@ -1,11 +1,11 @@
-"""The contract of the state stream: what a message says, and how that looks on the wire.
+"""The contract of the state stream: the content of its messages, and their form on the wire.
 
-A message is the last state of one object, the word that it is gone or that its state cannot be published (it is in quarantine), or the watcher's
-word that a partition is complete.
+A message is one of four: the last state of an object, a tombstone, the notice that an object's state cannot be published (it is in
+quarantine), or a sync marker, by which the watcher declares a partition complete.
 The wire form is a golden file per message in `tests/golden/messages`; readers ignore headers that they do not know.
 
-    header                what it says
-    Raybus-Kind           Kubernetes' own word for the kind, such as `RayCluster`; `Synced` for the watcher's word; `Quarantined`
+    header                content
+    Raybus-Kind           Kubernetes' name of the kind, such as `RayCluster`; `Synced` for a sync marker; `Quarantined`
     Raybus-Version        resourceVersion of the state, or at which the object was gone
     Raybus-Uid            uid of the object
     Raybus-Form           form of the message (`common.bus.forms`), 1.0 when absent; another form is published again though the version is the same
@@ -99,7 +99,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Undecodable(ValueError):
-    """A message on the wire is not one of ours; the text says why."""
+    """A message on the wire is not one of ours; the text has the reason."""
 
 
 def encode(message: Message) -> Wire:
@@ -183,7 +183,7 @@ def kind_of(headers: Mapping[str, str]) -> str:
 
 
 def traceparent_of(message: State | Gone | Quarantined) -> str:
-    """Return the trace context of the change that a message tells."""
+    """Return the trace context of the change that a message publishes."""
     match message:
         case State() | Quarantined():
             return trace_of(message.uid, message.version)

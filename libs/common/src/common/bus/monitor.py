@@ -1,4 +1,4 @@
-"""Exports what a NATS server's monitoring port says of the server: storage, memory, connections, slow consumers, replicas.
+"""Exports what a NATS server's monitoring port reports: storage, memory, connections, slow consumers, replicas.
 
 The container `keeper` beside each server runs it. Each server exports what it stores itself; how far replicas are behind is
 known to the leader of a stream alone, so no other server exports it.
@@ -25,7 +25,7 @@ ANSWER_SECONDS: Final = 5.0
 LARGEST_ANSWER: Final = 4 * 1024 * 1024
 STREAMS: Final = "/jsz?accounts=1&streams=1"
 SILENT: Final = 30_000_000_000
-"""Nanoseconds after which a replica that the leader has not heard from counts as away; NATS itself waits for 10 s."""
+"""Nanoseconds without contact to the leader after which a replica counts as away; NATS itself waits for 10 s."""
 _STREAM: Final = ("account", "stream")
 
 UP: Final = Family(name="raybus_nats_up", text="1 while the monitoring port of the NATS server answers")
@@ -60,7 +60,7 @@ STREAM_LAG: Final = Family(
 )
 STREAM_AWAY: Final = Family(
     name="raybus_nats_stream_replicas_away",
-    text="Replicas of a stream that its leader has not heard from for 30 s",
+    text="Replicas of a stream without contact to its leader for 30 s",
     labels=_STREAM,
 )
 
@@ -78,7 +78,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerState(msgspec.Struct, frozen=True, kw_only=True):
-    """What one observation has read; sizes in bytes."""
+    """The result of one observation; sizes in bytes."""
 
     storage: int
     storage_limit: int
@@ -113,7 +113,7 @@ class _Replica(msgspec.Struct, frozen=True):
     current: bool = False
     offline: bool = False
     active: int = 0
-    """Nanoseconds since the leader last heard from it; 0 if it never has."""
+    """Nanoseconds since its last contact with the leader; 0 if there was none."""
     lag: int = 0
 
     @property
@@ -147,7 +147,7 @@ class _Jsz(msgspec.Struct, frozen=True):
 
 
 def read(varz: bytes, jsz: bytes) -> ServerState:
-    """Return what the answers of `/varz` and of `STREAMS` say; `ValueError` for what a NATS server does not answer."""
+    """Return the content of the answers of `/varz` and of `STREAMS`; `ValueError` for what a NATS server does not answer."""
     server = msgspec.json.decode(varz, type=_Varz)
     accounts = msgspec.json.decode(jsz, type=_Jsz).account_details
     return ServerState(

@@ -2,8 +2,8 @@
 
 Requests to the JetStream API are plain JSON here, because nats-py's helpers hide what we must decide ourselves: they
 lose rejected publishes, recreate consumers over gaps, and replay buffered publishes after a reconnect. A lost connection
-ends a `Session`; everything that hangs on it is told at once, and `Bus` begins a new one. A server that says that it is
-about to stop counts as lost too, so that its clients move on before they must.
+ends a `Session`; everything that depends on it ends at once, and `Bus` begins a new one. A server that announces its stop counts as
+lost too, so that its clients move on before they must.
 """
 
 import asyncio
@@ -21,7 +21,8 @@ from nats.aio.client import Client
 
 from common import errors
 from common.bus import access, refusals
-from common.bus.access import Access, Keys
+from common.bus.access import Access, FileKeys, Keys, MadeKey
+from common.bus.key_registration import Registration
 from common.bus.session import Session, status_of, text_of
 from common.observability import metrics
 from common.runtime.clock import SystemClock
@@ -36,7 +37,7 @@ FIRST_RETRY: Final = 0.1
 LONGEST_RETRY: Final = 2.0
 CLOSED_CHECK_SECONDS: Final = 0.5
 PING_SECONDS: Final = 3
-"""A server that hangs without closing is given up after three of these."""
+"""A connection to a server that hangs without closing ends after three of these."""
 
 EXPIRY_WARNING: Final = timedelta(days=30)
 NOT_ALLOWED: Final = re.compile('permissions violation for publish to "([^"]+)"')
@@ -51,7 +52,7 @@ class PubAck(msgspec.Struct, frozen=True):
 
 
 class StreamState(msgspec.Struct, frozen=True):
-    """What a stream holds."""
+    """The content of a stream."""
 
     messages: int = 0
     first_seq: int = 0
@@ -60,7 +61,7 @@ class StreamState(msgspec.Struct, frozen=True):
 
 
 class StreamInfo(msgspec.Struct, frozen=True):
-    """A stream as the server describes it; `created` and `state.last_seq` tell a recreated one."""
+    """A stream as the server describes it; a recreated one has another `created` and `state.last_seq`."""
 
     created: str
     state: StreamState
@@ -79,9 +80,9 @@ class Stored(msgspec.Struct, frozen=True):
 class Bus:
     """NATS as a service uses it; `run` keeps the connection, everything else raises `Unavailable` while there is none."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, keys: Keys | None = None) -> None:
         self._settings = settings
-        self._keys = Keys(settings)
+        self._keys = keys or keys_of(settings)
         self._session: Session | None = None
         self._may_publish: Callable[[], None] = lambda: None
         self._arrived = asyncio.Event()
@@ -90,7 +91,7 @@ class Bus:
 
     @property
     def problem(self) -> str | None:
-        """Say why there is no connection; None while there is one. What readiness asks."""
+        """Return why there is no connection; None while there is one. Readiness depends on it."""
         return self._problem
 
     async def run(self) -> None:
@@ -99,13 +100,19 @@ class Bus:
         Raises `InvalidSpec` when the files that the settings name are of no use from the start; later that is waited out.
         """
         self._keys.check()
+        try:
+            await self._stay_connected()
+        finally:
+            await self._keys.close()
+
+    async def _stay_connected(self) -> None:
         retry = FIRST_RETRY
         while True:
             self._last_error = None
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     session, closed = await self._connect()
-            except (nats_errors.Error, errors.InvalidSpec, OSError, TimeoutError, ssl.SSLError) as problem:
+            except (nats_errors.Error, errors.RaybusError, OSError, TimeoutError, ssl.SSLError) as problem:
                 self._note(self._last_error or problem)
                 _stop_if_cancelled()
                 await asyncio.sleep(retry)
@@ -174,7 +181,7 @@ class Bus:
         return _decoded(subject, answer.data, answer_type)
 
     async def _connect(self) -> tuple[Session, asyncio.Event]:
-        found = self._keys.next()
+        found = await self._keys.next()
         client = Client()
         closed = asyncio.Event()
         session = Session(client, inbox=f"_INBOX_{self._settings.service}.{client._nuid.next().decode()}")  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  (the library's own source of unique names)
@@ -184,7 +191,7 @@ class Bus:
             closed.set()
 
         async def on_lame_duck() -> None:
-            log.info("the NATS server is about to stop, another is looked for", url=found.url)
+            log.info("the NATS server is about to stop, connecting to another one", url=found.url)
             session.end("the NATS server is about to stop")
             closed.set()
 
@@ -208,12 +215,9 @@ class Bus:
             )
             self._examine(client, found)
             await session.open()
-        except BaseException as problem:
-            if access.is_refusal(self._last_error or problem):
-                self._keys.refused(found)
+        except BaseException:
             await _close(client)
             raise
-        self._keys.accepted(found)
         return session, closed
 
     def _examine(self, client: Client, found: Access) -> None:
@@ -221,7 +225,7 @@ class Bus:
         peer = _peer(client)
         if found.tls is not None and peer is None:
             raise nats_errors.Error(
-                "the server does not speak TLS, which RAYBUS_NATS_URL or RAYBUS_NATS_CA_FILE asks for"
+                "the server does not offer TLS, which RAYBUS_NATS_URL or RAYBUS_NATS_CA_FILE asks for"
             )
         now = SystemClock().now()
         for certificate, end in access.expiries(peer, found.tls).items():
@@ -232,7 +236,7 @@ class Bus:
                 )
 
     async def _on_error(self, problem: Exception) -> None:
-        """Take what the library tells beside an answer; a refused permission appears only here."""
+        """Handle an error that the library reports beside an answer; a refused permission appears only here."""
         if self._session is None:
             self._last_error = problem
             return
@@ -257,22 +261,33 @@ class Bus:
     def _note(self, problem: BaseException) -> None:
         url = self._settings.nats_url
         if isinstance(problem, BrokenPipeError | ConnectionResetError) and "Violation" in (self._problem or ""):
-            return  # it closed before it could be heard why; we know already
-        if isinstance(problem, errors.InvalidSpec):
+            return  # the connection closed before the reason arrived; it is known already
+        if isinstance(problem, errors.RaybusError):
             reason = text = str(problem)
         else:
-            reason = access.explain(problem, self._settings)
+            reason = access.explain(problem, self._settings, self._keys)
             text = f"NATS at {url} is not reachable: {reason}"
         if text != self._problem:
-            log.warning("NATS is not reachable", url=url, reason=reason)
+            # A server learns a key that was registered just now within a second.
+            is_expected = self._settings.nats_register_key and access.is_refusal(problem)
+            (log.info if is_expected else log.warning)("NATS is not reachable", url=url, reason=reason)
         self._problem = text
 
 
+def keys_of(settings: Settings) -> Keys:
+    """Return the keys that the settings define for a user."""
+    if not settings.nats_register_key:
+        return FileKeys(settings)
+    registration = Registration(settings)
+    return MadeKey(settings, registration.announce, registration.close)
+
+
 @contextlib.asynccontextmanager
-async def connect(settings: Settings) -> AsyncGenerator[Bus]:
+async def connect(settings: Settings, keys: Keys | None = None) -> AsyncGenerator[Bus]:
     """Run a connection as long as the block lasts; for tools and tests, a service runs `Bus.run` in its group."""
-    Keys(settings).check()
-    bus = Bus(settings)
+    keys = keys or keys_of(settings)
+    keys.check()
+    bus = Bus(settings, keys)
     problem: Exception | None = None
     async with asyncio.TaskGroup() as group:
         running = group.create_task(bus.run())
@@ -287,7 +302,7 @@ async def connect(settings: Settings) -> AsyncGenerator[Bus]:
 
 
 async def _close(client: Client) -> None:
-    """Close a connection; one whose handshake failed never says that it is closed."""
+    """Close a connection; a connection with a failed handshake never reports that it is closed."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(CLOSE_SECONDS):
             await client.close()
@@ -297,7 +312,7 @@ async def _end_of(client: Client, closed: asyncio.Event) -> None:
     """Wait until a connection is closed.
 
     The library calls back last of all when it closes, and not at all when a step before that fails, as flushing to a server
-    that has just died does. So its own word is asked as well.
+    that has just died does. So its state is checked as well.
     """
     while not closed.is_set() and not client.is_closed:
         with contextlib.suppress(TimeoutError):
@@ -306,7 +321,7 @@ async def _end_of(client: Client, closed: asyncio.Event) -> None:
 
 
 def _stop_if_cancelled() -> None:
-    """End a task whose cancellation was swallowed: the library waits with `asyncio.wait_for`, which loses it in a race."""
+    """End a task if its cancellation was swallowed: the library waits with `asyncio.wait_for`, which loses it in a race."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError

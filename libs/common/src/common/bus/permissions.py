@@ -1,8 +1,8 @@
-"""Who may say and hear what on NATS: pure, one row per user, least rights.
+"""The rights of each user on NATS, to publish and to subscribe: pure, one row per user, least rights.
 
-What the rows rest on. A filter is enforced only where it stands in the subject of the request that creates a consumer.
-Every user has an inbox of its own, or one could read another's answers. A push consumer delivers wherever its creator
-says, unchecked: so whoever is not one of our services lives in an account of its own, with a mirror of the events.
+The rows rest on these facts. A filter is enforced only where it is part of the subject of the request that creates a consumer.
+Every user has an inbox of its own, or one could read another's answers. A push consumer delivers to any subject that its creator
+names, unchecked: so every user outside of our services has an account of its own, with a mirror of the events.
 """
 
 from collections.abc import Iterable
@@ -49,7 +49,7 @@ def _recover(stream: str) -> tuple[str, ...]:
     return (*(f"{API}.STREAM.{verb}.{stream}" for verb in verbs), f"$JS.SNAPSHOT.*.{stream}.*")
 
 
-LOOK_AROUND: Final = (f"{API}.INFO", f"{API}.STREAM.NAMES", f"{API}.STREAM.LIST")
+READ_STREAMS: Final = (f"{API}.INFO", f"{API}.STREAM.NAMES", f"{API}.STREAM.LIST")
 
 
 def _service(name: str, *publish: str) -> User:
@@ -57,7 +57,7 @@ def _service(name: str, *publish: str) -> User:
 
 
 def _sharded(name: str, *publish: str) -> User:
-    """Return the user of a service whose replicas hint at changes of their Leases, and hear the hints of their own kind."""
+    """Return the user of a service with replicas that publish hints about their Leases and receive those of their own service."""
     inbox, hints = f"_INBOX_{name}.>", subjects.members(name)
     return User(name=name, account=RAY, publish=(*publish, hints), subscribe=(inbox, hints))
 
@@ -103,14 +103,14 @@ USERS: Final = (
     User(
         name="administrator",
         account=RAY,
-        publish=(*LOOK_AROUND, *_recover(STATE), *_recover(EVENTS), subjects.RECOVERY),
+        publish=(*READ_STREAMS, *_recover(STATE), *_recover(EVENTS), subjects.RECOVERY),
         subscribe=("_INBOX.>", "_INBOX_administrator.>"),
     ),
     User(
         name="administrator-outside",
         account=OUTSIDE,
         publish=(
-            *LOOK_AROUND,
+            *READ_STREAMS,
             *_recover(EVENTS),
             f"{API}.CONSUMER.NAMES.{EVENTS}",
             f"{API}.CONSUMER.LIST.{EVENTS}",
@@ -145,7 +145,7 @@ USERS: Final = (
 
 
 def with_subscribers(subscribers: Iterable[Subscriber]) -> tuple[User, ...]:
-    """Return all users: those of the table, and the named subscribers, who use the one consumer that was made for them and create none."""
+    """Return all users: those of the table, and the named subscribers, which use the one consumer that was made for them and create none."""
     return (*USERS, *(_subscriber(each) for each in subscribers))
 
 
@@ -167,7 +167,7 @@ EXPORTS: Final = (
     f'{{service: "$JS.FC.{EVENTS}.>", accounts: [{OUTSIDE}]}}',
     f'{{stream: "{subjects.ALL_EVENTS}", accounts: [{OUTSIDE}]}}',
 )
-"""What the services' account lets cross the border: the events, and what a mirror of them needs."""
+"""Exports of the services' account: the events, and what a mirror of them needs."""
 IMPORTS: Final = (
     f'{{service: {{account: {RAY}, subject: "{API}.CONSUMER.CREATE.{EVENTS}"}}, to: "{MIRROR_API}.CONSUMER.CREATE.{EVENTS}"}}',
     f'{{stream: {{account: {RAY}, subject: "{MIRROR_DELIVER}.>"}}}}',

@@ -1,7 +1,7 @@
-"""How far a reader's load has come: pure, so that "may I decide?" has a table of tests.
+"""Progress of a reader's load: pure, so that "may I decide?" has a table of tests.
 
 A load is complete when all that the stream held when it began has been taken, and every followed partition has the
-watcher's marker with one and the same epoch. An empty stream has no markers, so nobody decides on it.
+watcher's marker with one and the same epoch. An empty stream has no markers, so no reader decides on it.
 """
 
 from common.bus.feed import Synced
@@ -18,11 +18,11 @@ class Progress:
 
     @property
     def is_complete(self) -> bool:
-        """Tell whether `complete` has returned a version."""
+        """Return whether `complete` has returned a version."""
         return self._epoch is not None
 
     def read(self) -> None:
-        """Take note that all that the stream held at the start has been taken."""
+        """Record that all that the stream held at the start has been taken."""
         self._is_read = True
 
     def marked(self, partition: int, marker: Synced) -> str | None:
@@ -50,7 +50,7 @@ class Progress:
         return next((marker.history for marker in self._markers.values()), "")
 
     def missing(self) -> str:
-        """Say what the load still waits for."""
+        """Return what the load still waits for."""
         if not self._is_read:
             return "the stream is still being read"
         absent = len(self._partitions) - len(self._markers)

@@ -1,13 +1,15 @@
-"""Sets NATS up: the streams, and the credentials and configuration of the server.
+"""Sets NATS up: the streams, the server's configuration, keys and certificates.
 
-    python -m common.bus.provision streams [--replicas N] [--outside-seed FILE]
-    python -m common.bus.provision streams --watch [--replicas N] [--outside-seed FILE] [--server-folder DIR …] [--metrics]
-    python -m common.bus.provision credentials --out DIR | --secrets NAMESPACE [--rotate WHAT …]
+    python -m common.bus.provision streams [--watch] [--replicas N] [--outside-seed FILE]
+    python -m common.bus.provision keeper [--once] [--servers N] [--replicas N] ...
+    python -m common.bus.provision credentials --out DIR
+    python -m common.bus.provision key FILE
 
 `streams` reads `RAYBUS_NATS_*` like a service. Once, as the user `provisioner`, it makes the streams and changes those that
-differ. With `--watch`, as the user `keeper`, it stays beside the server, makes again what a lost volume took along, and has
-the server read its files when they change, start anew when a full disk has stopped it, and with `--metrics` exports what the
-server says of itself; it may change or delete no stream. `credentials`: `common.bus.issue`.
+differ; with `--watch`, as the user `keeper`, it stays and makes again what a lost volume took along, and may change or delete no
+stream. `keeper` stands beside a server in a cluster: it does the same as `--watch`, writes the server's configuration from the
+ConfigMaps of its namespace (`common.bus.keeper`), has the server reload it, starts a server anew that a full disk has stopped,
+and exports what the server reports of itself. `credentials` and `key`: `common.bus.issue`.
 """
 
 import argparse
@@ -19,22 +21,27 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 import structlog
 import uvloop
 
 from common import errors
-from common.bus import issue, streams, subjects, subscribers
+from common.bus import credentials, issue, streams, subjects, subscribers
+from common.bus.access import Keys, MadeKey
 from common.bus.disk import DiskWatch
+from common.bus.keeper import Keeper, Place
 from common.bus.monitor import Monitor
 from common.bus.nats import Bus, StreamInfo
 from common.bus.nats import connect as connected
-from common.bus.reload import Beside, Reloader
+from common.bus.reload import Beside
+from common.bus.server_conf import Cluster, Server
 from common.bus.session import Incoming, Session
 from common.bus.subscribers import Subscriber
+from common.kube.client import KubeClient
 from common.observability import logging
-from common.runtime import process
+from common.runtime import identity, process
 from common.runtime.clock import SystemClock
 from common.runtime.settings import Settings
 
@@ -43,13 +50,18 @@ log = structlog.get_logger()
 CHECK_SECONDS: Final = 1.0
 CONSUMERS_EVERY: Final = 10
 """Checks of the streams between two of the consumers, which are lost with their stream alone."""
-PATIENCE_SECONDS: Final = 60.0
-"""How long the one-shot form waits for a server that is still starting."""
+START_SECONDS: Final = 60.0
+"""Seconds for which the one-shot form waits for a server that is still starting."""
 LONGEST_PAUSE: Final = 3600.0
 """Seconds for which an administrator can keep streams from being made."""
 USER: Final = "provisioner"
 KEEPER: Final = "keeper"
 """The user of `--watch`, which may make streams and not change them."""
+OUTSIDE: Final = "-outside"
+"""Suffix of the users in the account of external subscribers."""
+SERVERS: Final = "nats-servers"
+"""The headless Service that gives each server a name."""
+MOST_SERVERS: Final = 7
 ALLOWED_REPLICAS: Final = (1, 3, 5)
 
 
@@ -83,7 +95,7 @@ class ConsumerInfo(msgspec.Struct, frozen=True):
 
 
 async def ensure_consumers(bus: Bus, wanted: Sequence[streams.Config]) -> None:
-    """Make the consumers of named subscribers that are missing, and filter those anew whose namespaces were changed."""
+    """Make the missing consumers of named subscribers, and filter anew those with changed namespaces."""
     for config in wanted:
         name = f"{subjects.EVENTS_STREAM}.{config['name']}"
         with contextlib.suppress(errors.NotFound):
@@ -108,19 +120,19 @@ async def _changed(bus: Bus, config: streams.Config, info: StreamInfo, differenc
 
 
 class _Pause:
-    """How long an administrator wants no stream to be made: to bring one back, it must not be there."""
+    """Time for which an administrator wants no stream to be made: to bring one back, it must not be there."""
 
     def __init__(self) -> None:
         self._until = float("-inf")
         self._session: Session | None = None
 
     async def listen(self, session: Session) -> None:
-        """Hear the administrator, once for each connection."""
+        """Subscribe to the administrator's messages, once for each connection."""
         if self._session is not session:
             self._session = session
-            await session.listen(subjects.RECOVERY, self._hear)
+            await session.listen(subjects.RECOVERY, self._receive)
 
-    async def _hear(self, message: Incoming) -> None:
+    async def _receive(self, message: Incoming) -> None:
         text = message.data.decode(errors="replace").strip()
         seconds = min(float(text), LONGEST_PAUSE) if text.isdecimal() else 0.0
         self._until = asyncio.get_running_loop().time() + seconds
@@ -132,7 +144,7 @@ class _Pause:
 
 
 async def keep(bus: Bus, wanted: Sequence[streams.Config], consumers: Sequence[streams.Config] = ()) -> None:
-    """Look after the streams and consumers until cancelled, unless an administrator does; each problem is logged once."""
+    """Maintain the streams and consumers until cancelled, unless an administrator does; each problem is logged once."""
     known: list[str] = []
     pause = _Pause()
     for turn in itertools.count():
@@ -154,39 +166,104 @@ async def keep(bus: Bus, wanted: Sequence[streams.Config], consumers: Sequence[s
 
 
 class _Account(msgspec.Struct, frozen=True):
-    """Whose streams are looked after, and as which user."""
+    """An account with streams to maintain, and the user for it."""
 
     settings: Settings
     wanted: list[streams.Config]
     consumers: list[streams.Config] = []
+    keys: Keys | None = None
+    """The keys that the user shows to the server, if the settings name none."""
 
 
 def _accounts(settings: Settings, options: argparse.Namespace) -> list[_Account]:
+    """Return our own account, and that of external subscribers, where the user of it has a key."""
     outside_seed: Path | None = options.outside_seed
     replicas: int = options.replicas
     named: tuple[Subscriber, ...] = options.subscribers
     own = _Account(settings, [streams.state(replicas=replicas), streams.events(replicas=replicas)])
-    if outside_seed is None:
+    if outside_seed is None and not settings.nats_register_key:
         return [own]
-    if not outside_seed.is_file():
+    if outside_seed is not None and not outside_seed.is_file():
         raise errors.InvalidSpec(f"--outside-seed {outside_seed}: no such file; `credentials` makes it")
-    outside = msgspec.structs.replace(settings, service=f"{settings.service}-outside", nats_seed_file=outside_seed)
+    outside = msgspec.structs.replace(settings, service=f"{settings.service}{OUTSIDE}", nats_seed_file=outside_seed)
     consumers = [each.consumer(replicas=replicas) for each in named]
     return [own, _Account(outside, [streams.events_mirror(replicas=replicas)], consumers)]
 
 
-async def _watch(accounts: Sequence[_Account], options: argparse.Namespace) -> None:
-    beside = _beside(options)
+async def _watch(accounts: Sequence[_Account], settings: Settings, options: argparse.Namespace) -> None:
+    """Maintain the streams, and export the metrics of the server if that is asked for."""
+    monitor: str = options.server_monitor
     async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as stack:
         for account in accounts:
-            bus = await stack.enter_async_context(connected(account.settings))
+            bus = await stack.enter_async_context(connected(account.settings, account.keys))
             group.create_task(keep(bus, account.wanted, account.consumers))
-        if beside is not None:
-            group.create_task(Reloader(beside, SystemClock()).run())
-            group.create_task(DiskWatch(beside).run())
         if options.metrics:
-            group.create_task(Monitor(options.server_monitor).run(accounts[0].settings.http_port))
+            group.create_task(Monitor(monitor).run(settings.http_port))
         await asyncio.Event().wait()
+
+
+async def _keep(settings: Settings, options: argparse.Namespace) -> None:
+    """Maintain the server in the same pod, and its streams."""
+    place = _place(settings, options)
+    kube = await KubeClient.connect(kubeconfig=settings.kubeconfig, user_agent="raybus-keeper")
+    try:
+        if options.once:
+            nobody = {KEEPER: credentials.public_key(credentials.new_seed())}
+            await Keeper(kube, place, SystemClock(), nobody).write_once()
+            return
+        accounts, own_keys = _with_keys(_accounts(settings, options), place)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(Keeper(kube, place, SystemClock(), own_keys).run())
+            group.create_task(_watch(accounts, settings, options))
+            group.create_task(DiskWatch(place.beside).run())
+    finally:
+        await kube.close()
+
+
+def _with_keys(accounts: Sequence[_Account], place: Place) -> tuple[list[_Account], dict[str, str]]:
+    """Give each account a key of this process; return the public keys by user as well."""
+
+    async def authority(_public_key: str) -> str:
+        """Return the authority of our own server; the keeper itself writes our keys into its configuration."""
+        return (place.beside.folder / "ca.crt").read_text()
+
+    async def nothing() -> None:
+        return
+
+    keys = [MadeKey(each.settings, authority, nothing) for each in accounts]
+    with_keys = [msgspec.structs.replace(each, keys=key) for each, key in zip(accounts, keys, strict=True)]
+    return with_keys, {each.settings.service: key.public for each, key in zip(accounts, keys, strict=True)}
+
+
+def _place(settings: Settings, options: argparse.Namespace) -> Place:
+    count: int = options.servers
+    hosts = [f"nats-{number}.{SERVERS}" for number in range(count)] if count > 1 else []
+    folder: Path = options.server_folder
+    monitor: str = options.server_monitor
+    server = Server(
+        folder=str(folder),
+        store=options.store,
+        host=options.host,
+        port=urlsplit(settings.nats_url).port or 4222,
+        monitoring_port=urlsplit(monitor).port,
+        name="$NATS_SERVER_NAME" if hosts else '"nats"',
+        pid_file=str(options.server_pid),
+        max_store=options.max_store,
+        sync_interval=options.sync_interval,
+        subscribers=options.subscribers,
+        cluster=Cluster(routes=tuple(f"{host}:6222" for host in hosts)) if hosts else None,
+    )
+    space = settings.namespace
+    service = ["nats", f"nats.{space}", f"nats.{space}.svc", f"nats.{space}.svc.{settings.cluster_domain}"]
+    return Place(
+        beside=Beside(folder=folder, pid_file=options.server_pid, monitor=monitor),
+        volume=options.server_volume,
+        given=options.server_certificate,
+        namespace=space,
+        entry=identity.of(settings),
+        names=[*service, *hosts, "localhost", "127.0.0.1"],
+        server=server,
+    )
 
 
 async def _once(accounts: Sequence[_Account]) -> int:
@@ -195,7 +272,7 @@ async def _once(accounts: Sequence[_Account]) -> int:
     for account in accounts:
         async with connected(account.settings) as bus:
             try:
-                async with asyncio.timeout(PATIENCE_SECONDS):
+                async with asyncio.timeout(START_SECONDS):
                     await bus.session()
             except TimeoutError:
                 raise errors.Unavailable(bus.problem or "NATS does not answer") from None
@@ -208,31 +285,50 @@ async def _once(accounts: Sequence[_Account]) -> int:
     return 1 if problems else 0
 
 
-def _beside(options: argparse.Namespace) -> Beside | None:
-    folder: Path | None = options.server_folder
-    if folder is None:
-        return None
-    return Beside(folder=folder, pid_file=options.server_pid, monitor=options.server_monitor)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m common.bus.provision", description="Set NATS up for raybus.")
     commands = parser.add_subparsers(dest="command", required=True)
     make = commands.add_parser("streams", help="make the streams, and change those that differ")
     make.add_argument("--watch", action="store_true", help="stay, and make them again when the volume is lost")
-    make.add_argument("--replicas", type=_replicas, default=1, metavar="N", help="on how many servers each is kept")
-    make.add_argument(
-        "--outside-seed", type=Path, help="seed of the user in the outsiders' account, to mirror the events for them"
-    )
+    _add_stream_arguments(make)
     subscribers.add_argument(make)
-    make.add_argument("--server-folder", type=Path, metavar="DIR", help="with --watch: what the server beside reads")
-    make.add_argument("--server-pid", type=Path, metavar="FILE", default=Path("/run/nats/nats.pid"))
-    make.add_argument("--server-monitor", metavar="URL", default="http://127.0.0.1:8222")
-    make.add_argument(
-        "--metrics", action="store_true", help="with --watch: export the server's metrics on RAYBUS_HTTP_PORT"
+    beside = commands.add_parser("keeper", help="maintain the server in the same pod, in a cluster, and its streams")
+    beside.add_argument(
+        "--once", action="store_true", help="write the server's files and end, before the server starts"
     )
-    issue.add_arguments(commands.add_parser("credentials", help="make or replace keys, certificates and configuration"))
+    beside.add_argument("--servers", type=_servers, default=1, metavar="N", help="how many form a cluster")
+    beside.add_argument("--store", metavar="DIR", default="/data/jetstream", help="where the server keeps its streams")
+    for option, default, text in (
+        ("--server-folder", "/etc/nats", "where the server reads its files"),
+        ("--server-volume", "/data/tls", "where its key and certificate are kept over restarts"),
+        ("--server-certificate", "/etc/nats-certificate", "tls.crt, tls.key and ca.crt that the installer brings"),
+        ("--server-pid", "/run/nats/nats.pid", "where it writes its process id"),
+    ):
+        beside.add_argument(option, type=Path, metavar="PATH", default=Path(default), help=text)
+    _add_stream_arguments(beside)
+    issue.add_server_arguments(beside)
+    issue.add_key_arguments(commands.add_parser("key", help="make a private key, and print its public key"))
+    issue.add_arguments(
+        commands.add_parser("credentials", help="make keys, certificates and configuration in a folder")
+    )
     return parser
+
+
+def _add_stream_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--server-monitor", metavar="URL", default="http://127.0.0.1:8222")
+    parser.add_argument("--metrics", action="store_true", help="export the server's metrics on RAYBUS_HTTP_PORT")
+    parser.add_argument("--replicas", type=_replicas, default=1, metavar="N", help="on how many servers each is kept")
+    parser.add_argument(
+        "--outside-seed",
+        type=Path,
+        help="seed of the user in the account of external subscribers, to mirror the events",
+    )
+
+
+def _servers(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_SERVERS or int(text) % 2 == 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected 1, or 3, 5 or 7 for a cluster")
+    return int(text)
 
 
 def _replicas(text: str) -> int:
@@ -246,9 +342,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         if options.command == "credentials":
-            return uvloop.run(issue.run(options))
+            return issue.run(options)
+        if options.command == "key":
+            return issue.make_key(options)
+        if options.command == "keeper":
+            return process.run(KEEPER, lambda settings: _keep(settings, options))
         if options.watch:
-            return process.run(KEEPER, lambda settings: _watch(_accounts(settings, options), options))
+            return process.run(KEEPER, lambda settings: _watch(_accounts(settings, options), settings, options))
         settings = Settings.from_environment(USER, os.environ)
         logging.configure(USER, level=settings.log_level)
         return uvloop.run(_once(_accounts(settings, options)))

@@ -1,6 +1,6 @@
-"""Whether the server at the other end of a connection lives, whatever its streams do; and how to let a connection go.
+"""Liveness check of the server at the other end of a connection, whatever its streams do; and the end of a connection.
 
-nats-py's own `flush` would do, but a ping that it has given up on breaks its connection when the answer comes after all.
+nats-py's own `flush` would do, but a ping that has timed out breaks its connection when the answer comes after all.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from common.bus.session import REQUEST_SECONDS, Session
 
 
 async def is_answered(session: Session) -> bool:
-    """Tell whether the server answers a ping in the time that a request is given."""
+    """Return whether the server answers a ping in the time that a request is given."""
     answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
     try:
         await session.client._send_ping(answer)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]  (see above)

@@ -1,4 +1,4 @@
-"""What JetStream answers when it does not do what it was asked: pure; which error that is to us, and what to do about it.
+"""Refusals of JetStream: pure; the error that each is to us, and its remedy.
 
 The numbers are JetStream's own, the texts beside them ours: a reader of a log should not have to know the numbers.
 """
@@ -22,7 +22,7 @@ REMEDIES: Final = {
     SEALED: "delete the stream; the provisioner makes it anew and it is filled again",
     10023: "raise the limits of JetStream or free its disk",
     10047: "raise max_file_store of the server, or give it a larger disk",
-    10026: "readers that gave up leave consumers behind for seconds; raise max_consumers if this goes on",
+    10026: "readers that ended leave consumers behind for seconds; raise max_consumers if this goes on",
     10028: "raise max_mem of the server",
     10077: "raise max_bytes of the stream or free its disk",
     10002: "raise the JetStream limits of the account",
@@ -43,7 +43,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The part of every answer that tells a refusal from a result."""
+    """The part of every answer that distinguishes a refusal from a result."""
 
     error: Failure | None = None
 

@@ -26,17 +26,17 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     name: str = '"nats"'
     """In quotes; without them, and with a dollar sign, it names an environment variable of the server."""
     pid_file: str | None = None
-    """Where the server notes its process id, for who has to tell it to read its files again."""
+    """Where the server writes its process id, which the signal to reload its files needs."""
     max_store: str | None = None
-    """How much JetStream may store on disk, such as `8GB`, or a variable; None leaves that to the server."""
+    """Disk space for JetStream, such as `8GB`, or a variable; None leaves that to the server."""
     sync_interval: str = "1s"
-    """How often what was written is forced to the disk; `always` makes each write wait for that."""
+    """Interval of writing to the disk; `always` makes each write wait for that."""
     cluster: "Cluster | None" = None
     subscribers: tuple[Subscriber, ...] = ()
 
     @property
     def users(self) -> tuple[User, ...]:
-        """All whom the server knows."""
+        """All users that the server knows."""
         return permissions.with_subscribers(self.subscribers)
 
 
@@ -49,7 +49,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def render(server: Server, public_keys: Mapping[str, Sequence[str]]) -> str:
-    """Return the file; `public_keys` has an entry per user, with two keys while one is being replaced."""
+    """Return the file; a user without `public_keys` is unknown to the server."""
     template = Template(resources.files("common.bus").joinpath("nats-server.conf.template").read_text())
     optional = [
         f'http: "{server.host}:{server.monitoring_port}"' if server.monitoring_port is not None else "",
@@ -81,7 +81,9 @@ def _cluster(server: Server) -> str:
 
 
 def _users(server: Server, account: str, public_keys: Mapping[str, Sequence[str]]) -> Iterable[str]:
-    return (_user(user, key) for user in server.users if user.account == account for key in public_keys[user.name])
+    return (
+        _user(user, key) for user in server.users if user.account == account for key in public_keys.get(user.name, ())
+    )
 
 
 def _user(user: User, public_key: str) -> str:

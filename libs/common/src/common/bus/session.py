@@ -1,4 +1,4 @@
-"""One connection to NATS, from its start to its loss: requests, subscriptions, and who must be told when it ends."""
+"""One connection to NATS, from its start to its loss: requests, subscriptions, and callbacks at its end."""
 
 import asyncio
 import contextlib
@@ -16,8 +16,8 @@ REQUEST_SECONDS: Final = 2.0
 """A request that a dying server swallowed is never answered, so waiting longer gains nothing."""
 
 Incoming = Msg
-"""What a subscription hears: a message, a heartbeat or a question of the server."""
-Hear = Callable[[Incoming], Awaitable[None]]
+"""What a subscription receives: a message, a heartbeat or a question of the server."""
+Handler = Callable[[Incoming], Awaitable[None]]
 
 
 class Session:
@@ -59,57 +59,59 @@ class Session:
         finally:
             self._waiting.pop(token, None)
             if answer.done() and not answer.cancelled():
-                answer.exception()  # looked at, so that asyncio does not report it when we were cancelled meanwhile
+                answer.exception()  # retrieved, so that asyncio does not report it when we were cancelled meanwhile
         if status_of(message) == "503":
-            raise errors.Unavailable(f"nobody answers {subject}: the stream is missing or JetStream is off")
+            raise errors.Unavailable(f"no responders for {subject}: the stream is missing or JetStream is off")
         return message
 
-    async def tell(self, subject: str) -> None:
+    async def publish_empty(self, subject: str) -> None:
         """Send an empty message, such as the answer to a flow-control question."""
         if self.lost is None:
             await self.client.publish(subject)
 
-    async def listen(self, subject: str, hear: Hear) -> Callable[[], Awaitable[None]]:
+    async def listen(self, subject: str, handler: Handler) -> Callable[[], Awaitable[None]]:
         """Subscribe; return how to end that."""
         try:
-            subscription = await self._subscribe(subject, hear)
-        except nats_errors.Error as problem:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                subscription = await self._subscribe(subject, handler)
+        except (nats_errors.Error, TimeoutError) as problem:
             raise errors.Unavailable(f"NATS cannot be listened to: {text_of(problem)}") from problem
 
         async def end() -> None:
             if self.lost is None:
-                with contextlib.suppress(nats_errors.Error):
-                    await subscription.unsubscribe()
+                with contextlib.suppress(nats_errors.Error, TimeoutError):
+                    async with asyncio.timeout(REQUEST_SECONDS):
+                        await subscription.unsubscribe()
 
         return end
 
-    def when_lost(self, tell: Callable[[str], None]) -> Callable[[], None]:
-        """Have a callback told why the connection ended; return how to take that back."""
+    def when_lost(self, callback: Callable[[str], None]) -> Callable[[], None]:
+        """Call back with the reason when the connection ends; return how to take that back."""
         if self.lost is not None:
-            tell(self.lost)
-        self._on_loss.add(tell)
-        return lambda: self._on_loss.discard(tell)
+            callback(self.lost)
+        self._on_loss.add(callback)
+        return lambda: self._on_loss.discard(callback)
 
     def end(self, why: str) -> None:
-        """Tell all that hangs on this connection that it is over."""
+        """End all that depends on this connection, with the reason."""
         if self.lost is not None:
             return
         self.lost = why
         for _, answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(errors.Unavailable(why))
-        for tell in list(self._on_loss):
-            tell(why)
+        for callback in list(self._on_loss):
+            callback(why)
 
     def forbidden(self, subject: str, why: str) -> None:
-        """Tell whoever waits for an answer under a subject that the server let nothing through."""
+        """Fail the requests that wait for an answer under a subject that the server let nothing through."""
         for asked, answer in self._waiting.values():
             if asked == subject.lower() and not answer.done():
                 answer.set_exception(errors.Unavailable(why))
 
-    async def _subscribe(self, subject: str, hear: Hear) -> Subscription:
+    async def _subscribe(self, subject: str, handler: Handler) -> Subscription:
         subscribe = cast("Callable[..., Awaitable[Subscription]]", self.client.subscribe)  # pyright: ignore[reportUnknownMemberType]  (an untyped Future in its signature)
-        return await subscribe(subject, cb=hear)
+        return await subscribe(subject, cb=handler)
 
     async def _answered(self, message: Msg) -> None:
         _, answer = self._waiting.get(message.subject.rpartition(".")[2], ("", None))
@@ -118,9 +120,9 @@ class Session:
 
 
 def _hint(subject: str) -> str:
-    """Say what a publish that is never answered most often means."""
+    """Return what a publish that is never answered most often means."""
     return (
-        "" if subject.startswith("$") else "; its log says whether its disk is full (it answers again after a restart)"
+        "" if subject.startswith("$") else "; its log shows whether its disk is full (it answers again after a restart)"
     )
 
 
@@ -131,5 +133,5 @@ def status_of(message: Msg) -> str:
 
 
 def text_of(problem: BaseException) -> str:
-    """Return what a problem says, or at least its kind."""
+    """Return the text of a problem, or at least its kind."""
     return str(problem) or type(problem).__name__

@@ -23,7 +23,7 @@ class Root(msgspec.Struct, frozen=True):
 
 
 class Tree(StrEnum):
-    """What stands at the top of a tree."""
+    """The kind of the root of a tree."""
 
     SERVICE = "service"
     """A RayService."""

@@ -1,8 +1,8 @@
 """The feed of a replica from the real stream: `common.bus.feed.Feed` over NATS.
 
 Each partition is read by a consumer of its own, because a filter must stand in the subject of the request that creates a
-consumer for the server's permissions to restrict it. A replica follows each of its partitions by itself, so what befalls all
-of them is logged once.
+consumer for the server's permissions to restrict it. A replica follows each of its partitions by itself, so a problem of
+all of them is logged once.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Set
 from itertools import count
 from secrets import token_hex
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -29,16 +29,22 @@ log = structlog.get_logger()
 FIRST_RETRY: Final = 0.05
 LONGEST_RETRY: Final = 2.0
 CHECK_SECONDS: Final = 0.5
-"""Until the form is asked for again after a loss."""
+"""Seconds between two checks of the forms after a loss."""
 SILENCE_SECONDS: Final = 1.0
-"""Between two complaints."""
-PATIENCE_SECONDS: Final = 10.0
-"""How long a load may wait before the log says what for, again and again."""
+"""Seconds between two complaints."""
+COMPLAINT_SECONDS: Final = 10.0
+"""Seconds that a load may wait before the log repeats what it waits for."""
 
 
 MISSED: Final = 6.0
-"""So many confirmations of the watcher may be missing before the state counts as stale."""
+"""Confirmations of the watcher that may be missing before the state counts as stale."""
 OTHER_PARTITIONS: Final = "the watcher divides into"
+
+
+class Complain(Protocol):
+    """Logs a problem, unless one was logged a moment ago."""
+
+    def __call__(self, problem: str, why: str, **where: str) -> None: ...
 
 
 class StateFeed:
@@ -53,14 +59,14 @@ class StateFeed:
         installation: str = "",
         kinds: Set[str] = frozenset(forms.FIRST_KINDS),
     ) -> None:
-        """Read some kinds for a service; with a kind of trees nothing but those."""
+        """Read some kinds for a service; with `tree` only the objects of such trees."""
         self._bus = bus
         self._tree = tree
         self._installation = installation
         self._kinds = kinds
         self._problem: str | None = None
         self.unreadable: str | None = None
-        """Why this build does not read what the watcher publishes, as `check_forms` found; None when it does, or when nobody has published yet."""
+        """Why this build does not read what the watcher publishes, as `check_forms` found; None when it does, or when nothing is published yet."""
         self.forms_checked = asyncio.Event()
         """Set once `check_forms` has read what the stream held when it began."""
         self._names = (f"{reader}-{token_hex(4)}-{number}" for number in count())
@@ -69,11 +75,11 @@ class StateFeed:
 
     @property
     def problem(self) -> str | None:
-        """Return why nothing that the stream says counts, if that is so."""
+        """Return why nothing in the stream counts, if that is so."""
         return self._problem or self.unreadable
 
     async def check_forms(self) -> None:
-        """Follow one marker until cancelled, so that a replica knows whether it reads the stream before it takes a partition."""
+        """Follow one marker until cancelled, so that a replica knows whether it reads the stream before it acquires a partition."""
         while True:
             source = Source(stream=subjects.STATE_STREAM, filter=subjects.synced(0), name=next(self._names))
             with contextlib.suppress(errors.Retryable):
@@ -96,12 +102,14 @@ class StateFeed:
         metrics.STATE_UNREADABLE.set(why is not None)
 
     async def follow(self, partitions: frozenset[int], listener: Listener) -> None:
-        """Tell the listener about some partitions until cancelled; never raise for what a retry can mend."""
+        """Deliver some partitions to the listener until cancelled; never raise for what a retry can correct."""
         why, retry = "started", FIRST_RETRY
         history: str | None = None
         while True:
             listener.loading(why)
-            load = _Load(partitions, self._tree, listener, self._installation, history, self._kinds)
+            load = _Load(
+                partitions, self._tree, listener, self._installation, history, self._kinds, complain=self._complain
+            )
             try:
                 why = await self._read(partitions, load)
             except errors.Retryable as problem:
@@ -122,7 +130,7 @@ class StateFeed:
             load.advance()
             while not load.is_synced:
                 try:
-                    async with asyncio.timeout(PATIENCE_SECONDS):
+                    async with asyncio.timeout(COMPLAINT_SECONDS):
                         return await reading.until_broken()
                 except TimeoutError:
                     if not load.is_synced:
@@ -130,7 +138,7 @@ class StateFeed:
             return await self._until_broken(reading, load)
 
     async def _until_broken(self, reading: Reading, load: "_Load") -> str:
-        """Follow a load that is complete, and stop deciding when the watcher no longer says that it is."""
+        """Follow a load that is complete, and stop deciding when the watcher no longer confirms it."""
         while not load.is_stale:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(load.stale_at):
@@ -141,12 +149,12 @@ class StateFeed:
         load.suspend(why)
         return await reading.until_broken()
 
-    def _complain(self, problem: str, why: str) -> None:
-        """Log what befalls a partition, and most probably others in the same moment."""
+    def _complain(self, problem: str, why: str, **where: str) -> None:
+        """Log a problem of a partition, once for all partitions that have it at the same moment."""
         now = asyncio.get_running_loop().time()
         if now >= self._silent_until:
             self._silent_until = now + SILENCE_SECONDS
-            log.warning(problem, why=why)
+            log.warning(problem, why=why, **where)
 
     def _sources(self, partitions: frozenset[int]) -> list[Source]:
         filters = [subjects.partition_filter(partition, self._tree) for partition in sorted(partitions)]
@@ -154,9 +162,9 @@ class StateFeed:
 
 
 class _Load:
-    """One load: hands messages on, tells when it is complete, and gives up when the epoch changes."""
+    """One load: hands messages on, reports when it is complete, and ends when the epoch changes."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (what it reads, for which installation, and its listeners)
         self,
         partitions: frozenset[int],
         tree: Tree | None,
@@ -164,10 +172,13 @@ class _Load:
         installation: str,
         history: str | None,
         kinds: Set[str],
+        *,
+        complain: Complain,
     ) -> None:
+        self._complain = complain
         self._kinds = kinds
         self._unreadable: dict[str, str] = {}
-        """Subjects whose newest message this build does not read, with the reason."""
+        """Subjects with a newest message that this build does not read, with the reason."""
         self._partitions = partitions
         self._tree = tree
         self._listener = listener
@@ -175,7 +186,7 @@ class _Load:
         self._foreign: str | None = None
         self._is_suspended = False
         self.history = history
-        """Which one the versions are of that the listener knows; None before the first load."""
+        """The history of the versions that the listener knows; None before the first load."""
         self.is_rewound = False
         self.stale_at: float | None = None
         """When the state counts as stale unless the watcher confirms it, by the event loop's clock; None: never."""
@@ -191,7 +202,7 @@ class _Load:
         self.advance()
 
     def take(self, stored: Stored) -> None:
-        heard = tracing.now()
+        received_at = tracing.now()
         kind = messages.kind_of(stored.headers)
         if kind and kind not in self._kinds and kind != messages.SYNCED:
             return  # whatever its form
@@ -215,55 +226,53 @@ class _Load:
                 self._listener.removed(message.kind, message.namespace, message.name, version=version, trace=trace)
             case Synced():
                 self._marked(stored.subject, message)
-        if self.is_synced:  # what a load brings is no news
-            tracing.child("receive", trace, heard)
+        if self.is_synced:  # the messages of a load are no changes
+            tracing.child("receive", trace, received_at)
         else:
             self.advance()
 
     def _not_read(self, stored: Stored, why: str) -> None:
-        """Stop deciding on a partition of which some state is not known; pass over what stands under no subject of ours."""
+        """Stop deciding on a partition of which some state is not known; skip messages under other subjects."""
         metrics.UNDECODABLE.labels("feed", messages.kind_of(stored.headers)).inc()
         if subjects.parse_state(stored.subject) is None and subjects.parse_synced(stored.subject) is None:
             log.warning("a message is skipped", subject=stored.subject, why=why)
             return
         if not self._unreadable:
-            log.warning("a message is not readable", subject=stored.subject, why=why)
+            self._complain("a message is not readable", why, subject=stored.subject)
         self._unreadable[stored.subject] = why
         if self.is_synced and self.reading is not None:
             self._listener.loading(why)
-            self.reading.give_up(why)
+            self.reading.abort(why)
 
     def _moved(self, gone: Gone, to: Place) -> None:
         is_read = self._tree in {None, to.tree}
         if is_read and to.partition in self._partitions:
-            return  # the object's new subject is ours too, and tells all there is to tell
+            return  # the object's new subject is ours too, and delivers its state
         self._listener.moved(gone.kind, gone.namespace, gone.name, to=to.partition if is_read else None)
 
     def _marked(self, subject: str, marker: Synced) -> None:
         partition = subjects.parse_synced(subject)
         self._foreign = self._foreign or epoch.foreign(marker.epoch, self._installation) or _other_partitions(marker)
         if self._is_suspended and self.reading is not None:
-            self.reading.give_up("the watcher confirms the state again")
+            self.reading.abort("the watcher confirms the state again")
             return
         self.stale_at = asyncio.get_running_loop().time() + MISSED * marker.renewed if marker.renewed else None
         self.is_rewound = self.history is not None and self.history != marker.history
         if self.is_rewound and self.reading is not None:
             self.history = marker.history
-            self.reading.give_up(
-                "versions began again at a lower one: the API server's store was restored from a backup"
-            )
+            self.reading.abort("versions began again at a lower one: the API server's store was restored from a backup")
             return
         why = self._progress.marked(-1 if partition is None else partition, marker)
         if why is not None and self.reading is not None:
-            self.reading.give_up(why)
+            self.reading.abort(why)
         self.advance()
 
     def advance(self) -> None:
-        """Tell the listener once, as soon as nothing is missing."""
+        """Report the complete state to the listener once, as soon as nothing is missing."""
         if self.reading is None:  # the last consumer is still being asked for
             return
         if self._foreign is not None:
-            self.reading.give_up(self._foreign)
+            self.reading.abort(self._foreign)
             return
         version = None if self._unreadable else self._progress.complete()
         if version is not None:
@@ -272,7 +281,7 @@ class _Load:
 
     @property
     def is_stale(self) -> bool:
-        """Tell whether the watcher should have confirmed the state by now."""
+        """Return whether the watcher should have confirmed the state by now."""
         return self.stale_at is not None and asyncio.get_running_loop().time() >= self.stale_at
 
     def suspend(self, why: str) -> None:

@@ -1,7 +1,7 @@
-"""What the streams must look like, and where one that exists differs: pure; `provision` carries it out.
+"""The required configuration of the streams, and the differences of one that exists: pure; `provision` applies it.
 
 RAY_STATE holds the last message of every subject; it can be lost, the watcher fills it again. RAY_EVENTS is history: its
-messages leave by age or size alone, nobody can delete or purge them. RAY_EVENTS in the account of outsiders is a mirror.
+messages leave by age, size or number alone; no user can delete or purge them. RAY_EVENTS in the account of external subscribers is a mirror.
 """
 
 from collections.abc import Mapping
@@ -17,6 +17,8 @@ DAY: Final = 24 * 3600 * SECOND
 DUPLICATE_WINDOW: Final = 120 * SECOND
 EVENTS_MAX_BYTES: Final = 256 * 1024 * 1024
 EVENTS_MAX_AGE: Final = 30 * DAY
+EVENTS_PER_SUBJECT: Final = 1000
+"""Events of one kind of one RayService; so the history of a RayService that is upgraded without end does not push out that of others."""
 UNLIMITED: Final[Config] = {"max_bytes": -1, "max_msgs": -1, "max_age": 0}
 """A limit would let the server drop an object's last state, and its readers take that object for deleted."""
 ESSENTIAL: Final = (
@@ -44,7 +46,7 @@ def events(*, replicas: int = 1, max_bytes: int = EVENTS_MAX_BYTES) -> Config:
 
 
 def events_mirror(*, replicas: int = 1, max_bytes: int = EVENTS_MAX_BYTES) -> Config:
-    """Return the configuration of the outsiders' copy of the event stream, which they may read and nothing else."""
+    """Return the configuration of the external subscribers' copy of the event stream, which they may read and nothing else."""
     origin = {"name": subjects.EVENTS_STREAM, "external": {"api": MIRROR_API, "deliver": MIRROR_DELIVER}}
     return _on_disk(subjects.EVENTS_STREAM, replicas) | _history(max_bytes) | {"mirror": origin}
 
@@ -63,24 +65,30 @@ def _on_disk(name: str, replicas: int) -> Config:
 
 
 def _history(max_bytes: int) -> Config:
-    """Messages leave by age or size alone."""
-    return {"max_age": EVENTS_MAX_AGE, "max_bytes": max_bytes, "deny_delete": True, "deny_purge": True}
+    """Messages leave by age, size or number alone."""
+    return {
+        "max_age": EVENTS_MAX_AGE,
+        "max_bytes": max_bytes,
+        "max_msgs_per_subject": EVENTS_PER_SUBJECT,
+        "deny_delete": True,
+        "deny_purge": True,
+    }
 
 
 MIRROR_API: Final = "JS.ray"
-"""Prefix under which the outsiders' account reaches our JetStream API, for the mirror alone."""
+"""Prefix under which the external subscribers' account reaches our JetStream API, for the mirror alone."""
 MIRROR_DELIVER: Final = "mirror.outside"
 """Prefix of the subjects that events cross the border on."""
 
 
 def unusable(found: Mapping[str, object]) -> list[str]:
-    """Say field by field why the state stream cannot do its work."""
+    """Return field by field why the state stream cannot do its work."""
     wanted = state()
     return differences({field: wanted[field] for field in ESSENTIAL}, found)
 
 
 def differences(wanted: Mapping[str, object], found: Mapping[str, object]) -> list[str]:
-    """Say field by field how a stream differs from what it must be; fields that we do not set are the server's."""
+    """Return field by field how a stream differs from what it must be; fields that we do not set are the server's."""
     return [
         f"{field} is {found.get(field)!r}, must be {value!r}"
         for field, value in wanted.items()

@@ -6,7 +6,7 @@
 `ray.members.<service>`                                    "our Leases have changed"         no stream
 `ray.recovery`                                             "make no stream for N seconds"    no stream
 
-`tree` is `service` or `cluster`. The word that a partition is complete speaks for both, and stands where all readers read. A token
+`tree` is `service` or `cluster`. A sync marker counts for both, and has a subject that all readers read. A token
 of a subject may not hold a dot, a name may, and no Kubernetes name holds an underscore: so a dot is written as an underscore.
 """
 
@@ -22,7 +22,7 @@ STATE_PREFIX: Final = "ray.state"
 EVENTS_PREFIX: Final = "ray.events"
 MEMBERS_PREFIX: Final = "ray.members"
 RECOVERY: Final = "ray.recovery"
-"""An administrator's word to all keepers: make no stream for so many seconds."""
+"""An administrator's message to all keepers: make no stream for so many seconds."""
 ALL_STATE: Final = f"{STATE_PREFIX}.>"
 ALL_EVENTS: Final = f"{EVENTS_PREFIX}.>"
 
@@ -33,7 +33,7 @@ def events_of(namespace: str) -> str:
 
 
 class StateSubject(msgspec.Struct, frozen=True):
-    """What the subject of an object's state says; `kind` is in lower case."""
+    """The content of the subject of an object's state; `kind` is in lower case."""
 
     place: Place
     kind: str
@@ -69,7 +69,7 @@ def parse_state(subject: str) -> StateSubject | None:
 
 
 def synced(partition: int) -> str:
-    """Return the subject of the watcher's word that a partition holds all there is."""
+    """Return the subject of the sync marker of a partition."""
     return f"{STATE_PREFIX}.{partition}.{Tree.SERVICE}.synced"
 
 

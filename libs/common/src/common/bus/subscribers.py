@@ -1,7 +1,7 @@
 """Named subscribers: readers of upgrade events outside raybus, each with a key and one consumer of its own, and no namespaces but theirs.
 
 A key that may create consumers can create thousands, and reads what every tenant does. So a named subscriber creates none: a
-durable pull consumer bears its name, is filtered by the server, and is made again by whoever looks after the streams.
+durable pull consumer bears its name, is filtered by the server, and is made again by the process that maintains the streams.
 """
 
 import argparse
@@ -23,14 +23,14 @@ ACK_WAIT: Final = 30 * SECOND
 
 
 class Subscriber(msgspec.Struct, frozen=True):
-    """A named subscriber, and the namespaces whose events it may read; all where none is named."""
+    """A named subscriber, and the namespaces of the events that it may read; all where none is named."""
 
     name: str
     namespaces: tuple[str, ...] = ()
 
     @property
     def user(self) -> str:
-        """The name of its NATS user; its key lies in the Secret `nats-user-<this>`."""
+        """The name of its NATS user; its public key lies in the ConfigMap `nats-keys-named-subscribers`."""
         return f"subscriber-{self.name}"
 
     def consumer(self, *, replicas: int = 1) -> Config:

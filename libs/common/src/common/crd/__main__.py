@@ -1,4 +1,4 @@
-"""Writes the CRD files, or tells whether they are what the types say.
+"""Writes the CRD files, or checks whether they match the types.
 
 python -m common.crd [--check] [--out deploy/crds]
 """

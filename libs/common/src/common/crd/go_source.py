@@ -138,7 +138,7 @@ def _field(package: str, match: re.Match[str], markers: list[tuple[str, str]]) -
 
 
 def _more_markers(markers: list[tuple[str, str]], line: str) -> list[tuple[str, str]]:
-    """Add what a comment line says; any other line ends the comment."""
+    """Add the content of a comment line; any other line ends the comment."""
     text = line.strip()
     if not text.startswith("//"):
         return []

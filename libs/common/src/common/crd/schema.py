@@ -42,7 +42,7 @@ _FIXED: Final[dict[str, Schema]] = {
     "meta/v1.ObjectMeta": _EMBEDDED_METADATA,
 }
 _SHAPE: Final = frozenset({"type", "properties", "items", "additionalProperties", "x-kubernetes-int-or-string"})
-"""What says which fields there are and how deep they go; all else of a schema is rules on their values."""
+"""Keywords that define which fields there are and how deep they go; all else of a schema is rules on their values."""
 _LIMITS: Final = {
     "Pattern": "pattern",
     "MaxLength": "maxLength",

@@ -1,6 +1,6 @@
-"""Takes the API server's word that an object is gone, before a watch that hangs tells of it.
+"""Takes the API server's answer that an object is gone, before a watch that hangs reports it.
 
-Else a service would go on to make, below an object that is no more, what the garbage collector takes away.
+Otherwise a service would go on to make objects below one that is no more, which the garbage collector deletes.
 """
 
 from collections.abc import Generator

@@ -1,56 +1,86 @@
-"""What the plan of a service may ask of the API server, whoever carries it out; data only.
+"""Actions of a plan; data only. `common.kube.executor` executes them.
 
-An action brings the Events that tell of it: `done` after success, `failed` after a failure, with the error's text added. As text
-it is a few words for the log.
+An action brings the Events that report it. As text it is a short phrase for the log.
 """
 
+from enum import Enum, auto
 from typing import Final
 
 import msgspec
 
 from common.api.event import Event
-from common.api.opaque import Body
+from common.api.opaque import Body, Json
 from common.kube.resources import Resource
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What users hear of an action."""
+class ActionEvents(msgspec.Struct, frozen=True, kw_only=True):
+    """The Events that report an action to users."""
 
-    done: Event | None = None
-    failed: Event | None = None
+    success: Event | None = None
+    failure: Event | None = None
+    """Its note is a beginning: the error's text completes it."""
+    condition_reason: str = ""
+    """The reason that a condition gives for the failure, if one does."""
 
 
-SILENT: Final = Told()
+SILENT: Final = ActionEvents()
 MAIN: Final = "main"
 """The chain of an action that names no other."""
 
 
-class Write(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a plan wants done; the base of all actions but `Tell`."""
+class Action(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing to do; the base of all actions. A service may have actions of its own."""
 
-    told: Told = SILENT
+    events: ActionEvents = SILENT
     is_side: bool = False
-    """Whether nothing that follows depends on this: the plan goes on after a refusal, which is raised at its end."""
+    """Whether nothing that follows depends on this: the plan continues after a failure, which is raised at its end."""
     chain: str = MAIN
-    """Actions of one chain depend on those before; what is refused ends its chain, and the others go on."""
+    """Actions of one chain depend on those before; a failure ends its chain, and the others continue."""
 
     @property
     def is_optional(self) -> bool:
-        """Tell whether the rest of the plan is carried out although this fails."""
+        """Return whether a failure is reported and nothing else."""
+        return False
+
+    @property
+    def continues(self) -> bool:
+        """Return whether this completes what the action before it began, so that a time slice does not end between them."""
         return False
 
 
-class Create(Write, frozen=True, kw_only=True):
-    """Create an object; one that exists already is read, and the next look decides anew."""
+class IfExists(Enum):
+    """The behaviour of a creation if an object of its name exists."""
+
+    REQUEUE = auto()
+    """Reads it, so that the next reconcile decides anew."""
+    ACCEPT = auto()
+    """Nothing: any object is as good."""
+    NEED_OWN = auto()
+    """Reads it, and fails unless the reconciled object owns it."""
+
+
+class Create(Action, frozen=True, kw_only=True):
+    """Create an object."""
 
     resource: Resource
     body: Body
+    if_exists: IfExists = IfExists.REQUEUE
 
     def __str__(self) -> str:
         return f"create {self.resource.kind} {self.body['metadata']['name']}"
 
 
-class Change(Write, frozen=True, kw_only=True):
+class Replace(Action, frozen=True, kw_only=True):
+    """Replace an object; the body carries the resourceVersion that was observed."""
+
+    resource: Resource
+    body: Body
+
+    def __str__(self) -> str:
+        return f"update {self.resource.kind} {self.body['metadata']['name']}"
+
+
+class Patch(Action, frozen=True, kw_only=True):
     """Change some fields of an object; the patch carries the resourceVersion that was observed."""
 
     resource: Resource
@@ -61,19 +91,91 @@ class Change(Write, frozen=True, kw_only=True):
         return f"change {self.resource.kind} {self.name}"
 
 
-class Delete(Write, frozen=True, kw_only=True):
+class Delete(Action, frozen=True, kw_only=True):
     """Delete one object, and no other that got its name."""
 
     resource: Resource
     name: str
     uid: str
+    released: Body | None = None
+    """The object without the finalizer that would hold it back; it is written first."""
 
     def __str__(self) -> str:
         return f"delete {self.resource.kind} {self.name}"
 
 
-class Tell(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell an Event that belongs to no write; not once its chain has ended."""
+class DeleteCollection(Action, frozen=True, kw_only=True):
+    """Delete all objects that a selector matches, in one request."""
+
+    resource: Resource
+    selector: dict[str, str]
+
+    def __str__(self) -> str:
+        selector = ",".join(f"{key}={value}" for key, value in sorted(self.selector.items()))
+        return f"delete {self.resource.kind}s {selector}"
+
+
+class UpdateStatus(Action, frozen=True, kw_only=True):
+    """Replace the status of the reconciled object; refused when the object changed since it was observed."""
+
+    status: msgspec.Struct
+
+    def __str__(self) -> str:
+        return "update the status"
+
+
+class SetFinalizers(Action, frozen=True, kw_only=True):
+    """Replace the finalizers of the reconciled object, and nothing else of it but what is given here."""
+
+    finalizers: tuple[str, ...]
+    spec: Json | None = None
+    """Fields of the spec that change along."""
+
+    def patch(self, version: str) -> Body:
+        """Return the patch, which carries the resourceVersion that the object must have."""
+        meta = {"resourceVersion": version, "finalizers": list(self.finalizers)}
+        return {"metadata": meta} if self.spec is None else {"metadata": meta, "spec": self.spec}
+
+    def __str__(self) -> str:
+        return f"set finalizers: {', '.join(self.finalizers) or '-'}"
+
+
+class Annotate(Action, frozen=True, kw_only=True):
+    """Set an annotation of the reconciled object, and nothing else of it."""
+
+    name: str
+    value: str
+
+    def patch(self, version: str) -> Body:
+        """Return the patch, which carries the resourceVersion that the object must have."""
+        return {"metadata": {"resourceVersion": version, "annotations": {self.name: self.value}}}
+
+    def __str__(self) -> str:
+        return f"annotate with {self.name}"
+
+
+class EmitEvent(Action, frozen=True, kw_only=True):
+    """Emit an Event that belongs to no write; not once its chain has ended."""
 
     event: Event
+
+    def __str__(self) -> str:
+        return f"event {self.event.reason}"
+
+
+class Refuse(EmitEvent, frozen=True, kw_only=True):
+    """Emit an Event with the reason why the plan cannot continue, and fail with its note."""
+
+    def __str__(self) -> str:
+        return f"refuse {self.event.reason}"
+
+
+class Parallel(msgspec.Struct, frozen=True, kw_only=True):
+    """Actions without order among them; they run side by side, a few at a time, and are reported after all writes of the plan."""
+
+    actions: tuple[Action, ...]
+    is_side: bool = False
+    """As of an action; so is `chain`."""
     chain: str = MAIN
+    starts_slowly: bool = False
+    """Whether batches begin with one action and double, so that a quota that is used up refuses a few requests, not thousands."""

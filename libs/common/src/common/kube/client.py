@@ -100,7 +100,7 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One request; `most` bounds the bytes of an answer that is somebody else's."""
+    """One request; `most` bounds the bytes of an answer of another server."""
 
     method: str
     path: str
@@ -240,7 +240,7 @@ class KubeClient:
     ) -> bytes:
         """Send one request, `headers` added to our own, and return the answer's body, or raise what a refusal means.
 
-        `most` bounds the bytes of an answer that somebody else's server gives through the API server's proxy.
+        `most` bounds the bytes of an answer that another server gives through the API server's proxy.
         """
         if method == "GET":
             step = nullcontext()
@@ -264,7 +264,7 @@ class KubeClient:
 
     @asynccontextmanager
     async def stream(self, path: str, *, query: Mapping[str, str]) -> AsyncGenerator[aiohttp.StreamReader]:
-        """Open a long answer, such as a watch; the caller reads lines and closes by leaving the block."""
+        """Open a long answer, such as a watch; the caller reads lines, and the end of the block closes it."""
         timeout = aiohttp.ClientTimeout(total=None, connect=5.0)
         async with self._send(_Call(method="GET", path=path, query=query, timeout=timeout)) as answer:
             yield answer.content
@@ -324,7 +324,7 @@ async def _read(answer: aiohttp.ClientResponse, most: int | None) -> bytes:
 
 
 def _proxy(configuration: Configuration) -> str | None:
-    """Return the proxy between us and the API server: the kubeconfig's, or the one that the environment names."""
+    """Return the proxy between us and the API server: that of the kubeconfig, or of the environment."""
     if configuration.proxy:
         return str(configuration.proxy)
     server = urlsplit(str(configuration.host))

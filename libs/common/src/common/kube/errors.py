@@ -1,4 +1,4 @@
-"""What an answer of the API server means for us: a status code becomes one of our errors."""
+"""Translation of the API server's answers: a status code becomes one of our errors."""
 
 from collections.abc import Callable
 from typing import Final
@@ -9,7 +9,7 @@ from common import errors
 from common.clipping import clipped
 
 LONGEST_MESSAGE: Final = 4096
-"""Characters that are kept of the text of a refusal; through the API server's proxy anybody may have written it."""
+"""Characters that are kept of the text of a refusal; through the API server's proxy any server may have written it."""
 
 _MEANING: Final[dict[int, Callable[[str], errors.RaybusError]]] = {
     401: errors.Forbidden,
@@ -19,10 +19,10 @@ _MEANING: Final[dict[int, Callable[[str], errors.RaybusError]]] = {
     410: errors.Conflict,
 }
 _TOO_LARGE: Final = ("etcdserver: request is too large", "trying to send message larger than max")
-"""How the API server, with 500, says that its store refuses an object for its size."""
+"""Texts by which the API server, with 500, reports that its store refuses an object for its size."""
 
 _WEBHOOK: Final = "failed calling webhook"
-"""So, with 500, that somebody's webhook does not answer: other objects may well be let in."""
+"""The same, with 500, for a webhook that does not answer: other objects may well be admitted."""
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ def from_answer(code: int, body: bytes, *, retry_after: float | None = None) -> 
         return errors.AlreadyExists(text)
     if code == 429:
         return errors.Throttled(text, after=retry_after)
-    if code == 500 and any(words in text for words in _TOO_LARGE):
+    if code == 500 and any(phrase in text for phrase in _TOO_LARGE):
         return errors.Rejected(f"{text}; make the object smaller")
     if code == 500 and _WEBHOOK in text:
         return errors.Retryable(text, after=retry_after)
@@ -59,5 +59,5 @@ def _status(code: int, body: bytes) -> Status:
 
 
 def is_gone(problem: errors.NotFound, name: str) -> bool:
-    """Tell whether the API server misses this object, and not its whole kind, as it does in its first second."""
+    """Return whether the API server misses this object, and not its whole kind, as it does in its first second."""
     return f'"{name}" not found' in str(problem)

@@ -1,8 +1,8 @@
 """Kubernetes Events: what a user reads in `kubectl describe` (spec raycluster §15, rayservice §13.4).
 
 Repeats are counted in the Event's series, as KubeRay's client library does: the second is written at once, later ones every six
-minutes, and after six minutes of silence an Event is new again. So a look that fails each time costs next to nothing. An event
-that cannot be written is logged and forgotten: events tell, they decide nothing.
+minutes, and after six minutes of silence an Event is new again. So a reconcile that fails each time costs next to nothing. An event
+that cannot be written is logged and forgotten: events report, they decide nothing.
 """
 
 from collections import OrderedDict
@@ -39,12 +39,12 @@ class Series(msgspec.Struct, kw_only=True):
     count: int
     seen: float
     written: float
-    is_told: bool
+    is_repeat_written: bool
     """Whether the API server knows that it repeats."""
 
     def is_worth_a_write(self) -> bool:
-        """Tell whether the count should be written now."""
-        return not self.is_told or self.seen - self.written >= QUIET_SECONDS
+        """Return whether the count should be written now."""
+        return not self.is_repeat_written or self.seen - self.written >= QUIET_SECONDS
 
 
 class EventRecorder:
@@ -55,32 +55,34 @@ class EventRecorder:
         self._controller = controller
         self._instance = instance
         self._clock = clock
-        self._told: OrderedDict[tuple[str, Event], Series] = OrderedDict()
+        self._recorded: OrderedDict[tuple[str, Event], Series] = OrderedDict()
 
     async def record(self, resource: Resource, regarding: ObjectMeta, event: Event, *, count: int = 1) -> None:
-        """Tell an event about an object, which has happened `count` times just now."""
+        """Write an event about an object, which has happened `count` times just now."""
         key, seen = (regarding.uid, event), self._clock.monotonic()
-        series = self._told.get(key)
+        series = self._recorded.get(key)
         try:
             if series is None or seen - series.seen > QUIET_SECONDS:
                 body = self._body(resource, regarding, event, count)
                 name = body["metadata"]["name"]
-                self._remember(key, Series(name=name, count=count, seen=seen, written=seen, is_told=count > 1))
+                self._remember(
+                    key, Series(name=name, count=count, seen=seen, written=seen, is_repeat_written=count > 1)
+                )
                 await self._kube.create(EVENT, regarding.namespace, body)
                 return
             series.count, series.seen = series.count + count, seen
             if series.is_worth_a_write():
-                series.is_told, series.written = True, seen
+                series.is_repeat_written, series.written = True, seen
                 patch = Patch(body={"series": self._series(series.count)})
                 await self._kube.patch(EVENT, regarding.namespace, series.name, patch)
         except errors.RaybusError as problem:
             log.warning("an event is lost", reason=event.reason, note=event.note, error=str(problem))
 
     def _remember(self, key: tuple[str, Event], series: Series) -> None:
-        self._told.pop(key, None)
-        self._told[key] = series
-        if len(self._told) > REMEMBERED:
-            self._told.popitem(last=False)
+        self._recorded.pop(key, None)
+        self._recorded[key] = series
+        if len(self._recorded) > REMEMBERED:
+            self._recorded.popitem(last=False)
 
     def _series(self, count: int) -> Body:
         return {"count": count, "lastObservedTime": micro_time(self._clock.now())}

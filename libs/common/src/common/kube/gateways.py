@@ -1,7 +1,7 @@
-"""The Gateways that a RayService's traffic comes through, read once for a look: ours, and those that a user's route hangs on.
+"""The Gateways of a RayService's traffic, read once for each reconcile: ours, and those of a user's route.
 
-The bus brings ours. Those of users may belong to anybody, so they are looked up, and seldom where nothing moves. So is what stands
-under the name of ours and is somebody else's.
+The bus brings ours. Those of users may have any owner, so they are looked up, and seldom where nothing moves. So are objects of
+another owner under the name of ours.
 """
 
 from collections.abc import Iterable
@@ -16,14 +16,14 @@ from common.kube.resources import GATEWAY, HTTP_ROUTE
 from common.weighted_route import Place
 
 FOREIGN: Final = 2.0
-"""Seconds that a Gateway may be old that the bus brings to somebody else."""
+"""Seconds that a Gateway may be old that the bus does not deliver to us."""
 FOREIGN_AT_REST: Final = 30.0
 
 
 async def read(
     lookup: Lookup, cache: Cache, service: ObjectMeta, wanted: Iterable[Place], *, is_moving: bool
 ) -> dict[Place, Gateway | None]:
-    """Return our Gateway and those that are wanted by namespace and name; None for those that nobody can see."""
+    """Return our Gateway and those that are wanted by namespace and name; None for those that cannot be read."""
     ours = (service.namespace, names.gateway(service.name))
     max_age = FOREIGN if is_moving else FOREIGN_AT_REST
     ages = {place: FOREIGN_AT_REST if place == ours else max_age for place in wanted}
@@ -32,7 +32,7 @@ async def read(
 
 
 async def own_route(lookup: Lookup, cache: Cache, service: ObjectMeta, *, is_wanted: bool) -> HttpRoute | None:
-    """Return the HTTPRoute of the name of ours; where it is wanted, also one that is somebody else's."""
+    """Return the HTTPRoute of the name of ours; where it is wanted, also one of another owner."""
     place = (service.namespace, names.http_route(service.name))
     if not is_wanted:
         return cache.get(HttpRoute, *place)

@@ -1,6 +1,6 @@
-"""Which raybus this is: the uid of its cluster, which is that of `kube-system`, and its namespace.
+"""Identity of this installation of raybus: the uid of its cluster, which is that of `kube-system`, and its namespace.
 
-Where the rights end at single namespaces (deploy/overlays/namespaced), the uid of raybus' own namespace tells clusters apart too; all
+Where the rights end at single namespaces (deploy/overlays/namespaced), the uid of raybus' own namespace identifies the cluster too; all
 services of an installation have the same rights, so they agree.
 """
 
@@ -30,7 +30,7 @@ class _Namespace(msgspec.Struct, frozen=True):
 
 
 class Installation:
-    """Which raybus this is, learnt when it is asked for."""
+    """The identity of this installation, learnt at the first use."""
 
     def __init__(self, kube: Kube, namespace: str) -> None:
         self._kube = kube
@@ -45,15 +45,15 @@ class Installation:
 
 
 async def learn(kube: Kube, namespace: str) -> str:
-    """Return `<uid>/<namespace>`, waiting for the API server; empty, with a warning, where it does not tell."""
+    """Return `<uid>/<namespace>`, waiting for the API server; empty, with a warning, where it refuses."""
     why: list[str] = []
-    for told_by in (CLUSTER, namespace):
+    for source in (CLUSTER, namespace):
         try:
-            return f"{await _uid(kube, told_by)}/{namespace}"
+            return f"{await _uid(kube, source)}/{namespace}"
         except (errors.Terminal, errors.NotFound) as problem:
             why.append(str(problem))
     remedy = f"allow: get namespace {CLUSTER}, or {namespace}"
-    log.warning("whose NATS this is cannot be checked", why="; ".join(why), remedy=remedy)
+    log.warning("the installation that this NATS belongs to cannot be checked", why="; ".join(why), remedy=remedy)
     return ""
 
 

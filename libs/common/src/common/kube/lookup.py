@@ -1,7 +1,7 @@
-"""Objects that the bus brings to somebody else: a user's route before it says whose it is, a Gateway that many share.
+"""Objects that the bus does not deliver to us: a user's route before it names its RayService, a Gateway that many share.
 
-They are read from the API server, no more often than is asked for. What the bus brings to us too is taken from the cache; what
-only an answer brought is not, since nobody would tell when it changes.
+They are read from the API server, no more often than is asked for. What the bus delivers is taken from the cache; what only an
+answer brought is not, since no message would report its change.
 """
 
 from collections import OrderedDict
@@ -18,7 +18,7 @@ from common.runtime.clock import Clock
 T = TypeVar("T", bound=Object)
 REMEMBERED: Final = 8192
 UNSEEN: Final = 1.0
-"""Seconds until an object that something names and nobody has seen is asked for again."""
+"""Seconds until a missing object that another one names is read again."""
 
 
 class Lookup:
@@ -34,7 +34,7 @@ class Lookup:
     async def find(self, resource: Resource, view: type[T], place: tuple[str, str], *, max_age: float) -> T | None:
         """Return an object by namespace and name, from at most so many seconds ago; None when there is none to be seen."""
         cached = self._cache.get(view, *place)
-        if cached is not None and self._cache.home(view, *place) is not None:
+        if cached is not None and self._cache.partition_of(view, *place) is not None:
             return cached
         found = await self._find(resource, view, place, max_age=max_age)
         if cached is None or (found is not None and version_of(found.metadata) >= version_of(cached.metadata)):

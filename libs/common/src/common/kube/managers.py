@@ -1,4 +1,4 @@
-"""Which client wrote a part of an object last, as the API server notes it in `metadata.managedFields`."""
+"""The client that wrote a part of an object last, as the API server notes it in `metadata.managedFields`."""
 
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 OURS: Final = "raybus-"
-"""How the names of our clients begin."""
+"""Prefix of the names of our clients."""
 UNKNOWN: Final = "unknown"
 _EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 

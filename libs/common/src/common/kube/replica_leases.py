@@ -1,7 +1,7 @@
 """The Leases of a service's replicas at the API server: what `common.runtime.ownership` decides by.
 
-One Lease for each replica, in our own namespace. Each write names the version that it replaces, so whoever was thought dead
-and had its Lease deleted cannot renew it. No call may outlast the time in which it would matter.
+One Lease for each replica, in our own namespace. Each write names the version that it replaces, so a replica that was taken for
+dead and had its Lease deleted cannot renew it. No call may outlast the time in which it would matter.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from common.kube.client import Kube
 from common.kube.resources import LEASE
 from common.runtime import ownership
 from common.runtime.clock import Clock
-from common.runtime.ownership import Standing
+from common.runtime.ownership import ReplicaLease
 
 CALL_SECONDS: Final = 2.5
 LONGEST_NAME: Final = 200
@@ -53,22 +53,22 @@ class ReplicaLeases:
         self.name = name(service, identity)
         self._labels = {labels.REPLICA_OF: service, labels.APP_PART_OF: "raybus"}
 
-    async def list(self) -> list[Standing]:
+    async def list(self) -> list[ReplicaLease]:
         """Read all Leases of the service as they are now."""
         selector = f"{labels.REPLICA_OF}={self._service}"
         async with _bounded():
             answer = await self._kube.list(LEASE, self._namespace, label_selector=selector)
-        return [_standing(each) for each in msgspec.json.decode(answer, type=_Leases).items]
+        return [_replica_lease(each) for each in msgspec.json.decode(answer, type=_Leases).items]
 
-    async def create(self, *, takes_part: bool) -> Standing:
+    async def create(self, *, takes_part: bool) -> ReplicaLease:
         """Make our Lease, which names no partition yet; `AlreadyExists` when it is there."""
         metadata = {"name": self.name, "labels": self._labels}
         async with _bounded():
             answer = await self._kube.create(LEASE, self._namespace, self._body(metadata, frozenset(), takes_part))
-        return _standing(msgspec.json.decode(answer, type=_Lease))
+        return _replica_lease(msgspec.json.decode(answer, type=_Lease))
 
-    async def write(self, mine: Standing, partitions: frozenset[int], *, takes_part: bool) -> Standing:
-        """Renew our Lease and say what we hold; `Conflict` or `NotFound` when it is not the one that we know."""
+    async def write(self, mine: ReplicaLease, partitions: frozenset[int], *, takes_part: bool) -> ReplicaLease:
+        """Renew our Lease with what we hold; `Conflict` or `NotFound` when it is not the Lease that we know."""
         metadata = {
             "name": self.name,
             "uid": mine.uid,
@@ -77,9 +77,9 @@ class ReplicaLeases:
         }
         async with _bounded():
             answer = await self._kube.replace(LEASE, self._namespace, self._body(metadata, partitions, takes_part))
-        return _standing(msgspec.json.decode(answer, type=_Lease))
+        return _replica_lease(msgspec.json.decode(answer, type=_Lease))
 
-    async def clear(self, expired: Standing) -> None:
+    async def clear(self, expired: ReplicaLease) -> None:
         """Delete a Lease that was not renewed; `Conflict` if it has been by now."""
         async with _bounded():
             await self._kube.delete(LEASE, self._namespace, expired.name, uid=expired.uid, version=expired.version)
@@ -114,10 +114,10 @@ def name(service: str, identity: str) -> str:
     return wanted if clean == wanted else f"{clean}-{blake2b(wanted.encode(), digest_size=4).hexdigest()}"
 
 
-def _standing(lease: _Lease) -> Standing:
+def _replica_lease(lease: _Lease) -> ReplicaLease:
     meta = lease.metadata
     named = ownership.parse(meta.annotations.get(labels.PARTITIONS, "none are named"))
-    return Standing(
+    return ReplicaLease(
         name=meta.name,
         uid=meta.uid,
         version=meta.resource_version,

@@ -16,12 +16,12 @@ from common.validation import kubernetes_syntax
 
 
 class Naming(StrEnum):
-    """Which names a kind admits."""
+    """Names that a kind admits."""
 
     LABEL = "a lowercase RFC 1123 label"
     SUBDOMAIN = "a lowercase RFC 1123 subdomain"
     SEGMENT = "a path segment"
-    """What RBAC admits: anything but `.`, `..`, `/` and `%`."""
+    """Names by the rule of RBAC: anything but `.`, `..`, `/` and `%`."""
 
 
 _SHOWN: Final = 100
@@ -39,7 +39,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def api_version(self) -> str:
-        """Return what `apiVersion` says in a manifest."""
+        """Return the `apiVersion` of a manifest."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:

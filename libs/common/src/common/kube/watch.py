@@ -1,7 +1,7 @@
-"""One collection of the API server, listed once and followed for ever.
+"""One collection of the API server, listed once and then watched.
 
 Rules. A list is consistent and paged. A watch resumes where the last event or bookmark left it; 410 means list again. The
-server sends a bookmark about every minute, so a connection that says nothing for longer is a black hole and is replaced.
+server sends a bookmark about every minute, so a connection that is silent for longer is a black hole and is replaced.
 Every ten minutes the collection is listed anew and compared, should a watch ever have lied. A kind that is not served is
 reported, not an error: it may come later.
 """
@@ -34,23 +34,23 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """The API server answers a watch request within this time, or is taken for dead."""
     relist: float = 600.0
     absent: float = 30.0
-    """How often to ask for a kind that is not served."""
+    """Seconds between two attempts for a kind that is not served."""
     first_retry: float = 0.1
     longest_retry: float = 10.0
     longest_watch: float = 290.0
     longest_wait: float = 60.0
-    """However long a refusal tells us to wait, we ask again after this."""
+    """Most seconds before the next request, whatever wait a refusal asks for."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What is watched."""
+    """The collection that is watched."""
 
     resource: Resource
     namespace: str | None = None
     """None means all namespaces."""
     selector: str = ""
     is_optional: bool = False
-    """An optional kind may be missing, or forbidden, without anybody minding."""
+    """An optional kind may be missing, or forbidden, without a report."""
 
     def __str__(self) -> str:
         where = f" in {self.namespace}" if self.namespace else ""
@@ -59,7 +59,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sink(Protocol):
-    """Who is told; must return at once."""
+    """Receives the collection; must return at once."""
 
     def present(self, raw: bytes) -> None:
         """Take an object as it is now."""
@@ -74,7 +74,7 @@ class Sink(Protocol):
         ...
 
     def listed(self, keys: set[Key], version: str) -> None:
-        """Take note that a list at `version` held these objects and no others."""
+        """Record that a list at `version` held these objects and no others."""
         ...
 
 
@@ -111,7 +111,7 @@ class Expired(errors.Retryable):
 
 PAGE: Final = 500
 AHEAD: Final = "Too large resource version"
-"""What the API server says of a version that it has not reached: its store was restored from a backup."""
+"""What the API server answers to a version that it has not reached: its store was restored from a backup."""
 _page = msgspec.json.Decoder(_Page)
 _head = msgspec.json.Decoder(_Head)
 _event = msgspec.json.Decoder(_Event)
@@ -130,9 +130,9 @@ class Watch:
         """Set once the collection, or its absence, is known."""
         self.is_served = True
         """Whether the API server has the kind, as far as we know."""
-        self.heard_at = asyncio.get_running_loop().time()
-        """When the server last said anything about the collection."""
-        self.stirred_at = self.heard_at
+        self.received_at = asyncio.get_running_loop().time()
+        """When the server last sent anything about the collection."""
+        self.active_at = self.received_at
         """When the loop last did anything; what liveness asks."""
         self._client = client
         self._sink = sink
@@ -150,7 +150,7 @@ class Watch:
     async def run(self) -> None:
         """List and follow until cancelled."""
         while True:
-            self._stir()
+            self._mark_active()
             try:
                 await self._turn()
             except Expired:
@@ -170,7 +170,7 @@ class Watch:
         if self._version is None or loop.time() >= self._listed_at + self._timing.relist:
             self._version = await self._list()
             self._listed_at = loop.time()
-            self._heard()
+            self._received()
             self.is_served = True
             self.known.set()
         began = loop.time()
@@ -179,7 +179,7 @@ class Watch:
             raise errors.Unavailable("the watch ended at once")
 
     async def _list(self) -> str:
-        """Tell the sink every object; return the version that the list stands for."""
+        """Pass every object to the sink; return the version that the list stands for."""
         resource, keys, token = self.target.resource, set[Key](), ""
         while True:
             query = {"limit": str(PAGE)}
@@ -192,7 +192,7 @@ class Watch:
                     await self._client.request("GET", resource.path(self.target.namespace), query=query), around=2
                 )
             )
-            self._stir()
+            self._mark_active()
             for raw in page.items or []:
                 meta = _head.decode(raw).metadata
                 keys.add((meta.namespace, meta.name))
@@ -203,7 +203,7 @@ class Watch:
                 return page.metadata.resource_version
 
     async def _follow(self, version: str) -> None:
-        """Tell the sink what happens after a version, until the server ends the watch or falls silent."""
+        """Pass to the sink what happens after a version, until the server ends the watch or falls silent."""
         rest = self._listed_at + self._timing.relist - asyncio.get_running_loop().time()
         seconds = max(1.0, min(rest, self._timing.longest_watch * (0.8 + 0.2 * self._jitter())))
         query = {
@@ -221,7 +221,7 @@ class Watch:
                     content = await stack.enter_async_context(self._client.stream(path, query=query))
             except TimeoutError:
                 raise errors.Unavailable(f"no answer within {self._timing.open:g} s") from None
-            self._heard()
+            self._received()
             async for line in self._lines(content):
                 self._take(_event.decode(_readable(line, around=1)))
 
@@ -239,7 +239,7 @@ class Watch:
             case _:
                 raise errors.Unavailable(f"the watch failed: {event.type} {head.message}")
         self._version = head.metadata.resource_version
-        self._heard()
+        self._received()
 
     def _show(self, raw: bytes) -> None:
         if nesting.CUT in raw:
@@ -268,19 +268,19 @@ class Watch:
                 if line:
                     yield line
 
-    def _heard(self) -> None:
-        self._stir()
-        self.heard_at = self.stirred_at
+    def _received(self) -> None:
+        self._mark_active()
+        self.received_at = self.active_at
         self._failures = 0
         if self.problem is not None:
             log.info("watching", watch=str(self.target))
             self.problem = None
 
-    def _stir(self) -> None:
-        self.stirred_at = asyncio.get_running_loop().time()
+    def _mark_active(self) -> None:
+        self.active_at = asyncio.get_running_loop().time()
 
     def _failed(self, problem: errors.RaybusError) -> float:
-        """Take note of a failure; return the seconds to wait."""
+        """Record a failure; return the seconds to wait."""
         self._failures += 1
         if isinstance(problem, errors.NotFound | errors.Forbidden):
             return self._not_served(problem)
@@ -304,7 +304,7 @@ class Watch:
         if missing:
             self._sink.listed(set(), "")
         self.problem = None
-        self._heard()
+        self._received()
         self.known.set()
         self.is_served = False
         return self._timing.absent

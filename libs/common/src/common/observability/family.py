@@ -5,13 +5,13 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to know of such a metric; `docs/metrics.md` is written from it."""
+    """The description of such a metric; `docs/metrics.md` is written from it."""
 
     name: str
     text: str
     labels: tuple[str, ...] = ()
     is_counter: bool = False
-    """Whether something else counts, such as a server, and begins at 0 when that starts anew."""
+    """Whether it is counted elsewhere, such as in a server, and begins at 0 when that starts anew."""
 
     def empty(self) -> GaugeMetricFamily | CounterMetricFamily:
         """Return the family without series."""

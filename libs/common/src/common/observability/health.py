@@ -35,7 +35,7 @@ async def serve(
 
 
 class _Scrape(CollectorRegistry):
-    """What one scrape found."""
+    """The result of one scrape."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class _Scrape(CollectorRegistry):
 
 
 async def _metrics(_request: web.Request) -> web.Response:
-    """Read the state here, where nobody changes it meanwhile; the text is written beside the event loop."""
+    """Read the state here, where nothing changes it meanwhile; the text is written beside the event loop."""
     found = _Scrape(list(REGISTRY.collect()))
     text = await asyncio.to_thread(generate_latest, found)
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})

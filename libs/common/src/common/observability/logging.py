@@ -33,7 +33,7 @@ def configure(service: str, *, level: str = "INFO", stream: TextIO = sys.stderr)
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
         )
     )
-    handler.addFilter(_is_news)
+    handler.addFilter(_is_worth_logging)
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
@@ -42,8 +42,8 @@ def configure(service: str, *, level: str = "INFO", stream: TextIO = sys.stderr)
         logging.getLogger(library).setLevel(logging.WARNING)
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """Drop what asyncio says at the end of each connection that became TLS after its greeting, as all to NATS do."""
+def _is_worth_logging(record: logging.LogRecord) -> bool:
+    """Drop what asyncio logs at the end of each connection that became TLS after its greeting, as all to NATS do."""
     return not record.getMessage().startswith("returning true from eof_received()")
 
 

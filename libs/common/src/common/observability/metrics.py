@@ -13,7 +13,7 @@ _QUEUE_BUCKETS: Final = tuple(10.0**exponent for exponent in range(-8, 4))
 _REQUEST_BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 _BYTE_BUCKETS: Final = (64, 256, 512, 1024, *(4096 * 4**step for step in range(7)))
 _QUEUE: Final = ("name", "controller")
-"""Both say the same; KubeRay's dashboards read the second."""
+"""Both have the same value; KubeRay's dashboards read the second."""
 
 RECONCILES: Final = Counter(
     "controller_runtime_reconcile_total", "Reconciles by controller and result", ["controller", "result"]
@@ -24,19 +24,19 @@ RECONCILE_ERRORS: Final = Counter(
 RECONCILE_SECONDS: Final = Histogram(
     "controller_runtime_reconcile_time_seconds", "Length of a reconcile", ["controller"], buckets=_RECONCILE_BUCKETS
 )
-ACTIVE_WORKERS: Final = Gauge("controller_runtime_active_workers", "Reconciles under way", ["controller"])
+ACTIVE_WORKERS: Final = Gauge("controller_runtime_active_workers", "Reconciles in progress", ["controller"])
 MOST_WORKERS: Final = Gauge(
-    "controller_runtime_max_concurrent_reconciles", "Reconciles that may be under way together", ["controller"]
+    "controller_runtime_max_concurrent_reconciles", "Limit of concurrent reconciles", ["controller"]
 )
 QUEUE_ADDS: Final = Counter("workqueue_adds_total", "Keys that were put into the queue", _QUEUE)
-QUEUE_DEPTH: Final = Gauge("workqueue_depth", "Keys that wait for a look", _QUEUE)
+QUEUE_DEPTH: Final = Gauge("workqueue_depth", "Keys that wait for a reconcile", _QUEUE)
 QUEUE_WAIT: Final = Histogram(
-    "workqueue_queue_duration_seconds", "How long keys waited for their look", _QUEUE, buckets=_QUEUE_BUCKETS
+    "workqueue_queue_duration_seconds", "Wait of keys before their reconcile", _QUEUE, buckets=_QUEUE_BUCKETS
 )
 QUEUE_WORK: Final = Histogram(
     "workqueue_work_duration_seconds", "How long keys were in work", _QUEUE, buckets=_QUEUE_BUCKETS
 )
-QUEUE_RETRIES: Final = Counter("workqueue_retries_total", "Looks that are repeated after a failure", _QUEUE)
+QUEUE_RETRIES: Final = Counter("workqueue_retries_total", "Reconciles that are retried after a failure", _QUEUE)
 QUEUE_UNFINISHED: Final = Gauge(
     "workqueue_unfinished_work_seconds", "Time in work of all keys that are in work now, added up", _QUEUE
 )
@@ -77,7 +77,9 @@ UNDECODABLE: Final = Counter(
 STATE_UNREADABLE: Final = Gauge(
     "raybus_state_unreadable", "1 while the watcher publishes a form that this build does not read: nothing is decided"
 )
-INVARIANTS: Final = Counter("raybus_invariant_violations_total", "Reconciles that met a bug of ours", ["controller"])
+INVARIANTS: Final = Counter(
+    "raybus_invariant_violations_total", "Reconciles that failed because of a bug of raybus", ["controller"]
+)
 BUS_CONNECTED: Final = Gauge("raybus_bus_connected", "1 while the connection to NATS stands")
 BUS_CERTIFICATE_END: Final = Gauge(
     "raybus_nats_certificate_expiry_timestamp_seconds",

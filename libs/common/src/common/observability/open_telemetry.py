@@ -1,7 +1,7 @@
-"""Spans by OpenTelemetry's SDK: the only module that imports it, loaded only when somebody asks for traces.
+"""Spans by OpenTelemetry's SDK: the only module that imports it, loaded only when traces are on.
 
-Exporters: a file of JSON lines (`RAYBUS_TRACES`), OTLP over HTTP, or the console, as `OTEL_TRACES_EXPORTER` says. Batches leave in
-a thread of their own; what does not fit into the SDK's queue is dropped, so a collector that is away costs nobody anything.
+Exporters: a file of JSON lines (`RAYBUS_TRACES`), OTLP over HTTP, or the console, as `OTEL_TRACES_EXPORTER` selects. Batches leave in
+a thread of their own; what does not fit into the SDK's queue is dropped, so a collector that is away costs nothing.
 Sampling is the SDK's. `OTEL_TRACES_SAMPLER=traceidratio` keeps or drops whole traces, since every process knows the trace id.
 """
 
@@ -104,7 +104,7 @@ class Spans:
 
 
 def recorder(service: str, *, file: Path | None, environment: Mapping[str, str]) -> Spans:
-    """Return who records what a service does; raise `InvalidSpec` for what cannot be meant."""
+    """Return the recorder of a service's spans; raise `InvalidSpec` for what cannot be meant."""
     exporters: list[tuple[SpanExporter, float | None]] = []
     if file is not None:
         try:

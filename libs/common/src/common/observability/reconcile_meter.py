@@ -1,6 +1,6 @@
-"""How one controller fares: its reconciles and its queue, under controller-runtime's names (spec raycluster §16).
+"""Metrics of one controller: its reconciles and its queue, under controller-runtime's names (spec raycluster §16).
 
-It is asked several times in each look, so every series is looked up once, at the start; what can be counted is read from the
+It is called several times in each reconcile, so every series is looked up once, at the start; what can be counted is read from the
 queue at each scrape instead.
 """
 
@@ -13,7 +13,7 @@ RESULTS: Final = ("success", "requeue_after", "requeue", "error")
 
 
 class Queue(Protocol):
-    """What can be read from a work queue at any time."""
+    """Figures that can be read from a work queue at any time."""
 
     def __len__(self) -> int: ...
 
@@ -50,7 +50,7 @@ class ReconcileMeter:
         metrics.ACTIVE_WORKERS.labels(name).set_function(lambda: len(queue.under_way()))
 
     def workers(self, count: int) -> None:
-        """Say how many reconciles may be under way together."""
+        """Set how many reconciles may be under way together."""
         metrics.MOST_WORKERS.labels(self._controller).set(count)
 
     def added(self) -> None:
@@ -58,14 +58,14 @@ class ReconcileMeter:
         self._adds.inc()
 
     def waited(self, seconds: float) -> None:
-        """Take note of how long a key waited that is taken now."""
+        """Record how long a key waited that is taken now."""
         self._wait.observe(seconds)
 
     def worked(self, seconds: float) -> None:
-        """Take note of how long a key was in work."""
+        """Record how long a key was in work."""
         self._work.observe(seconds)
 
-    def looked(self, result: str, seconds: float) -> None:
+    def reconciled(self, result: str, seconds: float) -> None:
         """Count a reconcile by its result."""
         self._results[result].inc()
         self._seconds.observe(seconds)

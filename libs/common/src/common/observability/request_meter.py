@@ -11,7 +11,7 @@ from prometheus_client import Histogram
 from common.observability import metrics
 
 UNANSWERED: Final = "<error>"
-"""client-go's word in place of a status code."""
+"""client-go's text in place of a status code."""
 
 
 class _Verb(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class RequestMeter:
         self._verbs: dict[str, _Verb] = {}
 
     def sent(self, method: str, body: bytes | None) -> None:
-        """Take note of what is sent."""
+        """Record what is sent."""
         self._of(method).sent.observe(len(body or b""))
 
     def answered(self, method: str, code: str, seconds: float) -> None:
@@ -37,7 +37,7 @@ class RequestMeter:
         self._of(method).seconds.observe(seconds)
 
     def read(self, method: str, body: bytes) -> None:
-        """Take note of an answer's body."""
+        """Record an answer's body."""
         self._of(method).answered.observe(len(body))
 
     def _of(self, method: str) -> _Verb:

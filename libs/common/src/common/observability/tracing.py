@@ -1,14 +1,14 @@
-"""Spans of the way that a change goes, from the API server to what a reconciler writes; off unless somebody asks for them.
+"""Spans of a change, from the API server to the writes of a reconciler; off by default.
 
 One trace belongs to one change of one object. Its id follows from uid and resourceVersion (`common.bus.messages`), so every
-process knows it from the message alone, and so does whoever made the change:
+process knows it from the message alone, and so does the client that made the change:
 
     span        where                  from … to
     watch       watcher (the root)     the API server's event is here … it is ready to be published
     publish     watcher                … NATS has stored it
     receive     each replica           the message is here … it is in the cache
-    queue       replica that owns it   a key is woken … its look begins
-    reconcile   the same               the look; a look that several changes woke stands in the newest one's trace
+    queue       replica that owns it   a key is enqueued … its reconcile begins
+    reconcile   the same               the reconcile; one for several changes is part of the newest one's trace
     write       the same               one write to the API server, or one Serve config
 
 While tracing is off each call costs the test of one variable. `common.observability.open_telemetry` is loaded when it is on.
@@ -43,7 +43,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recorder(Protocol):
-    """Takes spans and hands them on, without ever holding up who made them."""
+    """Takes spans and hands them on, without ever holding up the caller."""
 
     def root(self, name: str, traceparent: str, begin: int, attributes: Attributes) -> None:
         """Record the span that a traceparent itself names; it ends now."""
@@ -62,7 +62,7 @@ class Recorder(Protocol):
         ...
 
     def end(self) -> None:
-        """Hand on what was not handed on yet; takes about two seconds at most."""
+        """Export the remaining spans; takes about two seconds at most."""
         ...
 
 
@@ -89,7 +89,7 @@ def configured(service: str, *, file: Path | None, environment: Mapping[str, str
 
 
 def is_asked_for(environment: Mapping[str, str]) -> bool:
-    """Tell whether OpenTelemetry's own variables want traces."""
+    """Return whether OpenTelemetry's own variables want traces."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
     exporter = environment.get("OTEL_TRACES_EXPORTER", "").strip().lower()
@@ -99,7 +99,7 @@ def is_asked_for(environment: Mapping[str, str]) -> bool:
 
 
 def is_on() -> bool:
-    """Tell whether spans are taken; who would have to compute something for them asks first."""
+    """Return whether spans are taken; a caller that would have to compute something for them checks first."""
     return _switch.recorder is not None
 
 
@@ -134,7 +134,7 @@ def step(name: str, **attributes: str) -> AbstractContextManager[None]:
 
 def _load(service: str, file: Path | None, environment: Mapping[str, str]) -> Recorder:
     try:
-        from common.observability import open_telemetry  # noqa: PLC0415  (100 modules that nobody needs while it is off)
+        from common.observability import open_telemetry  # noqa: PLC0415  (100 modules that are not needed while it is off)
     except ImportError as problem:
         why = "RAYBUS_TRACES" if file is not None else "an OTEL_* variable"
         raise errors.InvalidSpec(

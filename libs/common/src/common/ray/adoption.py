@@ -1,7 +1,7 @@
-"""What a cluster serves: its newest record, or what Serve reports where the records leave that open (spec rayservice §12.7, ADR 5).
+"""The config that a cluster serves: its newest record, or what Serve reports where the records leave that open (spec rayservice §12.7, ADR 5).
 
-A service that KubeRay looked after has no record. A record whose PUT has no known outcome is only an intent: what Serve reports as
-deployed decides whether Ray carried it out, at each reconcile anew, since a PUT may be carried out long after its sender is gone.
+A service that KubeRay managed before has no record. A record of a PUT without a known outcome is only an intent: what Serve reports as
+deployed decides at each reconcile whether Ray executed it, since a PUT may be executed long after its sender is gone.
 """
 
 import msgspec
@@ -14,7 +14,7 @@ from common.ray.serve_status import ServeDetails
 
 
 def current(records: list[Revision], details: ServeDetails | None) -> Given | None:
-    """Return what a cluster has, from its records (newest first) and from what Serve reports; None when nobody knows."""
+    """Return what a cluster has, from its records (newest first) and from what Serve reports; None when it is unknown."""
     candidates = revision.open_ones(records)
     if candidates and candidates[0].outcome is Outcome.ACCEPTED:
         return candidates[0].data
@@ -34,7 +34,7 @@ def current(records: list[Revision], details: ServeDetails | None) -> Given | No
     return _adopted(details, possible)
 
 
-def told(details: ServeDetails) -> str | None:
+def reported_config(details: ServeDetails) -> str | None:
     """Return the config that Serve runs with; None unless each application came by a config."""
     apps = [config for _, config in sorted(deployed_config.configs(details).items())]
     if not apps or None in apps or deployed_config.is_redacted(apps):
@@ -50,7 +50,7 @@ def told(details: ServeDetails) -> str | None:
 
 def _adopted(details: ServeDetails, possible: list[Revision]) -> Given | None:
     """Return what Serve reports, with the cluster's other facts from the oldest record that is still possible."""
-    config = told(details)
+    config = reported_config(details)
     if config is None:
         return None
     known = possible[-1].data if possible else Given()

@@ -1,76 +1,36 @@
 """Sends a Serve config to a cluster: records the intent, PUTs, records the outcome (ADR 5). Both services write through it.
 
-Nothing is sent that is not recorded first. So whatever dies or gets lost on the way, a record names each config that Ray may have.
+Nothing is sent that is not recorded first. So after any crash or loss a record names each config that Ray may have.
 """
-
-from typing import Protocol
 
 from common import errors
 from common.api.core import Service
 from common.api.ray_cluster import RayCluster
-from common.ray.revision import Given, Outcome, Revision
-
-
-class Serve(Protocol):
-    """The dashboards, as far as a writer needs them."""
-
-    async def submit(
-        self, cluster: RayCluster, service: Service | None, config: str, *, target_capacity: int | None = None
-    ) -> None:
-        """Send a Serve config; a failure is remembered as a refusal and raised."""
-        ...
-
-    def refuse(self, cluster: RayCluster, config: str, problem: errors.RaybusError) -> None:
-        """Remember why a config was not sent at all, so that it is not tried again at once."""
-        ...
-
-
-class Records(Protocol):
-    """The durable records of what clusters are given."""
-
-    async def intend(self, cluster: RayCluster, given: Given, *, after: int) -> Revision:
-        """Record what a cluster is about to be given; `Conflict` when another record followed number `after`."""
-        ...
-
-    async def conclude(self, cluster: RayCluster, record: Revision, outcome: Outcome) -> None:
-        """Record what became of a config."""
-        ...
-
-
-class Sending(Protocol):
-    """What is sent, as both services' actions have it."""
-
-    @property
-    def cluster(self) -> RayCluster: ...
-
-    @property
-    def given(self) -> Given: ...
-
-    @property
-    def after(self) -> int:
-        """The number of the record that the decision is based on."""
-        ...
+from common.ray.revision import Outcome, Revision
+from common.ray.revisions import Revisions
+from common.ray.serve_api import ServeApi
+from common.ray.submit import Submit
 
 
 class ConfigWriter:
     """Writes Serve configs and their records."""
 
-    def __init__(self, serve: Serve, records: Records) -> None:
+    def __init__(self, serve: ServeApi, records: Revisions) -> None:
         self._serve = serve
         self._records = records
 
-    async def send(self, action: Sending, service: Service | None, *, target_capacity: int | None = None) -> str | None:
+    async def send(self, action: Submit, service: Service | None) -> str | None:
         """Send a config; return why its outcome could not be recorded, None when it was."""
         record = await self._intend(action)
         config = action.given.serve_config
         try:
-            await self._serve.submit(action.cluster, service, config, target_capacity=target_capacity)
+            await self._serve.submit(action.cluster, service, config, target_capacity=action.capacity)
         except errors.Terminal:
             await self._conclude(action.cluster, record, Outcome.REFUSED)
             raise
         return await self._conclude(action.cluster, record, Outcome.ACCEPTED)
 
-    async def _intend(self, action: Sending) -> Revision:
+    async def _intend(self, action: Submit) -> Revision:
         try:
             return await self._records.intend(action.cluster, action.given, after=action.after)
         except (errors.Conflict, errors.NotOurs):

@@ -72,11 +72,11 @@ class Dashboard(Protocol):
         ...
 
     async def is_proxy_healthy(self, pod: ProxyPod) -> bool:
-        """Tell whether a pod's proxy answers its health check with 200 in time."""
+        """Return whether a pod's proxy answers its health check with 200 in time."""
         ...
 
     async def ongoing_requests(self, pod: ProxyPod) -> Ongoing | None:
-        """Return what a pod tells of the requests in flight, None when it does not; `port` is that of its metrics."""
+        """Return what a pod reports of the requests in flight, None when it does not; `port` is that of its metrics."""
         ...
 
 
@@ -146,8 +146,8 @@ class DirectDashboard:
             ) from problem
         if answer.is_success:
             return body
-        said = clipped(body[: 4 * LONGEST_REASON].decode(errors="replace"), LONGEST_REASON)
-        text = f"{answer.status_code} {clipped(answer.reason_phrase, LONGEST_REASON)}: {said}"
+        reason = clipped(body[: 4 * LONGEST_REASON].decode(errors="replace"), LONGEST_REASON)
+        text = f"{answer.status_code} {clipped(answer.reason_phrase, LONGEST_REASON)}: {reason}"
         if answer.is_client_error:
             raise errors.Rejected(text)
         raise errors.Unavailable(f"the dashboard at {head.service}:{head.port} answered {text}")

@@ -74,7 +74,7 @@ _LOGGING: Final = "logging_config"
 
 
 class Match(StrEnum):
-    """How a config compares with what Serve reports."""
+    """The result of comparing a config with what Serve reports."""
 
     SAME = "same"
     DIFFERENT = "different"
@@ -87,7 +87,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     match: Match
     where: str = ""
-    """The first option that differs; its value may be a secret and is not told."""
+    """The first option that differs; its value may be a secret and is not shown."""
 
 
 def compare(config: str, details: ServeDetails) -> Comparison:
@@ -120,7 +120,7 @@ def fingerprint(details: ServeDetails) -> str:
 
 
 def is_redacted(value: object) -> bool:
-    """Tell whether a reported config hides values, so that it must not be sent back."""
+    """Return whether a reported config hides values, so that it must not be sent back."""
     match value:
         case dict():
             return any(is_redacted(each) for each in cast("Json", value).values())
@@ -182,7 +182,7 @@ def _options(wanted: Json, have: Json, *, expected: frozenset[str], ignored: set
 
 
 def _equal(wanted: object, have: object) -> bool:
-    """Tell whether Ray's schema makes these values equal."""
+    """Return whether Ray's schema makes these values equal."""
     match wanted, have:
         case dict(), dict():
             first, second = cast("Json", wanted), cast("Json", have)

@@ -1,4 +1,4 @@
-"""How many pods a Service can send requests to (spec rayservice §11.4; acceptance 76)."""
+"""Number of pods that a Service can send requests to (spec rayservice §11.4; acceptance 76)."""
 
 from collections.abc import Iterable, Iterator
 

@@ -29,7 +29,7 @@ _MERGE: Final = f"{_TAG}merge"
 _TIMESTAMP: Final = f"{_TAG}timestamp"
 _FLOAT: Final = f"{_TAG}float"
 _RESOLVABLE: Final = {"", _STR, _FLOAT, _TIMESTAMP, f"{_TAG}bool", f"{_TAG}int", f"{_TAG}null"}
-_WORDS: Final[dict[str, tuple[str, Value]]] = {
+_KEYWORDS: Final[dict[str, tuple[str, Value]]] = {
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), (f"{_TAG}bool", True)),
     **dict.fromkeys(
         ("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), (f"{_TAG}bool", False)
@@ -96,7 +96,7 @@ class _Frame:
 
 
 def load(text: str, limits: Limits) -> Value:
-    """Return the first document of a text as JSON data; `NotYamlError` says in one line why not. Parts may be shared: change nothing."""
+    """Return the first document of a text as JSON data; `NotYamlError` has the reason in one line. Parts may be shared: change nothing."""
     try:
         return _Reader(limits).read(text)
     except yaml.MarkedYAMLError as problem:
@@ -274,7 +274,7 @@ class _Reader:
 
 def _plain(tag: str, text: str) -> tuple[str, Value]:
     """Return the tag that a plain text resolves to, and its value."""
-    known = _WORDS.get(text)
+    known = _KEYWORDS.get(text)
     if known is not None:
         return known
     first = text[0]

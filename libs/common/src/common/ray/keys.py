@@ -1,7 +1,7 @@
-"""Which RayService wants a look when an object changed (spec rayservice §5.1).
+"""The RayServices that the change of an object enqueues (spec rayservice §5.1).
 
-A RayCluster names its RayService in labels. What a cluster owns says only which cluster that is, and EndpointSlices only which
-Service; the cache knows the rest. Gateways and routes are found by their owner.
+A RayCluster names its RayService in labels. An object of a cluster names only that cluster, and EndpointSlices only their Service;
+the cache knows the rest. Gateways and routes are found by their owner.
 """
 
 from collections.abc import Iterator

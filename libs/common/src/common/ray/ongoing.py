@@ -1,10 +1,10 @@
-"""How many requests a node's Serve proxy works on, from the metrics that Ray exports for the node.
+"""Requests in flight at a node's Serve proxy, from the metrics that Ray exports for the node.
 
-Serve's REST API does not tell it. Names checked against Ray 2.60: `ray_serve_num_ongoing_http_requests` and its gRPC
-sibling. A proxy of Serve's own that never had a request exports no such line.
+Serve's REST API does not report it. Names checked against Ray 2.60: `ray_serve_num_ongoing_http_requests` and its gRPC sibling.
+A proxy of Serve's own that never had a request exports no such line.
 
-Where HAProxy is the proxy, that line counts the requests of HAProxy's newest process. One that drains goes on with older
-requests and tells nobody of them, but the replicas that work on them do.
+Where HAProxy is the proxy, that line counts the requests of HAProxy's newest process. A draining process continues with older
+requests and reports none of them, but the replicas that work on them do.
 """
 
 import math
@@ -18,15 +18,15 @@ PROXIES: Final = (b"ray_serve_num_ongoing_http_requests", b"ray_serve_num_ongoin
 REPLICAS: Final = b"ray_serve_replica_processing_queries"
 HA_PROXIES: Final = b"ray_serve_haproxy_process_count"
 MOST: Final = 10**6
-"""Requests in flight at one node; who tells of more does not count."""
+"""Requests in flight at one node; a larger number does not count."""
 _SAMPLES: Final = re.compile(rb"^(?:" + b"|".join((*PROXIES, REPLICAS, HA_PROXIES)) + rb")[^\r\n]*", re.MULTILINE)
-"""Of a text that anybody may have written, only these lines are taken apart."""
+"""Of an untrusted text, only these lines are parsed."""
 _IS_RAY: Final = re.compile(rb"^ray_", re.MULTILINE)
 """Every metric of a Ray node begins so; without any, it was not Ray that answered."""
 
 
 class Ongoing(msgspec.Struct, frozen=True, kw_only=True):
-    """What nodes tell of the requests in flight."""
+    """The requests in flight that nodes report."""
 
     proxies: int = 0
     """Requests that proxies know of."""
@@ -43,7 +43,7 @@ class Ongoing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def total(counts: Sequence[Ongoing]) -> Ongoing:
-    """Return what several nodes tell together."""
+    """Return the sum of what several nodes report."""
     return Ongoing(
         proxies=sum(each.proxies for each in counts),
         replicas=sum(each.replicas for each in counts),
@@ -53,34 +53,34 @@ def total(counts: Sequence[Ongoing]) -> Ongoing:
 
 
 def count(exposition: bytes) -> Ongoing | None:
-    """Return what a text of Prometheus's format tells of the ongoing requests; None when it does not tell."""
+    """Return the ongoing requests in a text of Prometheus's format; None when it has none."""
     lines = _SAMPLES.findall(exposition)
     proxies, replicas, processes = (_sum(lines, names) for names in (PROXIES, (REPLICAS,), (HA_PROXIES,)))
     if proxies is None or replicas is None or processes is None:
         return None
     if not _IS_RAY.search(exposition):
         return None
-    if processes.is_told and not proxies.is_told:  # its socket did not answer when it was asked last
+    if processes.is_reported and not proxies.is_reported:  # its socket did not answer when it was asked last
         return None
     return Ongoing(
         proxies=proxies.number,
         replicas=replicas.number,
-        has_ha_proxy=processes.is_told,
+        has_ha_proxy=processes.is_reported,
         has_older=processes.number > 1,
     )
 
 
 class _Sum(msgspec.Struct, frozen=True):
     number: int
-    is_told: bool
+    is_reported: bool
 
 
 def _sum(lines: Sequence[bytes], names: tuple[bytes, ...]) -> _Sum | None:
     """Add up the lines of some names; None when one of them is no number."""
     found = [_number(line, names) for line in lines if line.startswith(names)]
-    told = [each for each in found if each is not None]
-    number = sum(told)
-    return _Sum(math.ceil(number), bool(told)) if number <= MOST else None
+    reported = [each for each in found if each is not None]
+    number = sum(reported)
+    return _Sum(math.ceil(number), bool(reported)) if number <= MOST else None
 
 
 def _number(line: bytes, names: tuple[bytes, ...]) -> float | None:

@@ -1,4 +1,4 @@
-"""How our objects say that they belong to a RayService, and how they are found again (spec rayservice §4.1, §4.2)."""
+"""How our objects name the RayService that they belong to, and how they are found again (spec rayservice §4.1, §4.2)."""
 
 from typing import Final
 
@@ -21,14 +21,25 @@ def cluster_reference(cluster: ObjectMeta) -> list[Body]:
 
 
 def other(have: ObjectMeta, service: ObjectMeta) -> str | None:
-    """Return who else controls an object, as `<kind> <name>`; None when nobody does, or this RayService."""
+    """Return the other controller of an object, as `<kind> <name>`; None when there is none, or it is this RayService."""
     owners = (each for each in have.owner_references if each.controller)
     return next((f"{each.kind} {each.name}" for each in owners if each.uid != service.uid), None)
 
 
 def owns(service: ObjectMeta, have: ObjectMeta) -> bool:
-    """Tell whether an object belongs to this very RayService, not to an earlier one of its name."""
+    """Return whether an object belongs to this very RayService, not to an earlier one of its name."""
     return any(each.uid == service.uid for each in have.owner_references)
+
+
+def may_control(service: ObjectMeta, cluster: ObjectMeta) -> bool:
+    """Return whether a RayService may change and serve from a cluster that its status or a record names.
+
+    Every writer of the status or an annotation can name any RayCluster of the namespace there. A RayService may control the cluster that
+    it owns, and one without a controller that carries its labels, as clusters do after their RayService was deleted without them.
+    """
+    if any(each.controller for each in cluster.owner_references):
+        return other(cluster, service) is None
+    return owns(service, cluster) or marks(service.name).items() <= cluster.labels.items()
 
 
 def other_service(have: ObjectMeta, service: ObjectMeta) -> str | None:

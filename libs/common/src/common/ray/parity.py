@@ -1,4 +1,4 @@
-"""How much of the traffic autoscaled replicas can carry, measured by those that carry it now: capacity parity (ADR 11).
+"""Share of the traffic that autoscaled replicas can carry, measured by those that carry it now: capacity parity (ADR 11).
 
 A target capacity of 100 percent is one replica where Ray's autoscaler has seen no load yet, and fifty where it has. So a cluster
 gets no more of the traffic than its running replicas carry at the rate of those that carried all of it. It may get what one more
@@ -14,7 +14,7 @@ from common.ray.serve_status import Deployment, ServeDetails
 
 WHOLE: Final = 100
 MOST: Final = 2**31 - 1
-"""Replicas; a dashboard may tell any number."""
+"""Replicas; a dashboard may report any number."""
 
 
 Replicas = Mapping[str, int]
@@ -30,7 +30,7 @@ def limit(source: ServeDetails, weight: int, growing: ServeDetails, whole: Repli
 
 
 def takeover(taking: ServeDetails, whole: Replicas | None) -> tuple[int, str]:
-    """Return the most traffic that a cluster may take over from one whose dashboard does not answer, and why not more."""
+    """Return the most traffic that a cluster may take over from one with a dashboard that does not answer, and why not more."""
     return _followed(taking, whole or {})
 
 
@@ -76,7 +76,7 @@ def _needed(source: Deployment, weight: int, others: int, whole: Replicas | None
 
     An autoscaler rounds up, so the last of the replicas that carry a part of the traffic may have next to nothing to do. At a small
     weight it would count as many, and an upgrade would wait for replicas that no load asks for. So what `others` and these replicas
-    are together is enough, unless these without the last one speak for more.
+    are together is enough, unless these without the last one are more.
     """
     config = _autoscaling(source)
     running = len(source.running)
@@ -88,7 +88,7 @@ def _needed(source: Deployment, weight: int, others: int, whole: Replicas | None
 
 
 def _may_grow(deployment: Deployment, capacity: float) -> bool:
-    """Tell whether the autoscaler may start more replicas; what has all that it may have at its capacity needs no more."""
+    """Return whether the autoscaler may start more replicas; what has all that it may have at its capacity needs no more."""
     config = _autoscaling(deployment)
     return config is not None and len(deployment.running) < int(_number(config, "max_replicas", 1) * capacity / WHOLE)
 

@@ -23,23 +23,23 @@ SERVE_CONFIG: Final = "serve-config"
 OUTCOME: Final = "raybus.io/serve-config-outcome"
 """Annotation of a record; one that an earlier release wrote has none and was accepted."""
 KEPT: Final = 2
-"""Settled records kept for a cluster: the last accepted one, and one to compare with."""
+"""Superseded records kept for a cluster: the last accepted one, and one to compare with."""
 MOST: Final = 8
 """Records without a known outcome that are kept besides."""
 
 
 class Outcome(StrEnum):
-    """What became of a Serve config."""
+    """The outcome of a Serve config."""
 
     SENT = "sent"
-    """It is on its way, or nobody knows."""
+    """It is on its way, or its outcome is unknown."""
     ACCEPTED = "accepted"
     REFUSED = "refused"
     """Ray answered that it does not take it."""
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a cluster was given."""
+    """The config that a cluster was given, and its other facts."""
 
     serve_config: str = msgspec.field(default="", name="serveConfigV2")
     spec_hash: str = ""
@@ -55,9 +55,9 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def outcome(self) -> Outcome:
-        """Return what became of the config; nobody knows what another build means by an outcome that is not one of these."""
-        said = self.metadata.annotations.get(OUTCOME, Outcome.ACCEPTED)
-        return Outcome(said) if said in set(Outcome) else Outcome.SENT
+        """Return what became of the config; an outcome of another build that is not one of these is unknown."""
+        outcome = self.metadata.annotations.get(OUTCOME, Outcome.ACCEPTED)
+        return Outcome(outcome) if outcome in set(Outcome) else Outcome.SENT
 
 
 class Revisions(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +95,7 @@ def build(cluster: RayCluster, given: Given, number: int) -> Body:
 
 
 def is_open(records: list[Revision]) -> bool:
-    """Tell whether nobody knows yet what became of the newest record's config."""
+    """Return whether the outcome of the newest record's config is unknown."""
     return bool(records) and records[0].outcome is Outcome.SENT
 
 
@@ -106,12 +106,12 @@ def open_ones(records: list[Revision]) -> list[Revision]:
 
 
 def needless(records: list[Revision]) -> list[Revision]:
-    """Return the records, of all a cluster's from the newest on, that nobody needs any more; never the last accepted one."""
+    """Return the records, of all a cluster's from the newest on, that are not needed any more; never the last accepted one."""
     open_now = open_ones(records)
-    settled = [each for each in open_now if each.outcome is Outcome.ACCEPTED] + records[len(open_now) :]
+    superseded = [each for each in open_now if each.outcome is Outcome.ACCEPTED] + records[len(open_now) :]
     refused = [each for each in open_now[1:] if each.outcome is Outcome.REFUSED]
     unknown = [each for each in open_now if each.outcome is Outcome.SENT]
-    return [*refused, *unknown[MOST:], *settled[KEPT:]]
+    return [*refused, *unknown[MOST:], *superseded[KEPT:]]
 
 
 def of(cluster: RayCluster, found: list[Revision]) -> list[Revision]:

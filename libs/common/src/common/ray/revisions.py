@@ -1,6 +1,6 @@
 """ControllerRevisions at the API server, read from the bus; the `Revisions` of both services.
 
-Two services write them, and each record names the number that it follows: whoever decided from an older record is refused. A
+Two services write them, and each record names the number that it follows: a decision from an older record is refused. A
 cluster that this process meets for the first time is asked for at the API server, because the bus may be behind.
 """
 
@@ -23,13 +23,13 @@ REMEMBERED: Final = 8192
 
 
 class Revisions:
-    """The records of all clusters that this replica looks after."""
+    """The records of all clusters that this replica reconciles."""
 
     def __init__(self, kube: Kube, cache: Cache) -> None:
         self._kube = kube
         self._cache = cache
         self._met: OrderedDict[str, None] = OrderedDict()
-        """Clusters, by uid, whose records were asked for."""
+        """Clusters, by uid, with records that were read from the API server."""
 
     async def of(self, cluster: RayCluster) -> list[Revision]:
         """Return the records of a cluster, newest first."""
@@ -38,9 +38,9 @@ class Revisions:
         return self._known(cluster)
 
     async def intend(self, cluster: RayCluster, given: Given, *, after: int) -> Revision:
-        """Record what a cluster is about to be given, unless the newest record says so already; return that record.
+        """Record what a cluster is about to be given, unless the newest record has that already; return that record.
 
-        Raises `Conflict` when the newest record is not number `after`: somebody else decided meanwhile.
+        Raises `Conflict` when the newest record is not number `after`: another process decided meanwhile.
         """
         known = await self.of(cluster)
         if not (known and known[0].data == given):
@@ -57,7 +57,7 @@ class Revisions:
         return new
 
     async def conclude(self, cluster: RayCluster, record: Revision, outcome: Outcome) -> None:
-        """Record what became of a config, and forget records that nobody needs any more; what was accepted stays so."""
+        """Record what became of a config, and forget records that are not needed any more; what was accepted stays so."""
         if record.outcome in {outcome, Outcome.ACCEPTED}:
             return
         meta = record.metadata
@@ -67,7 +67,7 @@ class Revisions:
             await self._forget(old)
 
     def forget(self, objects: Objects) -> None:
-        """Drop what is remembered of clusters that somebody else looks after from now on."""
+        """Drop what is remembered of clusters that another replica reconciles from now on."""
         for each in objects:
             self._met.pop(each.metadata.uid, None)
 

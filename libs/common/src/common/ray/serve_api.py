@@ -1,8 +1,8 @@
 """Dashboards and proxies over HTTP, asked no more often than is useful; the `ServeApi` of both services that may write to them.
 
-What is remembered only paces questions: after a restart everything is asked anew. A host that does not answer is asked ever
-less often. Hosts that let us wait share a few calls among them: whoever finds none free goes on with the last answer, so that
-however many of them there are, they cost the others nothing (spec rayservice W20; acceptance 89).
+What is remembered only limits the rate: after a restart everything is asked anew. A host that does not answer is asked ever
+less often. Slow hosts share a few calls among them: a poll that finds none free returns the last answer, so that any number of slow
+hosts costs the others nothing (spec rayservice W20; acceptance 89).
 """
 
 import asyncio
@@ -31,14 +31,14 @@ from common.runtime.clock import Clock
 AT_ONCE: Final = 128
 """Calls under way at the same time, over all clusters."""
 LEAST_WORKERS: Final = 32
-"""Of a service that asks dashboards: a look may wait seconds for one, and costs nothing meanwhile; few workers would queue."""
+"""Least workers of a service that asks dashboards: a reconcile may wait seconds for one, and costs nothing meanwhile."""
 SLOW_AT_ONCE: Final = LEAST_WORKERS // 2
 """Those of them that may wait for hosts that were slow the last time; half of the workers that a service has at least."""
 SLOW: Final = 1.0
-"""Seconds after which a call was slow, whatever came of it; a refusal costs nobody anything."""
+"""Seconds after which a call was slow, whatever its outcome; a refusal costs nothing."""
 REMEMBERED: Final = 8192
 LONGEST_PAUSE: Final = 5.0
-"""Seconds between looks at a host that does not answer; recovery is seen within 10 s of its own."""
+"""Seconds between polls of a host that does not answer; recovery is seen within 10 s of its own."""
 RETRY_UNANSWERED: Final = timedelta(seconds=2)
 REPEATS_FORGOTTEN: Final = 1200.0
 """Seconds after which a config that is sent once more counts as sent for the first time."""
@@ -47,11 +47,11 @@ _TOKEN: Final = re.compile(rb"[\x20-\x7e]+")
 
 
 class Memory(msgspec.Struct):
-    """What is remembered of one cluster."""
+    """State that is remembered of one cluster."""
 
     reading: Reading = Reading()
     read_at: float | None = None
-    heard_at: float | None = None
+    answered_at: float | None = None
     """When Serve last answered; before its first answer, when it was first asked."""
     refusal: Refusal | None = None
     put_at: float | None = None
@@ -62,13 +62,13 @@ class Memory(msgspec.Struct):
     """Whether Serve was asked since the last PUT."""
     token: str | None = None
     is_slow: bool = False
-    """Whether the last look took its time."""
+    """Whether the last poll was slow."""
     takes_slowly: bool = False
-    """Whether the last config did."""
+    """Whether the last PUT of a config was."""
 
 
 class Checks(msgspec.Struct):
-    """What is remembered of one pod's proxy."""
+    """State that is remembered of one pod's proxy."""
 
     answers: tuple[bool, ...] = ()
     checked_at: float | None = None
@@ -93,7 +93,7 @@ class ServeApi:
         self._slow = 0
         """Calls under way to hosts that were slow the last time."""
 
-    async def look(self, cluster: RayCluster, service: Service | None, *, max_age: float) -> Reading:
+    async def poll(self, cluster: RayCluster, service: Service | None, *, max_age: float) -> Reading:
         memory = self._memory(cluster)
         now = self._clock.monotonic()
         pause = (
@@ -101,14 +101,14 @@ class ServeApi:
         )
         if (memory.read_at is not None and now - memory.read_at < pause) or self._is_full(slow=memory.is_slow):
             return memory.reading
-        memory.heard_at = now if memory.heard_at is None else memory.heard_at
+        memory.answered_at = now if memory.answered_at is None else memory.answered_at
         try:
             head = await self._head(cluster, service, memory)
             async with self._slot(slow=memory.is_slow):
                 details = await self._dashboard.read(head)
             memory.reading = Reading(details=details)
             self._learn(memory)
-            memory.heard_at = self._clock.monotonic()
+            memory.answered_at = self._clock.monotonic()
         except errors.RaybusError as problem:
             memory.token = None
             memory.reading = Reading(problem=str(problem), failures=min(memory.reading.failures + 1, 30))
@@ -117,17 +117,14 @@ class ServeApi:
         return memory.reading
 
     def seen(self, cluster: RayCluster) -> Seen | None:
-        """Return what Serve said last in a cluster, without asking; None when it was never asked."""
+        """Return Serve's last answer in a cluster, without asking; None when it was never asked."""
         memory = self._clusters.get(cluster.metadata.uid)
-        if memory is None or memory.heard_at is None:
+        if memory is None or memory.answered_at is None:
             return None
-        return Seen(reading=memory.reading, age=self._clock.monotonic() - memory.heard_at)
+        return Seen(reading=memory.reading, age=self._clock.monotonic() - memory.answered_at)
 
     async def check_proxy(self, pod: Pod, *, max_age: float) -> tuple[bool, ...]:
-        checks = self._pods.setdefault(pod.metadata.uid, Checks())
-        self._pods.move_to_end(pod.metadata.uid)
-        if len(self._pods) > REMEMBERED:
-            self._pods.popitem(last=False)
+        checks = self._checks(pod.metadata.uid)
         now = self._clock.monotonic()
         pause = max(max_age, LONGEST_PAUSE) if checks.is_slow else max_age
         if (checks.checked_at is not None and now - checks.checked_at < pause) or self._is_full(slow=checks.is_slow):
@@ -144,13 +141,16 @@ class ServeApi:
         return checks.answers
 
     async def ongoing_requests(self, pod: Pod) -> Ongoing | None:
-        """Return what a pod tells of the requests in flight, None when it does not, or its address is not known."""
-        meta = pod.metadata
-        if not pod.status.pod_ip:
+        """Return what a pod reports of the requests in flight; None when it does not, or enough slow hosts are asked already."""
+        meta, checks = pod.metadata, self._checks(_metrics_of(pod.metadata.uid))
+        if not pod.status.pod_ip or self._is_full(slow=checks.is_slow):
             return None
         where = ProxyPod(namespace=meta.namespace, name=meta.name, ip=pod.status.pod_ip, port=metrics_port(pod))
-        async with self._slots:
-            return await self._dashboard.ongoing_requests(where)
+        async with self._slot(slow=checks.is_slow):
+            began = self._clock.monotonic()
+            found = await self._dashboard.ongoing_requests(where)
+        checks.is_slow = self._clock.monotonic() - began > SLOW
+        return found
 
     async def submit(
         self, cluster: RayCluster, service: Service | None, config: str, *, target_capacity: int | None = None
@@ -217,13 +217,14 @@ class ServeApi:
         memory.put, memory.reported_after_put = msgspec.structs.replace(put, reported=known), reported
 
     def forget(self, objects: Objects) -> None:
-        """Drop what is remembered of clusters and pods that somebody else asks from now on."""
+        """Drop what is remembered of clusters and pods that another replica polls from now on."""
         for each in objects:
             self._clusters.pop(each.metadata.uid, None)
             self._pods.pop(each.metadata.uid, None)
+            self._pods.pop(_metrics_of(each.metadata.uid), None)
 
     def _is_full(self, *, slow: bool) -> bool:
-        """Tell whether a host that was slow the last time would have to wait for its turn."""
+        """Return whether a host that was slow the last time would have to wait for its turn."""
         return slow and self._slow >= SLOW_AT_ONCE
 
     @asynccontextmanager
@@ -235,6 +236,13 @@ class ServeApi:
                 yield
         finally:
             self._slow -= slow
+
+    def _checks(self, key: str) -> Checks:
+        checks = self._pods.setdefault(key, Checks())
+        self._pods.move_to_end(key)
+        if len(self._pods) > REMEMBERED:
+            self._pods.popitem(last=False)
+        return checks
 
     def _memory(self, cluster: RayCluster) -> Memory:
         memory = self._clusters.setdefault(cluster.metadata.uid, Memory())
@@ -281,3 +289,8 @@ class ServeApi:
                 raise errors.Unavailable(f"the auth token in secret {where} is not a text that a header can carry")
             memory.token = token.decode()
         return memory.token
+
+
+def _metrics_of(uid: str) -> str:
+    """Return the key of what is remembered of a pod's metrics."""
+    return f"metrics of {uid}"

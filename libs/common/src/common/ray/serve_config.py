@@ -26,7 +26,7 @@ _FIELD: Final = "spec.serveConfigV2"
 
 
 class Read(msgspec.Struct, frozen=True):
-    """What came of a text."""
+    """The result of reading a text."""
 
     json: bytes = b""
     problem: str | None = None
@@ -38,7 +38,7 @@ class Read(msgspec.Struct, frozen=True):
 
 
 class _Shelf:
-    """What came of the texts that were asked for last; threads may share it."""
+    """Results for the texts that were asked for last; threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -66,12 +66,12 @@ _shelf: Final = _Shelf()
 
 
 def is_empty(text: str) -> bool:
-    """Tell whether a config asks for nothing at all, so that there is nothing to send."""
+    """Return whether a config asks for nothing at all, so that there is nothing to send."""
     return not text.strip()
 
 
 def is_read(text: str) -> bool:
-    """Tell whether a text was read already, so that asking about it costs nothing."""
+    """Return whether a text was read already, so that asking about it costs nothing."""
     return len(text) > LONGEST or _shelf.get(text) is not None
 
 
@@ -87,7 +87,7 @@ def read(text: str) -> Read:
 
 
 def to_json(text: str) -> Json:
-    """Return the config as a JSON object; `InvalidSpec` says in one line what is wrong."""
+    """Return the config as a JSON object; `InvalidSpec` names in one line what is wrong."""
     found = read(text)
     if found.problem is not None:
         raise errors.InvalidSpec(found.problem)
@@ -95,7 +95,7 @@ def to_json(text: str) -> Json:
 
 
 def problem(text: str) -> str | None:
-    """Return what is wrong with a config before anybody is asked."""
+    """Return what is wrong with a config before it is sent."""
     return read(text).problem
 
 

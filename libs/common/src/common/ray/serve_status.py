@@ -1,9 +1,9 @@
-"""What Ray Serve says about itself, and what may be concluded from it.
+"""The status that Ray Serve reports, and what may be concluded from it.
 
-Only the fields that a decision looks at; all are optional, because Ray releases differ and KubeRay's users run old ones.
+Only the fields that a decision reads; all are optional, because Ray releases differ and KubeRay's users run old ones.
 Facts behind the rules: an app may be RUNNING and its deployment HEALTHY with no running replica at all, and a worker's
-proxy without replicas drains, so status words alone prove nothing. Numbers are held to what Ray can mean: anybody may have
-written the answer, and decisions calculate with them. Spec rayservice §12.4; design rule 8.
+proxy without replicas drains, so a status alone proves nothing. Numbers are held to what Ray can mean: the answer is
+untrusted, and decisions calculate with them. Spec rayservice §12.4; design rule 8.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ DEFAULT_APP: Final = "default"
 
 
 class AppState(StrEnum):
-    """Serve's words for an application that a decision asks for; others are passed through."""
+    """Serve's states of an application that a decision needs; others are passed through."""
 
     RUNNING = "RUNNING"
     DEPLOY_FAILED = "DEPLOY_FAILED"
@@ -93,7 +93,7 @@ DEEPEST: Final = 64
 
 
 def decode(body: bytes) -> ServeDetails:
-    """Read an answer that anybody may have written; `msgspec.DecodeError` for one that is no Serve status, or too rich."""
+    """Read an untrusted answer; `msgspec.DecodeError` for one that is no Serve status, or too rich."""
     if sum(body.count(each) for each in (b"{", b"[", b",")) > MOST_PARTS:
         raise msgspec.DecodeError(f"it has more than {MOST_PARTS} values")
     try:
@@ -109,7 +109,7 @@ def decode(body: bytes) -> ServeDetails:
 
 
 def _is_deep(values: list[Any]) -> bool:
-    """Tell whether values have more than `DEEPEST` levels, without recursion."""
+    """Return whether values have more than `DEEPEST` levels, without recursion."""
     level = values
     for _ in range(DEEPEST):
         level = [inner for outer in level for inner in _inside(outer)]
@@ -129,7 +129,7 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 def is_running(details: ServeDetails) -> bool:
-    """Tell whether there is an application and all of them are RUNNING (KubeRay's readiness)."""
+    """Return whether there is an application and all of them are RUNNING (KubeRay's readiness)."""
     apps = details.applications.values()
     return bool(apps) and all(each.status == AppState.RUNNING for each in apps)
 
@@ -146,12 +146,12 @@ def running_percent(details: ServeDetails) -> int:
 
 
 def capacity(details: ServeDetails) -> float:
-    """Return the target capacity that Serve runs with; one that was never told runs with all of it."""
+    """Return the target capacity that Serve runs with; without one it runs with all of it."""
     return 100.0 if details.target_capacity is None else details.target_capacity
 
 
 def serving_nodes(details: ServeDetails) -> frozenset[str]:
-    """Return the addresses of the nodes that hold a running replica, as far as Ray tells."""
+    """Return the addresses of the nodes that hold a running replica, as far as Ray reports them."""
     return frozenset(
         replica.node_ip
         for app in details.applications.values()
@@ -162,7 +162,7 @@ def serving_nodes(details: ServeDetails) -> frozenset[str]:
 
 
 def nodes(details: ServeDetails) -> frozenset[str]:
-    """Return the addresses of all nodes that hold a proxy or a running replica, as far as Ray tells."""
+    """Return the addresses of all nodes that hold a proxy or a running replica, as far as Ray reports them."""
     proxies = (details.proxies or {}).values()
     return serving_nodes(details) | frozenset(each.node_ip for each in proxies if each.node_ip)
 

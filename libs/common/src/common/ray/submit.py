@@ -9,8 +9,11 @@ from typing import Final
 
 import msgspec
 
+from common.api.ray_cluster import RayCluster
+from common.kube.actions import Action
 from common.ray import deployed_config, serve_config, serve_status
 from common.ray.deployed_config import Match
+from common.ray.revision import Given
 from common.ray.view import ServeView, head_is_ready
 
 SETTLING: Final = timedelta(seconds=5)
@@ -20,13 +23,32 @@ REPEAT: Final = timedelta(seconds=1)
 LONGEST_REPEAT: Final = timedelta(minutes=10)
 
 
+class Submit(Action, frozen=True, kw_only=True):
+    """Send a Serve config to a cluster, recorded before and after; a failure is the user's to correct."""
+
+    cluster: RayCluster
+    given: Given
+    after: int = 0
+    """The number of the cluster's newest record when this was decided."""
+    capacity: int | None = None
+    """The `target_capacity` that goes along."""
+
+    @property
+    def is_optional(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        capacity = "" if self.capacity is None else f" with capacity {self.capacity}"
+        return f"send the Serve config to {self.cluster.metadata.name}{capacity}"
+
+
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether to send a config, and why (not)."""
+    """Whether to send a config, with the reason."""
 
     config: str | None = None
     note: str
     drift: str | None = None
-    """What Serve reports instead of the config that is recorded, if that is the reason."""
+    """The config that Serve reports instead of the recorded one, if that is the reason."""
 
 
 def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> Submission:
@@ -49,7 +71,7 @@ def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> Submis
 
 
 def drift(view: ServeView) -> str | None:
-    """Return where Serve reports another config than the cluster has by its record; None where it does not, or tells nothing."""
+    """Return where Serve reports another config than the cluster has by its record; None where it does not, or reports nothing."""
     details = view.serve.details
     if view.given is None or details is None or not details.applications:
         return None
@@ -62,22 +84,22 @@ def drift(view: ServeView) -> str | None:
 
 
 def has(view: ServeView, config: str) -> bool:
-    """Tell whether a cluster has a config, by its record and by what Serve reports."""
+    """Return whether a cluster has a config, by its record and by what Serve reports."""
     return view.given == config and drift(view) is None
 
 
 def has_other_capacity(view: ServeView, capacity: float, *, now: datetime) -> bool:
-    """Tell whether Serve runs with another capacity than the one that the cluster was given, and may be told again."""
+    """Return whether Serve runs with another capacity than the cluster was given, and may be given it again."""
     details = view.serve.details
     if view.given is None or details is None or not details.applications or serve_status.capacity(details) == capacity:
         return False
     is_refused = view.refused is not None and not view.refused.is_due(now)
-    is_settled = view.put_at is None or not view.put_at <= now < view.put_at + SETTLING
-    return not is_refused and is_settled and may_repeat(view, view.given, now=now)
+    is_effective = view.put_at is None or not view.put_at <= now < view.put_at + SETTLING
+    return not is_refused and is_effective and may_repeat(view, view.given, now=now)
 
 
 def may_repeat(view: ServeView, config: str, *, now: datetime) -> bool:
-    """Tell whether a config may be sent again, which is put off ever longer."""
+    """Return whether a config may be sent again, which is put off ever longer."""
     put, at = view.put, view.put_at
     if put is None or at is None or put.config != config:
         return True
@@ -102,7 +124,7 @@ def _reason(view: ServeView, wanted: str, *, now: datetime) -> str | None:
     if view.given is None:
         return "nothing is recorded for the cluster" if may_repeat(view, wanted, now=now) else None
     if view.given != wanted:
-        return "the config differs from the one that the cluster has" if may_repeat(view, wanted, now=now) else None
+        return "the config differs from that of the cluster" if may_repeat(view, wanted, now=now) else None
     if view.serve.details is not None and not view.serve.details.applications:
         if view.put_at is not None and now < view.put_at + SETTLING:
             return None

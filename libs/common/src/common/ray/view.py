@@ -1,4 +1,4 @@
-"""What is seen of Serve on one cluster; both services that may write to a dashboard look at it through this."""
+"""State of Serve on one cluster; both services that may write to a dashboard read it through this."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -17,16 +17,16 @@ CHECKS_KEPT: Final = 3
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """The last look at a dashboard."""
+    """The last read of a dashboard."""
 
     details: ServeDetails | None = None
     problem: str = ""
     failures: int = 0
-    """Looks in a row that failed."""
+    """Reads in a row that failed."""
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What is remembered of a cluster's Serve, for those who only look on."""
+    """Remembered state of a cluster's Serve, for services that only report it."""
 
     reading: Reading
     age: float
@@ -40,10 +40,10 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     retry_at: datetime
     is_answer: bool = True
-    """Whether Ray said so; else nobody answered."""
+    """Whether it is Ray's answer; otherwise there was none."""
 
     def is_due(self, now: datetime) -> bool:
-        """Tell whether to try again; a clock that was set back does not put it off."""
+        """Return whether to try again; a clock that was set back does not put it off."""
         return not timedelta(0) < self.retry_at - now <= LONGEST_RETRY
 
 
@@ -64,14 +64,14 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True):
     cluster: RayCluster
     serve: Reading = Reading()
     given: str | None = None
-    """The Serve config that Ray accepted last, from the durable record; where there is none, what Serve tells."""
+    """The Serve config that Ray accepted last, from the durable record; where there is none, what Serve reports."""
     record: int = 0
     """The number of the newest record, 0 when there is none."""
     refused: Refusal | None = None
     put_at: datetime | None = None
-    """When this process last sent a config; paces repeats, decides nothing else."""
+    """When this process last sent a config; limits the rate of repeats, decides nothing else."""
     put: Put | None = None
-    """What it sent then."""
+    """The config and capacity that were sent then."""
 
     @property
     def name(self) -> str:
@@ -87,7 +87,7 @@ def dashboard_service(cluster: RayCluster) -> str:
 def foreign_service(service: Service, cluster: RayCluster) -> str | None:
     """Return why a Service may lead to something else than the head of a cluster.
 
-    Whoever may write Services and a RayCluster's status could have us send requests, and the cluster's token, to any address.
+    Every writer of Services and of a RayCluster's status could have us send requests, and the cluster's token, to any address.
     """
     meta, what = service.metadata, f"the dashboard is not asked through Service {service.metadata.name}"
     if service.spec.type == "ExternalName":
@@ -100,7 +100,7 @@ def foreign_service(service: Service, cluster: RayCluster) -> str | None:
 
 
 def head_is_ready(cluster: RayCluster) -> bool:
-    """Tell whether the RayCluster says that its head pod is ready."""
+    """Return whether the RayCluster reports that its head pod is ready."""
     return any(each.type == "HeadPodReady" and each.status == "True" for each in cluster.status.conditions)
 
 

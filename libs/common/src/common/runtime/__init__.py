@@ -1,1 +1,1 @@
-"""What runs a reconcile: queue, back-off, workers, clock, shutdown."""
+"""The runtime of a reconciler: queue, backoff, workers, clock, shutdown."""

@@ -1,11 +1,11 @@
-"""How long a key waits after its n-th failure in a row."""
+"""Backoff of a key after its n-th failure in a row."""
 
 from typing import Final
 
 FIRST: Final = 0.005
 """Seconds after the first failure, as controller-runtime waits (spec raycluster §5.4)."""
 LONGEST: Final = 30.0
-"""KubeRay waits up to 1000 s for what heals in seconds (spec rayservice W21); half a minute is kind enough."""
+"""Seconds at most. KubeRay waits up to 1000 s for problems that last seconds (spec rayservice W21)."""
 
 
 def delay(failures: int, *, longest: float = LONGEST) -> float:

@@ -12,7 +12,7 @@ log = structlog.get_logger()
 TOLERANCE: Final = timedelta(seconds=2)
 HALF_SECOND: Final = timedelta(seconds=0.5)
 JUMP: Final = timedelta(seconds=5)
-"""More than clocks are slewed by between two looks."""
+"""A larger difference between two reads is a clock that was set, not slewed."""
 
 
 class Clock(Protocol):
@@ -69,7 +69,7 @@ class ServerClock(SystemClock):
 
 
 class ClockWatch:
-    """Notices when the clock on the wall is set, so that nobody takes that for time that has passed."""
+    """Detects that the wall clock was set, so that the difference does not count as time that has passed."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -77,7 +77,7 @@ class ClockWatch:
         self._set_at: datetime | None = None
 
     def set_at(self) -> datetime | None:
-        """Return when the clock was set last, as it tells now; None when this process saw nothing of that."""
+        """Return when the clock was last set, in its present time; None when this process has seen no change."""
         now = self._clock.now()
         began_at = now - timedelta(seconds=self._clock.monotonic())
         if self._began_at is not None and abs(began_at - self._began_at) > JUMP:

@@ -1,14 +1,16 @@
-"""The shell of a reconciler, written once: feed → cache → queue → workers → what an error means.
+"""The event loop of a reconciler: feed → informer → work queue → workers → error policy.
 
-What the bus tells of the partitions that `hold` took on goes through `Intake` into the cache, and wakes keys. `run` takes keys
-from the queue and calls the service's reconcile; it alone decides what happens after an error (`common.errors`). `release`
-gives partitions up: when it returns, no look at their keys is under way, and none begins.
+`Informer` writes the messages of the held partitions into the cache and enqueues their keys. `run` takes keys from the queue and
+calls the service's reconcile; it alone decides what happens after an error (`common.errors`). When `release` returns, no reconcile
+of the released partitions is running, and none starts.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Set
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Set
 from datetime import datetime, timedelta
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Protocol, TypeVar, cast
 
 import structlog
 
@@ -17,29 +19,33 @@ from common.api.meta import ObjectMeta
 from common.bus.cache import Cache, Objects
 from common.bus.feed import Listener
 from common.observability.reconcile_meter import ReconcileMeter
-from common.runtime import backoff
+from common.runtime import backoff, supervision
 from common.runtime.clock import Clock
-from common.runtime.intake import Intake
+from common.runtime.informer import Informer
 from common.runtime.key import Key, Watched
-from common.runtime.precedence import AS_THEY_COME, Precedence
+from common.runtime.priority import FIFO, Priority
 from common.runtime.work_queue import WorkQueue
 
 log = structlog.get_logger()
 T = TypeVar("T")
 
 SLOW_RETRY = 5.0
-"""Seconds between looks at what only a user, or an administrator, can mend."""
+"""Seconds between reconciles of an object that only a user or an administrator can correct."""
 SILENCE_SECONDS = 2.0
-"""So long the bus may be silent before guards decide from the API server alone; a reload takes less."""
+"""Seconds that the bus may be silent before guards decide from the API server alone; a reload takes less."""
+STALE_TRIES = 8
+"""Conflicts in a row, some seconds of them, after which each is logged as a warning."""
+OVERDUE_SECONDS = 120.0
+"""A key that waits or is in work for longer is logged: all limits of a reconcile are shorter."""
 TIDY_SECONDS = 5.0
-"""Between two looks at what nobody keeps up to date."""
+"""Seconds between two removals of cached objects that no partition keeps up to date."""
 
 Forget = Callable[[Objects], None]
-"""Drops what a service remembers of objects that somebody else looks after from now on."""
+"""Drops what a service remembers of objects that another replica reconciles from now on."""
 
 
 ReportQuarantine = Callable[[ObjectMeta, str], Awaitable[None]]
-"""Says on an object that it waits for one in quarantine, and why that is there."""
+"""Reports on an object that it waits for an object in quarantine, and the reason of the quarantine."""
 
 
 async def _report_nothing(_about: ObjectMeta, _why: str) -> None:
@@ -51,7 +57,7 @@ def _nothing_to_forget(_objects: Objects) -> None:
 
 
 class Reconcile(Protocol):
-    """Bring one object a step nearer to its goal; return when to look again, if no change does it earlier."""
+    """Bring one object a step nearer to its goal; return when to requeue it, if no change enqueues it earlier."""
 
     def __call__(self, key: Key, *, now: datetime) -> Awaitable[datetime | None]: ...
 
@@ -66,7 +72,7 @@ class Controller:
         *,
         cache: Cache,
         clock: Clock,
-        precedence: Precedence = AS_THEY_COME,
+        priority: Priority = FIFO,
         forget: Forget = _nothing_to_forget,
         report_quarantine: ReportQuarantine = _report_nothing,
     ) -> None:
@@ -75,41 +81,41 @@ class Controller:
         self._meter = ReconcileMeter(name)
         self._queue: WorkQueue[Key] = WorkQueue(
             group_of=lambda key: key.namespace,
-            size_of=_unless_it_fails(precedence.size_of, 1),
-            rests=_unless_it_fails(precedence.rests, False),  # noqa: FBT003  (an answer)
+            size_of=_unless_it_fails(priority.size_of, 1),
+            is_steady=_unless_it_fails(priority.is_steady, False),  # noqa: FBT003  (an answer)
             meter=self._meter,
         )
-        self._sets_rested_apart = precedence.sets_rested_apart
+        self._has_steady_lane = priority.has_steady_lane
         self._meter.follow(self._queue)
-        self._intake = Intake(name, watched, cache=cache, wake=self._wake)
+        self._informer = Informer(name, watched, cache=cache, enqueue=self._enqueue)
         self._forget = forget
         self._report_quarantine = report_quarantine
-        self._looks: dict[Key, asyncio.Timeout] = {}
-        """The looks under way, each with its time limit."""
+        self._running: dict[Key, asyncio.Timeout] = {}
+        """The running reconciles, each with its time limit."""
         self._ended = asyncio.Event()
-        """Set whenever a look ends."""
+        """Set whenever a reconcile ends."""
 
     # --- which partitions are ours -----------------------------------------------------------------------------------
 
     def hold(self, partition: int) -> Listener:
-        """Take on the keys of a partition, from the moment when it has been told completely; return whom to tell."""
-        return self._intake.hold(partition)
+        """Acquire a partition and return its listener; its keys are reconciled once its state is complete."""
+        return self._informer.hold(partition)
 
     def stop(self, partitions: Set[int]) -> frozenset[int]:
-        """Begin no more looks in some partitions; return those of them where a look is still under way."""
-        self._intake.stop(partitions)
-        return frozenset(each for each in partitions if self._intake.keys_in({each}, self._looks))
+        """Start no more reconciles in some partitions; return those in which a reconcile is still running."""
+        self._informer.stop(partitions)
+        return frozenset(each for each in partitions if self._informer.keys_in({each}, self._running))
 
-    async def release(self, partitions: Set[int], *, patience: float = 0.0) -> None:
-        """Stop and forget some partitions, once their looks have ended; after `patience` seconds those are cut short."""
+    async def release(self, partitions: Set[int], *, grace_seconds: float = 0.0) -> None:
+        """Stop and forget some partitions once their reconciles have ended; cancel those after `grace_seconds`."""
         self.stop(partitions)
-        limit = asyncio.get_running_loop().time() + patience
-        for key in self._intake.keys_in(partitions, self._looks):
-            self._looks[key].reschedule(min(limit, self._looks[key].when() or limit))
-        while self._intake.keys_in(partitions, self._looks):
+        limit = asyncio.get_running_loop().time() + grace_seconds
+        for key in self._informer.keys_in(partitions, self._running):
+            self._running[key].reschedule(min(limit, self._running[key].when() or limit))
+        while self._informer.keys_in(partitions, self._running):
             self._ended.clear()
             await self._ended.wait()
-        gone, keys = self._intake.forget(partitions)
+        gone, keys = self._informer.forget(partitions)
         for key in keys:
             self._queue.forget(key)
         self._forget(gone)
@@ -117,23 +123,23 @@ class Controller:
     @property
     def kinds(self) -> frozenset[str]:
         """Return the kinds that decisions are about."""
-        return self._intake.kinds
+        return self._informer.kinds
 
     @property
     def held(self) -> frozenset[int]:
         """Return the partitions that are ours."""
-        return self._intake.held
+        return self._informer.held
 
     @property
     def loading(self) -> int:
-        """Count our partitions that are not told completely yet; what readiness asks."""
-        return self._intake.loading
+        """Count our partitions without a complete state; readiness depends on it."""
+        return self._informer.loading
 
-    def wake(self, key: Key) -> None:
-        """Ask for a look at a key, for a reason that no message brings (a poll, a timer)."""
+    def enqueue(self, key: Key) -> None:
+        """Enqueue a key for a reason that no message brings (a poll, a timer)."""
         self._queue.add(key)
 
-    def _wake(self, key: Key, is_new: bool) -> None:  # noqa: FBT001  (the port of `Intake`)
+    def _enqueue(self, key: Key, is_new: bool) -> None:  # noqa: FBT001  (the port of `Informer`)
         self._queue.add(key, is_new=is_new)
 
     # --- what the workers do -----------------------------------------------------------------------------------------
@@ -141,76 +147,86 @@ class Controller:
     async def run(
         self, reconcile: Reconcile, *, workers: int, time_limit: float = 60.0, guard: Reconcile | None = None
     ) -> None:
-        """Reconcile keys until cancelled, at most `workers` at once, and as many that had reached their goal before.
+        """Reconcile keys until cancelled, at most `workers` at once.
 
+        As many more of namespaces of which no other key is in work, and as many that had reached their goal before, are reconciled too.
         `time_limit` seconds bound one reconcile. While the bus is silent `guard` reconciles the keys that are due.
         """
-        lanes = [self._queue.take, self._queue.take_rested] if self._sets_rested_apart else [self._queue.take]
+        lanes = [self._queue.take, self._queue.take_of_idle_group]
+        lanes += [self._queue.take_steady] if self._has_steady_lane else []
         self._meter.workers(workers * len(lanes))
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tidy())
             for take in lanes:
+                work = partial(self._work, take, reconcile, guard, time_limit)
                 for _ in range(workers):
-                    group.create_task(self._work(take, reconcile, guard, time_limit))
+                    group.create_task(supervision.keep(f"worker of {self.name}", work))
 
     async def _tidy(self) -> None:
         while True:
             await asyncio.sleep(TIDY_SECONDS)
-            self._intake.tidy()
+            self._informer.tidy()
+            for key, state in self._queue.overdue(OVERDUE_SECONDS):
+                log.warning("a key makes no progress", object=str(key), state=state)
 
     async def _work(
         self, take: Callable[[], Awaitable[Key]], reconcile: Reconcile, guard: Reconcile | None, time_limit: float
     ) -> None:
         while True:
             key = await take()
-            silent_since = None if guard is None else self._intake.silent_since(key)
-            if self._intake.may_look(key):
+            silent_since = None if guard is None else self._informer.silent_since(key)
+            if self._informer.may_reconcile(key):
                 chosen = reconcile
-            elif silent_since is None:  # once its partition is told completely, every key is woken
+            elif silent_since is None:  # once the state of its partition is complete, every key is enqueued
                 await self._report_waiting(key)
                 self._queue.done(key)
                 continue
             elif asyncio.get_running_loop().time() < silent_since + SILENCE_SECONDS:
-                self._queue.done(key, look_again_at=silent_since + SILENCE_SECONDS)
+                self._queue.done(key, requeue_at=silent_since + SILENCE_SECONDS)
                 continue
             else:
                 chosen = guard or reconcile
             with (
                 structlog.contextvars.bound_contextvars(object=str(key)),
-                self._intake.look(key),
+                self._informer.reconciling(key),
             ):
-                await self._look(chosen, key, time_limit)
+                await self._reconcile(chosen, key, time_limit)
 
     async def _report_waiting(self, key: Key) -> None:
-        if (held := self._intake.quarantine_of(key)) is not None:
+        if (held := self._informer.quarantine_of(key)) is not None:
             try:
                 await self._report_quarantine(*held)
             except Exception as problem:  # noqa: BLE001  (an Event is never worth a worker)
                 log.warning("the quarantine was not reported", object=str(key), error=repr(problem))
 
-    async def _look(self, reconcile: Reconcile, key: Key, time_limit: float) -> None:
+    async def _reconcile(self, reconcile: Reconcile, key: Key, time_limit: float) -> None:
         now = self._clock.now()
         started = self._clock.monotonic()
         try:
-            async with asyncio.timeout(time_limit) as self._looks[key]:
+            async with asyncio.timeout(time_limit) as self._running[key]:
                 again = await reconcile(key, now=now)
         except Exception as problem:  # noqa: BLE001  (the one place that decides what an error means)
+            result = self._failed(key, _cause(problem))
+        except asyncio.CancelledError as problem:
+            if not supervision.is_stray():
+                raise
             result = self._failed(key, problem)
         else:
-            self._queue.done(key, look_again_at=self._loop_time(again))
+            self._queue.done(key, requeue_at=self._loop_time(again))
             result = "success" if again is None else "requeue_after"
         finally:
-            del self._looks[key]
+            del self._running[key]
             self._ended.set()
         if not self._queue.waits(key):
-            self._intake.rested(key)
-        self._meter.looked(result, self._clock.monotonic() - started)
+            self._informer.idle(key)
+        self._meter.reconciled(result, self._clock.monotonic() - started)
 
-    def _failed(self, key: Key, problem: Exception) -> str:
+    def _failed(self, key: Key, problem: BaseException) -> str:
         match problem:
             case errors.Conflict() | errors.AlreadyExists() | errors.NotFound():
                 wait = self._queue.retry(key)
-                log.debug("the read was old", error=str(problem), retry_after=wait)
+                level = logging.WARNING if self._queue.failures(key) >= STALE_TRIES else logging.DEBUG
+                log.log(level, "the cache was stale", error=str(problem), retry_after=wait)
             case errors.NotOurs(after=after):
                 wait = self._queue.retry(key, after=after or 0.0)
                 log.debug("the partition is not surely ours", error=str(problem), retry_after=wait)
@@ -219,10 +235,10 @@ class Controller:
                 log.warning("retrying", error=str(problem), retry_after=wait)
             case errors.Terminal():
                 wait = self._queue.retry(key, after=min(SLOW_RETRY, 0.25 * 2 ** self._queue.failures(key)))
-                log.warning("the user must mend this", error=str(problem), retry_after=wait)
-            case TimeoutError() if not self._intake.may_look(key):
+                log.warning("the user must correct this", error=str(problem), retry_after=wait)
+            case TimeoutError() if not self._informer.may_reconcile(key):
                 wait = self._queue.retry(key)
-                log.info("a look was cut short, its partition goes to somebody else")
+                log.info("a reconcile was cancelled, because its partition goes to another replica")
             case TimeoutError():
                 wait = self._queue.retry(key, after=1.0)
                 log.error("a reconcile took too long", retry_after=wait)
@@ -240,8 +256,23 @@ class Controller:
         return asyncio.get_running_loop().time() + wait.total_seconds()
 
 
+def _cause(problem: Exception) -> Exception:
+    """Return the first error of a group, such as two reads side by side raise, if `common.errors` has a meaning for each."""
+    found = list(_leaves(problem))
+    known = [each for each in found if isinstance(each, errors.RaybusError)]
+    return known[0] if len(known) == len(found) else problem
+
+
+def _leaves(problem: BaseException) -> Iterator[BaseException]:
+    if not isinstance(problem, BaseExceptionGroup):
+        yield problem
+        return
+    for each in cast("BaseExceptionGroup[BaseException]", problem).exceptions:
+        yield from _leaves(each)
+
+
 def _unless_it_fails(ask: Callable[[Key], T], otherwise: T) -> Callable[[Key], T]:
-    """Keep an object that cannot be judged from stopping the queue: its reconcile will say what is wrong."""
+    """Keep an object that cannot be judged from stopping the queue: its reconcile reports the problem."""
 
     def answer(key: Key) -> T:
         try:

@@ -1,7 +1,7 @@
-"""Stops our writes in time: open only while our own Lease is sure, and asked before every write.
+"""Fences writes: open only while our own Lease is certainly valid, and checked before every write.
 
-A process that was frozen wakes in the middle of whatever it did, so the time is asked of the kernel at each write; a write that
-was already on its way is stopped by its precondition (design rule 5).
+A frozen process resumes at any point of its code, so each write reads the time from the kernel. A write that was already sent is
+stopped by its precondition (design rule 5).
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ class Fence:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether a write would pass now."""
+        """Return whether a write would pass now."""
         return self._clock() < self._until
 
     def open_until(self, moment: float) -> None:

@@ -1,4 +1,4 @@
-"""Who a process is among the replicas of its service; the name on its Lease."""
+"""The identity of a process among the replicas of its service, which is the name on its Lease."""
 
 import os
 import socket

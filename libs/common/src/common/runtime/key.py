@@ -1,4 +1,4 @@
-"""What the reconciles of one controller are about, and which changes concern them."""
+"""Keys of the reconciles of one controller, and the changes that concern them."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -18,14 +18,14 @@ class Key(msgspec.Struct, frozen=True, order=True):
 
 
 KeysOf = Callable[[Object], Iterable[Key]]
-"""Which keys want a look when an object changed; pure."""
+"""The keys that an object's change enqueues; pure."""
 
 
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
-    """What one controller wants to be told."""
+    """The kinds that one controller subscribes to, and its keys."""
 
     kinds: Mapping[str, type[Object]]
-    """By Kubernetes' own words, such as `RayCluster`."""
+    """By Kubernetes' name of the kind, such as `RayCluster`."""
     root: type[Object]
     """The kind that its keys are about."""
     keys_of: KeysOf

@@ -1,9 +1,9 @@
-"""One replica's part in the division of work: it keeps its Lease, takes what is free, gives what others should have.
+"""Membership of one replica: it renews its Lease, acquires free partitions and releases those that others should have.
 
-The Leases are the truth and `common.runtime.ownership` decides; here is the order of the steps, which makes it safe. To take:
-name the partitions in our own Lease, list again, and begin only with those that no other Lease names. To give: end the looks,
-forget, and only then take the partitions out of our Lease. Writes pass the fence only for a while after each renewal, and not at
-all once somebody has deleted our Lease.
+The Leases are the source of truth and `common.runtime.ownership` decides; this module keeps the order of the steps that makes it
+safe. To acquire: name the partitions in our own Lease, list again, and begin only with those that no other Lease names. To release:
+end the reconciles, forget the objects, and only then remove the partitions from our Lease. Writes pass the fence only for a while
+after each renewal, and not at all once our Lease is deleted.
 """
 
 import asyncio
@@ -18,54 +18,54 @@ from common.kube.replica_leases import ReplicaLeases
 from common.observability import ownership as metrics
 from common.runtime import ownership
 from common.runtime.fence import Fence
-from common.runtime.ownership import Standing
+from common.runtime.ownership import ReplicaLease
 
 log = structlog.get_logger()
 
-LOOK_SECONDS = 1.0
-"""Between two looks at the Leases of others."""
-LOOK_PATIENCE = 0.5
-"""Seconds that a look may go on after its partition was asked for; then it is cut short."""
+LIST_SECONDS = 1.0
+"""Seconds between two lists of the other Leases."""
+RECONCILE_GRACE_SECONDS = 0.5
+"""Seconds that a reconcile may continue after its partition was requested; then it is cancelled."""
 RETRY_SECONDS = 0.3
 LEAVE_SECONDS = 3.0
-"""What it may take to hand all over at the end, if the API server is slow."""
+"""Seconds to hand all over at the end, if the API server is slow."""
 
 
-class Ground(Protocol):
-    """What a partition is held by."""
+class PartitionHandler(Protocol):
+    """Reconciles the held partitions."""
 
-    def take(self, partitions: Set[int]) -> None:
+    def acquire(self, partitions: Set[int]) -> None:
         """Begin to follow some partitions."""
         ...
 
     def stop(self, partitions: Set[int]) -> frozenset[int]:
-        """Begin nothing more in some partitions; return those of them where something is still under way."""
+        """Start no more reconciles in some partitions; return those with a running reconcile."""
         ...
 
-    async def release(self, partitions: Set[int], *, patience: float) -> None:
-        """Stop and forget some partitions; what is under way may go on for `patience` seconds."""
+    async def release(self, partitions: Set[int], *, grace_seconds: float) -> None:
+        """Stop and forget some partitions; running reconciles may continue for `grace_seconds`."""
         ...
 
 
 class Hints(Protocol):
-    """Word among replicas that their Leases have changed."""
+    """Notifications among replicas that their Leases have changed."""
 
     async def send(self) -> None:
-        """Have the others look now."""
+        """Make the other replicas list the Leases now."""
         ...
 
     async def wait(self, seconds: float) -> None:
-        """Wait for such a word, at most so many seconds."""
+        """Wait for a notification, at most so many seconds."""
         ...
 
 
 class Membership:
-    """What one replica holds, and why."""
+    """The partitions of one replica, and its Lease."""
 
-    def __init__(  # noqa: PLR0913  (all that it stands between)
+    def __init__(  # noqa: PLR0913  (all its ports)
         self,
         leases: ReplicaLeases,
-        ground: Ground,
+        handler: PartitionHandler,
         hints: Hints,
         *,
         fence: Fence,
@@ -74,33 +74,33 @@ class Membership:
         controller: str,
     ) -> None:
         self._leases = leases
-        self._ground = ground
+        self._handler = handler
         self._hints = hints
         self._fence = fence
         self._steady = steady
         self._is_able = is_able
         self._controller = controller
         self._held: frozenset[int] = frozenset()
-        self._mine: Standing | None = None
+        self._mine: ReplicaLease | None = None
         """Our Lease as we wrote it last."""
-        self._others: ownership.Sightings = {}
-        self._ours: ownership.Sightings = {}
+        self._others: ownership.LeaseObservations = {}
+        self._ours: ownership.LeaseObservations = {}
         """Our own Lease as the API server has it."""
         self._is_ousted = False
         self._contested: frozenset[int] = frozenset()
-        """What we held at the last look although another Lease named it."""
+        """Partitions that we held at the last list although another Lease named them."""
         self._renewed_at = float("-inf")
         self._problem: str | None = "the Leases are not yet read"
         metrics.LEASE_AGE.labels(leases.name).set_function(self._age)
 
     @property
     def held(self) -> frozenset[int]:
-        """Return the partitions that we look after."""
+        """Return the partitions that this replica reconciles."""
         return self._held
 
     @property
     def problem(self) -> str | None:
-        """Say why this replica does not do its part; None when it does. What readiness asks."""
+        """Return why this replica does not take part; None when it does. Readiness depends on it."""
         if self._problem is not None or not self._fence.is_open:
             return self._problem or f"the Lease {self._leases.name} was not renewed for {self._age():.0f} s"
         if self._held or ownership.is_everything_held(self._held, self._others):
@@ -120,15 +120,15 @@ class Membership:
                 await self._hints.wait(self._pause())
 
     async def leave(self) -> None:
-        """Hand all over, so that others can go on at once; what goes wrong, the end of our Lease mends."""
+        """Hand all over, so that others continue at once; after a failure they wait for the end of our Lease."""
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
-                busy = self._ground.stop(self._held)
+                busy = self._handler.stop(self._held)
                 if idle := self._held - busy:
-                    await self._release(idle, patience=0.0)
+                    await self._release(idle, grace_seconds=0.0)
                 if busy:
                     await self._keep_only(busy)
-                    await self._release(busy, patience=LOOK_PATIENCE)
+                    await self._release(busy, grace_seconds=RECONCILE_GRACE_SECONDS)
                 if self._mine is not None:
                     await self._leases.drop(uid=self._mine.uid)
                 await self._hints.send()
@@ -140,40 +140,40 @@ class Membership:
     # --- one turn ----------------------------------------------------------------------------------------------------
 
     async def _turn(self) -> None:
-        """Look at all Leases, and do what they ask for."""
-        mine = await self._look()
+        """List all Leases, and act on them."""
+        mine = await self._observe()
         if not self._is_ours(mine):
             await self._begin(mine)
-            mine = await self._look()
+            mine = await self._observe()
         self._mine = mine or self._mine
-        for each in [each.standing for each in self._others.values() if each.remaining <= 0]:
+        for each in [each.lease for each in self._others.values() if each.remaining <= 0]:
             await self._clear(each)
-        await self._yield()
+        await self._release_contested()
         takes_part = self._is_able()
-        move = ownership.decide(self._leases.identity, self._held, self._others, takes_part=takes_part)
-        if move.give:
-            await self._give(move.give)
-        if move.take:
-            await self._take(move.take)
+        change = ownership.decide(self._leases.identity, self._held, self._others, takes_part=takes_part)
+        if change.release:
+            await self._hand_over(change.release)
+        if change.acquire:
+            await self._acquire(change.acquire)
         if self._is_due(takes_part=takes_part):
             await self._write(self._held)
 
-    async def _look(self) -> Standing | None:
+    async def _observe(self) -> ReplicaLease | None:
         """Read all Leases; return ours."""
         listed = {each.name: each for each in await self._leases.list()}
         mine = listed.pop(self._leases.name, None)
-        self._ours = ownership.see(self._ours, [] if mine is None else [mine], now=self._steady())
-        self._others = ownership.see(self._others, listed.values(), now=self._steady())
+        self._ours = ownership.observe(self._ours, [] if mine is None else [mine], now=self._steady())
+        self._others = ownership.observe(self._others, listed.values(), now=self._steady())
         return mine
 
-    def _is_ours(self, found: Standing | None) -> bool:
-        """Tell whether it is still our Lease: nobody has deleted it, and no other process writes it."""
+    def _is_ours(self, found: ReplicaLease | None) -> bool:
+        """Return whether it is still our Lease: not deleted, and written by no other process."""
         if found is None or self._mine is None or found.uid != self._mine.uid:
             return False
         return found.session in {self._leases.session, ""}
 
-    async def _begin(self, found: Standing | None) -> None:
-        """Have a Lease that names nothing: at the start, and when the one that we had is gone."""
+    async def _begin(self, found: ReplicaLease | None) -> None:
+        """Have a Lease that names no partition: at the start, and after ours was deleted."""
         if self._mine is not None:
             self._fence.close()
             lost, self._held = self._held, frozenset()
@@ -181,7 +181,7 @@ class Membership:
             log.warning("our Lease is gone, and all partitions with it", partitions=len(lost), lease=self._leases.name)
             self._count("lost", lost)
             self._is_ousted = found is not None
-            await self._ground.release(lost, patience=0.0)
+            await self._handler.release(lost, grace_seconds=0.0)
         if self._is_ousted and found is not None and self._ours[found.name].remaining > 0:
             raise errors.Conflict(
                 f"another process renews {found.name}: give every replica an identity of its own (RAYBUS_IDENTITY)"
@@ -195,73 +195,75 @@ class Membership:
         self._renew(asked_at)
         await self._hints.send()
 
-    async def _create(self, *, takes_part: bool) -> Standing:
+    async def _create(self, *, takes_part: bool) -> ReplicaLease:
         try:
             return await self._leases.create(takes_part=takes_part)
-        except errors.AlreadyExists:  # made by a request whose answer was lost, or somebody took its label away
+        except errors.AlreadyExists:  # made by a request without an answer, or its label was removed
             await self._leases.drop()
             return await self._leases.create(takes_part=takes_part)
 
-    async def _clear(self, expired: Standing) -> None:
-        """Delete the Lease of somebody who was silent for too long."""
+    async def _clear(self, expired: ReplicaLease) -> None:
+        """Delete the Lease of a replica that was silent for too long."""
         try:
             await self._leases.clear(expired)
         except errors.Conflict:
-            return  # it lives
+            return  # it was renewed meanwhile
         except errors.NotFound:
             pass
         log.warning("a replica was silent for too long", identity=expired.identity, partitions=len(expired.partitions))
         self._others = {name: each for name, each in self._others.items() if name != expired.name}
 
-    async def _yield(self) -> None:
-        """Give up what somebody else names as well: that happens only where a Lease was edited by hand.
+    async def _release_contested(self) -> None:
+        """Release what another Lease names as well, which happens only where a Lease was edited by hand.
 
-        Who has just claimed what is ours sees that at once and takes it back, so it is looked at twice.
+        A replica that has just claimed a partition of ours sees that at once and takes it back, so two lists must agree.
         """
         contested = ownership.contested(self._held, self._others)
         lasting = contested & self._contested
         self._contested = contested
         if lasting:
-            log.warning("partitions are claimed twice and given up", partitions=ownership.spell(lasting))
-            await self._give(lasting)
+            log.warning(
+                "two Leases name the same partitions, so they are released", partitions=ownership.spell(lasting)
+            )
+            await self._hand_over(lasting)
 
-    async def _take(self, wanted: frozenset[int]) -> None:
-        """Claim partitions, and begin with those that nobody else claims."""
+    async def _acquire(self, wanted: frozenset[int]) -> None:
+        """Claim partitions, and begin with those that no other replica claims."""
         await self._write(self._held | wanted)
-        mine = await self._look()
+        mine = await self._observe()
         if mine is None or self._mine is None or mine.version != self._mine.version:
-            return  # the next turn finds out what happened, and begins with nothing
-        won = wanted.difference(*(each.standing.partitions for each in self._others.values()))
+            return  # the next turn reads the reason, and begins with nothing
+        won = wanted.difference(*(each.lease.partitions for each in self._others.values()))
         self._held |= won
-        self._ground.take(won)
+        self._handler.acquire(won)
         self._count("taken", won)
         log.info("partitions taken", partitions=ownership.spell(won), held=len(self._held))
         if won != wanted:
             await self._write(self._held)
 
-    async def _give(self, partitions: frozenset[int]) -> None:
-        """Give partitions up: first those where nothing is under way, then the others."""
-        busy = self._ground.stop(partitions)
-        for part, patience in ((partitions - busy, 0.0), (busy, LOOK_PATIENCE)):
+    async def _hand_over(self, partitions: frozenset[int]) -> None:
+        """Hand partitions over: first those without a running reconcile, then the others."""
+        busy = self._handler.stop(partitions)
+        for part, grace_seconds in ((partitions - busy, 0.0), (busy, RECONCILE_GRACE_SECONDS)):
             if part:
-                await self._release(part, patience=patience)
+                await self._release(part, grace_seconds=grace_seconds)
                 await self._write(self._held)
                 await self._hints.send()
 
-    async def _release(self, partitions: frozenset[int], *, patience: float) -> None:
-        """Look after some partitions no more; our Lease names them still."""
-        await self._ground.release(partitions, patience=patience)
+    async def _release(self, partitions: frozenset[int], *, grace_seconds: float) -> None:
+        """Stop the reconciles of some partitions; our Lease still names them."""
+        await self._handler.release(partitions, grace_seconds=grace_seconds)
         self._held -= partitions
         self._count("given", partitions)
-        log.info("partitions given away", partitions=ownership.spell(partitions), held=len(self._held))
+        log.info("partitions released", partitions=ownership.spell(partitions), held=len(self._held))
 
     async def _keep_only(self, busy: frozenset[int]) -> None:
-        """Let others have all but the partitions where something is under way; our Lease goes soon, whether this succeeds or not.
+        """Release all partitions without a running reconcile; our Lease is deleted soon, whether this succeeds or not.
 
-        The end may have cut a renewal short that the API server has carried out, so the Lease is read first.
+        The end may have cancelled a renewal that the API server has executed, so the Lease is read first.
         """
         with contextlib.suppress(errors.RaybusError):
-            mine = await self._look()
+            mine = await self._observe()
             if self._is_ours(mine):
                 self._mine = mine
                 await self._write(busy, takes_part=False)
@@ -280,17 +282,17 @@ class Membership:
         self._fence.open_until(asked_at + ownership.DEADLINE_SECONDS)
 
     def _is_due(self, *, takes_part: bool) -> bool:
-        """Tell whether our Lease must be written: it is old, or does not say what holds."""
+        """Return whether our Lease must be written: it is old, or differs from what holds."""
         if self._mine is None or (self._mine.partitions, self._mine.takes_part) != (self._held, takes_part):
             return True
-        return self._age() + LOOK_SECONDS / 2 >= ownership.RENEW_SECONDS
+        return self._age() + LIST_SECONDS / 2 >= ownership.RENEW_SECONDS
 
     def _pause(self) -> float:
-        """Return for how many seconds nothing needs to be looked at, unless a hint comes."""
+        """Return for how many seconds no list is needed, unless a hint comes."""
         until_renewal = ownership.RENEW_SECONDS - self._age()
         if not self._others:
             return until_renewal
-        return min(LOOK_SECONDS, until_renewal, *(each.remaining for each in self._others.values()))
+        return min(LIST_SECONDS, until_renewal, *(each.remaining for each in self._others.values()))
 
     def _age(self) -> float:
         return self._steady() - self._renewed_at

@@ -1,13 +1,13 @@
-"""Which replica looks after which partitions: pure.
+"""Assignment of partitions to replicas: pure.
 
-Every replica has one Lease that names what it holds, and all decide alike from the same list of them:
+Every replica has one Lease that names what it holds, and all decide alike from the same list of Leases:
 
-- A partition may be taken while no other Lease names it. A Lease that was not renewed is deleted first, so that its holder,
-  should it wake, finds that it has lost everything.
-- All replicas that take part hold as many as the others, give or take one. Nobody gives away more than that asks for, and
-  whom a free partition goes to is drawn by rendezvous hashing, so that two who look at the same time do not want the same.
-- A Lease is judged by how long *we* have seen it unchanged, as client-go does: clocks may differ. Time in which we could not
-  look counts for little, since then others could not renew either.
+- A partition may be acquired while no other Lease names it. A Lease that was not renewed is deleted first, so that a holder that
+  resumes finds that it has lost everything.
+- All replicas that take part hold the same number of partitions, plus or minus one. None releases more than that requires.
+  Rendezvous hashing assigns the free partitions, so that two replicas that list at the same time do not want the same.
+- A Lease is judged by how long *we* have observed it unchanged, as client-go does: clocks may differ. Time without a list counts
+  for little, since then others could not renew either.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,76 +24,76 @@ RENEW_SECONDS: Final = 2.0
 DEADLINE_SECONDS: Final = 5.0
 """A holder that could not renew for this long writes nothing more; well before its Lease can expire."""
 DURATION_SECONDS: Final = 7
-"""Who was silent for this long has lost its partitions: a crash is made up for within 10 s."""
+"""A holder that was silent for this long has lost its partitions: a crash is made up for within 10 s."""
 LONGEST_GAP: Final = 2 * RENEW_SECONDS
-"""Seconds between two looks that count at most."""
+"""Most seconds between two lists that count."""
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """What one replica's Lease says."""
+class ReplicaLease(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of one replica's Lease."""
 
     name: str
-    """Of the Lease."""
+    """Name of the Lease."""
     uid: str
     version: str
     identity: str
     session: str
-    """Which process wrote it: one that starts anew in its pod has the same identity."""
+    """Process that wrote it: one that starts anew in its pod has the same identity."""
     partitions: frozenset[int] = frozenset()
     is_readable: bool
-    """Else somebody has edited it, and it claims everything, so that nobody takes what may be its holder's."""
+    """Otherwise it was edited by hand, and counts as a claim of everything, so that no replica takes what may be its holder's."""
     takes_part: bool
-    """Whether it can look after partitions: one that ends, or does not reach NATS, cannot."""
+    """Whether it can hold partitions: a replica that ends, or does not reach NATS, cannot."""
     duration: float = DURATION_SECONDS
 
 
-class Sighting(msgspec.Struct, frozen=True):
-    """A Lease with the seconds for which we have seen it unchanged, and when we looked last."""
+class LeaseObservation(msgspec.Struct, frozen=True):
+    """A Lease, the seconds for which it was observed unchanged, and the time of the last observation."""
 
-    standing: Standing
+    lease: ReplicaLease
     age: float
     at: float
 
     @property
     def remaining(self) -> float:
         """Return for how many seconds it is still good; zero or less once it has expired."""
-        return self.standing.duration - self.age
+        return self.lease.duration - self.age
 
 
-class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """What one replica should do next."""
+class Rebalance(msgspec.Struct, frozen=True, kw_only=True):
+    """The next step of one replica."""
 
-    give: frozenset[int] = frozenset()
-    take: frozenset[int] = frozenset()
+    release: frozenset[int] = frozenset()
+    acquire: frozenset[int] = frozenset()
 
 
-Sightings = Mapping[str, Sighting]
+LeaseObservations = Mapping[str, LeaseObservation]
 """By the name of the Lease."""
 
 
-def see(before: Sightings, listed: Iterable[Standing], *, now: float) -> dict[str, Sighting]:
-    """Return the sightings after one more look at all Leases."""
-    return {each.name: _seen_again(before.get(each.name), each, now=now) for each in listed}
+def observe(before: LeaseObservations, listed: Iterable[ReplicaLease], *, now: float) -> dict[str, LeaseObservation]:
+    """Return the observations after one more list of all Leases."""
+    return {each.name: _observed_again(before.get(each.name), each, now=now) for each in listed}
 
 
-def _seen_again(before: Sighting | None, found: Standing, *, now: float) -> Sighting:
-    if before is None or (before.standing.uid, before.standing.version) != (found.uid, found.version):
-        return Sighting(found, 0.0, now)
-    return Sighting(found, before.age + min(now - before.at, LONGEST_GAP), now)
+def _observed_again(before: LeaseObservation | None, found: ReplicaLease, *, now: float) -> LeaseObservation:
+    if before is None or (before.lease.uid, before.lease.version) != (found.uid, found.version):
+        return LeaseObservation(found, 0.0, now)
+    return LeaseObservation(found, before.age + min(now - before.at, LONGEST_GAP), now)
 
 
-def decide(me: str, held: frozenset[int], others: Sightings, *, takes_part: bool) -> Move:
-    """Return what a replica that holds some partitions should give away and take, as long as it sees these other Leases."""
+def decide(me: str, held: frozenset[int], others: LeaseObservations, *, takes_part: bool) -> Rebalance:
+    """Return what a replica with these partitions should release and acquire, as long as it observes these other Leases."""
     living = {
-        each.standing.identity: each.standing.partitions
+        each.lease.identity: each.lease.partitions
         for each in others.values()
-        if each.remaining > 0 and each.standing.takes_part
+        if each.remaining > 0 and each.lease.takes_part
     }
     if not takes_part:
-        return Move(give=held) if living else Move()
+        return Rebalance(release=held) if living else Rebalance()
     wanted = share({**living, me: held})[me]
-    taken = frozenset[int]().union(*(each.standing.partitions for each in others.values()))
-    return Move(give=held - wanted, take=wanted - held - taken)
+    taken = frozenset[int]().union(*(each.lease.partitions for each in others.values()))
+    return Rebalance(release=held - wanted, acquire=wanted - held - taken)
 
 
 def share(holdings: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:
@@ -117,14 +117,14 @@ def share(holdings: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:
     return {member: frozenset(found) for member, found in shares.items()}
 
 
-def is_everything_held(held: frozenset[int], others: Sightings) -> bool:
-    """Tell whether each partition has an owner that lives."""
-    return held.union(*(each.standing.partitions for each in others.values() if each.remaining > 0)) == ALL
+def is_everything_held(held: frozenset[int], others: LeaseObservations) -> bool:
+    """Return whether each partition has an owner that lives."""
+    return held.union(*(each.lease.partitions for each in others.values() if each.remaining > 0)) == ALL
 
 
-def contested(held: frozenset[int], others: Sightings) -> frozenset[int]:
+def contested(held: frozenset[int], others: LeaseObservations) -> frozenset[int]:
     """Return what we hold and another Lease names too."""
-    readable = [each.standing.partitions for each in others.values() if each.standing.is_readable]
+    readable = [each.lease.partitions for each in others.values() if each.lease.is_readable]
     return held & frozenset[int]().union(*readable)
 
 

@@ -1,16 +1,26 @@
-"""What one look leads to; data only."""
+"""The result of planning one reconcile; data only."""
 
 from datetime import datetime
 from typing import Generic, TypeVar
 
 import msgspec
 
-Action = TypeVar("Action")
+from common.kube.actions import Action, Parallel
+
+Step = TypeVar("Step", bound=Action | Parallel)
 
 
-class Plan(msgspec.Struct, Generic[Action], frozen=True, kw_only=True):
-    """What to do, in order, when to look again, and why."""
+class Plan(msgspec.Struct, Generic[Step], frozen=True, kw_only=True):
+    """Actions in order, the time of the next reconcile, and the reason."""
 
-    actions: tuple[Action, ...] = ()
-    look_again_at: datetime | None = None
+    actions: tuple[Step, ...] = ()
+    requeue_at: datetime | None = None
     note: str = ""
+
+    @property
+    def flat(self) -> tuple[Action, ...]:
+        """Return the actions, those of a `Parallel` one by one."""
+        found: list[Action] = []
+        for step in self.actions:
+            found += step.actions if isinstance(step, Parallel) else (step,)
+        return tuple(found)

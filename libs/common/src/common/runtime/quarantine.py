@@ -1,6 +1,6 @@
-"""Which keys wait because the state of an object is not known: pure.
+"""Keys that wait because the state of an object is not known: pure.
 
-An object is in quarantine from the message that says so, or that does not decode, until a newer one, its deletion, or a reload.
+An object is in quarantine from the message that declares it, or that does not decode, until a newer one, its deletion, or a reload.
 """
 
 from collections.abc import Set
@@ -56,7 +56,7 @@ class Quarantine:
             self.pop(named)
 
     def holds(self, key: Key) -> bool:
-        """Tell whether a key waits."""
+        """Return whether a key waits."""
         return key in self._named
 
     def of(self, key: Key) -> Held | None:

@@ -1,8 +1,8 @@
-"""The story of one look: observe → plan → apply; each service brings the three. The status is one of the plan's writes."""
+"""One reconcile: observe → plan → execute; each service brings the three. The status is one of the plan's writes."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -12,42 +12,62 @@ from common.runtime.plan import Plan
 log = structlog.get_logger()
 
 Observed = TypeVar("Observed")
-Seen = TypeVar("Seen", covariant=True)  # noqa: PLC0105  (the name says what it is)
-Known = TypeVar("Known", contravariant=True)  # noqa: PLC0105  (the name says what it is)
-Action = TypeVar("Action")
+SomePlan = TypeVar("SomePlan", bound=Plan[Any])
+Read = TypeVar("Read", covariant=True)  # noqa: PLC0105  (the name is what it is)
+Known = TypeVar("Known", contravariant=True)  # noqa: PLC0105  (the name is what it is)
+Made = TypeVar("Made", covariant=True)  # noqa: PLC0105  (the name is what it is)
+Decided = TypeVar("Decided", contravariant=True)  # noqa: PLC0105  (the name is what it is)
 
 
-class Observe(Protocol[Seen]):
-    """Read what is known of a key, once; None when it is gone or somebody else's."""
+class Observe(Protocol[Read]):
+    """Read what is known of a key, once; None when it is gone or another controller's."""
 
-    def __call__(self, key: Key, *, now: datetime) -> Awaitable[Seen | None]: ...
+    def __call__(self, key: Key, *, now: datetime) -> Awaitable[Read | None]: ...
 
 
-class MakePlan(Protocol[Known, Action]):
+class MakePlan(Protocol[Known, Made]):
     """Decide what one observation leads to; the same observation at the same time gives the same plan."""
 
-    def __call__(self, observed: Known, *, now: datetime) -> Plan[Action]: ...
+    def __call__(self, observed: Known, *, now: datetime) -> Made: ...
 
 
-class Reconciler(Generic[Observed, Action]):
-    """Brings objects a step nearer to their goals."""
+class Execute(Protocol[Known, Decided]):
+    """Execute a plan; return when to reconcile again for what the execution itself left or brought.
+
+    Raises:
+        RaybusError: What failed, after all that does not depend on it.
+    """
+
+    def __call__(self, observed: Known, plan: Decided, *, now: datetime) -> Awaitable[datetime | None]: ...
+
+
+class Reconciler(Generic[Observed, SomePlan]):
+    """Brings objects a step nearer to their goals.
+
+    `recheck` reads again what a plan relies on and what may be stale; None when the plan holds, else it is made anew.
+    """
 
     def __init__(
         self,
         observe: Observe[Observed],
-        make_plan: MakePlan[Observed, Action],
-        apply: Callable[[Observed, tuple[Action, ...]], Awaitable[None]],
+        make_plan: MakePlan[Observed, SomePlan],
+        execute: Execute[Observed, SomePlan],
+        *,
+        recheck: Callable[[Observed, SomePlan], Awaitable[Observed | None]] | None = None,
     ) -> None:
         self._observe = observe
         self._make_plan = make_plan
-        self._apply = apply
+        self._execute = execute
+        self._recheck = recheck
 
     async def __call__(self, key: Key, *, now: datetime) -> datetime | None:
-        """Look at one object; return when to look again, if no change does it earlier."""
+        """Reconcile one object; return when to do it again, if no change does it earlier."""
         observed = await self._observe(key, now=now)
         if observed is None:
             return None
         plan = self._make_plan(observed, now=now)
+        while self._recheck is not None and (fresh := await self._recheck(observed, plan)) is not None:
+            observed, plan = fresh, self._make_plan(fresh, now=now)
         log.debug("planned", note=plan.note, actions=len(plan.actions))
-        await self._apply(observed, plan.actions)
-        return plan.look_again_at
+        requeue_at = await self._execute(observed, plan, now=now)
+        return min((moment for moment in (plan.requeue_at, requeue_at) if moment is not None), default=None)

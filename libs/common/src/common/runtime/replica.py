@@ -1,7 +1,7 @@
-"""One replica of a reconciler, written once: NATS, its part of the partitions, its workers, its health.
+"""One replica of a reconciler: NATS, its share of the partitions, its workers, its health.
 
-Ready means that NATS is connected, our Lease is sure, and all that we hold has been told completely; or that others hold all there
-is. What is away is waited for, never a reason to crash. At the end all is handed over before anything is closed.
+Ready means that NATS is connected, our Lease is valid, and the state of all held partitions is complete; or that others hold all
+partitions. A missing server is waited for, never a reason to crash. At the end everything is handed over before anything is closed.
 """
 
 import asyncio
@@ -27,27 +27,27 @@ from common.runtime import identity
 from common.runtime.clock import Clock, ServerClock, SystemClock, steady
 from common.runtime.controller import Controller, Reconcile
 from common.runtime.fence import Fence
-from common.runtime.ground import Ground
 from common.runtime.membership import Membership
+from common.runtime.partition_feeds import PartitionFeeds
 from common.runtime.settings import Settings
 
-BUS_PATIENCE: Final = 5.0
-"""Seconds without NATS after which a replica leaves its part to those who reach it."""
+BUS_TIMEOUT: Final = 5.0
+"""Seconds without NATS after which a replica leaves its partitions to the replicas that reach it."""
 
 
 class App(msgspec.Struct, frozen=True, kw_only=True):
     """A reconciler without its surroundings."""
 
     controller: Controller
-    """The shell that is told of changes."""
+    """The controller that receives the changes."""
     reconciler: Reconcile
     guard: Reconcile | None = None
     """Reconciles what cannot wait for the bus, from the API server alone."""
     cache: Cache
     tree: Tree | None = None
-    """What it reads of the stream, if not all."""
+    """The part of the stream that it reads, if not all."""
     least_workers: int = 1
-    """For looks that may wait seconds for somebody who does not answer, and cost nothing meanwhile."""
+    """For reconciles that wait seconds for a host that does not answer, and cost nothing meanwhile."""
 
     async def run(self, *, workers: int) -> None:
         """Reconcile until cancelled."""
@@ -59,7 +59,7 @@ Assemble = Callable[[KubeClient, Clock], AbstractAsyncContextManager[App]]
 
 
 async def run(settings: Settings, assemble: Assemble, *, version: str, bus: Bus | None = None) -> None:
-    """Run a reconciler until cancelled; one that says something on the bus itself brings it."""
+    """Run a reconciler until cancelled; a service that publishes on the bus itself passes its own `bus`."""
     user_agent = f"raybus-{settings.service}/{version}"
     async with _client(settings, user_agent) as kube, _client(settings, user_agent) as own:
         fence, clock = Fence(), ServerClock()
@@ -68,7 +68,7 @@ async def run(settings: Settings, assemble: Assemble, *, version: str, bus: Bus 
         kube.guard(fence.check)
         bus.guard(fence.check)
         leases = ReplicaLeases(
-            own,  # a client of its own: no crowd of reconciles delays a renewal, and the fence does not stop one
+            own,  # a client of its own: no number of reconciles delays a renewal, and the fence does not stop one
             SystemClock(),
             namespace=settings.namespace,
             service=settings.service,
@@ -119,13 +119,13 @@ class _Replica:
             installation=installation,
             kinds=app.controller.kinds,
         )
-        await self._bus.session()  # who does not reach NATS asks for nothing
+        await self._bus.session()  # a replica that does not reach NATS acquires no partition
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(hints.run()), group.create_task(app.run(workers=self._settings.workers))]
             tasks.append(group.create_task(feed.check_forms()))
             self._membership = membership = Membership(
                 self._leases,
-                Ground(app.controller, feed, group),
+                PartitionFeeds(app.controller, feed, group),
                 hints,
                 fence=self._fence,
                 steady=steady,
@@ -133,7 +133,7 @@ class _Replica:
                 controller=app.controller.name,
             )
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(BUS_PATIENCE):  # takes no partition that it would only give back
+                async with asyncio.timeout(BUS_TIMEOUT):  # acquires no partition that it would release at once
                     await feed.forms_checked.wait()
             try:
                 await membership.run()
@@ -143,11 +143,11 @@ class _Replica:
                     task.cancel()
 
     def _is_able(self) -> bool:
-        """Tell whether this replica can look after partitions: it reaches NATS, and reads what the watcher publishes."""
+        """Return whether this replica can hold partitions: it reaches NATS, and reads what the watcher publishes."""
         if self._bus.problem is None:
             self._reached_bus_at = steady()
         is_readable = self._feed is None or self._feed.unreadable is None
-        return is_readable and steady() - self._reached_bus_at < BUS_PATIENCE
+        return is_readable and steady() - self._reached_bus_at < BUS_TIMEOUT
 
     def _ready(self) -> str | None:
         if self._bus.problem is not None:

@@ -1,4 +1,4 @@
-"""What a service is told by its environment: the only reader of `RAYBUS_*`.
+"""Settings of a service: the only reader of `RAYBUS_*`.
 
 A wrong value ends the process with one line that names the variable, the value and what is allowed.
 """
@@ -23,13 +23,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that all services share; a service with more of its own keeps them beside these."""
 
     service: str
-    """Which service this is; also its NATS user, its field manager and the name in its log."""
+    """Name of the service; also its NATS user, its field manager and the name in its log."""
     nats_url: str = "nats://127.0.0.1:4222"
     """Where NATS is; with several servers of one cluster, all of them with commas between."""
     nats_seed_file: Path | None = None
     """NKEY seed; None only for a server without users."""
     nats_ca_file: Path | None = None
-    """Who signed the server's certificate; None means no TLS, unless the URL says `tls://`."""
+    """The authority that signed the server's certificate; None means no TLS, unless the URL is `tls://`."""
+    nats_register_key: bool = False
+    """Make a key at the start and register it in the ConfigMap `nats-keys-SERVICE` of `namespace`, in place of the two files."""
     kubeconfig: Path | None = None
     """None means the pod's own ServiceAccount."""
     http_port: int = 8080
@@ -38,13 +40,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     lease_namespace: str = ""
     """Where the watchers' Lease lives, if elsewhere: KubeRay's namespace, so that the two exclude each other."""
     identity: str = ""
-    """Which replica of the service this is; empty means the host's name, outside a cluster with the process id."""
+    """Identity of the replica; empty means the host's name, outside a cluster with the process id."""
     watch_namespaces: tuple[str, ...] = ()
-    """Which namespaces are looked after; empty means all."""
+    """The namespaces that are watched; empty means all."""
     log_level: str = "INFO"
     feature_gates: Gates = BETA
     workers: int = 4
-    """How many reconciles run at once."""
+    """Reconciles that run at once."""
     cluster_domain: str = "cluster.local"
     use_kubernetes_proxy: bool = False
     """Reach Ray dashboards through the API server, from outside the cluster."""
@@ -60,6 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             nats_url=read.url("RAYBUS_NATS_URL", "nats://127.0.0.1:4222"),
             nats_seed_file=read.file("RAYBUS_NATS_SEED_FILE"),
             nats_ca_file=read.file("RAYBUS_NATS_CA_FILE"),
+            nats_register_key=read.switch("RAYBUS_NATS_REGISTER_KEY"),
             kubeconfig=read.file("RAYBUS_KUBECONFIG"),
             http_port=read.number("RAYBUS_HTTP_PORT", 8080, most=65535),
             namespace=read.text("RAYBUS_NAMESPACE", "default"),

@@ -1,7 +1,7 @@
-"""Which change a look is about: the traceparent of the newest message that woke its key.
+"""The trace of a reconcile: the traceparent of the newest message that enqueued its key.
 
-A look that a timer wakes goes on with the trace of the last change, since that is what it still works on. While spans are taken,
-each change that woke a key tells how long it waited for the look.
+A reconcile that a timer enqueues continues the trace of the last change, since it still works on that change. While spans are taken,
+each change that enqueued a key records how long it waited for the reconcile.
 """
 
 from collections.abc import Generator
@@ -14,12 +14,12 @@ from common.observability import tracing
 K = TypeVar("K")
 
 MOST_WAITING: Final = 64
-"""Changes of one key whose wait is told; a key may be woken a thousand times before it is looked at."""
+"""Changes of one key that record their wait; a key may be enqueued a thousand times before its reconcile."""
 _CURRENT: Final[ContextVar[str]] = ContextVar("traceparent", default="")
 
 
 def current() -> str:
-    """Return the W3C traceparent of the look that runs, empty outside of one and where no message had one."""
+    """Return the W3C traceparent of the running reconcile, empty outside of one and where no message had one."""
     return _CURRENT.get()
 
 
@@ -33,16 +33,16 @@ def bound(trace: str) -> Generator[None]:
         _CURRENT.reset(token)
 
 
-class Wakers(Generic[K]):
-    """The changes that woke each key."""
+class ReconcileTraces(Generic[K]):
+    """The changes that enqueued each key."""
 
     def __init__(self) -> None:
         self._newest: dict[K, str] = {}
         self._waiting: dict[K, list[tuple[str, int]]] = {}
-        """While spans are taken: the changes since the last look, each with when it came."""
+        """While spans are taken: the changes since the last reconcile, each with its time."""
 
-    def woken(self, key: K, trace: str, *, waits: bool) -> None:
-        """Take note of a change; none has an empty trace. `waits` when it is news, and not one of a load."""
+    def enqueued(self, key: K, trace: str, *, waits: bool) -> None:
+        """Remember a change, unless its trace is empty. `waits` for a change of a complete state, not for one of a load."""
         if not trace:
             return
         self._newest[key] = trace
@@ -52,13 +52,13 @@ class Wakers(Generic[K]):
                 waiting.append((trace, tracing.now()))
 
     def forget(self, key: K) -> None:
-        """Drop a key that somebody else looks after, or that is gone."""
+        """Drop a key that another replica reconciles, or that is gone."""
         self._newest.pop(key, None)
         self._waiting.pop(key, None)
 
     @contextmanager
-    def look(self, key: K) -> Generator[None]:
-        """Let a look run under the newest change's trace."""
+    def reconciling(self, key: K) -> Generator[None]:
+        """Run a reconcile under the newest change's trace."""
         newest = self._newest.get(key, "")
         for trace, since in self._waiting.pop(key, ()):
             tracing.child("queue", trace, since, object=str(key))

@@ -1,1 +1,1 @@
-"""Which specs are refused, and in what words; shared, because a RayService holds the spec of a RayCluster."""
+"""Which specs are refused, and with what message; shared, because a RayService holds the spec of a RayCluster."""

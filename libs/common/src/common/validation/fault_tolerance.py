@@ -122,7 +122,7 @@ def claim_and_its_shape(_: RayCluster, options: GcsFaultToleranceOptions) -> str
 
 
 def storage_env_set(cluster: RayCluster, _: GcsFaultToleranceOptions) -> str | None:
-    """Refuse to be told where the store is."""
+    """Refuse an environment variable that sets where the store is."""
     if not _head_has_env(cluster, "RAY_gcs_storage") and not _head_has_env(cluster, "RAY_gcs_storage_path"):
         return None
     return (

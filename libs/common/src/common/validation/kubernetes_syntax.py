@@ -1,4 +1,4 @@
-"""Kubernetes' rules for names and labels, in Kubernetes' words; lengths count bytes."""
+"""Kubernetes' rules for names and labels, with Kubernetes' messages; lengths count bytes."""
 
 import re
 from typing import Final

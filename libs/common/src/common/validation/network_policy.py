@@ -22,7 +22,7 @@ def gate_off(cluster: RayCluster, gates: Gates) -> str | None:
 
 
 def rules_for_what_is_open(cluster: RayCluster, _: Gates) -> str | None:
-    """S44, head and workers: a rule that lets in what is not kept out says something else than it does."""
+    """S44, head and workers: a rule that lets in what is not kept out means something else than its author expects."""
     policy = cluster.spec.network_policy
     if policy is None:
         return None

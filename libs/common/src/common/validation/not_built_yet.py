@@ -1,4 +1,4 @@
-"""Valid wishes that we do not fulfil yet; each is told by a condition and a Warning Event.
+"""Valid fields that raybus does not support yet; each is reported by a condition and a Warning Event.
 
 Without certificates no pod is made, as KubeRay makes none before they are there. Without policies and without a collector the
 cluster runs, as KubeRay's does when its own policies cannot be made.

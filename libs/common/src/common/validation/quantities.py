@@ -15,7 +15,7 @@ from common.validation.rules import Rule
 
 
 def resources(cluster: RayCluster, _: Gates) -> str | None:
-    """Name the first container whose limit or request is no quantity."""
+    """Name the first container with a limit or request that is no quantity."""
     problems = (f"{field}.{problem}" for field, template in _templates(cluster) for problem in _of_template(template))
     return next(problems, None)
 

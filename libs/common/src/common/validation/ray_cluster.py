@@ -1,4 +1,4 @@
-"""Which RayClusters we refuse, and in what words: the first rule that a cluster breaks, as KubeRay says it.
+"""Which RayClusters are refused, and with what message: the first rule that a cluster breaks, with KubeRay's text.
 
 One module per family of rules. A rule is a function named for the violation that returns the message, or None; the
 order of rules is the order of the specification, since users and tests see only the first.

@@ -13,19 +13,19 @@ from common.validation.rules import Rule
 
 
 def auth_secret(cluster: RayCluster, _: Gates) -> str | None:
-    """Name the field whose text no Secret can bear."""
+    """Name the field with a text that no Secret can bear."""
     options = cluster.spec.auth_options
     return _problem("authOptions.secretName", "Secret", options.secret_name if options is not None else None)
 
 
 def service_account(cluster: RayCluster, _: Gates) -> str | None:
-    """Name the field whose text no ServiceAccount can bear."""
+    """Name the field with a text that no ServiceAccount can bear."""
     name = pod_json.text(pod_json.spec(cluster.spec.head_group_spec.template), "serviceAccountName")
     return _problem("headGroupSpec.template.spec.serviceAccountName", "ServiceAccount", name)
 
 
 def gcs_claim(cluster: RayCluster, _: Gates) -> str | None:
-    """Name the field whose text no PersistentVolumeClaim can bear."""
+    """Name the field with a text that no PersistentVolumeClaim can bear."""
     options = cluster.spec.gcs_fault_tolerance_options
     storage = options.storage if options is not None else None
     field = "gcsFaultToleranceOptions.storage.claimName"

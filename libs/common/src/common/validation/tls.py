@@ -23,7 +23,7 @@ def gate_off(cluster: RayCluster, gates: Gates) -> str | None:
 
 
 def is_enabled(cluster: RayCluster) -> bool:
-    """Tell whether the cluster asks for TLS."""
+    """Return whether the cluster asks for TLS."""
     options = cluster.spec.tls_options
     return options is not None and options.enabled is True
 

@@ -86,5 +86,5 @@ async def _running(request: Request, progress: Progress) -> Record | None:
         if not await api.is_ready():
             return None
     if request.gateway and not known.gateway:
-        progress.say(f"Cluster {known.name} runs without a gateway; 'raybus cluster down', then 'up' adds one.")
+        progress.report(f"Cluster {known.name} runs without a gateway; 'raybus cluster down', then 'up' adds one.")
     return known

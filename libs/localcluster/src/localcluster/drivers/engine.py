@@ -1,4 +1,4 @@
-"""What every cluster in a Docker container has in common, whoever starts the container."""
+"""The common part of all clusters in a Docker container."""
 
 from collections.abc import Sequence
 from pathlib import Path

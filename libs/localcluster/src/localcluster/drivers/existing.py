@@ -27,7 +27,7 @@ class Existing(Driver):
         path = request.kubeconfig.resolve()
         server = kubeconfig.check_readable(path)
         kubectl = _kubectl(request)
-        with progress.step(f"asking {server}", estimate=2):
+        with progress.step(f"connecting to {server}", estimate=2):
             await _ask(kubectl, path, server)
         known = Record(
             name=request.layout.name,
@@ -44,7 +44,7 @@ class Existing(Driver):
     async def down(self, layout: Layout, progress: Progress, *, purge: bool) -> None:
         """Forget the cluster; it is not ours to remove."""
         layout.remove(purge=purge)
-        progress.say("Forgot the kubeconfig; the cluster itself is untouched.")
+        progress.report("Removed the record of the kubeconfig; the cluster itself is not changed.")
 
     @override
     async def load(self, record: Record, layout: Layout, archives: Sequence[Path]) -> list[str]:
@@ -62,12 +62,12 @@ def _kubectl(request: Request) -> Path:
     own = shutil.which("kubectl")
     found, _ = binaries.locate(["kubectl"], request.settings)
     if own is None and not found:
-        raise ClusterError("an existing cluster is asked with kubectl: install it, and put it on PATH")
+        raise ClusterError("kubectl is needed for an existing cluster: install it, and put it on PATH")
     return Path(own) if own is not None else found["kubectl"]
 
 
 async def _ask(kubectl: Path, path: Path, server: str) -> None:
     finished = await processes.run([str(kubectl), "--kubeconfig", str(path), "--request-timeout=10s", "version"])
     if finished.code != 0:
-        words = processes.last_line(finished.errors)
-        raise ClusterError(f"{server} from {path} does not answer ({words}); check the cluster, or name another file")
+        cause = processes.last_line(finished.errors)
+        raise ClusterError(f"{server} from {path} does not answer ({cause}); check the cluster, or name another file")

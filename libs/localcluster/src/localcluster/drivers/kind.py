@@ -31,7 +31,7 @@ class Kind(Driver):
                 flags = ["--name", layout.name, "--image", _NODE_IMAGE, "--wait", "120s"]
                 await _kind("creating the cluster", "create", "cluster", *flags, "--kubeconfig", str(layout.kubeconfig))
         if request.gateway:
-            progress.say("kind runs without Envoy Gateway: install a Gateway API controller if you need routes.")
+            progress.report("kind runs without Envoy Gateway: install a Gateway API controller if you need routes.")
         return await engine.recorded(request, DriverName.KIND)
 
     @override

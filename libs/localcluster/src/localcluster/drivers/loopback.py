@@ -53,9 +53,9 @@ class Loopback(Driver):
             found = processes.working_in(layout.work, _PROGRAMS)
             for process in found:
                 processes.kill(process)
-            left = await processes.gone(found, patience=10)
+            left = await processes.gone(found, timeout=10)
             if left:
-                raise ClusterError(f"{left[0].name} (process {left[0].pid}) does not die; try again")
+                raise ClusterError(f"{left[0].name} (process {left[0].pid}) does not end; try again")
             layout.remove(purge=purge)
 
     @override

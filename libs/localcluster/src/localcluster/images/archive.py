@@ -1,17 +1,24 @@
-"""Writes and reads image archives in the form that `docker load` and `ctr images import` take."""
+"""Writes and reads image archives, which `docker load`, `ctr images import` and `skopeo copy oci-archive:` take."""
 
 import hashlib
 import io
 import re
 import tarfile
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from localcluster.errors import ClusterError
 from localcluster.images.dockerfile import Config
 from localcluster.images.layer import OPAQUE, TIMESTAMP, WHITEOUT
+
+_OCI: Final = "application/vnd.oci.image"
+_CONTAINERD_NAME: Final = "io.containerd.image.name"
+_INDEX: Final = "index.json"
+_CREATED: Final = datetime.fromtimestamp(TIMESTAMP, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,26 +28,71 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
 
 
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """The two digests of an image."""
+
+    config: str
+    """The image's id in Docker and containerd."""
+    manifest: str
+    """The image's digest in a registry, for `NAME@sha256:…`."""
+
+
 class _Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+    """An entry of Docker's manifest.json."""
+
     config: str
     repo_tags: tuple[str, ...]
     layers: tuple[str, ...]
 
 
-def write(target: Path, image: str, config: Config, layers: Sequence[Layer], *, architecture: str) -> str:
-    """Write the archive and return the image's id, the digest of its configuration."""
+class _Descriptor(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A reference to a blob, as the OCI image specification has it."""
+
+    media_type: str
+    digest: str
+    size: int
+    annotations: dict[str, str] = {}
+
+
+class _OciManifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    schema_version: int = 2
+    media_type: str = f"{_OCI}.manifest.v1+json"
+    config: _Descriptor
+    layers: tuple[_Descriptor, ...]
+
+
+class _Index(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    schema_version: int = 2
+    media_type: str = f"{_OCI}.index.v1+json"
+    manifests: tuple[_Descriptor, ...]
+
+
+def write(target: Path, image: str, config: Config, layers: Sequence[Layer], *, architecture: str) -> Written:
+    """Write the archive, which is an OCI image layout and one of Docker's at once, and return the image's digests."""
+    # Not compressed: the digest would change with the version of the compressor.
+    stored = tuple(
+        _Descriptor(media_type=f"{_OCI}.layer.v1.tar", digest=layer.digest, size=layer.path.stat().st_size)
+        for layer in layers
+    )
     document = _configuration(config, layers, architecture)
-    digest = hashlib.sha256(document).hexdigest()
-    names = tuple(f"{layer.digest.removeprefix('sha256:')}.tar" for layer in layers)
-    manifest = _Manifest(config=f"{digest}.json", repo_tags=(image,), layers=names)
+    described = _describe(f"{_OCI}.config.v1+json", document)
+    manifest = msgspec.json.encode(_OciManifest(config=described, layers=stored))
+    # containerd takes the name from its own annotation, other programs the tag from the standard one.
+    names = {_CONTAINERD_NAME: image, "org.opencontainers.image.ref.name": image.rpartition(":")[2]}
+    named = msgspec.structs.replace(_describe(f"{_OCI}.manifest.v1+json", manifest), annotations=names)
+    docker = _Manifest(
+        config=_blob(described.digest), repo_tags=(image,), layers=tuple(_blob(each.digest) for each in stored)
+    )
     with tarfile.open(target, mode="w") as tar:
-        _add_bytes(tar, f"{digest}.json", document)
-        for name, layer in zip(names, layers, strict=True):
-            entry = _entry(name, layer.path.stat().st_size)
+        _add_bytes(tar, "oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
+        _add_bytes(tar, _INDEX, msgspec.json.encode(_Index(manifests=(named,))))
+        _add_bytes(tar, "manifest.json", msgspec.json.encode([docker]))
+        _add_bytes(tar, _blob(described.digest), document)
+        _add_bytes(tar, _blob(named.digest), manifest)
+        for layer in {each.digest: each for each in layers}.values():
             with layer.path.open("rb") as stream:
-                tar.addfile(entry, stream)
-        _add_bytes(tar, "manifest.json", msgspec.json.encode([manifest]))
-    return f"sha256:{digest}"
+                tar.addfile(_entry(_blob(layer.digest), layer.path.stat().st_size), stream)
+    return Written(config=described.digest, manifest=named.digest)
 
 
 def read_id(path: Path) -> str:
@@ -49,13 +101,20 @@ def read_id(path: Path) -> str:
     return f"sha256:{name}"
 
 
+def read_manifest_digest(path: Path) -> str:
+    """Return the digest that the archive's image has in a registry; empty if only the registry can know it."""
+    with tarfile.open(path) as tar:
+        index = tar.extractfile(_INDEX) if _INDEX in tar.getnames() else None
+        return msgspec.json.decode(index.read(), type=_Index).manifests[0].digest if index else ""
+
+
 def read_name(path: Path) -> str:
     """Return the name and tag of the archive's image."""
     return _manifest(path).repo_tags[0]
 
 
 def read_files(path: Path, wanted: re.Pattern[str]) -> dict[str, bytes]:
-    """Return the files of the archive's image whose whole path matches; what a higher layer takes away is not there."""
+    """Return the files of the archive's image with a matching path; files that a higher layer deletes are left out."""
     found: dict[str, bytes] = {}
     with tarfile.open(path) as tar:
         for name in _manifest(path).layers:
@@ -103,13 +162,23 @@ def _configuration(config: Config, layers: Sequence[Layer], architecture: str) -
         {
             "architecture": architecture,
             "os": "linux",
-            "created": "2025-01-01T00:00:00Z",
+            "created": _CREATED,
             "config": container,
             "rootfs": {"type": "layers", "diff_ids": [layer.digest for layer in layers]},
-            "history": [{"created": "2025-01-01T00:00:00Z", "created_by": "raybus images build"} for _ in layers],
+            "history": [{"created": _CREATED, "created_by": "raybus images build"} for _ in layers],
         },
         order="deterministic",
     )
+
+
+def _describe(media_type: str, content: bytes) -> _Descriptor:
+    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    return _Descriptor(media_type=media_type, digest=digest, size=len(content))
+
+
+def _blob(digest: str) -> str:
+    """Return the place of a blob in the archive."""
+    return f"blobs/{digest.replace(':', '/')}"
 
 
 def _add_bytes(tar: tarfile.TarFile, name: str, content: bytes) -> None:

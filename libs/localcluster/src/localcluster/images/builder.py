@@ -1,4 +1,4 @@
-"""Makes sure that images exist as archives: finds them by key in the cache, builds what is missing with Docker or without.
+"""Provides images as archives: finds them by key in the cache, builds missing ones with Docker or without.
 
 Rule: equal inputs (Dockerfile, copied files) have equal keys; nothing that exists is built again.
 """
@@ -14,9 +14,9 @@ from localcluster import settings
 from localcluster.errors import ClusterError
 from localcluster.images import archive, debian, dockerfile, engine, host, plan, sandbox
 from localcluster.images.context import BuildContext, SourceChangedError
-from localcluster.images.dockerfile import BINARIES, ROOTS, Copy, Run, Stage, Step
+from localcluster.images.dockerfile import BINARIES, Copy, Run, Stage, Step, is_root
 from localcluster.images.job import CopyFiles, Job
-from localcluster.images.store import Record, Store
+from localcluster.images.store import DOCKER, OWN_BUILDER, Origin, Record, Store
 from localcluster.progress import Progress
 from localcluster.progress import Step as Shown
 
@@ -25,7 +25,7 @@ _FREE_BYTES = 6_000_000_000
 """Ray's image, its layer and its files, side by side while it is built."""
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _ATTEMPTS = 3
-"""Somebody may be editing the sources: what changed is read again, what was built is kept."""
+"""The sources may change during a build: changed files are read again, finished stages are kept."""
 _ARCHIVE_SHARE = 0.1
 """Writing an archive takes about this share of the time that its last stage took; at least a second."""
 
@@ -38,6 +38,9 @@ class ImageArchive(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
     digest: str
     """The image's id: the digest of its configuration."""
+    manifest: str
+    """The digest of its manifest, which is the image's digest in a registry; empty if only the registry can know it."""
+    origin: Origin
     built: bool
     """False if it was there already."""
 
@@ -49,6 +52,10 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     stages: tuple[Stage, ...]
     targets: tuple[Stage, ...]
     keys: dict[str, str]
+    files: Mapping[str, Path]
+    """Binaries by name."""
+    snapshot: str
+    """The Debian mirror that the user named, or nothing."""
 
     def image_key(self, target: Stage) -> str:
         """Return the key of a target's archive."""
@@ -61,31 +68,35 @@ def ensure(
     progress: Progress,
     files: Mapping[str, Path] | None = None,
     checkout: Path | None = None,
+    reproducible: bool = False,
 ) -> dict[str, ImageArchive]:
     """Return the archives of `targets` (all images if empty), building those that are missing.
 
-    `files` are binaries by name, for `COPY --from=binaries`. Blocks for minutes when cold: call it from a thread.
+    `files` are binaries by name, for `COPY --from=binaries`. `reproducible` takes no archive that Docker built: its digest depends on
+    Docker's version. Blocks for minutes when cold: call it from a thread.
     """
     given = settings.Settings.from_environment()
     store = Store(given.cache_root / "images")
-    for _ in range(_ATTEMPTS - 1):
+    for attempt in range(1, _ATTEMPTS + 1):
+        context, recipe = _read(targets, checkout or given.checkout, files or {})
         try:
-            return _ensure(targets, checkout or given.checkout, files or {}, store, progress)
+            return _ensure(context, recipe, store, progress, reproducible=reproducible)
         except SourceChangedError as changed:
-            progress.say(f"{changed}: doing so")
-    return _ensure(targets, checkout or given.checkout, files or {}, store, progress)
+            if attempt == _ATTEMPTS:
+                raise
+            progress.report(f"{changed}: retrying")
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _ensure(
-    targets: Sequence[str], checkout: Path, files: Mapping[str, Path], store: Store, progress: Progress
+    context: BuildContext, recipe: Recipe, store: Store, progress: Progress, *, reproducible: bool
 ) -> dict[str, ImageArchive]:
-    context, recipe = _read(targets, checkout, files)
-    missing = _missing(recipe, store)
+    missing = _missing(recipe, store, reproducible=reproducible)
     if missing:
         with store.locked(progress):
-            missing = _missing(recipe, store)
-            if missing and engine.answers():
-                _build_with_engine(missing, recipe, files, store, progress)
+            missing = _missing(recipe, store, reproducible=reproducible)
+            if missing and not reproducible and engine.answers():
+                _build_with_engine(missing, recipe, store, progress)
             elif missing:
                 _Builder(recipe, context, store, progress).build(missing)
     built = {stage.name for stage in missing}
@@ -110,12 +121,17 @@ def _read(targets: Sequence[str], checkout: Path, files: Mapping[str, Path]) -> 
     ignore = (checkout / DOCKERFILE).with_name("Dockerfile.dockerignore")
     context = BuildContext(checkout, files, ignore.read_text() if ignore.is_file() else "")
     chosen = plan.choose(stages, targets)
-    keys = plan.keys(plan.needed(stages, chosen), context.digest)
-    return context, Recipe(checkout=checkout, stages=stages, targets=chosen, keys=keys)
+    snapshot = host.snapshot(settings.base_environment())
+    keys = plan.keys(plan.needed(stages, chosen), context.digest, snapshot)
+    return context, Recipe(checkout=checkout, stages=stages, targets=chosen, keys=keys, files=files, snapshot=snapshot)
 
 
-def _missing(recipe: Recipe, store: Store) -> list[Stage]:
-    return [stage for stage in recipe.targets if store.find_archive(stage.name, recipe.image_key(stage)) is None]
+def _missing(recipe: Recipe, store: Store, *, reproducible: bool) -> list[Stage]:
+    def is_there(stage: Stage) -> bool:
+        record = store.find_archive(stage.name, recipe.image_key(stage))
+        return record is not None and not (reproducible and record.origin.builder != OWN_BUILDER)
+
+    return [stage for stage in recipe.targets if not is_there(stage)]
 
 
 def _found(target: Stage, recipe: Recipe, store: Store, *, built: bool) -> ImageArchive:
@@ -124,18 +140,31 @@ def _found(target: Stage, recipe: Recipe, store: Store, *, built: bool) -> Image
     if record is None:
         raise ClusterError(f"image {target.name} vanished from {store.folder} while it was used; build it again")
     path = store.archive_path(target.name, key)
-    return ImageArchive(target=target.name, ref=record.image, path=path, digest=record.digest, built=built)
+    return ImageArchive(
+        target=target.name,
+        ref=record.image,
+        path=path,
+        digest=record.digest,
+        manifest=record.manifest,
+        origin=record.origin,
+        built=built,
+    )
 
 
-def _build_with_engine(
-    missing: Sequence[Stage], recipe: Recipe, files: Mapping[str, Path], store: Store, progress: Progress
-) -> None:
+def _build_with_engine(missing: Sequence[Stage], recipe: Recipe, store: Store, progress: Progress) -> None:
     for stage in missing:
         image = stage.image or ""
         written = store.work / f"{stage.name}.tar"
         with progress.step(f"image {stage.name} with docker buildx", estimate=stage.seconds) as shown:
-            engine.build(recipe.checkout, stage.name, image, written, files=files, shown=shown)
-        record = Record(image=image, digest=archive.read_id(written))
+            engine.build(recipe.checkout, stage.name, image, written, files=recipe.files, shown=shown)
+        pinned = [base.partition("@") for base in plan.roots(plan.needed(recipe.stages, [stage]))]
+        bases = {name: digest for name, _, digest in pinned if digest}
+        record = Record(
+            image=image,
+            digest=archive.read_id(written),
+            manifest=archive.read_manifest_digest(written),
+            origin=Origin(builder=DOCKER, bases=bases),
+        )
         store.publish_archive(stage.name, recipe.image_key(stage), written, record)
 
 
@@ -155,12 +184,12 @@ class _Builder:
         self._check_machine()
         host_files = host.collect(self._environment, self._store.work / "host")
         present = {name for name, key in self._recipe.keys.items() if self._store.has_layer(key)}
-        todo = plan.to_build(missing, self._by_name, present)
+        queue = plan.to_build(missing, self._by_name, present)
         pending = {stage.name: stage for stage in missing}
-        for position, name in enumerate(todo):
-            left = sum(self._seconds(other) for other in todo[position:])
-            place = f"{position + 1} of {len(todo)}, all images in about {left:.0f} s"
-            if name in ROOTS:
+        for position, name in enumerate(queue):
+            left = sum(self._seconds(other) for other in queue[position:])
+            place = f"{position + 1} of {len(queue)}, all images in about {left:.0f} s"
+            if is_root(name):
                 self._root(name, host_files)
             else:
                 self._stage(self._by_name[name], host_files, place)
@@ -187,7 +216,7 @@ class _Builder:
         debian.install_tools(self._progress)
 
     def _seconds(self, name: str) -> float:
-        return debian.SECONDS if name in ROOTS else self._by_name[name].seconds
+        return debian.SECONDS if is_root(name) else self._by_name[name].seconds
 
     def _root(self, name: str, host_files: host.Host) -> None:
         tree = self._store.work / "root"
@@ -244,7 +273,7 @@ class _Builder:
 
     def _lowers(self, name: str) -> tuple[str, ...]:
         """Return the layers of a stage or root, top first, relative to the store."""
-        names = (name,) if name in ROOTS else plan.chain(self._by_name[name], self._by_name)
+        names = (name,) if is_root(name) else plan.chain(self._by_name[name], self._by_name)
         return tuple(self._store.layer_name(self._recipe.keys[each]) for each in reversed(names))
 
     def _archive(self, stage: Stage) -> None:
@@ -258,8 +287,13 @@ class _Builder:
             layers = [self._store.layer_tar(self._recipe.keys[name]) for name in names if name != "scratch"]
             machine = platform.machine()
             architecture = _ARCHITECTURES.get(machine, machine)
-            digest = archive.write(written, image, stage.config, layers, architecture=architecture)
-            record = Record(image=image, digest=digest)
+            digests = archive.write(written, image, stage.config, layers, architecture=architecture)
+            record = Record(image=image, digest=digests.config, manifest=digests.manifest, origin=self._origin(stage))
             self._store.publish_archive(stage.name, self._recipe.image_key(stage), written, record)
             if not plan.is_shared(stage.name, self._recipe.stages):
                 self._store.drop_layer(self._recipe.keys[stage.name])
+
+    def _origin(self, stage: Stage) -> Origin:
+        bases = [base for base in plan.roots(plan.needed(self._recipe.stages, [stage])) if base != "scratch"]
+        digests = {base.partition("@")[0]: self._store.layer_tar(self._recipe.keys[base]).digest for base in bases}
+        return Origin(builder=OWN_BUILDER, bases=digests, snapshot=self._recipe.snapshot)

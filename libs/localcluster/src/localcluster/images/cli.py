@@ -1,6 +1,7 @@
-"""`raybus images`: build the images as archives, list them."""
+"""`raybus images`: build the images as archives, make a release of them, list them."""
 
 import sys
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -9,8 +10,10 @@ import msgspec
 import typer
 
 from localcluster.errors import ClusterError, MisuseError
-from localcluster.images import builder, sbom
+from localcluster.images import builder, provenance, release, sbom
+from localcluster.images.builder import ImageArchive
 from localcluster.progress import Progress
+from localcluster.settings import Settings
 
 app = typer.Typer(help="Build container images without (or with) Docker.", no_args_is_help=True)
 
@@ -27,17 +30,21 @@ _AsJson = Annotated[Output, typer.Option("--output", "-o", help="text or json.")
 
 @app.command()
 def build(
-    targets: Annotated[list[str] | None, typer.Argument(help="Images to build; all of them if none is named.")] = None,
+    targets: Annotated[list[str] | None, typer.Argument(help="Images to build; default: all.")] = None,
     file: Annotated[
         list[str] | None, typer.Option("--file", help="NAME=PATH of a binary that goes into an image.")
     ] = None,
     output: _AsJson = Output.text,
 ) -> None:
-    """Build what is missing and print where each image's archive lies; what is in it is told by sbom.cdx.json beside it."""
+    """Build missing images and print the path of each image's archive.
+
+    Beside it are sbom.cdx.json, the content of the image, and provenance.intoto.json, its provenance.
+    """
+    checkout = Settings.from_environment().checkout
     try:
-        found = builder.ensure(targets or (), progress=Progress.to_stderr(), files=_files(file or []))
-        for image in found.values():
-            sbom.beside(image.path)
+        files = _files(file or [])
+        found = builder.ensure(targets or (), progress=Progress.to_stderr(), files=files, checkout=checkout)
+        _describe(found.values(), checkout, files)
     except ClusterError as error:
         sys.stderr.write(f"raybus images build: {error}\n")
         raise typer.Exit(2 if isinstance(error, MisuseError) else 1) from None
@@ -45,8 +52,24 @@ def build(
         print(msgspec.json.encode(list(found.values()), enc_hook=str).decode())
         return
     for image in found.values():
-        state = "built" if image.built else "there"
+        state = "built" if image.built else "cached"
         print(f"{image.target:20} {state:6} {image.path.stat().st_size / 1e6:7.1f} MB  {image.ref}  {image.path}")
+
+
+@app.command(name="release")
+def make_release(
+    registry: Annotated[str, typer.Option(help="Registry of the images: HOST[:PORT]/PATH.")],
+    folder: Annotated[Path, typer.Option("--to", help="Output folder.")] = Path("build/release"),
+) -> None:
+    """Build the images of an installation reproducibly, and write manifests that pin each to its digest in a registry."""
+    checkout = Settings.from_environment().checkout
+    try:
+        pinned = release.make(registry, folder, progress=Progress.to_stderr(), checkout=checkout)
+    except ClusterError as error:
+        sys.stderr.write(f"raybus images release: {error}\n")
+        raise typer.Exit(2 if isinstance(error, MisuseError) else 1) from None
+    for image in pinned:
+        print(f"{image.ref}  {image.archive}")
 
 
 @app.command(name="list")
@@ -62,6 +85,19 @@ def list_images(output: _AsJson = Output.text) -> None:
         return
     for target, image in known.items():
         print(f"{target:20} {image}")
+
+
+def _describe(images: Iterable[ImageArchive], checkout: Path, files: Mapping[str, Path]) -> None:
+    """Write SBOM and provenance beside each image."""
+    source = provenance.read_source(checkout)
+    if source is None:
+        sys.stderr.write("no provenance is written: the checkout differs from its commit\n")
+    for image in images:
+        sbom.beside(image.path)
+        if source is None:
+            image.path.with_name(provenance.FILE).unlink(missing_ok=True)
+        else:
+            provenance.beside(image, source, checkout, files)
 
 
 def _files(pairs: list[str]) -> dict[str, Path]:

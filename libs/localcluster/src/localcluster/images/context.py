@@ -1,4 +1,4 @@
-"""Knows the files that a COPY takes from the checkout or from the handed-in binaries: which ones, their digest, a clean copy.
+"""The files that a COPY takes from the checkout or from the given binaries: their names, their digest, a clean copy.
 
 Rule: a file's content, name and executable bit count; owner, other permissions and times of the checkout do not reach an image.
 """
@@ -44,7 +44,7 @@ class BuildContext:
         return total.hexdigest()
 
     def stage(self, step: Copy, folder: Path) -> None:
-        """Put a clean copy of all that this COPY takes under `folder`; what changed since its digest was taken is refused."""
+        """Put a clean copy of all that this COPY takes under `folder`; raise for a file that changed since its digest was taken."""
         self._copy(step, folder)
         known = self._known.get((step.origin, step.sources))
         if known is not None and known != self._compute(step):
@@ -86,7 +86,7 @@ class BuildContext:
         path = self._binaries.get(name)
         if path is None:
             raise ClusterError(
-                f"Dockerfile line {step.line}: the binary {name!r} was not handed in; "
+                f"Dockerfile line {step.line}: the binary {name!r} is missing; "
                 f"build it first and pass it (--file {name}=PATH)"
             )
         if not path.is_file():
@@ -110,7 +110,7 @@ def _patterns(text: str) -> tuple[tuple[str, bool], ...]:
         bare = line.removeprefix("**/")
         if line.startswith("!") or "/" in bare or ("*" in line and bare == line):
             raise ClusterError(
-                f"Dockerfile.dockerignore line {number}: {line!r} is not understood; use name or **/pattern"
+                f"Dockerfile.dockerignore line {number}: {line!r} is not supported; use name or **/pattern"
             )
         found.append((bare, bare != line))
     return tuple(found)

@@ -7,6 +7,7 @@ from pathlib import Path
 from localcluster import debian_packages
 from localcluster.images import sandbox
 from localcluster.images.host import SUITE, Host
+from localcluster.images.layer import TIMESTAMP
 from localcluster.progress import Progress
 
 SECONDS = 55.0
@@ -37,7 +38,7 @@ deb http://deb.debian.org/debian-security bookworm-security main
 
 
 def install_tools(progress: Progress) -> None:
-    """Install debootstrap where it is missing, after saying so."""
+    """Install debootstrap where it is missing, after an announcing line."""
     debian_packages.install({_PACKAGE: (_PACKAGE,)}, progress)
 
 
@@ -45,13 +46,15 @@ def bootstrap(tree: Path, host: Host, progress: Progress, log: Path, environment
     """Make the base in the new folder `tree`."""
     command = [_PACKAGE, "--variant=minbase", SUITE, str(tree), host.mirror]
     with progress.step("image base: Debian's minimal set", estimate=SECONDS) as shown:
-        sandbox.run(command, what="debootstrap", shown=shown, log=log, environment=environment)
+        # /etc/shadow contains the day on which an account was made.
+        dated = {**environment, "SOURCE_DATE_EPOCH": str(TIMESTAMP)}
+        sandbox.run(command, what="debootstrap", shown=shown, log=log, environment=dated)
         _trim(tree)
     tree.chmod(0o755)
 
 
 def _trim(tree: Path) -> None:
-    """Empty what is written anew, drop what nobody reads in a container; licences stay."""
+    """Empty generated files, remove documentation that a container does not need; licences stay."""
     for name in _DROPPED:
         for path in sorted((tree / name).glob("**/*"), reverse=True):
             if path.is_dir() and not path.is_symlink():

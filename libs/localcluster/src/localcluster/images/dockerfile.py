@@ -1,9 +1,9 @@
-"""Reads the part of the Dockerfile language that the engine-less builder knows.
+"""Parses the part of the Dockerfile language that the builder without an engine supports.
 
 Rule: what is not listed here is an error that names its line, so that one file means the same to Docker and to us.
 
     ARG NAME[=default]                       before the first FROM and within stages
-    FROM debian:bookworm-slim | scratch | STAGE AS NAME
+    FROM debian:bookworm-slim[@DIGEST] | scratch | STAGE AS NAME
     RUN command | ["program", ...]           the shell form runs in /bin/sh -c
     COPY [--from=STAGE|binaries] SOURCE... TARGET      no wildcards, no other flags
     ENV, LABEL                               KEY=VALUE pairs
@@ -26,7 +26,7 @@ IMAGE_LABEL = "raybus.image"
 """A stage with this label is an image; the label is its name."""
 
 ROOTS = ("debian:bookworm-slim", "scratch")
-"""The bases that we can make from nothing."""
+"""The bases that we can make from nothing. A digest after the name is what Docker pulls; our own base has its own digest."""
 
 BINARIES = "binaries"
 """The named build context: files that the caller hands in."""
@@ -39,7 +39,7 @@ _FROM = re.compile(r"(?P<base>\S+)\s+AS\s+(?P<name>[a-z][a-z0-9-]*)", re.IGNOREC
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """What a container of the image starts with."""
+    """The start configuration of a container of the image."""
 
     env: dict[str, str] = {}
     user: str = ""
@@ -96,9 +96,14 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True):
     number: int
-    word: str
+    instruction: str
     rest: str
     seconds: float
+
+
+def is_root(base: str) -> bool:
+    """Return whether a base, with or without its digest, is an image that no stage makes."""
+    return base.partition("@")[0] in ROOTS
 
 
 def parse(text: str) -> tuple[Stage, ...]:
@@ -123,10 +128,10 @@ def _logical_lines(text: str) -> Iterator[_Line]:
         pending.append(raw.rstrip().removesuffix("\\").strip())
         if raw.rstrip().endswith("\\"):
             continue
-        word, _, rest = " ".join(pending).partition(" ")
-        yield _Line(number=first, word=word.upper(), rest=rest.strip(), seconds=seconds)
+        instruction, _, rest = " ".join(pending).partition(" ")
+        yield _Line(number=first, instruction=instruction.upper(), rest=rest.strip(), seconds=seconds)
         pending = []
-        if word.upper() == "FROM":
+        if instruction.upper() == "FROM":
             seconds = _DEFAULT_SECONDS
     if pending:
         raise _wrong(first, "the last instruction ends in a line continuation", "remove the backslash")
@@ -164,14 +169,14 @@ class _Reader:
         self._draft: _Draft | None = None
 
     def take(self, line: _Line) -> None:
-        if line.word == "FROM":
+        if line.instruction == "FROM":
             self._begin(line)
             return
-        if line.word == "ARG":
+        if line.instruction == "ARG":
             self._arg(line)
             return
         if self._draft is None:
-            raise _wrong(line.number, f"{line.word} stands before the first FROM", "move it into a stage")
+            raise _wrong(line.number, f"{line.instruction} stands before the first FROM", "move it into a stage")
         self._within(line, self._draft)
 
     def finish(self) -> tuple[Stage, ...]:
@@ -188,16 +193,16 @@ class _Reader:
         self._close()
         found = _FROM.fullmatch(_expand(line.rest, self._global_args, line.number))
         if found is None:
-            raise _wrong(line.number, f"FROM {line.rest} is not understood", "write FROM base AS name (a-z, 0-9, -)")
+            raise _wrong(line.number, f"FROM {line.rest} is not supported", "write FROM base AS name (a-z, 0-9, -)")
         base, name = found["base"], found["name"]
         if name in self._stages or name == BINARIES:
             raise _wrong(line.number, f"the stage name {name!r} is taken", "choose another one")
         if base in self._stages:
             config = self._stages[base].config
-            # A name belongs to one image: whoever builds on it is not that image.
+            # A name belongs to one image: an image that is built on it has another.
             labels = {key: value for key, value in config.labels.items() if key != IMAGE_LABEL}
             config = msgspec.structs.replace(config, labels=labels)
-        elif base in ROOTS:
+        elif is_root(base):
             config = Config(env={"PATH": _PATH})
         else:
             raise _wrong(line.number, f"unknown base {base!r}", f"use {', '.join(ROOTS)} or a stage above")
@@ -217,8 +222,8 @@ class _Reader:
     def _within(self, line: _Line, draft: _Draft) -> None:
         config = draft.config
         scope = {**draft.args, **config.env}
-        text = line.rest if line.word == "RUN" else _expand(line.rest, scope, line.number)
-        match line.word:
+        text = line.rest if line.instruction == "RUN" else _expand(line.rest, scope, line.number)
+        match line.instruction:
             case "RUN":
                 draft.steps.append(_run(line, config, scope))
             case "COPY":
@@ -240,33 +245,33 @@ class _Reader:
             case _:
                 raise _wrong(
                     line.number,
-                    f"{line.word} is not understood",
+                    f"{line.instruction} is not supported",
                     "use ARG, FROM, RUN, COPY, ENV, LABEL, WORKDIR, USER, ENTRYPOINT or CMD",
                 )
         draft.config = config
 
     def _copy(self, number: int, text: str, workdir: str) -> Copy:
-        words = shlex.split(text)
+        arguments = shlex.split(text)
         origin = ""
-        while words and words[0].startswith("--"):
-            flag, _, value = words.pop(0).partition("=")
+        while arguments and arguments[0].startswith("--"):
+            flag, _, value = arguments.pop(0).partition("=")
             if flag != "--from":
-                raise _wrong(number, f"COPY {flag} is not understood", "only --from=STAGE is")
+                raise _wrong(number, f"COPY {flag} is not supported", "only --from=STAGE is")
             origin = value
         if origin and origin != BINARIES and origin not in self._stages:
             raise _wrong(number, f"COPY --from={origin}: no such stage above", f"name a stage or {BINARIES!r}")
-        if len(words) < 2:
+        if len(arguments) < 2:
             raise _wrong(number, "COPY needs a source and a target", "write COPY source target")
-        if any(set(word) & set("*?[") for word in words):
+        if any(set(argument) & set("*?[") for argument in arguments):
             raise _wrong(number, "COPY does not know wildcards here", "name the files or their folder")
-        *sources, target = words
+        *sources, target = arguments
         absolute = posixpath.join(workdir, target)
         return Copy(line=number, origin=origin, sources=tuple(sources), target=absolute)
 
 
 def _run(line: _Line, config: Config, scope: Mapping[str, str]) -> Run:
     if line.rest.startswith("--") or "<<" in line.rest:
-        raise _wrong(line.number, "RUN with flags or a here-document is not understood", "use a plain command")
+        raise _wrong(line.number, "RUN with flags or a here-document is not supported", "use a plain command")
     argv = _exec_form(line) if line.rest.startswith("[") else ("/bin/sh", "-c", line.rest)
     return Run(line=line.number, argv=argv, env=dict(scope), user=config.user, workdir=config.workdir)
 
@@ -276,15 +281,17 @@ def _exec_form(line: _Line) -> tuple[str, ...]:
         return msgspec.json.decode(line.rest, type=tuple[str, ...])
     except msgspec.MsgspecError:
         example = json.dumps(line.rest.split())
-        raise _wrong(line.number, f"{line.word} is not a JSON list", f"write {line.word} {example}") from None
+        raise _wrong(
+            line.number, f"{line.instruction} is not a JSON list", f"write {line.instruction} {example}"
+        ) from None
 
 
 def _pairs(text: str, number: int) -> dict[str, str]:
     pairs: dict[str, str] = {}
-    for word in _split(text, number):
-        key, equals, value = word.partition("=")
+    for pair in _split(text, number):
+        key, equals, value = pair.partition("=")
         if not equals:
-            raise _wrong(number, f"{word!r} is not KEY=VALUE", "write KEY=VALUE")
+            raise _wrong(number, f"{pair!r} is not KEY=VALUE", "write KEY=VALUE")
         pairs[key] = value
     return pairs
 

@@ -1,4 +1,4 @@
-"""Builds a target with Docker's buildx where that answers."""
+"""Builds a target with Docker's buildx where it is available."""
 
 import shutil
 import subprocess
@@ -15,7 +15,7 @@ _TAIL = 6
 
 
 def answers() -> bool:
-    """Tell whether a Docker engine with buildx is running here."""
+    """Return whether a Docker engine with buildx is running here."""
     if not shutil.which("docker"):
         return False
     questions = (["docker", "buildx", "version"], ["docker", "info", "--format", "{{.ServerVersion}}"])

@@ -1,6 +1,6 @@
-"""Which modules a Go program was built from, as Go wrote it into the program (`go version -m`). Pure.
+"""The modules of a Go program, as Go recorded them in it (`go version -m`). Pure.
 
-Since Go 1.18 the record stands in the program as two length-prefixed strings, 32 bytes after a magic word.
+Since Go 1.18 the record stands in the program as two length-prefixed strings, 32 bytes after a magic number.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _GUARD: Final = 16
 _ALIGNMENT: Final = 16
 _VARINT_BITS: Final = 7
 _FIELDS: Final = 3
-"""What a line has at least: word, path, version."""
+"""The least number of fields of a line: key, path, version."""
 
 
 class Module(msgspec.Struct, frozen=True):
@@ -58,11 +58,11 @@ def _text(program: bytes, at: int) -> tuple[bytes, int]:
 def _parse(listed: str) -> Iterator[Module]:
     found: list[Module] = []
     for line in listed.splitlines():
-        word, *fields = line.split("\t")
+        key, *fields = line.split("\t")
         if len(fields) + 1 < _FIELDS:
             continue
-        if word == "=>":  # in place of the one before
+        if key == "=>":  # in place of the one before
             found.pop()
-        if word in {"mod", "dep", "=>"}:
+        if key in {"mod", "dep", "=>"}:
             found.append(Module(fields[0], fields[1], fields[2] if len(fields) > _FIELDS - 1 else ""))
     yield from found

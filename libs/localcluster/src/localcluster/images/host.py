@@ -1,4 +1,4 @@
-"""Collects what a build may use of this machine: mirrors, proxies, package indexes, certificates.  Reads, writes nothing outside its folder.
+"""Collects the settings of this machine for a build: mirrors, proxies, package indexes, certificates.  Reads, writes nothing outside its folder.
 
 Rule: these reach a RUN through mounts and its environment only, so no image depends on the machine that built it.
 """
@@ -16,6 +16,7 @@ from localcluster.images.layer import TIMESTAMP
 
 SUITE = "bookworm"
 _DEFAULT_MIRROR = "http://deb.debian.org/debian"
+_MIRROR_VARIABLE = "RAYBUS_DEBIAN_MIRROR"
 
 _PASSED = re.compile(
     r"(?i:(http|https|ftp|all|no)_proxy)"
@@ -31,7 +32,7 @@ _NETWORK_OPTION = re.compile(r"^Acquire::(?:http|https|ftp|Retries)\b(?!.*(?:Ssl
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """What this machine offers to a build."""
+    """The settings of this machine for a build."""
 
     environment: dict[str, str]
     mirror: str
@@ -41,9 +42,12 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 def collect(environment: Mapping[str, str], folder: Path) -> Host:
     """Put the files that a RUN may need into `folder` and return what there is."""
     folder.mkdir(mode=0o755)
-    mirror = find_mirror(_apt_sources())
+    chosen = snapshot(environment)
+    mirror = chosen or find_mirror(_apt_sources())
     (folder / "sources.list").write_text(sources_list(mirror))
-    (folder / "apt.conf").write_text(_apt_configuration())
+    # The files of a snapshot are past the date until which they are valid.
+    expired = 'Acquire::Check-Valid-Until "false";\n' if chosen else ""
+    (folder / "apt.conf").write_text(_apt_configuration() + expired)
     resolv_conf = folder / "resolv.conf"
     _copy_first((Path("/etc/resolv.conf"),), resolv_conf)
     resolv_conf.touch()
@@ -62,7 +66,7 @@ def collect(environment: Mapping[str, str], folder: Path) -> Host:
 
 
 def passed_environment(environment: Mapping[str, str], *, has_bundle: bool) -> dict[str, str]:
-    """Return what a RUN gets beside the image's own environment."""
+    """Return the environment of a RUN beside the image's own."""
     passed = {key: value for key, value in environment.items() if _PASSED.fullmatch(key)}
     passed |= {
         "DEBIAN_FRONTEND": "noninteractive",
@@ -79,8 +83,13 @@ def passed_environment(environment: Mapping[str, str], *, has_bundle: bool) -> d
 
 
 def find_links(value: str) -> tuple[str, ...]:
-    """Return the entries of PIP_FIND_LINKS that lead somewhere: URLs and folders that exist."""
-    return tuple(word for word in value.split() if "://" in word or (word.startswith("/") and Path(word).is_dir()))
+    """Return the entries of PIP_FIND_LINKS that can be used: URLs and existing folders."""
+    return tuple(item for item in value.split() if "://" in item or (item.startswith("/") and Path(item).is_dir()))
+
+
+def snapshot(environment: Mapping[str, str]) -> str:
+    """Return the Debian mirror that the user names in RAYBUS_DEBIAN_MIRROR, such as one day of snapshot.debian.org, or nothing."""
+    return environment.get(_MIRROR_VARIABLE, "").rstrip("/")
 
 
 def find_mirror(sources: str) -> str:
@@ -91,7 +100,9 @@ def find_mirror(sources: str) -> str:
 
 def sources_list(mirror: str) -> str:
     """Return the apt sources of a build; security updates stand beside the main archive on every full mirror."""
-    security = f"{mirror.removesuffix('/debian')}/debian-security"
+    # The last one is the archive's: http://HOST/archive/debian/20261101T000000Z is a snapshot.
+    before, _, after = mirror.rpartition("/debian")
+    security = f"{before}/debian-security{after}"
     lines = [
         f"deb {mirror} {SUITE} main",
         f"deb {mirror} {SUITE}-updates main",
@@ -107,7 +118,7 @@ def _apt_sources() -> str:
 
 
 def _apt_configuration() -> str:
-    """Return the build's apt options: our sources, the host's proxies, patience."""
+    """Return the build's apt options: our sources, the host's proxies, retries."""
     lines = [
         f'Dir::Etc::sourcelist "{MOUNT}/sources.list";',
         'Dir::Etc::sourceparts "-";',

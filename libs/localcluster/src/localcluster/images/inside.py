@@ -18,7 +18,7 @@ from localcluster.images.job import MOUNT, CopyFiles, HostFiles, Job
 
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _PLAIN_OVERLAY = "index=off,redirect_dir=off,metacopy=off"
-"""The upper folder must be a layer as it stands: no redirects, no metadata-only copies."""
+"""The upper folder must be a complete layer: no redirects, no metadata-only copies."""
 _MAX_LINKS = 40
 
 
@@ -27,7 +27,7 @@ class StepError(Exception):
 
 
 def perform(job: Job) -> None:
-    """Do the job; a RUN never returns."""
+    """Execute the job; a RUN never returns."""
     os.umask(0o022)
     root = Path(job.root)
     lowers = ":".join(job.lowers)
@@ -68,7 +68,7 @@ def resolve(root: Path, path: str) -> Path:
 
 
 def copy_entry(source: Path, target: Path) -> None:
-    """Copy one file, link or folder with its permissions; merge folders; what stands in the way is replaced."""
+    """Copy one file, link or folder with its permissions; merge folders; replace what exists at the target."""
     kind = source.lstat().st_mode
     if stat.S_ISDIR(kind):
         if target.is_symlink() or not target.is_dir():
@@ -146,7 +146,7 @@ def _mount_system(root: Path, host: HostFiles) -> None:
 
 
 def _become(root: Path, step: Run) -> None:
-    """Turn into the command, as its user, with nothing of our environment."""
+    """Replace this process by the command, as its user, without our environment."""
     uid, gid = identity(root, step.user)
     os.chroot(root)
     os.chdir(step.workdir)

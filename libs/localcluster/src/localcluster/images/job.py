@@ -1,4 +1,4 @@
-"""What the builder hands to the process that works inside a private mount namespace, as JSON on its standard input."""
+"""The job of the process in a private mount namespace, as JSON on its standard input."""
 
 import msgspec
 
@@ -16,7 +16,7 @@ class CopyFiles(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class HostFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """What a RUN may use of the host to reach package indexes; mounted over the root, never part of it."""
+    """The files of the host with which a RUN reaches package indexes; mounted over the root, never part of it."""
 
     resolv_conf: str
     folder: str

@@ -1,6 +1,6 @@
 """Turns a layer's folder into a tar that is the same for the same content: sorted, fixed times, numeric owners, hard links kept.
 
-The folder has overlayfs form: a 0/0 character device says "deleted", an opaque attribute says "nothing from below shows". In
+The folder has overlayfs form: a 0/0 character device means "deleted", an opaque attribute means "nothing from below shows". In
 the tar these become `.wh.` entries (OCI image specification, "Layer Filesystem Changeset").
 """
 
@@ -12,16 +12,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
 
+from localcluster.errors import ClusterError
+
 TIMESTAMP = 1_735_689_600
-"""The time of every file in every image (2025-01-01): late enough for zip files, the same in each build."""
+"""The time of every file in every image (2025-01-01), in seconds since 1970: late enough for zip files.
+
+It is the same in each commit, so a commit that changes no file of an image does not change its digest. Programs that write a time into a
+file get it as SOURCE_DATE_EPOCH.
+"""
 
 WHITEOUT = ".wh."
-"""What the name of an entry begins with that says "deleted"."""
+"""The prefix of the name of an entry that means "deleted"."""
 OPAQUE = ".wh..wh..opq"
-"""An entry that says of its folder that nothing from below shows."""
+"""An entry that hides everything below its folder."""
 
 _OPAQUE = "trusted.overlay.opaque"
 _CHUNK = 1 << 20
+_PYC_MAGIC = 4
+_PYC_HEADER = 8
+_PYC_BY_HASH = 1
 
 
 class _Hashing:
@@ -37,7 +46,7 @@ class _Hashing:
 
 
 def write_tar(tree: Path, target: Path) -> str:
-    """Write the layer and return its digest (the image configuration's diff id)."""
+    """Write the layer and return its digest (the image configuration's diff id); a file that depends on the time is refused."""
     with target.open("wb", buffering=_CHUNK) as stream:
         hashing = _Hashing(stream)
         # tarfile only ever calls write() on the stream of a "w|" archive.
@@ -51,12 +60,12 @@ def write_tar(tree: Path, target: Path) -> str:
 
 
 def is_whiteout(info: os.stat_result) -> bool:
-    """Tell whether this entry says "deleted"."""
+    """Return whether this entry means "deleted"."""
     return stat.S_ISCHR(info.st_mode) and info.st_rdev == 0
 
 
 def is_opaque(path: Path) -> bool:
-    """Tell whether this folder hides what lies below it."""
+    """Return whether this folder hides what lies below it."""
     try:
         return os.getxattr(path, _OPAQUE, follow_symlinks=False) == b"y"
     except OSError:
@@ -98,9 +107,23 @@ def _add(tar: tarfile.TarFile, name: str, path: Path, seen: dict[tuple[int, int]
         entry.type, entry.linkname = tarfile.LNKTYPE, first
         tar.addfile(entry)
     else:
+        _refuse_source_time(name, path)
         entry.size = info.st_size
         with path.open("rb") as stream:
             tar.addfile(entry, stream)
+
+
+def _refuse_source_time(name: str, path: Path) -> None:
+    """Raise ClusterError for a compiled Python file that names its source's time, which differs in each build (PEP 552)."""
+    if not name.endswith(".pyc"):
+        return
+    with path.open("rb") as stream:
+        header = stream.read(_PYC_HEADER)
+    if not int.from_bytes(header[_PYC_MAGIC:], "little") & _PYC_BY_HASH:
+        raise ClusterError(
+            f"/{name} holds the time of its source, so no two builds would be the same; "
+            "compile it with `python -m compileall -f --invalidation-mode unchecked-hash`"
+        )
 
 
 def _device(entry: tarfile.TarInfo, info: os.stat_result) -> bytes:

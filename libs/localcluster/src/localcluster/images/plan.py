@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping, Sequence, Set
 import msgspec
 
 from localcluster.errors import MisuseError
-from localcluster.images.dockerfile import BINARIES, ROOTS, Copy, Stage
+from localcluster.images.dockerfile import BINARIES, Copy, Stage, is_root
 
-RECIPE = "1"
-"""Raised when the builder itself makes something else of the same Dockerfile."""
+RECIPE = "2"
+"""Raised when the builder makes other layers or archives of the same Dockerfile."""
 
 FilesDigest = Callable[[Copy], str]
 
 
 def choose(stages: Sequence[Stage], targets: Sequence[str]) -> tuple[Stage, ...]:
-    """Return the image stages asked for (all of them if none is named)."""
+    """Return the requested image stages (all if none is named)."""
     images = {stage.name: stage for stage in stages if stage.image}
     unknown = [name for name in targets if name not in images]
     if unknown:
@@ -28,11 +28,11 @@ def choose(stages: Sequence[Stage], targets: Sequence[str]) -> tuple[Stage, ...]
 
 
 def needed(stages: Sequence[Stage], targets: Sequence[Stage]) -> tuple[Stage, ...]:
-    """Return the targets and all stages that they rest on, in file order."""
+    """Return the targets and all stages that they need, in file order."""
     wanted = {stage.name for stage in targets}
     for stage in reversed(stages):
         if stage.name in wanted:
-            wanted |= {stage.base, *copied_stages(stage)} - set(ROOTS)
+            wanted |= {stage.base, *copied_stages(stage)}
     return tuple(stage for stage in stages if stage.name in wanted)
 
 
@@ -42,9 +42,14 @@ def copied_stages(stage: Stage) -> tuple[str, ...]:
     return tuple(origin for origin in origins if origin and origin != BINARIES)
 
 
-def keys(stages: Sequence[Stage], files_digest: FilesDigest) -> dict[str, str]:
-    """Return each stage's key, and each root's; `stages` hold all that they rest on."""
-    known = {root: _digest("root", RECIPE, root) for root in ROOTS}
+def roots(stages: Sequence[Stage]) -> tuple[str, ...]:
+    """Return the bases that no stage makes, with their digests, each once."""
+    return tuple(dict.fromkeys(stage.base for stage in stages if is_root(stage.base)))
+
+
+def keys(stages: Sequence[Stage], files_digest: FilesDigest, snapshot: str = "") -> dict[str, str]:
+    """Return each stage's key, and each root's; `stages` contain all that they need, `snapshot` names where Debian comes from."""
+    known = {root: _digest("root", RECIPE, root, snapshot) for root in roots(stages)}
     for stage in stages:
         parts = [RECIPE, known[stage.base]]
         for step in stage.steps:
@@ -57,26 +62,26 @@ def keys(stages: Sequence[Stage], files_digest: FilesDigest) -> dict[str, str]:
 
 
 def image_key(stage: Stage, stage_key: str) -> str:
-    """Return the key of the finished image: its layers and what a container starts with."""
+    """Return the key of the finished image: its layers and its start configuration."""
     return _digest(stage_key, msgspec.json.encode(stage.config, order="deterministic").decode())
 
 
 def chain(stage: Stage, by_name: Mapping[str, Stage]) -> tuple[str, ...]:
     """Return the names of a stage's layers, the root first and itself last."""
     names = [stage.name]
-    while (base := by_name[names[0]].base) not in ROOTS:
+    while not is_root(base := by_name[names[0]].base):
         names.insert(0, base)
     return (base, *names)
 
 
 def to_build(targets: Sequence[Stage], by_name: Mapping[str, Stage], present: Set[str]) -> tuple[str, ...]:
-    """Return the roots and stages whose layers are missing, each after what it needs."""
+    """Return the roots and stages with missing layers, each after what it needs."""
     order: list[str] = []
 
     def visit(name: str) -> None:
         if name in order:
             return
-        if name in ROOTS:
+        if is_root(name):
             if name not in present:
                 order.append(name)
             return
@@ -93,7 +98,7 @@ def to_build(targets: Sequence[Stage], by_name: Mapping[str, Stage], present: Se
 
 
 def is_shared(name: str, stages: Sequence[Stage]) -> bool:
-    """Tell whether another stage builds on this one or copies from it."""
+    """Return whether another stage builds on this one or copies from it."""
     return any(stage.base == name or name in copied_stages(stage) for stage in stages)
 
 

@@ -67,7 +67,7 @@ def run(
 
 
 def has_overlay(folder: Path) -> bool:
-    """Tell whether overlayfs works on this file system (not inside most containers)."""
+    """Return whether overlayfs works on this file system (not inside most containers)."""
     for name in ("lower", "upper", "work", "root"):
         (folder / name).mkdir(parents=True)
     mount = ["mount", "-t", "overlay", "-o", "lowerdir=lower,upperdir=upper,workdir=work", "overlay", f"{folder}/root"]

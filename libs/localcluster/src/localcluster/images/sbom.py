@@ -1,6 +1,6 @@
-"""What is in an image, as a software bill of materials (CycloneDX 1.6, JSON) beside its archive.
+"""The content of an image, as a software bill of materials (CycloneDX 1.6, JSON) beside its archive.
 
-It is read from the finished image, so it names what is there whoever built it, and the same image gives the same bytes. Three kinds
+It is read from the finished image, so it names what is there with every builder, and the same image gives the same bytes. Three kinds
 of things are known: Python distributions by their metadata, Debian packages by dpkg's list, Go programs by what Go wrote into them.
 """
 

@@ -1,4 +1,4 @@
-"""Keeps layers and archives by key in the cache; what stands there is whole, because it is renamed into place.
+"""Keeps layers and archives by key in the cache; each is complete, because it is renamed into place.
 
 layers/<key>/tree, layer.tar, digest     archives/<target>-<key>/image.tar, record.json     work/ (one builder at a time)
 """
@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -21,11 +22,30 @@ _KEPT = 3
 """Versions of one image that are kept: checkouts side by side and a step back cost no rebuild."""
 
 
+OWN_BUILDER: Final = "raybus"
+DOCKER: Final = "docker-buildx"
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts of a build that are known only while it runs."""
+
+    builder: str
+    """`OWN_BUILDER` or `DOCKER`."""
+    bases: dict[str, str]
+    """Digest of each base, by its name: of the layer that our builder made, or of the image that Docker pulled."""
+    snapshot: str = ""
+    """The Debian mirror that the user named."""
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a finished archive."""
+    """The record of a finished archive."""
 
     image: str
     digest: str
+    """The image's id."""
+    manifest: str
+    """Its digest in a registry; empty if only the registry can know it."""
+    origin: Origin
 
 
 class Store:
@@ -40,7 +60,7 @@ class Store:
 
     @contextmanager
     def locked(self, progress: Progress) -> Generator[None]:
-        """Hold the store alone; what a crashed builder left in `work` goes first."""
+        """Lock the store; leftovers of a crashed builder in `work` are removed first."""
         try:
             for path in (self._layers, self._archives, self.logs):
                 path.mkdir(parents=True, exist_ok=True)
@@ -71,11 +91,11 @@ class Store:
         return self.folder / self.layer_name(key)
 
     def has_layer(self, key: str) -> bool:
-        """Tell whether the layer is there."""
+        """Return whether the layer exists."""
         return self.tree(key).is_dir()
 
     def publish_layer(self, key: str, tree: Path) -> None:
-        """Take over a finished folder as the layer of this key."""
+        """Move a finished folder into the store as the layer of this key."""
         holder = self.work / f"layer-{key[:_KEY_LENGTH]}"
         holder.mkdir()
         tree.rename(holder / "tree")
@@ -93,11 +113,11 @@ class Store:
         return Layer(path=target, digest=digest.read_text())
 
     def drop_layer(self, key: str) -> None:
-        """Remove a layer that nobody builds on."""
+        """Remove a layer that no other needs."""
         shutil.rmtree(self.tree(key).parent, ignore_errors=True)
 
     def archive_path(self, target: str, key: str) -> Path:
-        """Return where this image's archive stands or will stand."""
+        """Return the path of this image's archive."""
         return self._archives / f"{target}-{key[:_KEY_LENGTH]}" / "image.tar"
 
     def find_archive(self, target: str, key: str) -> Record | None:
@@ -109,7 +129,7 @@ class Store:
         return msgspec.json.decode(record.read_bytes(), type=Record)
 
     def publish_archive(self, target: str, key: str, written: Path, record: Record) -> None:
-        """Take over a finished archive; the oldest versions of the same image go."""
+        """Move a finished archive into the store; remove the oldest versions of the same image."""
         holder = self.work / f"archive-{target}"
         holder.mkdir()
         written.rename(holder / "image.tar")

@@ -30,7 +30,7 @@ _IMPORTED = "imported.json"
 
 
 class ImageFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A docker-archive file: what it calls its image, and a digest of what the image is."""
+    """A docker-archive file: the tags of its image, and the image's digest."""
 
     path: Path
     tags: tuple[str, ...]
@@ -91,8 +91,8 @@ async def wait_ready(node: Namespaces) -> None:
         if finished.code == 0:
             return
         await asyncio.sleep(0.1)
-    words = processes.last_line(finished.errors) if finished else "no answer"
-    raise ClusterError(f"containerd did not start: {words}")
+    cause = processes.last_line(finished.errors) if finished else "no answer"
+    raise ClusterError(f"containerd did not start: {cause}")
 
 
 async def old_containers(node: Namespaces) -> list[str]:
@@ -102,7 +102,7 @@ async def old_containers(node: Namespaces) -> list[str]:
 
 
 async def forget(node: Namespaces, containers: Sequence[str], store: Path) -> None:
-    """Remove old containers with their file systems; containerd has to be started anew afterwards."""
+    """Remove old containers with their file systems; containerd has to be restarted afterwards."""
     await processes.must("removing old containers", node.enter(_ctr("containers", "delete", *containers)))
     for folder in _CRI_FOLDERS:
         shutil.rmtree(store / folder, ignore_errors=True)
@@ -124,7 +124,7 @@ def read_image_file(path: Path) -> ImageFile:
 
 
 async def import_images(node: Namespaces, store: Path, paths: Sequence[Path]) -> list[str]:
-    """Import those files whose image the store does not hold yet; return the tags that were imported."""
+    """Import the files with an image that the store does not hold yet; return the imported tags."""
     record = store / _IMPORTED
     known: dict[str, str] = json.loads(record.read_text()) if record.exists() else {}
     imported: list[str] = []
@@ -140,7 +140,7 @@ async def import_images(node: Namespaces, store: Path, paths: Sequence[Path]) ->
 
 
 async def tag_image(node: Namespaces, image: str, name: str) -> None:
-    """Give an image of the store another name beside the one that it has."""
+    """Give an image of the store an additional name."""
     await processes.must(f"tagging {image}", node.enter(_ctr("images", "tag", "--force", image, name)))
 
 
@@ -163,7 +163,7 @@ def _cni_plugins() -> Path:
 
 
 def _snapshotter(store: Path) -> str:
-    """Overlay file systems cannot lie on one another: inside a container copies are made instead."""
+    """Overlay file systems cannot be stacked: inside a container copies are made instead."""
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     holding = [(Path(fields[1]), fields[2]) for fields in mounts if store.is_relative_to(fields[1])]
     kind = max(holding, key=lambda entry: len(str(entry[0])))[1]

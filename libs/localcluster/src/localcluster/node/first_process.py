@@ -10,7 +10,7 @@ from types import FrameType
 
 
 def main() -> None:
-    """Reap children for ever; SIGTERM ends the node (the kernel then kills every process in it)."""
+    """Reap children until the end; SIGTERM ends the node (the kernel then kills every process in it)."""
     signal.signal(signal.SIGTERM, _end)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     while True:

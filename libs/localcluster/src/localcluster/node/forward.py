@@ -1,4 +1,4 @@
-"""Carries TCP connections from a port of the machine to the API server inside a node's network namespace.
+"""Forwards TCP connections from a port of the machine to the API server inside a node's network namespace.
 
 A listening socket stays in the network namespace that it was made in. So it is opened outside, and this program, which
 inherits it, runs inside: `python forward.py <file descriptor> <host> <port>`.

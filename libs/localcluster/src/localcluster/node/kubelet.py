@@ -38,10 +38,10 @@ def configuration(place: Place, *, name: str) -> str:
         "makeIPTablesUtilChains": False,
         "serializeImagePulls": False,
         "maxPods": 250,
-        # A process that is killed again and again, to see what happens, is back soon; by default the wait grows to 300 s.
+        # Tests kill containers repeatedly, so the restart back-off stays short; its default grows to 300 s.
         "featureGates": {"KubeletCrashLoopBackOffMax": True},
         "crashLoopBackOff": {"maxContainerRestartPeriod": "10s"},
-        # The machine is not the node's alone: evict late, and never delete images that nobody could pull again.
+        # Other programs use the machine: evict late, and never delete images, which have no registry.
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "imageGCHighThresholdPercent": 100,
         "imageMinimumGCAge": "24h",
@@ -69,7 +69,7 @@ def kubelet(place: Place) -> list[str]:
 
 
 def kube_proxy(place: Place) -> list[str]:
-    """Return kube-proxy's command line; limits of the whole machine's connection tracking stay as they are."""
+    """Return kube-proxy's command line; the machine's limits of connection tracking are not changed."""
     return [
         place.binaries.argv0("kube-proxy"),
         f"--kubeconfig={place.kubeconfig('proxy')}",

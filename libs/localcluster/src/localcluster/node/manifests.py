@@ -12,15 +12,15 @@ from localcluster.node.kubelet import NODE_NAME
 
 GATEWAY_NAMESPACE = "envoy-gateway-system"
 GATEWAY_CLASS = "eg"
-GATEWAY_IMAGE = "docker.io/raybus/envoy-gateway:dev"
-ENVOY_IMAGE = "docker.io/raybus/envoy:dev"
+GATEWAY_IMAGE = "registry.invalid/raybus/envoy-gateway:dev"
+ENVOY_IMAGE = "registry.invalid/raybus/envoy:dev"
 
 _CONTROLLER = "gateway.envoyproxy.io/gatewayclass-controller"
 _EG_NAME = "envoy-gateway"
 
 
 def dns(address: str) -> list[Document]:
-    """Return the kube-dns Service with the node's CoreDNS behind it, and what CoreDNS may read."""
+    """Return the kube-dns Service with the node's CoreDNS behind it, and the rights of CoreDNS."""
     ports = [("dns", 53, "UDP"), ("dns-tcp", 53, "TCP")]
     rules = [
         {"apiGroups": [""], "resources": ["endpoints", "services", "pods", "namespaces"], "verbs": ["list", "watch"]},
@@ -51,7 +51,7 @@ def dns(address: str) -> list[Document]:
 
 
 def corefile(address: str, kubeconfig: Path) -> str:
-    """Return CoreDNS's configuration: cluster names only, for nothing outside can be reached."""
+    """Return CoreDNS's configuration: cluster names only, since the node has no access to other networks."""
     return f""".:53 {{
   bind {address}
   errors
@@ -78,7 +78,7 @@ def storage(folders: Sequence[Path]) -> list[Document]:
 
 
 def gateway_setup() -> list[Document]:
-    """Return what has to exist before the gateway's certificates are made."""
+    """Return the objects that the gateway's certificates need."""
     labels = {"pod-security.kubernetes.io/enforce": "privileged"}
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": GATEWAY_NAMESPACE, "labels": labels}},

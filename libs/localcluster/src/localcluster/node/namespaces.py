@@ -1,4 +1,4 @@
-"""Makes the namespaces of a node, runs programs in them, and takes them away with all that runs in them.
+"""Makes the namespaces of a node, runs programs in them, and removes them with all their processes.
 
 What the node's programs want at fixed places (/run, /var/lib/kubelet, /var/lib/cni, logs, /etc/resolv.conf) is mounted over
 in the node's own mount namespace: two nodes never meet, and a killed node leaves no mount.
@@ -90,14 +90,14 @@ async def create(name: str, work: Path) -> Namespaces:
 
 
 async def destroy(name: str) -> None:
-    """Kill the node and everything in it, whatever state it is in; doing it twice is fine."""
+    """Kill the node and everything in it, in any state; idempotent."""
     found = processes.pids_by_argument(marker(name))
     for process in found:
         processes.kill(process)
-    left = await processes.gone(found, patience=30)
+    left = await processes.gone(found, timeout=30)
     if left:
         raise ClusterError(
-            f"process {left[0].pid} of cluster {name} does not die; look at /proc/{left[0].pid}/stack and try again"
+            f"process {left[0].pid} of cluster {name} does not end; check /proc/{left[0].pid}/stack and try again"
         )
 
 
@@ -137,16 +137,16 @@ async def _appeared(name: str, outside: Spawned) -> Namespaces:
         if namespaces is not None:
             return namespaces
         if outside.popen.poll() is not None:
-            words = processes.last_line(outside.log.read_text(errors="replace"))
+            cause = processes.last_line(outside.log.read_text(errors="replace"))
             raise ClusterError(
-                f"this machine does not let us make namespaces ({words}); run as root outside a container"
+                f"this machine does not let us make namespaces ({cause}); run as root outside a container"
             )
         await asyncio.sleep(0.02)
     raise ClusterError(f"the node's first process did not start; see {outside.log}")
 
 
 def _is_first(pid: int) -> bool:
-    """Tell whether a process is number 1 of a PID namespace below ours."""
+    """Return whether a process is number 1 of a PID namespace below ours."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

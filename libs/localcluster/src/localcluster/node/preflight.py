@@ -1,4 +1,4 @@
-"""What this machine must offer before a node can be built on it; each lack is one line that says what to do."""
+"""The requirements of a node on this machine; each missing one is a line that names the remedy."""
 
 import shutil
 import sys
@@ -14,7 +14,7 @@ PACKAGES = {
     "nftables": ("nft",),
     "iproute2": ("ip",),
 }
-"""Debian package → what it brings; any one of the names being there is enough."""
+"""Debian package → its programs; one of them suffices."""
 
 RUN_GIB = 10
 """Images, container file systems and logs of a demo."""
@@ -50,7 +50,7 @@ def check_disk(folder: Path, gibibytes: int, purpose: str) -> None:
 
 
 def has_controller(name: str) -> bool:
-    """Tell whether pods can be limited by this cgroup controller."""
+    """Return whether pods can be limited by this cgroup controller."""
     unified = _CGROUPS / "cgroup.controllers"
     if unified.exists():
         return name in unified.read_text().split()

@@ -1,4 +1,4 @@
-"""One start of a node, from empty namespaces to a cluster that takes pods.
+"""One start of a node, from empty namespaces to a cluster that runs pods.
 
 Order: namespaces; then the container runtime with its images beside the control plane; then the node's own programs; then
 DNS, and the gateway where it is wanted.
@@ -30,7 +30,7 @@ _VOLUMES = 8
 
 
 class Startup:
-    """What the steps of one start share."""
+    """The common state of the steps of one start."""
 
     def __init__(self, request: Request, place: Place, node: Namespaces, progress: Progress) -> None:
         self._request = request
@@ -98,7 +98,7 @@ class Startup:
                 await container_runtime.forget(self._node, old, self._layout.images)
                 self._started.remove(process)
                 processes.kill(process.identity)
-                await processes.stop([process], patience=1)
+                await processes.stop([process], timeout=1)
                 self._start("containerd", argv)
                 await container_runtime.wait_ready(self._node)
             step.note("importing images")
@@ -120,7 +120,7 @@ class Startup:
         for document in [*manifests.dns(ADDRESS), *manifests.storage(folders)]:
             await api.apply(document)
         path = f"/api/v1/nodes/{kubelet.NODE_NAME}"
-        await api.wait_for("the node becoming ready", path, bootstrap.is_usable, patience=90)
+        await api.wait_for("the node becoming ready", path, bootstrap.is_usable, timeout=90)
         await self._wait_dns()
 
     async def _wait_dns(self) -> None:
@@ -144,7 +144,7 @@ class Startup:
         for document in manifests.gateway():
             await api.apply(document)
         path = f"/apis/gateway.networking.k8s.io/v1/gatewayclasses/{manifests.GATEWAY_CLASS}"
-        await api.wait_for("the gateway accepting its class", path, condition("Accepted"), patience=120)
+        await api.wait_for("the gateway accepting its class", path, condition("Accepted"), timeout=120)
 
 
 def prepare(request: Request, programs: Binaries) -> Place:

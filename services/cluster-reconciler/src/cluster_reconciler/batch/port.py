@@ -4,10 +4,10 @@ from typing import Protocol
 
 import msgspec
 
-from cluster_reconciler.actions import Action
 from cluster_reconciler.observed import Child, Observed
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.kube.actions import Action
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,7 +15,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
     actions: tuple[Action, ...] = ()
     waits_for: str = ""
-    """Why no pods may be made yet; another look comes soon."""
+    """Why no pods may be made yet; the key is requeued soon."""
 
 
 NOTHING = Submission()

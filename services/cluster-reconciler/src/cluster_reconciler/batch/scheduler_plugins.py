@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from cluster_reconciler import announcements
-from cluster_reconciler.actions import CreateChild
+from cluster_reconciler import events
 from cluster_reconciler.batch import marks
 from cluster_reconciler.batch.port import NOTHING, Submission
 from cluster_reconciler.observed import Child, Observed
@@ -12,6 +11,7 @@ from cluster_reconciler.status import counters, desired_resources
 from common import pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.kube.actions import Create, IfExists
 from common.kube.resources import Resource
 
 POD_GROUP: Final = Resource(group="scheduling.x-k8s.io", version="v1alpha1", kind="PodGroup", plural="podgroups")
@@ -30,8 +30,9 @@ class SchedulerPlugins:
         """Make the PodGroup of a gang; it is never changed."""
         if not any(child.resource == POD_GROUP for child in observed.absent):
             return NOTHING
-        told = announcements.pod_group_failed("failed to create PodGroup")
-        return Submission(actions=(CreateChild(resource=POD_GROUP, body=build(observed.cluster), told=told),))
+        report = events.pod_group_failed("failed to create PodGroup")
+        body = build(observed.cluster)
+        return Submission(actions=(Create(resource=POD_GROUP, body=body, events=report, if_exists=IfExists.ACCEPT),))
 
     def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:  # noqa: ARG002  (the port's parameter)
         """Name the scheduler, and the PodGroup of a gang."""

@@ -1,9 +1,8 @@
-"""Volcano: a PodGroup says how many pods have to find room at once (spec raycluster §17.1; acceptance case 116)."""
+"""Volcano: a PodGroup with the number of pods that must be scheduled at once (spec raycluster §17.1; acceptance case 116)."""
 
 from typing import Final
 
-from cluster_reconciler import announcements
-from cluster_reconciler.actions import CreateChild, Refuse, ReplaceChild
+from cluster_reconciler import events
 from cluster_reconciler.batch import marks
 from cluster_reconciler.batch.port import NOTHING, Submission
 from cluster_reconciler.children import digest
@@ -15,6 +14,7 @@ from common import labels, pod_json, quantity
 from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.kube.actions import Create, IfExists, Refuse, Replace
 from common.kube.resources import Resource
 
 POD_GROUP: Final = Resource(group="scheduling.volcano.sh", version="v1beta1", kind="PodGroup", plural="podgroups")
@@ -38,17 +38,17 @@ class Volcano:
         cluster = observed.cluster
         if problem := _tier_problem(cluster):
             return Submission(
-                actions=(Refuse(event=announcements.invalid(cluster, "spec", problem, EventReason.INVALID_SPEC)),)
+                actions=(Refuse(event=events.invalid(cluster, "spec", problem, EventReason.INVALID_SPEC)),)
             )
-        told = announcements.pod_group_failed(f"Failed creating pod group {cluster.metadata.namespace}/{name(cluster)}")
+        report = events.pod_group_failed(f"Failed creating pod group {cluster.metadata.namespace}/{name(cluster)}")
         if any(child.resource == POD_GROUP for child in observed.absent):
-            body, wanted = build(cluster), _wanted(cluster)
-            return Submission(actions=(CreateChild(resource=POD_GROUP, body=body, told=told, wanted=wanted),))
+            create = Create(resource=POD_GROUP, body=build(cluster), events=report, if_exists=IfExists.ACCEPT)
+            return Submission(actions=(create,))
         have = observed.found.get(POD_GROUP)
         changed = None if have is None else _updated(cluster, have)
         if changed is None:
             return NOTHING
-        return Submission(actions=(ReplaceChild(resource=POD_GROUP, body=changed, told=told),))
+        return Submission(actions=(Replace(resource=POD_GROUP, body=changed, events=report),))
 
     def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:
         """Name PodGroup, group and scheduler."""

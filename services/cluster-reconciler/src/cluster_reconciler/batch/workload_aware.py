@@ -1,13 +1,12 @@
 """Kubernetes' own workload-aware scheduling: a Workload and a PodGroup, neither of which can be changed.
 
-A change is a deletion, PodGroup first, and a creation; no pod is made until both stand. A cluster that is no gang, or whose
-size the autoscaler moves, has neither, and what is left of them goes (spec raycluster §17.5).
+A change is a deletion, PodGroup first, and a creation; no pod is made until both exist. A cluster that is no gang, or has an
+autoscaler, has neither, and remaining ones are deleted (spec raycluster §17.5).
 """
 
 from typing import Final
 
-from cluster_reconciler import announcements
-from cluster_reconciler.actions import Action, CreateChild, DeleteChild
+from cluster_reconciler import events
 from cluster_reconciler.batch import marks
 from cluster_reconciler.batch.port import NOTHING, Submission
 from cluster_reconciler.children import digest
@@ -19,6 +18,7 @@ from common import ray_cluster_traits as traits
 from common.api import ray_cluster
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.kube.actions import Action, Create, Delete, IfExists
 from common.kube.resources import Resource
 
 GROUP_VERSION: Final = "scheduling.k8s.io/v1alpha2"
@@ -54,7 +54,7 @@ class WorkloadAware:
 
 
 def is_gang(cluster: RayCluster) -> bool:
-    """Tell whether all pods are to be placed together."""
+    """Return whether all pods are to be placed together."""
     return cluster.metadata.labels.get(marks.GANG, "").lower() == "true" and not traits.is_autoscaling(cluster)
 
 
@@ -124,19 +124,18 @@ def _pod_group(observed: Observed) -> Submission | None:
 def _missing(observed: Observed) -> Submission:
     """Make what is absent."""
     cluster = observed.cluster
-    absent = {child.resource: child for child in observed.absent}
+    absent = {child.resource for child in observed.absent}
     made: list[Action] = []
     for resource, body in ((WORKLOAD, workload(cluster)), (POD_GROUP, pod_group(cluster))):
         if resource in absent:
             where = f"{cluster.metadata.namespace}/{body['metadata']['name']}"
-            told = announcements.pod_group_failed(f"failed to create {resource.kind} {where}")
-            wanted = absent[resource].wanted
-            made.append(CreateChild(resource=resource, body=body, told=told, may_exist=False, wanted=wanted))
+            report = events.pod_group_failed(f"failed to create {resource.kind} {where}")
+            made.append(Create(resource=resource, body=body, events=report, if_exists=IfExists.NEED_OWN))
     return Submission(actions=tuple(made))
 
 
 def _clean_up(observed: Observed) -> Submission:
-    """Delete our PodGroup, then our Workload; others' are left alone."""
+    """Delete our PodGroup, then our Workload; those of other owners stay."""
     for resource in (POD_GROUP, WORKLOAD):
         have = observed.found.get(resource)
         if have is not None and owner.controls(observed.cluster, have):
@@ -155,14 +154,14 @@ def _in_the_way(cluster: RayCluster, resource: Resource, have: Body) -> Submissi
 
 
 def _delete(resource: Resource, have: Body, *, waits_for: str) -> Submission:
-    """Let an object go, its protection first; one that is going already is only waited for."""
+    """Delete an object, its protection first; for one that is being deleted, only wait."""
     meta = have["metadata"]
     left = [each for each in pod_json.strings(meta, "finalizers") if each != PROTECTION]
     is_held = left != pod_json.strings(meta, "finalizers")
     if "deletionTimestamp" in meta and not is_held:
         return Submission(waits_for=waits_for)
     released = {**have, "metadata": {**meta, "finalizers": left}} if is_held else None
-    action = DeleteChild(resource=resource, name=meta["name"], uid=meta["uid"], released=released)
+    action = Delete(resource=resource, name=meta["name"], uid=meta["uid"], released=released)
     return Submission(actions=(action,), waits_for=waits_for)
 
 

@@ -1,4 +1,4 @@
-"""YuniKorn: everything it needs stands on the pods (spec raycluster §17.2; acceptance case 117)."""
+"""YuniKorn: everything it needs is on the pods (spec raycluster §17.2; acceptance case 117)."""
 
 from typing import Final
 

@@ -6,7 +6,7 @@ Python's library, and Starlette and Ray, which Serve brings.
 
 Serve's own proxies run a middleware that closes connections. Where HAProxy is the proxy (`RAY_SERVE_ENABLE_HA_PROXY=1`), no
 middleware sees its connections: there Ray loads the callback in the replicas behind it and in the fallback proxy, and a thread in
-one of them tells the HAProxy of its node to drain, as Serve does before it takes a node away.
+one of them has the HAProxy of its node drain, as Serve does before it removes a node.
 """
 
 import contextlib
@@ -30,9 +30,9 @@ CHECK_SECONDS = 0.5
 SWITCHING_PROTOCOLS = 101
 
 LOCK = os.path.join(tempfile.gettempdir(), "raybus-drain.lock")  # noqa: PTH118 - as light as it can be
-"""Held by the one process of the pod that tells HAProxy."""
+"""Held by the one process of the pod that drains HAProxy."""
 AGAIN_SECONDS = 15.0
-"""A connection that was opened after HAProxy was told to drain is closed by the next time."""
+"""A connection that was opened after HAProxy began to drain is closed by the next time."""
 ANSWER_SECONDS = 60.0
 
 
@@ -46,7 +46,7 @@ class Mark:
         self._is_set = False
 
     def is_set(self) -> bool:
-        """Tell whether connections are to be closed."""
+        """Return whether connections are to be closed."""
         now = self._clock()
         if self._checked_at is None or now - self._checked_at >= CHECK_SECONDS:
             self._checked_at = now
@@ -69,7 +69,7 @@ class CloseWhenDraining:
         self._mark = mark or Mark()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Pass a request on; look at the mark when its answer begins."""
+        """Pass a request on; check the mark when its answer begins."""
         if scope.get("type") != "http" or not str(scope.get("http_version", "")).startswith("1"):
             await self._app(scope, receive, send)
             return
@@ -95,7 +95,7 @@ class CloseWhenDraining:
 
 
 class HaProxyDrain:
-    """Tells the HAProxy of this node to drain while the mark is set.
+    """Drains the HAProxy of this node while the mark is set.
 
     A drain replaces HAProxy's process: the new one takes over the listening sockets, and the old one closes each kept-alive
     connection with its next answer and ends with its last request. It is repeated, since the new process keeps connections too.
@@ -123,7 +123,7 @@ class HaProxyDrain:
         return AGAIN_SECONDS
 
     def _leads(self) -> bool:
-        """Tell whether this process of the pod is the one that acts; it stays that until it ends."""
+        """Return whether this process acts for its pod; it does so until it ends."""
         if self._lock is None:
             lock = os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600)
             try:
@@ -145,7 +145,7 @@ class HaProxyDrain:
 def middlewares() -> list[Any]:
     """Return what Ray asks its proxy callback for: a list of Starlette middlewares, empty when there is no Starlette."""
     if _has_ha_proxy():
-        drain = HaProxyDrain(tell_ha_proxy)
+        drain = HaProxyDrain(drain_ha_proxy)
         threading.Thread(target=drain.run, name="raybus-drain", daemon=True).start()
         return []
     try:
@@ -163,7 +163,7 @@ def _has_ha_proxy() -> bool:
     return bool(getattr(constants, "RAY_SERVE_ENABLE_HA_PROXY", False))
 
 
-def tell_ha_proxy(*, draining: bool) -> None:
+def drain_ha_proxy(*, draining: bool) -> None:
     """Call the actor that runs this node's HAProxy, by the name that Serve gives it."""
     ray = importlib.import_module("ray")
     constants = importlib.import_module("ray.serve._private.constants")

@@ -1,1 +1,1 @@
-"""Which pods are created and which go. Whatever makes or ends a pod is decided here; nothing here reads or writes the world."""
+"""Which pods are created and which are deleted. Every creation and deletion of a pod is decided here, without I/O."""

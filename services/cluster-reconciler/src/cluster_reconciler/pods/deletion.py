@@ -12,7 +12,7 @@ _ENDED = frozenset({"Failed", "Succeeded"})
 
 
 def is_due(pod: Pod) -> bool:
-    """Tell whether a pod cannot recover and nobody has asked it to go yet."""
+    """Return whether a pod cannot recover and is not being deleted yet."""
     return not is_terminating(pod) and reason(pod) is not None
 
 

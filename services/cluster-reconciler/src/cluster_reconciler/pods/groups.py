@@ -1,6 +1,6 @@
-"""How many pods a worker group should have, and the words in which the two kinds of groups are decided.
+"""How many pods a worker group should have, and the types in which the two kinds of groups are decided.
 
-`workers` decides for groups of single pods, `multi_host` for groups whose replicas are several pods.
+`workers` decides for groups of single pods, `multi_host` for groups with replicas of several pods.
 """
 
 from typing import Final
@@ -68,5 +68,5 @@ def target(group: WorkerGroupSpec) -> int:
 
 
 def may_shrink(observed: Observed, *, deletes_random_pods: bool) -> bool:
-    """Tell whether surplus pods go by our choice: with the autoscaler on, it names the pods that go."""
+    """Return whether surplus pods go by our choice: with the autoscaler on, it names the pods that go."""
     return deletes_random_pods or not observed.is_autoscaling

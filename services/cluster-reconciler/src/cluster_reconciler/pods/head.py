@@ -1,4 +1,4 @@
-"""Whether the head pod is created, replaced or left alone (spec raycluster §9.4; acceptance cases 43-50)."""
+"""Whether the head pod is created, replaced or kept (spec raycluster §9.4; acceptance cases 43-50)."""
 
 from enum import StrEnum
 

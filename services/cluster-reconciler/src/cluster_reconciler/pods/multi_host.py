@@ -2,8 +2,8 @@
 
 Order: wait for what we deleted, drop one incomplete replica, drop replicas that the autoscaler names, drop replicas with a
 pod that cannot recover (and replace them at once), then meet the target (spec raycluster §9.7; acceptance cases 67-71).
-Pods without a replica name are not looked at. Surplus replicas go in the order of their names,
-those that are going already first.
+Pods without a replica name are ignored. Surplus replicas go in the order of their names,
+those that are being deleted first.
 """
 
 from collections.abc import Iterable

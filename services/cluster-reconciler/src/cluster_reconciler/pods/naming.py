@@ -1,10 +1,10 @@
 """The names of new pods.
 
 A name is computed from a pod's place and not from what else was observed, so that a create that is repeated, by us or by
-another owner of the key who knows more or less than we do, meets AlreadyExists instead of making a second pod.
+another owner of the key with other observations, meets AlreadyExists instead of making a second pod.
 
-And a name does not come back while anybody may remember it: what is there, what was deleted as far as the state tells, and
-what the autoscaler names in `workersToDelete` is passed over. The state remembers a deletion for an hour, so the hour is part
+A name is not used again while a component may remember it: names of pods that exist, that the state has tombstones of, and
+that the autoscaler has in `workersToDelete` are skipped. The state remembers a deletion for an hour, so the hour is part
 of the seed (design rule 5; spec raycluster §2.7, §22). Of a cluster that has no status yet it is the hour in which the cluster
 was made: its first pods are made without asking which there are, so an owner before us must have drawn the same names.
 """
@@ -54,7 +54,7 @@ class Namer:
         return self._name(prefix, group, place, str(host), attempt), replica
 
     def _draw(self, drawn: Callable[[int], list[str]]) -> int:
-        """Return the first attempt whose names are all free, and take them."""
+        """Return the first attempt with free names only, and take them."""
         attempt = next(each for each in count() if self._taken.isdisjoint(drawn(each)))
         self._taken.update(drawn(attempt))
         return attempt

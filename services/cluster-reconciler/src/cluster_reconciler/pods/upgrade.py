@@ -1,6 +1,6 @@
 """Whether all pods go because the spec changed under `upgradeStrategy: Recreate`.
 
-The head pod remembers the spec's hash, and who wrote it: a hash written by another version is refreshed, never acted upon
+The head pod remembers the spec's hash and the version that wrote it: a hash of another version is refreshed, never acted upon
 (spec raycluster §9.3; acceptance cases 80-84).
 """
 
@@ -22,7 +22,7 @@ class UpgradeMove(StrEnum):
 
 
 def marks(cluster: RayCluster, version: str) -> dict[str, str]:
-    """Return the annotations of a head pod that tell which spec it was made from, and by whom."""
+    """Return the annotations of a head pod with the hash of its spec and the version of the operator."""
     return {
         labels.RECREATE_HASH: spec_hash.cluster_spec_hash(_with_params(cluster.raw_spec)),
         labels.KUBERAY_VERSION: version,

@@ -2,7 +2,7 @@
 
 Order: wait for what we deleted, drop what cannot recover, drop what the autoscaler names, then meet the target
 (spec raycluster §9.6; acceptance cases 51-66). Surplus pods go in the order of their names,
-those that are going already first.
+those that are being deleted first.
 
 Differences from KubeRay, none visible in the end state: a group with unhealthy pods does not hold up the groups after it,
 and `workersToDelete` reaches only workers of this cluster.

@@ -32,7 +32,7 @@ def configure_container(container: Body, cluster: RayCluster) -> None:
 
 
 def configure_pod(pod: Body, cluster: RayCluster, *, init_container: str) -> None:
-    """Let the Ray container and one init container authenticate; the user's other containers are left alone."""
+    """Let the Ray container and one init container authenticate; the user's other containers do not change."""
     if not traits.has_token_auth(cluster):
         return
     configure_container(pod_json.ray_container(pod), cluster)

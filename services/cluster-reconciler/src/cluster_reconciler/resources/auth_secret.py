@@ -22,7 +22,7 @@ def name(cluster: RayCluster) -> str:
 
 
 def is_needed(cluster: RayCluster) -> bool:
-    """Tell whether we make a token; an empty mode makes one too, as in KubeRay, though no pod uses it."""
+    """Return whether we make a token; an empty mode makes one too, as in KubeRay, though no pod uses it."""
     options = cluster.spec.auth_options
     if options is None or options.mode == DISABLED:
         return False

@@ -22,7 +22,7 @@ RESOURCES: Final = {"cpu": "500m", "memory": "512Mi"}
 
 
 def append(pod: Body, node: Node) -> None:
-    """Append the container and tell Ray which autoscaler it gets, when the spec names a version."""
+    """Append the container; when the spec names an autoscaler version, set it for Ray too."""
     ray_container = pod_json.ray_container(pod)
     pod_json.ensure_list(pod["spec"], "containers").append(build(ray_container, node))
     version = traits.autoscaler_version(node.cluster)

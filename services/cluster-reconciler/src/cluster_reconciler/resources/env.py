@@ -24,7 +24,7 @@ _SERVICE_TIMEOUTS: Final = (
 
 
 def complete_ray_container(pod: Body, node: Node, *, ray_start: str) -> None:
-    """Append what every Ray container is told about its cluster."""
+    """Append the environment that every Ray container needs of its cluster."""
     container = pod_json.ray_container(pod)
     pod_json.add_missing_env(container, *node.config.default_container_envs)
     pod_json.add_env(container, *_always(node, ray_start))
@@ -35,7 +35,7 @@ def complete_ray_container(pod: Body, node: Node, *, ray_start: str) -> None:
 
 
 def complete_init_containers(pod: Body, node: Node) -> None:
-    """Tell every init container, the user's too, where the head is."""
+    """Give every init container, the user's too, the address of the head."""
     for container in pod_json.bodies(pod["spec"], "initContainers"):
         pod_json.add_env(container, *_head_address(node))
 

@@ -31,7 +31,7 @@ def head_params(cluster: RayCluster) -> dict[str, str]:
 
 
 def configure_head(pod: Body, cluster: RayCluster) -> None:
-    """Say on the head whether it is fault tolerant, and connect its GCS to its store."""
+    """Annotate the head with its fault tolerance, and connect its GCS to its store."""
     annotations = pod_json.ensure_body(pod["metadata"], "annotations")
     annotations[labels.FT_ENABLED] = "true" if traits.is_fault_tolerant(cluster) else "false"
     if not traits.is_fault_tolerant(cluster):

@@ -26,7 +26,7 @@ def name(cluster: RayCluster) -> str:
 
 
 def build(cluster: RayCluster) -> Body:
-    """Build our claim; it outlives the cluster when the policy says Retain."""
+    """Build our claim; it outlives the cluster under the policy Retain."""
     wanted = options(cluster)
     metadata = owner.metadata(cluster, name=name(cluster), labels={labels.CLUSTER: cluster.metadata.name})
     if wanted.deletion_policy == "Retain":
@@ -41,7 +41,7 @@ def build(cluster: RayCluster) -> Body:
 
 
 def drift(cluster: RayCluster, have: Body) -> str:
-    """Say in what a claim as read differs from what the user asks; a claim cannot be changed."""
+    """Return the differences between a claim as read and the user's options; a claim cannot be changed."""
     wanted, spec = options(cluster), pod_json.body(have, "spec")
     found: list[str] = []
     size = quantity.parse(DEFAULT_SIZE if wanted.size is None else wanted.size)

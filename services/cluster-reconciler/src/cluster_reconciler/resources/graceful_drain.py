@@ -32,18 +32,18 @@ _EXPORTS: Final = (
 
 
 def is_asked_for(cluster: RayCluster, config: Config) -> bool:
-    """Tell whether a cluster that serves requests is to drain gracefully."""
+    """Return whether a cluster that serves requests is to drain gracefully."""
     asked = cluster.metadata.annotations.get(labels.GRACEFUL_DRAIN, "").lower()
     return traits.is_for_a_service(cluster) and (asked == "true" or (config.drains_gracefully and asked != "false"))
 
 
 def is_on(cluster: RayCluster, config: Config) -> bool:
-    """Tell whether the cluster's pods get the module."""
+    """Return whether the cluster's pods get the module."""
     return is_asked_for(cluster, config) and obstacle(cluster) is None
 
 
 def obstacle(cluster: RayCluster) -> str | None:
-    """Return what of the user's own stands in the way; the feature is off for the whole cluster then."""
+    """Return the user's own setting that conflicts with the feature, which is off for the whole cluster then."""
     groups = {"the head group": cluster.spec.head_group_spec.template} | {
         f"worker group {group.group_name}": group.template for group in traits.worker_groups(cluster)
     }

@@ -27,7 +27,7 @@ def fqdn(cluster: RayCluster, config: Config) -> str:
 
 
 def list_labels(cluster: RayCluster) -> dict[str, str]:
-    """Return the labels by which the Service is found again, whatever the template says."""
+    """Return the labels by which the Service is found again, whatever the template has."""
     return {
         labels.CLUSTER: cluster.metadata.name,
         labels.NODE_TYPE: labels.HEAD,
@@ -36,7 +36,7 @@ def list_labels(cluster: RayCluster) -> dict[str, str]:
 
 
 def identifier(cluster: RayCluster) -> str:
-    """Return the label value that marks the head and what stands in front of it."""
+    """Return the label value of the head and of its Service and Ingress."""
     return names.checked_label(f"{cluster.metadata.name}-{labels.HEAD}")
 
 

@@ -11,7 +11,7 @@ from common.api.ray_cluster import RayCluster
 
 
 def is_needed(cluster: RayCluster) -> bool:
-    """Tell whether some group's replicas have several hosts."""
+    """Return whether some group's replicas have several hosts."""
     return any(group.num_of_hosts > 1 for group in traits.worker_groups(cluster))
 
 

@@ -12,7 +12,7 @@ from common.api.ray_cluster import IngressOptions, RayCluster
 
 
 def is_needed(cluster: RayCluster) -> bool:
-    """Tell whether the user asked for a way in."""
+    """Return whether the user asked for an ingress."""
     return cluster.spec.head_group_spec.enable_ingress is True
 
 
@@ -55,7 +55,7 @@ def build(cluster: RayCluster) -> Body:
 def updated(cluster: RayCluster, have: Body) -> Body | None:
     """Return the Ingress as read, with labels, annotations and spec as they should be; None when they are.
 
-    A class that somebody else chose stays when the cluster names none.
+    A class that a user set stays when the cluster names none.
     """
     want = build(cluster)
     chosen = pod_json.body(have, "spec").get("ingressClassName")

@@ -22,12 +22,12 @@ _QUOTES: Final = "'\"` "
 
 
 def is_gpu(key: str) -> bool:
-    """Tell whether a resource's name means GPUs, a slice of one included."""
+    """Return whether a resource's name means GPUs, a slice of one included."""
     return key.endswith("gpu") or _MIG.search(key) is not None
 
 
 def from_top_level(resources: Mapping[str, str]) -> dict[str, str]:
-    """Return the rayStartParams that a group's `resources` stand for; an entry that is no quantity is passed over."""
+    """Return the rayStartParams of a group's `resources`; an entry that is no quantity is skipped."""
     params: dict[str, str] = {}
     custom: dict[str, float] = {}
     for name, amount in _readable(sorted(resources.items())):

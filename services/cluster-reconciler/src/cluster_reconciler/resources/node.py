@@ -1,6 +1,6 @@
 """What the parts of a pod must know about the Ray node they are built for.
 
-Head and worker pods are put together from the same parts in the same order; this says in what they differ.
+Head and worker pods are put together from the same parts in the same order; this module holds their differences.
 """
 
 from functools import cached_property
@@ -22,7 +22,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def is_head(self) -> bool:
-        """Tell the head from a worker."""
+        """Return whether the node is the head."""
         return isinstance(self.group, HeadGroupSpec)
 
     @cached_property

@@ -28,13 +28,13 @@ def controller(body: Body) -> Body | None:
 
 
 def controls(cluster: RayCluster, body: Body) -> bool:
-    """Tell whether a child as read is this very cluster's."""
+    """Return whether a child as read is this very cluster's."""
     found = controller(body)
     return found is not None and found["uid"] == cluster.metadata.uid
 
 
 def is_predecessors(cluster: RayCluster, body: Body) -> bool:
-    """Tell whether a child as read belongs to a deleted cluster of the same name: the garbage collector is about to delete it."""
+    """Return whether a child as read belongs to a deleted cluster of the same name: the garbage collector is about to delete it."""
     found = controller(body)
     if found is None or controls(cluster, body):
         return False

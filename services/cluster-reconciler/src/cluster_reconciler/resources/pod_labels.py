@@ -51,7 +51,7 @@ def _users_own(group: HeadGroupSpec | WorkerGroupSpec) -> dict[str, str]:
 
 
 def _finished(node: Node, found: dict[str, str]) -> dict[str, str]:
-    """Add what the operator's configuration says, and mark the pods of a service: its head must be let in by hand."""
+    """Add the labels of the operator's configuration, and mark the pods of a service: its head is let in by hand."""
     pod_json.add_missing(found, node.config.default_pod_labels.items())
     if traits.is_for_a_service(node.cluster):
         found[labels.SERVE] = "false" if node.is_head else "true"

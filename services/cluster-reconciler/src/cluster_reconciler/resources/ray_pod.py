@@ -36,7 +36,7 @@ def add_sidecars(pod: Body, sidecars: tuple[Body, ...]) -> None:
 
 
 def finish(pod: Body, node: Node, params: Mapping[str, str]) -> None:
-    """Set command, environment, probes and owner, once all containers and volumes stand."""
+    """Set command, environment, probes and owner, once all containers and volumes are there."""
     pod_json.add_missing(pod["metadata"]["annotations"], node.config.default_pod_annotations.items())
     text = ray_start.command(params, pod_json.ray_container(pod), is_head=node.is_head)
     exports = graceful_drain.configure_pod(pod, node)

@@ -66,15 +66,15 @@ def shell(config: Config) -> list[str]:
 
 
 def is_users_own(template: Body) -> bool:
-    """Tell whether the user runs `ray start` in a pod or a template, and we do not."""
+    """Return whether the user runs `ray start` in a pod or a template, and we do not."""
     annotations = pod_json.mapping(pod_json.body(template, "metadata"), "annotations")
     return annotations.get(labels.OVERWRITE_CONTAINER_CMD, "").lower() == "true" or "ray start" in _own(template)
 
 
 def _own(template: Body) -> str:
     container = pod_json.ray_container(template)
-    words = [*pod_json.strings(container, "command"), *pod_json.strings(container, "args")]
-    return "".join(f" {word} " for word in words)
+    arguments = [*pod_json.strings(container, "command"), *pod_json.strings(container, "args")]
+    return "".join(f" {argument} " for argument in arguments)
 
 
 def set_container_command(pod: Body, ray_start: str, config: Config, *, exports: str = "") -> None:

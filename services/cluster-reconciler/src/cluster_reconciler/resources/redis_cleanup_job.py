@@ -23,7 +23,7 @@ def name(cluster: RayCluster) -> str:
 
 
 def build(cluster: RayCluster, config: Config) -> Body:
-    """Build the Job from a head pod, whose credentials, volumes and placement it needs."""
+    """Build the Job from a head pod: it needs the same credentials, volumes and placement."""
     pod = head_pod.build(cluster, config, name=name(cluster))
     del pod["metadata"]["name"]
     pod["metadata"]["labels"][labels.NODE_TYPE] = labels.REDIS_CLEANUP

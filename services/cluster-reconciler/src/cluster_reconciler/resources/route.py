@@ -1,4 +1,4 @@
-"""The OpenShift Route that stands in for the Ingress there.
+"""The OpenShift Route that replaces the Ingress there.
 
 Behaviour: spec raycluster §8.2, §12.5.
 """
@@ -13,7 +13,7 @@ from common.kube.resources import Resource
 
 ROUTE: Final = Resource(group="route.openshift.io", kind="Route", plural="routes")
 GROUPS: Final = frozenset({"route.openshift.io", "security.openshift.io", "config.openshift.io"})
-"""API groups that tell OpenShift from other Kubernetes."""
+"""API groups that only OpenShift has."""
 
 
 def name(cluster: RayCluster) -> str:

@@ -15,11 +15,11 @@ NO_PORT: Final = (
     "Please specify a port named 'serve' (or with the prefix 'serve-', e.g. 'serve-grpc') in the Ray head container; "
     "otherwise, the Kubernetes service for Ray Serve will not be created."
 )
-"""What to tell the user when `build` returns None."""
+"""The message for the user when `build` returns None."""
 
 
 def is_needed(cluster: RayCluster) -> bool:
-    """Tell whether the user asked for the Service; only the exact word counts."""
+    """Return whether the user asked for the Service; only the exact value counts."""
     return cluster.metadata.annotations.get(labels.ENABLE_SERVE_SERVICE) == "true"
 
 

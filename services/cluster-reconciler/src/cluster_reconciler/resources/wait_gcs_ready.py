@@ -17,7 +17,7 @@ _FAQ: Final = "https://docs.ray.io/en/master/cluster/kubernetes/troubleshooting.
 
 
 def append(pod: Body, node: Node) -> None:
-    """Append the container; it comes before anything is added to the Ray container, whose env and mounts it shares."""
+    """Append the container before anything is added to the Ray container: it shares that one's env and mounts."""
     if node.config.injects_init_container:
         pod_json.ensure_list(pod["spec"], "initContainers").append(build(pod_json.ray_container(pod), node))
 

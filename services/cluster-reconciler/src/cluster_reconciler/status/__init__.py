@@ -1,1 +1,1 @@
-"""What the status of a RayCluster says, computed from scratch at each look: one condition, one file."""
+"""The status of a RayCluster, computed from scratch at each reconcile: one condition, one file."""

@@ -1,32 +1,22 @@
 """The whole status of a RayCluster, in the order of spec raycluster §13.1."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
 
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.reasons import ConditionType, State
-from cluster_reconciler.status import (
-    conditions,
-    counters,
-    desired_resources,
-    endpoints,
-    head_info,
-    head_ready,
-    pods_ready,
-    provisioned,
-    replica_failure,
-    suspended,
-    unsupported,
-)
-from cluster_reconciler.status.conditions import Conditions
-from cluster_reconciler.status.replica_failure import Failure
-from common.api.meta import whole_seconds
+from cluster_reconciler.status import conditions as of_cluster
+from cluster_reconciler.status import counters, desired_resources, endpoints, head_info
+from cluster_reconciler.status.conditions import Failure
+from common import conditions
+from common.api.meta import Condition, whole_seconds
 from common.api.ray_cluster import RayClusterStatus
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How the plan went, as far as the status tells it."""
+    """The result of the plan, as far as the status reports it."""
 
     failure: Failure | None = None
     """The first failure, one that concerns pods before others."""
@@ -34,6 +24,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Whether nothing failed and nothing is left to finish."""
     unsupported: str = ""
     """What the spec asks for and we do not do yet."""
+    has_invalid_name: bool = False
+    """Whether the name breaks a rule, so that nothing else of the cluster is read."""
 
 
 def compute(observed: Observed, outcome: Outcome, *, now: datetime, has_conditions: bool) -> RayClusterStatus:
@@ -41,7 +33,7 @@ def compute(observed: Observed, outcome: Outcome, *, now: datetime, has_conditio
     old = observed.cluster.status
     desired = desired_resources.compute(observed.cluster)
     counted = counters.count(observed)
-    is_ready = outcome.is_clean and len(observed.pods) == counted.desired + 1 and pods_ready.all_running(observed.pods)
+    is_ready = outcome.is_clean and len(observed.pods) == counted.desired + 1 and of_cluster.all_running(observed.pods)
     state = State.READY if is_ready else State(old.state) if old.state in set(State) else State.NONE
     if observed.cluster.spec.suspend and not observed.pods:
         state = State.SUSPENDED
@@ -66,25 +58,31 @@ def compute(observed: Observed, outcome: Outcome, *, now: datetime, has_conditio
     )
 
 
-def _conditions(observed: Observed, outcome: Outcome, now: datetime) -> Conditions:
-    known = tuple(observed.cluster.status.conditions)
+def refused(old: RayClusterStatus, failure: Failure, *, now: datetime) -> RayClusterStatus:
+    """Return the status of a cluster of which nothing but the name was read: all stays but the condition ReplicaFailure."""
+    return msgspec.structs.replace(
+        old, conditions=conditions.updated(old.conditions, of_cluster.replica_failure(failure), now=now)
+    )
+
+
+def _conditions(observed: Observed, outcome: Outcome, now: datetime) -> Sequence[Condition]:
+    known: Sequence[Condition] = observed.cluster.status.conditions
     if outcome.failure is not None:
-        fact = replica_failure.compute(outcome.failure)
-        known = conditions.put(known, ConditionType.REPLICA_FAILURE, fact, now=now)
+        known = conditions.updated(known, of_cluster.replica_failure(outcome.failure), now=now)
     elif outcome.is_clean:
-        known = conditions.drop(known, ConditionType.REPLICA_FAILURE)
-    known = conditions.put(known, ConditionType.HEAD_POD_READY, head_ready.compute(observed), now=now)
+        known = conditions.without(known, ConditionType.REPLICA_FAILURE)
+    known = conditions.updated(known, of_cluster.head_ready(observed), now=now)
     if _awaits_provisioning(observed, known):
-        known = conditions.put(known, ConditionType.PROVISIONED, provisioned.compute(observed), now=now)
-    known = suspended.compute(known, observed, now=now)
+        known = conditions.updated(known, of_cluster.provisioned(observed), now=now)
+    known = of_cluster.suspended(known, observed, now=now)
     if not outcome.unsupported:
-        return conditions.drop(known, ConditionType.UNSUPPORTED)
-    return conditions.put(known, ConditionType.UNSUPPORTED, unsupported.compute(outcome.unsupported), now=now)
+        return conditions.without(known, ConditionType.UNSUPPORTED)
+    return conditions.updated(known, of_cluster.unsupported(outcome.unsupported), now=now)
 
 
-def _awaits_provisioning(observed: Observed, known: Conditions) -> bool:
-    was_provisioned = conditions.is_true(observed.cluster.status, ConditionType.PROVISIONED)
-    return not was_provisioned and suspended.state(known) is not ConditionType.SUSPENDED
+def _awaits_provisioning(observed: Observed, known: Sequence[Condition]) -> bool:
+    was_provisioned = conditions.is_true(observed.cluster.status.conditions, ConditionType.PROVISIONED)
+    return not was_provisioned and of_cluster.suspension(known) is not ConditionType.SUSPENDED
 
 
 def _transitions(old: RayClusterStatus, state: State, now: datetime) -> dict[str, datetime] | None:

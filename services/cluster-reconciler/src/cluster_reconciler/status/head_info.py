@@ -7,9 +7,9 @@ _HEADLESS = "None"
 
 
 def violation(observed: Observed, *, has_failed: bool) -> str | None:
-    """Return why the head cannot be told, which means that no status can be written; None when it can.
+    """Return why the head's addresses are unknown, so that no status can be written; None when they are known.
 
-    Where something `has_failed`, its Service may be missing for that very reason, which the status tells.
+    Where something `has_failed`, its Service may be missing for that very reason, which the status reports.
     """
     cluster = observed.cluster.metadata
     if len(observed.heads) > 1:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from common import labels, upgrade_controls
+from common import conditions, labels, upgrade_controls
 from common.ray.view import head_is_ready
 from common.upgrade_controls import Controls, OnDeadline
 from service_reconciler.observed import ClusterView, Observed
@@ -16,11 +16,10 @@ from service_reconciler.promotion import stall
 from service_reconciler.promotion.stall import Stall
 from service_reconciler.reasons import ConditionType, Reason
 from service_reconciler.resources.ray_cluster import Match, match
-from service_reconciler.status import conditions
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that holds, why, and in words for the user."""
+    """A control that is in force: its reason, and a message for the user."""
 
     reason: Reason
     message: str
@@ -30,13 +29,13 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     """What bears on an upgrade now."""
 
     abort: Order | None = None
-    """The service stays on its active cluster, or goes back to it."""
+    """The service stays on its active cluster, or rolls back to it."""
     pause: Order | None = None
     """The way forward is closed."""
     stall: Stall | None = None
     problems: tuple[str, ...] = ()
     """What is wrong with the annotations."""
-    look_again_at: datetime | None = None
+    requeue_at: datetime | None = None
     """When the deadline is over."""
 
 
@@ -51,11 +50,11 @@ def decide(observed: Observed, *, now: datetime) -> Control:
     verdict = stall.Verdict() if asked else stall.decide(observed, controls, is_back=is_back, now=now)
     abort = _abort(observed, controls, None if is_back else verdict.stall)
     pause = asked or (None if is_back or abort else _pause_of(verdict.stall, controls))
-    return Control(abort=abort, pause=pause, stall=verdict.stall, problems=controls.problems, look_again_at=verdict.due)
+    return Control(abort=abort, pause=pause, stall=verdict.stall, problems=controls.problems, requeue_at=verdict.due)
 
 
 def is_goal(observed: Observed, view: ClusterView, control: Control) -> bool:
-    """Tell whether the active cluster is all that is wanted."""
+    """Return whether the active cluster is all that is wanted."""
     return (
         control.abort is not None
         or match(view.cluster, observed.service, version=observed.config.version) is Match.FULL
@@ -92,5 +91,5 @@ def _abort(observed: Observed, controls: Controls, stalled: Stall | None) -> Ord
         return Order(reason=Reason.PROGRESS_DEADLINE_EXCEEDED, message=held.message)
     if stalled is None or controls.on_deadline is not OnDeadline.ROLLBACK or not head_is_ready(active.cluster):
         return None  # a cluster that does not serve is no place to go back to
-    text = f"Generation {generation} is given up; the service stays on {where}. {stalled.message}"
+    text = f"The upgrade to generation {generation} is aborted; the service stays on {where}. {stalled.message}"
     return Order(reason=Reason.PROGRESS_DEADLINE_EXCEEDED, message=text)

@@ -1,6 +1,6 @@
-"""When clusters that nobody needs are deleted.
+"""When unneeded clusters are deleted.
 
-The deadline stands on the cluster, so a restart does not forget it. It counts from the first look after promotion at which nothing
+The deadline is an annotation on the cluster, so a restart does not forget it. It counts from the first reconcile after promotion at which nothing
 sends the cluster requests any more, with the slack that KubeRay has (spec rayservice §16; acceptance 29, 30).
 """
 
@@ -9,23 +9,22 @@ from typing import Final
 
 import msgspec
 
-from common import annotation_record, labels
+from common import annotation_record, conditions, labels
 from common.api.meta import SKEW, rfc3339, whole_seconds
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.upgrade_receipt import Receipt
 from service_reconciler.config import DEFAULT_DELETION_DELAY, DELETION_SLACK
-from service_reconciler.observed import Leaving, Observed
+from service_reconciler.observed import DrainingCluster, Observed
 from service_reconciler.promotion import drain, receipt
 from service_reconciler.reasons import ConditionType
 from service_reconciler.resources.ray_cluster import DELETE_AFTER
-from service_reconciler.status import conditions
 
 RECHECK: Final = timedelta(seconds=1)
 ROUNDED_UP: Final = timedelta(microseconds=999_999)
 """Times are written in whole seconds, and the slack must not be lost to that."""
 LATE: Final = timedelta(seconds=30)
-"""How long an unneeded cluster may get requests before the user is told."""
+"""How long an unneeded cluster may get requests before the user gets an Event."""
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +33,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     cluster: RayCluster
     due: datetime
     annotations: dict[str, str]
-    leaving: Leaving | None = None
+    draining: DrainingCluster | None = None
     """The cluster once more, if it begins to drain."""
 
 
@@ -54,23 +53,23 @@ class Cleanup(msgspec.Struct, frozen=True, kw_only=True):
     kept: tuple[Kept, ...] = ()
     mark: tuple[Mark, ...] = ()
     """Clusters that get a deadline."""
-    drained: tuple[Leaving, ...] = ()
+    drained: tuple[DrainingCluster, ...] = ()
     """Those of the deleted ones that drained before."""
     delete: tuple[RayCluster, ...] = ()
     receipts: tuple[Receipt, ...] = ()
-    """What the upgrades came to that left the deleted ones behind, if nobody knows yet."""
-    look_again_at: datetime | None = None
+    """The receipts of the upgrades that the deleted ones belonged to, unless they are written already."""
+    requeue_at: datetime | None = None
 
 
 def decide(observed: Observed, *, now: datetime) -> Cleanup:
-    """Give each unneeded cluster a deadline, and delete those whose deadline has passed, once they have drained.
+    """Give each unneeded cluster a deadline, and delete those past their deadline, once they have drained.
 
     The clock of a cluster starts when nothing sends it requests any more; requests that come back stop it.
     """
     kept: list[Kept] = []
     mark: list[Mark] = []
     delete: list[RayCluster] = []
-    drained: list[Leaving] = []
+    drained: list[DrainingCluster] = []
     receipts: list[Receipt] = []
     later: list[datetime] = []
     for cluster in observed.unneeded:
@@ -80,17 +79,17 @@ def decide(observed: Observed, *, now: datetime) -> Cleanup:
             kept.append(Kept(cluster=cluster, sender=sender, is_late=_is_late(observed, now=now)))
             later.append(now + RECHECK)
             continue
-        leaving = next((each for each in observed.leaving if each.cluster.metadata.uid == cluster.metadata.uid), None)
-        written = _mark(observed, cluster, leaving, now=now)
+        draining = next((each for each in observed.draining if each.cluster.metadata.uid == cluster.metadata.uid), None)
+        written = _mark(observed, cluster, draining, now=now)
         if written is not None:
             mark.append(written)
-        again = _look_again_at(observed, cluster, leaving, written, now=now)
+        again = _requeue_at(observed, cluster, draining, written, now=now)
         if again is not None:
             later.append(again)
             continue
         delete.append(cluster)
-        drained += [leaving] if leaving is not None else []
-        found = receipt.finished(cluster, leaving, now=now)
+        drained += [draining] if draining is not None else []
+        found = receipt.finished(cluster, draining, now=now)
         receipts += [found] if found is not None and not receipt.is_written(observed, found) else []
     return Cleanup(
         kept=tuple(kept),
@@ -98,48 +97,48 @@ def decide(observed: Observed, *, now: datetime) -> Cleanup:
         delete=tuple(delete),
         drained=tuple(drained),
         receipts=tuple(receipts),
-        look_again_at=min(later, default=None),
+        requeue_at=min(later, default=None),
     )
 
 
-def _mark(observed: Observed, cluster: RayCluster, leaving: Leaving | None, *, now: datetime) -> Mark | None:
+def _mark(observed: Observed, cluster: RayCluster, draining: DrainingCluster | None, *, now: datetime) -> Mark | None:
     """Return what the cluster lacks of its deadline and of the moment that its drain began."""
     due, annotations = due_at(cluster), dict[str, str]()
-    begins = leaving is not None and drain.since(cluster) is None
+    begins = draining is not None and drain.since(cluster) is None
     latest = whole_seconds(now + delay_of(observed.service) + ROUNDED_UP)
     if due is None or due > latest + SKEW:  # later by more: the clock was set back since, or the delay is shorter now
         due = latest
         annotations[DELETE_AFTER] = rfc3339(due)
-        story = receipt.so_far(observed, cluster, now=now)
-        annotations |= {receipt.SO_FAR: story} if story is not None else {}
+        record = receipt.so_far(observed, cluster, now=now)
+        annotations |= {receipt.SO_FAR: record} if record is not None else {}
     if begins:
         annotations[labels.DRAINING_SINCE] = rfc3339(now)
     if not annotations:
         return None
-    return Mark(cluster=cluster, due=due, annotations=annotations, leaving=leaving if begins else None)
+    return Mark(cluster=cluster, due=due, annotations=annotations, draining=draining if begins else None)
 
 
-def _look_again_at(
-    observed: Observed, cluster: RayCluster, leaving: Leaving | None, written: Mark | None, *, now: datetime
+def _requeue_at(
+    observed: Observed, cluster: RayCluster, draining: DrainingCluster | None, written: Mark | None, *, now: datetime
 ) -> datetime | None:
-    """Return when to look at a cluster again, None when it goes now."""
+    """Return when to reconcile a cluster again, None when it is deleted now."""
     if written is not None:
         return max(written.due, now)
     due, since = due_at(cluster), drain.since(cluster)
     if due is None or due > now:
         return due
-    if leaving is None or since is None:
+    if draining is None or since is None:
         return None
     cap = due + drain.timeout_of(observed.service)
-    if leaving.is_silent and not leaving.is_told:  # the user asked for no drain, and nothing can be observed
+    if draining.is_silent and not draining.is_graceful:  # the user asked for no drain, and nothing can be observed
         cap = min(cap, due + drain.SETTLING)
-    settling = drain.SETTLING_HA_PROXY if leaving.has_ha_proxy else drain.SETTLING
-    verdict = drain.decide(leaving.ongoing, since=since, cap=cap, now=now, settling=settling)
-    return verdict.look_again_at
+    settling = drain.SETTLING_HA_PROXY if draining.has_ha_proxy else drain.SETTLING
+    verdict = drain.decide(draining.ongoing, since=since, cap=cap, now=now, settling=settling)
+    return verdict.requeue_at
 
 
 def _is_late(observed: Observed, *, now: datetime) -> bool:
-    """Tell whether nothing has changed for so long that requests to an unneeded cluster are a fault."""
+    """Return whether nothing has changed for so long that requests to an unneeded cluster are a fault."""
     held = conditions.find(observed.service.status.conditions, ConditionType.UPGRADE_IN_PROGRESS)
     moments = (observed.record.changed_at, held.last_transition_time if held is not None else None)
     return now - max((each for each in moments if each is not None), default=now) >= LATE

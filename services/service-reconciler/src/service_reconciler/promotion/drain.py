@@ -1,8 +1,8 @@
-"""When a cluster that was served from until now may go: behind a weighted route, or if its proxies can be told to drain.
+"""When a cluster that was served from until now may go: behind a weighted route, or if its pods can be marked as draining.
 
 Where there is no route its pods are marked as soon as it is unneeded, so that their proxies close connections. After the usual
-delay it goes once nothing is in flight, or at a cap. What counts stands on the cluster itself: since when it drains, and its
-deadline; what is in flight is read anew at each look.
+delay it is deleted once nothing is in flight, or at a cap. The durable state is on the cluster itself: since when it drains, and
+its deadline; what is in flight is read anew at each reconcile.
 """
 
 from datetime import datetime, timedelta
@@ -17,35 +17,35 @@ from common.api.ray_service import RayService
 DEFAULT_TIMEOUT: Final = timedelta(seconds=60)
 """How long after the usual delay requests may still be worked on."""
 SETTLING: Final = timedelta(seconds=15)
-"""Ray exports its numbers every 10 s, and a mark takes up to 2 s to be seen: before that, "nothing" may be old."""
+"""Ray exports its numbers every 10 s, and a mark takes up to 2 s to take effect: before that, "nothing" may be old."""
 SETTLING_HA_PROXY: Final = timedelta(seconds=25)
-"""The same where HAProxy is the proxy: Ray asks it every 10 s, and exports what it said as late again."""
+"""The same where HAProxy is the proxy: Ray asks it every 10 s, and exports its answer as late again."""
 RECHECK: Final = timedelta(seconds=1)
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the cluster goes now, why, and if not, when to look again."""
+    """Whether the cluster goes now, why, and if not, when to reconcile again."""
 
     deletes: bool
     reason: str
-    look_again_at: datetime | None = None
+    requeue_at: datetime | None = None
 
 
 def decide(
     ongoing: int | None, *, since: datetime, cap: datetime, now: datetime, settling: timedelta = SETTLING
 ) -> Verdict:
-    """Judge a cluster whose delay is over; `ongoing` is None when it is unknown how many requests are in flight."""
+    """Judge a cluster past its delay; `ongoing` is None when it is unknown how many requests are in flight."""
     if ongoing == 0 and now >= since + settling:
         return Verdict(deletes=True, reason="nothing is in flight")
     if now >= cap:
         return Verdict(deletes=True, reason=f"the drain time-out is over with {in_flight(ongoing)}")
     if ongoing == 0:
-        return Verdict(deletes=False, reason="the count may be old", look_again_at=min(cap, since + settling))
-    return Verdict(deletes=False, reason=in_flight(ongoing), look_again_at=min(cap, now + RECHECK))
+        return Verdict(deletes=False, reason="the count may be old", requeue_at=min(cap, since + settling))
+    return Verdict(deletes=False, reason=in_flight(ongoing), requeue_at=min(cap, now + RECHECK))
 
 
 def in_flight(ongoing: int | None) -> str:
-    """Say how many requests are in flight."""
+    """Return how many requests are in flight, as a text."""
     match ongoing:
         case None:
             return "an unknown number of requests in flight"

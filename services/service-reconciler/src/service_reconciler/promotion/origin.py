@@ -1,7 +1,7 @@
-"""Which upgrade a cluster that nobody needs any more belonged to, and how that went.
+"""The upgrade that an unneeded cluster belonged to, and its outcome.
 
-A cluster says itself which one it was made to replace (`raybus.io/upgrade-from`), until its upgrade is over; where none of both
-says anything, as KubeRay's do not, their ages tell.
+A cluster has the name of its predecessor (`raybus.io/upgrade-from`) until its upgrade is over; where neither has it, as
+KubeRay's do not, their ages decide.
 """
 
 import msgspec
@@ -22,18 +22,18 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 def of(names: Names, active: RayCluster | None, left: RayCluster) -> Origin | None:
     """Return the upgrade that left a cluster behind, None when there was none with the active one, which may be gone."""
     name = left.metadata.name
-    is_given_up = Origin(pair=Names(active=names.active, pending=name), is_promoted=False)
+    is_aborted = Origin(pair=Names(active=names.active, pending=name), is_promoted=False)
     is_replaced = Origin(pair=Names(active=name, pending=names.active), is_promoted=True)
     if not names.active:
         return None
     if from_of(left) == names.active:
-        return is_given_up
+        return is_aborted
     if active is None or from_of(active) == name:
         return is_replaced
     born, born_before = active.metadata.creation_timestamp, left.metadata.creation_timestamp
     if from_of(active) or from_of(left) or born is None or born_before is None:
         return None
-    return is_replaced if born_before <= born else is_given_up
+    return is_replaced if born_before <= born else is_aborted
 
 
 def from_of(cluster: RayCluster) -> str:

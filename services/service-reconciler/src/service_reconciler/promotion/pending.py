@@ -34,11 +34,11 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     names: Names
     note: str
     rollback: str | None = None
-    """What the condition RollbackInProgress says; None while nothing is rolled back."""
+    """The message of the condition RollbackInProgress; None while nothing is rolled back."""
 
 
 def decide(observed: Observed, control: Control = NONE) -> Decision:
-    """Say whether a new cluster is prepared, the pending one is given up, or all stays."""
+    """Decide whether a new cluster is prepared, the pending one is dropped, or all stays."""
     if observed.pending is None:
         return _without_pending(observed, control)
     if observed.is_incremental and observed.active is not None:
@@ -50,17 +50,17 @@ def decide(observed: Observed, control: Control = NONE) -> Decision:
 
 
 def replaces_clusters(observed: Observed) -> bool:
-    """Tell whether a changed spec may have a new cluster; the strategy None has its first cluster only."""
+    """Return whether a changed spec may have a new cluster; the strategy None has its first cluster only."""
     return _is_enabled(observed.service.spec.upgrade_strategy, observed.config)
 
 
 def falls_back(observed: Observed) -> bool:
-    """Tell whether the RayService asks for traffic in steps and the gate is off: it gets a NewCluster upgrade."""
+    """Return whether the RayService asks for traffic in steps and the gate is off: it gets a NewCluster upgrade."""
     return serve_writer.asks_for_steps(observed.service) and not observed.is_incremental
 
 
 def _is_left_alone(observed: Observed, held: ClusterView) -> bool:
-    """Tell whether the pending cluster alone is left to serve, whatever the spec asks for by now (design rule 8)."""
+    """Return whether only the pending cluster is left to serve, whatever the spec asks for by now (design rule 8)."""
     is_wanted = _match(observed, held) is not Match.DIFFERENT
     has_lost = bool(observed.names.active) and observed.active is None
     return has_lost and not is_wanted and observed.is_incremental and observed.requests_from(held.name) is not None

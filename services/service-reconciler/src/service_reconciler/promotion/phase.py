@@ -1,14 +1,14 @@
-"""What an upgrade is at, in one word, from what is durable."""
+"""The phase of an upgrade, as one term, from durable state."""
 
 from collections.abc import Iterable
 from enum import StrEnum
 
+from common import conditions
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.traffic_record import Record
 from service_reconciler.reasons import ConditionType
 from service_reconciler.resources.ray_cluster import DELETE_AFTER
-from service_reconciler.status import conditions
 
 
 class Phase(StrEnum):

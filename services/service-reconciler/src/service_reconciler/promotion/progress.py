@@ -1,4 +1,4 @@
-"""Since when an upgrade has not got on: from durable facts only, so that no restart forgets it (design rule 7).
+"""Since when an upgrade has made no progress: from durable facts only, so that no restart forgets it (design rule 7).
 
 Progress is a change of a weight or of a capacity, a replica or a pod that becomes ready, and a step of the cluster that is to
 grow. What is no fault of the upgrade does not count against it: the interval between two steps, a pause, and a clock that is set.
@@ -13,13 +13,12 @@ from typing import Final
 
 from msgspec import UNSET, UnsetType
 
-from common import upgrade_controls
+from common import conditions, upgrade_controls
 from common.api.core import Pod
 from common.api.meta import SKEW
 from common.ray.serve_status import AppState
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.reasons import ConditionType
-from service_reconciler.status import conditions
 
 FLAPPING: Final = 2
 """So many times traffic left a cluster for its health, without progress between, and it counts against the deadline."""
@@ -27,9 +26,9 @@ _FAILED: Final = {AppState.DEPLOY_FAILED, AppState.UNHEALTHY}
 
 
 def since(observed: Observed, growing: ClusterView | None, *, now: datetime) -> datetime:
-    """Return when the upgrade last got on; now, where nothing says that it stands still.
+    """Return when the upgrade last made progress; now, where nothing shows that it is stalled.
 
-    What happened in the future happened before the clock was set back: it tells nothing of when.
+    What happened in the future happened before the clock was set back: its time is unknown.
     """
     held = observed.service.status.conditions
     is_upgrading = conditions.is_true(held, ConditionType.UPGRADE_IN_PROGRESS)

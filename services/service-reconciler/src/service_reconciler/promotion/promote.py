@@ -1,6 +1,6 @@
 """When traffic moves to the pending cluster, and when that cluster becomes the active one.
 
-Traffic follows proof (design rule 8): the applications run on a read that was made after the last config was sent, each
+Traffic follows proven capacity (design rule 8): the applications run on a read that was made after the last config was sent, each
 node with a running replica has a healthy proxy and a ready pod, and the new selector has an endpoint. KubeRay moves on
 "RUNNING" alone. Promotion itself follows from what the Serve Service selects, so a crash in between changes nothing.
 Spec rayservice §7.3, §13.1; acceptance 24-28.
@@ -48,10 +48,10 @@ def _not_whole(view: ClusterView) -> str | None:
 
 def not_ready(observed: Observed, pending: ClusterView) -> str | None:
     """Return why the pending cluster may not take the traffic yet."""
-    return next(_doubts(observed, pending), None)
+    return next(_reasons(observed, pending), None)
 
 
-def _doubts(observed: Observed, pending: ClusterView) -> Iterator[str]:
+def _reasons(observed: Observed, pending: ClusterView) -> Iterator[str]:
     if not head_is_ready(pending.cluster):
         yield "its head pod is not ready"
     goal = observed.service.spec.serve_config_v2
@@ -65,10 +65,10 @@ def _doubts(observed: Observed, pending: ClusterView) -> Iterator[str]:
         yield unknown
     if not serve_status.is_running(details):
         yield serve_status.not_serving(details) or "its applications do not run"
-    if observed.active is None:  # nobody is served, so there is nothing to lose
+    if observed.active is None:  # no cluster serves, so there is nothing to lose
         return
-    if (doubt := serve_status.not_serving(details) or _no_endpoints(details, pending.pods)) is not None:
-        yield doubt
+    if (reason := serve_status.not_serving(details) or _no_endpoints(details, pending.pods)) is not None:
+        yield reason
 
 
 def _no_endpoints(details: ServeDetails, pods: tuple[Pod, ...]) -> str | None:

@@ -1,7 +1,7 @@
-"""The receipt of an upgrade: what it came to, for whoever asks afterwards.
+"""The receipt of an upgrade: its result, kept for later reads.
 
-It is made when the cluster goes that the upgrade leaves behind, from what is durable: the clusters' ages, the traffic record on
-the route, and what was written on the leaving cluster when it became unneeded. An upgrade that is given up has one too.
+It is made when the upgrade's unneeded cluster is deleted, from durable state: the clusters' ages, the traffic record on
+the route, and the annotation that the unneeded cluster got when it became that. An aborted upgrade has one too.
 """
 
 from collections.abc import Mapping
@@ -11,26 +11,25 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from common import annotation_record, labels
+from common import annotation_record, conditions, labels
 from common.annotation_record import AnnotationRecord
 from common.api.meta import whole_seconds
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
 from common.traffic_record import WHOLE, Upgrade
 from common.upgrade_receipt import Outcome, Receipt, Seconds, span
-from service_reconciler.observed import Leaving, Names, Observed
+from service_reconciler.observed import DrainingCluster, Names, Observed
 from service_reconciler.promotion import origin
 from service_reconciler.reasons import ConditionType
-from service_reconciler.status import conditions
 
 SO_FAR: Final = "raybus.io/upgrade-so-far"
-"""On a cluster that is left behind: what is known of its upgrade when the traffic is off it."""
+"""On an unneeded cluster: what is known of its upgrade when the traffic is off it."""
 BOTH: Final = 200
 """Percent of capacity that an upgrade without steps has while both clusters run."""
 
 
 class SoFar(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
-    """An upgrade whose traffic is where it stays; percentages are None when nobody knows them any more."""
+    """An upgrade with traffic at its final place; percentages are None when they are not known any more."""
 
     old: str
     new: str
@@ -38,25 +37,25 @@ class SoFar(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     started: datetime
     moved: datetime | None = None
     """When the first requests moved to the new cluster."""
-    settled: datetime
+    completed: datetime = msgspec.field(name="settled")
     most: int | None = None
     least: int | None = None
 
 
-def so_far(observed: Observed, leaving: RayCluster, *, now: datetime) -> str | None:
+def so_far(observed: Observed, unneeded: RayCluster, *, now: datetime) -> str | None:
     """Return what is written on a cluster that becomes unneeded; None when it was part of no upgrade."""
     active = observed.active.cluster if observed.active is not None else None
-    found = origin.of(observed.names, active, leaving)
+    found = origin.of(observed.names, active, unneeded)
     if found is None:
         return None
     outcome = Outcome.PROMOTED if found.is_promoted else failure(observed, observed.service.status, found.pair)
-    new = active if found.is_promoted else leaving
-    story = _story(observed, found.pair, new, outcome, settled=whole_seconds(now))
-    return msgspec.json.encode(story).decode()
+    new = active if found.is_promoted else unneeded
+    record = _so_far(observed, found.pair, new, outcome, completed=whole_seconds(now))
+    return msgspec.json.encode(record).decode()
 
 
 def failure(observed: Observed, status: RayServiceStatus, pair: Names) -> Outcome:
-    """Return how an upgrade ended that was given up, as a status has it."""
+    """Return the outcome of an upgrade without promotion, from a status."""
     if conditions.is_true(status.conditions, ConditionType.UPGRADE_ABORTED):
         return Outcome.ABORTED
     found = _stats(observed, pair)
@@ -64,24 +63,24 @@ def failure(observed: Observed, status: RayServiceStatus, pair: Names) -> Outcom
 
 
 def begun(annotations: Mapping[str, str]) -> SoFar | None:
-    """Return what is written of an upgrade on a cluster that it left behind."""
+    """Return what is written of an upgrade on its unneeded cluster."""
     return annotation_record.decode(annotations.get(SO_FAR, ""), SoFar)
 
 
-def finished(cluster: RayCluster, leaving: Leaving | None, *, now: datetime) -> Receipt | None:
+def finished(cluster: RayCluster, draining: DrainingCluster | None, *, now: datetime) -> Receipt | None:
     """Return the receipt of the upgrade that leaves a cluster behind, which goes now."""
     held = begun(cluster.metadata.annotations)
-    return None if held is None else _closed(held, leaving.ongoing if leaving is not None else None, now=now)
+    return None if held is None else _closed(held, draining.ongoing if draining is not None else None, now=now)
 
 
 def lost(observed: Observed, active: RayCluster, old: str, *, now: datetime) -> Receipt:
-    """Return the receipt of an upgrade whose old cluster is gone: the written one, else what is known without it."""
+    """Return the receipt of an upgrade without its old cluster: the written one, else what is known without it."""
     if (held := written(observed)) is not None and (held.old, held.new) == (old, active.metadata.name):
         return held
     moved = conditions.find(observed.service.status.conditions, ConditionType.UPGRADE_IN_PROGRESS)
-    settled = moved.last_transition_time if moved is not None and moved.status == "False" else whole_seconds(now)
+    completed = moved.last_transition_time if moved is not None and moved.status == "False" else whole_seconds(now)
     pair = Names(active=old, pending=active.metadata.name)
-    return _closed(_story(observed, pair, active, Outcome.PROMOTED, settled=settled), None, now=now)
+    return _closed(_so_far(observed, pair, active, Outcome.PROMOTED, completed=completed), None, now=now)
 
 
 def written(observed: Observed) -> Receipt | None:
@@ -90,21 +89,30 @@ def written(observed: Observed) -> Receipt | None:
 
 
 def is_written(observed: Observed, receipt: Receipt) -> bool:
-    """Tell whether the RayService has this upgrade's receipt already."""
+    """Return whether the RayService has this upgrade's receipt already."""
     held = written(observed)
     return held is not None and (held.old, held.new) == (receipt.old, receipt.new)
 
 
-def _story(observed: Observed, pair: Names, new: RayCluster | None, outcome: Outcome, *, settled: datetime) -> SoFar:
+def is_overtaken(observed: Observed, receipt: Receipt) -> bool:
+    """Return whether the RayService has the receipt of a later upgrade, which an earlier one does not replace.
+
+    There may be two unneeded clusters at once. While they cannot be deleted, their receipts would replace each other without end.
+    """
+    held = written(observed)
+    return held is not None and (held.started, held.new) > (receipt.started, receipt.new)
+
+
+def _so_far(observed: Observed, pair: Names, new: RayCluster | None, outcome: Outcome, *, completed: datetime) -> SoFar:
     found = _stats(observed, pair)
     moved = found.moved_at if found is not None else None
     return SoFar(
         old=pair.active,
         new=pair.pending,
         outcome=outcome,
-        started=(new.metadata.creation_timestamp if new is not None else None) or settled,
-        moved=whole_seconds(moved) if moved is not None else (settled if outcome is Outcome.PROMOTED else None),
-        settled=settled,
+        started=(new.metadata.creation_timestamp if new is not None else None) or completed,
+        moved=whole_seconds(moved) if moved is not None else (completed if outcome is Outcome.PROMOTED else None),
+        completed=completed,
         most=found.most if found is not None else (None if observed.routes else BOTH),
         least=found.least if found is not None else (None if observed.routes else WHOLE),
     )
@@ -112,7 +120,7 @@ def _story(observed: Observed, pair: Names, new: RayCluster | None, outcome: Out
 
 def _closed(held: SoFar, ongoing: int | None, *, now: datetime) -> Receipt:
     end = whole_seconds(now)
-    moved = held.moved or held.settled
+    moved = held.moved or held.completed
     return Receipt(
         old=held.old,
         new=held.new,
@@ -121,8 +129,8 @@ def _closed(held: SoFar, ongoing: int | None, *, now: datetime) -> Receipt:
         finished=end,
         seconds=Seconds(
             preparing=span(held.started, moved),
-            shifting=span(moved, held.settled),
-            draining=span(held.settled, end),
+            shifting=span(moved, held.completed),
+            draining=span(held.completed, end),
         ),
         peak_surge_percent=None if held.most is None else max(0, held.most - WHOLE),
         lowest_capacity_percent=held.least,

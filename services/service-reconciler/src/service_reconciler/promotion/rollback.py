@@ -21,7 +21,7 @@ REVERTED: Final = "Goal state reverted to original cluster, rolling back."
 ABORTED: Final = "Upgrade aborted, rolling back to original cluster."
 THIRD: Final = "Goal state changed mid-upgrade, rolling back to original cluster."
 SILENT_AFTER: Final = 3
-"""Looks in a row without an answer after which nobody waits for a dashboard to take a capacity."""
+"""Failed polls in a row after which no plan waits for a dashboard to take a capacity."""
 _ACTIVE: Final = Share(capacity=WHOLE, weight=WHOLE)
 _PENDING: Final = Share(capacity=0, weight=0)
 
@@ -57,7 +57,7 @@ def decide(observed: Observed, active: ClusterView, pending: ClusterView, contro
 
 
 def _turned(observed: Observed, active: ClusterView, pending: ClusterView, control: Control) -> str | None:
-    """Return why the traffic goes back to the active cluster, None when it goes forward."""
+    """Return why the traffic rolls back to the active cluster, None when it goes forward."""
     if control.abort is not None:
         return ABORTED
     if is_goal(observed, active, control):
@@ -67,7 +67,7 @@ def _turned(observed: Observed, active: ClusterView, pending: ClusterView, contr
 
 
 def _is_over(observed: Observed, active: ClusterView, pending: ClusterView) -> bool:
-    """Tell whether the route itself gives the pending cluster everything, and the active one has no capacity left."""
+    """Return whether the route itself gives the pending cluster everything, and the active one has no capacity left."""
     held = traffic_record.of_route(observed.route).clusters
     old, new = held.get(active.name, _ACTIVE), held.get(pending.name, _PENDING)
     if new.uid not in {"", pending.cluster.metadata.uid}:  # it was made again under its name, and has nothing yet
@@ -77,7 +77,7 @@ def _is_over(observed: Observed, active: ClusterView, pending: ClusterView) -> b
 
 
 def _is_back(record: Record, active: ClusterView, pending: ClusterView) -> bool:
-    """Tell whether the active cluster has everything; what a dead cluster still has does not matter."""
+    """Return whether the active cluster has everything; the share of a dead cluster does not count."""
     old, new = record.clusters.get(active.name, _ACTIVE), record.clusters.get(pending.name, _PENDING)
     if (old.capacity, old.weight, new.weight) != (WHOLE, WHOLE, 0):
         return False

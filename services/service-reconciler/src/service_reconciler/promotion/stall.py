@@ -1,14 +1,14 @@
-"""Whether an upgrade has stood still for too long, and by what: annotation `raybus.io/progress-deadline`.
+"""Whether an upgrade is stalled, and by what: annotation `raybus.io/progress-deadline`.
 
-The cause is named from what is observed now, and stays as it was named first unless a better one is found: a user who reads it
-should not see it flicker.
+The cause is named from what is observed now, and stays as it was named first unless a better one is found, so that it does
+not flicker.
 """
 
 from datetime import datetime
 
 import msgspec
 
-from common import durations, labels
+from common import conditions, durations, labels
 from common.api.opaque import Json
 from common.ray.view import head_is_ready
 from common.upgrade_controls import Controls, OnDeadline
@@ -16,7 +16,6 @@ from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.promotion import progress, promote
 from service_reconciler.reasons import ConditionType, Reason
 from service_reconciler.serve import capacity_parity, gateway_problems, problems
-from service_reconciler.status import conditions
 
 
 class Stall(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +33,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(observed: Observed, controls: Controls, *, is_back: bool, now: datetime) -> Verdict:
-    """Judge the upgrade that is on, if there is one; `is_back` tells that it is being rolled back."""
+    """Judge the upgrade that is on, if there is one; `is_back` is whether it is being rolled back."""
     if not _can_stall(observed, is_back=is_back):
         return Verdict()
     growing = observed.active if is_back else observed.pending
@@ -51,7 +50,7 @@ def decide(observed: Observed, controls: Controls, *, is_back: bool, now: dateti
 
 
 def _can_stall(observed: Observed, *, is_back: bool) -> bool:
-    """Tell whether something is on its way; a pending cluster that may take over now is about to."""
+    """Return whether something is on its way; a pending cluster that may take over now is about to."""
     pending, active = observed.pending, observed.active
     if not observed.names.pending or active is None or observed.serving == observed.names.pending:
         return False
@@ -61,7 +60,7 @@ def _can_stall(observed: Observed, *, is_back: bool) -> bool:
 
 
 def _held(observed: Observed) -> Stall | None:
-    """Return what the status says already of this very goal."""
+    """Return the stall in the status for this very goal."""
     found = conditions.find(observed.service.status.conditions, ConditionType.UPGRADE_STALLED)
     if found is None or found.observed_generation != observed.service.metadata.generation:
         return None

@@ -1,4 +1,4 @@
-"""A ControllerRevision for each spec that a RayService had: what `raybus undo` goes back to once the old cluster is gone.
+"""A ControllerRevision for each spec that a RayService had: the target of `raybus undo` once the old cluster is gone.
 
 It is owned by the RayService and goes with it. Its name follows from what it holds, as a Deployment's ReplicaSet's does: a spec that
 comes back is the same record with a new number. What a cluster was given is recorded on the cluster (`common.ray.revision`).
@@ -21,7 +21,7 @@ from common.ray.revision import RECORD
 
 GOAL: Final = "goal"
 REPLACES: Final = "raybus.io/replaces"
-"""On a record: the name of the one whose spec served before it."""
+"""On a record: the name of the record of the spec that served before it."""
 _DIGITS: Final = 10
 
 
@@ -30,11 +30,11 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     ray_cluster_config: Json = {}
     serve_config: str | None = msgspec.field(default=None, name="serveConfigV2")
-    """None when nobody knows what the cluster serves."""
+    """None when it is unknown what the cluster serves."""
 
     @property
     def spec_hash(self) -> str:
-        """Return the hash that tells "same cluster spec"."""
+        """Return the hash of the cluster spec; equal specs have equal hashes."""
         return spec_hash.service_goal_hash(self.ray_cluster_config)
 
 
@@ -46,7 +46,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Data(msgspec.Struct, frozen=True):
-    """What a record holds: a part of a RayService, so that it is a merge patch as it stands."""
+    """The content of a record: a part of a RayService, which is a merge patch at the same time."""
 
     spec: Goal = Goal()
 
@@ -65,7 +65,7 @@ class GoalRevision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def replaces(self) -> str:
-        """Return the name of the record whose spec served before."""
+        """Return the name of the record of the spec that served before."""
         return self.metadata.annotations.get(REPLACES, "")
 
 

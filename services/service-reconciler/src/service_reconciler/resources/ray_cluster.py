@@ -20,7 +20,7 @@ from common.api.ray_service import RayService
 from common.ray import owner
 
 DELETE_AFTER: Final = "raybus.io/delete-after"
-"""When a cluster that nobody needs any more is deleted; on the cluster, so that a restart does not forget it."""
+"""When an unneeded cluster is deleted; on the cluster, so that a restart does not forget it."""
 _KUBERAY: Final = re.compile(r"nightly|v1\.\d+\.\d+(-.*)?")
 """How KubeRay writes its version."""
 
@@ -37,7 +37,7 @@ class Match(StrEnum):
 def build(service: RayService, name: str, *, version: str, starts_small: bool = False, replaces: str = "") -> Body:
     """Return the cluster that the RayService asks for; one that starts small grows from `minReplicas` as Serve asks for it.
 
-    One that replaces another says so, until its upgrade is over.
+    A replacement names the cluster that it replaces in an annotation, until its upgrade is over.
     """
     config = service.raw_cluster_config
     meta = service.metadata
@@ -65,7 +65,7 @@ def _at_least(config: Json) -> Json:
 
 
 def stamps(service: RayService, *, version: str) -> dict[str, str]:
-    """Return the annotations that say which spec a cluster was made from, and by whom."""
+    """Return the annotations of a cluster with the hash of its spec and the version of the operator."""
     return {
         labels.SPEC_HASH: goal_hash(service),
         labels.NUM_WORKER_GROUPS: str(len(_groups(service.raw_cluster_config))),
@@ -110,9 +110,9 @@ def growth(cluster: RayCluster, service: RayService, *, version: str) -> Body:
 
 
 def needs_stamp(cluster: RayCluster, service: RayService, *, version: str) -> bool:
-    """Tell whether the annotations of another version of the operator must be renewed.
+    """Return whether the annotations of another version of the operator must be renewed.
 
-    Those of KubeRay stay where they say what ours would: KubeRay, given the cluster back, then finds its own version and leaves
+    Those of KubeRay stay where they equal ours: KubeRay, given the cluster back, then finds its own version and leaves
     the spec alone, and two operators at once have nothing to undo.
     """
     held, wanted = cluster.metadata.annotations, stamps(service, version=version)

@@ -6,23 +6,22 @@ from typing import Final
 import msgspec
 from msgspec import UNSET
 
-from common import labels, weighted_route
+from common import conditions, labels, weighted_route
 from common.api.gateway import route_problem
 from service_reconciler.observed import Observed
 from service_reconciler.reasons import ConditionType, EventReason, Reason
 from service_reconciler.serve.problems import Problem
-from service_reconciler.status import conditions
 
 SETTLES_WITHIN: Final = timedelta(seconds=5)
 """Objects that were asked for just now need a moment."""
 REMEMBERED: Final = timedelta(minutes=15)
-"""So long a condition says that somebody replaced our backends: a tool that does so does it again."""
+"""How long a condition reports that another writer replaced our backends: a tool that does so does it again."""
 MOMENTARY: Final = ("yet", "as it is now")
-"""How the problems end that a controller mends by itself."""
+"""How the problems end that a controller fixes by itself."""
 
 
 def find(observed: Observed, *, now: datetime) -> Problem | None:
-    """Return what is wrong with the Gateway or the route of a service whose traffic moves in steps."""
+    """Return what is wrong with the Gateway or the route of a service with traffic that moves in steps."""
     if not observed.is_incremental or not _is_late(observed, now=now):
         return None
     return (
@@ -31,7 +30,7 @@ def find(observed: Observed, *, now: datetime) -> Problem | None:
 
 
 def _unusable(observed: Observed) -> Problem | None:
-    """Return why nobody may write the route, or that the one that the user named is not there."""
+    """Return why the route cannot be written, or that the user's route does not exist."""
     service, route = observed.service, observed.route
     if route is None:
         trouble = weighted_route.route_trouble(service, route)
@@ -58,7 +57,7 @@ def _route_problem(observed: Observed) -> Problem | None:
 
 
 def _overwritten(observed: Observed, *, now: datetime) -> Problem | None:
-    """Return that another tool replaced our backends a while ago; traffic-manager wrote them again, and told the Event."""
+    """Return that another tool replaced our backends a while ago; traffic-manager wrote them again, with an Event."""
     held = observed.record.overwritten
     if held is UNSET or observed.route is None or now - held.at >= REMEMBERED:
         return None
@@ -67,7 +66,7 @@ def _overwritten(observed: Observed, *, now: datetime) -> Problem | None:
         f"HTTPRoute {meta.namespace}/{meta.name}: field manager {held.by} replaced spec.rules, and requests failed until raybus had "
         "written its backends again; let that tool leave spec.rules alone"
     )
-    return msgspec.structs.replace(_problem(EventReason.ROUTE_OVERWRITTEN, text), is_told=True)
+    return msgspec.structs.replace(_problem(EventReason.ROUTE_OVERWRITTEN, text), is_reported=True)
 
 
 def route_trouble(observed: Observed) -> str | None:

@@ -1,6 +1,6 @@
 """May the head pod be sent Serve requests: its label `ray.io/serve` (spec rayservice §11.2; acceptance 74, 75).
 
-A proxy that answers is believed at once, one that fails must fail twice in the last three checks: KubeRay takes the head out
+A proxy that answers counts at once, one that fails must fail twice in the last three checks: KubeRay takes the head out
 of the endpoints at the first slow answer.
 """
 

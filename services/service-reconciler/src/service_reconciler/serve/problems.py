@@ -19,7 +19,7 @@ from service_reconciler.resources.serve_service import NO_PORT
 
 LONGEST: Final = 300
 REPORTED_AFTER: Final = timedelta(seconds=8)
-"""A pod that cannot be placed for this long is worth a word; the autoscaler may need a moment."""
+"""A pod that cannot be placed for this long is reported; the autoscaler may need a moment."""
 UNREACHABLE_AFTER: Final = 3
 _PULL_TROUBLE: Final = {
     "ErrImagePull",
@@ -36,14 +36,14 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
     reason: EventReason
     text: str
-    is_told: bool = False
-    """Whether the write that failed told its own Event."""
+    is_reported: bool = False
+    """Whether the write that failed has its own Event."""
     cause: Reason = Reason.PROGRESS_DEADLINE_EXCEEDED
-    """What an upgrade is said to be stalled by, if this lasts too long."""
+    """The cause of a stalled upgrade, if this lasts too long."""
 
 
 def find(observed: Observed, view: ClusterView | None, *, now: datetime) -> Problem | None:
-    """Return what is wrong first, in the order in which a user would have to mend it."""
+    """Return what is wrong first, in the order in which a user would have to fix it."""
     problem = _config_problem(observed, view, now=now)
     if problem is not None or view is None:
         return problem
@@ -68,11 +68,11 @@ def _config_problem(observed: Observed, view: ClusterView | None, *, now: dateti
     what = "Ray refused the Serve config" if refused.is_answer else "the Serve config could not be sent"
     text = f"{what}: {_short(refused.text)}"
     cause = Reason.APPLICATION_NOT_READY
-    return Problem(reason=EventReason.FAILED_TO_UPDATE_APPLICATIONS, text=text, is_told=True, cause=cause)
+    return Problem(reason=EventReason.FAILED_TO_UPDATE_APPLICATIONS, text=text, is_reported=True, cause=cause)
 
 
 def _has_arrived(view: ClusterView, config: str) -> bool:
-    """Tell whether Serve reports a config as deployed: the answer to its PUT was lost, and nothing else."""
+    """Return whether Serve reports a config as deployed: the answer to its PUT was lost, and nothing else."""
     details = view.serve.details
     return details is not None and bool(details.applications) and submit.has(view, config)
 
@@ -84,23 +84,26 @@ def _unrecorded(observed: Observed, view: ClusterView) -> Problem | None:
     if not is_back or view.given is not None or details is None or not details.applications:
         return None
     text = (
-        f"RayCluster {view.name} cannot get its capacity back: nobody recorded its Serve config, and Serve does not tell "
+        f"RayCluster {view.name} cannot get its capacity back: nobody recorded its Serve config, and Serve does not report "
         "it; to go forward, ask for the spec of the pending cluster again"
     )
     return Problem(reason=EventReason.SERVE_CONFIG_UNKNOWN, text=text)
 
 
 def _unsent(observed: Observed, view: ClusterView, *, now: datetime) -> Problem | None:
-    """Return that traffic-manager has not sent the config for a while; what this service sends has its own words."""
+    """Return that traffic-manager has not sent the config for a while; what this service sends has its own texts."""
     since = view.lacks_goal_since
     if not observed.is_incremental or since is None or now - since < REPORTED_AFTER:
         return None
     text = (
-        f"RayCluster {view.name} does not have the Serve config of the spec; the Events of the RayService say what keeps "
+        f"RayCluster {view.name} does not have the Serve config of the spec; the Events of the RayService report what keeps "
         "traffic-manager from sending it"
     )
     return Problem(
-        reason=EventReason.FAILED_TO_UPDATE_APPLICATIONS, text=text, is_told=True, cause=Reason.APPLICATION_NOT_READY
+        reason=EventReason.FAILED_TO_UPDATE_APPLICATIONS,
+        text=text,
+        is_reported=True,
+        cause=Reason.APPLICATION_NOT_READY,
     )
 
 
@@ -186,9 +189,9 @@ def _serve_problem(view: ClusterView) -> Problem | None:
 
 
 def _short(text: str) -> str:
-    """Keep of a long text what tells most: the first line and, of a traceback, the last."""
+    """Return the most useful lines of a long text: the first line and, of a traceback, the last."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     if not lines:
         return "no reason given"
-    told = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
-    return told if len(told) <= LONGEST else told[: LONGEST // 2] + " … " + told[-LONGEST // 2 :]
+    short = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
+    return short if len(short) <= LONGEST else short[: LONGEST // 2] + " … " + short[-LONGEST // 2 :]

@@ -1,1 +1,1 @@
-"""What users read in a RayService status; computed from scratch at every look."""
+"""The status of a RayService; computed from scratch at every reconcile."""

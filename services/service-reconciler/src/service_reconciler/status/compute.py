@@ -4,24 +4,18 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from common import conditions
 from common.api.meta import Condition, whole_seconds
 from common.api.ray_cluster import RayClusterStatus
 from common.api.ray_service import AppStatus, ClusterServiceStatus, RayServiceStatus, ServeDeploymentStatus
+from common.conditions import ConditionUpdate
 from common.ray.serve_status import ServeDetails
 from common.ray.view import head_is_ready
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.promotion.control import NONE, Control
 from service_reconciler.reasons import ConditionType, Reason
-from service_reconciler.status import (
-    conditions,
-    controls,
-    ready,
-    rollback_in_progress,
-    room,
-    traffic,
-    upgrade_in_progress,
-)
-from service_reconciler.status.conditions import News
+from service_reconciler.status import conditions as of_service
+from service_reconciler.status import room, traffic
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,23 +23,23 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     names: Names
     cause: str | None = None
-    """Why the service, or its upgrade, does not get on."""
+    """Why the service, or its upgrade, makes no progress."""
     limit: timedelta | None = None
     rollback: str | None = None
-    """What the condition RollbackInProgress says."""
+    """The message of the condition RollbackInProgress."""
     control: Control = NONE
 
 
 def compute(observed: Observed, result: Result, *, now: datetime) -> RayServiceStatus:
-    """Return the status that holds once the plan was carried out."""
+    """Return the status that holds once the plan is executed."""
     old = observed.service.status
-    news = _conditions(observed, result, now=now)
-    timed_out = ready.is_timed_out(news)
+    updated = _conditions(observed, result, now=now)
+    timed_out = of_service.is_timed_out(updated)
     names = Names() if timed_out else result.names
     return RayServiceStatus(
-        conditions=news,
+        conditions=updated,
         last_update_time=old.last_update_time,
-        service_status="Running" if conditions.is_true(news, ConditionType.READY) else "",
+        service_status="Running" if conditions.is_true(updated, ConditionType.READY) else "",
         active_service_status=traffic.mirrored(observed, _cluster(observed, names.active), names),
         pending_service_status=traffic.mirrored(observed, _cluster(observed, names.pending), names),
         num_serve_endpoints=observed.endpoints,
@@ -56,13 +50,13 @@ def compute(observed: Observed, result: Result, *, now: datetime) -> RayServiceS
 def invalid(observed: Observed, text: str, *, now: datetime) -> RayServiceStatus:
     """Return the status of a RayService that breaks a rule: all stays but the condition Ready."""
     old = observed.service.status
-    news = News(type=ConditionType.READY, status="False", reason=Reason.VALIDATION_FAILED, message=text)
-    changed = conditions.put(old.conditions, news, generation=old.observed_generation, now=now)
+    update = ConditionUpdate(type=ConditionType.READY, status="False", reason=Reason.VALIDATION_FAILED, message=text)
+    changed = conditions.updated(old.conditions, update, generation=old.observed_generation, now=now)
     return msgspec.structs.replace(old, conditions=changed)
 
 
 def differs(old: RayServiceStatus, new: RayServiceStatus) -> bool:
-    """Tell whether a status is worth a write; copies of cluster statuses and the time of writing are not."""
+    """Return whether a status is written; copies of cluster statuses and the time of writing alone are not."""
     return _essence(old) != _essence(new)
 
 
@@ -74,22 +68,22 @@ def stamped(status: RayServiceStatus, *, now: datetime) -> RayServiceStatus:
 def _conditions(observed: Observed, result: Result, *, now: datetime) -> list[Condition]:
     generation = observed.service.metadata.generation
     is_upgrading = bool(result.names.active and result.names.pending)
-    facts = ready.Facts(
+    facts = of_service.ReadyFacts(
         endpoints=observed.endpoints,
         has_active=bool(result.names.active),
         cause=None if is_upgrading else result.cause,
         limit=result.limit,
     )
     before = observed.service.status.conditions
-    now_ready = ready.compute(before, facts, now=now)
-    base = conditions.without(before, ConditionType.READY) if ready.starts_anew(before, facts, now=now) else before
-    news = conditions.put(base, now_ready, generation=generation, now=now)
+    now_ready = of_service.ready(before, facts, now=now)
+    base = conditions.without(before, ConditionType.READY) if of_service.starts_anew(before, facts, now=now) else before
+    updated = conditions.updated(base, now_ready, generation=generation, now=now)
     if now_ready.reason is Reason.INITIALIZING_TIMEOUT:
-        return news
-    upgrade = upgrade_in_progress.compute(before, result.names, cause=result.cause if is_upgrading else None)
-    news = news if upgrade is None else conditions.put(news, upgrade, generation=generation, now=now)
-    news = rollback_in_progress.put(news, result.rollback, generation=generation, now=now)
-    return controls.put(news, result.control, is_upgrading=is_upgrading, generation=generation, now=now)
+        return updated
+    upgrade = of_service.upgrade_in_progress(before, result.names, cause=result.cause if is_upgrading else None)
+    updated = updated if upgrade is None else conditions.updated(updated, upgrade, generation=generation, now=now)
+    updated = of_service.with_rollback(updated, result.rollback, generation=generation, now=now)
+    return of_service.with_controls(updated, result.control, is_upgrading=is_upgrading, generation=generation, now=now)
 
 
 def _cluster(observed: Observed, name: str) -> ClusterServiceStatus:
@@ -117,7 +111,7 @@ def _applications(observed: Observed, view: ClusterView) -> dict[str, AppStatus]
 
 
 def applications(details: ServeDetails) -> dict[str, AppStatus] | None:
-    """Return Serve's words for applications and deployments, as they are."""
+    """Return the statuses that Serve reports for applications and deployments, unchanged."""
     return {
         name: AppStatus(
             status=app.status,

@@ -1,7 +1,7 @@
-"""What of Serve's words about applications there is room for in the status of a RayService.
+"""The part of Serve's messages about applications that the status of a RayService has room for.
 
 An object has 1.5 MiB, its spec, the last applied manifest and the statuses of both clusters included. Long messages are cut first, evenly;
-then what deployments say is left out, then applications, those that run first. Who reads the status is told that it is not all.
+then the messages of deployments are left out, then applications, those that run first. The status mentions that it is not all.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ OBJECT: Final = 1536 * 1024
 RESERVED: Final = 384 * 1024
 """Bytes for what is not counted here: managed fields, conditions, the statuses of both clusters."""
 MOST: Final = 512 * 1024
-"""Bytes that applications may have in any case: whoever watches RayServices gets them with each change."""
+"""Bytes that applications may have in any case: each watcher of RayServices gets them with each change."""
 LEAST: Final = 16 * 1024
 LIMITS: Final = (32_768, 8_192, 2_048, 512, 128, 0)
 """Characters of a message, tried in this order until all fit."""
@@ -40,16 +40,16 @@ def fitted(apps: Applications | None, room: int) -> Applications | None:
 
 
 def is_cut(status: RayServiceStatus) -> bool:
-    """Tell whether a status leaves out anything that Serve said."""
+    """Return whether a status leaves out any part of Serve's answer."""
     clusters = (status.active_service_status, status.pending_service_status)
     return any(_is_cut(each.applications or {}) for each in clusters)
 
 
 def left_out() -> str:
-    """Say what a status that is cut leaves out."""
+    """Return what a status that is cut leaves out."""
     return (
-        f"The status leaves out a part of what Ray Serve says of the applications, because an object has room for {OBJECT // 1024} KiB: "
-        "messages that are cut say so, and the Ray dashboard has all of them"
+        f"The status leaves out a part of what Ray Serve reports of the applications, because an object has room for {OBJECT // 1024} KiB: "
+        "messages that are cut are marked, and the Ray dashboard has all of them"
     )
 
 

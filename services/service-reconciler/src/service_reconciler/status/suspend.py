@@ -9,12 +9,12 @@ from enum import StrEnum
 
 import msgspec
 
-from common.api.meta import Condition
+from common import conditions
 from common.api.ray_service import ClusterServiceStatus, RayServiceStatus
+from common.conditions import ConditionUpdate
 from service_reconciler.observed import Observed
 from service_reconciler.reasons import RAY_SERVICE_INITIALIZING, ConditionType, Reason
-from service_reconciler.status import conditions, controls, ready
-from service_reconciler.status.conditions import News
+from service_reconciler.status.conditions import CONTROLS, INITIALIZING_AGAIN
 
 _DELETED = "All owned resources have been deleted."
 
@@ -51,8 +51,8 @@ def requested(observed: Observed, *, now: datetime) -> RayServiceStatus:
     """Return the status that makes the request durable."""
     service = observed.service
     generation = service.metadata.generation
-    news = [
-        _news(
+    updates = [
+        ConditionUpdate(
             ConditionType.SUSPENDING,
             "True",
             Reason.SUSPEND_REQUESTED,
@@ -60,9 +60,9 @@ def requested(observed: Observed, *, now: datetime) -> RayServiceStatus:
         ),
         *_down(Reason.SUSPEND_IN_PROGRESS, "RayService is suspending."),
     ]
-    kept = conditions.without(service.status.conditions, *controls.KINDS)
+    kept = conditions.without(service.status.conditions, *CONTROLS)
     return RayServiceStatus(
-        conditions=_put(kept, news, generation=generation, now=now),
+        conditions=conditions.updated(kept, *updates, generation=generation, now=now),
         last_update_time=service.status.last_update_time,
         active_service_status=ClusterServiceStatus(),
         pending_service_status=ClusterServiceStatus(),
@@ -73,17 +73,19 @@ def requested(observed: Observed, *, now: datetime) -> RayServiceStatus:
 def suspending(observed: Observed, *, now: datetime) -> RayServiceStatus:
     """Return the status while things are being deleted."""
     text = "Waiting for all Kubernetes resources owned by this RayService to be deleted."
-    return _replaced(observed, [_news(ConditionType.SUSPENDING, "True", Reason.SUSPEND_IN_PROGRESS, text)], now=now)
+    return _replaced(
+        observed, [ConditionUpdate(ConditionType.SUSPENDING, "True", Reason.SUSPEND_IN_PROGRESS, text)], now=now
+    )
 
 
 def complete(observed: Observed, *, now: datetime) -> RayServiceStatus:
     """Return the status once nothing is left."""
-    news = [
-        _news(ConditionType.SUSPENDING, "False", Reason.SUSPEND_COMPLETE, _DELETED),
-        _news(ConditionType.SUSPENDED, "True", Reason.SUSPEND_COMPLETE, _DELETED),
+    updates = [
+        ConditionUpdate(ConditionType.SUSPENDING, "False", Reason.SUSPEND_COMPLETE, _DELETED),
+        ConditionUpdate(ConditionType.SUSPENDED, "True", Reason.SUSPEND_COMPLETE, _DELETED),
         *_down(Reason.SUSPEND_COMPLETE, "RayService is suspended."),
     ]
-    return _replaced(observed, news, now=now)
+    return _replaced(observed, updates, now=now)
 
 
 def resumed(observed: Observed, *, now: datetime) -> RayServiceStatus:
@@ -91,39 +93,29 @@ def resumed(observed: Observed, *, now: datetime) -> RayServiceStatus:
     service = observed.service
     generation = service.metadata.generation
     text = "Spec.Suspend is false; RayService has resumed."
-    awake = [_news(ConditionType.SUSPENDED, "False", Reason.RESUMED, text)]
-    kept = _put(service.status.conditions, awake, generation=generation, now=now)
+    awake = [ConditionUpdate(ConditionType.SUSPENDED, "False", Reason.RESUMED, text)]
+    kept = conditions.updated(service.status.conditions, *awake, generation=generation, now=now)
     fresh = conditions.without(kept, ConditionType.READY, ConditionType.UPGRADE_IN_PROGRESS)
-    news = [
-        _news(ConditionType.READY, "False", Reason.INITIALIZING, ready.RESUMED),
-        _news(ConditionType.UPGRADE_IN_PROGRESS, "False", Reason.INITIALIZING, RAY_SERVICE_INITIALIZING),
+    updates = [
+        ConditionUpdate(ConditionType.READY, "False", Reason.INITIALIZING, INITIALIZING_AGAIN),
+        ConditionUpdate(ConditionType.UPGRADE_IN_PROGRESS, "False", Reason.INITIALIZING, RAY_SERVICE_INITIALIZING),
     ]
     return msgspec.structs.replace(
         service.status,
-        conditions=_put(fresh, news, generation=generation, now=now),
+        conditions=conditions.updated(fresh, *updates, generation=generation, now=now),
         observed_generation=generation,
     )
 
 
-def _down(reason: Reason, text: str) -> list[News]:
+def _down(reason: Reason, text: str) -> list[ConditionUpdate]:
     return [
-        _news(ConditionType.READY, "False", reason, text),
-        _news(ConditionType.UPGRADE_IN_PROGRESS, "False", reason, "No upgrade in progress."),
-        _news(ConditionType.ROLLBACK_IN_PROGRESS, "False", reason, "No rollback in progress."),
+        ConditionUpdate(ConditionType.READY, "False", reason, text),
+        ConditionUpdate(ConditionType.UPGRADE_IN_PROGRESS, "False", reason, "No upgrade in progress."),
+        ConditionUpdate(ConditionType.ROLLBACK_IN_PROGRESS, "False", reason, "No rollback in progress."),
     ]
 
 
-def _news(kind: ConditionType, status: str, reason: Reason, message: str) -> News:
-    return News(type=kind, status=status, reason=reason, message=message)
-
-
-def _replaced(observed: Observed, news: list[News], *, now: datetime) -> RayServiceStatus:
+def _replaced(observed: Observed, updates: list[ConditionUpdate], *, now: datetime) -> RayServiceStatus:
     old = observed.service.status
-    changed = _put(old.conditions, news, generation=old.observed_generation, now=now)
+    changed = conditions.updated(old.conditions, *updates, generation=old.observed_generation, now=now)
     return msgspec.structs.replace(old, conditions=changed)
-
-
-def _put(held: list[Condition], news: list[News], *, generation: int, now: datetime) -> list[Condition]:
-    for each in news:
-        held = conditions.put(held, each, generation=generation, now=now)
-    return held

@@ -29,7 +29,7 @@ def mirrored(observed: Observed, cluster: ClusterServiceStatus, wanted: Names) -
 
 
 def _weight(observed: Observed, share: Share, name: str) -> int | None:
-    """Return the weight; a cluster that no route has seen yet has none."""
+    """Return the weight; a cluster that was on no route yet has none."""
     held = (observed.service.status.active_service_status, observed.service.status.pending_service_status)
     known = any(each.ray_cluster_name == name and each.traffic_routed_percent is not None for each in held)
     return share.weight if known or share.moved_at is not None else None

@@ -4,10 +4,10 @@ Both together never have more than 100 + `maxSurgePercent`, and neither ever les
 while both fit, then traffic moves, then the old one shrinks to make room. Back, the old cluster grows first.
 
 No cluster shrinks below what a Gateway may still send it: while the route is not accepted as it is now, that is the most of all
-weights since the last ones that were (ADR 11). When one side is observed not to carry its traffic, the other grows at once.
+weights since the last ones that were (ADR 11). When one cluster is observed not to carry its traffic, the other grows at once.
 
-On a full cluster nothing can surge. With `raybus.io/max-unavailable-percent` the one that gives traffic away may shrink first, as
-long as what it keeps and what the other was seen to carry are not less than the floor together, and each has its part of it.
+On a full cluster nothing can surge. With `raybus.io/max-unavailable-percent` the scale-down side may shrink first, as long as its
+remaining capacity and the proven capacity of the scale-up side are not less than the floor together, and each has its part of it.
 """
 
 from datetime import datetime, timedelta
@@ -17,9 +17,9 @@ from common.traffic_record import WHOLE
 from traffic_manager.migration.state import LATE, Direction, Migration, Policy, Side, Split, is_hurried, is_late
 
 PAUSE: Final = timedelta(seconds=1)
-"""Between two visible changes, so that whoever asks once a second sees each of them; less where steps follow quickly."""
+"""Between two visible changes, so that a client that polls once a second sees each of them; less where steps follow quickly."""
 LAST: Final = timedelta(seconds=0.4)
-"""What the end takes by itself: the Gateway follows the last weights, Serve is told, the status shows it."""
+"""What the end takes by itself: the Gateway follows the last weights, Serve gets its capacity, the status shows it."""
 
 
 def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
@@ -32,7 +32,7 @@ def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
     if not is_change or is_hurried(m, policy) or m.changed_at is None:
         return wanted
     if now < (due := m.changed_at + _pause(m, policy)):
-        return _hold(m, f"{wanted.note}, a moment later", look_again_at=due)
+        return _hold(m, f"{wanted.note}, a moment later", requeue_at=due)
     return wanted
 
 
@@ -45,7 +45,7 @@ def guard(m: Migration, policy: Policy) -> Split | None:
     for name, losing, taking in (("pending", m.active, m.pending), ("active", m.pending, m.active)):
         amount = _takes_over(losing, taking, policy)
         if amount > taking.capacity:
-            return _raised(m, name, amount, f"{name} takes over: {losing.ailment}")
+            return _raised(m, name, amount, f"{name} takes over: {losing.unhealthy_reason}")
     return None
 
 
@@ -59,7 +59,7 @@ def _share(m: Migration, side: Side, other: Side, policy: Policy) -> int:
 def _takes_over(losing: Side, taking: Side, policy: Policy) -> int:
     """Return the capacity with which a side can take over what the other one cannot carry.
 
-    A dead cluster's capacity is none, so the surge does not bind. What a partly sick one has counts.
+    A dead cluster's capacity is none, so the surge does not bind. That of a partly unhealthy one counts.
     """
     if losing.excess == 0 or taking.reported is None or taking.sustainable == 0:
         return 0
@@ -69,12 +69,14 @@ def _takes_over(losing: Side, taking: Side, policy: Policy) -> int:
 
 
 def _kept(m: Migration, policy: Policy, wanted: Split, *, now: datetime) -> Split:
-    """Return capacities of which none shrinks below what a Gateway may still send."""
-    active, pending = _least(m, m.active, policy, now=now), _least(m, m.pending, policy, now=now)
+    """Return capacities of which none shrinks below what a Gateway may still send, or what a guard has it take over."""
+    active = max(_least(m, m.active, policy, now=now), _takes_over(m.pending, m.active, policy))
+    pending = max(_least(m, m.pending, policy, now=now), _takes_over(m.active, m.pending, policy))
     is_cut = wanted.active < min(active, m.active.capacity) or wanted.pending < min(pending, m.pending.capacity)
     if not is_cut:
         return wanted
-    note = f"{wanted.note}, not below what a Gateway may still send: {m.lag or 'weights come first'}"
+    reason = m.lag or m.active.unhealthy_reason or m.pending.unhealthy_reason or "weights come first"
+    note = f"{wanted.note}, not below what it may get: {reason}"
     is_limited = m.gateway_problem is not None and m.changed_at is not None
     kept_active = max(wanted.active, min(active, m.active.capacity))
     kept_pending = max(wanted.pending, min(pending, m.pending.capacity))
@@ -83,7 +85,7 @@ def _kept(m: Migration, policy: Policy, wanted: Split, *, now: datetime) -> Spli
         active=min(kept_active, max(m.active.capacity, most - kept_pending)),
         pending=min(kept_pending, max(m.pending.capacity, most - kept_active)),
         note=note,
-        look_again_at=m.changed_at + LATE if is_limited and m.changed_at is not None else None,
+        requeue_at=m.changed_at + LATE if is_limited and m.changed_at is not None else None,
     )
 
 
@@ -95,7 +97,7 @@ def _least(m: Migration, side: Side, policy: Policy, *, now: datetime) -> int:
 
 
 def _pause(m: Migration, policy: Policy) -> timedelta:
-    """Return how long the last change stays to be seen.
+    """Return how long the last change stays visible.
 
     Between two moves of traffic that is an eighth of the interval, so that the next move is on time. At the end it is no more than
     keeps an upgrade within 1.1 times what its steps demand.
@@ -110,25 +112,25 @@ def _pause(m: Migration, policy: Policy) -> timedelta:
 
 def _forward(m: Migration, policy: Policy, *, now: datetime) -> Split:
     active, pending = m.active, m.pending
-    starves = _starves(pending, policy) and is_late(m, now=now)
+    lacks_room = _lacks_room(pending, policy) and is_late(m, now=now)
     room = min(WHOLE, WHOLE + policy.surge - active.capacity)
-    shrinks = starves or active.capacity + pending.capacity > WHOLE or room <= pending.capacity
-    if (obstacle := _obstacle(m, policy, shrinks=shrinks, starves=starves)) is not None:
-        return _hold(m, obstacle)
+    shrinks = lacks_room or active.capacity + pending.capacity > WHOLE or room <= pending.capacity
+    if (reason := _blocking_reason(m, policy, shrinks=shrinks, lacks_room=lacks_room)) is not None:
+        return _hold(m, reason)
     if shrinks:
         lower = _lowest(active, pending, policy)
         return _split(m, active=lower, note="active makes room for pending")
     return _split(m, pending=room, note="pending may surge")
 
 
-def _starves(growing: Side, policy: Policy) -> bool:
-    """Tell whether a cluster gets no room for what it may have, where the other one may make some."""
-    return policy.unavailable > 0 and growing.weight < growing.capacity and growing.proof <= growing.weight
+def _lacks_room(growing: Side, policy: Policy) -> bool:
+    """Return whether a cluster gets no room for what it may have, where the other one may make some."""
+    return policy.unavailable > 0 and growing.weight < growing.capacity and growing.proven <= growing.weight
 
 
 def _is_moving(growing: Side, policy: Policy) -> bool:
-    """Tell whether a cluster may get more traffic on the capacity that it has; without a surge the allowance is part of that."""
-    lacking = policy.carried(min(growing.capacity, growing.proof)) if policy.surge == 0 else 0
+    """Return whether a cluster may get more traffic on the capacity that it has; without a surge the allowance is part of that."""
+    lacking = policy.carried(min(growing.capacity, growing.proven)) if policy.surge == 0 else 0
     return growing.weight < max(growing.capacity, lacking)
 
 
@@ -136,13 +138,13 @@ def _lowest(shrinking: Side, growing: Side, policy: Policy) -> int:
     """Return down to what the cluster may shrink now that traffic leaves."""
     if policy.unavailable == 0:
         return max(shrinking.weight, shrinking.capacity - policy.surge)
-    if growing.proof >= policy.floor:  # the other one can carry the rest of the traffic, which goes first
+    if growing.proven >= policy.floor:  # the other one can carry the rest of the traffic, which goes first
         return shrinking.capacity if shrinking.weight else 0
-    lower = max(policy.needed(shrinking.weight), policy.floor - growing.proof)
+    lower = max(policy.needed(shrinking.weight), policy.floor - growing.proven)
     return min(shrinking.capacity, lower)
 
 
-def _obstacle(m: Migration, policy: Policy, *, shrinks: bool, starves: bool) -> str | None:
+def _blocking_reason(m: Migration, policy: Policy, *, shrinks: bool, lacks_room: bool) -> str | None:
     """Return why an upgrade moves no capacity now."""
     active, pending = m.active, m.pending
     carried = policy.needed(pending.weight)
@@ -151,10 +153,10 @@ def _obstacle(m: Migration, policy: Policy, *, shrinks: bool, starves: bool) -> 
         (m.pause is not None, m.pause),
         (m.gateway_problem is not None, m.gateway_problem),
         (m.route_problem is not None, m.route_problem),
-        (_is_moving(pending, policy) and not starves, "traffic is still moving"),
+        (_is_moving(pending, policy) and not lacks_room, "traffic is still moving"),
         (policy.surge == 0 and policy.unavailable == 0, "maxSurgePercent is 0, so no capacity moves"),
-        (shrinks and pending.proof < carried, f"pending does not carry its traffic: {pending.doubt}"),
-        (not shrinks and pending.reported != pending.capacity, f"pending is not there yet: {pending.doubt}"),
+        (shrinks and pending.proven < carried, f"pending does not carry its traffic: {pending.not_ready_reason}"),
+        (not shrinks and pending.reported != pending.capacity, f"pending is not there yet: {pending.not_ready_reason}"),
     )
     return next((why for holds, why in reasons if holds), None)
 
@@ -168,8 +170,8 @@ def _back(m: Migration, policy: Policy, *, now: datetime) -> Split:
     room = min(WHOLE, WHOLE + policy.surge - pending.capacity)
     if active.capacity < room:
         return _split(m, active=room, note="active grows back")
-    has_followed = not _is_moving(active, policy) or 0 < active.proof <= active.weight < active.capacity
-    if not has_followed and not (_starves(active, policy) and is_late(m, now=now)):
+    has_followed = not _is_moving(active, policy) or 0 < active.proven <= active.weight < active.capacity
+    if not has_followed and not (_lacks_room(active, policy) and is_late(m, now=now)):
         return _hold(m, "traffic is still moving back")
     lower = _lowest(pending, active, policy)
     higher = max(active.capacity, min(WHOLE, WHOLE + policy.surge - lower))
@@ -194,5 +196,5 @@ def _split(m: Migration, *, note: str, active: int | None = None, pending: int |
     return Split(active=new_active, pending=new_pending, note=note)
 
 
-def _hold(m: Migration, note: str, *, look_again_at: datetime | None = None) -> Split:
-    return Split(active=m.active.capacity, pending=m.pending.capacity, note=note, look_again_at=look_again_at)
+def _hold(m: Migration, note: str, *, requeue_at: datetime | None = None) -> Split:
+    return Split(active=m.active.capacity, pending=m.pending.capacity, note=note, requeue_at=requeue_at)

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 LATE: Final = timedelta(seconds=10)
-"""How long a rollback waits for a Gateway that reports itself not ready, and an upgrade for room, before it goes another way."""
+"""How long a rollback waits for a Gateway that is not ready, and an upgrade for room, before it takes another way."""
 
 
 class Direction(StrEnum):
@@ -33,7 +33,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def may_progress(self) -> bool:
-        """Tell whether these options let an upgrade go on at all."""
+        """Return whether these options let an upgrade go on at all."""
         return self.step > 0 and (self.surge > 0 or self.unavailable > 0)
 
     @property
@@ -59,17 +59,17 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     """Its share of the traffic."""
     moved_at: datetime | None = None
     """When that last changed."""
-    proof: int = 0
-    """The percent of the traffic that it was *seen* to be able to carry (design rule 8)."""
-    doubt: str = ""
-    """Why that is not all of its capacity."""
+    proven: int = 0
+    """Its proven capacity: the percent of the traffic that it was observed to be able to carry (design rule 8)."""
+    not_ready_reason: str = ""
+    """Why the proven capacity is not all of its capacity."""
     reported: float | None = None
-    """The target capacity that Serve says it runs with, None when nobody answers."""
+    """The target capacity that Serve reports, None without an answer."""
     is_alive: bool = True
-    """Whether it can be hoped to serve what it has been given."""
+    """Whether it is expected to serve what it has been given."""
     sustainable: int = 100
-    """The most traffic that its observed health allows it to keep; what is not known speaks against nothing."""
-    ailment: str = ""
+    """The most traffic that its observed health allows it to keep; what is unknown does not lower it."""
+    unhealthy_reason: str = ""
     """Why that is less than all."""
     ready: int = 0
     """The most traffic that it can take over at once: its ready capacity, whatever Serve config it runs."""
@@ -77,7 +77,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     """The most that a Gateway may still send it while the route is not accepted as it is now."""
     was_shed: bool = False
     """Whether it lost traffic for its health, and has not got any more since."""
-    well_since: datetime | None = None
+    healthy_since: datetime | None = None
     """Since when it is observed to be healthy."""
 
     @property
@@ -99,7 +99,7 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
     route_problem: str | None = None
     """Why the Gateway does not follow the route as it is now."""
     lag: str | None = None
-    """Why a Gateway may still send what an earlier generation of the route says."""
+    """Why a Gateway may still follow an earlier generation of the route."""
     changed_at: datetime | None = None
     """When a weight or a capacity last changed."""
     is_mirrored: bool = True
@@ -112,15 +112,15 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
     active: int
     pending: int
     note: str
-    look_again_at: datetime | None = None
+    requeue_at: datetime | None = None
     """When time alone allows the next change."""
 
 
 def is_hurried(m: Migration, policy: Policy) -> bool:
-    """Tell whether a rollback skips interval and surge bound: the other cluster is sick, or the options allow no step."""
+    """Return whether a rollback skips interval and surge bound: the other cluster is unhealthy, or the options allow no step."""
     return m.direction is Direction.BACK and (not m.pending.is_alive or not policy.may_progress)
 
 
 def is_late(m: Migration, *, now: datetime) -> bool:
-    """Tell whether nothing has changed for so long that what was hoped for will not come."""
+    """Return whether nothing has changed for `LATE`, so that the expected change will not come."""
     return m.changed_at is None or now >= m.changed_at + LATE

@@ -17,7 +17,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     note: str
     is_shed: bool = False
     """Whether a cluster loses traffic for its health."""
-    look_again_at: datetime | None = None
+    requeue_at: datetime | None = None
 
 
 HOLD: Final = Step(note="nothing that serves is in need")
@@ -45,5 +45,5 @@ def decide(m: Migration, policy: Policy, *, now: datetime) -> Step:
     if (room.active, room.pending) != (m.active.capacity, m.pending.capacity):
         return Step(capacities=room, note=room.note)
     note = split.note if split.note == room.note else f"{split.note}; {room.note}"
-    moments = [each for each in (split.look_again_at, room.look_again_at) if each is not None]
-    return Step(note=note, look_again_at=min(moments, default=None))
+    moments = [each for each in (split.requeue_at, room.requeue_at) if each is not None]
+    return Step(note=note, requeue_at=min(moments, default=None))

@@ -1,14 +1,14 @@
 """The traffic weights: how much of the traffic each cluster gets (spec rayservice §8.4, §8.10 G1-G4, G6, G7).
 
-The growing side gets `stepSizePercent` more each `intervalSeconds`, never more than its capacity, never more than it was seen to
-be able to carry. Forward, the Gateway must follow the last weights before the next ones; back, nothing waits for a Gateway.
+The scale-up side gets `stepSizePercent` more each `intervalSeconds`, never more than its capacity or its proven capacity.
+Forward, the Gateway must follow the last weights before the next ones; back, nothing waits for a Gateway.
 
-Health moves traffic, the interval only slows growth (ADR 11): what a side is observed not to carry goes to the other side at
-once, as far as that side's ready capacity allows. No interval, no pause, no Gateway and no direction hold it up. A side that shed
-traffic grows again an interval after it is observed to be healthy.
+Health moves traffic, the interval only slows growth (ADR 11): traffic that a cluster is observed not to carry goes to the other
+cluster at once, as far as that one's ready capacity allows. No interval, no pause, no Gateway and no direction hold it up. A cluster
+that shed traffic grows again an interval after it is observed to be healthy.
 
-Where the user allows capacity to be missing (`raybus.io/max-unavailable-percent`), a side may get more than it was seen to carry,
-by as much as the allowance says, where nothing can surge: both sides then lack the same part of what they need.
+Where the user allows capacity to be missing (`raybus.io/max-unavailable-percent`), a cluster may get more than its proven capacity,
+by as much as the allowance permits, where nothing can surge: both clusters then lack the same part of what they need.
 """
 
 from datetime import datetime
@@ -22,16 +22,16 @@ def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
         return split
     growing = m.pending if m.direction is Direction.FORWARD else m.active
     limit = _limit(m, growing, policy, now=now)
-    if (obstacle := _obstacle(m, growing, limit)) is not None:
-        return _hold(m, obstacle)
+    if (reason := _blocking_reason(m, growing, limit)) is not None:
+        return _hold(m, reason)
     if is_hurried(m, policy):
         return _grown(m, limit, "the active cluster takes at once all that it can carry")
     if policy.step == 0:
         return _hold(m, "stepSizePercent is 0, so no traffic moves")
     if (due := _due(growing, policy, now=now)) is not None:
-        return _hold(m, f"the next step is due at {due:%H:%M:%S}", look_again_at=due)
+        return _hold(m, f"the next step is due at {due:%H:%M:%S}", requeue_at=due)
     weight = min(growing.weight + policy.step, limit)
-    return _grown(m, weight, f"{weight - growing.weight} percent of the traffic move; {limit} can be carried")
+    return _grown(m, weight, f"{weight - growing.weight} percent of the traffic move; the limit is {limit}")
 
 
 def shed(m: Migration) -> Split | None:
@@ -40,7 +40,7 @@ def shed(m: Migration) -> Split | None:
         moved = min(losing.excess, taking.ready - taking.weight)
         if moved > 0:
             kept = losing.weight - moved
-            note = f"the {name} cluster keeps {kept} percent of the traffic: {losing.ailment}"
+            note = f"the {name} cluster keeps {kept} percent of the traffic: {losing.unhealthy_reason}"
             active = kept if name == "active" else 100 - kept
             return Split(active=active, pending=100 - active, note=note)
     return None
@@ -50,33 +50,33 @@ def stranded(m: Migration) -> str | None:
     """Return which traffic no side can carry, and why it stays where it is; None when all of it is carried."""
     for name, losing, taking in (("active", m.active, m.pending), ("pending", m.pending, m.active)):
         if losing.excess > 0 and taking.ready <= taking.weight:
-            why = taking.ailment or taking.doubt or f"it runs with capacity {taking.capacity}"
+            why = taking.unhealthy_reason or taking.not_ready_reason or f"it runs with capacity {taking.capacity}"
             other = "pending" if name == "active" else "active"
             return (
                 f"{losing.excess} percent of the traffic stay at the {name} cluster, which cannot carry them "
-                f"({losing.ailment}), since the {other} cluster cannot take them over ({why})"
+                f"({losing.unhealthy_reason}), since the {other} cluster cannot take them over ({why})"
             )
     return None
 
 
 def _due(growing: Side, policy: Policy, *, now: datetime) -> datetime | None:
-    """Return when the growing side may grow; None for now."""
+    """Return when the scale-up side may grow; None for now."""
     since = growing.moved_at
     if growing.was_shed:
-        since = max(each for each in (since, growing.well_since or now) if each is not None)
+        since = max(each for each in (since, growing.healthy_since or now) if each is not None)
     due = None if since is None else since + policy.interval
     return due if due is not None and now < due else None
 
 
 def _limit(m: Migration, growing: Side, policy: Policy, *, now: datetime) -> int:
-    """Return the most that the growing side may get."""
-    limit = min(growing.capacity, growing.proof, growing.sustainable)
+    """Return the most that the scale-up side may get."""
+    limit = min(growing.capacity, growing.proven, growing.sustainable)
     is_stuck = growing.weight >= limit and is_late(m, now=now)
     may_lack = policy.unavailable > 0 and (policy.surge == 0 or is_stuck)
     return policy.carried(limit) if may_lack else limit
 
 
-def _obstacle(m: Migration, growing: Side, limit: int) -> str | None:
+def _blocking_reason(m: Migration, growing: Side, limit: int) -> str | None:
     is_forward = m.direction is Direction.FORWARD
     name = "pending" if is_forward else "active"
     if growing.weight >= max(growing.capacity, limit):
@@ -84,7 +84,7 @@ def _obstacle(m: Migration, growing: Side, limit: int) -> str | None:
     if is_forward and (problem := m.pause or m.gateway_problem or m.route_problem) is not None:
         return problem
     if limit <= growing.weight:
-        return f"the {name} cluster cannot carry more yet: {growing.doubt or 'nothing proves that it can'}"
+        return f"the {name} cluster cannot carry more yet: {growing.not_ready_reason or 'nothing proves that it can'}"
     return None
 
 
@@ -94,5 +94,5 @@ def _grown(m: Migration, weight: int, note: str) -> Split:
     return Split(active=weight, pending=100 - weight, note=note)
 
 
-def _hold(m: Migration, note: str, *, look_again_at: datetime | None = None) -> Split:
-    return Split(active=m.active.weight, pending=m.pending.weight, note=note, look_again_at=look_again_at)
+def _hold(m: Migration, note: str, *, requeue_at: datetime | None = None) -> Split:
+    return Split(active=m.active.weight, pending=m.pending.weight, note=note, requeue_at=requeue_at)

@@ -18,7 +18,7 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def references(namespace: str, backends: Sequence[Backend]) -> list[Json]:
-    """Return what a rule says of its backends."""
+    """Return the `backendRefs` of a rule."""
     return [
         {
             "name": names.serve_service(each.cluster),
@@ -31,6 +31,6 @@ def references(namespace: str, backends: Sequence[Backend]) -> list[Json]:
 
 
 def is_held(rule: RouteRule, namespace: str, backends: Sequence[Backend]) -> bool:
-    """Tell whether a rule sends to these backends and to no others."""
+    """Return whether a rule sends to these backends and to no others."""
     held = [(each.name, each.namespace, each.port, each.weight) for each in rule.backend_refs]
     return held == [(names.serve_service(each.cluster), namespace, each.port, each.weight) for each in backends]

@@ -45,5 +45,5 @@ def build(cluster: RayCluster) -> Json:
 
 
 def _protocol(port: str) -> dict[str, str]:
-    """Return the word that tells a gateway to speak HTTP/2 to the port of gRPC calls (§9.6); others are as KubeRay has them."""
+    """Return the `appProtocol` by which a gateway sends HTTP/2 to the port of gRPC calls (§9.6); other ports are as KubeRay has them."""
     return {"appProtocol": H2C} if port == service_ports.GRPC else {}

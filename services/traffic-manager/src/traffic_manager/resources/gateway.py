@@ -42,7 +42,7 @@ def patch(have: Gateway, *, gateway_class: str, grpc_port: int | None = None) ->
 
 
 def takes_grpc(have: Gateway | None) -> bool:
-    """Tell whether a Gateway has the listener of gRPC calls."""
+    """Return whether a Gateway has the listener of gRPC calls."""
     return have is not None and any(each.name == grpc_route.LISTENER for each in have.spec.listeners)
 
 

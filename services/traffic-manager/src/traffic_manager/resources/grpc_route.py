@@ -1,7 +1,7 @@
 """`<RayService>-grpcroute`: gRPC calls, with the very shares of the HTTPRoute (spec rayservice §9.6; acceptance 87).
 
 It hangs on a listener of its own: of an HTTPRoute and a GRPCRoute on one listener a Gateway must refuse one. It has no match,
-so it takes every call, and no record: the HTTPRoute's says what both give.
+so it takes every call, and no record: the HTTPRoute's is for both.
 """
 
 from collections.abc import Sequence

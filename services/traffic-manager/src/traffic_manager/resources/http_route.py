@@ -59,7 +59,7 @@ def patch(have: HttpRoute, service: ObjectMeta, backends: Sequence[Backend], rec
 
 
 def record_patch(have: HttpRoute, record: Record) -> Json:
-    """Return the merge patch that writes the record alone, refused when the route changed since it was observed."""
+    """Return the merge patch that writes only the record, refused when the route changed since it was observed."""
     meta = {"resourceVersion": have.metadata.resource_version, "annotations": {ANNOTATION: _text(record)}}
     return {"metadata": meta}
 

@@ -1,6 +1,6 @@
-"""A HTTPRoute that the user brings: of it we write the backends that are ours, the traffic record, and whose it is.
+"""A HTTPRoute that the user brings: we write the backends that are ours, the traffic record, and its owner.
 
-Hostnames, parents, matches, filters, other rules and other backends with their weights stay. The labels that say whose it is are
+Hostnames, parents, matches, filters, other rules and other backends with their weights stay. The labels that name the owner are
 those by which everything of a RayService is found; with them the watcher puts the route beside its RayService.
 """
 
@@ -22,7 +22,7 @@ from traffic_manager.resources.backend import Backend
 def drift(have: HttpRoute, service: ObjectMeta, own: Set[str], backends: Sequence[Backend]) -> str | None:
     """Return why our part of a route must be rewritten; `own` are the Services that are ours wherever a rule names them."""
     if any(have.metadata.labels.get(key) != value for key, value in owner.marks(service.name).items()):
-        return "it does not say whose it is"
+        return "its labels do not name its RayService"
     rules = have.spec.rules
     wanted = [(names.serve_service(each.cluster), each.port, each.weight) for each in backends]
     for index in weighted_route.rules_of(have, own):
@@ -39,7 +39,7 @@ def patch(have: HttpRoute, service: ObjectMeta, own: Set[str], backends: Sequenc
 
 
 def is_held(have: HttpRoute) -> bool:
-    """Tell whether a route holds anything of ours."""
+    """Return whether a route holds anything of ours."""
     return ANNOTATION in have.metadata.annotations
 
 
@@ -54,7 +54,7 @@ def release(have: HttpRoute, service: ObjectMeta, own: Set[str]) -> Json:
 
 
 def _rules(have: HttpRoute, own: Set[str], references: list[Json]) -> list[Json]:
-    """Return all rules, ours with these backends in the place where ours stood, or after the others."""
+    """Return all rules, ours with these backends in the place of our old ones, or after the others."""
     held = cast("list[Json]", msgspec.json.decode(have.spec_json, type=dict[str, Any]).get("rules") or [])
     ours = weighted_route.rules_of(have, own)
     return [

@@ -1,1 +1,1 @@
-"""What the clusters, the Gateway and the route were seen to be."""
+"""The observed state of the clusters, the Gateway and the route."""

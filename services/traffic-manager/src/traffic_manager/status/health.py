@@ -1,7 +1,7 @@
 """What of its traffic a cluster is observed not to carry: the ground on which traffic leaves it at once (ADR 11).
 
-Observed is what Kubernetes says of its head pod and of the endpoints behind its Service, and what Serve says of replicas and
-proxies. A dashboard that fails to answer once says nothing. What may pass by itself (a word of Serve without a lost replica, a
+Observed is what Kubernetes reports of its head pod and of the endpoints behind its Service, and what Serve reports of replicas and
+proxies. One failed poll of a dashboard counts for nothing. What may pass by itself (a status of Serve without a lost replica, a
 redeployment, dashboards without an answer) counts once it has lasted for `GRACE`.
 """
 
@@ -19,19 +19,19 @@ from traffic_manager.observed import Baseline, ClusterView
 WHOLE: Final = 100
 GRACE: Final = timedelta(seconds=3)
 SILENT_AFTER: Final = 3
-"""Looks in a row without an answer after which a dashboard counts as dead; one less is enough after `GRACE`."""
+"""Failed polls in a row after which a dashboard counts as dead; one less is enough after `GRACE`."""
 _FAILED: Final = {AppState.DEPLOY_FAILED, AppState.UNHEALTHY}
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """The most traffic that nothing observed speaks against, and what speaks against more."""
+    """The most traffic that a cluster's observed health allows, and why it is not more."""
 
     sustainable: int = WHOLE
     reason: str = ""
 
 
 DEAD: Final = 0
-WELL: Final = Health()
+HEALTHY: Final = Health()
 
 
 def of(view: ClusterView | None, *, now: datetime) -> Health:
@@ -40,14 +40,14 @@ def of(view: ClusterView | None, *, now: datetime) -> Health:
         return Health(sustainable=DEAD, reason="its RayCluster does not exist")
     if (why := fatal(view)) is not None:
         return Health(sustainable=DEAD, reason=why)
-    lasts = view.ailing_since is not None and now - view.ailing_since >= GRACE
+    lasts = view.unhealthy_since is not None and now - view.unhealthy_since >= GRACE
     if lasts and (why := passing(view)) is not None:
         return Health(sustainable=DEAD, reason=why)
     return _partial(view)
 
 
 def fatal(view: ClusterView) -> str | None:
-    """Return what keeps a cluster from serving anything, beyond doubt."""
+    """Return what certainly keeps a cluster from serving anything."""
     if (why := _out_of_service(view)) is not None:
         return why
     if view.serve.failures >= SILENT_AFTER:
@@ -57,7 +57,7 @@ def fatal(view: ClusterView) -> str | None:
 
 
 def is_silent(view: ClusterView) -> bool:
-    """Tell whether nothing but its dashboard's silence speaks against a cluster: its pods take requests, so it may still serve."""
+    """Return whether a cluster's only problem is a silent dashboard: its pods take requests, so it may still serve."""
     return view.serve.details is None and _out_of_service(view) is None
 
 
@@ -85,10 +85,10 @@ def passing(view: ClusterView) -> str | None:
     return "no proxy is healthy" if _has_no_proxy(details) else None
 
 
-def is_well(view: ClusterView) -> bool:
-    """Tell whether nothing is observed that speaks against a cluster, and Serve was heard."""
-    is_heard = view.serve.details is not None and fatal(view) is None and passing(view) is None
-    return is_heard and _partial(view) == WELL
+def is_healthy(view: ClusterView) -> bool:
+    """Return whether a cluster has no observed problem, and its Serve has answered."""
+    has_answered = view.serve.details is not None and fatal(view) is None and passing(view) is None
+    return has_answered and _partial(view) == HEALTHY
 
 
 def ready_capacity(view: ClusterView, capacity: int) -> int:
@@ -104,7 +104,7 @@ def ready_capacity(view: ClusterView, capacity: int) -> int:
 
 
 def baseline(view: ClusterView, weight: int) -> Baseline | None:
-    """Return how many replicas carry a weight now; None when Serve was not heard."""
+    """Return how many replicas carry a weight now; None when Serve did not answer."""
     details = view.serve.details
     if details is None:
         return None
@@ -112,7 +112,7 @@ def baseline(view: ClusterView, weight: int) -> Baseline | None:
 
 
 def reachable(view: ClusterView, deployment: Deployment) -> list[serve_status.Replica]:
-    """Return the running replicas but those on nodes whose pods take no requests any more."""
+    """Return the running replicas but those on nodes with pods that take no requests any more."""
     lost = _lost_nodes(view)
     return [each for each in deployment.running if each.node_ip not in lost]
 
@@ -120,12 +120,12 @@ def reachable(view: ClusterView, deployment: Deployment) -> list[serve_status.Re
 def _partial(view: ClusterView) -> Health:
     """Return what the replicas that are left can carry: against their target, or against what carried the traffic before.
 
-    A target that grew makes nobody sick, and neither does a rounded one: so the better of both counts.
+    A target that grew makes no cluster unhealthy, and neither does a rounded one: so the better of both counts.
     """
     details, before = view.serve.details, view.baseline
     if details is None or before is None:
-        return WELL
-    found = WELL
+        return HEALTHY
+    found = HEALTHY
     for name, deployment in _counted(details):
         running, had = len(reachable(view, deployment)), before.replicas.get(name, 0)
         target = deployment.target_num_replicas or 0
@@ -181,7 +181,7 @@ def _has_no_proxy(details: ServeDetails) -> bool:
 
 
 def _lost_nodes(view: ClusterView) -> frozenset[str]:
-    """Return the nodes with replicas whose pods take no requests; none where addresses cannot be compared."""
+    """Return the nodes with replicas but with pods that take no requests; none where addresses cannot be compared."""
     details = view.serve.details
     if details is None or not view.addresses:
         return frozenset()

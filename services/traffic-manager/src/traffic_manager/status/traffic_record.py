@@ -9,7 +9,7 @@ from common.api.meta import SKEW, ObjectMeta
 from common.traffic_record import Record, Share, Upgrade
 
 
-def believed(record: Record, *, now: datetime) -> Record:
+def without_future_times(record: Record, *, now: datetime) -> Record:
     """Return the record without moments of the future: a clock that was set back since must not hold an upgrade."""
     latest = now + SKEW
     clusters = {
@@ -30,8 +30,8 @@ def share(record: Record, cluster: ObjectMeta, default: Share) -> Share:
 def weighed(old: Share, weight: int, *, now: datetime, is_followed: bool = True, is_shed: bool = False) -> Share:
     """Return a part with a weight; the time of its last move changes only with it.
 
-    `is_followed` tells that the Gateways follow the route as it is; else they may still send what was written before. `is_shed`
-    tells that the cluster loses traffic for its health, which holds until it gets more again.
+    `is_followed` is whether the Gateways follow the route as it is; else they may still send what was written before. `is_shed` is
+    whether the cluster loses traffic for its health, which holds until it gets more again.
     """
     if old.weight == weight and old.moved_at is not None:
         return old
@@ -48,7 +48,7 @@ def sent(share: Share) -> int:
 
 
 def was_shed(share: Share) -> bool:
-    """Tell whether a cluster lost traffic for its health, and has not got any more since."""
+    """Return whether a cluster lost traffic for its health, and has not got any more since."""
     return not isinstance(share.shed_at, UnsetType)
 
 
@@ -64,7 +64,7 @@ def of(old: Record, clusters: dict[str, Share], *, now: datetime, pair: tuple[st
 def _followed(
     held: Upgrade | UnsetType, pair: tuple[str, str], clusters: dict[str, Share], *, now: datetime
 ) -> Upgrade:
-    """Return what an upgrade came to, this change included."""
+    """Return the statistics of an upgrade, this change included."""
     old, new = pair
     total = sum(each.capacity for each in clusters.values())
     has_moved = new in clusters and clusters[new].weight > 0

@@ -1,1 +1,1 @@
-"""What the watcher's ports stand for: NATS and the API server."""
+"""The adapters of the watcher's ports: NATS and the API server."""

@@ -23,22 +23,22 @@ class NatsStream:
         self._may_write = may_write
 
     async def until_lost(self) -> str:
-        """Wait until the connection that stands now is lost; return why."""
+        """Wait until the present connection is lost; return why."""
         session = await self._bus.session()
         lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-        def tell(why: str) -> None:
+        def set_reason(why: str) -> None:
             if not lost.done():
                 lost.set_result(why)
 
-        forget = session.when_lost(tell)
+        forget = session.when_lost(set_reason)
         try:
             return await lost
         finally:
             forget()
 
     async def is_in_reach(self) -> bool:
-        """Tell whether the server itself answers, whatever its streams do."""
+        """Return whether the server itself answers, whatever its streams do."""
         try:
             return await pulse.is_answered(self._bus.current)
         except errors.Unavailable:
@@ -52,7 +52,7 @@ class NatsStream:
             return  # there is none, and another one is on its way
 
     async def identity(self) -> StreamIdentity:
-        """Say which stream this is; `NotFound` when there is none."""
+        """Return the identity of the stream; `NotFound` when there is none."""
         info = await self._bus.stream(subjects.STATE_STREAM)
         if wrong := streams.unusable(info.config):
             raise errors.InvalidSpec(
@@ -62,7 +62,7 @@ class NatsStream:
         return StreamIdentity(created=info.created, last_sequence=info.state.last_seq, size=info.state.bytes)
 
     async def load(self) -> dict[str, Entry]:
-        """Return what every subject holds; headers alone tell it. `Unavailable` for a stream that we must not write to."""
+        """Return what every subject holds, read from headers alone; `Unavailable` for a stream that this watcher must not write to."""
         await self._examine()
         held: dict[str, Entry] = {}
         read = asyncio.Event()
@@ -110,14 +110,14 @@ class NatsStream:
         return messages.decode(subject, stored.headers, stored.payload) if stored is not None else None
 
     async def marker(self) -> Synced | None:
-        """Return the last word that a partition is complete, whoever said it."""
+        """Return the newest sync marker, of any watcher."""
         stored = await self._bus.last(subjects.STATE_STREAM, subjects.synced(0))
         if stored is None:
             return None
         try:
             message = messages.decode(stored.subject, stored.headers, stored.payload)
         except messages.Undecodable:
-            return None  # nobody's; it is replaced with the others
+            return None  # of no watcher; it is replaced with the others
         return message if isinstance(message, Synced) else None
 
     async def purge(self, subject: str, *, up_to: int) -> None:

@@ -15,7 +15,7 @@ from common.kube.client import Kube
 from common.kube.resources import LEASE
 from common.runtime.clock import Clock
 from watcher import leadership, metrics
-from watcher.leadership import Lease, LeaseSpec, Role, Sighting
+from watcher.leadership import Lease, LeaseObservation, LeaseSpec, Role
 from watcher.reach import Reach
 
 log = structlog.get_logger()
@@ -24,7 +24,7 @@ OURS: Final = (errors.RaybusError, TimeoutError)
 
 
 class _Read(msgspec.Struct, frozen=True):
-    """A Lease as it was read; what others have written on it goes back as it was."""
+    """A Lease as it was read; `metadata` is written back unchanged."""
 
     metadata: Body
     spec: LeaseSpec = LeaseSpec()
@@ -44,18 +44,18 @@ class Leadership:
         self._namespace = namespace
         self._me = me
         self._reach = reach
-        self._seen: Sighting | None = None
-        self._sure_until = 0.0
+        self._seen: LeaseObservation | None = None
+        self._valid_until = 0.0
         self._written_at = 0.0
-        self.problem: str | None = "the Lease is not yet looked at"
+        self.problem: str | None = "the Lease has not been read yet"
         """Why neither we nor another watcher lead; None while one does."""
         self.standing_by: str | None = None
-        """Whom we stand by for; None while we lead, or have a problem."""
+        """The holder of the Lease that this replica stands by for; None while it leads, or has a problem."""
 
     @property
-    def is_sure(self) -> bool:
-        """Tell whether nobody else can lead at this very moment; by the machine's own clock, which no stopped process holds back."""
-        return monotonic() < self._sure_until
+    def has_valid_lease(self) -> bool:
+        """Return whether no other replica can lead now; by the machine's own clock, which runs on while a process is stopped."""
+        return monotonic() < self._valid_until
 
     @contextlib.asynccontextmanager
     async def held(self) -> AsyncGenerator[None]:
@@ -63,43 +63,43 @@ class Leadership:
         while (why := self._reach.problem) is not None or not await self._try(Role.LEADS):
             if why is not None:
                 await self._try(Role.YIELDS)
-                self._note(why)
-            await asyncio.sleep(leadership.LOOK_SECONDS)
+                self._set_problem(why)
+            await asyncio.sleep(leadership.CHECK_SECONDS)
         log.info("leading", lease=leadership.LEASE_NAME, identity=self._me)
         self._is_leading(1)
         self.problem = self.standing_by = None
         try:
             yield
         except BaseException:
-            await self._let_go()
+            await self._release()
             raise
         finally:
             self._is_leading(0)
-            self._sure_until = 0.0
+            self._valid_until = 0.0
 
     async def keep(self) -> str:
-        """Renew until that fails for too long, somebody else has the Lease, or we are of no use; return why."""
+        """Renew until that fails for too long, another holder has the Lease, or NATS is out of reach; return why."""
         while True:
-            await asyncio.sleep(leadership.LOOK_SECONDS)
+            await asyncio.sleep(leadership.CHECK_SECONDS)
             if self._reach.is_lost:
                 return self._reach.problem or "NATS was out of reach"
-            if self.is_sure and monotonic() < self._written_at + leadership.RENEW_SECONDS:
+            if self.has_valid_lease and monotonic() < self._written_at + leadership.RENEW_SECONDS:
                 continue
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, self._sure_until - monotonic())):
+                async with asyncio.timeout(max(0.0, self._valid_until - monotonic())):
                     if not await self._try(Role.LEADS) and (holder := self._other_holder()) is not None:
                         return f"the Lease now belongs to {holder or 'nobody'}"
-            if not self.is_sure:
+            if not self.has_valid_lease:
                 return f"the Lease could not be renewed for {leadership.DEADLINE_SECONDS:g} s"
 
     def lost(self, why: str) -> None:
-        """Take note that we no longer lead."""
-        self._note(why)
+        """Record that this replica no longer leads."""
+        self._set_problem(why)
 
-    # --- one look ----------------------------------------------------------------------------------------------------
+    # --- one attempt -------------------------------------------------------------------------------------------------
 
     async def _try(self, role: Role) -> bool:
-        """Take or renew the Lease if we may; tell whether that was done. Who yields renews, and never takes."""
+        """Take or renew the Lease if allowed; return whether that was done. With `Role.YIELDS` it only renews."""
         try:
             async with asyncio.timeout(leadership.DEADLINE_SECONDS):
                 return await self._take(role)
@@ -107,7 +107,7 @@ class Leadership:
             return False
         except OURS as problem:
             if role is Role.LEADS:
-                self._note(f"{self._where} cannot be had: {problem or 'the API server does not answer'}")
+                self._set_problem(f"{self._where} cannot be had: {problem or 'the API server does not answer'}")
             return False
 
     async def _take(self, role: Role) -> bool:
@@ -119,7 +119,7 @@ class Leadership:
                     await self._kube.create(LEASE, self._namespace, self._body(self._mine(None), {}, role)), asked
                 )
             return role is Role.LEADS
-        self._seen = leadership.see(self._seen, read.lease, now=monotonic())
+        self._seen = leadership.observe(self._seen, read.lease, now=monotonic())
         if role is Role.YIELDS and (read.spec.holder_identity != self._me or self._has_yielded()):
             return False
         if (holder := leadership.holder_to_wait_for(self._seen, self._me, now=monotonic())) is not None:
@@ -129,35 +129,35 @@ class Leadership:
         return True
 
     def _has_yielded(self) -> bool:
-        """Tell whether the Lease says that we yield, and has been renewed a moment ago."""
-        said = self._seen is not None and self._seen.lease.role is Role.YIELDS
-        return said and monotonic() < self._written_at + leadership.RENEW_SECONDS
+        """Return whether the annotation has the role `YIELDS` and the Lease was renewed within `RENEW_SECONDS`."""
+        yields = self._seen is not None and self._seen.lease.role is Role.YIELDS
+        return yields and monotonic() < self._written_at + leadership.RENEW_SECONDS
 
     def _other_holder(self) -> str | None:
-        """Return who has the Lease if that is not us."""
+        """Return another holder of the Lease: empty when nobody holds it, None when this replica does."""
         holder = self._seen.lease.spec.holder_identity if self._seen is not None else self._me
         return None if holder == self._me else holder or ""
 
     def _wait_for(self, holder: str) -> None:
-        """Stand by for another watcher; anybody else who holds the Lease keeps raybus from working."""
+        """Stand by for another watcher; a holder of any other kind is a problem."""
         held = f"{self._where} is held by {holder}"
         if self._seen is None or self._seen.lease.role is None:
-            self._note(held)
+            self._set_problem(held)
             return
         if self.standing_by is None:
             log.info("standing by", why=held)
         self.problem, self.standing_by = None, held
 
-    async def _let_go(self) -> None:
+    async def _release(self) -> None:
         try:
             async with asyncio.timeout(leadership.RENEW_SECONDS):
-                while not await self._is_let_go():
-                    pass  # a renewal that the end has cut short was carried out in between
+                while not await self._is_released():
+                    pass  # a renewal that was cancelled has still reached the API server in between
         except OURS as problem:
-            log.warning("the Lease was not let go", error=str(problem) or "the API server does not answer")
+            log.warning("the Lease was not released", error=str(problem) or "the API server does not answer")
 
-    async def _is_let_go(self) -> bool:
-        """Let the Lease go if it is ours; tell whether that is done."""
+    async def _is_released(self) -> bool:
+        """Let the Lease go if it is ours; return whether that is done."""
         read = await self._read()
         if read is None or read.spec.holder_identity != self._me:
             return True
@@ -165,7 +165,7 @@ class Leadership:
             await self._write(leadership.released(read.spec, at=self._clock.now()), read, Role.LEADS, 0.0)
         except errors.Conflict:
             return False
-        log.info("the Lease was let go", lease=leadership.LEASE_NAME)
+        log.info("the Lease was released", lease=leadership.LEASE_NAME)
         return True
 
     # --- the API server ----------------------------------------------------------------------------------------------
@@ -182,18 +182,18 @@ class Leadership:
         self._wrote(answer, asked)
 
     def _wrote(self, answer: bytes, asked: float) -> None:
-        """Take note of our own write; we are sure for some time from the moment that we asked for it."""
+        """Record our own write; the Lease is ours for some time from the moment that we asked for it."""
         lease = msgspec.json.decode(answer, type=_Read).lease
-        self._seen = Sighting(lease, monotonic())
+        self._seen = LeaseObservation(lease, monotonic())
         self._written_at = asked
-        self._sure_until = asked + leadership.DEADLINE_SECONDS if lease.role is Role.LEADS else 0.0
+        self._valid_until = asked + leadership.DEADLINE_SECONDS if lease.role is Role.LEADS else 0.0
 
     def _mine(self, spec: LeaseSpec | None) -> LeaseSpec:
         return leadership.taken(spec, self._me, at=self._clock.now())
 
     def _body(self, spec: LeaseSpec, metadata: Body, role: Role) -> Body:
-        said = {leadership.ANNOTATION: leadership.says(self._me, role)}
-        annotations: dict[str, str] = {**(metadata.get("annotations") or {}), **said}
+        role_annotation = {leadership.ANNOTATION: leadership.annotation_of(self._me, role)}
+        annotations: dict[str, str] = {**(metadata.get("annotations") or {}), **role_annotation}
         kept = {name: value for name, value in metadata.items() if name != "managedFields"}
         place = {"name": leadership.LEASE_NAME, "namespace": self._namespace}
         return {
@@ -211,7 +211,7 @@ class Leadership:
         metrics.LEADER.set(number)
         metrics.MASTER.labels(leadership.LEASE_NAME).set(number)
 
-    def _note(self, why: str | None) -> None:
+    def _set_problem(self, why: str | None) -> None:
         if why != self.problem:
             log.warning("not leading", why=why)
         self.problem, self.standing_by = why, None

@@ -1,4 +1,4 @@
-// Draws an upgrade over time: each cluster's share of the traffic, and below it the capacity that Serve was told to have.
+// Draws an upgrade over time: each cluster's share of the traffic, and below it the capacity that is its target in Serve.
 // A value holds until the next point. Colour is never alone: the old cluster's line is dashed, and both carry their values.
 
 const SPACE = "http://www.w3.org/2000/svg";
@@ -36,7 +36,7 @@ export class Chart {
     this.holder = holder;
     this.svg = shape("svg", { role: "img", tabindex: 0 });
     holder.replaceChildren(this.svg);
-    this.story = null;
+    this.timeline = null;
     this.at = null;
     this.svg.addEventListener("pointermove", (event) => this.point(event));
     this.svg.addEventListener("pointerleave", () => this.read(null));
@@ -45,19 +45,19 @@ export class Chart {
     new ResizeObserver(() => this.draw()).observe(holder);
   }
 
-  show(story) {
-    if (story?.id !== this.story?.id) this.read(null);
-    this.story = story;
+  show(timeline) {
+    if (timeline?.id !== this.timeline?.id) this.read(null);
+    this.timeline = timeline;
     this.draw();
   }
 
   draw() {
-    const story = this.story, width = this.holder.clientWidth;
-    if (!story || width < 50) return;
-    this.points = story.points.map((each) => ({ ...each, at: Date.parse(each.at) }));
-    this.began = Math.min(Date.parse(story.began), ...this.points.map((each) => each.at));
-    const last = story.lines.length ? Date.parse(story.lines.at(-1).at) : this.began;
-    this.until = Math.max(story.ended ? Date.parse(story.ended) : Date.now(), last, this.began + 1000);
+    const timeline = this.timeline, width = this.holder.clientWidth;
+    if (!timeline || width < 50) return;
+    this.points = timeline.points.map((each) => ({ ...each, at: Date.parse(each.at) }));
+    this.began = Math.min(Date.parse(timeline.began), ...this.points.map((each) => each.at));
+    const last = timeline.lines.length ? Date.parse(timeline.lines.at(-1).at) : this.began;
+    this.until = Math.max(timeline.ended ? Date.parse(timeline.ended) : Date.now(), last, this.began + 1000);
     const hasCapacity = this.points.some((each) => each.old.capacity !== null || each.new.capacity !== null);
     this.bottom = TOP + TRAFFIC + (hasCapacity ? GAP + CAPACITY : 0);
     this.width = width;
@@ -76,7 +76,7 @@ export class Chart {
   }
 
   summary() {
-    const { old, new: fresh, points } = this.story, last = points.at(-1);
+    const { old, new: fresh, points } = this.timeline, last = points.at(-1);
     if (!last) return "Nothing has moved yet.";
     return `Traffic and capacity from ${clock(this.began)} to ${clock(this.until)}: now ${old || "no old cluster"} has ` +
       `${percent(last.old.traffic)} and ${fresh} ${percent(last.new.traffic)} of the traffic. Arrow keys read the points; the table below has them all.`;
@@ -85,7 +85,7 @@ export class Chart {
   legend() {
     const start = LEFT + 78, half = (this.width - start) / 2, most = Math.max(6, Math.floor((half - 44) / 7.4));
     const parts = [shape("text", { class: "title", x: LEFT, y: 13 }, "Traffic")];
-    [["old", this.story.old], ["new", this.story.new]].filter(([, name]) => name).forEach(([side, name], index) => {
+    [["old", this.timeline.old], ["new", this.timeline.new]].filter(([, name]) => name).forEach(([side, name], index) => {
       const x = start + index * half;
       parts.push(shape("path", { class: side, d: `M${x} 9H${x + 26}` }));
       const label = shape("text", { class: side, x: x + 32, y: 13 }, short(name, most));
@@ -106,19 +106,19 @@ export class Chart {
     return parts;
   }
 
-  /** Lines where something happened; of words that have no room beside each other, the weightier ones stay. */
+  /** Lines at events; of labels without room beside each other, the more severe ones stay. */
   marks() {
     const parts = [], levels = [[], []];
-    const marked = this.story.lines.filter((each) => MARKED[each.kind] !== undefined);
+    const marked = this.timeline.lines.filter((each) => MARKED[each.kind] !== undefined);
     marked.sort((one, other) => WEIGHT.indexOf(MARKED[one.kind]) - WEIGHT.indexOf(MARKED[other.kind]));
     for (const each of marked) {
-      const mood = MARKED[each.kind], x = this.x(Date.parse(each.at)), word = each.kind.replace("-", " ");
-      const wide = word.length * 6.8 + 4, isRight = x + wide > this.width - 2, left = isRight ? x - wide : x;
-      parts.push(shape("line", { class: `event ${mood}`, x1: x, x2: x, y1: TOP - 4, y2: this.bottom }));
+      const severity = MARKED[each.kind], x = this.x(Date.parse(each.at)), label = each.kind.replace("-", " ");
+      const wide = label.length * 6.8 + 4, isRight = x + wide > this.width - 2, left = isRight ? x - wide : x;
+      parts.push(shape("line", { class: `event ${severity}`, x1: x, x2: x, y1: TOP - 4, y2: this.bottom }));
       const level = levels.findIndex((taken) => taken.every(([from, to]) => left > to + 6 || left + wide < from - 6));
       if (level < 0) continue;
       levels[level].push([left, left + wide]);
-      parts.push(shape("text", { class: mood, x, y: TOP - 7 - level * 12, "text-anchor": isRight ? "end" : "start" }, word));
+      parts.push(shape("text", { class: severity, x, y: TOP - 7 - level * 12, "text-anchor": isRight ? "end" : "start" }, label));
     }
     return parts;
   }
@@ -150,7 +150,7 @@ export class Chart {
 
   point(event) {
     const box = this.svg.getBoundingClientRect();
-    if (!this.story || !box.width) return;
+    if (!this.timeline || !box.width) return;
     const x = ((event.clientX - box.left) * this.width) / box.width;
     const part = Math.min(1, Math.max(0, (x - LEFT) / (this.width - LEFT - RIGHT)));
     this.read(this.began + part * (this.until - this.began));
@@ -173,9 +173,9 @@ export class Chart {
       return;
     }
     for (const each of ["x1", "x2"]) this.cursor.setAttribute(each, this.x(moment));
-    const sides = [[this.story.old, found.old], [this.story.new, found.new]].filter(([name]) => name);
-    const told = sides.map(([name, part]) => `${name}: traffic ${percent(part.traffic)}` + (part.capacity === null ? "" : `, capacity ${percent(part.capacity)}`));
-    this.readout.textContent = `${clock(moment)} (+${span((moment - this.began) / 1000)}) ${told.join("; ")}`;
+    const sides = [[this.timeline.old, found.old], [this.timeline.new, found.new]].filter(([name]) => name);
+    const values = sides.map(([name, part]) => `${name}: traffic ${percent(part.traffic)}` + (part.capacity === null ? "" : `, capacity ${percent(part.capacity)}`));
+    this.readout.textContent = `${clock(moment)} (+${span((moment - this.began) / 1000)}) ${values.join("; ")}`;
   }
 }
 

@@ -1,4 +1,4 @@
-// Shows what the server sends, and decides nothing but where it stands. All text goes in as text, never as markup.
+// Shows the data of the server and decides nothing but the layout. All text is inserted as text, never as markup.
 
 import { Chart, clock, percent, span } from "./chart.js";
 
@@ -7,10 +7,10 @@ const WIDE = matchMedia("(min-width: 860px)");
 const TONES = ["bad", "busy", "good"];
 const $ = (id) => document.getElementById(id);
 
-const held = { standing: null, rows: null, detail: null, chosen: undefined, story: null };
+const held = { sources: null, rows: null, detail: null, chosen: undefined, timeline: null };
 const items = new Map();
 const drawn = new Map();
-let source = null, heardAt = Date.now(), isLost = false, retry = 0, hiding = 0;
+let source = null, receivedAt = Date.now(), isLost = false, retry = 0, hiding = 0;
 const chart = new Chart($("chart"), $("readout"));
 
 function make(name, attributes = {}, ...children) {
@@ -21,10 +21,10 @@ function make(name, attributes = {}, ...children) {
 }
 
 const text = (value, kind = "") => make("span", { class: `text ${kind}`.trim() }, String(value));
-const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
+const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 const keyOf = (row) => `${row.namespace}/${row.name}`;
 
-/** Build a part anew only when what it shows has changed, so that nothing loses its place. */
+/** Build a part anew only when what it shows has changed, so that focus and scroll position stay. */
 function renew(id, data, build) {
   const written = JSON.stringify(data);
   if (drawn.get(id) === written) return;
@@ -39,31 +39,31 @@ function connect() {
   clearTimeout(retry);
   source = new EventSource(held.chosen === null ? "events" : `events?service=${encodeURIComponent(held.chosen)}`);
   const on = (name, take) => source.addEventListener(name, (event) => {
-    heard();
+    received();
     take(JSON.parse(event.data));
   });
   on("beat", () => {});
-  on("standing", (data) => { held.standing = data; showStanding(); });
+  on("sources", (data) => { held.sources = data; showSources(); });
   on("rows", takeRows);
   on("detail", (data) => { held.detail = data; showDetail(); });
-  source.addEventListener("open", heard);
+  source.addEventListener("open", received);
   source.addEventListener("error", () => {
     lost();
     if (source.readyState === EventSource.CLOSED) retry = setTimeout(connect, AGAIN);
   });
 }
 
-function heard() {
-  heardAt = Date.now();
+function received() {
+  receivedAt = Date.now();
   if (isLost) {
     isLost = false;
-    showStanding();
+    showSources();
   }
 }
 
 function lost() {
   isLost = true;
-  showStanding();
+  showSources();
 }
 
 function takeRows(data) {
@@ -74,37 +74,37 @@ function takeRows(data) {
   if (held.chosen === null && WIDE.matches && held.rows.size) choose(sorted()[0]);
 }
 
-// ---- how far it can be trusted -------------------------------------------------------------------------------------
+// ---- connection state -----------------------------------------------------------------------------------------------
 
-function showStanding() {
-  const standing = held.standing;
+function showSources() {
+  const sources = held.sources;
   document.body.classList.toggle("stale", isLost);
-  if (standing !== null) {
-    const where = standing.namespace === null ? "all namespaces" : `namespace ${standing.namespace}`;
-    $("scope").textContent = standing.context ? `${standing.context} · ${where}` : where;
-    $("hearing").className = `hearing ${isLost ? "" : standing.hearing}`;
-    $("hearing").textContent = isLost ? "not connected" : { live: "live over the bus", away: "looking every few seconds", connecting: "reaching the bus…" }[standing.hearing];
+  if (sources !== null) {
+    const where = sources.namespace === null ? "all namespaces" : `namespace ${sources.namespace}`;
+    $("scope").textContent = sources.context ? `${sources.context} · ${where}` : where;
+    $("feed").className = `feed ${isLost ? "" : sources.eventFeed}`;
+    $("feed").textContent = isLost ? "Not connected" : { live: "Connected to NATS", away: "Polling the API server", connecting: "Connecting to NATS…" }[sources.eventFeed];
   }
   tick();
-  const told = [];
+  const banners = [];
   if (isLost) {
-    told.push(["bad", "The dashboard on this machine does not answer.", `What you see is from ${clock(heardAt)}. If it has ended, start it again with: raybus dashboard`]);
-  } else if (standing?.problem) {
-    const since = standing.seenAt ? `What you see is from ${clock(standing.seenAt)}; it is tried again every few seconds.` : "It is tried again every few seconds.";
-    told.push(["bad", "The API server cannot be asked.", `${standing.problem}${/[.?!]$/.test(standing.problem) ? "" : "."} ${since}`]);
+    banners.push(["bad", "The dashboard on this machine does not answer.", `Last update: ${clock(receivedAt)}. If it has ended, restart it with: raybus dashboard`]);
+  } else if (sources?.problem) {
+    const since = sources.seenAt ? `Last update: ${clock(sources.seenAt)}; retried every few seconds.` : "Retried every few seconds.";
+    banners.push(["bad", "The API server cannot be read.", `${sources.problem}${/[.?!]$/.test(sources.problem) ? "" : "."} ${since}`]);
   }
-  if (!isLost && standing?.hearing === "away") {
-    told.push(["busy", "No upgrade events: the bus cannot be reached. This page goes on by looking at the API server every few seconds; steps between two looks, and history, may be missing.", standing.deaf]);
+  if (!isLost && sources?.eventFeed === "away") {
+    banners.push(["busy", "No upgrade events: NATS is not reachable. This page polls the API server every few seconds; steps between two polls, and history, may be missing.", sources.feedProblem]);
   }
-  renew("banners", told, (all) => all.map(([tone, head, more]) => make("div", { class: `banner ${tone}` }, make("b", {}, head), text(more, "more"))));
+  renew("banners", banners, (all) => all.map(([tone, head, more]) => make("div", { class: `banner ${tone}` }, make("b", {}, head), text(more, "more"))));
 }
 
 function tick() {
-  const seen = held.standing?.seenAt;
+  const seen = held.sources?.seenAt;
   if (seen) {
     const age = Math.max(0, (Date.now() - Date.parse(seen)) / 1000);
-    $("seen").textContent = age < 3 ? "seen just now" : `seen ${span(age)} ago`;
-    $("seen").classList.toggle("late", isLost || age > LATE && !document.hidden && Boolean(held.standing.problem));
+    $("seen").textContent = age < 3 ? "updated just now" : `updated ${span(age)} ago`;
+    $("seen").classList.toggle("late", isLost || age > LATE && !document.hidden && Boolean(held.sources.problem));
   }
   for (const each of document.querySelectorAll("[data-due]")) {
     const left = (Date.parse(each.dataset.due) - Date.now()) / 1000;
@@ -192,18 +192,18 @@ function splitBar(row) {
 const badge = (row) => make("span", { class: `badge ${row.tone}` }, `${{ good: "✓", busy: "↻", bad: "!" }[row.tone]} ${row.phase}`);
 
 function showEmpty() {
-  const scope = held.standing?.namespace;
+  const scope = held.sources?.namespace;
   const where = scope ? `in namespace ${scope}` : "in any namespace";
   renew("empty", [where, scope], () => [
     make("h2", {}, `No RayService ${where}`),
     scope
-      ? make("p", {}, "Those of all namespaces: ", make("code", {}, "raybus dashboard -A"), ". Those of another one: ", make("code", {}, "raybus dashboard -n NAMESPACE"), ".")
+      ? make("p", {}, "All namespaces: ", make("code", {}, "raybus dashboard -A"), ". Another namespace: ", make("code", {}, "raybus dashboard -n NAMESPACE"), ".")
       : null,
-    make("p", {}, "As soon as one is applied it shows here; to check an installation: ", make("code", {}, "raybus doctor"), "."),
+    make("p", {}, "A RayService appears here when it is applied; to check an installation: ", make("code", {}, "raybus doctor"), "."),
   ].filter(Boolean));
 }
 
-// ---- the one that was chosen ---------------------------------------------------------------------------------------
+// ---- the selected RayService ---------------------------------------------------------------------------------------
 
 function choose(key) {
   history.replaceState(null, "", `#/${key}`);
@@ -216,7 +216,7 @@ function follow() {
   if (key !== held.chosen) {
     held.chosen = key;
     held.detail = null;
-    held.story = null;
+    held.timeline = null;
     connect();
   }
   if (held.rows !== null) showList();
@@ -240,13 +240,13 @@ function showDetail() {
     ? detail.clusters.map((each) => cluster(each, row)) : [make("p", { class: "quiet" }, "No cluster yet.")]);
   $("unseen-holder").hidden = detail.unseen.length === 0;
   renew("unseen", detail.unseen, (all) => all.map((each) => make("li", {}, each)));
-  showStory(detail);
+  showUpgrade(detail);
   tick();
 }
 
 function hint(detail) {
-  if (detail) return detail.problem || `RayService ${held.chosen} is not there (any more).`;
-  return held.chosen ? `Looking at ${held.chosen}…` : held.rows === null ? "Waiting for the first look…" : "Choose a RayService.";
+  if (detail) return detail.problem || `RayService ${held.chosen} does not exist (any more).`;
+  return held.chosen ? `Loading ${held.chosen}…` : held.rows === null ? "Loading…" : "Select a RayService.";
 }
 
 function head(row, detail) {
@@ -258,18 +258,18 @@ function head(row, detail) {
       make("span", {}, "endpoints ", make("b", {}, String(row.endpoints))),
       row.created ? make("span", {}, "age ", make("b", { "data-since": row.created })) : null),
   ];
-  const told = new Set(detail.causes.map((each) => each.what));
-  if (row.message && row.tone !== "good" && !told.has(row.message)) parts.push(make("p", { class: `message ${row.tone === "bad" ? "bad" : ""}` }, text(row.message)));
+  const shown = new Set(detail.causes.map((each) => each.what));
+  if (row.message && row.tone !== "good" && !shown.has(row.message)) parts.push(make("p", { class: `message ${row.tone === "bad" ? "bad" : ""}` }, text(row.message)));
   if (row.upgrade) parts.push(progress(row.upgrade));
-  if (detail.lastEvent && detail.lastEvent.note !== row.message && !told.has(detail.lastEvent.note)) parts.push(make("p", { class: "quiet small" }, text(`Kubernetes says last: ${detail.lastEvent.reason}: ${detail.lastEvent.note} (${detail.lastEvent.about})`)));
+  if (detail.lastEvent && detail.lastEvent.note !== row.message && !shown.has(detail.lastEvent.note)) parts.push(make("p", { class: "quiet small" }, text(`Last event: ${detail.lastEvent.reason}: ${detail.lastEvent.note} (${detail.lastEvent.about})`)));
   if (detail.problem) parts.push(make("p", { class: "message bad" }, text(`This RayService could not be read just now: ${detail.problem}`)));
   return parts;
 }
 
 function progress(upgrade) {
-  const isBack = upgrade.direction === "back", word = isBack ? "Rollback" : "Upgrade";
-  if (!upgrade.steps) return make("p", { class: "progress" }, `${word}: all traffic moves at once, when the new cluster is ready.`);
-  const label = `${word}: step ${upgrade.step} of ${upgrade.steps}`;
+  const isBack = upgrade.direction === "back", noun = isBack ? "Rollback" : "Upgrade";
+  if (!upgrade.steps) return make("p", { class: "progress" }, `${noun}: all traffic moves at once, when the new cluster is ready.`);
+  const label = `${noun}: step ${upgrade.step} of ${upgrade.steps}`;
   const track = make("div", { class: "track", role: "progressbar", "aria-label": label, "aria-valuemin": 0, "aria-valuemax": upgrade.steps, "aria-valuenow": upgrade.step });
   const many = Math.min(upgrade.steps, 50);
   for (let each = 1; each <= many; each += 1) track.append(make("i", { class: each / many <= upgrade.step / upgrade.steps ? (isBack ? "back" : "done") : "" }));
@@ -283,8 +283,8 @@ function cluster(one, row) {
     make("div", { class: "between nowrap" }, make("h4", {}, text(one.name)), make("span", { class: "role" }, one.role)));
   if (one.weight !== null) found.append(gauge("Traffic", one.weight, null, `${one.weight} %`));
   if (one.targetCapacity !== null || one.readyCapacity !== null) {
-    const target = one.targetCapacity === null ? "" : ` of ${one.targetCapacity} % wanted`;
-    found.append(gauge("Capacity", one.readyCapacity, one.targetCapacity, one.readyCapacity === null ? `ready not known${target}` : `${one.readyCapacity} % ready${target}`));
+    const target = one.targetCapacity === null ? "" : ` of ${one.targetCapacity} % target`;
+    found.append(gauge("Capacity", one.readyCapacity, one.targetCapacity, one.readyCapacity === null ? `ready capacity unknown${target}` : `${one.readyCapacity} % ready${target}`));
   }
   const lines = Object.entries(one.applications).map(([name, status]) => make("li", {}, text(`application ${name}: `), make("span", { class: status === "RUNNING" ? "goodish" : "warnish" }, status || "unknown")));
   for (const each of one.groups) {
@@ -298,8 +298,8 @@ function cluster(one, row) {
   return found;
 }
 
-function gauge(label, value, mark, words) {
-  const bar = make("div", { class: "bar", role: "meter", "aria-label": label, "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": value ?? 0, "aria-valuetext": words });
+function gauge(label, value, mark, description) {
+  const bar = make("div", { class: "bar", role: "meter", "aria-label": label, "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": value ?? 0, "aria-valuetext": description });
   const fill = make("i");
   fill.style.width = `${Math.min(100, value ?? 0)}%`;
   bar.append(fill);
@@ -308,46 +308,46 @@ function gauge(label, value, mark, words) {
     tickMark.style.left = `${Math.min(100, mark)}%`;
     bar.append(tickMark);
   }
-  return make("div", { class: "gauge" }, make("div", { class: "between small" }, make("span", { class: "quiet" }, label), make("b", {}, words)), bar);
+  return make("div", { class: "gauge" }, make("div", { class: "between small" }, make("span", { class: "quiet" }, label), make("b", {}, description)), bar);
 }
 
 // ---- an upgrade ----------------------------------------------------------------------------------------------------
 
-function showStory(detail) {
-  const stories = detail.stories, story = stories.find((each) => each.id === held.story) ?? stories[0];
-  $("upgrade").hidden = !story && !detail.receipt;
-  $("no-upgrade").hidden = Boolean(story || detail.receipt);
-  $("story-choice").hidden = stories.length < 2;
-  renew("story", stories.map((each) => [each.id, each.began, each.outcome]), (all) => all.map(([id, began, outcome]) =>
-    make("option", { value: id }, `${new Date(began).toLocaleString([], { hour12: false })} · ${outcome || "going on"}`)));
-  if (story) $("story").value = story.id;
-  for (const id of ["chart", "timeline"]) $(id).closest(".card").hidden = !story;
-  const known = detail.receipt, isNewest = !story || story === stories[0];
-  const isOurs = known && (!story || (known.from === story.old && known.to === story.new));
-  showReceipt(story?.receipt ?? (isNewest && isOurs ? known : null));
-  $("story-title").textContent = story && !story.outcome ? "The upgrade that goes on" : "The last upgrade";
-  if (story && story !== stories[0]) $("story-title").textContent = "An earlier upgrade";
-  $("story-line").textContent = "";
-  if (!story) return;
-  $("story-line").textContent = `${story.old ? `${story.old} → ${story.new}` : `first cluster ${story.new}`}, ${story.outcome || "going on"}, since ${new Date(story.began).toLocaleString([], { hour12: false })}`;
-  chart.show(story);
-  renew("table", story.points, (points) => [table(story, points)]);
-  renew("timeline", story.lines, (lines) => [...lines].reverse().map((each) => moment(each, Date.parse(story.began))));
+function showUpgrade(detail) {
+  const timelines = detail.timelines, timeline = timelines.find((each) => each.id === held.timeline) ?? timelines[0];
+  $("upgrade").hidden = !timeline && !detail.receipt;
+  $("no-upgrade").hidden = Boolean(timeline || detail.receipt);
+  $("upgrade-choice").hidden = timelines.length < 2;
+  renew("upgrade-select", timelines.map((each) => [each.id, each.began, each.outcome]), (all) => all.map(([id, began, outcome]) =>
+    make("option", { value: id }, `${new Date(began).toLocaleString([], { hour12: false })} · ${outcome || "in progress"}`)));
+  if (timeline) $("upgrade-select").value = timeline.id;
+  for (const id of ["chart", "timeline"]) $(id).closest(".card").hidden = !timeline;
+  const known = detail.receipt, isNewest = !timeline || timeline === timelines[0];
+  const isOurs = known && (!timeline || (known.from === timeline.old && known.to === timeline.new));
+  showReceipt(timeline?.receipt ?? (isNewest && isOurs ? known : null));
+  $("upgrade-title").textContent = timeline && !timeline.outcome ? "Current upgrade" : "Last upgrade";
+  if (timeline && timeline !== timelines[0]) $("upgrade-title").textContent = "Earlier upgrade";
+  $("upgrade-line").textContent = "";
+  if (!timeline) return;
+  $("upgrade-line").textContent = `${timeline.old ? `${timeline.old} → ${timeline.new}` : `first cluster ${timeline.new}`}, ${timeline.outcome || "in progress"}, since ${new Date(timeline.began).toLocaleString([], { hour12: false })}`;
+  chart.show(timeline);
+  renew("table", timeline.points, (points) => [table(timeline, points)]);
+  renew("timeline", timeline.lines, (lines) => [...lines].reverse().map((each) => moment(each, Date.parse(timeline.began))));
 }
 
 function moment(line, began) {
-  const at = Date.parse(line.at), mark = { good: "✓", warn: "▲", bad: "✕", plain: "·" }[line.mood];
-  return make("li", { class: line.mood },
+  const at = Date.parse(line.at), mark = { good: "✓", warn: "▲", bad: "✕", plain: "·" }[line.severity];
+  return make("li", { class: line.severity },
     make("time", { datetime: line.at, title: new Date(at).toString() }, clock(at)),
     make("span", { class: "after" }, `+${span((at - began) / 1000)}`),
     make("span", { class: "dot", "aria-hidden": "true" }, mark), text(line.text));
 }
 
-function table(story, points) {
+function table(timeline, points) {
   const heads = ["Time", "Old: traffic", "New: traffic", "Old: capacity", "New: capacity"];
   const rows = points.map((each) => make("tr", {}, make("td", {}, clock(each.at)),
     ...[each.old.traffic, each.new.traffic, each.old.capacity, each.new.capacity].map((value) => make("td", { class: "n" }, percent(value)))));
-  return make("table", {}, make("caption", { class: "sr" }, `Old is ${story.old || "no cluster"}, new is ${story.new}.`),
+  return make("table", {}, make("caption", { class: "sr" }, `Old is ${timeline.old || "no cluster"}, new is ${timeline.new}.`),
     make("thead", {}, make("tr", {}, ...heads.map((each, index) => make("th", { scope: "col", class: index ? "n" : "" }, each)))), make("tbody", {}, ...rows));
 }
 
@@ -355,9 +355,9 @@ function showReceipt(receipt) {
   $("receipt").hidden = !receipt;
   if (!receipt) return;
   renew("receipt-body", receipt, () => {
-    const { preparing, shifting, draining } = receipt.seconds, unknown = (value, unit) => value === null ? "not known" : `${value}${unit}`;
+    const { preparing, shifting, draining } = receipt.seconds, unknown = (value, unit) => value === null ? "unknown" : `${value}${unit}`;
     const figures = [
-      ["Outcome", receipt.outcome], ["Took", span((Date.parse(receipt.finished) - Date.parse(receipt.started)) / 1000)],
+      ["Outcome", receipt.outcome], ["Duration", span((Date.parse(receipt.finished) - Date.parse(receipt.started)) / 1000)],
       ["Peak surge", unknown(receipt.peakSurgePercent, " %")], ["Lowest capacity", unknown(receipt.lowestCapacityPercent, " %")],
       ["Requests cut", unknown(receipt.requestsCut, "")],
     ];
@@ -379,17 +379,17 @@ function showReceipt(receipt) {
 // ---- life ----------------------------------------------------------------------------------------------------------
 
 $("filter").addEventListener("input", () => held.rows && showList());
-$("story").addEventListener("change", (event) => { held.story = event.target.value; if (held.detail?.row) showStory(held.detail); });
+$("upgrade-select").addEventListener("change", (event) => { held.timeline = event.target.value; if (held.detail?.row) showUpgrade(held.detail); });
 addEventListener("hashchange", follow);
 document.addEventListener("visibilitychange", () => {
   clearTimeout(hiding);
   if (document.hidden) hiding = setTimeout(() => { source?.close(); source = null; }, HIDDEN);
-  else if (source === null) { heardAt = Date.now(); connect(); }
+  else if (source === null) { receivedAt = Date.now(); connect(); }
 });
 setInterval(() => {
-  if (source !== null && !isLost && Date.now() - heardAt > SILENCE) { lost(); connect(); }
+  if (source !== null && !isLost && Date.now() - receivedAt > SILENCE) { lost(); connect(); }
   tick();
-  const story = chart.story;
-  if (story && !story.ended && !document.hidden) chart.draw();
+  const timeline = chart.timeline;
+  if (timeline && !timeline.ended && !document.hidden) chart.draw();
 }, 1000);
 follow();

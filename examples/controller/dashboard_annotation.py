@@ -1,0 +1,80 @@
+"""Keeps an annotation of each RayCluster equal to the address of its dashboard: docs/how-to/controller.md."""
+
+from contextlib import nullcontext
+from datetime import datetime
+from functools import partial
+
+from common import labels
+from common.api.core import Service
+from common.api.ray_cluster import KIND, RayCluster
+from common.bus.cache import Cache, Object
+from common.kube import client, events, executor, resources
+from common.kube.actions import Action, Patch
+from common.kube.writer import Writer
+from common.ray.view import dashboard_service, foreign_service
+from common.runtime import controller, process, reconciler, replica
+from common.runtime.clock import Clock
+from common.runtime.key import Key, Watched
+from common.runtime.plan import Plan
+
+NAME, ANNOTATION = "dashboard-annotation", "example.com/dashboard"
+KINDS: dict[str, type[Object]] = {KIND: RayCluster, "Service": Service}
+Observed = tuple[RayCluster, Service | None]
+"""A RayCluster, and the Service in front of its head."""
+
+
+def keys_of(obj: Object) -> list[Key]:
+    """Return the RayClusters that a change concerns: the RayCluster itself, or the owner of a Service."""
+    own, owners = obj.metadata.name, obj.metadata.owner_references
+    names = [own] if isinstance(obj, RayCluster) else [each.name for each in owners if each.kind == KIND]
+    return [Key(obj.metadata.namespace, name) for name in names]
+
+
+async def observe(key: Key, *, now: datetime, cache: Cache) -> Observed | None:  # noqa: ARG001  (the kit passes it)
+    """Read the cache; None for a RayCluster that is gone or managed by another controller."""
+    cluster = cache.get(RayCluster, key.namespace, key.name)
+    if cluster is None or cluster.raw_spec.get("managedBy", labels.MANAGED_BY_US) != labels.MANAGED_BY_US:
+        return None
+    return cluster, cache.get(Service, key.namespace, dashboard_service(cluster))
+
+
+def address(cluster: RayCluster, service: Service | None) -> str | None:
+    """Return the address of the dashboard; None without a head Service, or if it may lead elsewhere."""
+    if service is None or service.metadata.deletion_timestamp or foreign_service(service, cluster):
+        return None
+    host = f"{service.metadata.name}.{service.metadata.namespace}.svc"
+    return next((f"http://{host}:{each.port}" for each in service.spec.ports if each.name == "dashboard"), None)
+
+
+def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:  # noqa: ARG001  (the kit passes it)
+    """Return the one write that is needed, or none; pure."""
+    meta, wanted = observed[0].metadata, address(*observed)
+    if meta.deletion_timestamp or meta.annotations.get(ANNOTATION) == wanted:
+        return Plan(note="nothing to do")
+    patch = {"metadata": {"resourceVersion": meta.resource_version, "annotations": {ANNOTATION: wanted}}}
+    write = Patch(resource=resources.RAY_CLUSTER, name=meta.name, patch=patch)
+    return Plan(actions=(write,), note=f"the dashboard is at {wanted}")
+
+
+async def perform(action: Action, *, writer: Writer) -> bool:
+    """Execute one action; a controller with actions of its own matches them here."""
+    return await writer.write(action)
+
+
+async def execute(observed: Observed, plan: Plan[Action], *, now: datetime, by: executor.Executor) -> datetime | None:
+    """Execute a plan, and raise its failure."""
+    return (await by.execute(observed[0], plan.actions, perform)).conclude(now=now)
+
+
+def assemble(kube: client.Kube, clock: Clock) -> nullcontext[replica.App]:
+    """Put the controller together; nothing is to be closed at its end."""
+    cache, watched = Cache(), Watched(kinds=KINDS, root=RayCluster, keys_of=keys_of)
+    recorder = events.EventRecorder(kube, controller=NAME, instance=NAME, clock=clock)
+    by = executor.Executor(kube, cache, recorder, views=KINDS, regarding=resources.RAY_CLUSTER, clock=clock)
+    reconcile = reconciler.Reconciler(partial(observe, cache=cache), make_plan, partial(execute, by=by))
+    queue = controller.Controller(NAME, watched, cache=cache, clock=clock)
+    return nullcontext(replica.App(controller=queue, reconciler=reconcile, cache=cache))
+
+
+if __name__ == "__main__":
+    process.leave(process.run(NAME, partial(replica.run, assemble=assemble, version="0.1.0")))

@@ -1,0 +1,229 @@
+"""The timeline of an upgrade, made from its events, or from samples where events are missing; pure.
+
+A point holds from its time until the next one. An unknown value is None, never a guess: upgrades that move all traffic at once
+have no capacities.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from common import upgrade_events
+from common.traffic_record import WHOLE
+from common.upgrade_events import (
+    Aborted,
+    CapacityChanged,
+    Cause,
+    CloudEvent,
+    Completed,
+    Data,
+    Failed,
+    RolledBack,
+    Share,
+    Split,
+    Started,
+    TrafficShifted,
+)
+from common.upgrade_receipt import Outcome, Receipt
+from raybus_cli.events import rendering
+
+Event = CloudEvent[Data]
+
+
+class Severity(StrEnum):
+    """The severity of a line of the timeline."""
+
+    PLAIN = "plain"
+    GOOD = "good"
+    WARN = "warn"
+    BAD = "bad"
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One cluster's part, in percent; None is unknown."""
+
+    traffic: int | None = None
+    capacity: int | None = None
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The state from a moment on."""
+
+    at: datetime
+    old: Part
+    new: Part
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A line of the timeline."""
+
+    at: datetime
+    kind: str
+    text: str
+    severity: Severity
+
+
+class Timeline(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One upgrade."""
+
+    id: str
+    old: str
+    new: str
+    began: datetime
+    ended: datetime | None = None
+    outcome: str = ""
+    """Empty while it is in progress."""
+    points: list[Point] = []
+    lines: list[Line] = []
+    receipt: Receipt | None = None
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of an upgrade at a moment; `over` is its outcome, once it has ended."""
+
+    at: datetime
+    old: str
+    new: str
+    parts: tuple[Part, Part]
+    over: str = ""
+
+
+LAG: Final = timedelta(seconds=3)
+"""The longest lag of a status behind its event, which is published first."""
+
+_SEVERITIES: Final = {
+    "promoted": Severity.GOOD,
+    "completed": Severity.GOOD,
+    "paused": Severity.WARN,
+    "rolled-back": Severity.WARN,
+    "stalled": Severity.BAD,
+    "aborted": Severity.BAD,
+    "failed": Severity.BAD,
+}
+_ALL_OLD: Final = (Part(traffic=WHOLE), Part(traffic=0))
+
+
+def from_events(events: Sequence[Event]) -> Timeline:
+    """Return the timeline of one upgrade's events, in their order; there is at least one."""
+    upgrade = events[0].data.upgrade
+    end = next((each for each in events if _outcome(each.data)), None)
+    return Timeline(
+        id=upgrade.id,
+        old=upgrade.old,
+        new=upgrade.new,
+        began=events[0].time,
+        ended=end.time if end is not None else None,
+        outcome=_outcome(end.data) if end is not None else "",
+        points=list(_points(events)),
+        lines=[_line(each) for each in events],
+        receipt=next((each.data.receipt for each in events if isinstance(each.data, Completed)), None),
+    )
+
+
+def from_samples(samples: Sequence[Sample]) -> Timeline:
+    """Return the timeline of the samples of one upgrade; there is at least one."""
+    first = samples[0]
+    bare = Timeline(id=f"seen {first.old} {first.new}", old=first.old, new=first.new, began=first.at)
+    return extended(bare, samples)
+
+
+def extended(timeline: Timeline, samples: Sequence[Sample]) -> Timeline:
+    """Return a timeline with the samples after its last event."""
+    if timeline.ended is not None:
+        return timeline
+    points, lines, ended, outcome = list(timeline.points), list(timeline.lines), None, ""
+    for each in _later(samples, timeline.lines[-1].at) if timeline.lines else samples:
+        if not points or (points[-1].old, points[-1].new) != each.parts:
+            points.append(Point(at=each.at, old=each.parts[0], new=each.parts[1]))
+            lines.append(Line(at=each.at, kind="seen", text=_sample_text(each), severity=Severity.PLAIN))
+        if each.over:
+            ended, outcome = each.at, each.over
+            lines.append(
+                Line(at=each.at, kind="seen", text=f"seen: the upgrade is over ({each.over})", severity=Severity.PLAIN)
+            )
+    return msgspec.structs.replace(timeline, points=points, lines=lines, ended=ended, outcome=outcome)
+
+
+def _later(samples: Sequence[Sample], last_event: datetime) -> list[Sample]:
+    """Return the samples since the last event; of those that may be older than it, only the last counts."""
+    late = [each for each in samples if each.at > last_event + LAG]
+    early = [each for each in samples if last_event < each.at <= last_event + LAG]
+    return [*(msgspec.structs.replace(each, at=last_event + LAG) for each in early[-1:]), *late]
+
+
+def _points(events: Sequence[Event]) -> Iterator[Point]:
+    """Yield the points in the order of the stream, which holds; times come from several clocks, and never go back here."""
+    before: tuple[Part, Part] | None = None
+    at = events[0].time
+    for each in events:
+        at = max(at, each.time)
+        parts = _parts(each.data, events, before)
+        if parts is not None and parts != before:
+            yield Point(at=at, old=parts[0], new=parts[1])
+            before = parts
+
+
+def _parts(data: Data, events: Sequence[Event], before: tuple[Part, Part] | None) -> tuple[Part, Part] | None:
+    """Return the parts from an event on; None where it has none."""
+    match data:
+        case Started(reason=Cause.SPEC_CHANGED):
+            first = next(
+                (each.data for each in events if isinstance(each.data, CapacityChanged | TrafficShifted)), None
+            )
+            return _ALL_OLD if first is None else _split(first.before)
+        case CapacityChanged(after=after) | TrafficShifted(after=after):
+            return _split(after)
+        case upgrade_events.Promoted():
+            return _moved(before, old=0, new=WHOLE)
+        case RolledBack():
+            return _moved(before, old=WHOLE, new=0)
+        case _:
+            return None
+
+
+def _moved(before: tuple[Part, Part] | None, *, old: int, new: int) -> tuple[Part, Part]:
+    held = before or (Part(), Part())
+    return Part(traffic=old, capacity=held[0].capacity), Part(traffic=new, capacity=held[1].capacity)
+
+
+def _split(split: Split) -> tuple[Part, Part]:
+    return _part(split.old), _part(split.new)
+
+
+def _part(share: Share) -> Part:
+    return Part(traffic=share.traffic_percent, capacity=share.capacity_percent)
+
+
+def _outcome(data: Data) -> str:
+    """Return the outcome of an upgrade, empty when an event is not its end."""
+    match data:
+        case Completed(receipt=receipt):
+            return receipt.outcome
+        case RolledBack(outcome=outcome):
+            return outcome
+        case Aborted(over=True):
+            return Outcome.ABORTED
+        case Failed():
+            return "Failed"
+        case _:
+            return ""
+
+
+def _line(event: Event) -> Line:
+    kind = upgrade_events.kind_of(event.type)
+    return Line(
+        at=event.time, kind=kind, text=rendering.describe(event), severity=_SEVERITIES.get(kind, Severity.PLAIN)
+    )
+
+
+def _sample_text(sample: Sample) -> str:
+    sides = zip((sample.old, sample.new), sample.parts, strict=True)
+    texts = [f"{name} traffic {_percent(part.traffic)}, capacity {_percent(part.capacity)}" for name, part in sides]
+    return f"seen: {'; '.join(texts)}"
+
+
+def _percent(amount: int | None) -> str:
+    return "not known" if amount is None else f"{amount} %"

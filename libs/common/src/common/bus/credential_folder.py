@@ -1,0 +1,89 @@
+"""Keys and certificates in a folder, for a NATS without Kubernetes: `docker compose`, `raybus up`, a server of one's own.
+
+    ca.crt, ca.key       the authority
+    tls.crt, tls.key     the server
+    nats-server.conf     its configuration
+    users/USER.seed      the private key of each user
+
+What exists is kept. To replace a key, delete its file, complete the folder again, and have the server reload.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from common import errors
+from common.bus import credentials, server_conf
+from common.bus.credentials import Pair
+from common.bus.server_conf import Server
+
+
+def complete(folder: Path, server: Server, *, names: Sequence[str], now: datetime) -> list[str]:
+    """Make what is missing, and a certificate of ours that no longer fits; return the files that were written.
+
+    The users come first and the server last, so an interrupted run leaves no server with keys that no user has.
+    """
+    (folder / "users").mkdir(parents=True, exist_ok=True, mode=0o700)
+    wanted = _authority(folder, now=now)
+    authority = Pair(wanted["ca.crt"], wanted["ca.key"])
+    paths = {user.name: folder / "users" / f"{user.name}.seed" for user in server.users}
+    made = [f"users/{path.name}" for path in paths.values() if not path.exists()]
+    seeds = {name: seed_in(path) for name, path in paths.items()}
+    pair = _server_pair(folder, authority, names, now=now)
+    keys = {name: [credentials.public_key(seed)] for name, seed in seeds.items()}
+    wanted |= {"tls.crt": pair.certificate, "tls.key": pair.key}
+    wanted |= {"nats-server.conf": server_conf.render(server, keys).encode()}
+    return [*made, *(name for name, content in wanted.items() if write(folder / name, content))]
+
+
+def write(path: Path, content: bytes) -> bool:
+    """Replace a file as a whole if it differs, for its owner alone; return whether it did."""
+    if path.exists() and path.read_bytes() == content:
+        return False
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    new.touch(mode=0o600)
+    new.write_bytes(content)
+    new.replace(path)
+    return True
+
+
+def fits(pair: Pair, authority: bytes, names: Sequence[str], *, now: datetime) -> bool:
+    """Return whether a server can use a certificate for some time: its authority, its names, its end."""
+    return (
+        credentials.is_signed_by(pair.certificate, authority)
+        and set(names) <= set(credentials.names_of(pair.certificate))
+        and credentials.serves_routes(pair.certificate)
+        and credentials.end_of(pair.certificate) - now > credentials.RENEW_BEFORE
+    )
+
+
+def _authority(folder: Path, *, now: datetime) -> dict[str, bytes]:
+    if (folder / "ca.crt").exists():
+        return {name: (folder / name).read_bytes() for name in ("ca.crt", "ca.key")}
+    made = credentials.new_authority(now=now)
+    return {"ca.crt": made.certificate, "ca.key": made.key}
+
+
+def seed_in(path: Path) -> str:
+    """Return the private key in a file, made if there is none; raise `InvalidSpec` for what is no seed."""
+    if not path.exists():
+        write(path, credentials.new_seed().encode())
+    seed = path.read_text()
+    try:
+        credentials.public_key(seed)
+    except ValueError as problem:
+        raise errors.InvalidSpec(f"{path} holds no NKEY seed ({problem}); delete it and run again") from problem
+    return seed
+
+
+def _server_pair(folder: Path, authority: Pair, names: Sequence[str], *, now: datetime) -> Pair:
+    """Return the certificate that is there, or a new one; one of another authority is never replaced."""
+    if not (folder / "tls.key").exists():
+        return credentials.new_server(authority, names=names, now=now)
+    there = Pair((folder / "tls.crt").read_bytes(), (folder / "tls.key").read_bytes())
+    is_foreign = not credentials.is_signed_by(there.certificate, authority.certificate)
+    if is_foreign or fits(there, authority.certificate, names, now=now):
+        return there
+    named = dict.fromkeys([*credentials.names_of(there.certificate), *names])
+    return credentials.new_server(authority, names=list(named), now=now)

@@ -1,0 +1,204 @@
+"""Keeps the files of the NATS server in the same pod in line with the ConfigMaps of its namespace.
+
+ConfigMaps hold public keys of users and certificates of servers (`common.bus.key_registry`); the configuration that follows lies in
+a folder that the server mounts. The private keys never leave the pod: that of the server lies on its own volume, those of the
+users `keeper` in the memory of this process, which writes their public keys into the configuration itself.
+"""
+
+import asyncio
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import httpx
+import msgspec
+import structlog
+
+from common import errors
+from common.bus import credential_folder, credentials, key_registry, server_conf
+from common.bus.credentials import Pair
+from common.bus.reload import Beside, Reloader
+from common.bus.server_conf import Server
+from common.kube.client import KubeClient, Patch
+from common.kube.resources import CONFIG_MAP, POD
+from common.kube.watch import Key, Target, Timing, Watch
+from common.runtime.clock import Clock
+
+log = structlog.get_logger()
+
+CHECK_SECONDS: Final = 1.0
+PODS_SECONDS: Final = 30.0
+"""Seconds between two checks: an entry is removed when its pod was missing in both."""
+ANSWER_SECONDS: Final = 5.0
+AUTHORITY: Final = "ca.crt"
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Files and addresses of the server in the same pod."""
+
+    beside: Beside
+    volume: Path
+    """Keeps the key and the certificate of the server over restarts."""
+    given: Path
+    """The certificate that the installer brings, as `tls.crt`, `tls.key` and `ca.crt`; used when it is there."""
+    namespace: str
+    entry: str
+    """The name of the pod."""
+    names: list[str]
+    """Names under which clients and servers reach the server."""
+    server: Server
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Object(msgspec.Struct, frozen=True):
+    metadata: _Meta
+    data: dict[str, str] = {}
+
+
+class _Pods(msgspec.Struct, frozen=True):
+    items: list[_Object]
+
+
+class _Maps(msgspec.Struct, frozen=True):
+    items: list[_Object]
+
+
+class Keeper:
+    """Writes the files of one server; implements the sink of the watch of ConfigMaps."""
+
+    def __init__(self, kube: KubeClient, place: Place, clock: Clock, own_keys: Mapping[str, str]) -> None:
+        self._kube = kube
+        self._place = place
+        self._clock = clock
+        self._own_keys = own_keys
+        """Public keys of this process, by user; without one no user could connect, and a server without users admits every client."""
+        self._maps: dict[str, dict[str, str]] = {}
+        self._changed = asyncio.Event()
+        self._reloader = Reloader(place.beside)
+        self._missing: set[tuple[str, str]] = set()
+        self._reported: frozenset[str] = frozenset()
+        self._problem = ""
+
+    async def write_once(self) -> None:
+        """Write the files as the ConfigMaps are now; raise `RaybusError` or `OSError`."""
+        body = await self._kube.list(CONFIG_MAP, self._place.namespace, label_selector=key_registry.LABEL)
+        self._maps = {each.metadata.name: each.data for each in msgspec.json.decode(body, type=_Maps).items}
+        await self._write()
+
+    async def run(self) -> None:
+        """Follow the ConfigMaps until cancelled."""
+        target = Target(resource=CONFIG_MAP, namespace=self._place.namespace, selector=key_registry.LABEL)
+        watch = Watch(self._kube, target, self, jitter=random.random, timing=Timing())
+        async with asyncio.TaskGroup() as group:
+            group.create_task(watch.run())
+            await watch.known.wait()
+            group.create_task(self._forget_pods())
+            await self._follow()
+
+    async def _follow(self) -> None:
+        async with httpx.AsyncClient(trust_env=False, timeout=ANSWER_SECONDS) as client:
+            while True:
+                self._changed.clear()
+                try:
+                    await self._write()
+                    await self._reloader.settle(client)
+                except (httpx.HTTPError, errors.RaybusError, OSError, ValueError) as problem:
+                    self._complain(f"{type(problem).__name__}: {problem}")
+                else:
+                    self._problem = ""
+                try:
+                    async with asyncio.timeout(CHECK_SECONDS):
+                        await self._changed.wait()
+                except TimeoutError:
+                    continue
+
+    async def _write(self) -> None:
+        """Update the files from the certificate and the ConfigMaps; the server's authority is registered first."""
+        pair, authority = self._certificate()
+        text = authority.decode()
+        if self._maps.get(key_registry.SERVERS, {}).get(self._place.entry) != text:
+            await self._patch(key_registry.SERVERS, {self._place.entry: text})
+            self._maps[key_registry.SERVERS] = {**self._maps.get(key_registry.SERVERS, {}), self._place.entry: text}
+        registered = key_registry.read(self._maps, self._place.server.subscribers)
+        self._report(registered.ignored)
+        keys = {**registered.keys, **{user: [key] for user, key in self._own_keys.items()}}
+        folder = self._place.beside.folder
+        credential_folder.write(folder / AUTHORITY, registered.authorities.encode())
+        credential_folder.write(folder / "tls.crt", pair.certificate)
+        credential_folder.write(folder / "tls.key", pair.key)
+        credential_folder.write(folder / "nats-server.conf", server_conf.render(self._place.server, keys).encode())
+
+    def _certificate(self) -> tuple[Pair, bytes]:
+        """Return the certificate of the server and its authority: the installer's, that on the volume, or a new one."""
+        given, volume, now = self._place.given, self._place.volume, self._clock.now()
+        if (given / "tls.key").exists():
+            pair = Pair((given / "tls.crt").read_bytes(), (given / "tls.key").read_bytes())
+            return pair, (given / AUTHORITY).read_bytes()
+        if (volume / "tls.key").exists():
+            pair = Pair((volume / "tls.crt").read_bytes(), (volume / "tls.key").read_bytes())
+            authority = (volume / AUTHORITY).read_bytes()
+            if credential_folder.fits(pair, authority, self._place.names, now=now):
+                return pair, authority
+        # The authority signs this one certificate; its key is never stored.
+        made = credentials.new_authority(now=now)
+        pair = credentials.new_server(made, names=self._place.names, now=now)
+        volume.mkdir(parents=True, exist_ok=True)
+        for name, content in ((AUTHORITY, made.certificate), ("tls.crt", pair.certificate), ("tls.key", pair.key)):
+            credential_folder.write(volume / name, content)
+        log.info("the NATS server has a new certificate", names=self._place.names)
+        return pair, made.certificate
+
+    async def _forget_pods(self) -> None:
+        """Remove the entries of pods that do not exist."""
+        while True:
+            await asyncio.sleep(PODS_SECONDS)
+            try:
+                await self.forget_pods()
+            except errors.RaybusError as problem:
+                self._complain(f"entries of pods that are gone cannot be removed: {problem}")
+
+    async def forget_pods(self) -> None:
+        """Remove the entries of pods that were missing the last time, and are missing still."""
+        body = await self._kube.list(POD, self._place.namespace)
+        pods = frozenset(each.metadata.name for each in msgspec.json.decode(body, type=_Pods).items)
+        missing = key_registry.gone(self._maps, pods)
+        for name, entry in sorted(missing & self._missing):
+            await self._patch(name, {entry: None})
+            log.info("the entry of a pod that is gone is removed", config_map=name, entry=entry)
+        self._missing = missing
+
+    async def _patch(self, name: str, data: Mapping[str, str | None]) -> None:
+        await self._kube.patch(CONFIG_MAP, self._place.namespace, name, Patch(body={"data": dict(data)}))
+
+    def _report(self, ignored: tuple[str, ...]) -> None:
+        for each in sorted(set(ignored) - self._reported):
+            log.warning("a registered key or certificate is ignored", why=each)
+        self._reported = frozenset(ignored)
+
+    def _complain(self, problem: str) -> None:
+        if problem != self._problem:
+            log.warning("the NATS server cannot be kept up with its ConfigMaps", problem=problem)
+        self._problem = problem
+
+    # --- the sink of the watch ---------------------------------------------------------------------------------------------
+
+    def present(self, raw: bytes) -> None:
+        found = msgspec.json.decode(raw, type=_Object)
+        self._maps[found.metadata.name] = found.data
+        self._changed.set()
+
+    def spoiled(self, raw: bytes, why: str) -> None:
+        pass
+
+    def gone(self, raw: bytes) -> None:
+        self._maps.pop(msgspec.json.decode(raw, type=_Object).metadata.name, None)
+        self._changed.set()
+
+    def listed(self, keys: set[Key], version: str) -> None:  # noqa: ARG002  (a sink's)
+        known = {name for _, name in keys}
+        self._maps = {name: data for name, data in self._maps.items() if name in known}
+        self._changed.set()

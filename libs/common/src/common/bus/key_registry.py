@@ -1,0 +1,108 @@
+"""Public keys of NATS users, and certificates of NATS servers, as ConfigMaps hold them: pure.
+
+ConfigMap                      entry                        value                             changed by
+nats-keys-USER                 name of the pod              public key (U...)                 the ServiceAccount of USER
+nats-keys-subscriber,          any                          public key                        an administrator, or a user
+nats-keys-administrator...                                                                    with the right to
+nats-keys-named-subscribers    NAME or NAME.ANYTHING        public key of subscriber NAME     likewise
+nats-servers                   name of the server's pod     certificate of its authority      the ServiceAccount `nats`
+
+An entry gives the permissions of the user of its ConfigMap, and no other. Only a ConfigMap of a known name counts, so one
+of any other name, whatever its labels, gives nothing. What is malformed is ignored and reported.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from common.bus import credentials, permissions
+from common.bus.subscribers import Subscriber
+
+PREFIX: Final = "nats-keys-"
+SERVERS: Final = "nats-servers"
+LABEL: Final = "raybus.io/nats-keys"
+"""Marks all of these ConfigMaps for their watchers."""
+NAMED: Final = "named-subscribers"
+KEEPERS: Final = frozenset({"keeper", "keeper-outside"})
+"""Users without a ConfigMap: the keeper itself writes their keys into the configuration."""
+PROCESSES: Final = (*permissions.SERVICES, "provisioner", "provisioner-outside")
+"""Users with entries that bear the names of pods, and end with them."""
+USERS: Final = tuple(user.name for user in permissions.USERS if user.name not in KEEPERS)
+"""Users with a ConfigMap of their own."""
+MOST: Final = 64
+"""Keys of one user, and certificates of servers, that are read; further ones are ignored."""
+LONGEST: Final = 8_192
+"""Characters of one certificate entry."""
+_LAST: Final = "cluster-reconciler"
+"""May read every ConfigMap, so it alone could register a public key of another user as its own: then the other one keeps it."""
+
+Maps = Mapping[str, Mapping[str, str]]
+"""The data of ConfigMaps, by name."""
+
+
+class Registered(msgspec.Struct, frozen=True):
+    """The content of the ConfigMaps, and what of it is ignored, with the reason."""
+
+    keys: dict[str, list[str]]
+    """The public keys of each user."""
+    authorities: str
+    """Certificates that vouch for the servers, PEM."""
+    ignored: tuple[str, ...] = ()
+
+
+def read(maps: Maps, named: Iterable[Subscriber] = ()) -> Registered:
+    """Return the keys of all users and the certificates of all servers."""
+    keys: dict[str, list[str]] = {}
+    owners: dict[str, str] = {}
+    ignored: list[str] = []
+    users = [user.name for user in permissions.with_subscribers(named) if user.name not in KEEPERS]
+    for user in sorted(users, key=lambda name: name == _LAST):
+        keys[user] = []
+        for place, value in _entries(maps, user):
+            if not credentials.is_public_key(value):
+                ignored.append(f"{place} is not the public key of an NKEY user: {value[:60]!r}")
+            elif owners.setdefault(value, user) != user:
+                ignored.append(f"{place} is a key of user {owners[value]}, and cannot be one of {user} as well")
+            elif value in keys[user]:
+                continue
+            elif len(keys[user]) >= MOST:
+                ignored.append(f"{place} is beyond the {MOST} keys that user {user} may have")
+            else:
+                keys[user].append(value)
+    authorities, problems = trusted(maps.get(SERVERS, {}))
+    return Registered(keys, authorities, (*ignored, *problems))
+
+
+def trusted(servers: Mapping[str, str]) -> tuple[str, list[str]]:
+    """Return the certificates of the ConfigMap `nats-servers` as one PEM text, and which entries are ignored."""
+    found: list[bytes] = []
+    ignored: list[str] = []
+    for name, text in sorted(servers.items()):
+        if len(text) > LONGEST or len(found) >= MOST:
+            ignored.append(f"ConfigMap {SERVERS}, entry {name}, is too long, or beyond {MOST} certificates")
+            continue
+        try:
+            found += credentials.split(text.encode())
+        except ValueError as problem:
+            ignored.append(f"ConfigMap {SERVERS}, entry {name}, is no certificate: {problem}")
+    return b"".join(dict.fromkeys(found)).decode(), ignored
+
+
+def gone(maps: Maps, pods: frozenset[str]) -> set[tuple[str, str]]:
+    """Return the entries, as ConfigMap and entry, of pods that do not exist."""
+    owned = (*(PREFIX + user for user in PROCESSES), SERVERS)
+    return {(name, entry) for name in owned for entry in maps.get(name, {}) if entry not in pods}
+
+
+def _entries(maps: Maps, user: str) -> Iterator[tuple[str, str]]:
+    """Yield where an entry of a user is, and its value."""
+    name = PREFIX + user
+    if user in USERS:
+        for entry, value in sorted(maps.get(name, {}).items()):
+            yield f"ConfigMap {name}, entry {entry}", value
+        return
+    name = PREFIX + NAMED
+    for entry, value in sorted(maps.get(name, {}).items()):
+        if f"subscriber-{entry.partition('.')[0]}" == user:
+            yield f"ConfigMap {name}, entry {entry}", value

@@ -1,0 +1,64 @@
+"""The conditions of a status, kept as Kubernetes' own helper keeps them (spec raycluster §13, rayservice §13.2).
+
+A new type is appended; a known one is changed in place, and its transition time moves only with its status.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from common.api.clip import LONGEST_MESSAGE, clipped
+from common.api.meta import Condition, whole_seconds
+
+
+class ConditionUpdate(msgspec.Struct, frozen=True):
+    """What a condition reports from now on."""
+
+    type: str
+    status: str
+    reason: str
+    message: str = ""
+
+
+def find(conditions: Sequence[Condition], kind: str) -> Condition | None:
+    """Return the condition of a type."""
+    return next((each for each in conditions if each.type == kind), None)
+
+
+def is_true(conditions: Sequence[Condition], kind: str) -> bool:
+    """Return whether a condition is True."""
+    found = find(conditions, kind)
+    return found is not None and found.status == "True"
+
+
+def updated(
+    conditions: Sequence[Condition], *updates: ConditionUpdate, now: datetime, generation: int | None = None
+) -> list[Condition]:
+    """Return the conditions with some set; without a `generation` each keeps that it was observed at."""
+    found = list(conditions)
+    for update in updates:
+        found = _set(found, update, now=now, generation=generation)
+    return found
+
+
+def _set(
+    conditions: list[Condition], update: ConditionUpdate, *, now: datetime, generation: int | None
+) -> list[Condition]:
+    old = find(conditions, update.type)
+    is_same = old is not None and old.status == update.status
+    known_generation = 0 if old is None else old.observed_generation
+    new = Condition(
+        type=str(update.type),
+        status=update.status,
+        reason=str(update.reason),
+        message=clipped(update.message, LONGEST_MESSAGE),
+        observed_generation=known_generation if generation is None else generation,
+        last_transition_time=old.last_transition_time if old is not None and is_same else whole_seconds(now),
+    )
+    return [*conditions, new] if old is None else [new if each.type == update.type else each for each in conditions]
+
+
+def without(conditions: Sequence[Condition], *kinds: str) -> list[Condition]:
+    """Return the conditions except for some types, so that these start anew."""
+    return [each for each in conditions if each.type not in kinds]

@@ -1,0 +1,239 @@
+"""Executes plans: one action after the other, and the actions of a `Parallel` side by side.
+
+After a failure:
+
+| | a single action | an action of a `Parallel` |
+|---|---|---|
+| what shows that the read was stale, or the object not ours | ends the plan | as any failure |
+| the API server does not answer, or throttles us | as any failure | ends the plan: its requests are many |
+| any failure | ends its chain, unless it is a side action | no further batch is begun; ends its chain, unless it is a side step |
+| Events | at once; a conflict is not reported, since the next reconcile decides anew | after all writes, alike ones as one with a count |
+
+A `Parallel` is begun, and continued, within the time slice of the plan alone.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from functools import partial
+from itertools import takewhile
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+
+from common import errors
+from common.api.event import Event
+from common.api.meta import ObjectMeta
+from common.bus.cache import Cache, Object
+from common.kube.actions import Action, EmitEvent, Parallel, Refuse
+from common.kube.client import Kube
+from common.kube.events import EventRecorder
+from common.kube.resources import Resource
+from common.kube.writer import Writer
+from common.runtime.clock import Clock
+
+log = structlog.get_logger()
+
+AT_ONCE: Final = 8
+"""Requests of one plan that are under way together: an object of five hundred pods must not be all that the API server answers."""
+SLICE: Final = 0.5
+"""Seconds after which a plan is cut short and its key requeued, so that a large object does not occupy a worker."""
+REFUSALS: Final = (errors.Terminal, errors.Throttled, errors.Unavailable)
+"""Failures after which the rest of a plan may still hold."""
+
+Result = bool | errors.RaybusError
+"""Whether an action changed anything, or why it failed."""
+
+
+class Perform(Protocol):
+    """Executes one action, and returns whether it changed anything; for actions of a service that `Writer` does not know."""
+
+    def __call__(self, action: Action, *, writer: Writer) -> Awaitable[bool]: ...
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """An action that failed."""
+
+    action: Action
+    error: errors.RaybusError
+
+
+class Executed(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of executing a plan."""
+
+    failures: tuple[Failure, ...] = ()
+    """The first one is raised."""
+    is_cut: bool = False
+    """Whether the plan took longer than `SLICE`, and its rest is left to the next reconcile."""
+
+    @property
+    def error(self) -> errors.RaybusError | None:
+        """Return the error that the retry depends on."""
+        return self.failures[0].error if self.failures else None
+
+    def conclude(self, *, now: datetime) -> datetime | None:
+        """Raise the error, if any; return when the rest is due."""
+        if self.error is not None:
+            raise self.error
+        return now if self.is_cut else None
+
+
+class Executor:
+    """Executes the plans of one service, and reports them in Events about objects of one kind."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        cache: Cache,
+        events: EventRecorder,
+        *,
+        views: Mapping[str, type[Object]],
+        regarding: Resource,
+        clock: Clock,
+    ) -> None:
+        self._kube = kube
+        self._cache = cache
+        self._events = events
+        self._views = views
+        self._regarding = regarding
+        self._clock = clock
+
+    async def execute(self, root: Object, steps: Iterable[Action | Parallel], perform: Perform) -> Executed:
+        """Execute a plan for `root`, the reconciled object."""
+        writer = Writer(self._kube, self._cache, self._views, resource=self._regarding, root=root)
+        execution = _Execution(self, root.metadata, partial(perform, writer=writer), self._clock)
+        await execution.run(steps)
+        async with asyncio.TaskGroup() as group:
+            for event, count in _folded(execution.events):
+                group.create_task(self.emit(root.metadata, event, count=count))
+        return Executed(failures=tuple(execution.failures), is_cut=execution.is_cut)
+
+    async def emit(self, meta: ObjectMeta, event: Event, *, count: int = 1) -> None:
+        """Emit an Event about an object, which has happened `count` times."""
+        await self._events.record(self._regarding, meta, event, count=count)
+
+    async def report(self, meta: ObjectMeta, action: Action, *, result: Result) -> None:
+        """Emit the Event of an action, but of a conflict: the next reconcile decides anew."""
+        event = None if isinstance(result, errors.Conflict) else _event_of(action, result)
+        if event is not None:
+            await self.emit(meta, event)
+
+
+class _Execution:
+    """One plan being executed."""
+
+    def __init__(
+        self, executor: Executor, meta: ObjectMeta, perform: Callable[[Action], Awaitable[bool]], clock: Clock
+    ) -> None:
+        self._executor = executor
+        self._meta = meta
+        self._perform = perform
+        self._clock = clock
+        self._ends_at = clock.monotonic() + SLICE
+        self._has_changes = False
+        self.failures: list[Failure] = []
+        self.events: list[Event] = []
+        """Events that are reported after all writes."""
+        self.is_cut = False
+
+    async def run(self, steps: Iterable[Action | Parallel]) -> None:
+        """Execute the steps, until one ends the plan or its time slice is over."""
+        ended: set[str] = set()
+        for step in steps:
+            if step.chain in ended:
+                continue
+            self.is_cut = self.is_cut or (isinstance(step, Parallel) and self._is_time_over())
+            if self.is_cut:
+                return
+            if isinstance(step, Parallel):
+                failed = await self._run_batches(step)
+                ends_plan = any(isinstance(each.error, errors.Unavailable | errors.Throttled) for each in failed)
+                self.failures += failed
+            else:
+                failed = await self._run_single(step)
+                ends_plan = any(_shows_stale_plan(each) for each in failed)
+                self.failures = [*failed, *self.failures] if ends_plan else [*self.failures, *failed]
+            if ends_plan:
+                return
+            if failed and not step.is_side:
+                ended.add(step.chain)
+
+    async def _run_single(self, action: Action) -> list[Failure]:
+        result = await self._attempt(action)
+        if result is True and not isinstance(action, EmitEvent):
+            log.info("done", action=str(action))
+        await self._executor.report(self._meta, action, result=result)
+        if isinstance(result, bool) or action.is_optional:
+            return []
+        return [Failure(action, result)]
+
+    async def _run_batches(self, step: Parallel) -> list[Failure]:
+        """Execute actions in batches; no further batch is begun after a failure."""
+        failed: list[Failure] = []
+        for batch in self._batches(step):
+            async with asyncio.TaskGroup() as group:
+                tasks = [(action, group.create_task(self._attempt(action))) for action in batch]
+            for action, task in tasks:
+                result = task.result()
+                if isinstance(result, errors.RaybusError):
+                    failed.append(Failure(action, result))
+                if (event := _event_of(action, result)) is not None:
+                    self.events.append(event)
+                self._has_changes |= result is True and not isinstance(action, EmitEvent)
+            if failed:
+                break
+        return failed
+
+    def _batches(self, step: Parallel) -> Iterator[tuple[Action, ...]]:
+        """Cut actions into batches; once the time slice is over only what is begun is completed."""
+        actions, size = step.actions, 1 if step.starts_slowly else AT_ONCE
+        while actions:
+            if self._is_time_over():
+                size = min(size, sum(1 for _ in takewhile(lambda each: each.continues, actions)))
+                self.is_cut = not size
+                if self.is_cut:
+                    return
+            yield actions[:size]
+            actions, size = actions[size:], min(2 * size, AT_ONCE)
+
+    def _is_time_over(self) -> bool:
+        """Return whether the time slice is over; it is not before something has changed, so every plan makes progress."""
+        return self._has_changes and self._clock.monotonic() >= self._ends_at
+
+    async def _attempt(self, action: Action) -> Result:
+        try:
+            match action:
+                case Refuse(event=event):
+                    return errors.InvalidSpec(event.note)
+                case EmitEvent():
+                    return True
+                case _:
+                    return await self._perform(action)
+        except errors.RaybusError as problem:
+            return problem
+
+
+def _shows_stale_plan(failed: Failure) -> bool:
+    """Return whether nothing more of a plan may be executed."""
+    if isinstance(failed.error, errors.Conflict | errors.NotOurs):
+        return True
+    return not failed.action.is_side and not isinstance(failed.error, REFUSALS)
+
+
+def _event_of(action: Action, result: Result) -> Event | None:
+    """Return the Event that reports an action."""
+    if isinstance(action, EmitEvent):
+        return action.event
+    if isinstance(result, errors.RaybusError):
+        event = action.events.failure
+        return None if event is None else msgspec.structs.replace(event, note=f"{event.note}{result}")
+    return action.events.success if result else None
+
+
+def _folded(events: Iterable[Event]) -> Iterable[tuple[Event, int]]:
+    """Return the first of those that are alike, and how many there are: KubeRay's client folds them into a series."""
+    alike: dict[tuple[str, str, str], list[Event]] = {}
+    for event in events:
+        alike.setdefault((event.type, event.reason, event.action), []).append(event)
+    return [(each[0], len(each)) for each in alike.values()]

@@ -1,0 +1,159 @@
+"""Writes to the API server for one reconcile; every answer goes into the cache at once, so that the next reconcile reads our own writes."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from common import errors
+from common.api.meta import ObjectMeta
+from common.api.opaque import Json
+from common.bus import cache as caches
+from common.bus.cache import Cache, Object
+from common.kube import absence, client
+from common.kube.actions import (
+    Action,
+    Annotate,
+    Create,
+    Delete,
+    DeleteCollection,
+    IfExists,
+    Patch,
+    Replace,
+    SetFinalizers,
+    UpdateStatus,
+)
+from common.kube.client import Kube
+from common.kube.resources import Resource, label_selector
+
+_NOW: Final = 0
+"""Seconds of grace after which a deleted object without finalizers is gone already."""
+
+
+class _DeletedMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
+    finalizers: list[str] = []
+
+
+class _Deleted(msgspec.Struct, frozen=True, kw_only=True):
+    """What matters of the answer to a delete: the object while it is there still, else a Status."""
+
+    metadata: _DeletedMeta = _DeletedMeta()
+
+    @property
+    def is_there(self) -> bool:
+        meta = self.metadata
+        is_held = meta.deletion_grace_period_seconds != _NOW or bool(meta.finalizers)
+        return meta.deletion_timestamp is not None and is_held
+
+
+class _AnyObject(msgspec.Struct, frozen=True, kw_only=True):
+    metadata: ObjectMeta
+
+
+class Writer:
+    """Writes `root`, the reconciled object, and what belongs to it in its namespace."""
+
+    def __init__(
+        self, kube: Kube, cache: Cache, views: Mapping[str, type[Object]], *, resource: Resource, root: Object
+    ) -> None:
+        self._kube = kube
+        self._cache = cache
+        self._views = views
+        self._resource = resource
+        self._root = root
+        self.namespace = root.metadata.namespace
+        self._version = root.metadata.resource_version
+
+    async def write(self, action: Action) -> bool:
+        """Make one write; return whether it changed anything.
+
+        Raises:
+            RaybusError: The API server refused it, or did not answer.
+        """
+        match action:
+            case Create():
+                return await self._create(action)
+            case Replace(resource=resource, body=body):
+                self._keep(resource, await self._kube.replace(resource, self.namespace, body))
+            case Patch(resource=resource, name=name, patch=patch):
+                self._keep(resource, await self._patch(resource, name, patch))
+            case Delete():
+                return await self._delete(action)
+            case DeleteCollection(resource=resource, selector=selector):
+                text = label_selector(selector)
+                await self._kube.delete_collection(resource, self.namespace, label_selector=text)
+            case UpdateStatus() | SetFinalizers() | Annotate():
+                await self._write_root(action)
+            case _:
+                raise errors.Invariant(f"no write is known for: {action}")
+        return True
+
+    async def is_there(self, action: Delete) -> bool:
+        """Return whether the object of a deletion is there still, and not another of its name."""
+        try:
+            answer = await self._kube.get(action.resource, self.namespace, action.name)
+        except errors.NotFound:
+            return False
+        return msgspec.json.decode(answer, type=_AnyObject).metadata.uid == action.uid
+
+    async def _create(self, action: Create) -> bool:
+        resource, name = action.resource, action.body["metadata"]["name"]
+        try:
+            self._keep(resource, await self._kube.create(resource, self.namespace, action.body))
+        except errors.AlreadyExists as problem:
+            if action.if_exists is IfExists.ACCEPT:
+                return False
+            answer = await self._kube.get(resource, self.namespace, name)
+            if action.if_exists is IfExists.NEED_OWN and not self._owns(answer):
+                text = f'{resource.plural} "{name}" already exists and does not belong to this {self._resource.kind}; delete or rename it'
+                raise errors.AlreadyExists(text) from problem
+            self._keep(resource, answer)
+            if action.if_exists is IfExists.REQUEUE:
+                raise errors.Conflict(f"{resource.kind} {name} exists already; reconciling again") from problem
+            return False
+        return True
+
+    def _owns(self, answer: bytes) -> bool:
+        owners = msgspec.json.decode(answer, type=_AnyObject).metadata.owner_references
+        return any(owner.uid == self._root.metadata.uid for owner in owners)
+
+    async def _delete(self, action: Delete) -> bool:
+        view = self._views.get(action.resource.kind)
+        known = None if view is None else self._cache.get(view, self.namespace, action.name)
+        version = caches.version_of(known.metadata) if known is not None else 0
+        try:
+            if action.released is not None:
+                await self._kube.replace(action.resource, self.namespace, action.released)
+            answer = await self._kube.delete(action.resource, self.namespace, action.name, uid=action.uid)
+        except errors.NotFound:
+            answer = b""
+        if answer and msgspec.json.decode(answer, type=_Deleted).is_there:
+            self._keep(action.resource, answer)
+        elif view is not None:
+            self._cache.remove(view, self.namespace, action.name, version=version)
+        return bool(answer)
+
+    async def _write_root(self, action: UpdateStatus | SetFinalizers | Annotate) -> None:
+        """Change what is ours of the reconciled object, at the version that was observed or that our last write made."""
+        meta = {"name": self._root.metadata.name, "namespace": self.namespace, "resourceVersion": self._version}
+        with absence.noticed(self._cache, self._root):
+            if isinstance(action, UpdateStatus):
+                body = {"apiVersion": self._resource.api_version, "kind": self._resource.kind, "metadata": meta}
+                body |= {"status": msgspec.to_builtins(action.status)}
+                answer = await self._kube.replace(self._resource, self.namespace, body, subresource="status")
+            else:
+                answer = await self._patch(self._resource, self._root.metadata.name, action.patch(self._version))
+        new = msgspec.json.decode(answer, type=type(self._root))
+        self._cache.put(new)
+        self._version = new.metadata.resource_version
+
+    async def _patch(self, resource: Resource, name: str, patch: Json) -> bytes:
+        return await self._kube.patch(resource, self.namespace, name, client.Patch(body=patch))
+
+    def _keep(self, resource: Resource, answer: bytes) -> None:
+        view = self._views.get(resource.kind)
+        if view is not None:
+            self._cache.put(msgspec.json.decode(answer, type=view))

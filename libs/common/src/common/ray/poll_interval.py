@@ -1,0 +1,36 @@
+"""Poll interval of what sends no message: short while something is on its way, ever longer the longer nothing changes.
+
+What is waited for is seen late by a fortieth of the wait at most. Services at rest share what one replica asks per second, so
+that thousands of them cost no more than a hundred; whatever sends a message (specs, pods, endpoints) is seen at once anyway.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from common.api.ray_cluster import RayCluster
+
+FASTEST: Final = timedelta(seconds=0.25)
+SLOWEST: Final = timedelta(seconds=5)
+GROWS_AFTER: Final = 40
+"""Times that an interval passes before it grows."""
+QUESTIONS: Final = 16
+"""Services at rest that one replica polls in a second, all together."""
+_NEVER: Final = datetime(1, 1, 1, tzinfo=UTC)
+
+
+def interval(quiet: timedelta) -> timedelta:
+    """Return when to ask again, after such a time without a change."""
+    return min(SLOWEST, max(FASTEST, quiet / GROWS_AFTER))
+
+
+def at_rest(services: int) -> timedelta:
+    """Return when to poll a service again that serves, where one replica reconciles so many."""
+    return max(SLOWEST, timedelta(seconds=services / QUESTIONS))
+
+
+def last_changed_at(cluster: RayCluster) -> datetime:
+    """Return when a cluster was last seen to change."""
+    meta, status = cluster.metadata, cluster.status
+    transitions = (each.last_transition_time for each in status.conditions)
+    moments = (meta.creation_timestamp, status.last_update_time, *transitions)
+    return max((each for each in moments if each is not None), default=_NEVER)

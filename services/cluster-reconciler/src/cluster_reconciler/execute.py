@@ -1,0 +1,147 @@
+"""Does what `common.kube.executor` leaves to this service: it remembers answers about pods and children, and the status follows the plan.
+
+A status depends on what was executed, so it is a second, small plan (`report`).
+"""
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Final
+
+import structlog
+
+from cluster_reconciler import report
+from cluster_reconciler.actions import ClusterPlan, CreateWorker
+from cluster_reconciler.memory import Memory
+from cluster_reconciler.observe import memory_of, refresh_pods
+from cluster_reconciler.observed import Observed
+from cluster_reconciler.pods import creation
+from cluster_reconciler.ports import Ports
+from common import errors
+from common.api.core import Pod
+from common.api.ray_cluster import RayCluster
+from common.bus.cache import version_of
+from common.kube.actions import Action, Create, Delete, DeleteCollection, IfExists, Refuse
+from common.kube.executor import Executed
+from common.kube.resources import POD, ROLE_BINDING
+from common.kube.writer import Writer
+
+log = structlog.get_logger()
+
+GRANT_TRIES: Final = 3
+GRANT_PAUSE: Final = 0.1
+"""Seconds; the API server's copy of a Role lags by milliseconds."""
+
+
+async def execute(observed: Observed, plan: ClusterPlan, io: Ports, *, now: datetime) -> datetime | None:
+    """Execute a plan, then bring the status up to date; return when to reconcile again.
+
+    Raises:
+        RaybusError: What failed first; a failure of the plan counts for more than a status that cannot be written.
+    """
+
+    async def perform(action: Action, *, writer: Writer) -> bool:
+        return await _perform(action, writer, observed, io)
+
+    executed = await io.executor.execute(observed.cluster, plan.actions, perform)
+    if plan.changes_children or plan.fault or any(isinstance(each.action, Refuse) for each in executed.failures):
+        memory_of(observed.cluster, io).forget_children()
+    _log(plan, executed)
+    meta = observed.cluster.metadata
+    cluster = io.cache.get(RayCluster, meta.namespace, meta.name) if plan.writes_status else None
+    status, written = ClusterPlan(), Executed()
+    if cluster is not None:
+        status = report.plan(cluster, report.outcome(plan, executed), io, now=now)
+        written = await io.executor.execute(cluster, status.actions, perform)
+        if written.error is None and report.makes_provisioned(cluster, status):
+            io.metrics.provisioned(cluster, now=now)
+    error = executed.error or _fault(plan) or _fault(status) or written.error
+    if error is not None:
+        raise error
+    periodic = (
+        now + timedelta(seconds=io.config.requeue_seconds)
+        if plan.is_periodic and io.config.requeue_seconds > 0
+        else None
+    )
+    moments = (periodic, status.requeue_at, now if executed.is_cut else None)
+    return min((moment for moment in moments if moment is not None), default=None)
+
+
+def _fault(plan: ClusterPlan) -> errors.Retryable | None:
+    return errors.Retryable(plan.fault) if plan.fault else None
+
+
+async def _perform(action: Action, writer: Writer, observed: Observed, io: Ports) -> bool:
+    cluster = observed.cluster
+    memory = memory_of(cluster, io)
+    match action:
+        case CreateWorker():
+            body = creation.worker(action, cluster, io.config)
+            return await _create_pod(Create(resource=POD, body=body, if_exists=IfExists.NEED_OWN), writer, memory)
+        case Create() if action.resource is POD:
+            return await _create_pod(action, writer, memory)
+        case Create():
+            is_new = await _create_child(action, writer)
+            for child in observed.absent:
+                if (child.resource, child.name) == (action.resource, action.body["metadata"]["name"]):
+                    memory.saw(child, now=io.clock.now())
+            return is_new
+        case Delete() if action.resource is POD:
+            return await _delete_pod(action, writer, memory, io)
+        case DeleteCollection():
+            await writer.write(action)
+            await refresh_pods(cluster, io)
+            return True
+        case _:
+            return await writer.write(action)
+
+
+async def _create_child(action: Create, writer: Writer) -> bool:
+    """Create a child; give the API server the moment that it takes to know the Role that a RoleBinding is for.
+
+    It judges whether we may grant a Role by a copy of its own, which learns of the Role that we have just made a little later.
+    """
+    for _ in range(GRANT_TRIES if action.resource is ROLE_BINDING else 0):
+        try:
+            return await writer.write(action)
+        except (errors.Forbidden, errors.NotFound):
+            await asyncio.sleep(GRANT_PAUSE)
+    return await writer.write(action)
+
+
+async def _create_pod(action: Create, writer: Writer, memory: Memory) -> bool:
+    """Create a pod with a name computed from what was observed, so that a repeat meets AlreadyExists."""
+    try:
+        return await writer.write(action)
+    except (errors.Unavailable, asyncio.CancelledError):
+        memory.has_listed_pods = False  # the pod may have been made all the same
+        raise
+    except errors.AlreadyExists as problem:
+        memory.taken.add(action.body["metadata"]["name"])
+        raise errors.Conflict(str(problem)) from problem
+
+
+async def _delete_pod(action: Delete, writer: Writer, memory: Memory, io: Ports) -> bool:
+    known = io.cache.get(Pod, writer.namespace, action.name)
+    version = 0 if known is None else version_of(known.metadata)
+    try:
+        is_new = await writer.write(action)
+    except errors.Conflict:
+        if await writer.is_there(action):
+            raise  # refused by an admission controller; counting it as gone would bring a pod too many
+        io.cache.remove(Pod, writer.namespace, action.name, version=version)
+        return False
+    if is_new:
+        memory.deleted(action.uid)
+    return is_new
+
+
+def _log(plan: ClusterPlan, executed: Executed) -> None:
+    done, failures = [str(action) for action in plan.flat], executed.failures
+    if failures:
+        log.info("plan failed in part", actions=done, note=plan.note, failed=[str(each.action) for each in failures])
+    elif executed.is_cut:
+        log.info("plan executed in part, its time slice is over", actions=done, note=plan.note)
+    elif done:
+        log.info("plan executed", actions=done, note=plan.note)
+    else:
+        log.debug("nothing to do", note=plan.note)

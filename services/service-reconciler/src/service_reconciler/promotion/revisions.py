@@ -1,0 +1,56 @@
+"""Which records of a RayService's specs are made, renewed and let go when it is about to get a new cluster. Pure.
+
+The new spec becomes the newest record and names the record of the spec that serves now. That one is recorded too if it is not yet: its Serve
+config may have changed in place, or another operator made the cluster.
+"""
+
+from common.api.meta import ObjectMeta
+from common.kube.actions import Create, Delete, Patch
+from common.kube.resources import CONTROLLER_REVISION
+from service_reconciler.resources import goal_revision
+from service_reconciler.resources.goal_revision import GoalRevision, Spec
+
+Record = Create | Patch | Delete
+
+
+def decide(
+    meta: ObjectMeta, spec: Spec, before: Spec | None, found: list[GoalRevision], *, kept: int
+) -> tuple[Record, ...]:
+    """Return the writes; `found` is oldest first, `before` is what serves, `kept` how many older records may stay."""
+    wanted, last = goal_revision.name(meta, spec), found[-1] if found else None
+    number = last.revision if last is not None else 0
+    made: list[Record] = []
+    served = _record_of(meta, before, found) if before is not None else last
+    replaces = served.metadata.name if served is not None else ""
+    if before is not None and served is None:
+        number += 1
+        replaces = goal_revision.name(meta, before)
+        made.append(_create(meta, before, number, replaces=last.metadata.name if last is not None else ""))
+    if replaces == wanted:  # the same again, for instance after the cluster was deleted by hand
+        replaces = served.replaces if served is not None else ""
+    have = next((each for each in found if each.metadata.name == wanted), None)
+    if have is None:
+        made.append(_create(meta, spec, number + 1, replaces=replaces))
+    elif have is not last or made or have.replaces != replaces:
+        patch = goal_revision.renewal(have, number + 1, replaces=replaces)
+        made.append(Patch(resource=CONTROLLER_REVISION, name=wanted, patch=patch))
+    others = [each for each in found if each.metadata.name not in {wanted, replaces}]
+    room = max(0, kept - bool(replaces))
+    superfluous = others[: max(0, len(others) - room)]
+    return (*made, *(_delete(each) for each in superfluous))
+
+
+def _record_of(meta: ObjectMeta, spec: Spec, found: list[GoalRevision]) -> GoalRevision | None:
+    """Return the record of a spec; where it is unknown what is served, the newest with this cluster spec."""
+    if spec.goal.serve_config is None:
+        return next((each for each in reversed(found) if each.goal.spec_hash == spec.hash), None)
+    name = goal_revision.name(meta, spec)
+    return next((each for each in found if each.metadata.name == name), None)
+
+
+def _create(meta: ObjectMeta, spec: Spec, number: int, *, replaces: str) -> Create:
+    return Create(resource=CONTROLLER_REVISION, body=goal_revision.build(meta, spec, number, replaces=replaces))
+
+
+def _delete(old: GoalRevision) -> Delete:
+    return Delete(resource=CONTROLLER_REVISION, name=old.metadata.name, uid=old.metadata.uid)

@@ -1,0 +1,95 @@
+"""Sends what users ask for, in order; what the API server does not take now is sent again, as people do."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from chaos.evidence_room import EvidenceRoom
+from chaos.stack import BACKGROUND, Stack
+from chaos.users import Request
+from common import errors, labels
+from common.kube.client import Patch
+from common.kube.resources import RAY_CLUSTER
+
+RETRY: Final = 0.5
+PERIOD_SECONDS: Final = 1.0
+
+
+class Background:
+    """All users."""
+
+    def __init__(self, stack: Stack, now: Callable[[], float]) -> None:
+        self.done: list[tuple[float, Request]] = []
+        """When each was granted."""
+        self._stack = stack
+        self._now = now
+
+    async def ask(self, requests: list[Request], *, since: float) -> None:
+        """Ask for each at its time, counted from `since`."""
+        for request in requests:
+            await asyncio.sleep(max(0.0, since + request.at - self._now()))
+            while not await self._granted(request):  # noqa: ASYNC110  (the API server comes back unannounced)
+                await asyncio.sleep(RETRY)
+            self.done.append((self._now(), request))
+
+    async def _granted(self, request: Request) -> bool:
+        kube = self._stack.kube
+        try:
+            if request.body is not None:
+                await kube.create(request.resource, BACKGROUND, request.body)
+            elif request.spec is not None:
+                await kube.patch(request.resource, BACKGROUND, request.name, Patch(body={"spec": request.spec}))
+            else:
+                await kube.delete(request.resource, BACKGROUND, request.name)
+        except (errors.AlreadyExists, errors.NotFound):
+            return True  # it was granted before, and the answer was lost
+        except errors.RaybusError as problem:
+            if isinstance(problem, errors.Rejected | errors.InvalidSpec | errors.Forbidden):
+                raise
+            return False
+        return True
+
+
+class Autoscaler:
+    """Ray's autoscaler of every cluster that has one: it lists the workers that are more than wanted."""
+
+    def __init__(self, stack: Stack, room: EvidenceRoom) -> None:
+        self._stack = stack
+        self._room = room
+
+    async def run(self) -> None:
+        """Go on until cancelled."""
+        while True:
+            for cluster in self._room.living("RayCluster", BACKGROUND):
+                if cluster.spec.enable_in_tree_autoscaling:
+                    with suppress(errors.RaybusError):  # it is read again anyway
+                        await self._scale_down(cluster.metadata.name)
+            await asyncio.sleep(PERIOD_SECONDS)
+
+    async def _scale_down(self, cluster: str) -> None:
+        workers = [
+            each.metadata.name
+            for each in self._room.living("Pod", BACKGROUND)
+            if each.label.get(labels.CLUSTER) == cluster and each.label.get(labels.NODE_TYPE) == labels.WORKER
+        ]
+        seen = self._room.latest("RayCluster", BACKGROUND, cluster)
+        groups = seen.spec.worker_group_specs if seen is not None else None
+        if seen is None or not groups or len(workers) <= groups[0].wanted:
+            return
+        surplus = sorted(workers)[groups[0].wanted :]
+        if surplus == groups[0].scale_strategy.workers_to_delete:
+            return
+        body = msgspec.json.decode(await self._stack.kube.get(RAY_CLUSTER, BACKGROUND, cluster))
+        group = {**body["spec"]["workerGroupSpecs"][0], "scaleStrategy": {"workersToDelete": surplus}}
+        meta = {"resourceVersion": seen.metadata.resource_version}
+        patch = Patch(body={"metadata": meta, "spec": {"workerGroupSpecs": [group]}})
+        await self._stack.kube.patch(RAY_CLUSTER, BACKGROUND, cluster, patch)
+
+
+def reported(request: Request) -> str:
+    """Return a request as a line."""
+    change = msgspec.json.encode(request.spec).decode()[:120] if request.spec is not None else ""
+    return f"user: {request} {change}".strip()

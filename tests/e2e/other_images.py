@@ -1,0 +1,86 @@
+"""Images of another build of raybus, each under a tag of its own.
+
+They are built from a copy of a checkout, by its own Dockerfile and the stages below; what both builds have in common comes from the cache.
+"""
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from localcluster.images import builder
+from localcluster.progress import Progress
+from support.servers import builds
+
+from .raybus import COMMANDS, SERVICES
+
+HERE: Final = Path(__file__).parents[2]
+PARTS: Final = ("deploy/images", "libs/common", "services", "requirements-build.lock", "requirements-services.lock")
+"""What the images of the services are made of."""
+PROGRAM: Final = Path("tests/support/servers/other_build.py")
+"""Starts a service of this checkout as one that publishes another form."""
+NUMBERED: Final = ("RayCluster", "RayService")
+"""What has another number besides Pods: what each of the three reconcilers reads."""
+
+
+class OtherBuild(msgspec.Struct, frozen=True, kw_only=True):
+    """A build that this one is replaced by."""
+
+    name: str
+    tag: str
+    checkout: Path = HERE
+    form: str = ""
+    """The form of its Pods; empty for that of the checkout."""
+
+    def image(self, service: str) -> str:
+        """Return the name of its image of a service: that of this build, with another tag."""
+        return f"{this_image(service).rpartition(':')[0]}:{self.tag}"
+
+    def stage(self, service: str) -> str:
+        """Return the lines of the Dockerfile that make this image of the one of its checkout."""
+        lines = [f"FROM {service} AS {self.tag}-{service}", f'LABEL raybus.image="{self.image(service)}"']
+        if self.form:
+            module = COMMANDS[service].removeprefix("-m ")
+            command = ["python", "-P", "/opt/raybus/other_build.py", self.form, module, *NUMBERED]
+            lines += [
+                f"COPY {PROGRAM} /opt/raybus/other_build.py",
+                f"ENTRYPOINT {msgspec.json.encode(command).decode()}",
+            ]
+        return "\n".join(["", "# seconds: 1", *lines, ""])
+
+
+def this_image(service: str) -> str:
+    """Return the name of this build's image of a service."""
+    return builder.images(HERE)[service]
+
+
+def all_of_them() -> list[OtherBuild]:
+    """Return this build with another major, and that of an earlier commit where `RAYBUS_EARLIER_CHECKOUT` names one."""
+    found = [OtherBuild(name="this build with messages of another major", tag="other", form="2.0")]
+    if (folder := builds.earlier_checkout()) is not None:
+        found.append(OtherBuild(name="the build of an earlier commit", tag="earlier", checkout=folder))
+    return found
+
+
+def archives(build: OtherBuild, folder: Path) -> list[Path]:
+    """Build what is missing, in an empty folder; return the archives of all four services."""
+    for part in PARTS:
+        _copy(build.checkout / part, folder / part)
+    if build.form:
+        _copy(HERE / PROGRAM, folder / PROGRAM)
+    dockerfile = folder / builder.DOCKERFILE
+    dockerfile.write_text(dockerfile.read_text() + "".join(map(build.stage, SERVICES)))
+    targets = [f"{build.tag}-{service}" for service in SERVICES]
+    found = builder.ensure(targets, progress=Progress.to_stderr(), checkout=folder)
+    sys.stderr.write(f"{build.name}: {', '.join(each.ref for each in found.values())}\n")
+    return [each.path for each in found.values()]
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, target)

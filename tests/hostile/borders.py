@@ -1,0 +1,78 @@
+"""What no object of a tenant can bring about, tried directly: the keys of NATS, the streams, and consumers without number.
+
+Attacks 8, 9 and 13 of `scenario.hostile.numbered`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from common import errors
+from common.bus import credentials, key_registry, subjects
+from common.bus.nats import connect
+from common.bus.subscribers import Subscriber
+from common.kube.client import KubeClient, Patch
+from common.kube.resources import CONFIG_MAP
+from common.runtime.settings import Settings
+from support.manifests import NAMESPACE
+from support.servers.relayed import Secured
+
+SUBSCRIBER: Final = Subscriber("tenant", ("tenant-0",))
+KEYS: Final = f"{key_registry.PREFIX}watcher"
+REGISTERED: Final = Patch(body={"data": {"watcher-0": credentials.public_key(credentials.new_seed())}})
+SECONDS: Final = 5.0
+"""In which a server must refuse."""
+DELETE: Final = f"STREAM.DELETE.{subjects.STATE_STREAM}"
+CONSUME: Final = f"CONSUMER.CREATE.{subjects.EVENTS_STREAM}.one-more"
+
+
+async def crossed(tenants: Sequence[KubeClient], secured: Secured) -> list[str]:
+    """Return which borders a tenant or a service crossed."""
+    await _request(
+        secured, "provisioner", f"STREAM.INFO.{subjects.STATE_STREAM}", None
+    )()  # else a refusal would prove nothing
+    watcher = secured.settings("watcher")
+    found = [
+        await _granted(
+            "a tenant registers a key of the watcher", lambda: tenants[0].patch(CONFIG_MAP, NAMESPACE, KEYS, REGISTERED)
+        ),
+        await _granted(
+            "NATS takes a client without a key", lambda: _asks(msgspec.structs.replace(watcher, nats_seed_file=None))
+        ),
+    ]
+    for user, subject, body in (
+        ("cluster-reconciler", DELETE, None),
+        ("watcher", DELETE, None),
+        (SUBSCRIBER.user, CONSUME, {"stream_name": subjects.EVENTS_STREAM, "config": {"name": "one-more"}}),
+    ):
+        asked = _request(secured, user, subject, body)
+        found.append(await _granted(f"{user} may {subject}", asked))
+    return [each for each in found if each is not None]
+
+
+def _request(secured: Secured, user: str, subject: str, body: dict[str, Any] | None) -> Callable[[], Awaitable[object]]:
+    async def ask() -> object:
+        async with connect(secured.settings(user)) as bus:
+            await bus.session()
+            return await bus.api(subject, body, dict[str, Any])
+
+    return ask
+
+
+async def _asks(settings: Settings) -> object:
+    async with connect(settings) as bus:
+        return await bus.session()
+
+
+async def _granted(what: str, ask: Callable[[], Awaitable[object]]) -> str | None:
+    """Return what was granted, None when it is refused or not answered."""
+    try:
+        async with asyncio.timeout(SECONDS):
+            await ask()
+    except errors.NotFound:  # a client that learns that there is nothing may ask
+        return what
+    except (errors.RaybusError, TimeoutError):
+        return None
+    return what

@@ -1,0 +1,103 @@
+"""What a reaction of the victim's waited for, by the audit log: pure.
+
+Time in which the API server works on a request of raybus for the object counts for the API server; else, time in which a pod of it is
+between its creation and its being ready counts for the simulated nodes; all else is raybus, NATS and the dashboards.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+import msgspec
+
+from support.audit_log import ACCOUNT, Line
+
+Interval = tuple[float, float]
+"""Begin and end, in seconds since the epoch."""
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """One reaction: from the request that changes an object of the victim's until the goal is reached."""
+
+    name: str
+    """The object's; all that is made for it begins so."""
+    began: float
+    ended: float
+
+    @property
+    def seconds(self) -> float:
+        """Return how long it took."""
+        return self.ended - self.began
+
+
+class Shares(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds of a reaction, on average."""
+
+    api_server: float
+    nodes: float
+    rest: float
+    slowest_hundredth: list[float] = []
+    """The same three for the slowest hundredth of the reactions."""
+
+
+def of(spans: Sequence[Span], lines: Iterable[Line]) -> Shares:
+    """Return what reactions waited for."""
+    asked, pods = _intervals(lines)
+    each = sorted(((span.seconds, _one(span, asked, pods)) for span in spans), reverse=True)
+    parts = [part for _, part in each]
+    slowest = parts[: max(1, len(parts) // 100)]
+    api_server, nodes, rest = _means(parts)
+    return Shares(api_server=api_server, nodes=nodes, rest=rest, slowest_hundredth=_means(slowest))
+
+
+def _means(parts: Sequence[tuple[float, float, float]]) -> list[float]:
+    return [round(fmean(part[number] for part in parts), 3) if parts else 0.0 for number in range(3)]
+
+
+def _one(
+    span: Span, asked: list[tuple[float, float, str]], pods: list[tuple[float, float, str]]
+) -> tuple[float, float, float]:
+    during = _within(span, asked)
+    api_server = _covered(during)
+    both = _covered([*during, *_within(span, pods)])
+    return api_server, both - api_server, span.seconds - both
+
+
+def _within(span: Span, intervals: list[tuple[float, float, str]]) -> list[Interval]:
+    first = bisect_left(intervals, (span.began - 60.0, 0.0, ""))
+    found: list[Interval] = []
+    for began, ended, name in intervals[first:]:
+        if began >= span.ended:
+            break
+        if ended > span.began and name.startswith(span.name):
+            found.append((max(began, span.began), min(ended, span.ended)))
+    return found
+
+
+def _covered(intervals: list[Interval]) -> float:
+    """Return how long at least one of some intervals lasts."""
+    total, until = 0.0, float("-inf")
+    for began, ended in sorted(intervals):
+        total += max(0.0, ended - max(began, until))
+        until = max(until, ended)
+    return total
+
+
+def _intervals(lines: Iterable[Line]) -> tuple[list[tuple[float, float, str]], list[tuple[float, float, str]]]:
+    """Return when the API server worked on requests of raybus, and when pods were on their way, with the names that they are about."""
+    asked: list[tuple[float, float, str]] = []
+    created: dict[str, float] = {}
+    ready: defaultdict[str, float] = defaultdict(float)
+    for line in lines:
+        if line.began is None or line.ended is None or line.verb == "watch":
+            continue
+        what, ended = line.object_ref, line.ended.timestamp()
+        if line.user.username.startswith(ACCOUNT):
+            asked.append((line.began.timestamp(), ended, what.name))
+            if (line.verb, what.resource) == ("create", "pods"):
+                created[what.name] = ended
+        elif what.resource == "pods" and what.subresource == "status":
+            ready.setdefault(what.name, ended)
+    pods = [(began, ready[name], name) for name, began in created.items() if name in ready]
+    return sorted(asked), sorted(pods)

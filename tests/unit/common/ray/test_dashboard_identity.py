@@ -1,0 +1,55 @@
+"""The cluster behind a dashboard's answer; spec rayservice §17, a dashboard that answers for another cluster."""
+
+import pytest
+
+from common.api.core import Pod, PodStatus
+from common.api.meta import ObjectMeta
+from common.api.ray_cluster import HeadInfo, RayCluster, RayClusterStatus
+from common.ray import dashboard_identity
+from common.ray.dashboard_identity import ClusterAddresses
+from common.ray.serve_status import Application, Deployment, Proxy, Replica, ServeDetails
+from common.ray.view import Reading
+
+GREEN = ClusterAddresses(name="green", addresses=frozenset({"g", "h"}))
+BLUE = ClusterAddresses(name="blue", addresses=frozenset({"b"}))
+TEXT = "the dashboard of RayCluster green answers for RayCluster blue"
+
+
+def an_answer(*nodes: str) -> Reading:
+    proxies = {node: Proxy(status="HEALTHY", node_ip=node) for node in nodes}
+    return Reading(details=ServeDetails(applications={"app": Application(status="RUNNING")}, proxies=proxies))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "is_accepted"),
+    [
+        pytest.param(["g"], True, id="its own node"),
+        pytest.param([], True, id="Ray reports no node"),
+        pytest.param(["x"], True, id="nodes that are nobody's pods, as with several networks"),
+        pytest.param(["g", "b"], True, id="a node that both are on, as in the host's network"),
+        pytest.param(["b"], False, id="only nodes of the other one"),
+        pytest.param(["b", "x"], False, id="nodes of the other one and of nobody"),
+    ],
+)
+def test_an_answer_is_the_other_clusters_when_it_names_its_nodes_alone(nodes: list[str], *, is_accepted: bool) -> None:
+    reading = an_answer(*nodes)
+    expected = reading if is_accepted else Reading(problem=TEXT, failures=dashboard_identity.SILENT)
+    assert dashboard_identity.verify_identity(reading, GREEN, BLUE) == expected
+
+
+def test_a_replicas_node_counts_as_a_proxys_does() -> None:
+    replica = Replica(state="RUNNING", node_ip="b")
+    app = Application(status="RUNNING", deployments={"D": Deployment(status="HEALTHY", replicas=[replica])})
+    reading = Reading(details=ServeDetails(applications={"app": app}))
+    assert dashboard_identity.verify_identity(reading, GREEN, BLUE).problem == TEXT
+
+
+def test_without_another_cluster_every_answer_passes_the_identity_check() -> None:
+    assert dashboard_identity.verify_identity(an_answer("b"), GREEN, None) == an_answer("b")
+
+
+def test_a_cluster_is_where_its_head_and_its_pods_are() -> None:
+    status = RayClusterStatus(head=HeadInfo(pod_ip="h"))
+    cluster = RayCluster(metadata=ObjectMeta(name="green"), status=status)
+    pods = [Pod(metadata=ObjectMeta(name=name), status=PodStatus(pod_ip=name)) for name in ("g", "")]
+    assert dashboard_identity.addresses_of(cluster, pods) == GREEN

@@ -1,0 +1,90 @@
+"""Pods of a cluster that drains are asked a few at a time, and those that let a caller wait hold few of the calls of a process."""
+
+import asyncio
+
+import pytest
+
+from common.api.core import Pod, PodStatus
+from common.api.meta import ObjectMeta
+from common.ray import drain_poll, serve_api
+from common.ray.dashboard import ProxyPod
+from common.ray.ongoing import Ongoing
+from common.ray.serve_api import SLOW_AT_ONCE, ServeApi
+from support.fakes import virtual_time
+from support.fakes.kube import FakeKube
+from support.fakes.serve import FakeServe
+from support.fakes.virtual_time import VirtualClock
+
+MANY = 10_000
+HANGS = 2.0
+
+
+def pods(count: int, cluster: str = "a") -> list[Pod]:
+    status = PodStatus(phase="Running", pod_ip="10.0.0.1")
+    return [
+        Pod(metadata=ObjectMeta(name=f"{cluster}-{each}", namespace="ns", uid=f"{cluster}-{each}"), status=status)
+        for each in range(count)
+    ]
+
+
+class Slow(FakeServe):
+    """Pods that answer after two seconds, or not at all."""
+
+    def __init__(self, clock: VirtualClock, answer: Ongoing | None = None) -> None:
+        super().__init__(clock)
+        self._answer = answer
+        self.waiting = 0
+        self.most = 0
+        self.asked = 0
+
+    async def ongoing_requests(self, pod: ProxyPod) -> Ongoing | None:
+        del pod
+        self.asked += 1
+        self.waiting += 1
+        self.most = max(self.most, self.waiting)
+        await asyncio.sleep(HANGS)
+        self.waiting -= 1
+        return self._answer
+
+
+def test_ten_thousand_pods_that_hang_hold_few_calls_for_a_short_time() -> None:
+    async def poll() -> None:
+        clock = VirtualClock()
+        slow = Slow(clock)
+        api = ServeApi(slow, FakeKube(), clock)
+        began = clock.monotonic()
+        counts = await drain_poll.ask(api.ongoing_requests, pods(MANY))
+        assert set(counts) == {None}
+        assert (slow.most, slow.asked) == (drain_poll.AT_ONCE, drain_poll.SILENT_AFTER)
+        assert clock.monotonic() - began <= 5 * HANGS
+
+    virtual_time.run(poll())
+
+
+def test_pods_that_were_slow_share_a_few_calls_over_all_clusters() -> None:
+    async def poll() -> None:
+        clock = VirtualClock()
+        slow = Slow(clock, Ongoing())
+        api = ServeApi(slow, FakeKube(), clock)
+        clusters = [pods(drain_poll.AT_ONCE, cluster=str(number)) for number in range(12)]
+        async with asyncio.TaskGroup() as group:
+            for each in clusters:
+                group.create_task(drain_poll.ask(api.ongoing_requests, each))
+        assert slow.most == serve_api.AT_ONCE
+        slow.most = 0
+        async with asyncio.TaskGroup() as group:
+            for each in clusters:
+                group.create_task(drain_poll.ask(api.ongoing_requests, each))
+        assert slow.most == SLOW_AT_ONCE
+
+    virtual_time.run(poll())
+
+
+@pytest.mark.parametrize(("silent", "asked"), [([], 40), ([3], 16), ([17], 32), (range(40), 40)])
+def test_nobody_is_asked_once_the_total_is_unknown(silent: list[int], asked: int) -> None:
+    async def one(pod: Pod) -> Ongoing | None:
+        return None if int(pod.metadata.name.rpartition("-")[2]) in silent else Ongoing(proxies=1)
+
+    counts = asyncio.run(drain_poll.ask(one, pods(40)))
+    assert len(counts) == asked
+    assert (None in counts) == bool(silent)

@@ -1,0 +1,58 @@
+"""How often what sends no message is asked."""
+
+from datetime import timedelta
+
+import pytest
+
+from common.api import ray_cluster
+from common.ray import poll_interval
+
+
+@pytest.mark.parametrize(
+    ("quiet", "seconds"),
+    [
+        pytest.param(-3600, 0.25, id="a change of the future, for the clock was set"),
+        pytest.param(0, 0.25, id="just now"),
+        pytest.param(10, 0.25, id="quickly in a transition"),
+        pytest.param(40, 1, id="a fortieth of the wait"),
+        pytest.param(200, 5, id="the slowest"),
+        pytest.param(86400, 5, id="for ever"),
+    ],
+)
+def test_the_longer_nothing_changes_the_slower(quiet: float, seconds: float) -> None:
+    assert poll_interval.interval(timedelta(seconds=quiet)) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("services", "seconds"),
+    [
+        pytest.param(1, 5, id="every few seconds"),
+        pytest.param(80, 5, id="as many as can be asked so often"),
+        pytest.param(400, 25, id="more share the same questions"),
+    ],
+)
+def test_services_at_rest_share_what_is_asked(services: int, seconds: float) -> None:
+    assert poll_interval.at_rest(services) == timedelta(seconds=seconds)
+
+
+def test_a_cluster_was_last_stirred_by_the_newest_of_its_moments() -> None:
+    def condition(kind: str, moment: str) -> dict[str, str]:
+        return {"type": kind, "status": "True", "reason": "R", "message": "", "lastTransitionTime": moment}
+
+    cluster = ray_cluster.decode(
+        {
+            "metadata": {"name": "c", "creationTimestamp": "2026-01-01T12:00:00Z"},
+            "status": {
+                "lastUpdateTime": "2026-01-01T12:00:07Z",
+                "conditions": [
+                    condition("HeadPodReady", "2026-01-01T12:00:09Z"),
+                    condition("RayClusterProvisioned", "2026-01-01T12:00:08Z"),
+                ],
+            },
+        }
+    )
+    assert poll_interval.last_changed_at(cluster).second == 9
+
+
+def test_a_cluster_without_any_moment_never_changed() -> None:
+    assert poll_interval.last_changed_at(ray_cluster.decode({"metadata": {"name": "c"}})).year == 1

@@ -1,0 +1,21 @@
+"""A process ends with its exit code and all that it wrote."""
+
+import subprocess
+import sys
+
+
+def test_exit_writes_what_is_buffered() -> None:
+    code = "import sys; from common.runtime import process; sys.stdout.write('out'); sys.stderr.write('err'); process.leave(3)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (3, "out", "err")
+
+
+def test_sigusr1_logs_what_each_task_awaits() -> None:
+    code = (
+        "import asyncio, os, signal, sys; from common.runtime import process\n"
+        "async def main(settings):\n    os.kill(os.getpid(), signal.SIGUSR1)\n    await asyncio.sleep(0.2)\n"
+        "process.leave(process.run('test', main))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "main:" in ended.stdout + ended.stderr

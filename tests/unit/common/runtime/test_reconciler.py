@@ -1,0 +1,61 @@
+"""One reconcile: what is read is planned, what is planned is executed, and the earliest moment is kept."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from common.kube.actions import Action
+from common.runtime.key import Key
+from common.runtime.plan import Plan
+from common.runtime.reconciler import Reconciler
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+KEY = Key("ns", "c")
+
+
+class Service:
+    """A reconciler of numbers: a plan holds a number until it was read twice."""
+
+    def __init__(self, *, found: int | None = 1, planned: float | None = None, left: float | None = None) -> None:
+        self.found, self.planned, self.left = found, planned, left
+        self.executed: list[tuple[int, str]] = []
+
+    async def observe(self, key: Key, *, now: datetime) -> int | None:
+        assert (key, now) == (KEY, NOW)
+        return self.found
+
+    def make_plan(self, observed: int, *, now: datetime) -> Plan[Action]:
+        return Plan(note=f"plan of {observed}", requeue_at=_in(self.planned, now))
+
+    async def execute(self, observed: int, plan: Plan[Action], *, now: datetime) -> datetime | None:
+        self.executed.append((observed, plan.note))
+        return _in(self.left, now)
+
+    async def recheck(self, observed: int, plan: Plan[Action]) -> int | None:
+        assert plan.note == f"plan of {observed}"
+        return observed + 1 if observed < 3 else None
+
+
+def _in(seconds: float | None, now: datetime) -> datetime | None:
+    return None if seconds is None else now + timedelta(seconds=seconds)
+
+
+async def test_what_is_gone_is_not_planned() -> None:
+    service = Service(found=None)
+    assert await Reconciler(service.observe, service.make_plan, service.execute)(KEY, now=NOW) is None
+    assert service.executed == []
+
+
+async def test_a_plan_is_made_anew_until_what_it_relies_on_is_fresh() -> None:
+    service = Service()
+    await Reconciler(service.observe, service.make_plan, service.execute, recheck=service.recheck)(KEY, now=NOW)
+    assert service.executed == [(3, "plan of 3")]
+
+
+@pytest.mark.parametrize(
+    ("planned", "left", "expected"), [(None, None, None), (5, None, 5), (None, 3, 3), (5, 3, 3), (2, 3, 2)]
+)
+async def test_the_earliest_moment_counts(planned: float | None, left: float | None, expected: float | None) -> None:
+    service = Service(planned=planned, left=left)
+    again = await Reconciler(service.observe, service.make_plan, service.execute)(KEY, now=NOW)
+    assert again == _in(expected, NOW)

@@ -1,0 +1,145 @@
+"""Which specs are on record after a row of changes."""
+
+import msgspec
+import pytest
+
+from common.api.meta import ObjectMeta
+from common.kube.actions import Create, Delete, Patch
+from service_reconciler.promotion import revisions
+from service_reconciler.resources import goal_revision
+from service_reconciler.resources.goal_revision import Goal, GoalRevision, Spec
+
+META = ObjectMeta(name="demo", namespace="default", uid="uid-demo")
+KEPT = 10
+
+
+def a_spec(name: str, serve: str | None = "v1") -> Spec:
+    """Return a spec of a cluster that differs from others by one letter."""
+    goal = Goal(ray_cluster_config={"rayVersion": name}, serve_config=serve)
+    return Spec(goal=goal, hash=goal.spec_hash)
+
+
+A, B, C, D = (a_spec(each) for each in "ABCD")
+A2 = a_spec("A", "v2")
+
+
+class Shelf:
+    """Records as an API server would hold them."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, GoalRevision] = {}
+        self.writes = 0
+
+    def want(self, spec: Spec, before: Spec | None = None, *, kept: int = KEPT) -> None:
+        """Let a RayService ask for a spec while another one serves."""
+        for each in revisions.decide(META, spec, before, self.found, kept=kept):
+            self.writes += 1
+            match each:
+                case Create(body=body):
+                    new = msgspec.convert(body, GoalRevision)
+                    assert new.metadata.name not in self.held
+                    self.held[new.metadata.name] = new
+                case Patch(name=name, patch=patch):
+                    self._renew(self.held[name], patch["revision"], patch["metadata"]["annotations"])
+                case Delete(name=name):
+                    del self.held[name]
+
+    def _renew(self, have: GoalRevision, number: int, noted: dict[str, str | None]) -> None:
+        kept = {name: value for name, value in noted.items() if value is not None}
+        meta = msgspec.structs.replace(have.metadata, annotations=kept)
+        self.held[have.metadata.name] = GoalRevision(metadata=meta, data=have.data, revision=number)
+
+    @property
+    def found(self) -> list[GoalRevision]:
+        """Return what is held, oldest first."""
+        return sorted(self.held.values(), key=lambda each: each.revision)
+
+    @property
+    def records(self) -> list[str]:
+        """Return each record as `<number> <cluster>/<Serve config>`, with what served before it."""
+        numbers = {each.metadata.name: each.revision for each in self.found}
+        return [
+            f"{each.revision} {each.goal.ray_cluster_config['rayVersion']}/{each.goal.serve_config or '?'}"
+            + (f" after {numbers.get(each.replaces, 'none')}" if each.replaces else "")
+            for each in self.found
+        ]
+
+
+@pytest.mark.parametrize(
+    ("wants", "records"),
+    [
+        pytest.param([(A, None)], ["1 A/v1"], id="a first spec"),
+        pytest.param([(A, None), (B, A)], ["1 A/v1", "2 B/v1 after 1"], id="an upgrade"),
+        pytest.param([(A, None), (B, A), (B, A)], ["1 A/v1", "2 B/v1 after 1"], id="the same is not recorded twice"),
+        pytest.param([(A, None), (B, A), (A, B)], ["2 B/v1 after 3", "3 A/v1 after 2"], id="there and back"),
+        pytest.param(
+            [(A, None), (B, A), (C, A)],
+            ["1 A/v1", "2 B/v1 after 1", "3 C/v1 after 1"],
+            id="one that never served is not what the next one replaces",
+        ),
+        pytest.param(
+            [(A, None), (B, A2)],
+            ["1 A/v1", "2 A/v2 after 1", "3 B/v1 after 2"],
+            id="what changed in place is recorded when it is replaced",
+        ),
+        pytest.param([(B, A)], ["1 A/v1", "2 B/v1 after 1"], id="a cluster that another operator made"),
+        pytest.param(
+            [(A, None), (B, a_spec("A", None))],
+            ["1 A/v1", "2 B/v1 after 1"],
+            id="a cluster that does not report what it serves is known by its spec",
+        ),
+        pytest.param([(B, a_spec("A", None))], ["1 A/?", "2 B/v1 after 1"], id="nobody knows what it serves"),
+        pytest.param([(A, None), (A, None)], ["1 A/v1"], id="the cluster was deleted and is made anew"),
+        pytest.param(
+            [(A, None), (B, A), (C, None)],
+            ["1 A/v1", "2 B/v1 after 1", "3 C/v1 after 2"],
+            id="changed while the service was suspended",
+        ),
+        pytest.param([(A, None), (B, A), (B, None)], ["1 A/v1", "2 B/v1 after 1"], id="resumed as it was"),
+    ],
+)
+def test_what_is_on_record(wants: list[tuple[Spec, Spec | None]], records: list[str]) -> None:
+    shelf = Shelf()
+    for spec, before in wants:
+        shelf.want(spec, before)
+    assert shelf.records == records
+
+
+def test_each_change_of_the_goal_is_one_write() -> None:
+    shelf, served = Shelf(), A
+    shelf.want(A)
+    for number, spec in enumerate((B, C, D, A), start=2):
+        shelf.want(spec, served)
+        shelf.want(spec, served)  # until the cluster is there
+        served = spec
+        assert shelf.writes == number
+
+
+@pytest.mark.parametrize(
+    ("kept", "records"),
+    [
+        pytest.param(3, ["1 A/v1", "2 B/v1 after 1", "3 C/v1 after 2", "4 D/v1 after 3"], id="three others"),
+        pytest.param(2, ["2 B/v1", "3 C/v1 after 2", "4 D/v1 after 3"], id="two others"),
+        pytest.param(1, ["3 C/v1", "4 D/v1 after 3"], id="one other"),
+        pytest.param(0, ["3 C/v1", "4 D/v1 after 3"], id="what served before is kept even so"),
+    ],
+)
+def test_the_oldest_go(kept: int, records: list[str]) -> None:
+    shelf, served = Shelf(), None
+    for spec in (A, B, C, D):
+        shelf.want(spec, served, kept=kept)
+        served = spec
+    assert [line.replace(" after none", "") for line in shelf.records] == records
+
+
+def test_what_serves_is_never_forgotten() -> None:
+    shelf = Shelf()
+    shelf.want(A)
+    for spec in (B, C, D):  # each is replaced by the next
+        shelf.want(spec, A, kept=1)
+    assert shelf.records == ["1 A/v1", "4 D/v1 after 1"]
+
+
+def test_a_record_of_another_service_with_the_same_name_is_another_one() -> None:
+    again = msgspec.structs.replace(META, uid="uid-of-another")
+    assert goal_revision.name(META, A) != goal_revision.name(again, A)

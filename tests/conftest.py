@@ -49,6 +49,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show why a test was asked a second time: one that passes then has a cause, too."""
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"first try of {report.nodeid}")
+        terminalreporter.write_line(report.longreprtext)
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
     """Compare text with a file of tests/golden."""

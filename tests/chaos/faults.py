@@ -92,15 +92,20 @@ class Faults:
         self._victim(fault).send_signal(signal.SIGKILL)
 
     async def _lose(self, fault: Fault) -> None:
-        count = len(self._stack.fleet.of(fault.service))
-        self._stack.fleet.lose(self._victim(fault))
+        await self._replace(fault, self._stack.fleet.lose)
+
+    async def _term(self, fault: Fault) -> None:
+        """Delete its pod; the new one would start on a node of its own, so it starts here when the others have taken over."""
+        await self._replace(fault, self._stack.fleet.end)
+
+    async def _replace(self, fault: Fault, end: Callable[[Replica], None]) -> None:
+        fleet = self._stack.fleet
+        count = len(fleet.of(fault.service))
+        end(self._victim(fault))
         try:
             await asyncio.sleep(fault.lasts)
         finally:
-            self._stack.fleet.scale(fault.service, count)
-
-    async def _term(self, fault: Fault) -> None:
-        self._victim(fault).send_signal(signal.SIGTERM)
+            fleet.scale(fault.service, count)
 
     async def _freeze(self, fault: Fault) -> None:
         victim = self._victim(fault)

@@ -32,7 +32,8 @@ CRASH: Final = Kind(name="kill -9", recovers=14.0, targets=RECONCILERS)
 """A container that is started again at once, in its pod."""
 LOSS: Final = Kind(name="node loss", lasts=12.0, targets=RECONCILERS)
 """A replica that is gone without a message; another one comes later."""
-TERM: Final = Kind(name="SIGTERM", targets=RECONCILERS)
+TERM: Final = Kind(name="SIGTERM", lasts=2.0, recovers=6.0, targets=RECONCILERS)
+"""A replica after the deletion of its pod; another one comes as soon as a kubelet has started it."""
 FREEZE: Final = Kind(name="SIGSTOP", lasts=12.0, targets=RECONCILERS)
 PARTITION: Final = Kind(name="cut off from the API server", lasts=12.0, targets=RECONCILERS)
 SCALE: Final = Kind(name="scale", recovers=20.0)

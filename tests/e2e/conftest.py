@@ -44,7 +44,7 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Print at once why a test failed: all end-to-end tests take long, and a reader should not have to wait for their end."""
-    if report.failed:
+    if report.outcome not in {"passed", "skipped"}:  # pytest-rerunfailures has an outcome of its own
         sys.stdout.write(f"\n{report.longreprtext}\n")
 
 

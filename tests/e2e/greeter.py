@@ -74,7 +74,8 @@ class Greeter:
         self._rig = rig
         self._options = options
         self._base: Json = {}
-        self._version = 1
+        self.version = 1
+        """The active version; a test that runs again begins with a later one."""
         self._last = 1
         self.history: list[Moment] = []
         self.moves: list[Move] = []
@@ -110,13 +111,13 @@ class Greeter:
     async def revert(self, options: Options) -> None:
         """Apply the version again that serves, with other options."""
         self._options = options
-        await self._ask_for(self._version)
+        await self._ask_for(self.version)
 
     async def append_group(self, name: str) -> None:
         """Give the version that serves one worker group more."""
         groups = self._base["spec"]["rayClusterConfig"]["workerGroupSpecs"]
         groups.append({**groups[0], "groupName": name})
-        await self._ask_for(self._version)
+        await self._ask_for(self.version)
 
     async def drop_group(self) -> None:
         """Let later versions do without the last worker group."""
@@ -211,7 +212,7 @@ class Greeter:
         """Wait until another cluster serves and the old one and its pods are gone; return the new one's name."""
         await self.wait("another cluster serving", lambda state: _has_moved(state, old), within=within)
         await self.wait("the old cluster going", lambda state: _is_gone(state, old), within=within)
-        self._version = self._last
+        self.version = self._last
         return (await self.state()).active
 
     async def wait_for_return(self, old: str, *, within: float = 240) -> None:

@@ -171,6 +171,10 @@ class Fleet:
     def lose(self, replica: Replica) -> None:
         """Kill a replica that does not come back, as with its node; `scale` makes another in its place."""
         replica.send_signal(signal.SIGKILL)
+        self.end(replica)
+
+    def end(self, replica: Replica) -> None:
+        """End a replica by SIGTERM, as when its pod is deleted; `scale` makes another in its place."""
         for each in list(self._running[replica.service]):
             if each[0] is replica:
                 self._running[replica.service].remove(each)

@@ -297,6 +297,28 @@ async def test_a_member_that_ends_while_its_lease_is_renewed_hands_over_within_a
         assert time() - began < 1.0
 
 
+@pytest.mark.parametrize(
+    "is_renewing", [pytest.param(True, id="while its Lease is renewed"), pytest.param(False, id="at rest")]
+)
+async def test_what_has_no_running_reconcile_is_handed_over_without_waiting_for_one(is_renewing: bool) -> None:
+    async with a_fleet() as fleet:
+        heir, ending = fleet.add("a"), fleet.add("b")
+        await fleet.rest(within=10)
+        busy = set(list(ending.workers.worked)[:3])
+        ending.workers.busy, ending.workers.seconds_to_end = set(busy), 5.0
+        renewed = fleet.kube.replaced[name("test", "b")]
+        renewed.clear()
+        await renewed.wait()
+        if not is_renewing:
+            await asyncio.sleep(0.5)
+        draining = fleet.group.create_task(ending.end())
+        await asyncio.sleep(0.15)
+        assert heir.workers.worked == ALL - busy
+        await draining
+        await asyncio.sleep(0.1)
+        assert heir.workers.worked == ALL
+
+
 async def test_a_member_that_dies_is_replaced_within_ten_seconds() -> None:
     async with a_fleet() as fleet:
         fleet.add("a")

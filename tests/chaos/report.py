@@ -33,6 +33,7 @@ RULES: Final = (
     "no write by a fenced owner",
     "the autoscaler's pods",
     gaps.RULE,
+    gaps.STALLED,
 )
 
 
@@ -133,7 +134,7 @@ def _basis(rule: str, report: Report) -> str:
             return f"{report.against_leases} writes, against the Leases at their version"
         case "the autoscaler's pods":
             return f"{report.autoscaled} deletions of workers"
-        case gaps.RULE:
+        case gaps.RULE | gaps.STALLED:
             return f"{sum(gap.waits for gap in report.gaps)} changes of probes"
         case _:
             return ""

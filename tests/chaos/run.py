@@ -121,6 +121,7 @@ class Run:
             *history.judge(room.seen, memory=max(history.MEMORY_SECONDS, *(gap.longest for gap in reported))),
             *judged.violations,
             *gaps.judge(waits, striking.struck, end=end),
+            *gaps.stalled(waits, end=end),
         ]
         return Report(
             seed=self._wanted.seed,

@@ -12,6 +12,9 @@ from chaos.checker.evidence import Violation
 from chaos.schedule import CRASH, FREEZE, LOSS, PARTITION, SCALE, TERM
 
 RULE: Final = "no long gap"
+STALLED: Final = "no stalled key"
+STALLED_SECONDS: Final = 120.0
+"""No fault lasts so long, on no machine: a key that waits longer was forgotten, until something else enqueued it."""
 CALM: Final = "none"
 LIMITS: Final = {
     CRASH.name: 10.0,
@@ -87,6 +90,17 @@ def judge(waits: Iterable[Wait], struck: Sequence[Struck], *, end: float) -> lis
         )
         for wait, cause in attribute(waits, struck, end=end)
         if cause is not None and (limit := _limit(wait, cause)) is not None and _seconds(wait, end) > limit
+    ]
+
+
+def stalled(waits: Iterable[Wait], *, end: float) -> list[Violation]:
+    """Return the waits that no fault explains, whichever was active."""
+    return [
+        Violation(
+            rule=STALLED, about=wait.probe, text=f"{wait.probe} waited {_seconds(wait, end):.0f} s", at=wait.asked
+        )
+        for wait in waits
+        if _seconds(wait, end) > STALLED_SECONDS
     ]
 
 

@@ -70,3 +70,8 @@ def test_a_wait_that_was_late_already_is_put_down_to_the_fault_before() -> None:
     later = Struck(kind="scale", service="", began=15.0, over=25.0, replicas=4)
     found = gaps.summary([a_wait(12.0, 6.0)], [CRASH, later], end=60.0)
     assert [(gap.fault, gap.longest) for gap in found] == [("kill -9", 6.0)]
+
+
+@pytest.mark.parametrize(("seconds", "broken"), [(119.0, 0), (121.0, 1), (None, 1)])
+def test_a_wait_that_no_fault_explains_is_a_stalled_key_whatever_failed(seconds: float | None, broken: int) -> None:
+    assert len(gaps.stalled([a_wait(10.0, seconds, "traffic-manager")], end=200.0)) == broken

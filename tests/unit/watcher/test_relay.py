@@ -252,6 +252,44 @@ async def test_what_the_stream_holds_and_nobody_lists_is_gone() -> None:
     assert setup.waiting() == {old: Gone(kind="RayCluster", namespace="ns", name="old", version="38")}
 
 
+async def test_a_root_that_is_listed_after_its_tree_is_published_at_once() -> None:
+    stream = FakeStateStream()
+    held = State(kind="RayService", namespace="ns", name="svc", uid="u", version="2", form="1", body=b"{}")
+    stream.put(subject(SVC, "RayService", "svc"), held, 3)
+    setup = Setup(stream, Outbox(stream, await stream.load(), lambda _: None))
+
+    setup.source(CLUSTERS, resources.RAY_CLUSTER).present(an_object("demo", 4, origin="svc"))
+    setup.source(PODS, resources.POD).present(an_object("pod", 5, owner=("RayCluster", "demo")))
+    setup.source(SERVICES, resources.RAY_SERVICE).present(an_object("svc", 6))
+    setup.source(SERVICES, resources.RAY_SERVICE).listed({("ns", "svc")}, "9")
+    setup.relay.everything_is_listed()
+
+    published = setup.waiting()[subject(SVC, "RayService", "svc")]
+    assert isinstance(published, State)
+    assert published.version == "6"
+
+
+@pytest.mark.parametrize("before", [SVC, DEMO], ids=["in its place", "in another place"])
+async def test_an_object_that_is_held_back_when_all_is_listed_is_not_declared_deleted(before: Root) -> None:
+    stream = FakeStateStream()
+    held = State(kind="RayCluster", namespace="ns", name="demo", uid="u", version="2", form="1", body=b"{}")
+    stream.put(subject(before, "RayCluster", "demo"), held, 3)
+    setup = Setup(stream, Outbox(stream, await stream.load(), lambda _: None))
+
+    clusters, pods = setup.source(CLUSTERS, resources.RAY_CLUSTER), setup.source(PODS, resources.POD)
+    clusters.present(an_object("demo", 4, uid="before"))
+    pods.present(an_object("pod", 5, owner=("RayCluster", "demo")))
+    clusters.gone(an_object("demo", 5, uid="before"))
+    setup.source(SERVICES, resources.RAY_SERVICE).present(an_object("svc", 6))
+    clusters.present(an_object("demo", 7, origin="svc"))
+    clusters.listed({("ns", "demo")}, "9")
+    assert setup.relay.is_moving
+    setup.relay.everything_is_listed()
+
+    put = setup.waiting().get(subject(before, "RayCluster", "demo"))
+    assert put is None or (isinstance(put, Gone) and put.moved_to == sharding.place_of(SVC))
+
+
 async def test_a_kind_that_only_another_build_publishes_is_not_declared_deleted() -> None:
     stream = FakeStateStream()
     novel = State(kind="Novel", namespace="ns", name="one", uid="u", version="1", form="1.0", body=b"{}")

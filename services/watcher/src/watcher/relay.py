@@ -99,9 +99,9 @@ class Relay:
         known.sources.add(source)
         below = self._owners.add(ref, addressing.parent_of(kind, meta))
         message = _message(resource, meta, raw, why)
-        published = [child for child in below if child not in self._uncertain]
-        if ref in self._held_back or (published and known.subject != self._at(ref)):
-            self._hold_back(ref, known, message, published)
+        misplaced = [child for child in below if self._is_misplaced(child)]
+        if ref in self._held_back or (misplaced and known.subject != self._at(ref)):
+            self._hold_back(ref, known, message, misplaced)
         else:
             self._place(ref, known, message, received=received)
         for child in below:
@@ -143,15 +143,16 @@ class Relay:
         self._is_listing = False
         for ref, state in list(self._uncertain.items()):
             self._place(ref, self._objects[ref], state)
-        wanted = {known.subject for known in self._objects.values()}
+        wanted = {self._destination(ref, known) for ref, known in self._objects.items()}
         for subject, kind in self._outbox.stored().items():
             where = subjects.parse_state(subject)
             if (
                 where is None or subject in wanted or kind not in forms.FORMS
             ):  # a kind of another build is left to that build's watcher
                 continue
-            living = self._objects.get(Ref(kind, where.namespace, where.name))
-            target = subjects.parse_state(living.subject) if living is not None else None
+            ref = Ref(kind, where.namespace, where.name)
+            living = self._objects.get(ref)
+            target = subjects.parse_state(self._destination(ref, living)) if living is not None else None
             gone = Gone(
                 kind=kind,
                 namespace=where.namespace,
@@ -210,6 +211,10 @@ class Relay:
         return (
             known is not None and bool(known.subject) and ref not in self._uncertain and known.subject != self._at(ref)
         )
+
+    def _destination(self, ref: Ref, known: _Object) -> str:
+        """Return the subject of an object, also while it is held back: it is there in a moment, and must not be declared deleted."""
+        return known.subject or self._at(ref)
 
     def _at(self, ref: Ref) -> str:
         """Return the subject that an object belongs to."""

@@ -7,15 +7,15 @@ from functools import partial
 from common import labels
 from common.api.core import Service
 from common.api.ray_cluster import KIND, RayCluster
-from common.bus.cache import Cache, Object
-from common.kube import client, events, executor, resources
-from common.kube.actions import Action, Patch
-from common.kube.writer import Writer
+from common.clock import Clock
+from common.kube import client, resources
 from common.ray.view import dashboard_service, foreign_service
-from common.runtime import controller, process, reconciler, replica
-from common.runtime.clock import Clock
+from common.runtime import controller, events, executor, process, reconciler, replica
+from common.runtime.actions import Action, Patch
+from common.runtime.cache import Cache, Object
 from common.runtime.key import Key, Watched
 from common.runtime.plan import Plan
+from common.runtime.writer import Writer
 
 NAME, ANNOTATION = "dashboard-annotation", "example.com/dashboard"
 KINDS: dict[str, type[Object]] = {KIND: RayCluster, "Service": Service}

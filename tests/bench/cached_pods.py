@@ -6,8 +6,8 @@ import tracemalloc
 import msgspec
 
 from common.api.core import Pod
-from common.bus.cache import Cache
 from common.kube.resources import POD
+from common.runtime.cache import Cache
 from watcher import trimming
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from aiohttp import web
 
 from common import errors, ports
-from common.runtime.clock import SystemClock
+from common.clock import SystemClock
 from support.fakes.serve import FakeServe
 
 FORWARDED: Final = "X-Forwarded-Uri"

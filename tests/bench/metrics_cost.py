@@ -14,12 +14,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from common.api import ray_cluster, ray_service
 from common.api.ray_cluster import RayCluster
-from common.bus.cache import Cache
+from common.clock import Clock
 from common.observability.reconcile_meter import ReconcileMeter
 from common.observability.request_meter import RequestMeter
 from common.ray import owner
 from common.ray.view import Reading, Seen
-from common.runtime.clock import Clock
+from common.runtime.cache import Cache
 from service_reconciler.metrics import RayServiceCollector
 from support.builders.ray_service import a_ray_service
 from support.fakes.clock import FakeClock

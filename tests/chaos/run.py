@@ -26,9 +26,9 @@ from chaos.stack import BACKGROUND, PROBES, Stack
 from chaos.users import Request, Users
 from common import errors, labels
 from common.api.opaque import Body
+from common.clock import SystemClock
 from common.kube.resources import HTTP_ROUTE, POD, RAY_CLUSTER, RAY_SERVICE, Resource
 from common.runtime import ownership
-from common.runtime.clock import SystemClock
 
 WATCHERS: Final = 2
 PREPARED_SECONDS: Final = 300.0

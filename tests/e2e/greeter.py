@@ -16,7 +16,7 @@ import yaml
 from common.api.gateway import HttpRoute
 from common.api.opaque import Json
 from common.kube.resources import HTTP_ROUTE, RAY_SERVICE, Resource
-from common.upgrade_receipt import Receipt
+from common.upgrade.receipt import Receipt
 from raybus_cli.demo import load as loads
 from raybus_cli.demo import tally
 from raybus_cli.demo.cluster_state import ClusterState, Service

@@ -15,7 +15,7 @@ from common.bus.nats import connect
 from common.bus.subscribers import Subscriber
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import CONFIG_MAP
-from common.runtime.settings import Settings
+from common.settings import Settings
 from support.manifests import NAMESPACE
 from support.servers.relayed import Secured
 

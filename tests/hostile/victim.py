@@ -11,10 +11,10 @@ import msgspec
 from bench.services import a_config
 from common import errors
 from common.api.opaque import Body, Json
+from common.clock import SystemClock
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
 from common.kube.watch import Key, Target, Timing, Watch
-from common.runtime.clock import SystemClock
 from hostile.shares import Span
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service
 

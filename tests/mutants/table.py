@@ -113,7 +113,7 @@ TABLE: Final = (
     Mutant(
         case=58,
         what="an upgrade goes on under the new strategy",
-        file=f"{COMMON}/serve_writer.py",
+        file=f"{COMMON}/ray/serve_writer.py",
         old="        return is_recorded(service)\n",
         new="        return asks_for_steps(service)\n",
         test=f"{FORWARD}::test_58_a_service_that_leaves_the_steps_in_mid_upgrade_finishes_as_it_began",

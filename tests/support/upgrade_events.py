@@ -5,10 +5,10 @@ from typing import Any, Final
 
 import msgspec
 
-from common import upgrade_events as ue
 from common.api.opaque import Json
-from common.upgrade_events import CloudEvent, Data, Event, Share, Split
-from common.upgrade_receipt import Outcome, Receipt, Seconds
+from common.upgrade import events as ue
+from common.upgrade.events import CloudEvent, Data, Event, Share, Split
+from common.upgrade.receipt import Outcome, Receipt, Seconds
 
 START: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TRACE: Final = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from common import upgrade_events
-from common.traffic_record import WHOLE
-from common.upgrade_events import (
+from common.upgrade import events as upgrade_events
+from common.upgrade.events import (
     Aborted,
     CapacityChanged,
     Cause,
@@ -15,6 +14,7 @@ from common.upgrade_events import (
     Started,
     TrafficShifted,
 )
+from common.upgrade.traffic_record import WHOLE
 
 Numbers = tuple[tuple[int, int], tuple[int, int]]
 """Capacity and weight, of the old and of the new cluster."""

@@ -6,8 +6,9 @@ from typing import Final
 import msgspec
 
 from chaos.checker.evidence import OVER
-from common import labels, names, spec_hash
+from common import labels, names
 from common.api.opaque import Body
+from common.ray import spec_hash
 
 READY: Final = "ready"
 SUSPENDED: Final = "suspended"

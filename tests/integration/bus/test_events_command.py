@@ -12,8 +12,8 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from common import upgrade_events
 from common.bus import credentials
+from common.upgrade import events as upgrade_events
 from support.builders.example_upgrade import a_retreat, an_example_upgrade
 from support.servers.outside import Outside, outside
 from support.waiting import eventually

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from common import upgrade_events
 from common.api.opaque import Body
 from common.bus import messages, subjects
 from common.bus.nats import Bus, connect
 from common.bus.sharding import Place, Tree
 from common.kube import resources
 from common.kube.client import KubeClient
+from common.upgrade import events as upgrade_events
 from localcluster.control_plane import ControlPlane
 from raybus_cli.events import connection
 from support.builders.example_upgrade import an_example_upgrade

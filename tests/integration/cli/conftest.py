@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
-from common import errors, labels, spec_hash
+from common import errors, labels
 from common.api.opaque import Body, Json
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import (
@@ -25,6 +25,7 @@ from common.kube.resources import (
     SERVICE,
     Resource,
 )
+from common.ray import spec_hash
 from localcluster.control_plane import ControlPlane
 from raybus_cli import main
 from support.builders import snapshots

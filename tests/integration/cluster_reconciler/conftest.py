@@ -24,9 +24,9 @@ from common.api.ray_cluster import RayCluster
 from common.bus.feed import Feed
 from common.bus.sharding import PARTITIONS
 from common.bus.state_feed import StateFeed
+from common.clock import SystemClock
 from common.kube.client import APPLY_PATCH, KubeClient, Patch
 from common.kube.resources import EVENT, JOB, NAMESPACE, POD, RAY_CLUSTER, SERVICE, Resource
-from common.runtime.clock import SystemClock
 from common.runtime.controller import Reconcile
 from common.runtime.key import Key
 from localcluster.api import read_manifests

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from common.bus import key_registry
-from common.runtime.settings import Settings as ServiceSettings
+from common.settings import Settings as ServiceSettings
 from localcluster import binaries
 from localcluster.images import release
 from support import manifests

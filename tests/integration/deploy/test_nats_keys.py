@@ -22,7 +22,7 @@ from common.bus.key_registration import Registration
 from common.bus.nats import Bus, connect
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import CONFIG_MAP, SECRET
-from common.runtime.settings import Settings
+from common.settings import Settings
 from localcluster import ports
 from localcluster.control_plane import ControlPlane
 from support.leaks.sought import PATTERNS, Secret

@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from common import upgrade_events
 from common.bus import credentials, provision, streams, subjects
 from common.bus.nats import Bus, connect
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import CONFIG_MAP
-from common.runtime.settings import Settings
+from common.settings import Settings
+from common.upgrade import events as upgrade_events
 from localcluster.control_plane import ControlPlane
 from support.builders.example_upgrade import an_example_upgrade
 from support.manifests import NAMESPACE

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from common import upgrade_events
-from common.upgrade_events import CloudEvent, Data
+from common.upgrade import events as upgrade_events
+from common.upgrade.events import CloudEvent, Data
 from support import upgrade_laws
 
 

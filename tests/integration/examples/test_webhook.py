@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from common import upgrade_events
+from common.upgrade import events as upgrade_events
 from support.builders.example_upgrade import an_example_upgrade
 from support.servers.loopback import served
 from support.servers.outside import Outside

@@ -14,10 +14,10 @@ import cluster_reconciler.wiring as cluster_wiring
 from cluster_reconciler.config import Config as ClusterConfig
 from common import errors
 from common.api.opaque import Body, Json
+from common.clock import Clock, SystemClock
 from common.kube.client import KubeClient
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, NAMESPACE
 from common.ray import serve_config
-from common.runtime.clock import Clock, SystemClock
 from common.runtime.key import Key
 from common.runtime.replica import App
 from integration.cluster_reconciler.conftest import Reconciles

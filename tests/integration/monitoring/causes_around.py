@@ -10,9 +10,9 @@ from common.bus import credential_folder, credentials, provision, streams, subje
 from common.bus.credentials import Pair
 from common.bus.nats import StreamInfo, connect
 from common.bus.server_conf import Server
+from common.clock import SystemClock
 from common.kube.client import Patch
 from common.kube.resources import LEASE
-from common.runtime.clock import SystemClock
 from integration.monitoring.cause import Cause, Scene
 from support.servers.fault_proxy import PASSES, Asked, Fate
 from support.servers.fleet import NAMESPACE

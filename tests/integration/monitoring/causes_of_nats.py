@@ -11,7 +11,7 @@ import msgspec
 
 from common.bus import subjects
 from common.bus.nats import Bus, connect
-from common.runtime.settings import Settings
+from common.settings import Settings
 from integration.monitoring import ground
 from integration.monitoring.cause import Cause, Scene
 from raybus_cli.up.programs import BusAccess

@@ -26,8 +26,8 @@ from rich.table import Table
 from bench.programs import Machine
 from bench.rig import BACKGROUND
 from common import errors
+from common.clock import SystemClock
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
-from common.runtime.clock import SystemClock
 from integration.isolated import isolate, log_progress, print_result
 from integration.monitoring import ground, objects
 from integration.monitoring.ground import Ground

@@ -14,7 +14,7 @@ from common.bus.nats import Bus, connect
 from common.bus.state_feed import StateFeed
 from common.kube import installation, resources
 from common.kube.client import KubeClient
-from common.runtime.settings import Settings
+from common.settings import Settings
 from localcluster.control_plane import ControlPlane
 from support.builders.manifests import a_ray_cluster
 from support.fakes.listener import Recorder

@@ -19,7 +19,7 @@ from common.bus.nats import Bus, connect
 from common.bus.reload import Beside
 from common.bus.sharding import Place, Tree
 from common.kube.installation import Installation
-from common.runtime.settings import Settings
+from common.settings import Settings
 from localcluster import ports
 from support.fakes.kube import FakeKube
 from support.servers.nats import nats_server

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 import cluster_reconciler.wiring as cluster_wiring
 from cluster_reconciler.config import Config as ClusterConfig
 from common.api.opaque import Body, Json
+from common.clock import SystemClock
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import (
     CONTROLLER_REVISION,
@@ -24,7 +25,6 @@ from common.kube.resources import (
     SERVICE,
     Resource,
 )
-from common.runtime.clock import SystemClock
 from service_reconciler import wiring
 from service_reconciler.config import Config
 from support.builders.ray_service import a_ray_service

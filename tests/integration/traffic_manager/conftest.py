@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry
 
 import cluster_reconciler.wiring as cluster_wiring
 from cluster_reconciler.config import Config as ClusterConfig
+from common.clock import SystemClock
 from common.kube.client import KubeClient
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE
-from common.runtime.clock import SystemClock
 from integration.service_reconciler import conftest as around
 from integration.service_reconciler.conftest import Live
 from localcluster.api import read_manifests

@@ -11,7 +11,7 @@ from common import labels
 from common.api.opaque import Body, Json
 from common.kube.client import APPLY_PATCH, Patch
 from common.kube.resources import EVENT, GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
-from common.traffic_record import ANNOTATION
+from common.upgrade.traffic_record import ANNOTATION
 from integration.service_reconciler.conftest import TIMEOUT, Live
 from integration.service_reconciler.test_life import active, is_complete
 from integration.traffic_manager.test_steps import STEPS

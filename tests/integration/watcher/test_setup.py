@@ -10,7 +10,7 @@ import pytest
 
 from common.bus import provision
 from common.bus.nats import connect
-from common.runtime.settings import Settings
+from common.settings import Settings
 from localcluster.control_plane import ControlPlane
 from support.servers.nats import NatsServer
 from support.servers.relayed import Relayed

@@ -9,16 +9,16 @@ import pytest
 
 from common.api.core import Pod
 from common.bus import messages, sharding
-from common.bus.cache import Cache, Object
 from common.bus.feed import Synced
 from common.bus.nats import connect
 from common.bus.sharding import Root
 from common.bus.state_feed import StateFeed
+from common.clock import SystemClock
 from common.kube import resources
 from common.kube.installation import Installation
 from common.observability import tracing
 from common.observability.tracing import Line
-from common.runtime.clock import SystemClock
+from common.runtime.cache import Cache, Object
 from common.runtime.controller import Controller
 from common.runtime.key import Key, Watched
 from support.fakes.kube import FakeKube

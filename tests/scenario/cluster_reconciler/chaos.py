@@ -20,9 +20,9 @@ from cluster_reconciler.config import Config
 from cluster_reconciler.keys import keys_of
 from common import errors
 from common.api.opaque import Body
-from common.bus.cache import Object
 from common.kube.client import Patch
 from common.kube.resources import POD, RAY_CLUSTER, Resource
+from common.runtime.cache import Object
 from common.runtime.key import Key
 from scenario.cluster_reconciler.laws import Laws
 from support.fakes.clock import FakeClock

@@ -13,8 +13,8 @@ from common import errors, labels
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.feature_gates import BETA, Gate
-from common.kube.executor import AT_ONCE
 from common.kube.resources import POD, RAY_CLUSTER, SERVICE_ACCOUNT, Resource
+from common.runtime.executor import AT_ONCE
 from common.runtime.key import Key
 from scenario.cluster_reconciler.harness import Harness, a_running_harness
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template

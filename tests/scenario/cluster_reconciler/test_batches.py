@@ -6,7 +6,7 @@ import pytest
 
 from cluster_reconciler import limits
 from cluster_reconciler.config import Config
-from common.kube.executor import SLICE
+from common.runtime.executor import SLICE
 from scenario.cluster_reconciler.harness import Harness
 from support.builders.ray_cluster import a_group, a_ray_cluster
 

@@ -15,7 +15,7 @@ from cluster_reconciler.pods.suspend import SuspendMove
 from cluster_reconciler.status import gate
 from common import labels
 from common.api.opaque import Body
-from common.bus.cache import Cache
+from common.runtime.cache import Cache
 from scenario.cluster_reconciler.chaos import Chaos
 from scenario.cluster_reconciler.laws import Violation
 from support.builders.ray_cluster import a_group, a_ray_cluster

@@ -11,8 +11,8 @@ from cluster_reconciler.config import Config
 from common import errors
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.clock import SystemClock
 from common.kube.resources import POD, RAY_CLUSTER
-from common.runtime.clock import SystemClock
 from support.builders.ray_cluster import a_group, a_ray_cluster
 from support.fakes.kube import FakeKube, Request
 

@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from common.api.opaque import Body, Json
+from common.clock import SystemClock
 from common.kube.resources import RAY_CLUSTER, SERVICE
-from common.runtime.clock import SystemClock
 from common.runtime.replica import App
 from support.builders.ray_cluster import a_ray_cluster
 from support.fakes.kube import FakeKube, Request

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from cluster_reconciler import reasons as of_clusters
-from common import labels, traffic_record
+from common import labels
 from common.api.opaque import Body, Json
 from common.kube.resources import GATEWAY, HTTP_ROUTE, POD, RAY_CLUSTER, RAY_SERVICE, SERVICE, Resource
+from common.upgrade import traffic_record
 from scenario.hostile import crd_schema, nasty
 from service_reconciler import reasons as of_services
 from service_reconciler.promotion import receipt

@@ -23,13 +23,13 @@ from cluster_reconciler.config import Config as ClusterConfig
 from common import errors, labels, nesting
 from common.api.opaque import Body, Json
 from common.bus import sharding
-from common.bus.cache import Object
 from common.bus.messages import Message
 from common.feature_gates import BETA
 from common.kube import resources
 from common.kube.resources import POD, Resource
 from common.ray import config_reader
 from common.ray.dashboard import APPLICATIONS, METRICS, DirectDashboard
+from common.runtime.cache import Object
 from common.runtime.controller import Reconcile
 from common.runtime.key import Key
 from common.runtime.replica import App

@@ -11,8 +11,8 @@ from cluster_reconciler import limits, wiring
 from cluster_reconciler.config import Config
 from common import labels
 from common.api.opaque import Body
-from common.kube.executor import SLICE
 from common.kube.resources import RAY_CLUSTER
+from common.runtime.executor import SLICE
 from support.builders.ray_service import a_cluster_config, a_group
 from support.fakes.kube import FakeKube
 from support.fakes.virtual_time import VirtualClock, run

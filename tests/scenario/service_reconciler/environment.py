@@ -13,11 +13,11 @@ import msgspec
 
 from common.api.opaque import Body, Json
 from common.bus.feed import Listener
+from common.clock import Clock, SystemClock
 from common.kube.resources import RAY_SERVICE
 from common.ray.dashboard import DIRECT_SECONDS, Dashboard, DirectDashboard, Head, ProxyPod
 from common.ray.ongoing import Ongoing
 from common.ray.serve_status import ServeDetails
-from common.runtime.clock import Clock, SystemClock
 from common.runtime.replica import App
 from scenario.service_reconciler.surroundings import Surroundings
 from service_reconciler import wiring

@@ -3,8 +3,8 @@
 from common import labels
 from common.api.meta import rfc3339
 from common.api.opaque import Body, Json
+from common.clock import Clock
 from common.kube.resources import ENDPOINT_SLICE, POD, RAY_CLUSTER, SERVICE
-from common.runtime.clock import Clock
 from support.builders.ray_service import NAMESPACE
 from support.fakes.kube import FakeKube
 from support.fakes.serve import FakeServe

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from common import labels, spec_hash
+from common import labels
 from common.api.opaque import Json
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SERVICE
+from common.ray import spec_hash
 from scenario.service_reconciler.harness import Harness, a_running_harness, trace_of
 from scenario.upgrade.harness import GATEWAY_API, Pair
 from service_reconciler.config import Config

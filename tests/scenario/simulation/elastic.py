@@ -4,7 +4,7 @@ import math
 from typing import Any, Final
 
 from common.api.opaque import Json
-from common.runtime.clock import Clock
+from common.clock import Clock
 from scenario.simulation.ray import ModelHead, ModelServe, Slowness
 from support.builders.ray_service import a_serve_config
 

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import msgspec
 
-from common import traffic_record
 from common.api import ray_service
 from common.api.gateway import HttpRoute
 from common.kube.resources import HTTP_ROUTE, RAY_SERVICE
-from common.traffic_record import WHOLE, Share
-from common.upgrade_events import CapacityChanged, CloudEvent, Data, TrafficShifted
+from common.upgrade import traffic_record
+from common.upgrade.events import CapacityChanged, CloudEvent, Data, TrafficShifted
+from common.upgrade.traffic_record import WHOLE, Share
 from scenario.simulation.sim import Change, Sim
 from support import upgrade_laws
 from support.upgrade_laws import AT_FIRST, Numbers

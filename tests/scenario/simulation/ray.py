@@ -9,7 +9,7 @@ import random
 from typing import Any
 
 from common.api.opaque import Json
-from common.runtime.clock import Clock
+from common.clock import Clock
 from support.fakes.serve import FakeHead, FakeServe
 
 REPLICAS = 20

@@ -9,7 +9,7 @@ import pytest
 from common.ray import submit
 from common.ray.submit import Submission
 from common.ray.view import ServeView
-from common.upgrade_controls import Controls
+from common.upgrade.controls import Controls
 from traffic_manager import options
 from traffic_manager.migration.state import Policy, Side
 from traffic_manager.observed import Observed

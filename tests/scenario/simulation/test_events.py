@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from common.upgrade_events import Event, Paused
+from common.upgrade.events import Event, Paused
 from scenario.service_reconciler.harness import Killed
 from scenario.simulation import event_invariants
 from scenario.simulation.faults import FAULTS

@@ -8,7 +8,7 @@ from common import errors, labels
 from common.api.opaque import Json
 from common.kube.resources import RAY_CLUSTER
 from common.runtime import trace
-from common.upgrade_events import Aborted, CapacityChanged, Failed, RolledBack, Started, TrafficShifted
+from common.upgrade.events import Aborted, CapacityChanged, Failed, RolledBack, Started, TrafficShifted
 from scenario.upgrade.harness import BLUE, GREEN, RED, Pair
 from support.builders.ray_service import NAMESPACE, a_group, a_serve_config, a_strategy
 from support.upgrade_events import TRACE

@@ -6,9 +6,10 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from common import labels, traffic_record
+from common import labels
 from common.api.opaque import Body, Json
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
+from common.upgrade import traffic_record
 from scenario.upgrade.harness import BLUE, GREEN, Pair, a_running_pair
 from scenario.upgrade.test_own_route import a_pair, a_route, a_rule, mine
 from support.builders.ray_service import NAME, NAMESPACE, a_cluster_config, a_strategy

@@ -8,7 +8,7 @@ import pytest
 from common import labels
 from common.api.opaque import Body, Json
 from common.kube.resources import GATEWAY, HTTP_ROUTE, RAY_SERVICE
-from common.traffic_record import ANNOTATION
+from common.upgrade.traffic_record import ANNOTATION
 from scenario.upgrade.harness import GREEN, Pair, weights_of
 from support.builders.ray_service import a_strategy
 from support.sampling import one_of

@@ -7,7 +7,7 @@ import pytest
 from common import labels
 from common.api.opaque import Body, Json
 from common.kube.resources import GATEWAY, HTTP_ROUTE
-from common.traffic_record import ANNOTATION
+from common.upgrade.traffic_record import ANNOTATION
 from scenario.upgrade.harness import GREEN, Pair, weights_of
 from scenario.upgrade.test_own_route import a_gateway, a_route
 from support.builders.ray_service import NAMESPACE, a_strategy

@@ -8,7 +8,7 @@ import pytest
 from common.api.gateway import HttpRoute
 from common.api.opaque import Body, Json
 from common.kube.resources import HTTP_ROUTE, POD
-from common.traffic_record import of_route
+from common.upgrade.traffic_record import of_route
 from scenario.upgrade.harness import GREEN, Pair, weights_of
 from scenario.upgrade.test_own_route import OWN, a_pair, a_route, a_rule, mine, upgrade
 from support.builders.ray_service import NAMESPACE, a_strategy

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import msgspec
 
-from common import upgrade_events as ue
-from common.upgrade_events import Data, Event
+from common.upgrade import events as ue
+from common.upgrade.events import Data, Event
 from support.upgrade_events import EXAMPLES, START, UPGRADE, a_split
 
 COMPLETED = next(number for number, (_, data) in enumerate(EXAMPLES, start=1) if isinstance(data, ue.Completed))

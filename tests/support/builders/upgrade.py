@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from common import traffic_record
 from common.api import ray_cluster, ray_service
 from common.api.core import Pod
 from common.api.gateway import Gateway, HttpRoute
 from common.api.opaque import Json
 from common.ray.serve_status import ServeDetails
 from common.ray.view import Reading
-from common.traffic_record import Record, Share, Upgrade
+from common.upgrade import traffic_record
+from common.upgrade.traffic_record import Record, Share, Upgrade
 from service_reconciler.config import Config
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.resources import ray_cluster as clusters

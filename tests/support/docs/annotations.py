@@ -12,7 +12,8 @@ from typing import Final
 import msgspec
 
 from cluster_reconciler.redis_cleanup import DEFAULT_TIMEOUT as REDIS_TIMEOUT
-from common import durations, upgrade_controls
+from common import durations
+from common.upgrade import controls as upgrade_controls
 from service_reconciler.promotion import drain
 from support.docs import markdown
 from support.manifests import ROOT

@@ -14,10 +14,9 @@ import msgspec
 from cluster_reconciler import config as cluster_config
 from cluster_reconciler import operator_file
 from cluster_reconciler import settings as cluster_settings
-from common import feature_gates
+from common import feature_gates, settings
 from common.feature_gates import BETA, Gate
-from common.runtime import settings
-from common.runtime.settings import Settings
+from common.settings import Settings
 from service_reconciler import settings as service_settings
 from support.docs import annotations, markdown
 

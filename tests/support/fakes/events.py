@@ -5,9 +5,9 @@ from typing import Final
 
 import msgspec
 
-from common import upgrade_events
-from common.runtime.clock import Clock
-from common.upgrade_events import CloudEvent, Data
+from common.clock import Clock
+from common.upgrade import events as upgrade_events
+from common.upgrade.events import CloudEvent, Data
 
 WINDOW: Final = 120.0
 """Seconds in which a message that comes again is stored once."""

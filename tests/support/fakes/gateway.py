@@ -4,8 +4,8 @@ from typing import cast
 
 from common.api.meta import rfc3339
 from common.api.opaque import Body, Json
+from common.clock import Clock
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, Resource
-from common.runtime.clock import Clock
 from support.fakes.kube import FakeKube
 
 RESOURCES = {each.kind: each for each in (GATEWAY, HTTP_ROUTE, GRPC_ROUTE)}

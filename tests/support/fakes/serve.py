@@ -15,10 +15,10 @@ from aiohttp import web
 
 from common import errors
 from common.api.opaque import Json
+from common.clock import Clock
 from common.ray.dashboard import TOKEN_HEADER, Head, ProxyPod
 from common.ray.ongoing import Ongoing
 from common.ray.serve_status import ServeDetails
-from common.runtime.clock import Clock
 
 MISSING = "missing"
 """An import path that starts like this does not exist."""

@@ -42,7 +42,7 @@ class _Impatient(selectors.DefaultSelector):
 
 
 class VirtualClock:
-    """Implements `common.runtime.clock.Clock` in the time of the running loop."""
+    """Implements `common.clock.Clock` in the time of the running loop."""
 
     def now(self) -> datetime:
         return START + timedelta(seconds=self.monotonic())

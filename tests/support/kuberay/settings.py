@@ -8,7 +8,7 @@ import msgspec
 from cluster_reconciler import settings as own_settings
 from cluster_reconciler.config import Config
 from common import feature_gates
-from common.runtime.settings import Settings
+from common.settings import Settings
 
 FOLDER: Final = Path(__file__).parents[2] / "golden" / "kuberay"
 OPERATOR_FILE: Final = "operator.yaml"

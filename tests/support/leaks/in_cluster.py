@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from common.kube.client import Kube
-from common.runtime.settings import Settings
+from common.settings import Settings
 from raybus_cli.access.kubeconfig import Where
 from raybus_cli.demo.kubectl import Kubectl
 from raybus_cli.events.through_cluster import Forwarding

@@ -12,7 +12,7 @@ from typing import Final
 from common.bus import subjects
 from common.bus.consumer import Source, consume, from_sequence
 from common.bus.nats import Bus, connect
-from common.runtime.settings import Settings
+from common.settings import Settings
 from support.leaks.scan import Message
 from support.waiting import eventually_true
 

@@ -13,9 +13,9 @@ from common.bus import credentials, server_conf
 from common.bus.keeper import Keeper, Place
 from common.bus.reload import Beside
 from common.bus.server_conf import Cluster
+from common.clock import SystemClock
 from common.kube.client import KubeClient
-from common.runtime.clock import SystemClock
-from common.runtime.settings import Settings
+from common.settings import Settings
 from localcluster import ports
 from localcluster.control_plane import ControlPlane
 from support.manifests import NAMESPACE

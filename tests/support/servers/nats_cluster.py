@@ -12,8 +12,8 @@ from common import errors
 from common.bus import credential_folder, credentials, permissions, provision, server_conf, streams
 from common.bus.nats import Bus, connect
 from common.bus.server_conf import Cluster, Server
-from common.runtime.clock import SystemClock
-from common.runtime.settings import Settings
+from common.clock import SystemClock
+from common.settings import Settings
 from localcluster import ports
 from support.servers.nats import NatsServer
 from support.waiting import eventually_true

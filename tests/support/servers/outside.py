@@ -6,10 +6,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from common import errors, upgrade_events
+from common import errors
 from common.bus import provision, streams, subjects
 from common.bus.nats import Bus, connect
-from common.upgrade_events import Event
+from common.upgrade import events as upgrade_events
+from common.upgrade.events import Event
 from support.servers.relayed import Secured, secured_nats
 from support.waiting import eventually_true
 

@@ -19,8 +19,8 @@ from common.bus.server_conf import Server
 from common.bus.sharding import PARTITIONS
 from common.bus.state_feed import StateFeed
 from common.bus.subscribers import Subscriber
-from common.runtime.clock import SystemClock
-from common.runtime.settings import Settings
+from common.clock import SystemClock
+from common.settings import Settings
 from support.fakes.listener import Recorder
 from support.servers.builds import THIS, Build
 from support.servers.nats import NatsServer, nats_server

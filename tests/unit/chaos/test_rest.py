@@ -8,7 +8,7 @@ import pytest
 
 from chaos.checker import rest
 from chaos.checker.rest import Harness
-from common import spec_hash
+from common.ray import spec_hash
 
 CONFIG: dict[str, Any] = {"headGroupSpec": {}, "workerGroupSpecs": []}
 

@@ -4,7 +4,7 @@ import pytest
 from cluster_reconciler.keys import keys_of, priority
 from common.api.meta import OwnerReference
 from common.api.ray_cluster import RayClusterStatus
-from common.bus.cache import Cache
+from common.runtime.cache import Cache
 from common.runtime.key import Key
 from support.builders.pods import a_pod
 from support.builders.ray_cluster import a_ray_cluster

@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry
 
 from cluster_reconciler.metrics import DURATION, ClusterMetrics
 from common import labels
-from common.bus.cache import Cache
+from common.runtime.cache import Cache
 from common.runtime.key import Key
 from support.builders.pods import NOW
 from support.builders.ray_cluster import a_ray_cluster

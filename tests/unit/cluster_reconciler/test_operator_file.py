@@ -8,7 +8,7 @@ from cluster_reconciler import operator_file, settings
 from cluster_reconciler.config import BatchSchedulerName, Config
 from common.errors import InvalidSpec
 from common.feature_gates import BETA, Gate
-from common.runtime.settings import Settings
+from common.settings import Settings
 
 HEADER = "apiVersion: config.ray.io/v1alpha1\nkind: Configuration\n"
 SETTINGS = Settings(service="cluster-reconciler")

@@ -5,11 +5,12 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from common import annotation_record, labels, traffic_record
+from common import annotation_record, labels
 from common.api import ray_cluster
 from common.api.gateway import HttpRoute
-from common.traffic_record import Record, Share
-from common.upgrade_receipt import Receipt
+from common.upgrade import traffic_record
+from common.upgrade.receipt import Receipt
+from common.upgrade.traffic_record import Record, Share
 from service_reconciler.promotion import dangling, drain, receipt
 from service_reconciler.resources.ray_cluster import DELETE_AFTER
 

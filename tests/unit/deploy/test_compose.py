@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from common.runtime.settings import Settings
+from common.settings import Settings
 from support.manifests import ROOT, SERVICES
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from common.bus import key_registry
-from common.runtime.settings import Settings
+from common.settings import Settings
 from support import manifests
 from support.manifests import BASE, DEPLOY, NAMESPACE, SERVICES, Document
 

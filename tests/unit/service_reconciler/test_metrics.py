@@ -14,10 +14,10 @@ from common.api.gateway import HttpRoute
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.bus.cache import Cache
 from common.ray.serve_status import ServeDetails
 from common.ray.view import Reading, Seen
-from common.traffic_record import ANNOTATION
+from common.runtime.cache import Cache
+from common.upgrade.traffic_record import ANNOTATION
 from service_reconciler.metrics import FAMILIES, OVERWRITTEN, STEP_AGE, RayServiceCollector
 from service_reconciler.resources.ray_cluster import DELETE_AFTER
 from support.builders.ray_service import a_ray_service

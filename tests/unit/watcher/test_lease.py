@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from common.api.meta import micro_time
+from common.clock import SystemClock
 from common.kube.resources import LEASE, Resource
-from common.runtime.clock import SystemClock
 from support.fakes.kube import FakeKube
 from unit.watcher.a_nats import Nats, asked
 from watcher.adapters.lease import Leadership

@@ -1,10 +1,10 @@
-"""What only this service's plans ask for. `execute.py` does it; all other actions are in `common.kube.actions`."""
+"""What only this service's plans ask for. `execute.py` does it; all other actions are in `common.runtime.actions`."""
 
 from cluster_reconciler.resources.replica import ReplicaIndex
 from cluster_reconciler.status.conditions import Failure
 from common.api.ray_cluster import WorkerGroupSpec
-from common.kube.actions import Action, Create, Delete, DeleteCollection, Parallel, Replace
 from common.kube.resources import POD
+from common.runtime.actions import Action, Create, Delete, DeleteCollection, Parallel, Replace
 from common.runtime.plan import Plan
 
 

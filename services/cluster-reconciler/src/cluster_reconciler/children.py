@@ -26,10 +26,8 @@ from cluster_reconciler.resources import (
     serve_service,
 )
 from cluster_reconciler.resources.route import ROUTE
-from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.actions import Action, Create, EmitEvent, IfExists, Parallel, Refuse, Replace
 from common.kube.resources import (
     CONFIG_MAP,
     INGRESS,
@@ -41,6 +39,8 @@ from common.kube.resources import (
     SERVICE_ACCOUNT,
     Resource,
 )
+from common.ray import cluster_traits as traits
+from common.runtime.actions import Action, Create, EmitEvent, IfExists, Parallel, Refuse, Replace
 
 _DESCRIPTIONS = {
     SERVICE: ("service", (EventReason.CREATED_SERVICE, EventReason.FAILED_TO_CREATE_SERVICE)),

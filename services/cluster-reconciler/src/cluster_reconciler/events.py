@@ -7,7 +7,7 @@ from common import labels
 from common.api.core import Pod
 from common.api.event import Event
 from common.api.ray_cluster import RayCluster
-from common.kube.actions import ActionEvents
+from common.runtime.actions import ActionEvents
 
 
 def invalid(cluster: RayCluster, what: str, problem: str, reason: EventReason) -> Event:

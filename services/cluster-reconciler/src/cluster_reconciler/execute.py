@@ -1,4 +1,4 @@
-"""Does what `common.kube.executor` leaves to this service: it remembers answers about pods and children, and the status follows the plan.
+"""Does what `common.runtime.executor` leaves to this service: it remembers answers about pods and children, and the status follows the plan.
 
 A status depends on what was executed, so it is a second, small plan (`report`).
 """
@@ -19,11 +19,11 @@ from cluster_reconciler.ports import Ports
 from common import errors
 from common.api.core import Pod
 from common.api.ray_cluster import RayCluster
-from common.bus.cache import version_of
-from common.kube.actions import Action, Create, Delete, DeleteCollection, IfExists, Refuse
-from common.kube.executor import Executed
 from common.kube.resources import POD, ROLE_BINDING
-from common.kube.writer import Writer
+from common.runtime.actions import Action, Create, Delete, DeleteCollection, IfExists, Refuse
+from common.runtime.cache import version_of
+from common.runtime.executor import Executed
+from common.runtime.writer import Writer
 
 log = structlog.get_logger()
 

@@ -9,8 +9,8 @@ from typing import Final
 from cluster_reconciler.config import Config
 from cluster_reconciler.pods import groups
 from cluster_reconciler.status import counters
-from common import ray_cluster_traits as traits
 from common.api.ray_cluster import RayCluster
+from common.ray import cluster_traits as traits
 
 BATCH: Final = 200
 """Worker pods that one plan creates and deletes; a replica of several hosts is never split."""

@@ -19,8 +19,8 @@ from common import errors, labels, names
 from common.api.core import Job, Pod, Service
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.bus.cache import version_of
 from common.kube.resources import POD, Resource, label_selector
+from common.runtime.cache import version_of
 from common.runtime.key import Key
 
 _RAY_NODES = frozenset({labels.HEAD, labels.WORKER, labels.REDIS_CLEANUP})

@@ -8,11 +8,11 @@ import msgspec
 
 from cluster_reconciler.reasons import ConditionType
 from common import labels
-from common import ray_cluster_traits as traits
 from common.api.core import Job, Pod, Service
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import Resource
+from common.ray import cluster_traits as traits
 
 
 class Child(msgspec.Struct, frozen=True):

@@ -27,10 +27,11 @@ from cluster_reconciler.resources import graceful_drain, head_pod, worker_pod
 from cluster_reconciler.resources.replica import ReplicaIndex
 from cluster_reconciler.status.conditions import Failure, is_reported_unsupported
 from common import labels
-from common import ray_cluster_traits as traits
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
 from common.feature_gates import Gate
-from common.kube.actions import (
+from common.kube.resources import POD
+from common.ray import cluster_traits as traits
+from common.runtime.actions import (
     Action,
     ActionEvents,
     Create,
@@ -42,7 +43,6 @@ from common.kube.actions import (
     Patch,
     Refuse,
 )
-from common.kube.resources import POD
 from common.validation import ray_cluster as cluster_rules
 
 

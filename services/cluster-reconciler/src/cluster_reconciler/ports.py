@@ -5,10 +5,10 @@ import msgspec
 from cluster_reconciler.config import Config
 from cluster_reconciler.memory import Memories
 from cluster_reconciler.metrics import Metrics
-from common.bus.cache import Cache
+from common.clock import Clock
 from common.kube.client import Kube
-from common.kube.executor import Executor
-from common.runtime.clock import Clock
+from common.runtime.cache import Cache
+from common.runtime.executor import Executor
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,11 +13,11 @@ from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Observed, is_terminating
 from cluster_reconciler.resources import redis_cleanup_job
 from common import labels
-from common import ray_cluster_traits as traits
 from common.api.core import Job, Pod
 from common.api.ray_cluster import RayCluster
-from common.kube.actions import SILENT, Action, ActionEvents, Create, DeleteCollection, IfExists, SetFinalizers
 from common.kube.resources import JOB, POD
+from common.ray import cluster_traits as traits
+from common.runtime.actions import SILENT, Action, ActionEvents, Create, DeleteCollection, IfExists, SetFinalizers
 
 DEFAULT_TIMEOUT: Final = timedelta(seconds=300)
 _DIGITS: Final = 18

@@ -19,8 +19,8 @@ from cluster_reconciler.status.conditions import Failure, suspension
 from common import conditions
 from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.feature_gates import Gate
-from common.kube.actions import Action, Create, Delete, Refuse, Replace, UpdateStatus
-from common.kube.executor import Executed
+from common.runtime.actions import Action, Create, Delete, Refuse, Replace, UpdateStatus
+from common.runtime.executor import Executed
 from common.validation import ray_cluster as cluster_rules
 
 GATHERED_FOR: Final = timedelta(seconds=0.25)

@@ -10,7 +10,7 @@ import structlog
 from cluster_reconciler import operator_file
 from cluster_reconciler.config import BatchSchedulerName, Config
 from common.errors import InvalidSpec
-from common.runtime.settings import Settings
+from common.settings import Settings
 
 log = structlog.get_logger()
 

@@ -24,17 +24,17 @@ from cluster_reconciler.observed import Observed
 from cluster_reconciler.ports import Ports
 from common.api.core import Job, Pod, Service
 from common.api.ray_cluster import RayCluster
-from common.bus.cache import Cache, Object, Objects
+from common.clock import Clock
 from common.kube.client import Kube, KubeClient
-from common.kube.events import EventRecorder, quarantine_reporter
-from common.kube.executor import Executor
 from common.kube.resources import RAY_CLUSTER
 from common.runtime import replica
-from common.runtime.clock import Clock
+from common.runtime.cache import Cache, Object, Objects
 from common.runtime.controller import Controller
+from common.runtime.events import EventRecorder, quarantine_reporter
+from common.runtime.executor import Executor
 from common.runtime.key import Key, Watched
 from common.runtime.reconciler import Reconciler
-from common.runtime.settings import Settings
+from common.settings import Settings
 
 CONTROLLER: Final = "raycluster"
 EVENT_SOURCE: Final = "raycluster-controller"

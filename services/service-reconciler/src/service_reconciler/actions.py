@@ -1,8 +1,8 @@
-"""What only this service's plans ask for; `execute.py` does it. All other actions are in `common.kube.actions`."""
+"""What only this service's plans ask for; `execute.py` does it. All other actions are in `common.runtime.actions`."""
 
 from common.api.ray_service import RayServiceStatus
-from common.kube.actions import Action, UpdateStatus
-from common.upgrade_events import Event
+from common.runtime.actions import Action, UpdateStatus
+from common.upgrade.events import Event
 from service_reconciler.resources.goal_revision import Spec
 
 

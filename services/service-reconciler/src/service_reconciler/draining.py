@@ -9,9 +9,9 @@ from common.api.event import Event, normal, warning
 from common.api.meta import rfc3339
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.actions import Action, ActionEvents, Annotate, Delete, EmitEvent, Patch
 from common.kube.resources import POD, RAY_CLUSTER
-from common.upgrade_receipt import Receipt
+from common.runtime.actions import Action, ActionEvents, Annotate, Delete, EmitEvent, Patch
+from common.upgrade.receipt import Receipt
 from service_reconciler import events
 from service_reconciler.actions import Publish
 from service_reconciler.observed import DrainingCluster, Observed, drains

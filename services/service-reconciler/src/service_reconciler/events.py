@@ -12,7 +12,7 @@ import msgspec
 from common import clipping, conditions, durations, labels
 from common.api.event import Event, normal, warning
 from common.api.ray_service import RayServiceStatus
-from common.kube.actions import ActionEvents
+from common.runtime.actions import ActionEvents
 from service_reconciler.observed import Names, Observed
 from service_reconciler.promotion import pending
 from service_reconciler.promotion.control import Control

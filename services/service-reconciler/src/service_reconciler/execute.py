@@ -1,4 +1,4 @@
-"""Does what `common.kube.executor` leaves to this service: Serve configs, records of specs, upgrade events.
+"""Does what `common.runtime.executor` leaves to this service: Serve configs, records of specs, upgrade events.
 
 A Serve config that is not taken does not end the reconcile: that is the user's to correct, and the next status reports it.
 An upgrade event that is lost does not either.
@@ -11,13 +11,13 @@ from common import errors
 from common.api.event import warning
 from common.api.meta import ObjectMeta
 from common.api.ray_service import RayService
-from common.kube.actions import Action
-from common.kube.executor import Executor
-from common.kube.writer import Writer
 from common.ray.config_writer import ConfigWriter
 from common.ray.submit import Submit
+from common.runtime.actions import Action
+from common.runtime.executor import Executor
 from common.runtime.plan import Plan
-from common.upgrade_events import Event
+from common.runtime.writer import Writer
+from common.upgrade.events import Event
 from service_reconciler import metrics
 from service_reconciler.actions import Publish, RecordRevision
 from service_reconciler.history import History

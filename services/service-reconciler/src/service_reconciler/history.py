@@ -13,9 +13,9 @@ from common import errors
 from common.api.meta import ObjectMeta
 from common.api.ray_service import RayService
 from common.kube import client
-from common.kube.actions import Create, Delete, Patch
 from common.kube.client import Kube
 from common.kube.resources import CONTROLLER_REVISION, label_selector
+from common.runtime.actions import Create, Delete, Patch
 from service_reconciler.promotion import revisions
 from service_reconciler.promotion.revisions import Record
 from service_reconciler.resources import goal_revision

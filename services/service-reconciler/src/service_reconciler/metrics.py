@@ -15,20 +15,22 @@ from prometheus_client import Counter, Histogram
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from common import annotation_record, conditions, labels, names, upgrade_events, weighted_route
+from common import annotation_record, conditions, labels, names
 from common.api.core import Service
 from common.api.gateway import HttpRoute
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.bus.cache import Cache
-from common.kube.actions import Action, Annotate, Delete
+from common.clock import Clock
 from common.kube.resources import RAY_CLUSTER
 from common.observability.family import Family
 from common.ray import owner, serve_status
 from common.ray.view import Seen
-from common.runtime.clock import Clock
-from common.traffic_record import WHOLE, Record
-from common.upgrade_receipt import Outcome, Receipt
+from common.runtime.actions import Action, Annotate, Delete
+from common.runtime.cache import Cache
+from common.upgrade import events as upgrade_events
+from common.upgrade import weighted_route
+from common.upgrade.receipt import Outcome, Receipt
+from common.upgrade.traffic_record import WHOLE, Record
 from service_reconciler.observed import Observed
 from service_reconciler.promotion import phase
 from service_reconciler.reasons import ConditionType

@@ -11,16 +11,14 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from common import labels, names, serve_writer, traffic_record, weighted_route
+from common import labels, names
 from common.api.core import EndpointSlice, Pod, Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.bus.cache import Cache, Objects
+from common.clock import ClockWatch
 from common.conditions import is_true
-from common.kube import gateways
-from common.kube.lookup import Lookup
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, illegal_name
 from common.ray import (
     adoption,
@@ -32,13 +30,16 @@ from common.ray import (
     owner,
     poll_interval,
     revision,
+    serve_writer,
     submit,
 )
 from common.ray.revisions import Revisions
 from common.ray.serve_api import ServeApi
 from common.ray.view import dashboard_service, head_is_ready
-from common.runtime.clock import ClockWatch
+from common.runtime.cache import Cache, Objects
 from common.runtime.key import Key
+from common.runtime.lookup import Lookup
+from common.upgrade import gateways, traffic_record, weighted_route
 from service_reconciler import validation
 from service_reconciler.config import Config
 from service_reconciler.observed import ClusterView, DrainingCluster, Names, Observed, drains, names_of

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from common import labels, serve_writer, traffic_record, weighted_route
+from common import labels
 from common import names as naming
 from common.api.core import Pod, Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute, Route, lagging_parents
@@ -14,9 +14,10 @@ from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.kube.resources import GRPC_ROUTE, HTTP_ROUTE
-from common.ray import owner, poll_interval
+from common.ray import owner, poll_interval, serve_writer
 from common.ray.view import ServeView
-from common.traffic_record import Record, Upgrade
+from common.upgrade import traffic_record, weighted_route
+from common.upgrade.traffic_record import Record, Upgrade
 from service_reconciler.config import Config
 from service_reconciler.resources import serve_service
 from service_reconciler.resources.ray_cluster import DELETE_AFTER

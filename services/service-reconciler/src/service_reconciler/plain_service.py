@@ -7,10 +7,10 @@ on a node that was observed to hold a running replica.
 
 from common import labels
 from common.api.core import Pod
-from common.kube.actions import Action, Patch
 from common.kube.resources import POD
 from common.ray import owner, serve_status
-from common.traffic_record import WHOLE
+from common.runtime.actions import Action, Patch
+from common.upgrade.traffic_record import WHOLE
 from service_reconciler import events
 from service_reconciler.observed import ClusterView, Observed
 

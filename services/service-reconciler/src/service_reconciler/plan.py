@@ -11,17 +11,19 @@ from typing import Final
 
 import msgspec
 
-from common import conditions, labels, serve_writer, traffic_record, upgrade_controls
+from common import conditions, labels
 from common.api.event import warning
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
-from common.kube.actions import Action, Create, Delete, EmitEvent, Patch, SetFinalizers
 from common.kube.resources import RAY_CLUSTER, SERVICE
-from common.ray import serve_config, submit
+from common.ray import serve_config, serve_writer, submit
 from common.ray.revision import Given
+from common.ray.serve_writer import Writer
 from common.ray.submit import Submit
+from common.runtime.actions import Action, Create, Delete, EmitEvent, Patch, SetFinalizers
 from common.runtime.plan import Plan
-from common.serve_writer import Writer
+from common.upgrade import controls as upgrade_controls
+from common.upgrade import traffic_record
 from service_reconciler import draining, events, plain_service, polling, serving
 from service_reconciler.actions import RecordRevision, UpdateServiceStatus
 from service_reconciler.events import Outcome

@@ -11,10 +11,11 @@ from typing import Final, Protocol
 
 import structlog
 
-from common import errors, upgrade_events
+from common import errors
+from common.clock import Clock
 from common.runtime import trace
-from common.runtime.clock import Clock
-from common.upgrade_events import Event
+from common.upgrade import events as upgrade_events
+from common.upgrade.events import Event
 from service_reconciler import metrics
 
 log = structlog.get_logger()

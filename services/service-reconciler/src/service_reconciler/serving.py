@@ -10,9 +10,9 @@ from common import labels
 from common.api.core import Service
 from common.api.opaque import Body
 from common.errors import InvalidSpec
-from common.kube.actions import Action, Create, Patch
 from common.kube.resources import POD, SERVICE
 from common.ray import owner
+from common.runtime.actions import Action, Create, Patch
 from service_reconciler import events, plain_service
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.reasons import EventReason

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from common.runtime.settings import Settings
+from common.settings import Settings
 from service_reconciler.config import Config
 
 

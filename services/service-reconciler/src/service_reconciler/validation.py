@@ -9,14 +9,14 @@ from typing import Final
 
 import msgspec
 
-from common import serve_writer, upgrade_controls
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import ClusterUpgradeOptions, RayService
 from common.errors import InvalidSpec
 from common.feature_gates import Gate, Gates
-from common.ray import owner
+from common.ray import owner, serve_writer
+from common.upgrade import controls as upgrade_controls
 from common.validation import life_cycle
 from common.validation import ray_cluster as cluster_rules
 from service_reconciler.reasons import EventReason

@@ -12,13 +12,10 @@ from common.api.core import EndpointSlice, Pod, Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.bus.cache import Cache, Object, Objects
 from common.bus.nats import Bus as NatsBus
 from common.bus.sharding import Tree
+from common.clock import Clock, ClockWatch
 from common.kube.client import Kube, KubeClient
-from common.kube.events import EventRecorder, quarantine_reporter
-from common.kube.executor import Executor
-from common.kube.lookup import Lookup
 from common.kube.resources import RAY_SERVICE
 from common.ray import dashboard as dashboards
 from common.ray.config_writer import ConfigWriter
@@ -28,12 +25,15 @@ from common.ray.revision import Revision
 from common.ray.revisions import Revisions
 from common.ray.serve_api import LEAST_WORKERS, ServeApi
 from common.runtime import replica
-from common.runtime.clock import Clock, ClockWatch
+from common.runtime.cache import Cache, Object, Objects
 from common.runtime.controller import Controller
+from common.runtime.events import EventRecorder, quarantine_reporter
+from common.runtime.executor import Executor
 from common.runtime.key import Watched
+from common.runtime.lookup import Lookup
 from common.runtime.reconciler import Reconciler
 from common.runtime.replica import App
-from common.runtime.settings import Settings
+from common.settings import Settings
 from service_reconciler import metrics
 from service_reconciler import settings as own_settings
 from service_reconciler.config import Config

@@ -1,4 +1,4 @@
-"""What only this service's plans ask for; `execute.py` does it. All other actions are in `common.kube.actions`.
+"""What only this service's plans ask for; `execute.py` does it. All other actions are in `common.runtime.actions`.
 
 Three chains do not depend on one another: routes with the Services that they send to, and capacities with their record; the Gateway;
 Serve configs. So a Gateway that is refused keeps no cluster from its config, and a config that is refused moves no route.
@@ -6,8 +6,8 @@ Serve configs. So a Gateway that is refused keeps no cluster from its config, an
 
 from typing import Final
 
-from common.kube.actions import Action, Patch
 from common.ray.submit import Submit
+from common.runtime.actions import Action, Patch
 
 GATEWAY: Final = "gateway"
 CONFIGS: Final = "configs"

@@ -1,8 +1,8 @@
 """The Events of this service, with KubeRay's texts where it has them (spec rayservice §13.4)."""
 
 from common.api.event import normal, warning
-from common.kube.actions import ActionEvents
 from common.kube.resources import GATEWAY
+from common.runtime.actions import ActionEvents
 from traffic_manager.reasons import EventReason
 
 

@@ -1,4 +1,4 @@
-"""Does what `common.kube.executor` leaves to this service: Serve configs, capacities, kinds that the API server may not know.
+"""Does what `common.runtime.executor` leaves to this service: Serve configs, capacities, kinds that the API server may not know.
 
 A Serve config that is not taken does not end the reconcile, unless a capacity and its record depend on it.
 """
@@ -8,13 +8,13 @@ from datetime import datetime
 from common import errors
 from common.api.event import warning
 from common.api.meta import ObjectMeta
-from common.kube.actions import Action, Create
-from common.kube.executor import Executor
 from common.kube.resources import GRPC_ROUTE, SERVICE
-from common.kube.writer import Writer
 from common.ray.config_writer import ConfigWriter
 from common.ray.submit import Submit
+from common.runtime.actions import Action, Create
+from common.runtime.executor import Executor
 from common.runtime.plan import Plan
+from common.runtime.writer import Writer
 from traffic_manager import metrics
 from traffic_manager.actions import MoveCapacity
 from traffic_manager.observe import Observer

@@ -12,24 +12,34 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from common import errors, labels, names, serve_writer, weighted_route
+from common import errors, labels, names
 from common.api.core import EndpointSlice, EndpointSlices, Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import ClusterServiceStatus, RayService
-from common.bus.cache import Cache, Object, Objects
-from common.kube import gateways, managers
+from common.clock import Clock
+from common.kube import managers
 from common.kube.client import Kube
-from common.kube.lookup import Lookup
 from common.kube.resources import ENDPOINT_SLICE, GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, Resource
-from common.ray import adoption, config_reader, dashboard_identity, endpoints, owner, poll_interval, revision
+from common.ray import (
+    adoption,
+    config_reader,
+    dashboard_identity,
+    endpoints,
+    owner,
+    poll_interval,
+    revision,
+    serve_writer,
+)
 from common.ray.revisions import Revisions
 from common.ray.serve_api import ServeApi
 from common.ray.view import dashboard_service, head_is_ready
-from common.runtime.clock import Clock
+from common.runtime.cache import Cache, Object, Objects
 from common.runtime.key import Key
-from common.traffic_record import WHOLE, Record
+from common.runtime.lookup import Lookup
+from common.upgrade import gateways, weighted_route
+from common.upgrade.traffic_record import WHOLE, Record
 from traffic_manager.observed import Baseline, ClusterView, Observed
 from traffic_manager.status import health
 

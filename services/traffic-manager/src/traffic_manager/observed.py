@@ -6,15 +6,16 @@ from typing import Any
 
 import msgspec
 
-from common import names, serve_writer, weighted_route
+from common import names
 from common.api.core import Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.meta import Condition
 from common.api.opaque import Json
 from common.api.ray_service import RayService
-from common.ray import poll_interval
+from common.ray import poll_interval, serve_writer
 from common.ray.view import ServeView
-from common.traffic_record import Record
+from common.upgrade import weighted_route
+from common.upgrade.traffic_record import Record
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):

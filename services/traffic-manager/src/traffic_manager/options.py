@@ -8,9 +8,11 @@ from datetime import timedelta
 
 import msgspec
 
-from common import labels, serve_writer, upgrade_controls
+from common import labels
 from common.api.opaque import Json
-from common.upgrade_controls import Controls, OnDeadline
+from common.ray import serve_writer
+from common.upgrade import controls as upgrade_controls
+from common.upgrade.controls import Controls, OnDeadline
 from traffic_manager.migration.state import Direction, Policy
 from traffic_manager.observed import Observed
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET
 
 from common.api.event import Event, warning
-from common.traffic_record import Overwritten, Record
+from common.upgrade.traffic_record import Overwritten, Record
 from traffic_manager.observed import Observed
 from traffic_manager.reasons import EventReason
 

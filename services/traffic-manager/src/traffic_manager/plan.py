@@ -10,18 +10,18 @@ from typing import Final
 
 import msgspec
 
-from common import traffic_record as records
-from common import upgrade_controls
 from common.api.event import Event, normal, warning
 from common.api.gateway import route_problem
 from common.errors import InvalidSpec
-from common.kube.actions import MAIN, Action, Create, EmitEvent, Patch
 from common.kube.resources import SERVICE
 from common.ray import parity, poll_interval, serve_status
 from common.ray.submit import Submit
 from common.ray.view import head_is_ready
+from common.runtime.actions import MAIN, Action, Create, EmitEvent, Patch
 from common.runtime.plan import Plan
-from common.traffic_record import WHOLE, Record, Share
+from common.upgrade import controls as upgrade_controls
+from common.upgrade import traffic_record as records
+from common.upgrade.traffic_record import WHOLE, Record, Share
 from traffic_manager import options, overwriting, routing, serving
 from traffic_manager.actions import BACKENDS, MoveCapacity
 from traffic_manager.migration import step, weights

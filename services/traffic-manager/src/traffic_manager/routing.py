@@ -1,6 +1,6 @@
 """What makes the Gateway and the routes of a service be what they should: the writes, and what is wrong with them.
 
-One HTTPRoute carries the weights and their record: ours, or the user's own (`common.weighted_route`). Others follow it with the
+One HTTPRoute carries the weights and their record: ours, or the user's own (`common.upgrade.weighted_route`). Others follow it with the
 same weights: the GRPCRoute where the application takes gRPC calls, and routes that carried the traffic before the user named
 another one, until that one is taken. Spec rayservice §9; acceptance 39, 51, 55, 87, 88.
 """
@@ -8,16 +8,17 @@ another one, until that one is taken. Spec rayservice §9; acceptance 39, 51, 55
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from common import names, weighted_route
-from common import traffic_record as records
+from common import names
 from common.api.event import warning
 from common.api.gateway import Gateway, HttpRoute, Route, route_problem
 from common.api.opaque import Json
 from common.errors import Invariant
-from common.kube.actions import Action, Create, Delete, EmitEvent, Patch
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, Resource
 from common.ray import owner, service_ports
-from common.traffic_record import Record, Share
+from common.runtime.actions import Action, Create, Delete, EmitEvent, Patch
+from common.upgrade import traffic_record as records
+from common.upgrade import weighted_route
+from common.upgrade.traffic_record import Record, Share
 from traffic_manager import actions as chains
 from traffic_manager import events, options, overwriting
 from traffic_manager.observed import ClusterView, Observed

@@ -9,10 +9,10 @@ from datetime import datetime
 
 from common import labels
 from common.api.opaque import Json
-from common.kube.actions import ActionEvents
 from common.ray import submit
 from common.ray.revision import Given
 from common.ray.submit import Submit
+from common.runtime.actions import ActionEvents
 from traffic_manager import events
 from traffic_manager.actions import CONFIGS
 from traffic_manager.observed import ClusterView, Observed

@@ -9,11 +9,9 @@ from common.api.core import EndpointSlice, Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.bus.cache import Cache, Object, Objects
 from common.bus.sharding import Tree
+from common.clock import Clock
 from common.kube.client import Kube, KubeClient
-from common.kube.events import EventRecorder
-from common.kube.executor import Executor
 from common.kube.resources import RAY_SERVICE
 from common.ray import dashboard as dashboards
 from common.ray.config_writer import ConfigWriter
@@ -23,12 +21,14 @@ from common.ray.revision import Revision
 from common.ray.revisions import Revisions
 from common.ray.serve_api import LEAST_WORKERS, ServeApi
 from common.runtime import replica
-from common.runtime.clock import Clock
+from common.runtime.cache import Cache, Object, Objects
 from common.runtime.controller import Controller
+from common.runtime.events import EventRecorder
+from common.runtime.executor import Executor
 from common.runtime.key import Watched
 from common.runtime.reconciler import Reconciler
 from common.runtime.replica import App
-from common.runtime.settings import Settings
+from common.settings import Settings
 from common.version import OPERATOR_VERSION
 from traffic_manager.execute import Execution
 from traffic_manager.observe import Observer

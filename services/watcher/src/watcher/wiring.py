@@ -4,15 +4,15 @@ import asyncio
 import random
 from secrets import token_hex
 
+from common import identity
 from common.bus import epoch
 from common.bus.nats import Bus
+from common.clock import SystemClock
 from common.kube.client import KubeClient
 from common.kube.installation import Installation
 from common.kube.watch import Timing
 from common.observability import health
-from common.runtime import identity
-from common.runtime.clock import SystemClock
-from common.runtime.settings import Settings
+from common.settings import Settings
 from watcher import settings as own
 from watcher import watched
 from watcher.adapters.bus import NatsStream

@@ -15,8 +15,8 @@ from common.bus import credential_folder, credentials, streams
 from common.bus.credentials import Pair
 from common.bus.nats import Bus, connect
 from common.bus.server_conf import Server
-from common.runtime.clock import SystemClock
-from common.runtime.settings import Settings
+from common.clock import SystemClock
+from common.settings import Settings
 from support.servers.nats import NatsServer, nats_server
 from support.servers.relayed import Secured, secured_nats
 from support.servers.wire import Wire

@@ -17,7 +17,7 @@ from common.bus.messages import Gone, Message, State
 from common.bus.nats import Bus, connect
 from common.bus.sharding import Place, Tree
 from common.bus.state_feed import StateFeed
-from common.runtime.settings import Settings
+from common.settings import Settings
 from support.fakes.feed import FakeFeed, FakeStream
 from support.fakes.listener import Recorder
 from support.servers.nats import NatsServer, nats_server

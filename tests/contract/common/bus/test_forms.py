@@ -17,7 +17,7 @@ from common.bus.messages import Gone, Message, State
 from common.bus.nats import Bus, connect
 from common.bus.sharding import PARTITIONS, Place, Tree
 from common.bus.state_feed import StateFeed
-from common.runtime.settings import Settings
+from common.settings import Settings
 from support.fakes.listener import Recorder
 from support.servers.nats import nats_server
 from support.waiting import eventually

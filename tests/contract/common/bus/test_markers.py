@@ -12,7 +12,7 @@ from common.bus import messages, provision, state_feed, streams, subjects
 from common.bus.feed import Synced
 from common.bus.nats import Bus, connect
 from common.bus.state_feed import StateFeed
-from common.runtime.settings import Settings
+from common.settings import Settings
 from support.fakes.listener import Recorder
 from support.servers.nats import nats_server
 from support.waiting import eventually

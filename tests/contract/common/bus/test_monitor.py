@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from common.bus import streams
 from common.bus.monitor import Monitor
 from common.bus.nats import Bus, StreamInfo, connect
-from common.runtime.settings import Settings
+from common.settings import Settings
 from localcluster import ports
 from support.servers.nats import NatsServer, nats_server
 from support.servers.nats_cluster import nats_cluster

@@ -14,7 +14,7 @@ from common import errors
 from common.bus import credentials, permissions, provision, streams, subjects
 from common.bus.consumer import Source, consume
 from common.bus.nats import connect
-from common.runtime.settings import Settings
+from common.settings import Settings
 from support.servers.relayed import Secured, secured_nats
 from support.waiting import eventually
 

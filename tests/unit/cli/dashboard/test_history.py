@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 
-from common import upgrade_events
 from common.api import ray_service
 from common.api.opaque import Json
 from common.api.ray_service import RayService
 from common.bus.nats import Stored
-from common.upgrade_events import Event
+from common.upgrade import events as upgrade_events
+from common.upgrade.events import Event
 from raybus_cli.dashboard.history import KEPT, History
 from support.builders.example_upgrade import an_example_upgrade
 from support.builders.snapshots import BLUE, GREEN, NOW, STEPS, UPGRADING, a_service, a_side

@@ -5,9 +5,9 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from common import upgrade_events as ue
-from common.upgrade_events import CloudEvent, Data, Event
-from common.upgrade_receipt import Outcome
+from common.upgrade import events as ue
+from common.upgrade.events import CloudEvent, Data, Event
+from common.upgrade.receipt import Outcome
 from raybus_cli.dashboard import timeline
 from raybus_cli.dashboard.timeline import Part, Sample, Severity
 from support.builders.example_upgrade import a_retreat, an_example_upgrade

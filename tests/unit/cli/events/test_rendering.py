@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from common import upgrade_events
+from common.upgrade import events as upgrade_events
 from raybus_cli.events import rendering
 from support.builders.example_upgrade import a_retreat, an_example_upgrade
 from support.golden import Golden

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from common import upgrade_events
 from common.bus.nats import Stored
-from common.upgrade_events import Event
+from common.upgrade import events as upgrade_events
+from common.upgrade.events import Event
 from raybus_cli.events.options import Options
 from raybus_cli.events.show import Show
 from support.builders.example_upgrade import an_example_upgrade

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from common.feature_gates import Gate
-from common.runtime.settings import Settings
+from common.settings import Settings
 from raybus_cli.up import programs
 from raybus_cli.up.options import MODULES, Options
 from raybus_cli.up.programs import BusAccess, Replica

@@ -4,8 +4,8 @@ from cluster_reconciler import plan
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Child, Observed
 from common import labels
-from common.kube.actions import Create
 from common.kube.resources import ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
+from common.runtime.actions import Create
 from support.builders.pods import NOW, a_head_pod, a_head_service, an_observation, some_workers
 from support.builders.ray_cluster import a_group, a_ray_cluster
 

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from cluster_reconciler.wiring import KINDS as CLUSTER_KINDS
-from common import traffic_record
 from common.api import core
 from common.bus import forms, messages
 from common.bus.feed import Synced
 from common.bus.forms import Form
 from common.ray import revision
-from common.upgrade_receipt import Receipt
+from common.upgrade import traffic_record
+from common.upgrade.receipt import Receipt
 from service_reconciler.promotion.receipt import SoFar
 from service_reconciler.resources import goal_revision
 from service_reconciler.wiring import KINDS as SERVICE_KINDS

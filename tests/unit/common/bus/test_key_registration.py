@@ -12,7 +12,7 @@ from common.bus import credentials
 from common.bus.key_registration import Registration
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import Resource
-from common.runtime.settings import Settings
+from common.settings import Settings
 
 CERTIFICATE = credentials.new_authority(now=datetime(2026, 1, 1, tzinfo=UTC)).certificate.decode()
 SETTINGS = Settings(service="watcher", namespace="raybus", identity="watcher-0", kubeconfig=Path("none"))

@@ -12,7 +12,7 @@ from common import errors
 from common.bus import messages
 from common.observability import tracing
 from common.observability.tracing import Line
-from common.runtime.settings import Settings
+from common.settings import Settings
 
 TRACE = messages.trace_of("uid", "7")
 _, TRACE_ID, SPAN_ID, _ = TRACE.split("-")

@@ -5,10 +5,10 @@ import pytest
 from common import errors
 from common.api import ray_cluster
 from common.api.meta import ObjectMeta
-from common.bus.cache import Cache
 from common.kube.resources import CONTROLLER_REVISION
 from common.ray.revision import MOST, OUTCOME, Given, Outcome, Revision
 from common.ray.revisions import Revisions
+from common.runtime.cache import Cache
 from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube
 

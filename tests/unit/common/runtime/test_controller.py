@@ -10,9 +10,9 @@ from prometheus_client import REGISTRY
 
 from common import errors
 from common.api.core import Pod
-from common.bus.cache import Cache, Object
+from common.clock import SystemClock
 from common.runtime import trace
-from common.runtime.clock import SystemClock
+from common.runtime.cache import Cache, Object
 from common.runtime.controller import Controller
 from common.runtime.key import Key, Watched
 from common.runtime.priority import FIFO, Priority

@@ -9,7 +9,7 @@ from common.kube.client import KubeClient, Patch
 from common.kube.resources import POD
 from common.ray.dashboard import DirectDashboard, Head, ProxiedDashboard
 from common.runtime.fence import Fence
-from common.runtime.settings import Settings
+from common.settings import Settings
 
 HEAD = Head(namespace="ns", service="head", port=8265)
 

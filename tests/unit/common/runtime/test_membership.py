@@ -12,13 +12,13 @@ import pytest
 
 from common import errors, labels
 from common.api.opaque import Body
-from common.kube.replica_leases import ReplicaLeases, name
+from common.clock import Clock, SystemClock
 from common.kube.resources import LEASE, Resource
 from common.runtime import ownership
-from common.runtime.clock import Clock, SystemClock
 from common.runtime.fence import Fence
 from common.runtime.membership import Membership
 from common.runtime.ownership import ALL
+from common.runtime.replica_leases import ReplicaLeases, name
 from support.fakes.kube import FakeKube
 
 pytestmark = pytest.mark.looptime

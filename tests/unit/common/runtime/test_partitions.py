@@ -11,8 +11,8 @@ from common import errors
 from common.api.core import Pod
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
-from common.bus.cache import Cache, Object, Objects
-from common.runtime.clock import SystemClock
+from common.clock import SystemClock
+from common.runtime.cache import Cache, Object, Objects
 from common.runtime.controller import Controller
 from common.runtime.key import Key, Watched
 

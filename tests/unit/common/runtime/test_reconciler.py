@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from common.kube.actions import Action
+from common.runtime.actions import Action
 from common.runtime.key import Key
 from common.runtime.plan import Plan
 from common.runtime.reconciler import Reconciler

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from common.api.ray_cluster import RayCluster
-from common.upgrade_receipt import Outcome, Receipt, Seconds
+from common.upgrade.receipt import Outcome, Receipt, Seconds
 from service_reconciler.observed import DrainingCluster
 from service_reconciler.promotion import receipt
 from service_reconciler.promotion.receipt import SoFar

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from common.api.meta import ObjectMeta
-from common.kube.actions import Create, Delete, Patch
+from common.runtime.actions import Create, Delete, Patch
 from service_reconciler.promotion import revisions
 from service_reconciler.resources import goal_revision
 from service_reconciler.resources.goal_revision import Goal, GoalRevision, Spec

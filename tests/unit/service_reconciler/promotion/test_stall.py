@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from common.api.opaque import Json
-from common.traffic_record import Upgrade
-from common.upgrade_controls import Controls, OnDeadline
+from common.upgrade.controls import Controls, OnDeadline
+from common.upgrade.traffic_record import Upgrade
 from service_reconciler.observed import Observed
 from service_reconciler.promotion import progress, stall
 from service_reconciler.promotion.stall import Stall, Verdict

@@ -1,7 +1,7 @@
 """What Go would write back of a spec; spec rayservice §2.5."""
 
-from common import spec_hash
 from common.api.opaque import Json
+from common.ray import spec_hash
 from service_reconciler.resources import zero_values
 from support.builders.ray_service import a_cluster_config, a_group
 

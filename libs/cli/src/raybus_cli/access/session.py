@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Final, NoReturn, TypeVar
 
 from common import errors
+from common.clock import SystemClock
 from common.kube.client import KubeClient
-from common.runtime.clock import SystemClock
 from common.version import VERSION
 from raybus_cli.access import kubeconfig as kubeconfigs
 from raybus_cli.access import problems

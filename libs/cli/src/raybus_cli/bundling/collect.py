@@ -11,7 +11,7 @@ from typing import Final, cast
 import msgspec
 import yaml
 
-from common import errors, labels, names, weighted_route
+from common import errors, labels, names
 from common.api.opaque import Body, Json
 from common.kube.client import KubeClient
 from common.kube.resources import (
@@ -28,6 +28,7 @@ from common.kube.resources import (
     Resource,
 )
 from common.ray import owner
+from common.upgrade import weighted_route
 from common.version import VERSION
 from raybus_cli.bundling import redact
 from raybus_cli.doctor import checks, survey

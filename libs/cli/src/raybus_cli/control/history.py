@@ -9,12 +9,12 @@ from typing import Final, cast
 
 import msgspec
 
-from common import annotation_record, errors, labels, spec_hash
+from common import annotation_record, errors, labels
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.ray import revision, serve_config
-from common.upgrade_receipt import Receipt
+from common.ray import revision, serve_config, spec_hash
+from common.upgrade.receipt import Receipt
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show.tree import seconds_since
 from service_reconciler.resources import goal_revision

@@ -8,9 +8,10 @@ from typing import cast
 
 import msgspec
 
-from common import errors, labels, spec_hash
+from common import errors, labels
 from common.api.opaque import Body, Json
 from common.api.ray_service import RayService
+from common.ray import spec_hash
 from raybus_cli.control.history import Entry
 
 _SCALE = ("replicas", "minReplicas", "maxReplicas")

@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
-from common import upgrade_events
 from common.api.ray_service import RayService
 from common.bus.nats import Stored
-from common.upgrade_receipt import Outcome
+from common.upgrade import events as upgrade_events
+from common.upgrade.receipt import Outcome
 from raybus_cli.dashboard import timeline
 from raybus_cli.dashboard.timeline import Event, Part, Sample, Timeline
 from raybus_cli.events import rendering

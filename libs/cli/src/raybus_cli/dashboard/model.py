@@ -8,7 +8,7 @@ import msgspec
 
 from common import annotation_record
 from common.api.ray_service import RayService
-from common.upgrade_receipt import Receipt
+from common.upgrade.receipt import Receipt
 from raybus_cli.dashboard.timeline import Timeline
 from raybus_cli.explaining import findings
 from raybus_cli.reading import strategy

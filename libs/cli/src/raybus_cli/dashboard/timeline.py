@@ -11,9 +11,8 @@ from typing import Final
 
 import msgspec
 
-from common import upgrade_events
-from common.traffic_record import WHOLE
-from common.upgrade_events import (
+from common.upgrade import events as upgrade_events
+from common.upgrade.events import (
     Aborted,
     CapacityChanged,
     Cause,
@@ -27,7 +26,8 @@ from common.upgrade_events import (
     Started,
     TrafficShifted,
 )
-from common.upgrade_receipt import Outcome, Receipt
+from common.upgrade.receipt import Outcome, Receipt
+from common.upgrade.traffic_record import WHOLE
 from raybus_cli.events import rendering
 
 Event = CloudEvent[Data]

@@ -5,13 +5,14 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from common import errors, serve_writer
+from common import errors
 from common.api.opaque import Json
 from common.api.ray_service import RayService
 from common.bus import key_registry
 from common.bus.key_registration import ConfigMap
 from common.kube.client import KubeClient
 from common.kube.resources import CONFIG_MAP, LEASE, RAY_SERVICE, Resource
+from common.ray import serve_writer
 from raybus_cli.doctor.facts import Facts, GatewayClass, Lease, Right, Workload
 from raybus_cli.migrating import operator as operators
 from raybus_cli.reading.reader import Items

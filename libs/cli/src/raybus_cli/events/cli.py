@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from common import errors
-from common.runtime.clock import SystemClock
+from common.clock import SystemClock
 from raybus_cli.access import kubeconfig as kubeconfigs
 from raybus_cli.access import problems
 from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, RaybusNamespaceOption

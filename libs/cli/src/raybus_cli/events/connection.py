@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import typer
 
 from common import errors
-from common.runtime.settings import Settings
+from common.settings import Settings
 
 USER: Final = "subscriber"
 CONFIGURATION: Final = "nats-server.conf"

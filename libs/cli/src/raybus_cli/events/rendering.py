@@ -5,8 +5,8 @@ from functools import singledispatch
 
 import msgspec
 
-from common import upgrade_events
-from common.upgrade_events import (
+from common.upgrade import events as upgrade_events
+from common.upgrade.events import (
     Aborted,
     CapacityChanged,
     CloudEvent,

@@ -11,7 +11,7 @@ from common import errors
 from common.bus.access import Keys
 from common.bus.consumer import Begin, from_sequence, from_time
 from common.bus.nats import Bus, connect
-from common.runtime.settings import Settings
+from common.settings import Settings
 from raybus_cli.access.kubeconfig import Where
 from raybus_cli.events import through_cluster
 from raybus_cli.events.options import Options

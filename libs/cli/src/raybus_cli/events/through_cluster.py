@@ -13,9 +13,9 @@ from typing import Final, NoReturn
 from common import errors
 from common.bus.access import Keys, MadeKey
 from common.bus.key_registration import Registration
+from common.clock import SystemClock
 from common.kube.client import KubeClient
-from common.runtime.clock import SystemClock
-from common.runtime.settings import Settings
+from common.settings import Settings
 from localcluster import ports
 from localcluster.processes import end_child
 from raybus_cli.access.kubeconfig import Where

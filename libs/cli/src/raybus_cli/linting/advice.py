@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final, cast
 
-from common import serve_writer
 from common.api import ray_service
 from common.api.opaque import Json
-from common.ray import service_ports
+from common.ray import serve_writer, service_ports
 from raybus_cli.linting.shape import Problem
 from raybus_cli.manifests.reading import Document, Place
 from raybus_cli.planning import picture, steps

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from common import labels, weighted_route
+from common import labels
 from common.api import ray_service
 from common.api.gateway import HttpRoute
 from common.kube.resources import HTTP_ROUTE
+from common.upgrade import weighted_route
 from raybus_cli.linting.shape import Problem
 from raybus_cli.manifests.reading import Document
 

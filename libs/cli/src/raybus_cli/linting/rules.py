@@ -6,11 +6,11 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from common import upgrade_controls
 from common.api import ray_cluster, ray_service
 from common.api.opaque import Json
 from common.feature_gates import Gates
 from common.ray import serve_config
+from common.upgrade import controls as upgrade_controls
 from common.validation import ray_cluster as cluster_rules
 from raybus_cli.linting.shape import Problem
 from raybus_cli.manifests.reading import Document, Place

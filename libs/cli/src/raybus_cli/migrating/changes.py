@@ -12,9 +12,9 @@ import msgspec
 from cluster_reconciler.actions import ClusterPlan
 from common.api.event import Event
 from common.api.opaque import Json
-from common.kube.actions import Action, Annotate, EmitEvent, Patch, Refuse, SetFinalizers, UpdateStatus
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, POD, SERVICE
 from common.ray.submit import Submit
+from common.runtime.actions import Action, Annotate, EmitEvent, Patch, Refuse, SetFinalizers, UpdateStatus
 from raybus_cli.migrating import findings
 from raybus_cli.migrating.findings import Finding
 from service_reconciler.actions import Publish

@@ -10,10 +10,10 @@ from cluster_reconciler import discovery
 from common import errors
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.bus.cache import Cache
+from common.clock import Clock, SystemClock
 from common.kube.client import KubeClient
 from common.ray.dashboard import Dashboard, ProxiedDashboard
-from common.runtime.clock import Clock, SystemClock
+from common.runtime.cache import Cache
 from raybus_cli.migrating import clusters, findings, report, services, surroundings, switches
 from raybus_cli.migrating.facts import Installation
 from raybus_cli.migrating.findings import Finding, Subject

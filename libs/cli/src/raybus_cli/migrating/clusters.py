@@ -16,11 +16,11 @@ from cluster_reconciler.refusals import find as refusal_of
 from cluster_reconciler.status import compute, gate, head_info
 from common.api import ray_cluster
 from common.api.ray_cluster import RayCluster, RayClusterStatus
-from common.bus.cache import Cache
+from common.clock import SystemClock
 from common.feature_gates import Gate
 from common.kube.client import Kube
-from common.kube.executor import Executed
-from common.runtime.clock import SystemClock
+from common.runtime.cache import Cache
+from common.runtime.executor import Executed
 from common.runtime.key import Key
 from common.validation import not_built_yet
 from raybus_cli.migrating import changes, findings

@@ -10,15 +10,15 @@ from common import labels
 from common.api import ray_service
 from common.api.ray_cluster import RayClusterStatus
 from common.api.ray_service import RayService, RayServiceStatus
-from common.bus.cache import Cache
+from common.clock import Clock, ClockWatch
 from common.kube.client import Kube
-from common.kube.lookup import Lookup
 from common.ray.dashboard import Dashboard
 from common.ray.revisions import Revisions
 from common.ray.serve_api import ServeApi
 from common.ray.serve_status import ServeDetails
-from common.runtime.clock import Clock, ClockWatch
+from common.runtime.cache import Cache
 from common.runtime.key import Key
+from common.runtime.lookup import Lookup
 from raybus_cli.migrating import changes, findings, holding
 from raybus_cli.migrating.changes import ActionContext
 from raybus_cli.migrating.findings import Finding, Subject

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Final, cast
 
-from common import labels, serve_writer
+from common import labels
 from common.api.ray_service import RayService
+from common.ray import serve_writer
 from raybus_cli.doctor.checks import STALE
 from raybus_cli.doctor.facts import Lease
 from raybus_cli.migrating import findings

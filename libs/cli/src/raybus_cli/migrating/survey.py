@@ -12,7 +12,6 @@ from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.bus.cache import Cache, Object
 from common.kube.client import KubeClient
 from common.kube.resources import (
     CONFIG_MAP,
@@ -31,6 +30,7 @@ from common.kube.resources import (
 )
 from common.ray import revision
 from common.ray.revision import Revision
+from common.runtime.cache import Cache, Object
 from raybus_cli.access import problems
 from raybus_cli.doctor.checks import LEADER
 from raybus_cli.doctor.facts import Lease, Workload

@@ -14,7 +14,7 @@ from cluster_reconciler.config import BatchSchedulerName
 from cluster_reconciler.config import Config as ClusterConfig
 from common import errors, feature_gates
 from common.feature_gates import Gate
-from common.runtime.settings import Settings
+from common.settings import Settings
 from raybus_cli.migrating import findings
 from raybus_cli.migrating.findings import Finding
 from raybus_cli.migrating.operator import Operator

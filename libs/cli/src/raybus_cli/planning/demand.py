@@ -12,11 +12,11 @@ import msgspec
 
 from cluster_reconciler.status import desired_resources
 from common import quantity
-from common import ray_cluster_traits as traits
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
-from common.traffic_record import WHOLE
+from common.ray import cluster_traits as traits
+from common.upgrade.traffic_record import WHOLE
 from raybus_cli.planning.steps import Rollout
 
 PODS: Final = "pods"

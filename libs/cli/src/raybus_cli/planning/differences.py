@@ -10,8 +10,8 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from common import spec_hash
 from common.api.opaque import Json
+from common.ray import spec_hash
 from raybus_cli.manifests.reading import Place, path
 
 MISSING: Final = object()

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from common.traffic_record import WHOLE
+from common.upgrade.traffic_record import WHOLE
 from raybus_cli.output import printing
 from raybus_cli.planning.differences import Difference, Effect
 from raybus_cli.planning.plan import Plan, Way

@@ -5,12 +5,14 @@ from typing import Final
 
 import msgspec
 
-from common import annotation_record, labels, serve_writer, upgrade_controls
+from common import annotation_record, labels
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.traffic_record import WHOLE
-from common.upgrade_receipt import Receipt
+from common.ray import serve_writer
+from common.upgrade import controls as upgrade_controls
+from common.upgrade.receipt import Receipt
+from common.upgrade.traffic_record import WHOLE
 from raybus_cli.planning import demand, differences, predict, quotas, steps
 from raybus_cli.planning.demand import Amounts
 from raybus_cli.planning.differences import Difference

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from common.traffic_record import WHOLE
+from common.upgrade.traffic_record import WHOLE
 from traffic_manager.migration import step
 from traffic_manager.migration.state import Direction, Migration, Policy, Side
 

@@ -6,7 +6,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from common import errors, labels, names, ports, serve_writer, weighted_route
+from common import errors, labels, names, ports
 from common.api.core import Pod, Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.ray_cluster import RayCluster
@@ -26,11 +26,12 @@ from common.kube.resources import (
     Resource,
     label_selector,
 )
-from common.ray import owner, revision
+from common.ray import owner, revision, serve_writer
 from common.ray.dashboard import Head, ProxiedDashboard
 from common.ray.revision import Revision
 from common.ray.serve_status import ServeDetails
 from common.ray.view import dashboard_service, head_is_ready
+from common.upgrade import weighted_route
 from raybus_cli.access import problems
 from raybus_cli.reading.snapshot import Event, Quota, Snapshot
 from service_reconciler.resources import goal_revision

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from common import labels, traffic_record
+from common import labels
 from common.api.core import Pod, Service, View
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.meta import ObjectMeta
@@ -13,8 +13,9 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.ray.revision import Revision
 from common.ray.serve_status import ServeDetails
-from common.traffic_record import Record
-from common.weighted_route import Place
+from common.upgrade import traffic_record
+from common.upgrade.traffic_record import Record
+from common.upgrade.weighted_route import Place
 from service_reconciler.resources.goal_revision import GoalRevision
 
 

@@ -2,10 +2,11 @@
 
 from typing import Final
 
-from common import serve_writer, upgrade_controls
 from common.api.opaque import Json
 from common.api.ray_service import RayService
 from common.feature_gates import BETA, Gates
+from common.ray import serve_writer
+from common.upgrade import controls as upgrade_controls
 from traffic_manager import options
 from traffic_manager.migration.state import Policy
 

@@ -5,11 +5,12 @@ from datetime import datetime
 
 import msgspec
 
-from common import labels, serve_writer
+from common import labels
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.feature_gates import BETA
+from common.ray import serve_writer
 from raybus_cli.output.printing import age
 from raybus_cli.reading import strategy
 from raybus_cli.show import phase

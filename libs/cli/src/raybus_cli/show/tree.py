@@ -10,7 +10,7 @@ from common.api.core import Pod
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import ClusterServiceStatus
 from common.ray import serve_status
-from common.traffic_record import WHOLE
+from common.upgrade.traffic_record import WHOLE
 from raybus_cli.planning import steps
 from raybus_cli.reading import strategy
 from raybus_cli.reading.snapshot import Event, Snapshot

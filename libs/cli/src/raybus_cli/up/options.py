@@ -8,7 +8,7 @@ import msgspec
 
 from common import errors, feature_gates
 from common.bus.sharding import PARTITIONS
-from common.runtime.settings import LEVELS
+from common.settings import LEVELS
 from localcluster import kubeconfig as kubeconfigs
 from localcluster.errors import MisuseError
 

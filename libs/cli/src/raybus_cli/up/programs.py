@@ -1,4 +1,4 @@
-"""The command line and environment of each child: pure. Settings of a service: `common.runtime.settings`."""
+"""The command line and environment of each child: pure. Settings of a service: `common.settings`."""
 
 import sys
 from collections.abc import Mapping, Sequence

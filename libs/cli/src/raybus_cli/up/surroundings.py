@@ -10,9 +10,9 @@ from typing import Final
 from common import errors
 from common.bus import credential_folder
 from common.bus.server_conf import Server
+from common.clock import SystemClock
 from common.kube.client import KubeClient
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
-from common.runtime.clock import SystemClock
 
 FIRST_WAIT: Final = 0.5
 LONGEST_WAIT: Final = 10.0

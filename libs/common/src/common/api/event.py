@@ -1,4 +1,4 @@
-"""An event that a decision reports to a user about an object; `common.kube.events` writes it."""
+"""An event that a decision reports to a user about an object; `common.runtime.events` writes it."""
 
 from typing import Final, Literal
 

@@ -15,7 +15,7 @@ import msgspec
 
 from common import errors
 from common.bus import credentials
-from common.runtime.settings import Settings
+from common.settings import Settings
 
 EXPIRED: Final = 10
 """OpenSSL's number for a certificate that has expired."""

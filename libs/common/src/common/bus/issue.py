@@ -6,7 +6,7 @@ from pathlib import Path
 
 from common.bus import credential_folder, credentials, subscribers
 from common.bus.server_conf import Server
-from common.runtime.clock import SystemClock
+from common.clock import SystemClock
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

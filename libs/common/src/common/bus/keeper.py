@@ -20,10 +20,10 @@ from common.bus import credential_folder, credentials, key_registry, server_conf
 from common.bus.credentials import Pair
 from common.bus.reload import Beside, Reloader
 from common.bus.server_conf import Server
+from common.clock import Clock
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import CONFIG_MAP, POD
 from common.kube.watch import Key, Target, Timing, Watch
-from common.runtime.clock import Clock
 
 log = structlog.get_logger()
 

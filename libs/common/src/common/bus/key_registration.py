@@ -12,12 +12,11 @@ from typing import Final
 import msgspec
 import structlog
 
-from common import errors
+from common import errors, identity
 from common.bus import key_registry
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import CONFIG_MAP
-from common.runtime import identity
-from common.runtime.settings import Settings
+from common.settings import Settings
 
 log = structlog.get_logger()
 

@@ -24,9 +24,9 @@ from common.bus import access, refusals
 from common.bus.access import Access, FileKeys, Keys, MadeKey
 from common.bus.key_registration import Registration
 from common.bus.session import Session, status_of, text_of
+from common.clock import SystemClock
 from common.observability import metrics
-from common.runtime.clock import SystemClock
-from common.runtime.settings import Settings
+from common.settings import Settings
 
 log = structlog.get_logger()
 T = TypeVar("T")

@@ -27,7 +27,7 @@ import msgspec
 import structlog
 import uvloop
 
-from common import errors
+from common import errors, identity
 from common.bus import credentials, issue, streams, subjects, subscribers
 from common.bus.access import Keys, MadeKey
 from common.bus.disk import DiskWatch
@@ -39,11 +39,11 @@ from common.bus.reload import Beside
 from common.bus.server_conf import Cluster, Server
 from common.bus.session import Incoming, Session
 from common.bus.subscribers import Subscriber
+from common.clock import SystemClock
 from common.kube.client import KubeClient
 from common.observability import logging
-from common.runtime import identity, process
-from common.runtime.clock import SystemClock
-from common.runtime.settings import Settings
+from common.runtime import process
+from common.settings import Settings
 
 log = structlog.get_logger()
 

@@ -24,11 +24,11 @@ from yarl import URL
 
 from common import bounded_body, errors
 from common.api.opaque import Body
+from common.clock import steady
 from common.kube import errors as answers
 from common.kube.resources import Resource
 from common.observability import tracing
 from common.observability.request_meter import UNANSWERED, RequestMeter
-from common.runtime.clock import steady
 
 Operations = list[Body]
 """A JSON patch."""

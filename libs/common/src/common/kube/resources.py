@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from common import errors
-from common.validation import kubernetes_syntax
+from common.api import kubernetes_syntax
 
 
 class Naming(StrEnum):

@@ -22,7 +22,7 @@ from common.observability import tracing
 from common.ray import ongoing, serve_status
 from common.ray.ongoing import Ongoing
 from common.ray.serve_status import ServeDetails
-from common.runtime.settings import Settings
+from common.settings import Settings
 
 DIRECT_SECONDS: Final = 2.0
 DEPLOY_SECONDS: Final = 10.0

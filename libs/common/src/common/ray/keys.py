@@ -12,7 +12,7 @@ from common.api.core import EndpointSlice, Service
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.bus.cache import Cache, Object
+from common.runtime.cache import Cache, Object
 from common.runtime.key import Key, KeysOf
 
 

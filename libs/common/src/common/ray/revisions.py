@@ -12,12 +12,12 @@ import msgspec
 
 from common import errors, labels
 from common.api.ray_cluster import RayCluster
-from common.bus import cache as caches
-from common.bus.cache import Cache, Objects
 from common.kube.client import Kube, Patch
 from common.kube.resources import CONTROLLER_REVISION
 from common.ray import revision
 from common.ray.revision import Given, Outcome, Revision
+from common.runtime import cache as caches
+from common.runtime.cache import Cache, Objects
 
 REMEMBERED: Final = 8192
 

@@ -19,14 +19,14 @@ import msgspec
 from common import errors, names
 from common.api.core import Pod, Service
 from common.api.ray_cluster import RayCluster
-from common.bus.cache import Objects
+from common.clock import Clock
 from common.kube.client import Kube
 from common.kube.resources import SECRET, illegal_name
 from common.ray import config_reader, deployed_config, serve_config, view
 from common.ray.dashboard import Dashboard, Head, ProxyPod
 from common.ray.ongoing import Ongoing
 from common.ray.view import CHECKS_KEPT, LONGEST_RETRY, Put, Reading, Refusal, Seen, metrics_port, serve_port
-from common.runtime.clock import Clock
+from common.runtime.cache import Objects
 
 AT_ONCE: Final = 128
 """Calls under way at the same time, over all clusters."""

@@ -10,11 +10,11 @@ from typing import Final
 import msgspec
 
 from common.api.ray_cluster import RayCluster
-from common.kube.actions import Action
 from common.ray import deployed_config, serve_config, serve_status
 from common.ray.deployed_config import Match
 from common.ray.revision import Given
 from common.ray.view import ServeView, head_is_ready
+from common.runtime.actions import Action
 
 SETTLING: Final = timedelta(seconds=5)
 """After a PUT Serve may show no application for a moment; that is no reason to send the config again."""

@@ -16,11 +16,11 @@ import structlog
 
 from common import errors
 from common.api.meta import ObjectMeta
-from common.bus.cache import Cache, Objects
 from common.bus.feed import Listener
+from common.clock import Clock
 from common.observability.reconcile_meter import ReconcileMeter
 from common.runtime import backoff, supervision
-from common.runtime.clock import Clock
+from common.runtime.cache import Cache, Objects
 from common.runtime.informer import Informer
 from common.runtime.key import Key, Watched
 from common.runtime.priority import FIFO, Priority

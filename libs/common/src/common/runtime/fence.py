@@ -7,8 +7,8 @@ stopped by its precondition (design rule 5).
 from collections.abc import Callable
 
 from common import errors
+from common.clock import steady
 from common.observability import ownership
-from common.runtime.clock import steady
 
 RETRY_SECONDS = 1.0
 

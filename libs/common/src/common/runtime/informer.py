@@ -15,10 +15,10 @@ import structlog
 
 from common.api import go_shape
 from common.api.meta import ObjectMeta
-from common.bus import cache as caches
-from common.bus.cache import Cache, Object, Objects
 from common.bus.feed import Listener
 from common.observability import metrics, ownership
+from common.runtime import cache as caches
+from common.runtime.cache import Cache, Object, Objects
 from common.runtime.key import Key, Watched
 from common.runtime.quarantine import Held, Quarantine
 from common.runtime.trace import ReconcileTraces

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from common.bus.cache import Object
+from common.runtime.cache import Object
 
 
 class Key(msgspec.Struct, frozen=True, order=True):

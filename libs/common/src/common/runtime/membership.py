@@ -14,11 +14,11 @@ from typing import Protocol
 import structlog
 
 from common import errors
-from common.kube.replica_leases import ReplicaLeases
 from common.observability import ownership as metrics
 from common.runtime import ownership
 from common.runtime.fence import Fence
 from common.runtime.ownership import ReplicaLease
+from common.runtime.replica_leases import ReplicaLeases
 
 log = structlog.get_logger()
 

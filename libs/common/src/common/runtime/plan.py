@@ -5,7 +5,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from common.kube.actions import Action, Parallel
+from common.runtime.actions import Action, Parallel
 
 Step = TypeVar("Step", bound=Action | Parallel)
 

@@ -16,7 +16,7 @@ import uvloop
 
 from common import errors
 from common.observability import logging, loop_lag, tracing
-from common.runtime.settings import Settings
+from common.settings import Settings
 
 log = structlog.get_logger()
 

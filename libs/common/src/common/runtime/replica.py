@@ -14,22 +14,22 @@ from typing import Final
 
 import msgspec
 
-from common.bus.cache import Cache
+from common import identity
 from common.bus.hints import Hints
 from common.bus.nats import Bus
 from common.bus.sharding import Tree
 from common.bus.state_feed import StateFeed
+from common.clock import Clock, ServerClock, SystemClock, steady
 from common.kube import installation
 from common.kube.client import KubeClient
-from common.kube.replica_leases import ReplicaLeases
 from common.observability import health
-from common.runtime import identity
-from common.runtime.clock import Clock, ServerClock, SystemClock, steady
+from common.runtime.cache import Cache
 from common.runtime.controller import Controller, Reconcile
 from common.runtime.fence import Fence
 from common.runtime.membership import Membership
 from common.runtime.partition_feeds import PartitionFeeds
-from common.runtime.settings import Settings
+from common.runtime.replica_leases import ReplicaLeases
+from common.settings import Settings
 
 BUS_TIMEOUT: Final = 5.0
 """Seconds without NATS after which a replica leaves its partitions to the replicas that reach it."""

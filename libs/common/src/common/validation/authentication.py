@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from common import ray_cluster_traits as traits
-from common import ray_version
 from common.api.ray_cluster import RayCluster
 from common.feature_gates import Gates
-from common.ray_version import VersionError
+from common.ray import cluster_traits as traits
+from common.ray import version as ray_version
+from common.ray.version import VersionError
 from common.validation.rules import Rule
 
 _TOKEN_SINCE: Final = (2, 52)

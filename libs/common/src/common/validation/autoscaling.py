@@ -3,10 +3,10 @@
 from typing import Final
 
 from common import pod_json
-from common import ray_cluster_traits as traits
 from common.api.ray_cluster import RayCluster
 from common.feature_gates import Gate, Gates
-from common.ray_cluster_traits import AUTOSCALER_V2_ENV, RayGroup
+from common.ray import cluster_traits as traits
+from common.ray.cluster_traits import AUTOSCALER_V2_ENV, RayGroup
 from common.validation.rules import Rule
 
 START_COMMAND_ENV: Final = "KUBERAY_GEN_AUTOSCALER_START_CMD"

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from common import labels, pod_json
-from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import GcsFaultToleranceOptions, RayCluster
 from common.feature_gates import Gate, Gates
+from common.ray import cluster_traits as traits
 from common.validation.rules import Rule
 
 OptionsRule: TypeAlias = Callable[[RayCluster, GcsFaultToleranceOptions], str | None]

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from common import pod_json, ray_version
-from common import ray_cluster_traits as traits
+from common import pod_json
+from common.api import kubernetes_syntax
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
 from common.feature_gates import Gates
-from common.ray_cluster_traits import RayGroup
-from common.ray_version import VersionError
-from common.validation import kubernetes_syntax
+from common.ray import cluster_traits as traits
+from common.ray import version as ray_version
+from common.ray.cluster_traits import RayGroup
+from common.ray.version import VersionError
 from common.validation.rules import Rule
 
 GroupRule: TypeAlias = Callable[[RayCluster, WorkerGroupSpec], str | None]

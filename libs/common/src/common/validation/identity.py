@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from common.api import kubernetes_syntax
 from common.api.ray_cluster import RayCluster
-from common.validation import kubernetes_syntax
 
 LONGEST: Final = 53
 """What leaves room in 63 characters for the longest ending, `-serve-svc`."""

@@ -1,7 +1,7 @@
 """Rules on the upgrade strategy and on the status (spec raycluster §4.5, §4.6)."""
 
-from common import ray_cluster_traits as traits
 from common.api.ray_cluster import RayCluster
+from common.ray import cluster_traits as traits
 
 
 def upgrade_type_unknown(cluster: RayCluster) -> str | None:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from common import ray_cluster_traits as traits
+from common.api import kubernetes_syntax
 from common.api.ray_cluster import (
     NetworkPolicyConfig,
     NetworkPolicyRules,
@@ -10,7 +10,7 @@ from common.api.ray_cluster import (
     WorkerGroupNetworkPolicyRules,
 )
 from common.feature_gates import Gate, Gates
-from common.validation import kubernetes_syntax
+from common.ray import cluster_traits as traits
 from common.validation.rules import Rule
 
 

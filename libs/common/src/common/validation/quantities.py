@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from common import pod_json, quantity
-from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.feature_gates import Gates
+from common.ray import cluster_traits as traits
 from common.validation.rules import Rule
 
 

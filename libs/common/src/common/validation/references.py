@@ -6,9 +6,9 @@ KubeRay has no such rules; its client puts the name into the path of a request. 
 from typing import Final
 
 from common import pod_json
+from common.api import kubernetes_syntax
 from common.api.ray_cluster import RayCluster
 from common.feature_gates import Gates
-from common.validation import kubernetes_syntax
 from common.validation.rules import Rule
 
 

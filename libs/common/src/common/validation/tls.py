@@ -3,10 +3,10 @@
 from typing import Final
 
 from common import pod_json
-from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.feature_gates import Gate, Gates
+from common.ray import cluster_traits as traits
 from common.validation.rules import Rule
 
 VOLUME: Final = "ray-tls"

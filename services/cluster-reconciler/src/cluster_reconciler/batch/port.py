@@ -7,7 +7,7 @@ import msgspec
 from cluster_reconciler.observed import Child, Observed
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.actions import Action
+from common.runtime.actions import Action
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,8 +11,8 @@ from cluster_reconciler.status import counters, desired_resources
 from common import pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.actions import Create, IfExists
 from common.kube.resources import Resource
+from common.runtime.actions import Create, IfExists
 
 POD_GROUP: Final = Resource(group="scheduling.x-k8s.io", version="v1alpha1", kind="PodGroup", plural="podgroups")
 MEMBER: Final = "scheduling.x-k8s.io/pod-group"

@@ -11,11 +11,11 @@ from cluster_reconciler.reasons import EventReason
 from cluster_reconciler.resources import owner
 from cluster_reconciler.status import counters, desired_resources
 from common import labels, pod_json, quantity
-from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.actions import Create, IfExists, Refuse, Replace
 from common.kube.resources import Resource
+from common.ray import cluster_traits as traits
+from common.runtime.actions import Create, IfExists, Refuse, Replace
 
 POD_GROUP: Final = Resource(group="scheduling.volcano.sh", version="v1beta1", kind="PodGroup", plural="podgroups")
 QUEUE: Final = "volcano.sh/queue-name"

@@ -14,12 +14,12 @@ from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.resources import owner
 from cluster_reconciler.status import counters
 from common import labels, pod_json
-from common import ray_cluster_traits as traits
 from common.api import ray_cluster
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.kube.actions import Action, Create, Delete, IfExists
 from common.kube.resources import Resource
+from common.ray import cluster_traits as traits
+from common.runtime.actions import Action, Create, Delete, IfExists
 
 GROUP_VERSION: Final = "scheduling.k8s.io/v1alpha2"
 WORKLOAD: Final = Resource(group="scheduling.k8s.io", version="v1alpha2", kind="Workload", plural="workloads")

@@ -9,9 +9,9 @@ from cluster_reconciler.batch.port import Unannounced
 from cluster_reconciler.pods import groups
 from cluster_reconciler.status import desired_resources
 from common import labels, pod_json
-from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.ray import cluster_traits as traits
 
 APP_ID: Final = "yunikorn.apache.org/app-id"
 QUEUE: Final = "yunikorn.apache.org/queue"

@@ -19,8 +19,8 @@ import msgspec
 
 from cluster_reconciler.observed import Observed
 from common import names
-from common import ray_cluster_traits as traits
 from common.api.ray_cluster import RayCluster
+from common.ray import cluster_traits as traits
 
 SEASON_SECONDS: Final = 3600
 """No longer than tombstones stay in the state stream."""

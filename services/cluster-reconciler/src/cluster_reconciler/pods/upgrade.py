@@ -7,9 +7,10 @@ The head pod remembers the spec's hash and the version that wrote it: a hash of 
 from enum import StrEnum
 
 from cluster_reconciler.observed import Observed, is_terminating
-from common import labels, spec_hash
+from common import labels
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
+from common.ray import spec_hash
 
 
 class UpgradeMove(StrEnum):

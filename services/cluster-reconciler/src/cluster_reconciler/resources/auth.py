@@ -7,10 +7,10 @@ from typing import Final
 
 from cluster_reconciler.resources import auth_secret
 from common import pod_json
-from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.pod_json import literal
+from common.ray import cluster_traits as traits
 
 VOLUME: Final = "ray-token"
 MOUNT_PATH: Final = "/var/run/secrets/ray.io/serviceaccount"

@@ -7,9 +7,9 @@ from typing import Final
 
 from cluster_reconciler.resources import owner
 from common import labels, names
-from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.ray import cluster_traits as traits
 
 KEY: Final = "auth_token"
 DISABLED: Final = "disabled"

@@ -9,10 +9,10 @@ from typing import Final
 from cluster_reconciler.resources import auth, env, ray_start
 from cluster_reconciler.resources.node import Node
 from common import pod_json
-from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import AutoscalerOptions
 from common.pod_json import from_field, literal
+from common.ray import cluster_traits as traits
 
 NAME: Final = "autoscaler"
 COMMAND: Final = (

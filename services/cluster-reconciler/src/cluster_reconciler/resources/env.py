@@ -8,9 +8,9 @@ from typing import Final
 
 from cluster_reconciler.resources.node import Node
 from common import labels, pod_json
-from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.pod_json import from_field, literal
+from common.ray import cluster_traits as traits
 
 CLUSTER_NAME: Final = from_field("RAY_CLUSTER_NAME", f"metadata.labels['{labels.CLUSTER}']")
 CLUSTER_NAMESPACE: Final = from_field("RAY_CLUSTER_NAMESPACE", "metadata.namespace")

@@ -7,10 +7,10 @@ from typing import Final
 
 from cluster_reconciler.resources import gcs_storage_pvc
 from common import labels, pod_json
-from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import GcsFaultToleranceOptions, RayCluster, RedisCredential
 from common.pod_json import literal
+from common.ray import cluster_traits as traits
 
 STORAGE_VOLUME: Final = "gcs-storage"
 STORAGE_PATH: Final = "/data/gcs"

@@ -12,9 +12,9 @@ from cluster_reconciler.config import Config
 from cluster_reconciler.resources import owner, ray_start
 from cluster_reconciler.resources.node import Node
 from common import labels, pod_json
-from common import ray_cluster_traits as traits
 from common.api.opaque import Body, Json
 from common.api.ray_cluster import RayCluster
+from common.ray import cluster_traits as traits
 
 CALLBACK: Final = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
 MODULE: Final = "raybus_drain"

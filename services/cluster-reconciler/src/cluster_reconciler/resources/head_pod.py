@@ -17,9 +17,9 @@ from cluster_reconciler.resources import (
 )
 from cluster_reconciler.resources.node import Node
 from common import labels, names
-from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.ray import cluster_traits as traits
 
 
 def name_prefix(cluster: RayCluster) -> str:

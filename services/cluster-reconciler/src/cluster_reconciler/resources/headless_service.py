@@ -5,9 +5,9 @@ Behaviour: spec raycluster §8.5, §12.3; acceptance case 67.
 
 from cluster_reconciler.resources import owner
 from common import labels, names
-from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.ray import cluster_traits as traits
 
 
 def is_needed(cluster: RayCluster) -> bool:

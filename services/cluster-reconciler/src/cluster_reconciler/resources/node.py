@@ -9,8 +9,8 @@ import msgspec
 
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import head_service
-from common import ray_cluster_traits as traits
 from common.api.ray_cluster import HeadGroupSpec, RayCluster, WorkerGroupSpec
+from common.ray import cluster_traits as traits
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, dict=True):

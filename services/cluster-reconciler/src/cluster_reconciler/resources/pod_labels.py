@@ -8,9 +8,9 @@ from typing import Final
 from cluster_reconciler.resources.node import Node
 from cluster_reconciler.resources.replica import ReplicaIndex
 from common import labels, names, pod_json
-from common import ray_cluster_traits as traits
 from common.api.ray_cluster import HeadGroupSpec, WorkerGroupSpec
 from common.feature_gates import Gate
+from common.ray import cluster_traits as traits
 
 FIXED: Final = frozenset({labels.NODE_TYPE, labels.GROUP, labels.CLUSTER})
 """What a user may not change: by these we find our pods."""

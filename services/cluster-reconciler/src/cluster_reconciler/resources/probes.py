@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from cluster_reconciler.resources.node import Node
-from common import pod_json, ports, ray_version
-from common import ray_cluster_traits as traits
+from common import pod_json, ports
 from common.api.opaque import Body
+from common.ray import cluster_traits as traits
+from common.ray import version as ray_version
 
 _UNIFIED_SINCE: Final = (2, 53)
 _LONGEST: Final = 20

@@ -9,10 +9,10 @@ from typing import Final
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import gcs_fault_tolerance, logical_resources
 from common import labels, pod_json, ports
-from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.ray_cluster_traits import RayGroup
+from common.ray import cluster_traits as traits
+from common.ray.cluster_traits import RayGroup
 
 _TAKES_A_BOOLEAN: Final = frozenset({"log-color", "include-dashboard", "include-log-monitor"})
 """Options that Ray wants with `=true` or `=false`; every other boolean is a bare flag, or absent."""

@@ -16,9 +16,9 @@ from cluster_reconciler.resources import (
 from cluster_reconciler.resources.node import Node
 from cluster_reconciler.resources.replica import ReplicaIndex
 from common import labels, names
-from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
+from common.ray import cluster_traits as traits
 
 
 def name_prefix(cluster: RayCluster, group: WorkerGroupSpec) -> str:

@@ -4,8 +4,8 @@ import msgspec
 
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import groups
-from common import ray_cluster_traits as traits
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
+from common.ray import cluster_traits as traits
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):

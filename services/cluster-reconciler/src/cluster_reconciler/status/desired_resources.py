@@ -11,10 +11,10 @@ import msgspec
 
 from cluster_reconciler.resources import logical_resources
 from common import pod_json, quantity
-from common import ray_cluster_traits as traits
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
 from common.quantity import Quantity
+from common.ray import cluster_traits as traits
 
 TPU: Final = "google.com/tpu"
 

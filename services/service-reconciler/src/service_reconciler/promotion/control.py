@@ -1,4 +1,4 @@
-"""How the user's controls, and the deadline, bear on an upgrade now (`common.upgrade_controls`).
+"""How the user's controls, and the deadline, bear on an upgrade now (`common.upgrade.controls`).
 
 An abort makes the active cluster's spec the goal, whatever the RayService asks for. One that follows from a deadline is
 remembered in the condition UpgradeAborted for the generation that it was decided for; promoting goes on nevertheless.
@@ -8,9 +8,10 @@ from datetime import datetime
 
 import msgspec
 
-from common import conditions, labels, upgrade_controls
+from common import conditions, labels
 from common.ray.view import head_is_ready
-from common.upgrade_controls import Controls, OnDeadline
+from common.upgrade import controls as upgrade_controls
+from common.upgrade.controls import Controls, OnDeadline
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.promotion import stall
 from service_reconciler.promotion.stall import Stall

@@ -7,8 +7,8 @@ from enum import StrEnum
 
 import msgspec
 
-from common import serve_writer
 from common.api.ray_service import ServiceUpgradeStrategy
+from common.ray import serve_writer
 from service_reconciler.config import Config
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.promotion import rollback

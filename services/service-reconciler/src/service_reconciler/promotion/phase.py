@@ -6,7 +6,7 @@ from enum import StrEnum
 from common import conditions
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.traffic_record import Record
+from common.upgrade.traffic_record import Record
 from service_reconciler.reasons import ConditionType
 from service_reconciler.resources.ray_cluster import DELETE_AFTER
 

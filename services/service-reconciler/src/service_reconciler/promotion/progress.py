@@ -13,10 +13,11 @@ from typing import Final
 
 from msgspec import UNSET, UnsetType
 
-from common import conditions, upgrade_controls
+from common import conditions
 from common.api.core import Pod
 from common.api.meta import SKEW
 from common.ray.serve_status import AppState
+from common.upgrade import controls as upgrade_controls
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.reasons import ConditionType
 

@@ -13,7 +13,7 @@ from common.api.core import Pod
 from common.ray import serve_config, serve_status, submit
 from common.ray.serve_status import ServeDetails
 from common.ray.view import head_is_ready
-from common.traffic_record import WHOLE
+from common.upgrade.traffic_record import WHOLE
 from service_reconciler.observed import ClusterView, Observed
 
 

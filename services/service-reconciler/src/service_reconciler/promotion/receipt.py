@@ -16,8 +16,8 @@ from common.annotation_record import AnnotationRecord
 from common.api.meta import whole_seconds
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
-from common.traffic_record import WHOLE, Upgrade
-from common.upgrade_receipt import Outcome, Receipt, Seconds, span
+from common.upgrade.receipt import Outcome, Receipt, Seconds, span
+from common.upgrade.traffic_record import WHOLE, Upgrade
 from service_reconciler.observed import DrainingCluster, Names, Observed
 from service_reconciler.promotion import origin
 from service_reconciler.reasons import ConditionType

@@ -5,8 +5,8 @@ config may have changed in place, or another operator made the cluster.
 """
 
 from common.api.meta import ObjectMeta
-from common.kube.actions import Create, Delete, Patch
 from common.kube.resources import CONTROLLER_REVISION
+from common.runtime.actions import Create, Delete, Patch
 from service_reconciler.resources import goal_revision
 from service_reconciler.resources.goal_revision import GoalRevision, Spec
 

@@ -10,9 +10,10 @@ from typing import Final
 
 import msgspec
 
-from common import names, traffic_record
+from common import names
 from common.ray.view import head_is_ready
-from common.traffic_record import WHOLE, Record, Share
+from common.upgrade import traffic_record
+from common.upgrade.traffic_record import WHOLE, Record, Share
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.promotion.control import Control, is_goal
 from service_reconciler.resources.ray_cluster import Match, match

@@ -11,7 +11,7 @@ import msgspec
 from common import conditions, durations, labels
 from common.api.opaque import Json
 from common.ray.view import head_is_ready
-from common.upgrade_controls import Controls, OnDeadline
+from common.upgrade.controls import Controls, OnDeadline
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.promotion import progress, promote
 from service_reconciler.reasons import ConditionType, Reason

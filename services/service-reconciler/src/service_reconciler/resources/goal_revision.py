@@ -10,13 +10,13 @@ from typing import Final
 
 import msgspec
 
-from common import labels, spec_hash
+from common import labels
 from common.api.meta import ObjectMeta
 from common.api.opaque import Body, Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.kube.resources import CONTROLLER_REVISION
-from common.ray import owner
+from common.ray import owner, spec_hash
 from common.ray.revision import RECORD
 
 GOAL: Final = "goal"

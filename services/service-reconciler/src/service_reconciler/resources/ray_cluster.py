@@ -11,13 +11,13 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from common import labels, spec_hash
+from common import labels
 from common.api import ray_cluster, ray_service
 from common.api.meta import ObjectMeta
 from common.api.opaque import Body, Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.ray import owner
+from common.ray import owner, spec_hash
 
 DELETE_AFTER: Final = "raybus.io/delete-after"
 """When an unneeded cluster is deleted; on the cluster, so that a restart does not forget it."""

@@ -3,8 +3,9 @@
 from datetime import datetime, timedelta
 from typing import Final
 
-from common import labels, upgrade_controls
+from common import labels
 from common.ray import parity
+from common.upgrade import controls as upgrade_controls
 from service_reconciler.observed import Observed
 from service_reconciler.reasons import EventReason, Reason
 from service_reconciler.serve.problems import Problem

@@ -6,8 +6,9 @@ from typing import Final
 import msgspec
 from msgspec import UNSET
 
-from common import conditions, labels, weighted_route
+from common import conditions, labels
 from common.api.gateway import route_problem
+from common.upgrade import weighted_route
 from service_reconciler.observed import Observed
 from service_reconciler.reasons import ConditionType, EventReason, Reason
 from service_reconciler.serve.problems import Problem

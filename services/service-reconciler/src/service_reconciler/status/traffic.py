@@ -7,7 +7,7 @@ import msgspec
 
 from common.api.meta import whole_seconds
 from common.api.ray_service import ClusterServiceStatus
-from common.traffic_record import WHOLE, Share
+from common.upgrade.traffic_record import WHOLE, Share
 from service_reconciler.observed import Names, Observed
 
 

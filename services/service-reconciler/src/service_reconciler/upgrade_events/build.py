@@ -2,8 +2,8 @@
 
 from datetime import datetime
 
-from common import upgrade_events
-from common.upgrade_events import Data, Event, Upgrade
+from common.upgrade import events as upgrade_events
+from common.upgrade.events import Data, Event, Upgrade
 from service_reconciler.observed import Names, Observed
 
 

@@ -7,10 +7,11 @@ since a condition brings its reason, its text and the moment of its transition.
 from collections.abc import Iterator
 from datetime import datetime
 
-from common import conditions, serve_writer
+from common import conditions
 from common.api.meta import Condition
 from common.api.ray_service import RayServiceStatus
-from common.upgrade_events import (
+from common.ray import serve_writer
+from common.upgrade.events import (
     Aborted,
     Cause,
     ClusterCreated,

@@ -6,8 +6,8 @@ from datetime import datetime
 from common import conditions
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
-from common.upgrade_events import Aborted, Completed, DrainStarted, Event, Failed
-from common.upgrade_receipt import Outcome, Receipt
+from common.upgrade.events import Aborted, Completed, DrainStarted, Event, Failed
+from common.upgrade.receipt import Outcome, Receipt
 from service_reconciler.observed import Names, Observed
 from service_reconciler.promotion import dangling, drain, receipt
 from service_reconciler.reasons import ConditionType

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from common.api.ray_service import RayServiceStatus
-from common.kube.actions import Action
-from common.upgrade_events import Event
+from common.runtime.actions import Action
+from common.upgrade.events import Event
 from service_reconciler.actions import Publish
 from service_reconciler.observed import Names, Observed
 from service_reconciler.status import compute

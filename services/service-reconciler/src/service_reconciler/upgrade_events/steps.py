@@ -11,8 +11,8 @@ import msgspec
 
 from common import conditions
 from common.api.ray_service import ClusterServiceStatus, RayServiceStatus
-from common.traffic_record import WHOLE
-from common.upgrade_events import CapacityChanged, Direction, Event, Share, Split, TrafficShifted
+from common.upgrade.events import CapacityChanged, Direction, Event, Share, Split, TrafficShifted
+from common.upgrade.traffic_record import WHOLE
 from service_reconciler.observed import Names, Observed
 from service_reconciler.reasons import ConditionType
 from service_reconciler.status import traffic

@@ -13,7 +13,7 @@ remaining capacity and the proven capacity of the scale-up side are not less tha
 from datetime import datetime, timedelta
 from typing import Final
 
-from common.traffic_record import WHOLE
+from common.upgrade.traffic_record import WHOLE
 from traffic_manager.migration.state import LATE, Direction, Migration, Policy, Side, Split, is_hurried, is_late
 
 PAUSE: Final = timedelta(seconds=1)

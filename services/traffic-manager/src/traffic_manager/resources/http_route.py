@@ -15,7 +15,7 @@ from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.kube.resources import HTTP_ROUTE
 from common.ray import owner, service_ports
-from common.traffic_record import ANNOTATION, Record
+from common.upgrade.traffic_record import ANNOTATION, Record
 from traffic_manager.resources import backend
 from traffic_manager.resources.backend import Backend
 

@@ -9,12 +9,13 @@ from typing import Any, cast
 
 import msgspec
 
-from common import names, weighted_route
+from common import names
 from common.api.gateway import HttpRoute, RouteRule
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.ray import owner
-from common.traffic_record import ANNOTATION, Record
+from common.upgrade import weighted_route
+from common.upgrade.traffic_record import ANNOTATION, Record
 from traffic_manager.resources import backend, http_route
 from traffic_manager.resources.backend import Backend
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from common.ray import serve_status, submit
 from common.ray.serve_status import AppState, ServeDetails
 from common.ray.view import head_is_ready
-from common.traffic_record import Share
+from common.upgrade.traffic_record import Share
 from traffic_manager.migration.state import Side
 from traffic_manager.observed import ClusterView
 from traffic_manager.status import health, traffic_record

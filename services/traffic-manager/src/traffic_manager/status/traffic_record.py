@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from common.api.meta import SKEW, ObjectMeta
-from common.traffic_record import Record, Share, Upgrade
+from common.upgrade.traffic_record import Record, Share, Upgrade
 
 
 def without_future_times(record: Record, *, now: datetime) -> Record:

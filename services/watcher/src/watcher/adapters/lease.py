@@ -11,9 +11,9 @@ import structlog
 
 from common import errors
 from common.api.opaque import Body
+from common.clock import Clock
 from common.kube.client import Kube
 from common.kube.resources import LEASE
-from common.runtime.clock import Clock
 from watcher import leadership, metrics
 from watcher.leadership import Lease, LeaseObservation, LeaseSpec, Role
 from watcher.reach import Reach

@@ -12,13 +12,14 @@ import re
 from collections.abc import Iterable, Mapping, Set
 from typing import Final
 
-from common import labels, names, traffic_record
+from common import labels, names
 from common.api.gateway import Gateway, HttpRoute, RouteRule, gateway_problem, route_problem
 from common.api.meta import ObjectMeta
 from common.api.ray_service import RayService
 from common.kube.resources import GATEWAY, HTTP_ROUTE
 from common.ray import owner
-from common.traffic_record import Record
+from common.upgrade import traffic_record
+from common.upgrade.traffic_record import Record
 
 Place = tuple[str, str]
 """Namespace and name."""

@@ -16,10 +16,10 @@ import msgspec
 from common import errors, labels
 from common.api.meta import ObjectMeta, micro_time
 from common.api.opaque import Body
+from common.clock import Clock
 from common.kube.client import Kube
 from common.kube.resources import LEASE
 from common.runtime import ownership
-from common.runtime.clock import Clock
 from common.runtime.ownership import ReplicaLease
 
 CALL_SECONDS: Final = 2.5

@@ -8,12 +8,12 @@ from common import errors
 from common.api.event import normal, warning
 from common.api.meta import ObjectMeta
 from common.api.ray_service import RayService
-from common.bus.cache import Cache
-from common.kube.actions import Action, ActionEvents, EmitEvent, Parallel, Refuse
-from common.kube.events import EventRecorder
-from common.kube.executor import SLICE, Executed, Executor
 from common.kube.resources import RAY_SERVICE
-from common.kube.writer import Writer
+from common.runtime.actions import Action, ActionEvents, EmitEvent, Parallel, Refuse
+from common.runtime.cache import Cache
+from common.runtime.events import EventRecorder
+from common.runtime.executor import SLICE, Executed, Executor
+from common.runtime.writer import Writer
 from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube
 

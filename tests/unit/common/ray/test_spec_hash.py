@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from common import spec_hash
 from common.api import go_json
 from common.api.opaque import Json
+from common.ray import spec_hash
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "spec_hash"
+GOLDEN = Path(__file__).parents[3] / "golden" / "spec_hash"
 
 
 class Vector(msgspec.Struct, frozen=True, kw_only=True):

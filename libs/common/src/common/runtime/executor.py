@@ -25,13 +25,13 @@ import structlog
 from common import errors
 from common.api.event import Event
 from common.api.meta import ObjectMeta
-from common.bus.cache import Cache, Object
-from common.kube.actions import Action, EmitEvent, Parallel, Refuse
+from common.clock import Clock
 from common.kube.client import Kube
-from common.kube.events import EventRecorder
 from common.kube.resources import Resource
-from common.kube.writer import Writer
-from common.runtime.clock import Clock
+from common.runtime.actions import Action, EmitEvent, Parallel, Refuse
+from common.runtime.cache import Cache, Object
+from common.runtime.events import EventRecorder
+from common.runtime.writer import Writer
 
 log = structlog.get_logger()
 

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from common import traffic_record
 from common.api import ray_service
 from common.api.gateway import HttpRoute
-from common.traffic_record import ANNOTATION, Record, Share
+from common.upgrade import traffic_record
+from common.upgrade.traffic_record import ANNOTATION, Record, Share
 from support.builders.ray_service import a_ray_service
 
 SHARE = {"demo-1": {"capacity": 70, "weight": 70}}

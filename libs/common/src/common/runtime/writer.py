@@ -9,10 +9,12 @@ import msgspec
 from common import errors
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
-from common.bus import cache as caches
-from common.bus.cache import Cache, Object
-from common.kube import absence, client
-from common.kube.actions import (
+from common.kube import client
+from common.kube.client import Kube
+from common.kube.resources import Resource, label_selector
+from common.runtime import absence
+from common.runtime import cache as caches
+from common.runtime.actions import (
     Action,
     Annotate,
     Create,
@@ -24,8 +26,7 @@ from common.kube.actions import (
     SetFinalizers,
     UpdateStatus,
 )
-from common.kube.client import Kube
-from common.kube.resources import Resource, label_selector
+from common.runtime.cache import Cache, Object
 
 _NOW: Final = 0
 """Seconds of grace after which a deleted object without finalizers is gone already."""

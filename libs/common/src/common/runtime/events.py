@@ -16,9 +16,9 @@ from common import errors
 from common.api.event import Event, warning
 from common.api.meta import ObjectMeta, micro_time
 from common.api.opaque import Body
+from common.clock import Clock
 from common.kube.client import Kube, Patch
 from common.kube.resources import EVENT, Resource
-from common.runtime.clock import Clock
 
 log = structlog.get_logger()
 

@@ -10,10 +10,10 @@ from typing import Final
 from common import names
 from common.api.gateway import Gateway, HttpRoute
 from common.api.meta import ObjectMeta
-from common.bus.cache import Cache
-from common.kube.lookup import Lookup
 from common.kube.resources import GATEWAY, HTTP_ROUTE
-from common.weighted_route import Place
+from common.runtime.cache import Cache
+from common.runtime.lookup import Lookup
+from common.upgrade.weighted_route import Place
 
 FOREIGN: Final = 2.0
 """Seconds that a Gateway may be old that the bus does not deliver to us."""

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from common.bus import subjects
-from common.upgrade_receipt import Outcome, Receipt
+from common.upgrade.receipt import Outcome, Receipt
 
 CONTENT_TYPE: Final = "application/cloudevents+json"
 TYPE_PREFIX: Final = "io.raybus.upgrade."

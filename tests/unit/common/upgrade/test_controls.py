@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from common import upgrade_controls
 from common.api import ray_service
-from common.upgrade_controls import Controls, OnDeadline
+from common.upgrade import controls as upgrade_controls
+from common.upgrade.controls import Controls, OnDeadline
 from support.builders.ray_service import a_ray_service
 
 GENERATION = 7

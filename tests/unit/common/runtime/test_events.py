@@ -8,8 +8,8 @@ import pytest
 from common import errors
 from common.api.event import Event
 from common.api.meta import ObjectMeta
-from common.kube.events import EventRecorder
 from common.kube.resources import RAY_CLUSTER
+from common.runtime.events import EventRecorder
 from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube
 

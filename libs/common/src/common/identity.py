@@ -3,7 +3,7 @@
 import os
 import socket
 
-from common.runtime.settings import Settings
+from common.settings import Settings
 
 
 def of(settings: Settings) -> str:

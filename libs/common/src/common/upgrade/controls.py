@@ -10,9 +10,10 @@ from typing import Final
 
 import msgspec
 
-from common import durations, labels, weighted_route
+from common import durations, labels
 from common.api.opaque import Json
 from common.api.ray_service import RayService
+from common.upgrade import weighted_route
 
 DEFAULT_DEADLINE: Final = timedelta(minutes=10)
 MOST_UNAVAILABLE: Final = 99

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from common import labels
 from common.api.core import Pod, Service
 from common.api.meta import ObjectMeta
-from common.bus.cache import Cache
+from common.runtime.cache import Cache
 
 
 def a_pod(name: str, version: int, cluster: str = "demo", **more: str) -> Pod:

@@ -11,12 +11,12 @@ import pytest
 from cloudevents.core.bindings import http
 from cloudevents.core.formats.json import JSONFormat
 
-from common import upgrade_events
-from common.upgrade_events import Data, Event
+from common.upgrade import events as upgrade_events
+from common.upgrade.events import Data, Event
 from support import upgrade_events as shown
 from support.golden import Golden
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[4] / "docs"
 EVENTS = [pytest.param(shown.an_event(data, seconds=at), id=type(data).__name__) for at, data in shown.EXAMPLES]
 
 

@@ -8,9 +8,9 @@ import pytest
 from aiohttp import web
 from kubernetes_asyncio.client import Configuration
 
+from common.clock import HALF_SECOND, TOLERANCE, ClockWatch, ServerClock
 from common.kube.client import KubeClient
 from common.kube.resources import LEASE
-from common.runtime.clock import HALF_SECOND, TOLERANCE, ClockWatch, ServerClock
 from support.fakes.clock import FakeClock
 from support.servers.loopback import served
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from common import ray_version
-from common.ray_version import Version, VersionError
+from common.ray import version as ray_version
+from common.ray.version import Version, VersionError
 
 
 @pytest.mark.parametrize(

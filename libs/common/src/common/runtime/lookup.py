@@ -10,10 +10,10 @@ from typing import Final, TypeVar
 import msgspec
 
 from common import errors
-from common.bus.cache import Cache, Object, version_of
+from common.clock import Clock
 from common.kube.client import Kube
 from common.kube.resources import Resource
-from common.runtime.clock import Clock
+from common.runtime.cache import Cache, Object, version_of
 
 T = TypeVar("T", bound=Object)
 REMEMBERED: Final = 8192

@@ -7,8 +7,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from common import errors
-from common.bus.cache import Cache, Object, version_of
 from common.kube.errors import is_gone
+from common.runtime.cache import Cache, Object, version_of
 
 
 @contextmanager

@@ -5,12 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from common import labels, weighted_route
+from common import labels
 from common.api import ray_service
 from common.api.gateway import Gateway, HttpRoute
 from common.api.opaque import Json
 from common.api.ray_service import RayService
-from common.traffic_record import ANNOTATION
+from common.upgrade import weighted_route
+from common.upgrade.traffic_record import ANNOTATION
 from support.builders.ray_service import a_ray_service
 
 

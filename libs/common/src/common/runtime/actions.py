@@ -1,4 +1,4 @@
-"""Actions of a plan; data only. `common.kube.executor` executes them.
+"""Actions of a plan; data only. `common.runtime.executor` executes them.
 
 An action brings the Events that report it. As text it is a short phrase for the log.
 """

@@ -6,7 +6,7 @@ import pytest
 
 from common import errors
 from common.feature_gates import Gate
-from common.runtime.settings import Settings
+from common.settings import Settings
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:

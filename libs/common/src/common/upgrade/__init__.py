@@ -1,0 +1,1 @@
+"""An upgrade of a RayService: its weighted route, traffic record, controls, receipt and events."""

@@ -31,7 +31,8 @@ from common.api.meta import ObjectMeta
 from common.bus import messages
 from common.kube.client import Patch
 from common.kube.resources import POD
-from common.observability import logging, tracing
+from common.observability import logging
+from common.observability.spans import Line as Span
 from support.servers import raybus_up
 
 RECONCILER: Final = "raybus-cluster-reconciler"
@@ -210,8 +211,8 @@ class Spans:
     """What the services wrote, by trace."""
 
     def __init__(self, file: Path) -> None:
-        self._traces: dict[str, dict[str, tracing.Line]] = {}
-        decoder = msgspec.json.Decoder(tracing.Line)
+        self._traces: dict[str, dict[str, Span]] = {}
+        decoder = msgspec.json.Decoder(Span)
         with file.open("rb") as lines:
             for each in lines:
                 span = decoder.decode(each)
@@ -238,7 +239,7 @@ class Spans:
         )
 
 
-def _way(spans: dict[str, tracing.Line], at: int, first: int) -> Way | None:
+def _way(spans: dict[str, Span], at: int, first: int) -> Way | None:
     """Cut a change's way into its stages; None when it did not get to its end."""
     if not spans.keys() >= {"watch", "receive", "queue"}:
         return None

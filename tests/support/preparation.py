@@ -11,10 +11,9 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Final
 
-from localcluster import binaries, debian_packages
+from localcluster import binaries, debian_packages, preflight
 from localcluster.errors import ClusterError
 from localcluster.images import builder
-from localcluster.node import preflight
 from localcluster.progress import Progress, duration
 from localcluster.settings import Settings
 from raybus_cli.demo import demo_cluster

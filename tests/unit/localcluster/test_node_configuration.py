@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from localcluster import components, debian_packages
+from localcluster import components, debian_packages, preflight
 from localcluster.binaries import Binaries
 from localcluster.components import Place, Ports
 from localcluster.errors import ClusterError, MisuseError
-from localcluster.node import container_runtime, kubelet, manifests, preflight
+from localcluster.node import container_runtime, kubelet, manifests
 from localcluster.pki import Pki
 
 

@@ -17,10 +17,9 @@ from pathlib import Path
 
 import msgspec
 
-from localcluster import build_sources, processes, settings, versions
+from localcluster import build_sources, preflight, processes, settings, versions
 from localcluster.build_sources import Program
 from localcluster.errors import ClusterError
-from localcluster.node import preflight
 from localcluster.progress import Progress, duration
 from localcluster.settings import Settings
 

@@ -9,15 +9,16 @@ from typing import Final
 
 import structlog
 
-from cluster_reconciler import report
+from cluster_reconciler import batch, report
 from cluster_reconciler.actions import ClusterPlan, CreateWorker
 from cluster_reconciler.memory import Memory
 from cluster_reconciler.observe import memory_of, refresh_pods
 from cluster_reconciler.observed import Observed
-from cluster_reconciler.pods import creation
 from cluster_reconciler.ports import Ports
+from cluster_reconciler.resources import worker_pod
 from common import errors
 from common.api.core import Pod
+from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import POD, ROLE_BINDING
 from common.runtime.actions import Action, Create, Delete, DeleteCollection, IfExists, Refuse
@@ -75,7 +76,7 @@ async def _perform(action: Action, writer: Writer, observed: Observed, io: Ports
     memory = memory_of(cluster, io)
     match action:
         case CreateWorker():
-            body = creation.worker(action, cluster, io.config)
+            body = _worker(action, cluster, io)
             return await _create_pod(Create(resource=POD, body=body, if_exists=IfExists.NEED_OWN), writer, memory)
         case Create() if action.resource is POD:
             return await _create_pod(action, writer, memory)
@@ -93,6 +94,13 @@ async def _perform(action: Action, writer: Writer, observed: Observed, io: Ports
             return True
         case _:
             return await writer.write(action)
+
+
+def _worker(action: CreateWorker, cluster: RayCluster, io: Ports) -> Body:
+    """Return the body of a worker pod: the group's template, and the marks of the batch scheduler."""
+    body = worker_pod.build(cluster, action.group, io.config, name=action.name, replica=action.replica)
+    batch.scheduler(io.config).mark(cluster, action.group.group_name, body)
+    return body
 
 
 async def _create_child(action: Create, writer: Writer) -> bool:

@@ -13,12 +13,12 @@ from common import clipping, conditions, durations, labels
 from common.api.event import Event, normal, warning
 from common.api.ray_service import RayServiceStatus
 from common.runtime.actions import ActionEvents
+from service_reconciler import initializing
 from service_reconciler.observed import Names, Observed
 from service_reconciler.promotion import pending
 from service_reconciler.promotion.control import Control
 from service_reconciler.promotion.pending import Decision, Step
 from service_reconciler.reasons import ConditionType, EventReason, Reason
-from service_reconciler.serve import initializing
 from service_reconciler.serve.problems import Problem
 
 LONGEST_NAME: Final = 253

@@ -24,7 +24,7 @@ from common.runtime.actions import Action, Create, Delete, EmitEvent, Patch, Set
 from common.runtime.plan import Plan
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import traffic_record
-from service_reconciler import draining, events, plain_service, polling, serving
+from service_reconciler import draining, events, initializing, plain_service, polling, serving
 from service_reconciler.actions import RecordRevision, UpdateServiceStatus
 from service_reconciler.events import Outcome
 from service_reconciler.observed import ClusterView, Names, Observed
@@ -36,7 +36,7 @@ from service_reconciler.reasons import ConditionType, EventReason, Reason
 from service_reconciler.resources import goal_revision, ray_cluster, zero_values
 from service_reconciler.resources.goal_revision import Spec
 from service_reconciler.resources.ray_cluster import Match
-from service_reconciler.serve import capacity_parity, gateway_problems, initializing, problems
+from service_reconciler.serve import capacity_parity, gateway_problems, problems
 from service_reconciler.serve.problems import Problem
 from service_reconciler.status import compute, room, suspend
 from service_reconciler.status.compute import Result

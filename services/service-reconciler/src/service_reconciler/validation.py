@@ -19,8 +19,8 @@ from common.ray import owner, serve_writer
 from common.upgrade import controls as upgrade_controls
 from common.validation import life_cycle
 from common.validation import ray_cluster as cluster_rules
+from service_reconciler import initializing
 from service_reconciler.reasons import EventReason
-from service_reconciler.serve import initializing
 
 LONGEST_NAME: Final = 47
 """So that `<name>-xxxxx-serve-svc` still fits into 63 characters."""

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from raybus_cli.doctor.facts import Lease
+from raybus_cli.doctor.operator import Operator
 from raybus_cli.migrating import surroundings
 from raybus_cli.migrating.facts import Installation, Job, Surroundings, WebhookConfiguration
-from raybus_cli.migrating.operator import Operator
 from support.builders.snapshots import NOW
 
 

@@ -5,8 +5,8 @@ import pytest
 from cluster_reconciler.config import BatchSchedulerName
 from common import errors
 from common.feature_gates import Gate
+from raybus_cli.doctor.operator import Operator
 from raybus_cli.migrating import switches
-from raybus_cli.migrating.operator import Operator
 
 FILE = """
 apiVersion: config.ray.io/v1alpha1

@@ -13,8 +13,8 @@ from common.bus.key_registration import ConfigMap
 from common.kube.client import KubeClient
 from common.kube.resources import CONFIG_MAP, LEASE, RAY_SERVICE, Resource
 from common.ray import serve_writer
+from raybus_cli.doctor import operator as operators
 from raybus_cli.doctor.facts import Facts, GatewayClass, Lease, Right, Workload
-from raybus_cli.migrating import operator as operators
 from raybus_cli.reading.reader import Items
 
 T = TypeVar("T")

@@ -14,10 +14,10 @@ from common.clock import Clock, SystemClock
 from common.kube.client import KubeClient
 from common.ray.dashboard import Dashboard, ProxiedDashboard
 from common.runtime.cache import Cache
+from raybus_cli.doctor.operator import Operator
 from raybus_cli.migrating import clusters, findings, report, services, surroundings, switches
 from raybus_cli.migrating.facts import Installation
 from raybus_cli.migrating.findings import Finding, Subject
-from raybus_cli.migrating.operator import Operator
 from raybus_cli.migrating.report import OperatorSummary, Report
 from raybus_cli.migrating.survey import Scope, Survey
 from raybus_cli.migrating.switches import Configuration

@@ -9,7 +9,7 @@ from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.kube.resources import Resource
 from raybus_cli.doctor.facts import Lease
-from raybus_cli.migrating.operator import Operator
+from raybus_cli.doctor.operator import Operator
 
 RAY_JOB: Final = Resource(group="ray.io", kind="RayJob", plural="rayjobs")
 RAY_CRON_JOB: Final = Resource(group="ray.io", kind="RayCronJob", plural="raycronjobs")

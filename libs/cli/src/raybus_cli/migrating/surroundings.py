@@ -9,10 +9,10 @@ from common.api.ray_service import RayService
 from common.ray import serve_writer
 from raybus_cli.doctor.checks import STALE
 from raybus_cli.doctor.facts import Lease
+from raybus_cli.doctor.operator import Operator
 from raybus_cli.migrating import findings
 from raybus_cli.migrating.facts import Hook, Installation, Job, Surroundings
 from raybus_cli.migrating.findings import Finding, Subject
-from raybus_cli.migrating.operator import Operator
 
 _OVER: Final = frozenset({"Complete", "Failed"})
 _GROUP: Final = "ray.io"

@@ -32,10 +32,11 @@ from common.ray import revision
 from common.ray.revision import Revision
 from common.runtime.cache import Cache, Object
 from raybus_cli.access import problems
+from raybus_cli.doctor import operator as operators
 from raybus_cli.doctor.checks import LEADER
 from raybus_cli.doctor.facts import Lease, Workload
+from raybus_cli.doctor.operator import Operator
 from raybus_cli.doctor.survey import DEPLOYMENT
-from raybus_cli.migrating import operator as operators
 from raybus_cli.migrating.facts import (
     MUTATING,
     RAY_CRON_JOB,
@@ -46,7 +47,6 @@ from raybus_cli.migrating.facts import (
     Surroundings,
     WebhookConfiguration,
 )
-from raybus_cli.migrating.operator import Operator
 from raybus_cli.reading.reader import Items
 
 T = TypeVar("T")

@@ -15,9 +15,9 @@ from cluster_reconciler.config import Config as ClusterConfig
 from common import errors, feature_gates
 from common.feature_gates import Gate
 from common.settings import Settings
+from raybus_cli.doctor.operator import Operator
 from raybus_cli.migrating import findings
 from raybus_cli.migrating.findings import Finding
-from raybus_cli.migrating.operator import Operator
 from service_reconciler import settings as service_settings
 from service_reconciler.config import Config as ServiceConfig
 

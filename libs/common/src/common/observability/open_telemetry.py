@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 from common import errors
-from common.observability.tracing import Attributes, Line
+from common.observability.spans import Attributes, Line
 
 FILE_DELAY_MS: Final = 200.0
 """A process that is killed loses the spans of this long at most."""
@@ -60,7 +60,7 @@ class Ids(RandomIdGenerator):
 
 
 class Spans:
-    """Implements `common.observability.tracing.Recorder`."""
+    """Implements `common.observability.spans.Recorder`."""
 
     def __init__(self, resource: Resource, exporters: Sequence[tuple[SpanExporter, float | None]]) -> None:
         self._ids = Ids()

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from localcluster import binaries, debian_packages, kubeconfig, record, settings
+from localcluster import binaries, debian_packages, kubeconfig, preflight, record, settings
 from localcluster.api import Api
 from localcluster.binaries import Binaries
 from localcluster.driver import Command, Driver, Request
 from localcluster.errors import ClusterError
 from localcluster.images import builder
-from localcluster.node import container_runtime, namespaces, preflight, startup
+from localcluster.node import container_runtime, namespaces, startup
 from localcluster.node.namespaces import Namespaces
 from localcluster.progress import Progress
 from localcluster.record import Record

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from raybus_cli.doctor import operator
 from raybus_cli.doctor.facts import Workload
-from raybus_cli.migrating import operator
-from raybus_cli.migrating.operator import Mounted
+from raybus_cli.doctor.operator import Mounted
 
 CHART = {"app.kubernetes.io/name": "kuberay-operator"}
 

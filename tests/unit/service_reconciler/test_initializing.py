@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from common.errors import InvalidSpec
-from service_reconciler.serve import initializing
+from service_reconciler import initializing
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,15 @@ from support.servers import builds
 from .raybus import COMMANDS, SERVICES
 
 HERE: Final = Path(__file__).parents[2]
-PARTS: Final = ("deploy/images", "libs/common", "services", "requirements-build.lock", "requirements-services.lock")
-"""What the images of the services are made of."""
+PARTS: Final = (
+    "deploy/images",
+    "libs/common",
+    "libs/nats-admin",
+    "services",
+    "requirements-build.lock",
+    "requirements-services.lock",
+)
+"""What the images of the services are made of; an earlier build may lack one."""
 PROGRAM: Final = Path("tests/support/servers/other_build.py")
 """Starts a service of this checkout as one that publishes another form."""
 NUMBERED: Final = ("RayCluster", "RayService")
@@ -66,7 +73,7 @@ def all_of_them() -> list[OtherBuild]:
 
 def archives(build: OtherBuild, folder: Path) -> list[Path]:
     """Build what is missing, in an empty folder; return the archives of all four services."""
-    for part in PARTS:
+    for part in (each for each in PARTS if (build.checkout / each).exists()):
         _copy(build.checkout / part, folder / part)
     if build.form:
         _copy(HERE / PROGRAM, folder / PROGRAM)

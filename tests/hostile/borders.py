@@ -10,18 +10,18 @@ from typing import Any, Final
 import msgspec
 
 from common import errors
-from common.bus import credentials, key_registry, subjects
+from common.bus import key_maps, nkeys, subjects
 from common.bus.nats import connect
-from common.bus.subscribers import Subscriber
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import CONFIG_MAP
 from common.settings import Settings
+from nats_admin.subscribers import Subscriber
 from support.manifests import NAMESPACE
 from support.servers.relayed import Secured
 
 SUBSCRIBER: Final = Subscriber("tenant", ("tenant-0",))
-KEYS: Final = f"{key_registry.PREFIX}watcher"
-REGISTERED: Final = Patch(body={"data": {"watcher-0": credentials.public_key(credentials.new_seed())}})
+KEYS: Final = f"{key_maps.PREFIX}watcher"
+REGISTERED: Final = Patch(body={"data": {"watcher-0": nkeys.public_key(nkeys.new_seed())}})
 SECONDS: Final = 5.0
 """In which a server must refuse."""
 DELETE: Final = f"STREAM.DELETE.{subjects.STATE_STREAM}"

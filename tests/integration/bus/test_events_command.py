@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from common.bus import credentials
+from common.bus import nkeys
 from common.upgrade import events as upgrade_events
 from support.builders.example_upgrade import a_retreat, an_example_upgrade
 from support.servers.outside import Outside, outside
@@ -207,14 +207,14 @@ async def test_a_server_without_the_stream(tmp_path: Path, at: Outside) -> None:
     assert (done.code, done.out) == (1, [])
     assert done.err == [
         f"error: {at.url} has no stream of events for subscriber: does raybus run with this NATS? "
-        "'python -m common.bus.provision streams' makes the stream"
+        "'python -m nats_admin.provision streams' makes the stream"
     ]
 
 
 async def test_credentials_of_another_server(tmp_path: Path, at: Outside) -> None:
     stranger = tmp_path / "stranger"
     stranger.mkdir()
-    (stranger / "seed").write_text(credentials.new_seed())
+    (stranger / "seed").write_text(nkeys.new_seed())
     (stranger / "ca.crt").write_bytes((at.folder / "ca.crt").read_bytes())
     done = await run("--nats", at.url, "--nats-credentials", str(stranger))
     assert (done.code, done.out, len(done.err)) == (1, [], 1)

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from common.bus import key_registry
+from common.bus import key_maps
 from common.settings import Settings as ServiceSettings
 from localcluster import binaries
 from localcluster.images import release
+from nats_admin import key_registry
 from support import manifests
 from support.golden import Golden
 from support.helm import chart
@@ -177,7 +178,7 @@ def test_a_nats_outside_takes_ours_away_and_is_named_to_the_services(render: Ren
     outside = {"nats": {"enabled": False, "url": "tls://bus.example.com:4333", "port": 4333, "streams": False}}
     found = render(outside)
     gone = {place for place in by_place(render()) if place not in by_place(found)}
-    keys = {key_registry.PREFIX + user for user in (*key_registry.USERS, key_registry.NAMED)}
+    keys = {key_maps.PREFIX + user for user in (*key_registry.USERS, key_registry.NAMED)}
     assert {name for _, _, name in gone} == {"nats", "nats-servers", "nats-streams", "nats-subscriber", *keys}
     reported = manifests.named(found, "ConfigMap", "raybus-config")["data"]
     read = ServiceSettings.from_environment("watcher", reported)

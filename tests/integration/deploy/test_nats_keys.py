@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from common import errors
-from common.bus import credentials, key_registry, provision, streams
+from common.bus import key_maps, nkeys, streams
 from common.bus.access import MadeKey
 from common.bus.key_registration import Registration
 from common.bus.nats import Bus, connect
@@ -25,6 +25,7 @@ from common.kube.resources import CONFIG_MAP, SECRET
 from common.settings import Settings
 from localcluster import ports
 from localcluster.control_plane import ControlPlane
+from nats_admin import key_registry, provision
 from support.leaks.sought import PATTERNS, Secret
 from support.manifests import NAMESPACE
 from support.servers.kept import KeptServer, Map, client_of, kept_servers, until_configured
@@ -51,12 +52,12 @@ async def server(control_plane: ControlPlane, tmp_path: Path) -> AsyncGenerator[
 
 
 async def registered(kube: KubeClient, user: str) -> dict[str, str]:
-    found = await kube.get(CONFIG_MAP, NAMESPACE, key_registry.PREFIX + user)
+    found = await kube.get(CONFIG_MAP, NAMESPACE, key_maps.PREFIX + user)
     return msgspec.json.decode(found, type=Map).data
 
 
 async def register(kube: KubeClient, user: str, entry: str, value: str | None) -> None:
-    await kube.patch(CONFIG_MAP, NAMESPACE, key_registry.PREFIX + user, Patch(body={"data": {entry: value}}))
+    await kube.patch(CONFIG_MAP, NAMESPACE, key_maps.PREFIX + user, Patch(body={"data": {entry: value}}))
 
 
 @asynccontextmanager
@@ -100,14 +101,14 @@ async def test_a_reader_of_every_secret_still_cannot_publish_state(
 
 
 async def test_a_service_changes_no_configmap_but_its_own(control_plane: ControlPlane, kube: KubeClient) -> None:
-    stolen = credentials.public_key(credentials.new_seed())
+    stolen = nkeys.public_key(nkeys.new_seed())
     async with acting_as(control_plane, "cluster-reconciler") as thief:
         for user in (*(each for each in key_registry.USERS if each != "cluster-reconciler"), key_registry.NAMED):
             with pytest.raises(errors.Forbidden):
                 await register(thief, user, "thief", stolen)
             assert "thief" not in await registered(kube, user)
         with pytest.raises(errors.Forbidden):
-            await thief.patch(CONFIG_MAP, NAMESPACE, key_registry.SERVERS, Patch(body={"data": {"nats-0": "stolen"}}))
+            await thief.patch(CONFIG_MAP, NAMESPACE, key_maps.SERVERS, Patch(body={"data": {"nats-0": "stolen"}}))
 
 
 async def test_a_public_key_of_another_user_that_is_registered_as_ones_own_changes_nothing(
@@ -116,7 +117,7 @@ async def test_a_public_key_of_another_user_that_is_registered_as_ones_own_chang
     settings = await client_of(control_plane, [server], "watcher", "watcher-0")
     async with connect(settings) as bus, acting_as(control_plane, "cluster-reconciler") as thief:
         await eventually(lambda: bus.problem is None, within=30.0, what="the connection of the watcher")
-        marker = credentials.public_key(credentials.new_seed())
+        marker = nkeys.public_key(nkeys.new_seed())
         await register(thief, "cluster-reconciler", "copied", (await registered(kube, "watcher"))["watcher-0"])
         await register(thief, "cluster-reconciler", "marker", marker)
         await until_configured(server, marker)
@@ -144,8 +145,8 @@ async def test_a_key_is_accepted_soon_after_it_is_registered(
 async def test_malformed_entries_break_nothing(
     control_plane: ControlPlane, kube: KubeClient, server: KeptServer
 ) -> None:
-    good = credentials.public_key(credentials.new_seed())
-    bad = ["", "U" * 56, good[:-1], f"{good}\n", '", permissions: {publish: ">"}}', credentials.new_seed(), "x" * 5_000]
+    good = nkeys.public_key(nkeys.new_seed())
+    bad = ["", "U" * 56, good[:-1], f"{good}\n", '", permissions: {publish: ">"}}', nkeys.new_seed(), "x" * 5_000]
     for number, value in enumerate(bad):
         await register(kube, "administrator", f"bad-{number}", value)
     await register(kube, "administrator", "good", good)
@@ -241,7 +242,7 @@ async def test_three_servers_trust_each_other_by_what_they_registered(
                 await eventually(lambda: bus.problem is None, within=30.0, what="the connection")
                 await asyncio.sleep(0)
                 assert (await bus.stream("RAY_STATE")).state.messages == 0
-    found = msgspec.json.decode(await kube.get(CONFIG_MAP, NAMESPACE, key_registry.SERVERS), type=Map).data
+    found = msgspec.json.decode(await kube.get(CONFIG_MAP, NAMESPACE, key_maps.SERVERS), type=Map).data
     assert {"nats-0", "nats-1", "nats-2"} <= found.keys()
 
 
@@ -261,7 +262,7 @@ async def test_the_containers_of_an_installation_do_all_of_it(control_plane: Con
     async def started(account: str, *arguments: str) -> Process:
         kubeconfig = await control_plane.kubeconfig_for_service_account(NAMESPACE, account)
         process = Process()
-        command = [sys.executable, "-m", "common.bus.provision", *arguments]
+        command = [sys.executable, "-m", "nats_admin.provision", *arguments]
         process.spawn(command, env={**environment, "RAYBUS_KUBECONFIG": str(kubeconfig)})
         return process
 

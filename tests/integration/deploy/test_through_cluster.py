@@ -10,13 +10,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from common.bus import credentials, provision, streams, subjects
+from common.bus import nkeys, streams, subjects
 from common.bus.nats import Bus, connect
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import CONFIG_MAP
 from common.settings import Settings
 from common.upgrade import events as upgrade_events
 from localcluster.control_plane import ControlPlane
+from nats_admin import provision
 from support.builders.example_upgrade import an_example_upgrade
 from support.manifests import NAMESPACE
 from support.servers.kept import KeptServer, Map, kept_servers
@@ -113,7 +114,7 @@ async def test_a_kubeconfig_is_enough_and_no_key_is_left_behind(
     control_plane: ControlPlane, kube: KubeClient, tmp_path: Path
 ) -> None:
     config, bin_folder = str(control_plane.kubeconfig), tmp_path / "bin"
-    killed = {"data": {"raybus-1700000000-00000000": credentials.public_key(credentials.new_seed())}}
+    killed = {"data": {"raybus-1700000000-00000000": nkeys.public_key(nkeys.new_seed())}}
     await kube.patch(CONFIG_MAP, NAMESPACE, "nats-keys-subscriber", Patch(body=killed))
     async with kept_servers(control_plane, tmp_path / "nats", "nats-0") as (server,):
         await publish(control_plane, server)

@@ -6,14 +6,15 @@ from datetime import timedelta
 from typing import Final
 
 from chaos.schedule import WATCHER
-from common.bus import credential_folder, credentials, provision, streams, subjects
-from common.bus.credentials import Pair
+from common.bus import streams, subjects
 from common.bus.nats import StreamInfo, connect
-from common.bus.server_conf import Server
 from common.clock import SystemClock
 from common.kube.client import Patch
 from common.kube.resources import LEASE
 from integration.monitoring.cause import Cause, Scene
+from nats_admin import certificates, credential_folder, provision
+from nats_admin.certificates import Pair
+from nats_admin.server_conf import Server
 from support.servers.fault_proxy import PASSES, Asked, Fate
 from support.servers.fleet import NAMESPACE
 from support.servers.relayed import Secured
@@ -54,7 +55,7 @@ async def _old_certificate(scene: Scene) -> AsyncGenerator[None]:
     nats, now = scene.ground.stack.nats, SystemClock().now()
     where = Server(folder=str(nats.folder), store=str(nats.store), monitoring_port=None)
     signer = Pair((nats.folder / "ca.crt").read_bytes(), (nats.folder / "ca.key").read_bytes())
-    ending = credentials.new_server(signer, names=["127.0.0.1"], now=now, lifetime=LEFT)
+    ending = certificates.new_server(signer, names=["127.0.0.1"], now=now, lifetime=LEFT)
     (nats.folder / "tls.crt").write_bytes(ending.certificate)
     (nats.folder / "tls.key").write_bytes(ending.key)
     nats.stop()

@@ -83,7 +83,7 @@ async def test_readiness_names_what_is_wrong_with_the_stream_until_it_is_set_rig
             problem = await until_unready(watcher, "max_bytes")
             assert problem == (
                 "stream RAY_STATE: max_msgs_per_subject is 5, must be 1; max_bytes is 1000000, must be -1; "
-                "`python -m common.bus.provision streams` changes it, or delete it: it is made anew and filled again"
+                "`python -m nats_admin.provision streams` changes it, or delete it: it is made anew and filled again"
             )
 
             await bus.api("STREAM.UPDATE.RAY_STATE", streams.state(), dict[str, Any])

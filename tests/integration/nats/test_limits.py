@@ -12,15 +12,16 @@ import pytest
 import pytest_asyncio
 
 from common import errors
-from common.bus import provision, streams, subjects
-from common.bus.disk import DiskWatch
+from common.bus import streams, subjects
 from common.bus.messages import Gone, Message, State
 from common.bus.nats import Bus, connect
-from common.bus.reload import Beside
 from common.bus.sharding import Place, Tree
 from common.kube.installation import Installation
 from common.settings import Settings
 from localcluster import ports
+from nats_admin import provision
+from nats_admin.disk import DiskWatch
+from nats_admin.reload import Beside
 from support.fakes.kube import FakeKube
 from support.servers.nats import nats_server
 from support.waiting import eventually, eventually_true

@@ -15,12 +15,13 @@ import msgspec
 import pytest
 
 from common import errors
-from common.bus import provision, streams
+from common.bus import streams
 from common.bus.nats import connect
 from common.bus.state_feed import StateFeed
 from common.kube import resources
 from common.kube.client import KubeClient, Patch
 from localcluster.control_plane import ControlPlane
+from nats_admin import provision
 from support.builders.manifests import a_ray_cluster
 from support.fakes.listener import Recorder
 from support.servers.nats_cluster import NatsCluster, nats_cluster

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from common.bus import provision
 from common.bus.nats import connect
 from common.settings import Settings
 from localcluster.control_plane import ControlPlane
+from nats_admin import provision
 from support.servers.nats import NatsServer
 from support.servers.relayed import Relayed
 from support.waiting import eventually

@@ -236,5 +236,5 @@ def named() -> frozenset[str]:
 
 def sources() -> Iterator[Path]:
     """Return the modules of the services and of what they share."""
-    for folder in (ROOT / "libs" / "common", *sorted((ROOT / "services").iterdir())):
+    for folder in (ROOT / "libs" / "common", ROOT / "libs" / "nats-admin", *sorted((ROOT / "services").iterdir())):
         yield from sorted((folder / "src").rglob("*.py"))

@@ -22,9 +22,9 @@ OWNERS: Final = {
     "cluster_reconciler": "cluster-reconciler",
     "service_reconciler": "service-reconciler",
     "traffic_manager": "traffic-manager",
-    "common.bus.monitor": "The container keeper beside each NATS server",
+    "nats_admin": "The container keeper beside each NATS server",
 }
-"""Package, or module, to the title of its part, in the order of the page."""
+"""Package to the title of its part, in the order of the page."""
 _DECLARES: Final = re.compile(r"^[A-Z_]+: Final = (Counter|Gauge|Histogram|Family)\(", re.MULTILINE)
 _UNITS: Final = {
     "_timestamp_seconds": "Unix time in seconds",
@@ -74,7 +74,7 @@ def metrics() -> dict[str, list[Metric]]:
     for path in _sources():
         package = path.relative_to(next(each for each in path.parents if each.name == "src")).with_suffix("")
         module = ".".join(package.parts)
-        found[OWNERS.get(module, OWNERS[package.parts[0]])] += _of(importlib.import_module(module))
+        found[OWNERS[package.parts[0]]] += _of(importlib.import_module(module))
     return found
 
 
@@ -103,7 +103,8 @@ def page() -> str:
 
 
 def _sources() -> Iterator[Path]:
-    for folder in sorted((*(ROOT / "libs" / "common").glob("src"), *(ROOT / "services").glob("*/src"))):
+    shared = (ROOT / "libs" / each / "src" for each in ("common", "nats-admin"))
+    for folder in sorted((*shared, *(ROOT / "services").glob("*/src"))):
         for path in sorted(folder.rglob("*.py")):
             if _DECLARES.search(path.read_text()):
                 yield path

@@ -10,6 +10,7 @@ import msgspec
 _OTHER: Final = Path(__file__).with_name("other_build.py")
 PACKAGES: Final = (
     "libs/common/src",
+    "libs/nats-admin/src",
     "services/watcher/src",
     "services/cluster-reconciler/src",
     "services/service-reconciler/src",

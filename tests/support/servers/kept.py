@@ -9,15 +9,16 @@ from typing import Final
 
 import msgspec
 
-from common.bus import credentials, server_conf
-from common.bus.keeper import Keeper, Place
-from common.bus.reload import Beside
-from common.bus.server_conf import Cluster
+from common.bus import nkeys
 from common.clock import SystemClock
 from common.kube.client import KubeClient
 from common.settings import Settings
 from localcluster import ports
 from localcluster.control_plane import ControlPlane
+from nats_admin import server_conf
+from nats_admin.keeper import Keeper, Place
+from nats_admin.reload import Beside
+from nats_admin.server_conf import Cluster
 from support.manifests import NAMESPACE
 from support.servers.nats import binary
 from support.servers.process import Process
@@ -37,7 +38,7 @@ class KeptServer(Process):
 
     def _keeper(self) -> Keeper:
         """Return a keeper with a key that nobody has; without a user a server would admit everybody."""
-        own = {"keeper": credentials.public_key(credentials.new_seed())}
+        own = {"keeper": nkeys.public_key(nkeys.new_seed())}
         return Keeper(self._kube, self.place, SystemClock(), own)
 
     @property

@@ -9,12 +9,13 @@ from typing import Final
 import msgspec
 
 from common import errors
-from common.bus import credential_folder, credentials, permissions, provision, server_conf, streams
+from common.bus import nkeys, streams
 from common.bus.nats import Bus, connect
-from common.bus.server_conf import Cluster, Server
 from common.clock import SystemClock
 from common.settings import Settings
 from localcluster import ports
+from nats_admin import credential_folder, permissions, provision, server_conf
+from nats_admin.server_conf import Cluster, Server
 from support.servers.nats import NatsServer
 from support.waiting import eventually_true
 
@@ -81,7 +82,7 @@ async def nats_cluster(folder: Path) -> AsyncGenerator[NatsCluster]:
     common = Server(folder=str(folder), store=str(folder), monitoring_port=None)
     credential_folder.complete(folder, common, names=["127.0.0.1"], now=now)
     keys = {
-        user.name: [credentials.public_key((folder / "users" / f"{user.name}.seed").read_text())]
+        user.name: [nkeys.public_key((folder / "users" / f"{user.name}.seed").read_text())]
         for user in permissions.USERS
     }
     servers: list[NatsServer] = []

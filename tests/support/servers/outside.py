@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from common import errors
-from common.bus import provision, streams, subjects
+from common.bus import streams, subjects
 from common.bus.nats import Bus, connect
 from common.upgrade import events as upgrade_events
 from common.upgrade.events import Event
+from nats_admin import provision
 from support.servers.relayed import Secured, secured_nats
 from support.waiting import eventually_true
 

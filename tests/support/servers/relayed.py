@@ -13,14 +13,15 @@ import httpx
 import msgspec
 
 from common import errors
-from common.bus import credential_folder, provision, streams, subjects
+from common.bus import streams, subjects
 from common.bus.nats import Bus, connect
-from common.bus.server_conf import Server
 from common.bus.sharding import PARTITIONS
 from common.bus.state_feed import StateFeed
-from common.bus.subscribers import Subscriber
 from common.clock import SystemClock
 from common.settings import Settings
+from nats_admin import credential_folder, provision
+from nats_admin.server_conf import Server
+from nats_admin.subscribers import Subscriber
 from support.fakes.listener import Recorder
 from support.servers.builds import THIS, Build
 from support.servers.nats import NatsServer, nats_server

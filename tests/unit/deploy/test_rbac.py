@@ -2,7 +2,8 @@
 
 import pytest
 
-from common.bus import key_registry
+from common.bus import key_maps
+from nats_admin import key_registry
 from support import manifests
 from support.manifests import BASE, DEPLOY
 
@@ -19,8 +20,8 @@ PROVISIONERS = ("provisioner", "provisioner-outside")
 
 def keys(*users: str) -> dict[str, set[str]]:
     """Return the rights of the process that registers the keys of some users of NATS."""
-    own = {f"own /configmaps={key_registry.PREFIX}{user}": {"get", "patch"} for user in users}
-    return {**own, f"own /configmaps={key_registry.SERVERS}": {"get"}}
+    own = {f"own /configmaps={key_maps.PREFIX}{user}": {"get", "patch"} for user in users}
+    return {**own, f"own /configmaps={key_maps.SERVERS}": {"get"}}
 
 
 IDENTITY = {"cluster /namespaces=kube-system": {"get"}}
@@ -107,8 +108,8 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
     "nats": {
         "own /configmaps": {"list", "watch"},
         "own /pods": {"list"},
-        f"own /configmaps={key_registry.SERVERS}": {"patch"},
-        **{f"own /configmaps={key_registry.PREFIX}{user}": {"patch"} for user in key_registry.PROCESSES},
+        f"own /configmaps={key_maps.SERVERS}": {"patch"},
+        **{f"own /configmaps={key_maps.PREFIX}{user}": {"patch"} for user in key_registry.PROCESSES},
     },
     "nats-streams": keys(*PROVISIONERS),
 }

@@ -11,12 +11,13 @@ import pytest_asyncio
 from prometheus_client import REGISTRY
 
 from common import errors
-from common.bus import credential_folder, credentials, streams
-from common.bus.credentials import Pair
+from common.bus import nkeys, streams
 from common.bus.nats import Bus, connect
-from common.bus.server_conf import Server
 from common.clock import SystemClock
 from common.settings import Settings
+from nats_admin import certificates, credential_folder
+from nats_admin.certificates import Pair
+from nats_admin.server_conf import Server
 from support.servers.nats import NatsServer, nats_server
 from support.servers.relayed import Secured, secured_nats
 from support.servers.wire import Wire
@@ -24,7 +25,7 @@ from support.waiting import eventually, eventually_true
 
 pytestmark = [pytest.mark.integration]
 
-RENEW = "`python -m common.bus.provision credentials`"
+RENEW = "`python -m nats_admin.provision credentials`"
 
 
 @pytest_asyncio.fixture
@@ -57,14 +58,14 @@ async def message_of(folder: Path, *, names: list[str], lifetime: timedelta) -> 
     """Return the message of readiness about a server with a certificate for some names, valid for some time."""
     now = SystemClock().now()
     await a_server_that_shows(folder, Pair(b"", b""))
-    pair = credentials.new_server(authority(folder), names=names, now=now, lifetime=lifetime)
+    pair = certificates.new_server(authority(folder), names=names, now=now, lifetime=lifetime)
     with nats_server(folder, configuration=await a_server_that_shows(folder, pair), scheme="tls") as server:
         return await reported(Secured(server, folder).settings("watcher"))
 
 
 async def test_a_key_that_the_server_does_not_know(secured: Secured, tmp_path: Path) -> None:
     stranger = tmp_path / "users" / "stranger.seed"
-    stranger.write_text(credentials.new_seed())
+    stranger.write_text(nkeys.new_seed())
 
     assert await reported(secured.settings("stranger"), of="Violation") == (
         f"NATS at {secured.server.url} is not reachable: Authorization Violation: the server does not know the key in "
@@ -81,9 +82,9 @@ async def test_a_client_without_a_key(secured: Secured, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        pytest.param("", "holds no NKEY seed; `python -m common.bus.provision credentials` makes one", id="empty"),
+        pytest.param("", "holds no NKEY seed; `python -m nats_admin.provision credentials` makes one", id="empty"),
         pytest.param(
-            "nonsense", "holds no NKEY seed; `python -m common.bus.provision credentials` makes one", id="no seed"
+            "nonsense", "holds no NKEY seed; `python -m nats_admin.provision credentials` makes one", id="no seed"
         ),
         pytest.param(None, "cannot be read: Is a directory", id="unreadable"),
     ],
@@ -138,7 +139,7 @@ async def test_a_certificate_for_another_host(tmp_path: Path) -> None:
 
 async def test_a_certificate_of_an_authority_that_we_do_not_trust(secured: Secured, tmp_path: Path) -> None:
     other = tmp_path / "other.crt"
-    other.write_bytes(credentials.new_authority(now=SystemClock().now()).certificate)
+    other.write_bytes(certificates.new_authority(now=SystemClock().now()).certificate)
     settings = Settings(service="watcher", nats_url=secured.server.url, nats_ca_file=other)
 
     assert f"the certificate of the server is not signed by {other} (" in await reported(settings)
@@ -146,7 +147,7 @@ async def test_a_certificate_of_an_authority_that_we_do_not_trust(secured: Secur
 
 async def test_a_server_that_talks_in_the_clear_is_refused(tmp_path: Path) -> None:
     ca = tmp_path / "ca.crt"
-    ca.write_bytes(credentials.new_authority(now=SystemClock().now()).certificate)
+    ca.write_bytes(certificates.new_authority(now=SystemClock().now()).certificate)
     with nats_server(tmp_path) as server:
         settings = Settings(service="watcher", nats_url=server.url, nats_ca_file=ca)
         assert (await reported(settings)).endswith(
@@ -159,14 +160,14 @@ async def test_the_end_of_certificates_is_exported_and_warned_of(
 ) -> None:
     now = SystemClock().now()
     await a_server_that_shows(tmp_path, Pair(b"", b""))
-    pair = credentials.new_server(authority(tmp_path), names=["127.0.0.1"], now=now, lifetime=timedelta(days=3))
+    pair = certificates.new_server(authority(tmp_path), names=["127.0.0.1"], now=now, lifetime=timedelta(days=3))
     with nats_server(tmp_path, configuration=await a_server_that_shows(tmp_path, pair), scheme="tls") as server:
         async with connect(Secured(server, tmp_path).settings("watcher")) as bus:
             await bus.session()
 
     labels = {"certificate": "server"}
     end = REGISTRY.get_sample_value("raybus_nats_certificate_expiry_timestamp_seconds", labels)
-    assert end == credentials.end_of(pair.certificate).timestamp()
+    assert end == certificates.end_of(pair.certificate).timestamp()
     assert "a certificate of NATS ends soon" in capsys.readouterr().out
 
 

@@ -9,8 +9,9 @@ import pytest
 import pytest_asyncio
 
 from common import errors
-from common.bus import permissions, streams
+from common.bus import streams
 from common.bus.session import Incoming, Session
+from nats_admin import permissions
 from support.servers.outside import Outside, outside
 from support.waiting import eventually
 

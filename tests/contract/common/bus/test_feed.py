@@ -11,13 +11,14 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from common.bus import messages, provision, streams, subjects
+from common.bus import messages, streams, subjects
 from common.bus.feed import Feed, Synced
 from common.bus.messages import Gone, Message, State
 from common.bus.nats import Bus, connect
 from common.bus.sharding import Place, Tree
 from common.bus.state_feed import StateFeed
 from common.settings import Settings
+from nats_admin import provision
 from support.fakes.feed import FakeFeed, FakeStream
 from support.fakes.listener import Recorder
 from support.servers.nats import NatsServer, nats_server

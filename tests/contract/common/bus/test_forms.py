@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
-from common.bus import forms, messages, provision, streams, subjects
+from common.bus import forms, messages, streams, subjects
 from common.bus.feed import Synced
 from common.bus.forms import Form
 from common.bus.messages import Gone, Message, State
@@ -18,6 +18,7 @@ from common.bus.nats import Bus, connect
 from common.bus.sharding import PARTITIONS, Place, Tree
 from common.bus.state_feed import StateFeed
 from common.settings import Settings
+from nats_admin import provision
 from support.fakes.listener import Recorder
 from support.servers.nats import nats_server
 from support.waiting import eventually

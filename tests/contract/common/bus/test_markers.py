@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from common.bus import messages, provision, state_feed, streams, subjects
+from common.bus import messages, state_feed, streams, subjects
 from common.bus.feed import Synced
 from common.bus.nats import Bus, connect
 from common.bus.state_feed import StateFeed
 from common.settings import Settings
+from nats_admin import provision
 from support.fakes.listener import Recorder
 from support.servers.nats import nats_server
 from support.waiting import eventually

@@ -11,9 +11,10 @@ import pytest
 import pytest_asyncio
 
 from common import errors
-from common.bus import provision, streams
+from common.bus import streams
 from common.bus.nats import Bus, connect
 from common.bus.session import Incoming
+from nats_admin import provision
 from support.servers.relayed import Secured, secured_nats
 from support.waiting import eventually_true
 

@@ -21,7 +21,7 @@ pytestmark = [
 
 TARGET = os.environ.get("IMAGE", "nats")
 """The smallest of those that an installation runs."""
-COPIED = ("deploy/images", "libs/common", "services")
+COPIED = ("deploy/images", "libs/common", "libs/nats-admin", "services")
 
 
 def built(folder: Path, *, files_from: int, monkeypatch: pytest.MonkeyPatch) -> ImageArchive:

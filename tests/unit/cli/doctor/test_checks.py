@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from common.bus import credentials
 from common.bus.sharding import PARTITIONS
 from common.crd import definitions
 from common.crd.schema import Schema
 from common.runtime import ownership
 from common.version import VERSION
+from nats_admin import certificates
 from raybus_cli.doctor import checks, cli
 from raybus_cli.doctor.checks import SERVICES, CheckState
 from raybus_cli.doctor.facts import Facts, GatewayClass, Lease, Right, Workload
@@ -22,8 +22,8 @@ from support.builders.snapshots import NOW
 from support.golden import Golden
 from support.terminal import text_of
 
-SERVER = credentials.new_server(
-    credentials.new_authority(now=NOW), names=["nats"], now=NOW, lifetime=timedelta(days=90)
+SERVER = certificates.new_server(
+    certificates.new_authority(now=NOW), names=["nats"], now=NOW, lifetime=timedelta(days=90)
 ).certificate
 
 

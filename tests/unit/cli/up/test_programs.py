@@ -58,5 +58,5 @@ def test_several_replicas_of_a_service_differ_in_name_identity_and_port() -> Non
 
 def test_a_server_without_users_gets_no_seed() -> None:
     program = programs.provisioner(BusAccess(url="nats://x:1"), environment={}, options=OPTIONS)
-    assert program.argv[1:] == ["-m", "common.bus.provision", "streams", "--watch"]
+    assert program.argv[1:] == ["-m", "nats_admin.provision", "streams", "--watch"]
     assert not {"RAYBUS_NATS_SEED_FILE", "RAYBUS_NATS_CA_FILE"} & program.environment.keys()

@@ -8,15 +8,16 @@ import msgspec
 import pytest
 
 from common import errors
-from common.bus import credentials
+from common.bus import nkeys
 from common.bus.key_registration import Registration
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import Resource
 from common.settings import Settings
+from nats_admin import certificates
 
-CERTIFICATE = credentials.new_authority(now=datetime(2026, 1, 1, tzinfo=UTC)).certificate.decode()
+CERTIFICATE = certificates.new_authority(now=datetime(2026, 1, 1, tzinfo=UTC)).certificate.decode()
 SETTINGS = Settings(service="watcher", namespace="raybus", identity="watcher-0", kubeconfig=Path("none"))
-KEY = credentials.public_key(credentials.new_seed())
+KEY = nkeys.public_key(nkeys.new_seed())
 
 
 class Maps:

@@ -9,11 +9,11 @@ import msgspec
 
 from common import labels
 from common.api.opaque import Json
-from common.bus import credentials
 from common.bus.sharding import PARTITIONS
 from common.crd import definitions
 from common.runtime import ownership
 from common.version import VERSION
+from nats_admin import certificates
 from raybus_cli.doctor.facts import Facts, Workload
 
 SERVICES: Final = ("watcher", "cluster-reconciler", "service-reconciler", "traffic-manager")
@@ -205,7 +205,7 @@ def _certificate(facts: Facts, *, now: datetime) -> Check:
         text = "you may not read ConfigMap nats-servers, or it holds none"
         return Check(name=name, state=CheckState.UNKNOWN, text=text)
     try:
-        end = min(credentials.end_of(each) for each in facts.certificates)
+        end = min(certificates.end_of(each) for each in facts.certificates)
     except ValueError:
         return Check(name=name, state=CheckState.FAILED, text="cannot be read", remedy=remedy)
     text = f"good until {end:%Y-%m-%d}"

@@ -8,7 +8,7 @@ import msgspec
 from common import errors
 from common.api.opaque import Json
 from common.api.ray_service import RayService
-from common.bus import key_registry
+from common.bus import key_maps
 from common.bus.key_registration import ConfigMap
 from common.kube.client import KubeClient
 from common.kube.resources import CONFIG_MAP, LEASE, RAY_SERVICE, Resource
@@ -44,7 +44,7 @@ OF_SERVICES: Final = (
 
 async def survey(kube: KubeClient, namespace: str) -> Facts:
     """Return the facts of the installation in a namespace."""
-    servers = await _unless_hidden(kube.get(CONFIG_MAP, namespace, key_registry.SERVERS))
+    servers = await _unless_hidden(kube.get(CONFIG_MAP, namespace, key_maps.SERVERS))
     return Facts(
         namespace=namespace,
         server_version=await _version(kube),

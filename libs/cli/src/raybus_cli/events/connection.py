@@ -4,7 +4,7 @@
     --nats-credentials DIR                 the server with its configuration in DIR (`raybus up --data-dir DIR`)
     --nats URL                             a server without users
 
-DIR holds `users/subscriber.seed` and `ca.crt` as `python -m common.bus.provision credentials --out DIR` writes them, or
+DIR holds `users/subscriber.seed` and `ca.crt` as `python -m nats_admin.provision credentials --out DIR` writes them, or
 `seed` and `ca.crt` of a key that was registered in the ConfigMap `nats-keys-subscriber` (docs/nats.md).
 """
 

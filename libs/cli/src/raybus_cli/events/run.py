@@ -83,7 +83,7 @@ class Reach:
         except errors.NotFound:
             raise errors.NotFound(
                 f"{self._settings.nats_url} has no stream of events for {self._settings.service}: does raybus run with "
-                "this NATS? 'python -m common.bus.provision streams' makes the stream"
+                "this NATS? 'python -m nats_admin.provision streams' makes the stream"
             ) from None
 
 

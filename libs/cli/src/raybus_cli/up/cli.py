@@ -17,7 +17,7 @@ def up(
     kubeconfig: Annotated[Path, typer.Option(help="Kubeconfig of the cluster. Its CRDs must be installed.")],
     nats: Annotated[str | None, typer.Option(help="Address of a running NATS server; default: a new one.")] = None,
     nats_credentials: Annotated[
-        Path | None, typer.Option(help="Folder with the seeds for --nats, made by common.bus.provision.")
+        Path | None, typer.Option(help="Folder with the seeds for --nats, made by nats_admin.provision.")
     ] = None,
     gates: Annotated[str, typer.Option("--feature-gates", help="As KubeRay's: Name=true,Other=false.")] = "",
     replicas: Annotated[

@@ -62,14 +62,14 @@ def check_nats(url: str | None) -> str | None:
 
 
 def check_credentials(folder: Path | None) -> Path | None:
-    """Return the folder that `python -m common.bus.provision credentials --out` wrote."""
+    """Return the folder that `python -m nats_admin.provision credentials --out` wrote."""
     if folder is None:
         return None
     for file in ("ca.crt", "users/watcher.seed", "users/keeper.seed"):
         if not (folder / file).is_file():
             raise errors.InvalidSpec(
                 f"--nats-credentials {folder}: there is no {file}; "
-                "make the folder with 'python -m common.bus.provision credentials --out DIR'"
+                "make the folder with 'python -m nats_admin.provision credentials --out DIR'"
             )
     return folder.absolute()
 

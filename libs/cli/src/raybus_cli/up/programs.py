@@ -22,7 +22,7 @@ class BusAccess(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str
     credentials: Path | None = None
-    """A folder as `python -m common.bus.provision credentials --out` writes it; None for a server without users."""
+    """A folder as `python -m nats_admin.provision credentials --out` writes it; None for a server without users."""
 
 
 def nats_server(binary: Path, folder: Path, *, environment: Mapping[str, str], log_dir: Path | None) -> Program:
@@ -37,7 +37,7 @@ def nats_server(binary: Path, folder: Path, *, environment: Mapping[str, str], l
 
 def provisioner(bus: BusAccess, *, environment: Mapping[str, str], options: Options) -> Program:
     """Return what creates the streams."""
-    argv = [sys.executable, "-m", "common.bus.provision", "streams", "--watch"]
+    argv = [sys.executable, "-m", "nats_admin.provision", "streams", "--watch"]
     if bus.credentials is not None:
         argv += ["--outside-seed", str(bus.credentials / "users" / f"{KEEPER}-outside.seed")]
     return Program(

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from common import errors
-from common.bus import credential_folder
-from common.bus.server_conf import Server
 from common.clock import SystemClock
 from common.kube.client import KubeClient
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
+from nats_admin import credential_folder
+from nats_admin.server_conf import Server
 
 FIRST_WAIT: Final = 0.5
 LONGEST_WAIT: Final = 10.0

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from common import errors
-from common.bus import credentials
+from common.bus import nkeys
 from common.settings import Settings
 
 EXPIRED: Final = 10
@@ -61,7 +61,7 @@ class FileKeys:
         own = f"the key in RAYBUS_NATS_SEED_FILE={file}" if file is not None else "a client without a key"
         self.refused = (
             f"the server does not know {own}; it reads its users from the configuration that"
-            " `python -m common.bus.provision credentials` writes"
+            " `python -m nats_admin.provision credentials` writes"
         )
 
     def check(self) -> None:
@@ -86,8 +86,8 @@ class MadeKey:
     def __init__(
         self, settings: Settings, announce: Callable[[str], Awaitable[str]], close: Callable[[], Awaitable[None]]
     ) -> None:
-        self._seed = credentials.new_seed()
-        self.public = credentials.public_key(self._seed)
+        self._seed = nkeys.new_seed()
+        self.public = nkeys.public_key(self._seed)
         self.refused = (
             f"the server does not know {self.public} for user {settings.service} yet; `keeper` beside the server writes"
             f" registered keys into its configuration (ConfigMap nats-keys-{settings.service})"
@@ -113,12 +113,12 @@ def read_seed(file: Path | None) -> str | None:
         return None
     try:
         seed = file.read_text().strip()
-        credentials.public_key(seed)
+        nkeys.public_key(seed)
     except OSError as problem:
         raise errors.InvalidSpec(f"RAYBUS_NATS_SEED_FILE={file}: cannot be read: {problem.strerror}") from problem
     except ValueError as problem:
         raise errors.InvalidSpec(
-            f"RAYBUS_NATS_SEED_FILE={file}: holds no NKEY seed; `python -m common.bus.provision credentials` makes one"
+            f"RAYBUS_NATS_SEED_FILE={file}: holds no NKEY seed; `python -m nats_admin.provision credentials` makes one"
         ) from problem
     return seed
 
@@ -158,7 +158,7 @@ def explain(problem: BaseException, settings: Settings, keys: Keys) -> str:
 
 
 def _distrust(problem: ssl.SSLCertVerificationError, settings: Settings) -> str:
-    again = "`python -m common.bus.provision credentials`"
+    again = "`python -m nats_admin.provision credentials`"
     if problem.verify_code == EXPIRED:
         return f"the certificate of the server, or its authority's, has expired; make it anew: delete its file and run {again}"
     if problem.verify_code == NOT_YET_VALID:

@@ -1,7 +1,7 @@
 """Registers the public key of this process with the NATS of its cluster, and learns there which servers to trust.
 
 The private key is made at the start, stays in memory and ends with the process, so no API object holds it. The public key lies
-in the ConfigMap `nats-keys-USER`, which only the ServiceAccount of that user may change (`common.bus.key_registry`).
+in the ConfigMap `nats-keys-USER`, which only the ServiceAccount of that user may change (`nats_admin.key_registry`).
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from common import errors, identity
-from common.bus import key_registry
+from common.bus import key_maps
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import CONFIG_MAP
 from common.settings import Settings
@@ -37,7 +37,7 @@ class Registration:
         agent = f"raybus-{settings.service}"
         self._connect = connect or partial(KubeClient.connect, kubeconfig=settings.kubeconfig, user_agent=agent)
         self._namespace = settings.namespace
-        self._name = key_registry.PREFIX + settings.service
+        self._name = key_maps.PREFIX + settings.service
         self._entry = identity.of(settings)
         self._kube: KubeClient | None = None
         self._trusted = ""
@@ -50,7 +50,7 @@ class Registration:
         try:
             async with asyncio.timeout(API_SECONDS):
                 await self._register(public_key)
-                servers = await self._read(key_registry.SERVERS)
+                servers = await self._read(key_maps.SERVERS)
         except errors.NotFound:
             raise
         except (errors.Retryable, TimeoutError) as problem:
@@ -59,10 +59,10 @@ class Registration:
                     f"the key for NATS cannot be registered: {problem or 'no answer in time'}"
                 ) from problem
             return self._trusted
-        self._trusted, _ = key_registry.trusted(servers)
+        self._trusted, _ = key_maps.trusted(servers)
         if not self._trusted:
             raise errors.Unavailable(
-                f"no NATS server has registered its certificate in ConfigMap {self._namespace}/{key_registry.SERVERS} yet"
+                f"no NATS server has registered its certificate in ConfigMap {self._namespace}/{key_maps.SERVERS} yet"
             )
         return self._trusted
 

@@ -56,7 +56,7 @@ class NatsStream:
         info = await self._bus.stream(subjects.STATE_STREAM)
         if wrong := streams.unusable(info.config):
             raise errors.InvalidSpec(
-                f"stream {subjects.STATE_STREAM}: {'; '.join(wrong)}; `python -m common.bus.provision streams` changes it, or "
+                f"stream {subjects.STATE_STREAM}: {'; '.join(wrong)}; `python -m nats_admin.provision streams` changes it, or "
                 "delete it: it is made anew and filled again"
             )
         return StreamIdentity(created=info.created, last_sequence=info.state.last_seq, size=info.state.bytes)

@@ -1,4 +1,4 @@
-"""`common.bus.monitor` exports what the monitoring port of a real nats-server reports."""
+"""`nats_admin.monitor` exports what the monitoring port of a real nats-server reports."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -11,10 +11,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from common.bus import streams
-from common.bus.monitor import Monitor
 from common.bus.nats import Bus, StreamInfo, connect
 from common.settings import Settings
 from localcluster import ports
+from nats_admin.monitor import Monitor
 from support.servers.nats import NatsServer, nats_server
 from support.servers.nats_cluster import nats_cluster
 from support.waiting import eventually, eventually_true

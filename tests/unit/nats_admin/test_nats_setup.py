@@ -7,8 +7,9 @@ import pytest
 from cryptography import x509
 
 from common import errors
-from common.bus import credential_folder, credentials, permissions, provision, server_conf, streams
-from common.bus.server_conf import Cluster, Server
+from common.bus import nkeys, streams
+from nats_admin import certificates, credential_folder, permissions, provision, server_conf
+from nats_admin.server_conf import Cluster, Server
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEYS = {user.name: [f"U{user.name.upper()}"] for user in permissions.USERS}
@@ -64,22 +65,22 @@ def test_no_service_creates_deletes_or_purges_a_stream_but_the_writer_of_its_own
 
 
 def test_a_seed_has_the_form_of_nats() -> None:
-    seed = credentials.new_seed()
+    seed = nkeys.new_seed()
 
     assert (seed[:2], len(seed)) == ("SU", 58)
-    assert credentials.public_key(seed)[0] == "U"
-    assert credentials.public_key(seed) == credentials.public_key(seed + "\n")
+    assert nkeys.public_key(seed)[0] == "U"
+    assert nkeys.public_key(seed) == nkeys.public_key(seed + "\n")
 
 
 @pytest.mark.parametrize("text", ["", "SUAAAA", "SU" + "A" * 56])
 def test_what_is_no_seed_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"no NKEY seed|padding|Incorrect"):
-        credentials.public_key(text)
+        nkeys.public_key(text)
 
 
 def test_the_server_is_known_by_names_and_addresses() -> None:
-    authority = credentials.new_authority(now=NOW)
-    server = credentials.new_server(authority, names=["nats.raybus.svc", "127.0.0.1"], now=NOW)
+    authority = certificates.new_authority(now=NOW)
+    server = certificates.new_server(authority, names=["nats.raybus.svc", "127.0.0.1"], now=NOW)
 
     names = x509.load_pem_x509_certificate(server.certificate).extensions.get_extension_for_class(
         x509.SubjectAlternativeName
@@ -107,7 +108,7 @@ def test_a_key_without_its_file_is_created_anew_and_the_server_learns_it(tmp_pat
     (tmp_path / "users" / "watcher.seed").unlink()
 
     assert completed(tmp_path) == ["users/watcher.seed", "nats-server.conf"]
-    key = credentials.public_key((tmp_path / "users" / "watcher.seed").read_text())
+    key = nkeys.public_key((tmp_path / "users" / "watcher.seed").read_text())
     assert key in (tmp_path / "nats-server.conf").read_text()
 
 
@@ -123,19 +124,19 @@ def test_a_file_that_holds_no_seed_is_named(tmp_path: Path) -> None:
     ("names", "later"),
     [
         pytest.param(("nats", "more"), timedelta(0), id="for a name that it lacks"),
-        pytest.param(("nats",), credentials.LIFETIME - timedelta(days=20), id="that ends soon"),
+        pytest.param(("nats",), certificates.LIFETIME - timedelta(days=20), id="that ends soon"),
     ],
 )
 def test_a_certificate_of_ours_is_renewed(names: tuple[str, ...], later: timedelta, tmp_path: Path) -> None:
     completed(tmp_path)
 
     assert completed(tmp_path, *names, at=NOW + later) == ["tls.crt", "tls.key"]
-    assert set(credentials.names_of((tmp_path / "tls.crt").read_bytes())) == set(names)
+    assert set(certificates.names_of((tmp_path / "tls.crt").read_bytes())) == set(names)
 
 
 def test_a_certificate_that_somebody_else_signed_is_kept(tmp_path: Path) -> None:
     completed(tmp_path)
-    theirs = credentials.new_server(credentials.new_authority(now=NOW), names=["other"], now=NOW)
+    theirs = certificates.new_server(certificates.new_authority(now=NOW), names=["other"], now=NOW)
     (tmp_path / "tls.crt").write_bytes(theirs.certificate)
     (tmp_path / "tls.key").write_bytes(theirs.key)
 
@@ -175,7 +176,7 @@ def test_a_key_that_is_none_ends_the_process_with_one_line(
 
     assert provision.main(arguments) == 2
     assert capsys.readouterr().err.splitlines()[-1].partition(": ")[2] == (
-        f"RAYBUS_NATS_SEED_FILE={seed}: holds no NKEY seed; `python -m common.bus.provision credentials` makes one"
+        f"RAYBUS_NATS_SEED_FILE={seed}: holds no NKEY seed; `python -m nats_admin.provision credentials` makes one"
     )
 
 

@@ -11,10 +11,11 @@ import pytest_asyncio
 from nats.aio.client import Client
 
 from common import errors
-from common.bus import credentials, permissions, provision, streams, subjects
+from common.bus import nkeys, streams, subjects
 from common.bus.consumer import Source, consume
 from common.bus.nats import connect
 from common.settings import Settings
+from nats_admin import permissions, provision
 from support.servers.relayed import Secured, secured_nats
 from support.waiting import eventually
 
@@ -275,7 +276,7 @@ def _matches(right: str, subject: str) -> bool:
 
 async def test_a_seed_that_the_server_does_not_know_is_turned_away(secured: Secured, tmp_path: Path) -> None:
     stranger = tmp_path / "users" / "stranger.seed"
-    stranger.write_text(credentials.new_seed())
+    stranger.write_text(nkeys.new_seed())
     async with connect(secured.settings("stranger")) as bus:
         await eventually(lambda: "uthorization" in (bus.problem or ""), what="the refusal")
 

@@ -1,15 +1,15 @@
 """Sets NATS up: the streams, the server's configuration, keys and certificates.
 
-    python -m common.bus.provision streams [--watch] [--replicas N] [--outside-seed FILE]
-    python -m common.bus.provision keeper [--once] [--servers N] [--replicas N] ...
-    python -m common.bus.provision credentials --out DIR
-    python -m common.bus.provision key FILE
+    python -m nats_admin.provision streams [--watch] [--replicas N] [--outside-seed FILE]
+    python -m nats_admin.provision keeper [--once] [--servers N] [--replicas N] ...
+    python -m nats_admin.provision credentials --out DIR
+    python -m nats_admin.provision key FILE
 
 `streams` reads `RAYBUS_NATS_*` like a service. Once, as the user `provisioner`, it makes the streams and changes those that
 differ; with `--watch`, as the user `keeper`, it stays and makes again what a lost volume took along, and may change or delete no
 stream. `keeper` stands beside a server in a cluster: it does the same as `--watch`, writes the server's configuration from the
-ConfigMaps of its namespace (`common.bus.keeper`), has the server reload it, starts a server anew that a full disk has stopped,
-and exports what the server reports of itself. `credentials` and `key`: `common.bus.issue`.
+ConfigMaps of its namespace (`nats_admin.keeper`), has the server reload it, starts a server anew that a full disk has stopped,
+and exports what the server reports of itself. `credentials` and `key`: `nats_admin.issue`.
 """
 
 import argparse
@@ -28,22 +28,23 @@ import structlog
 import uvloop
 
 from common import errors, identity
-from common.bus import credentials, issue, streams, subjects, subscribers
+from common.bus import nkeys, streams, subjects
 from common.bus.access import Keys, MadeKey
-from common.bus.disk import DiskWatch
-from common.bus.keeper import Keeper, Place
-from common.bus.monitor import Monitor
 from common.bus.nats import Bus, StreamInfo
 from common.bus.nats import connect as connected
-from common.bus.reload import Beside
-from common.bus.server_conf import Cluster, Server
 from common.bus.session import Incoming, Session
-from common.bus.subscribers import Subscriber
 from common.clock import SystemClock
 from common.kube.client import KubeClient
 from common.observability import logging
 from common.runtime import process
 from common.settings import Settings
+from nats_admin import issue, subscribers
+from nats_admin.disk import DiskWatch
+from nats_admin.keeper import Keeper, Place
+from nats_admin.monitor import Monitor
+from nats_admin.reload import Beside
+from nats_admin.server_conf import Cluster, Server
+from nats_admin.subscribers import Subscriber
 
 log = structlog.get_logger()
 
@@ -208,7 +209,7 @@ async def _keep(settings: Settings, options: argparse.Namespace) -> None:
     kube = await KubeClient.connect(kubeconfig=settings.kubeconfig, user_agent="raybus-keeper")
     try:
         if options.once:
-            nobody = {KEEPER: credentials.public_key(credentials.new_seed())}
+            nobody = {KEEPER: nkeys.public_key(nkeys.new_seed())}
             await Keeper(kube, place, SystemClock(), nobody).write_once()
             return
         accounts, own_keys = _with_keys(_accounts(settings, options), place)
@@ -286,7 +287,7 @@ async def _once(accounts: Sequence[_Account]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m common.bus.provision", description="Set NATS up for raybus.")
+    parser = argparse.ArgumentParser(prog="python -m nats_admin.provision", description="Set NATS up for raybus.")
     commands = parser.add_subparsers(dest="command", required=True)
     make = commands.add_parser("streams", help="make the streams, and change those that differ")
     make.add_argument("--watch", action="store_true", help="stay, and make them again when the volume is lost")

@@ -1,12 +1,6 @@
-"""Keys and certificates of the NATS server and its users.
+"""Certificates of a NATS server and of its authority: makes new ones, and reads those that exist."""
 
-A user is an Ed25519 key in NATS' own text form (NKEY): base32 of a prefix, the key and a checksum.
-"""
-
-import base64
-import binascii
 import ipaddress
-import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -16,13 +10,9 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-SEED_PREFIX: Final = 18 << 3
-USER_PREFIX: Final = 20 << 3
-_PUBLIC: Final = re.compile("[A-Z2-7]{56}")
 CLOCK_SKEW: Final = timedelta(hours=1)
 LIFETIME: Final = timedelta(days=3650)
 """Inside one cluster, between our own pods."""
@@ -38,30 +28,6 @@ class Pair(msgspec.Struct, frozen=True):
 
     certificate: bytes
     key: bytes
-
-
-def new_seed() -> str:
-    """Return the secret of a new user."""
-    private = Ed25519PrivateKey.generate().private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
-    return _text(bytes([SEED_PREFIX | USER_PREFIX >> 5, (USER_PREFIX & 31) << 3]) + private)
-
-
-def public_key(seed: str) -> str:
-    """Return the public name of a user; raise `ValueError` for what is no seed."""
-    padded = seed.strip() + "=" * (-len(seed.strip()) % 8)
-    raw = base64.b32decode(padded)
-    if len(raw) != 36 or binascii.crc_hqx(raw[:-2], 0) != int.from_bytes(raw[-2:], "little"):
-        raise ValueError("this is no NKEY seed")
-    public = Ed25519PrivateKey.from_private_bytes(raw[2:34]).public_key()
-    return _text(bytes([USER_PREFIX]) + public.public_bytes(Encoding.Raw, PublicFormat.Raw))
-
-
-def is_public_key(text: str) -> bool:
-    """Return whether a text is the public name of a user."""
-    if not _PUBLIC.fullmatch(text):
-        return False
-    raw = base64.b32decode(text)
-    return raw[0] == USER_PREFIX and binascii.crc_hqx(raw[:-2], 0) == int.from_bytes(raw[-2:], "little")
 
 
 def new_authority(*, now: datetime, lifetime: timedelta = LIFETIME) -> Pair:
@@ -105,11 +71,6 @@ def new_server(authority: Pair, *, names: Sequence[str], now: datetime, lifetime
         .sign(signer, hashes.SHA256())
     )
     return Pair(certificate.public_bytes(Encoding.PEM), _pem(key))
-
-
-def split(certificates: bytes) -> list[bytes]:
-    """Return each certificate of a PEM file."""
-    return [each.public_bytes(Encoding.PEM) for each in x509.load_pem_x509_certificates(certificates)]
 
 
 def is_signed_by(certificate: bytes, authority: bytes) -> bool:
@@ -168,8 +129,3 @@ def _alternative(name: str) -> x509.GeneralName:
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-def _text(payload: bytes) -> str:
-    checked = payload + binascii.crc_hqx(payload, 0).to_bytes(2, "little")
-    return base64.b32encode(checked).decode().rstrip("=")

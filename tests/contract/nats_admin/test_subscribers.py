@@ -11,10 +11,11 @@ import pytest
 import pytest_asyncio
 
 from common import errors
-from common.bus import provision, streams
+from common.bus import streams
 from common.bus.nats import Bus, connect
 from common.bus.session import Incoming
-from common.bus.subscribers import Subscriber
+from nats_admin import provision
+from nats_admin.subscribers import Subscriber
 from support.servers.relayed import Secured, secured_nats
 from support.waiting import eventually, eventually_true
 

@@ -16,11 +16,11 @@ from typing import Final
 
 import msgspec
 
-from common.bus import credentials, permissions
-from common.bus.subscribers import Subscriber
+from common.bus import nkeys
+from common.bus.key_maps import MOST, PREFIX, SERVERS, trusted
+from nats_admin import permissions
+from nats_admin.subscribers import Subscriber
 
-PREFIX: Final = "nats-keys-"
-SERVERS: Final = "nats-servers"
 LABEL: Final = "raybus.io/nats-keys"
 """Marks all of these ConfigMaps for their watchers."""
 NAMED: Final = "named-subscribers"
@@ -30,10 +30,6 @@ PROCESSES: Final = (*permissions.SERVICES, "provisioner", "provisioner-outside")
 """Users with entries that bear the names of pods, and end with them."""
 USERS: Final = tuple(user.name for user in permissions.USERS if user.name not in KEEPERS)
 """Users with a ConfigMap of their own."""
-MOST: Final = 64
-"""Keys of one user, and certificates of servers, that are read; further ones are ignored."""
-LONGEST: Final = 8_192
-"""Characters of one certificate entry."""
 _LAST: Final = "cluster-reconciler"
 """May read every ConfigMap, so it alone could register a public key of another user as its own: then the other one keeps it."""
 
@@ -60,7 +56,7 @@ def read(maps: Maps, named: Iterable[Subscriber] = ()) -> Registered:
     for user in sorted(users, key=lambda name: name == _LAST):
         keys[user] = []
         for place, value in _entries(maps, user):
-            if not credentials.is_public_key(value):
+            if not nkeys.is_public_key(value):
                 ignored.append(f"{place} is not the public key of an NKEY user: {value[:60]!r}")
             elif owners.setdefault(value, user) != user:
                 ignored.append(f"{place} is a key of user {owners[value]}, and cannot be one of {user} as well")
@@ -72,21 +68,6 @@ def read(maps: Maps, named: Iterable[Subscriber] = ()) -> Registered:
                 keys[user].append(value)
     authorities, problems = trusted(maps.get(SERVERS, {}))
     return Registered(keys, authorities, (*ignored, *problems))
-
-
-def trusted(servers: Mapping[str, str]) -> tuple[str, list[str]]:
-    """Return the certificates of the ConfigMap `nats-servers` as one PEM text, and which entries are ignored."""
-    found: list[bytes] = []
-    ignored: list[str] = []
-    for name, text in sorted(servers.items()):
-        if len(text) > LONGEST or len(found) >= MOST:
-            ignored.append(f"ConfigMap {SERVERS}, entry {name}, is too long, or beyond {MOST} certificates")
-            continue
-        try:
-            found += credentials.split(text.encode())
-        except ValueError as problem:
-            ignored.append(f"ConfigMap {SERVERS}, entry {name}, is no certificate: {problem}")
-    return b"".join(dict.fromkeys(found)).decode(), ignored
 
 
 def gone(maps: Maps, pods: frozenset[str]) -> set[tuple[str, str]]:

@@ -1,6 +1,6 @@
 """Keeps the files of the NATS server in the same pod in line with the ConfigMaps of its namespace.
 
-ConfigMaps hold public keys of users and certificates of servers (`common.bus.key_registry`); the configuration that follows lies in
+ConfigMaps hold public keys of users and certificates of servers (`nats_admin.key_registry`); the configuration that follows lies in
 a folder that the server mounts. The private keys never leave the pod: that of the server lies on its own volume, those of the
 users `keeper` in the memory of this process, which writes their public keys into the configuration itself.
 """
@@ -16,14 +16,15 @@ import msgspec
 import structlog
 
 from common import errors
-from common.bus import credential_folder, credentials, key_registry, server_conf
-from common.bus.credentials import Pair
-from common.bus.reload import Beside, Reloader
-from common.bus.server_conf import Server
+from common.bus import key_maps
 from common.clock import Clock
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import CONFIG_MAP, POD
 from common.kube.watch import Key, Target, Timing, Watch
+from nats_admin import certificates, credential_folder, key_registry, server_conf
+from nats_admin.certificates import Pair
+from nats_admin.reload import Beside, Reloader
+from nats_admin.server_conf import Server
 
 log = structlog.get_logger()
 
@@ -120,9 +121,9 @@ class Keeper:
         """Update the files from the certificate and the ConfigMaps; the server's authority is registered first."""
         pair, authority = self._certificate()
         text = authority.decode()
-        if self._maps.get(key_registry.SERVERS, {}).get(self._place.entry) != text:
-            await self._patch(key_registry.SERVERS, {self._place.entry: text})
-            self._maps[key_registry.SERVERS] = {**self._maps.get(key_registry.SERVERS, {}), self._place.entry: text}
+        if self._maps.get(key_maps.SERVERS, {}).get(self._place.entry) != text:
+            await self._patch(key_maps.SERVERS, {self._place.entry: text})
+            self._maps[key_maps.SERVERS] = {**self._maps.get(key_maps.SERVERS, {}), self._place.entry: text}
         registered = key_registry.read(self._maps, self._place.server.subscribers)
         self._report(registered.ignored)
         keys = {**registered.keys, **{user: [key] for user, key in self._own_keys.items()}}
@@ -144,8 +145,8 @@ class Keeper:
             if credential_folder.fits(pair, authority, self._place.names, now=now):
                 return pair, authority
         # The authority signs this one certificate; its key is never stored.
-        made = credentials.new_authority(now=now)
-        pair = credentials.new_server(made, names=self._place.names, now=now)
+        made = certificates.new_authority(now=now)
+        pair = certificates.new_server(made, names=self._place.names, now=now)
         volume.mkdir(parents=True, exist_ok=True)
         for name, content in ((AUTHORITY, made.certificate), ("tls.crt", pair.certificate), ("tls.key", pair.key)):
             credential_folder.write(volume / name, content)

@@ -13,9 +13,10 @@ from datetime import datetime
 from pathlib import Path
 
 from common import errors
-from common.bus import credentials, server_conf
-from common.bus.credentials import Pair
-from common.bus.server_conf import Server
+from common.bus import nkeys
+from nats_admin import certificates, server_conf
+from nats_admin.certificates import Pair
+from nats_admin.server_conf import Server
 
 
 def complete(folder: Path, server: Server, *, names: Sequence[str], now: datetime) -> list[str]:
@@ -30,7 +31,7 @@ def complete(folder: Path, server: Server, *, names: Sequence[str], now: datetim
     made = [f"users/{path.name}" for path in paths.values() if not path.exists()]
     seeds = {name: seed_in(path) for name, path in paths.items()}
     pair = _server_pair(folder, authority, names, now=now)
-    keys = {name: [credentials.public_key(seed)] for name, seed in seeds.items()}
+    keys = {name: [nkeys.public_key(seed)] for name, seed in seeds.items()}
     wanted |= {"tls.crt": pair.certificate, "tls.key": pair.key}
     wanted |= {"nats-server.conf": server_conf.render(server, keys).encode()}
     return [*made, *(name for name, content in wanted.items() if write(folder / name, content))]
@@ -51,27 +52,27 @@ def write(path: Path, content: bytes) -> bool:
 def fits(pair: Pair, authority: bytes, names: Sequence[str], *, now: datetime) -> bool:
     """Return whether a server can use a certificate for some time: its authority, its names, its end."""
     return (
-        credentials.is_signed_by(pair.certificate, authority)
-        and set(names) <= set(credentials.names_of(pair.certificate))
-        and credentials.serves_routes(pair.certificate)
-        and credentials.end_of(pair.certificate) - now > credentials.RENEW_BEFORE
+        certificates.is_signed_by(pair.certificate, authority)
+        and set(names) <= set(certificates.names_of(pair.certificate))
+        and certificates.serves_routes(pair.certificate)
+        and certificates.end_of(pair.certificate) - now > certificates.RENEW_BEFORE
     )
 
 
 def _authority(folder: Path, *, now: datetime) -> dict[str, bytes]:
     if (folder / "ca.crt").exists():
         return {name: (folder / name).read_bytes() for name in ("ca.crt", "ca.key")}
-    made = credentials.new_authority(now=now)
+    made = certificates.new_authority(now=now)
     return {"ca.crt": made.certificate, "ca.key": made.key}
 
 
 def seed_in(path: Path) -> str:
     """Return the private key in a file, made if there is none; raise `InvalidSpec` for what is no seed."""
     if not path.exists():
-        write(path, credentials.new_seed().encode())
+        write(path, nkeys.new_seed().encode())
     seed = path.read_text()
     try:
-        credentials.public_key(seed)
+        nkeys.public_key(seed)
     except ValueError as problem:
         raise errors.InvalidSpec(f"{path} holds no NKEY seed ({problem}); delete it and run again") from problem
     return seed
@@ -80,10 +81,10 @@ def seed_in(path: Path) -> str:
 def _server_pair(folder: Path, authority: Pair, names: Sequence[str], *, now: datetime) -> Pair:
     """Return the certificate that is there, or a new one; one of another authority is never replaced."""
     if not (folder / "tls.key").exists():
-        return credentials.new_server(authority, names=names, now=now)
+        return certificates.new_server(authority, names=names, now=now)
     there = Pair((folder / "tls.crt").read_bytes(), (folder / "tls.key").read_bytes())
-    is_foreign = not credentials.is_signed_by(there.certificate, authority.certificate)
+    is_foreign = not certificates.is_signed_by(there.certificate, authority.certificate)
     if is_foreign or fits(there, authority.certificate, names, now=now):
         return there
-    named = dict.fromkeys([*credentials.names_of(there.certificate), *names])
-    return credentials.new_server(authority, names=list(named), now=now)
+    named = dict.fromkeys([*certificates.names_of(there.certificate), *names])
+    return certificates.new_server(authority, names=list(named), now=now)

@@ -13,7 +13,7 @@ import msgspec
 from common.bus import subjects
 from common.bus.sharding import Tree
 from common.bus.streams import MIRROR_API, MIRROR_DELIVER
-from common.bus.subscribers import Subscriber
+from nats_admin.subscribers import Subscriber
 
 API: Final = "$JS.API"
 RAY: Final = "RAY"

@@ -4,15 +4,16 @@ from datetime import UTC, datetime
 
 import pytest
 
-from common.bus import credentials, key_registry, permissions, server_conf
-from common.bus.server_conf import Server
-from common.bus.subscribers import Subscriber
+from common.bus import key_maps, nkeys
+from nats_admin import certificates, key_registry, permissions, server_conf
+from nats_admin.server_conf import Server
+from nats_admin.subscribers import Subscriber
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def a_key() -> str:
-    return credentials.public_key(credentials.new_seed())
+    return nkeys.public_key(nkeys.new_seed())
 
 
 def test_a_key_gives_the_permissions_of_the_user_of_its_configmap_and_no_others() -> None:
@@ -43,7 +44,7 @@ def test_a_configmap_of_another_name_gives_nothing(name: str) -> None:
         pytest.param(f" {a_key()}", id="a space"),
         pytest.param(a_key().lower(), id="lower case"),
         pytest.param(a_key()[:-1], id="too short"),
-        pytest.param(credentials.new_seed(), id="a private key"),
+        pytest.param(nkeys.new_seed(), id="a private key"),
         pytest.param('U", permissions: {publish: ">"}}', id="configuration"),
     ],
 )
@@ -64,9 +65,9 @@ def test_a_key_that_cluster_reconciler_copies_stays_with_its_user(user: str) -> 
 
 
 def test_a_user_has_a_bounded_number_of_keys() -> None:
-    many = {f"pod-{number:03}": a_key() for number in range(key_registry.MOST + 2)}
+    many = {f"pod-{number:03}": a_key() for number in range(key_maps.MOST + 2)}
     found = key_registry.read({"nats-keys-watcher": many, "nats-keys-traffic-manager": {"pod": a_key()}})
-    assert found.keys["watcher"] == list(many.values())[: key_registry.MOST]
+    assert found.keys["watcher"] == list(many.values())[: key_maps.MOST]
     assert len(found.ignored) == 2
     assert len(found.keys["traffic-manager"]) == 1
 
@@ -80,8 +81,8 @@ def test_named_subscribers_share_a_configmap() -> None:
 
 
 def test_servers_are_trusted_by_all_that_they_registered_and_nonsense_is_named() -> None:
-    one, two = (credentials.new_authority(now=NOW).certificate.decode() for _ in range(2))
-    bundle, ignored = key_registry.trusted({"nats-0": one, "nats-1": "nonsense", "nats-2": two, "nats-3": "x" * 10_000})
+    one, two = (certificates.new_authority(now=NOW).certificate.decode() for _ in range(2))
+    bundle, ignored = key_maps.trusted({"nats-0": one, "nats-1": "nonsense", "nats-2": two, "nats-3": "x" * 10_000})
     assert bundle == one + two
     assert [each.partition("entry ")[2].partition(",")[0] for each in ignored] == ["nats-1", "nats-3"]
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from common import errors
-from common.bus import credential_folder, permissions, subscribers
-from common.bus.server_conf import Server
-from common.bus.subscribers import Subscriber
-from unit.common.bus.test_nats_setup import NOW
+from nats_admin import credential_folder, permissions, subscribers
+from nats_admin.server_conf import Server
+from nats_admin.subscribers import Subscriber
+from unit.nats_admin.test_nats_setup import NOW
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from common.bus import permissions
-from common.bus.permissions import User
-from common.bus.subscribers import Subscriber
+from nats_admin import permissions
+from nats_admin.permissions import User
+from nats_admin.subscribers import Subscriber
 
 INDENT: Final = " " * 6
 
@@ -50,7 +50,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
 def render(server: Server, public_keys: Mapping[str, Sequence[str]]) -> str:
     """Return the file; a user without `public_keys` is unknown to the server."""
-    template = Template(resources.files("common.bus").joinpath("nats-server.conf.template").read_text())
+    template = Template(resources.files("nats_admin").joinpath("nats-server.conf.template").read_text())
     optional = [
         f'http: "{server.host}:{server.monitoring_port}"' if server.monitoring_port is not None else "",
         f'pid_file: "{server.pid_file}"' if server.pid_file is not None else "",
@@ -75,7 +75,7 @@ def render(server: Server, public_keys: Mapping[str, Sequence[str]]) -> str:
 def _cluster(server: Server) -> str:
     if server.cluster is None:
         return ""
-    template = Template(resources.files("common.bus").joinpath("nats-cluster.conf.template").read_text())
+    template = Template(resources.files("nats_admin").joinpath("nats-cluster.conf.template").read_text())
     routes = "\n".join(f'    "tls://{route}"' for route in server.cluster.routes)
     return template.substitute(host=server.host, port=server.cluster.port, folder=server.folder, routes=routes)
 

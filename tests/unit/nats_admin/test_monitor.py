@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from common.bus import monitor
-from common.bus.monitor import ServerState, StreamState
+from nats_admin import monitor
+from nats_admin.monitor import ServerState, StreamState
 
 VARZ = {
     "server_name": "nats-0",

@@ -14,7 +14,7 @@ import httpx
 import msgspec
 import structlog
 
-from common.bus.reload import Beside
+from nats_admin.reload import Beside
 
 log = structlog.get_logger()
 

@@ -4,9 +4,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from common.bus import credential_folder, credentials, subscribers
-from common.bus.server_conf import Server
+from common.bus import nkeys
 from common.clock import SystemClock
+from nats_admin import credential_folder, subscribers
+from nats_admin.server_conf import Server
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +28,7 @@ def add_key_arguments(parser: argparse.ArgumentParser) -> None:
 
 def make_key(options: argparse.Namespace) -> int:
     """Make a private key of a person; print the public key, which is registered in a ConfigMap."""
-    sys.stdout.write(f"{credentials.public_key(credential_folder.seed_in(options.file))}\n")
+    sys.stdout.write(f"{nkeys.public_key(credential_folder.seed_in(options.file))}\n")
     return 0
 
 

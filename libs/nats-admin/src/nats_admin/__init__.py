@@ -1,0 +1,1 @@
+"""Administration of NATS: streams, users and permissions, keys and certificates, the configuration of a server. No service imports it."""

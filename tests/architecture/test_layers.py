@@ -1,0 +1,102 @@
+"""`.importlinter` leaves no module out: one that no layer names fails `make lint`, and so does an import of a layer above."""
+
+import os
+import shutil
+import subprocess
+import sys
+from configparser import ConfigParser
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from support.manifests import ROOT
+
+FILE: Final = ROOT / ".importlinter"
+LINT: Final = Path(sys.executable).with_name("lint-imports")
+
+
+def _configuration() -> ConfigParser:
+    parser = ConfigParser(interpolation=None)
+    parser.read(FILE)
+    return parser
+
+
+LAYERED: Final = {
+    section["containers"].strip(): name
+    for name, section in _configuration().items()
+    if section.get("type") == "layers" and "containers" in section
+}
+"""Package to the contract of its layers."""
+SOURCES: Final = {path.name: path for path in ROOT.glob("*/*/src/*") if (path / "__init__.py").exists()}
+"""Every package of this repository."""
+
+
+class Copy:
+    """A copy of a package, with the contract of its layers alone."""
+
+    def __init__(self, folder: Path, package: str) -> None:
+        self.source = folder / package
+        self._folder = folder
+        shutil.copytree(SOURCES[package], self.source, ignore=shutil.ignore_patterns("__pycache__"))
+        contract = _configuration()[LAYERED[package]]
+        self._configuration = ConfigParser(interpolation=None)
+        self._configuration["importlinter"] = {"root_package": package, "exclude_type_checking_imports": "True"}
+        self._configuration["importlinter:contract:layers"] = dict(contract)
+
+    def lint(self) -> subprocess.CompletedProcess[str]:
+        """Run the linter on the copy."""
+        file = self._folder / "importlinter.ini"
+        with file.open("w") as opened:
+            self._configuration.write(opened)
+        return subprocess.run(
+            [LINT, "--no-cache", "--config", file],
+            cwd=self._folder,
+            env={**os.environ, "PYTHONPATH": str(self._folder)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+def test_every_package_is_linted_for_cycles_and_for_what_it_may_import() -> None:
+    configuration = _configuration()
+    roots = set(configuration["importlinter"]["root_packages"].split())
+    packages = configuration["importlinter:contract:packages"]["layers"].replace("|", " ").split()
+    assert roots == set(SOURCES)
+    assert set(packages) == roots
+    assert set(configuration["importlinter:contract:acyclic"]["ancestors"].split()) == roots
+
+
+def test_every_package_but_the_tools_has_layers() -> None:
+    assert set(SOURCES) - set(LAYERED) == {"localcluster"}
+
+
+def test_no_contract_makes_an_exception() -> None:
+    for name, section in _configuration().items():
+        assert not {"ignore_imports", "exhaustive_ignores", "skip_descendants"} & set(section), name
+        assert section.get("exhaustive", "True") == "True", name
+    assert all(_configuration()[name]["exhaustive"] == "True" for name in LAYERED.values())
+
+
+@pytest.mark.parametrize("package", sorted(LAYERED))
+def test_a_module_that_no_layer_names_fails(package: str, tmp_path: Path) -> None:
+    copy = Copy(tmp_path, package)
+    (copy.source / "unlisted.py").write_text('"""A new module."""\n')
+    found = copy.lint()
+    assert found.returncode == 1, found.stderr
+    assert f"- {package}.unlisted" in found.stdout
+
+
+def test_a_package_as_it_is_passes(tmp_path: Path) -> None:
+    found = Copy(tmp_path, "common").lint()
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_an_import_of_a_layer_above_fails(tmp_path: Path) -> None:
+    copy = Copy(tmp_path, "common")
+    with (copy.source / "kube" / "resources.py").open("a") as module:
+        module.write("\nfrom common.bus import subjects\n")
+    found = copy.lint()
+    assert found.returncode == 1, found.stderr
+    assert "common.kube is not allowed to import common.bus" in found.stdout

@@ -9,6 +9,7 @@ from common.version import OPERATOR_VERSION, VERSION
 PACKAGES = [
     "raybus",
     "raybus-common",
+    "raybus-crd-generator",
     "raybus-nats-admin",
     "raybus-localcluster",
     "raybus-watcher",

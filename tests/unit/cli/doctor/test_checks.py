@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from common.bus.sharding import PARTITIONS
-from common.crd import definitions
-from common.crd.schema import Schema
 from common.runtime import ownership
 from common.version import VERSION
+from crd_generator import definitions
+from crd_generator.schema import Schema
 from nats_admin import certificates
 from raybus_cli.doctor import checks, cli
 from raybus_cli.doctor.checks import SERVICES, CheckState

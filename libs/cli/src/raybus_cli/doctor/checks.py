@@ -10,9 +10,9 @@ import msgspec
 from common import labels
 from common.api.opaque import Json
 from common.bus.sharding import PARTITIONS
-from common.crd import definitions
 from common.runtime import ownership
 from common.version import VERSION
+from crd_generator import definitions
 from nats_admin import certificates
 from raybus_cli.doctor.facts import Facts, Workload
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Final, cast
 
 from common.api.opaque import Json
-from common.crd import definitions
+from crd_generator import definitions
 from raybus_cli.manifests.reading import Place
 
 _FILES: Final = {"RayCluster": "ray.io_rayclusters.yaml", "RayService": "ray.io_rayservices.yaml"}

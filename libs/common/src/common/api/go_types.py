@@ -1,6 +1,6 @@
 """How the Go API types serialise: the vocabulary shared by the spec hash and the CRD generator.
 
-`go_schema.json` holds Kubernetes' types as read by `common.crd.go_source`; `ray_types` adds the ray.io types from our own structs.
+`go_schema.json` holds Kubernetes' types as read by `crd_generator.go_source`; `ray_types` adds the ray.io types from our own structs.
 A type is named by an expression: `string`, `bool`, `int32`, `int64`, `quantity`, `intOrString`, `time`, `json`, `*T`, `[]T`, `map[string]T`, or the
 name of a struct such as `core/v1.Container`.
 """

@@ -3,7 +3,7 @@
 The order and the omit rules decide how a spec is hashed, the markers decide the CRD's schema; both are Kubernetes' facts, so they are read from its
 source and kept as data. Run it again when the Kubernetes version moves (`go mod download k8s.io/api@VERSION k8s.io/apimachinery@VERSION` first):
 
-    python -m common.crd.go_source --api DIR --machinery DIR --version VERSION
+    python -m crd_generator.go_source --api DIR --machinery DIR --version VERSION
 
 The files are `gofmt`ed, so lines suffice: no Go parser is needed.
 """
@@ -58,7 +58,7 @@ _MARKER: Final = re.compile(
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the data file."""
-    parser = argparse.ArgumentParser(prog="python -m common.crd.go_source", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m crd_generator.go_source", description=__doc__)
     parser.add_argument("--api", type=Path, required=True, help="folder of the module k8s.io/api")
     parser.add_argument("--machinery", type=Path, required=True, help="folder of the module k8s.io/apimachinery")
     parser.add_argument("--version", required=True, help="version of both modules, such as v0.36.0")

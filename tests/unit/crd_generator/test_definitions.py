@@ -7,13 +7,13 @@ import msgspec
 import pytest
 import yaml
 
-from common.crd import __main__ as command
-from common.crd import definitions
-from common.crd.schema import Schema
+from crd_generator import __main__ as command
+from crd_generator import definitions
+from crd_generator.schema import Schema
 from support.crds import shapes
 
-FOLDER = Path(__file__).parents[4] / "deploy" / "crds"
-GOLDEN = Path(__file__).parents[3] / "golden"
+FOLDER = Path(__file__).parents[3] / "deploy" / "crds"
+GOLDEN = Path(__file__).parents[2] / "golden"
 ALL = definitions.all_definitions()
 
 
@@ -38,8 +38,8 @@ def test_a_stale_file_fails_the_check_and_names_the_remedy(tmp_path: Path, capsy
     (tmp_path / "ray.io_rayservices.yaml").unlink()
     assert command.main(["--check", "--out", str(tmp_path)]) == 1
     faults = capsys.readouterr().err
-    assert "ray.io_rayclusters.yaml is stale; run: python -m common.crd" in faults
-    assert "ray.io_rayservices.yaml is missing; run: python -m common.crd" in faults
+    assert "ray.io_rayclusters.yaml is stale; run: python -m crd_generator" in faults
+    assert "ray.io_rayservices.yaml is missing; run: python -m crd_generator" in faults
 
 
 @pytest.mark.parametrize("file", list(ALL))

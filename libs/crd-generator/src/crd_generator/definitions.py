@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from common.api import ray_types
 from common.api.ray_types import PREFIX
-from common.crd import schema
-from common.crd.schema import Schema, Version
+from crd_generator import schema
+from crd_generator.schema import Schema, Version
 
 V1: Final = Version()
 V1ALPHA1: Final = Version(

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from common.api.go_types import GoField, GoSchema, GoType
-from common.crd import go_source
+from crd_generator import go_source
 
 SOURCE = """package v1
 

@@ -1,6 +1,7 @@
 """`.importlinter` leaves no module out: one that no layer names fails `make lint`, and so does an import of a layer above."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -57,6 +58,14 @@ class Copy:
             text=True,
             check=False,
         )
+
+
+def test_the_page_of_the_architecture_has_the_layers_of_common() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text().partition("\n## Layers\n")[2].partition("\n## ")[0]
+    shown = [re.findall(r"`(\w+)`", row.split("|")[2]) for row in page.splitlines() if row.startswith("| ")][1:]
+    assert shown == [
+        re.findall(r"\w+", layer) for layer in _configuration()[LAYERED["common"]]["layers"].split("\n") if layer
+    ]
 
 
 def test_every_package_is_linted_for_cycles_and_for_what_it_may_import() -> None:

@@ -32,6 +32,14 @@ LAYERED: Final = {
 SOURCES: Final = {path.name: path for path in ROOT.glob("*/*/src/*") if (path / "__init__.py").exists()}
 """Every package of this repository."""
 
+EFFECTS: Final = {
+    "watcher": "__main__ adapters metrics moves outbox reach relay session settings watched wiring",
+    "cluster_reconciler": "__main__ discovery execute in_pod metrics observe ports report settings wiring",
+    "service_reconciler": "__main__ execute history metrics observe publisher settings wiring",
+    "traffic_manager": "__main__ execute metrics observe wiring",
+}
+"""Service to its modules that read, write, wait or log; every other one decides."""
+
 
 class Copy:
     """A copy of a package, with the contract of its layers alone."""
@@ -86,6 +94,16 @@ def test_no_contract_makes_an_exception() -> None:
         assert not {"ignore_imports", "exhaustive_ignores", "skip_descendants"} & set(section), name
         assert section.get("exhaustive", "True") == "True", name
     assert all(_configuration()[name]["exhaustive"] == "True" for name in LAYERED.values())
+
+
+@pytest.mark.parametrize("package", sorted(EFFECTS))
+def test_every_module_of_a_service_that_does_not_read_or_write_is_held_to_purity(package: str) -> None:
+    modules = {
+        path.stem for path in SOURCES[package].iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    listed = _configuration()["importlinter:contract:pure"]["source_modules"].split()
+    pure = {name.removeprefix(f"{package}.") for name in listed if name.startswith(f"{package}.")}
+    assert modules - pure - {"__init__"} == set(EFFECTS[package].split())
 
 
 @pytest.mark.parametrize("package", sorted(LAYERED))

@@ -3,6 +3,8 @@
 A wrong value ends the process with one line that names the variable, the value and what is allowed.
 """
 
+import os
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -76,6 +78,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             use_kubernetes_proxy=read.switch("RAYBUS_USE_KUBERNETES_PROXY"),
             traces_file=read.output("RAYBUS_TRACES"),
         )
+
+
+def identity_of(settings: Settings) -> str:
+    """Return the name of a process among the replicas of its service, which is the name on its Lease: the one given, or else one of its own.
+
+    A container that restarts in its pod is the same replica and goes on at once; outside a cluster, where many processes share a
+    machine, each one is a replica of its own.
+    """
+    host = socket.gethostname()
+    return settings.identity or (host if settings.kubeconfig is None else f"{host}-{os.getpid()}")
 
 
 class _Reader:

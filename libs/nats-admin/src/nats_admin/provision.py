@@ -27,7 +27,7 @@ import msgspec
 import structlog
 import uvloop
 
-from common import errors, identity
+from common import errors
 from common.bus import nkeys, streams, subjects
 from common.bus.access import Keys, MadeKey
 from common.bus.nats import Bus, StreamInfo
@@ -37,7 +37,7 @@ from common.clock import SystemClock
 from common.kube.client import KubeClient
 from common.observability import logging
 from common.runtime import process
-from common.settings import Settings
+from common.settings import Settings, identity_of
 from nats_admin import issue, subscribers
 from nats_admin.disk import DiskWatch
 from nats_admin.keeper import Keeper, Place
@@ -261,7 +261,7 @@ def _place(settings: Settings, options: argparse.Namespace) -> Place:
         volume=options.server_volume,
         given=options.server_certificate,
         namespace=space,
-        entry=identity.of(settings),
+        entry=identity_of(settings),
         names=[*service, *hosts, "localhost", "127.0.0.1"],
         server=server,
     )

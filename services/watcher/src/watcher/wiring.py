@@ -4,7 +4,6 @@ import asyncio
 import random
 from secrets import token_hex
 
-from common import identity
 from common.bus import epoch
 from common.bus.nats import Bus
 from common.clock import SystemClock
@@ -12,7 +11,7 @@ from common.kube.client import KubeClient
 from common.kube.installation import Installation
 from common.kube.watch import Timing
 from common.observability import health
-from common.settings import Settings
+from common.settings import Settings, identity_of
 from watcher import settings as own
 from watcher import watched
 from watcher.adapters.bus import NatsStream
@@ -29,7 +28,7 @@ async def serve(settings: Settings, *, timing: Timing | None = None) -> None:
     stream = NatsStream(bus, installation, may_write=lambda: leadership.has_valid_lease)
     reach = Reach(stream)
     held_in = settings.lease_namespace or settings.namespace
-    leadership = Leadership(kube, SystemClock(), reach, namespace=held_in, me=identity.of(settings))
+    leadership = Leadership(kube, SystemClock(), reach, namespace=held_in, me=identity_of(settings))
     sessions = Sessions(
         kube,
         stream,

@@ -12,11 +12,11 @@ from typing import Final
 import msgspec
 import structlog
 
-from common import errors, identity
+from common import errors
 from common.bus import key_maps
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import CONFIG_MAP
-from common.settings import Settings
+from common.settings import Settings, identity_of
 
 log = structlog.get_logger()
 
@@ -38,7 +38,7 @@ class Registration:
         self._connect = connect or partial(KubeClient.connect, kubeconfig=settings.kubeconfig, user_agent=agent)
         self._namespace = settings.namespace
         self._name = key_maps.PREFIX + settings.service
-        self._entry = identity.of(settings)
+        self._entry = identity_of(settings)
         self._kube: KubeClient | None = None
         self._trusted = ""
 

@@ -6,7 +6,7 @@ partitions. A missing server is waited for, never a reason to crash. At the end 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Set
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from secrets import token_hex
@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from common import identity
+from common.bus.feed import Feed
 from common.bus.hints import Hints
 from common.bus.nats import Bus
 from common.bus.sharding import Tree
@@ -23,13 +23,13 @@ from common.clock import Clock, ServerClock, SystemClock, steady
 from common.kube import installation
 from common.kube.client import KubeClient
 from common.observability import health
+from common.runtime import supervision
 from common.runtime.cache import Cache
 from common.runtime.controller import Controller, Reconcile
 from common.runtime.fence import Fence
 from common.runtime.membership import Membership
-from common.runtime.partition_feeds import PartitionFeeds
 from common.runtime.replica_leases import ReplicaLeases
-from common.settings import Settings
+from common.settings import Settings, identity_of
 
 BUS_TIMEOUT: Final = 5.0
 """Seconds without NATS after which a replica leaves its partitions to the replicas that reach it."""
@@ -54,6 +54,32 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
         await self.controller.run(self.reconciler, workers=max(workers, self.least_workers), guard=self.guard)
 
 
+class PartitionFeeds:
+    """Follows the partitions that are ours; implements `common.runtime.membership.PartitionHandler`."""
+
+    def __init__(self, controller: Controller, feed: Feed, group: asyncio.TaskGroup) -> None:
+        self._controller = controller
+        self._feed = feed
+        self._group = group
+        self._following: dict[int, asyncio.Task[None]] = {}
+
+    def acquire(self, partitions: Set[int]) -> None:
+        for each in sorted(partitions):
+            listener = self._controller.hold(each)
+            follow = partial(self._feed.follow, frozenset({each}), listener)
+            self._following[each] = self._group.create_task(supervision.keep(f"feed of partition {each}", follow))
+
+    def stop(self, partitions: Set[int]) -> frozenset[int]:
+        return self._controller.stop(partitions)
+
+    async def release(self, partitions: Set[int], *, grace_seconds: float) -> None:
+        for each in partitions:
+            following = self._following.pop(each, None)
+            if following is not None:
+                following.cancel()
+        await self._controller.release(partitions, grace_seconds=grace_seconds)
+
+
 Assemble = Callable[[KubeClient, Clock], AbstractAsyncContextManager[App]]
 """Puts a reconciler together for the length of a block; may ask the API server first, and wait for it."""
 
@@ -72,7 +98,7 @@ async def run(settings: Settings, assemble: Assemble, *, version: str, bus: Bus 
             SystemClock(),
             namespace=settings.namespace,
             service=settings.service,
-            identity=identity.of(settings),
+            identity=identity_of(settings),
             session=token_hex(8),
         )
         learn = partial(installation.learn, own, settings.namespace)

@@ -1,6 +1,7 @@
 """Writes to the API server for one reconcile; every answer goes into the cache at once, so that the next reconcile reads our own writes."""
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Final
 
@@ -11,8 +12,8 @@ from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.kube import client
 from common.kube.client import Kube
+from common.kube.errors import is_gone
 from common.kube.resources import Resource, label_selector
-from common.runtime import absence
 from common.runtime import cache as caches
 from common.runtime.actions import (
     Action,
@@ -140,7 +141,7 @@ class Writer:
     async def _write_root(self, action: UpdateStatus | SetFinalizers | Annotate) -> None:
         """Change what is ours of the reconciled object, at the version that was observed or that our last write made."""
         meta = {"name": self._root.metadata.name, "namespace": self.namespace, "resourceVersion": self._version}
-        with absence.noticed(self._cache, self._root):
+        with _absence_noticed(self._cache, self._root):
             if isinstance(action, UpdateStatus):
                 body = {"apiVersion": self._resource.api_version, "kind": self._resource.kind, "metadata": meta}
                 body |= {"status": msgspec.to_builtins(action.status)}
@@ -158,3 +159,19 @@ class Writer:
         view = self._views.get(resource.kind)
         if view is not None:
             self._cache.put(msgspec.json.decode(answer, type=view))
+
+
+@contextmanager
+def _absence_noticed(cache: Cache, known: Object) -> Generator[None]:
+    """Forget an object when a write to it in this block is answered that it is not there; the error goes on.
+
+    Otherwise a service would go on to make objects below one that is no more, which the garbage collector deletes, until a watch
+    that hangs reports the deletion.
+    """
+    try:
+        yield
+    except errors.NotFound as problem:
+        meta = known.metadata
+        if is_gone(problem, meta.name):
+            cache.remove(type(known), meta.namespace, meta.name, version=caches.version_of(meta))
+        raise

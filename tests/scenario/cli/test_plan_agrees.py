@@ -24,7 +24,6 @@ from raybus_cli.reading.snapshot import Snapshot
 from scenario.cli.changes import Spec, changed
 from scenario.service_reconciler.harness import Harness, a_running_harness
 from scenario.upgrade.harness import a_config, a_running_pair
-from service_reconciler.config import Config
 from support.builders.ray_service import NAME, a_cluster_config, a_group, a_serve_config, a_strategy
 
 CHANGES = 60
@@ -74,7 +73,7 @@ def _happened(before: Snapshot, after: Snapshot, reasons: list[str]) -> PlanOutc
 
 
 def _is_refused(snapshot: Snapshot) -> bool:
-    return observing.observe(snapshot, Config()).violation is not None
+    return observing.observe(snapshot).violation is not None
 
 
 def _has(snapshot: Snapshot, name: str) -> tuple[list[str], str]:
@@ -95,7 +94,7 @@ async def _compare(harness: Harness, spec: Spec, draw: random.Random) -> list[Pl
             await harness.until(lambda: harness.is_complete() or _is_refused(snapshot_of(harness)), seconds=WITHIN)
         spec = changed(spec, draw)
         before, reported = snapshot_of(harness), len(harness.reasons())
-        planned = predict.predict(before, _goal(before, harness, spec), harness.config, now=harness.clock.now())
+        planned = predict.predict(before, _goal(before, harness, spec), harness.config.gates, now=harness.clock.now())
         harness.apply(**copy.deepcopy(spec))
         await harness.run(4)
         happened = _happened(before, snapshot_of(harness), harness.reasons()[reported:])
@@ -132,7 +131,7 @@ async def test_the_strategy_decides_whether_a_changed_image_means_a_new_cluster(
     harness = await a_running_harness(upgradeStrategy=strategy)
     before = snapshot_of(harness)
     spec: Spec = {"config": a_cluster_config(image="rayproject/ray:2.53.0"), "upgradeStrategy": strategy}
-    planned = predict.predict(before, _goal(before, harness, spec), harness.config, now=harness.clock.now())
+    planned = predict.predict(before, _goal(before, harness, spec), harness.config.gates, now=harness.clock.now())
     harness.apply(**spec)
     await harness.run(4)
     assert planned.outcome is (PlanOutcome.NOTHING if kind == "None" else PlanOutcome.NEW_CLUSTER)
@@ -143,12 +142,14 @@ async def test_suspend_and_resume() -> None:
     harness = await a_running_harness()
     before = snapshot_of(harness)
     planned = predict.predict(
-        before, _goal(before, harness, {"suspend": True}), harness.config, now=harness.clock.now()
+        before, _goal(before, harness, {"suspend": True}), harness.config.gates, now=harness.clock.now()
     )
     harness.apply(suspend=True)
     await harness.until(lambda: harness.condition("Suspended")[0] == "True")
     asleep = snapshot_of(harness)
-    again = predict.predict(asleep, _goal(asleep, harness, {"suspend": False}), harness.config, now=harness.clock.now())
+    again = predict.predict(
+        asleep, _goal(asleep, harness, {"suspend": False}), harness.config.gates, now=harness.clock.now()
+    )
     harness.apply(suspend=False)
     await harness.until(harness.is_complete)
     assert (planned.outcome, again.outcome) == (PlanOutcome.SUSPENDED, PlanOutcome.CREATED)

@@ -7,8 +7,6 @@ import msgspec
 from common.feature_gates import BETA, Gates
 from common.version import OPERATOR_VERSION
 
-DEFAULT_DELETION_DELAY: Final = 60
-"""Seconds that an old cluster lives on after promotion unless the RayService sets another delay."""
 DELETION_SLACK: Final = 2
 """Seconds added to the delay: KubeRay counts from the pass after promotion, and its users poll once a second (§16.4)."""
 

@@ -7,7 +7,6 @@ import pytest
 from raybus_cli.explaining import cli, findings
 from raybus_cli.explaining.findings import Rank
 from raybus_cli.reading.snapshot import Snapshot
-from service_reconciler.config import Config
 from support.builders import snapshots
 from support.builders.snapshots import (
     BLUE,
@@ -124,7 +123,7 @@ def _ended(reason: str) -> dict[str, Any]:
     ],
 )
 def test_the_first_cause_is_named_with_its_remedy(snapshot: Snapshot, rank: Rank, what: str, remedy: str) -> None:
-    first = findings.explain(snapshot, Config(), now=NOW).findings[0]
+    first = findings.explain(snapshot, now=NOW).findings[0]
     assert first.rank is rank
     assert what in first.what
     assert remedy in first.remedy
@@ -132,7 +131,7 @@ def test_the_first_cause_is_named_with_its_remedy(snapshot: Snapshot, rank: Rank
 
 def test_a_service_that_serves_has_no_findings() -> None:
     snapshot = at_rest(events=[an_event("Unhealthy", "probe failed", kind="Warning", about=("Pod", "x"))])
-    assert findings.explain(snapshot, Config(), now=NOW).findings == []
+    assert findings.explain(snapshot, now=NOW).findings == []
 
 
 def test_every_pod_is_asked_and_warnings_add_what_is_new(golden: Golden) -> None:
@@ -149,7 +148,7 @@ def test_every_pod_is_asked_and_warnings_add_what_is_new(golden: Golden) -> None
     stalled = a_condition(
         "UpgradeStalled", reason="InsufficientCapacity", message="No progress for 10m0s: something else"
     )
-    found = findings.explain(in_steps(UPGRADING, stalled, pods=pods, events=events, serve={}), Config(), now=NOW)
+    found = findings.explain(in_steps(UPGRADING, stalled, pods=pods, events=events, serve={}), now=NOW)
     assert [each.rank for each in found.findings] == [Rank.IMAGE, Rank.CAPACITY, Rank.GATEWAY, Rank.OTHER, Rank.EVENT]
     golden.check("cli/explain.txt", text_of(cli.draw(found), width=150))
 
@@ -177,5 +176,5 @@ def test_what_an_upgrade_that_is_over_went_through_explains_nothing() -> None:
 
 
 def _of_events(snapshot: Snapshot) -> list[str]:
-    found = findings.explain(snapshot, Config(), now=NOW).findings
+    found = findings.explain(snapshot, now=NOW).findings
     return [each.what for each in found if each.rank is Rank.EVENT]

@@ -12,13 +12,13 @@ from common import labels
 from common.api import ray_service
 from common.api.opaque import Json
 from common.api.ray_service import RayService
-from raybus_cli.planning import demand, differences, picture, plan, quotas, steps
+from common.feature_gates import BETA
+from raybus_cli.planning import demand, differences, picture, plan, predict, quotas, steps
 from raybus_cli.planning.differences import Effect
 from raybus_cli.planning.plan import Plan, Sizing
 from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.reading import observing
 from raybus_cli.reading.snapshot import Snapshot
-from service_reconciler.config import Config
 from support.builders import snapshots
 from support.builders.snapshots import NOW, STEPS, a_config, a_gpu_group, at_rest
 from support.golden import Golden
@@ -42,7 +42,7 @@ def _goal(snapshot: Snapshot, **spec: Any) -> RayService:
 
 
 def _plan(snapshot: Snapshot, sizing: Sizing = Sizing(), **spec: Any) -> Plan:  # noqa: B008  (frozen)
-    return plan.build(snapshot, _goal(snapshot, **spec), Config(), sizing, now=NOW)
+    return plan.build(snapshot, _goal(snapshot, **spec), BETA, sizing, now=NOW)
 
 
 def _groups(spec: Json) -> list[Json]:
@@ -132,7 +132,7 @@ def test_the_annotation_for_a_full_cluster_counts() -> None:
     assert _plan(snapshot, config=config, upgradeStrategy=options).ways[1].traffic_seconds is None
     goal = _goal(snapshot, config=config, upgradeStrategy=options)
     meta = msgspec.structs.replace(goal.metadata, annotations={labels.MAX_UNAVAILABLE: "20"})
-    found = plan.build(snapshot, msgspec.structs.replace(goal, metadata=meta), Config(), Sizing(), now=NOW)
+    found = plan.build(snapshot, msgspec.structs.replace(goal, metadata=meta), BETA, Sizing(), now=NOW)
     assert found.ways[1].traffic_seconds == 93
 
 
@@ -171,6 +171,37 @@ def test_a_refused_manifest_has_a_reason() -> None:
     found = _plan(at_rest(), upgradeStrategy={"type": "Sometimes"})
     assert found.outcome is PlanOutcome.REFUSED
     assert "UpgradeStrategy.Type value Sometimes is invalid" in found.notes[0]
+
+
+def test_an_unreadable_serve_config_is_not_sent() -> None:
+    assert _plan(at_rest(), serve="applications: [").outcome is PlanOutcome.NOTHING
+
+
+def test_a_deleted_service_ignores_its_spec() -> None:
+    body = snapshots.a_ready_service()
+    body["metadata"]["deletionTimestamp"] = snapshots.ago(5)
+    found = _plan(at_rest(service=body), config=a_config(snapshots.NEW_IMAGE))
+    assert (found.outcome, found.notes) == (PlanOutcome.NOTHING, ["its clusters are going"])
+
+
+def test_a_service_out_of_time_gets_no_new_cluster() -> None:
+    initializing = snapshots.a_condition("Ready", "False", reason="Initializing", since=3600)
+    limit = {labels.INITIALIZING_TIMEOUT: "10m"}
+    body = snapshots.a_service(initializing, active=snapshots.a_side(snapshots.BLUE), annotations=limit, endpoints=0)
+    found = _plan(at_rest(service=body), config=a_config(snapshots.NEW_IMAGE))
+    assert (found.outcome, found.notes) == (PlanOutcome.NOTHING, [predict.TIMED_OUT])
+
+
+def test_a_pending_cluster_that_serves_is_promoted_before_the_next_one() -> None:
+    old, new = a_config(), a_config(snapshots.NEW_IMAGE)
+    active, pending = snapshots.a_side(snapshots.BLUE), snapshots.a_side(snapshots.GREEN)
+    snapshot = at_rest(
+        service=snapshots.a_service(snapshots.READY, snapshots.UPGRADING, config=new, active=active, pending=pending),
+        clusters=[snapshots.a_cluster(snapshots.BLUE, old), snapshots.a_cluster(snapshots.GREEN, new)],
+        services=[snapshots.a_selector_service(snapshots.GREEN, name) for name in ("demo-serve-svc", "demo-head-svc")],
+    )
+    assert _plan(snapshot, config=a_config("rayproject/ray:2.54.0")).outcome is PlanOutcome.NEW_CLUSTER
+    assert _plan(snapshot, config=new).outcome is PlanOutcome.NOTHING
 
 
 @pytest.mark.parametrize(

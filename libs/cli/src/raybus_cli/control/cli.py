@@ -8,6 +8,7 @@ from rich.table import Table
 
 from common import errors
 from common.api.ray_service import RayService
+from common.feature_gates import BETA
 from common.kube.client import JSON_PATCH, KubeClient, Patch
 from common.kube.resources import CONTROLLER_REVISION, RAY_SERVICE
 from raybus_cli.access import session
@@ -25,7 +26,6 @@ from raybus_cli.planning.plan import Sizing
 from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.reading import reader
 from raybus_cli.reading.snapshot import Snapshot
-from service_reconciler.config import Config
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the RayService.", autocompletion=names.services)]
 HEADINGS: Final = ("revision", "cluster", "role", "current", "image", "age")
@@ -126,7 +126,7 @@ def undo(
         change = undoing.change(snapshot.service, entry)
         patch = Patch(body=change.operations, content_type=JSON_PATCH)
         goal = await server_dry_run.patch(kube, place.namespace, name, patch)
-        planned = plans.build(snapshot, goal, Config(), Sizing(), now=session.now())
+        planned = plans.build(snapshot, goal, BETA, Sizing(), now=session.now())
         printing.show(picture.draw(planned))
         typer.echo()
         if planned.outcome is PlanOutcome.REFUSED:

@@ -16,7 +16,6 @@ from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import phase, tree
 from raybus_cli.show.phase import Tone
 from raybus_cli.show.tree import Branch, LastEvent, Tree
-from service_reconciler.config import Config
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -111,7 +110,7 @@ def rows(services: Iterable[RayService], *, now: datetime) -> dict[str, Row]:
 def detail(snapshot: Snapshot, timelines: Sequence[Timeline], *, now: datetime, problem: str = "") -> Detail:
     """Return all that is shown of a snapshot."""
     built = tree.build(snapshot, now=now)
-    causes = findings.explain(snapshot, Config(), now=now).findings
+    causes = findings.explain(snapshot, now=now).findings
     return Detail(
         key=key_of(snapshot.service),
         row=_row(snapshot.service, built),

@@ -16,7 +16,6 @@ from raybus_cli.output import printing
 from raybus_cli.output.printing import Output, OutputOption
 from raybus_cli.reading import reader
 from raybus_cli.show.phase import Phase
-from service_reconciler.config import Config
 
 
 def explain(
@@ -33,7 +32,7 @@ def explain(
     place = session.where(kubeconfig, context, namespace)
 
     async def work(kube: KubeClient) -> Explanation:
-        return findings.explain(await reader.read(kube, place.namespace, name), Config(), now=session.now())
+        return findings.explain(await reader.read(kube, place.namespace, name), now=session.now())
 
     found = session.run(place, work)
     if output in {Output.JSON, Output.YAML}:

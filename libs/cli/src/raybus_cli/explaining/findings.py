@@ -18,7 +18,6 @@ from raybus_cli.reading import observing
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import phase
 from raybus_cli.show.phase import Phase
-from service_reconciler.config import Config
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.reasons import Reason
 from service_reconciler.serve import gateway_problems, problems
@@ -80,9 +79,9 @@ _BY_CAUSE: Final = {
 _CONTROLS: Final = ("UpgradePaused", "UpgradeAborted", "InvalidAnnotations")
 
 
-def explain(snapshot: Snapshot, config: Config, *, now: datetime) -> Explanation:
+def explain(snapshot: Snapshot, *, now: datetime) -> Explanation:
     """Return the blocking issues of a RayService."""
-    current, observed = phase.of(snapshot.service), observing.observe(snapshot, config)
+    current, observed = phase.of(snapshot.service), observing.observe(snapshot)
     found = [*_of_the_spec(observed), *_of_requests(snapshot), *_of_unmanaged(snapshot, now=now)]
     if observed.violation is None:
         found += [*_of_clusters(snapshot, observed, now=now), *_of_applications(snapshot)]

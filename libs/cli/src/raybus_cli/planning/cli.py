@@ -8,6 +8,7 @@ import typer
 from common import errors, feature_gates
 from common.api import ray_service
 from common.api.opaque import Body, Json
+from common.feature_gates import Gates
 from common.kube.client import KubeClient
 from common.kube.resources import RAY_SERVICE
 from raybus_cli.access import problems, session
@@ -22,7 +23,6 @@ from raybus_cli.planning.plan import Plan, Sizing
 from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.reading import reader
 from raybus_cli.reading.snapshot import Snapshot
-from service_reconciler.config import Config
 
 
 def plan(
@@ -50,7 +50,7 @@ def plan(
     """
     place = session.where(kubeconfig, context, namespace)
     try:
-        config = Config(gates=feature_gates.resolve(feature_gates.parse(gates)))
+        enabled = feature_gates.resolve(feature_gates.parse(gates))
         wanted = _services(file)
     except errors.InvalidSpec as problem:
         session.fail(problem)
@@ -58,7 +58,7 @@ def plan(
 
     async def work(kube: KubeClient) -> list[Plan]:
         return [
-            await _plan(kube, each, namespace or each.namespace or place.namespace, config, sizing) for each in wanted
+            await _plan(kube, each, namespace or each.namespace or place.namespace, enabled, sizing) for each in wanted
         ]
 
     found = session.run(place, work)
@@ -77,7 +77,7 @@ def _services(files: list[str]) -> list[Document]:
     return wanted
 
 
-async def _plan(kube: KubeClient, document: Document, namespace: str, config: Config, sizing: Sizing) -> Plan:
+async def _plan(kube: KubeClient, document: Document, namespace: str, gates: Gates, sizing: Sizing) -> Plan:
     try:
         snapshot = await reader.read(kube, namespace, document.name)
     except errors.NotFound as problem:
@@ -85,10 +85,10 @@ async def _plan(kube: KubeClient, document: Document, namespace: str, config: Co
             raise
         goal = await server_dry_run.create(kube, namespace, {**document.body, "metadata": _meta(document, namespace)})
         quotas = await reader.quotas(kube, namespace)
-        return plans.created(goal, config, Snapshot(service=goal, quotas=quotas), now=session.now())
+        return plans.created(goal, gates, Snapshot(service=goal, quotas=quotas), now=session.now())
     stored: Body = msgspec.json.decode(await kube.get(RAY_SERVICE, namespace, document.name))
     goal = await server_dry_run.replace(kube, namespace, _merged(stored, document))
-    return plans.build(snapshot, goal, config, sizing, now=session.now())
+    return plans.build(snapshot, goal, gates, sizing, now=session.now())
 
 
 def _merged(stored: Body, document: Document) -> Body:

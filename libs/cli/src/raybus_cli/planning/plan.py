@@ -8,7 +8,8 @@ import msgspec
 from common import annotation_record, labels
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
-from common.api.ray_service import RayService
+from common.api.ray_service import DEFAULT_DELETION_DELAY, RayService
+from common.feature_gates import Gates
 from common.ray import serve_writer
 from common.upgrade import controls as upgrade_controls
 from common.upgrade.receipt import Receipt
@@ -20,7 +21,6 @@ from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.planning.quotas import QuotaCheck
 from raybus_cli.reading import strategy
 from raybus_cli.reading.snapshot import Snapshot
-from service_reconciler.config import DEFAULT_DELETION_DELAY, Config
 from traffic_manager import options
 from traffic_manager.migration.state import Policy
 
@@ -72,9 +72,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How long the old cluster is kept afterwards."""
 
 
-def build(snapshot: Snapshot, goal: RayService, config: Config, sizing: Sizing, *, now: datetime) -> Plan:
+def build(snapshot: Snapshot, goal: RayService, gates: Gates, sizing: Sizing, *, now: datetime) -> Plan:
     """Return the effect of the spec of `goal` on the RayService of a snapshot."""
-    found = predict.predict(snapshot, goal, config, now=now)
+    found = predict.predict(snapshot, goal, gates, now=now)
     meta, active = snapshot.service.metadata, snapshot.cluster(snapshot.active)
     plan = Plan(
         namespace=meta.namespace,
@@ -89,15 +89,15 @@ def build(snapshot: Snapshot, goal: RayService, config: Config, sizing: Sizing, 
     delay = goal.raw_spec.get("rayClusterDeletionDelaySeconds")
     return msgspec.structs.replace(
         plan,
-        ways=_ways(snapshot, active, goal, config, sizing),
+        ways=_ways(snapshot, active, goal, gates, sizing),
         preparing_seconds=_prepared(snapshot.service),
         kept_seconds=delay if isinstance(delay, int) else DEFAULT_DELETION_DELAY,
     )
 
 
-def created(goal: RayService, config: Config, snapshot: Snapshot, *, now: datetime) -> Plan:
+def created(goal: RayService, gates: Gates, snapshot: Snapshot, *, now: datetime) -> Plan:
     """Return the effect of a manifest without an existing RayService."""
-    found = predict.predict(snapshot, goal, config, now=now)
+    found = predict.predict(snapshot, goal, gates, now=now)
     meta = goal.metadata
     outcome = PlanOutcome.CREATED if found.outcome is not PlanOutcome.REFUSED else found.outcome
     wanted = demand.of(demand.cluster_of(goal.raw_cluster_config)) if outcome is PlanOutcome.CREATED else {}
@@ -116,9 +116,9 @@ def created(goal: RayService, config: Config, snapshot: Snapshot, *, now: dateti
     return Plan(namespace=meta.namespace, name=meta.name, outcome=outcome, notes=notes, ways=ways)
 
 
-def _ways(snapshot: Snapshot, old: RayCluster, goal: RayService, config: Config, sizing: Sizing) -> list[Way]:
+def _ways(snapshot: Snapshot, old: RayCluster, goal: RayService, gates: Gates, sizing: Sizing) -> list[Way]:
     new, now = demand.cluster_of(goal.raw_cluster_config), demand.of(old)
-    is_steps = strategy.policy(goal, config.gates) is not None
+    is_steps = strategy.policy(goal, gates) is not None
     peak = demand.at_once(old, new)
     ways = [
         Way(

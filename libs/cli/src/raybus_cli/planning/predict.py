@@ -1,27 +1,31 @@
-"""What service-reconciler would do with another spec: its own decisions on the existing objects.
-
-The order is that of `service_reconciler.plan`: validation, suspend and the time limit first, then clusters, then Serve.
-"""
+"""What service-reconciler would do with another spec: its own plan for the existing objects, and what that plan changes."""
 
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
-from common.api.ray_service import RayService
-from common.ray import serve_config
+from common.api.meta import Condition
+from common.api.ray_service import RayService, RayServiceStatus
+from common.conditions import find, is_true
+from common.feature_gates import Gates
+from common.kube.resources import RAY_CLUSTER
+from common.ray import serve_config, serve_writer
+from common.ray.serve_writer import Writer
+from common.ray.submit import Submit
+from common.ray.view import head_is_ready
+from common.runtime.actions import Action, Patch
+from common.runtime.plan import Plan
 from raybus_cli.reading import observing
 from raybus_cli.reading.snapshot import Snapshot
-from service_reconciler.config import Config
-from service_reconciler.observed import ClusterView, Observed
-from service_reconciler.promotion import control, pending
-from service_reconciler.promotion.control import Control
-from service_reconciler.promotion.pending import Decision, Step
-from service_reconciler.resources import ray_cluster
-from service_reconciler.resources.ray_cluster import Match
-from service_reconciler.status import suspend
+from service_reconciler import plan as planning
+from service_reconciler.actions import UpdateServiceStatus
+from service_reconciler.observed import ClusterView, Names, Observed
+from service_reconciler.reasons import ConditionType
 from service_reconciler.status.conditions import is_timed_out
-from service_reconciler.status.suspend import State
+
+TIMED_OUT: Final = "the service did not become ready in time; only suspending and resuming it starts it again"
 
 
 class PlanOutcome(StrEnum):
@@ -44,63 +48,110 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
-def predict(snapshot: Snapshot, goal: RayService, config: Config, *, now: datetime) -> Prediction:
+def predict(snapshot: Snapshot, goal: RayService, gates: Gates, *, now: datetime) -> Prediction:
     """Return the effect of the spec of `goal` on the RayService of a snapshot."""
-    observed = observing.observe(snapshot, config, service=goal)
-    if observed.violation is not None:
-        return Prediction(outcome=PlanOutcome.REFUSED, notes=(observed.violation.text,))
-    match suspend.state(observed):
-        case State.REQUESTED:
-            return Prediction(outcome=PlanOutcome.SUSPENDED, notes=("all clusters and Services are deleted",))
-        case State.SUSPENDING | State.COMPLETE:
-            return Prediction(outcome=PlanOutcome.SUSPENDED, notes=("the service is being suspended, with any spec",))
-        case State.SUSPENDED:
-            return Prediction(outcome=PlanOutcome.NOTHING, notes=("the service is suspended",))
-        case State.RESUMED:
-            return Prediction(outcome=PlanOutcome.CREATED, notes=("the suspended service is resumed",))
-        case State.AWAKE:
-            return _awake(snapshot, observed, now=now)
+    return _predict(observing.observe(snapshot, gates, service=goal), snapshot.service, now=now)
 
 
-def _awake(snapshot: Snapshot, observed: Observed, *, now: datetime) -> Prediction:
-    if is_timed_out(observed.service.status.conditions):
-        note = "the service did not become ready in time; only suspending and resuming it starts it again"
-        return Prediction(outcome=PlanOutcome.NOTHING, notes=(note,))
-    held = control.decide(observed, now=now)
-    decision = pending.decide(observed, held)
-    if decision.step is Step.NEW:
-        is_first = not decision.names.active
-        outcome = PlanOutcome.CREATED if is_first else PlanOutcome.NEW_CLUSTER
-        abandoned = (
-            f"RayCluster {observed.names.pending} is abandoned" if observed.names.pending and not is_first else None
-        )
-        return Prediction(outcome=outcome, notes=tuple(each for each in (decision.note, abandoned) if each))
-    if decision.step is Step.DROP or decision.rollback is not None:
-        return Prediction(outcome=PlanOutcome.ROLLED_BACK, notes=(decision.note,))
-    return _kept(snapshot, observed, decision, held)
+def _predict(observed: Observed, present: RayService, *, now: datetime) -> Prediction:
+    plan = planning.make_plan(observed, now=now)
+    status = _status(observed, plan)
+    if observed.violation is not None and plan.note == observed.violation.text:
+        return _prediction(PlanOutcome.REFUSED, plan.note)
+    if observed.service.metadata.deletion_timestamp is not None:
+        return _prediction(PlanOutcome.NOTHING, plan.note)
+    if is_timed_out(status.conditions):
+        return _prediction(PlanOutcome.NOTHING, TIMED_OUT)
+    suspension = _of_suspension(observed.service.status.conditions, status.conditions)
+    return suspension or _of_clusters(observed, present, plan, status, now=now)
 
 
-def _kept(snapshot: Snapshot, observed: Observed, decision: Decision, held: Control) -> Prediction:
-    """Return the effect on the existing cluster."""
-    view = observed.pending or observed.active
+def _of_suspension(old: list[Condition], new: list[Condition]) -> Prediction | None:
+    """Return the effect of a plan that suspends or resumes the service."""
+    if is_true(old, ConditionType.SUSPENDING):
+        return _prediction(PlanOutcome.SUSPENDED, "the service is being suspended, with any spec")
+    if is_true(new, ConditionType.SUSPENDING):
+        return _prediction(PlanOutcome.SUSPENDED, "all clusters and Services are deleted")
+    if is_true(new, ConditionType.SUSPENDED):
+        return _prediction(PlanOutcome.NOTHING, "the service is suspended")
+    resumed = _prediction(PlanOutcome.CREATED, "the suspended service is resumed")
+    return resumed if is_true(old, ConditionType.SUSPENDED) else None
+
+
+def _of_clusters(
+    observed: Observed, present: RayService, plan: Plan[Action], status: RayServiceStatus, *, now: datetime
+) -> Prediction:
+    """Return the effect of a plan that neither suspends nor rejects."""
+    old, why = observed.names, _reason(plan, status)
+    new = Names(
+        active=status.active_service_status.ray_cluster_name, pending=status.pending_service_status.ray_cluster_name
+    )
+    if new.pending not in {"", old.pending}:
+        if not new.active:
+            return _prediction(PlanOutcome.CREATED, why)
+        abandoned = (f"RayCluster {old.pending} is abandoned",) if old.pending else ()
+        return _prediction(PlanOutcome.NEW_CLUSTER, why, *abandoned)
+    if old.pending and new == Names(active=old.pending):
+        found = _predict(_promoted(observed, status), present, now=now)
+        return found if found.outcome is not PlanOutcome.NOTHING else _prediction(PlanOutcome.NOTHING, why)
+    is_dropped = bool(old.pending and not new.pending)
+    if is_dropped or is_true(status.conditions, ConditionType.ROLLBACK_IN_PROGRESS):
+        return _prediction(PlanOutcome.ROLLED_BACK, why)
+    view = observed.pending if new.pending else observed.active
+    changes = [*_growth(plan), *_sent(observed, present, plan, view)]
+    return _prediction(PlanOutcome.IN_PLACE, *changes) if changes else _prediction(PlanOutcome.NOTHING, why)
+
+
+def _prediction(outcome: PlanOutcome, *notes: str) -> Prediction:
+    return Prediction(outcome=outcome, notes=notes)
+
+
+def _status(observed: Observed, plan: Plan[Action]) -> RayServiceStatus:
+    """Return the status once the plan is executed."""
+    written = (each.status for each in plan.actions if isinstance(each, UpdateServiceStatus))
+    return next(written, observed.service.status)
+
+
+def _reason(plan: Plan[Action], status: RayServiceStatus) -> str:
+    """Return the part of a plan's note about clusters, which that about the Services follows."""
+    aborted = find(status.conditions, ConditionType.UPGRADE_ABORTED)
+    if aborted is not None and plan.note.startswith(aborted.message):
+        return aborted.message
+    return plan.note.partition("; ")[0]
+
+
+def _promoted(observed: Observed, status: RayServiceStatus) -> Observed:
+    """Return what the next reconcile observes after a promotion."""
+    service = msgspec.structs.replace(observed.service, status=status)
+    names = Names(active=observed.names.pending)
+    return msgspec.structs.replace(observed, service=service, names=names, active=observed.pending, pending=None)
+
+
+def _growth(plan: Plan[Action]) -> list[str]:
+    grown = (each for each in plan.actions if isinstance(each, Patch) and each.resource is RAY_CLUSTER)
+    return [
+        f"worker groups are added to RayCluster {each.name}; no running pod is changed"
+        for each in grown
+        if "spec" in each.patch
+    ]
+
+
+def _sent(observed: Observed, present: RayService, plan: Plan[Action], view: ClusterView | None) -> list[str]:
+    """Return that a cluster gets another Serve config: now, or later if its dashboard does not answer or traffic-manager sends it."""
     if view is None:
-        return Prediction(outcome=PlanOutcome.NOTHING, notes=(decision.note,))
-    changes = [*_grown(observed, view, held), *_served(snapshot, observed, view, held)]
-    if changes:
-        return Prediction(outcome=PlanOutcome.IN_PLACE, notes=tuple(changes))
-    return Prediction(outcome=PlanOutcome.NOTHING, notes=(decision.note,))
-
-
-def _grown(observed: Observed, view: ClusterView, held: Control) -> list[str]:
-    found = ray_cluster.match(view.cluster, observed.service, version=observed.config.version)
-    if found is not Match.APPENDED or held.abort is not None:
         return []
-    return [f"worker groups are added to RayCluster {view.name}; no running pod is changed"]
-
-
-def _served(snapshot: Snapshot, observed: Observed, view: ClusterView, held: Control) -> list[str]:
-    goal = observed.service.raw_spec.get("serveConfigV2", "")
-    was = view.given if view.given is not None else snapshot.service.raw_spec.get("serveConfigV2", "")
-    if held.abort is not None or goal == was or serve_config.is_empty(goal):
+    service, was = observed.service, present.serve_config if view.given is None else view.given
+    configs = {
+        each.given.serve_config for each in plan.actions if isinstance(each, Submit) and each.cluster == view.cluster
+    }
+    is_now = head_is_ready(view.cluster) and view.serve.details is not None
+    if not is_now or serve_writer.of(service) is Writer.TRAFFIC_MANAGER:
+        configs = _later(service.serve_config, _status(observed, plan))
+    if not configs - {was}:
         return []
     return [f"the Serve config is sent to RayCluster {view.name}; Serve replaces the changed applications"]
+
+
+def _later(goal: str, status: RayServiceStatus) -> set[str]:
+    is_aborted = is_true(status.conditions, ConditionType.UPGRADE_ABORTED)
+    return set() if is_aborted or serve_config.is_empty(goal) or serve_config.problem(goal) else {goal}

@@ -7,6 +7,7 @@ import msgspec
 from common.api.core import Service
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
+from common.feature_gates import BETA, Gates
 from common.ray import adoption, revision
 from common.ray.view import Reading
 from raybus_cli.reading.snapshot import Snapshot
@@ -20,17 +21,17 @@ FRESH_NAME: Final = "new"
 """Stands for the name that the service would generate."""
 
 
-def observe(snapshot: Snapshot, config: Config, *, service: RayService | None = None) -> Observed:
+def observe(snapshot: Snapshot, gates: Gates = BETA, *, service: RayService | None = None) -> Observed:
     """Return what service-reconciler would observe; `service` replaces the present one, for a prediction."""
     goal = service or snapshot.service
     serve, head = _named(snapshot, serve_service.name(goal)), _named(snapshot, head_service.name(goal.metadata.name))
     names = seen.names_of(goal, snapshot.clusters, serve_service.selected(serve) or serve_service.selected(head))
     return Observed(
         service=goal,
-        config=config,
+        config=Config(gates=gates),
         names=names,
         fresh_name=f"{goal.metadata.name}-{FRESH_NAME}",
-        violation=validation.violation(goal, config.gates),
+        violation=validation.violation(goal, gates),
         clusters=snapshot.clusters,
         active=_view(snapshot, names.active),
         pending=_view(snapshot, names.pending),

@@ -17,6 +17,8 @@ from common.api.ray_cluster import MANAGED_BY, RayClusterSpec, RayClusterStatus
 
 API_VERSION: Final = "ray.io/v1"
 KIND: Final = "RayService"
+DEFAULT_DELETION_DELAY: Final = 60
+"""Seconds that an old cluster lives on after promotion unless the RayService sets another delay."""
 
 
 class ClusterUpgradeOptions(ApiStruct, frozen=True, kw_only=True):

@@ -12,9 +12,9 @@ import msgspec
 from common import annotation_record, conditions, labels
 from common.api.meta import SKEW, rfc3339, whole_seconds
 from common.api.ray_cluster import RayCluster
-from common.api.ray_service import RayService
+from common.api.ray_service import DEFAULT_DELETION_DELAY, RayService
 from common.upgrade.receipt import Receipt
-from service_reconciler.config import DEFAULT_DELETION_DELAY, DELETION_SLACK
+from service_reconciler.config import DELETION_SLACK
 from service_reconciler.observed import DrainingCluster, Observed
 from service_reconciler.promotion import drain, receipt
 from service_reconciler.reasons import ConditionType

@@ -20,7 +20,6 @@ from common.upgrade import traffic_record
 from scenario.hostile import crd_schema, nasty
 from service_reconciler import reasons as of_services
 from service_reconciler.promotion import receipt
-from service_reconciler.resources.ray_cluster import DELETE_AFTER
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_strategy
 
 TENANT: Final = "tenant-h"
@@ -49,7 +48,7 @@ DURATION_LIKE: Final = (
     labels.PROGRESS_DEADLINE,
     labels.GCS_FT_DELETION_TIMEOUT,
 )
-MOMENT_LIKE: Final = (DELETE_AFTER, labels.DRAINING_SINCE)
+MOMENT_LIKE: Final = (labels.DELETE_AFTER, labels.DRAINING_SINCE)
 JSON_LIKE: Final = (traffic_record.ANNOTATION, receipt.SO_FAR, labels.UPGRADE_RECEIPT)
 SWITCH_LIKE: Final = (
     labels.PAUSE, labels.ABORT, labels.PROMOTE, labels.GRACEFUL_DRAIN, labels.CAPACITY_PARITY, labels.FT_ENABLED, labels.ENABLE_SERVE_SERVICE,

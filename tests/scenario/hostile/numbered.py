@@ -15,7 +15,6 @@ from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, SERVICE,
 from scenario.hostile import nasty
 from scenario.hostile.attacks import CLUSTERS, NAME, ROUTE, SERVICES, Attack, Place, put, upgraded
 from service_reconciler.promotion import receipt
-from service_reconciler.resources.ray_cluster import DELETE_AFTER
 
 V1ALPHA1: Final[Resource] = msgspec.structs.replace(RAY_CLUSTER, version="v1alpha1")
 FOREIGN: Final = "../../tenant-b/secrets/prod-ray"
@@ -98,7 +97,7 @@ _RECORD: Final = (
 )
 _RECEIPT: Final = '{"old":"scaled","new":"upgraded","outcome":"Promoted","started":"2199-01-01T00:00:00Z"}'
 _ON_CLUSTERS: Final = {
-    DELETE_AFTER: "1970-01-01T00:00:00Z", labels.DRAINING_SINCE: "2199-01-01T00:00:00Z", labels.UPGRADE_FROM: "scaled", receipt.SO_FAR: _RECEIPT,
+    labels.DELETE_AFTER: "1970-01-01T00:00:00Z", labels.DRAINING_SINCE: "2199-01-01T00:00:00Z", labels.UPGRADE_FROM: "scaled", receipt.SO_FAR: _RECEIPT,
     labels.SPEC_HASH: "x", labels.NUM_WORKER_GROUPS: "9" * 400,
 }  # fmt: skip
 

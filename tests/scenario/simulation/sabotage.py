@@ -10,8 +10,9 @@ from common.ray import submit
 from common.ray.submit import Submission
 from common.ray.view import ServeView
 from common.upgrade.controls import Controls
+from common.upgrade.policy import Policy
 from traffic_manager import options
-from traffic_manager.migration.state import Policy, Side
+from traffic_manager.migration.state import Side
 from traffic_manager.observed import Observed
 from traffic_manager.status import proven_capacity
 

@@ -9,6 +9,7 @@ import pytest
 from common.ray import parity, submit
 from common.ray.submit import Submission
 from common.ray.view import ServeView
+from common.upgrade.policy import Policy
 from scenario.simulation import laws, sabotage, simulate
 from scenario.simulation.draws import Draw, Happening
 from scenario.simulation.issue_f import CASES
@@ -17,7 +18,7 @@ from scenario.simulation.rules import Moment
 from scenario.simulation.setting import Setting
 from service_reconciler.promotion import dangling
 from traffic_manager.migration import weights
-from traffic_manager.migration.state import Migration, Policy, Split
+from traffic_manager.migration.state import Migration, Split
 
 WELL = State(
     at=0.0,

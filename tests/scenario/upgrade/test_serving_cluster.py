@@ -3,7 +3,6 @@
 from common import labels
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER
 from scenario.upgrade.harness import BLUE, GREEN, Pair, a_running_pair
-from service_reconciler.resources.ray_cluster import DELETE_AFTER
 from support.builders.ray_service import NAMESPACE, a_serve_config, a_strategy
 
 HALF = a_strategy(surge=50, step=50, interval=5)
@@ -30,7 +29,7 @@ async def test_a_reverted_goal_does_not_drop_the_pending_cluster_that_alone_serv
     await harness.kube.delete(RAY_CLUSTER, NAMESPACE, blue)
     await harness.run(2)
     assert (harness.active, harness.weights.get(green)) == (green, 100)
-    assert DELETE_AFTER not in annotations_of(harness, green)
+    assert labels.DELETE_AFTER not in annotations_of(harness, green)
     await harness.until(lambda: harness.is_complete() and harness.active not in {blue, green}, seconds=1300)
     assert green in harness.clusters
     await harness.run(130)
@@ -62,13 +61,13 @@ async def test_the_drain_clock_starts_when_the_gateway_has_accepted_a_route_with
     await harness.until(harness.is_complete, seconds=60)
     assert (harness.active, harness.weights) == (blue, {blue: 100})
     await harness.run(200)
-    assert DELETE_AFTER not in annotations_of(harness, green)
+    assert labels.DELETE_AFTER not in annotations_of(harness, green)
     text = f"RayCluster default/{green} is not needed any more and is kept: it gets requests from HTTPRoute default/demo-httproute"
     notes = [note for _, reason, note in harness.kube.events() if reason == "OldClusterKept"]
     assert notes == [f"{text}, which its Gateway has not accepted yet as it is now"]
     harness.gateway.is_asleep = False
     await harness.run(2)
-    assert DELETE_AFTER in annotations_of(harness, green)
+    assert labels.DELETE_AFTER in annotations_of(harness, green)
     await harness.run(30)
     assert green in harness.clusters, "it works on requests"
     harness.serve.head(f"{green}-head-svc").ongoing = 0
@@ -81,7 +80,7 @@ async def test_requests_that_come_back_stop_the_clock() -> None:
     blue, green = harness.active, harness.pending
     await harness.until(lambda: harness.is_complete() and harness.active == green, seconds=60)
     await harness.run(3)
-    assert DELETE_AFTER in annotations_of(harness, blue)
+    assert labels.DELETE_AFTER in annotations_of(harness, blue)
     harness.is_traffic_down = True
     route = harness.kube.objects[(HTTP_ROUTE.kind, NAMESPACE, "demo-httproute")]
     [rule] = route["spec"]["rules"]
@@ -89,7 +88,7 @@ async def test_requests_that_come_back_stop_the_clock() -> None:
     both = [{**ref, "weight": 60}, {**ref, "name": f"{blue}-serve-svc", "weight": 40}]
     harness.kube.put(HTTP_ROUTE, {**route, "spec": {**route["spec"], "rules": [{**rule, "backendRefs": both}]}})
     await harness.run(100)
-    assert not {DELETE_AFTER, labels.DRAINING_SINCE} & set(annotations_of(harness, blue))
+    assert not {labels.DELETE_AFTER, labels.DRAINING_SINCE} & set(annotations_of(harness, blue))
     harness.is_traffic_down = False
     await harness.run(40)
     assert blue in harness.clusters

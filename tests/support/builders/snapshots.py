@@ -9,13 +9,13 @@ from common.api import ray_cluster, ray_service
 from common.api.core import Pod, Service
 from common.api.gateway import HttpRoute
 from common.api.opaque import Body, Json
+from common.ray import goal_revision
+from common.ray.goal_revision import GoalRevision
 from common.ray.revision import Given, Revision
 from common.ray.serve_status import ServeDetails
 from raybus_cli.reading.snapshot import Event, Quota, Snapshot
 from service_reconciler.config import Config
-from service_reconciler.resources import goal_revision
 from service_reconciler.resources import ray_cluster as clusters
-from service_reconciler.resources.goal_revision import GoalRevision
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_strategy
 
 NOW = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)

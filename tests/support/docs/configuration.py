@@ -16,7 +16,7 @@ from cluster_reconciler import operator_file
 from cluster_reconciler import settings as cluster_settings
 from common import feature_gates, settings
 from common.feature_gates import BETA, Gate
-from common.settings import Settings
+from common.settings import OPERATOR_FILE, Settings
 from service_reconciler import settings as service_settings
 from support.docs import annotations, markdown
 
@@ -108,7 +108,7 @@ def page() -> str:
     lines += [
         "## The operator's file",
         "",
-        f"`{cluster_settings.FILE}` names a file, as KubeRay's `--config` does.",
+        f"`{OPERATOR_FILE}` names a file, as KubeRay's `--config` does.",
         "",
     ]
     lines += ["```yaml", "apiVersion: config.ray.io/v1alpha1", "kind: Configuration", "```", ""]
@@ -154,7 +154,7 @@ def _parts() -> list[tuple[str, ModuleType, dict[str, object]]]:
 
 def _variables(module: ModuleType) -> list[str]:
     if module is cluster_settings:
-        return [cluster_settings.FILE, cluster_settings.BATCH_SCHEDULER]
+        return [OPERATOR_FILE, cluster_settings.BATCH_SCHEDULER]
     return [name for _, name in _READ.findall(inspect.getsource(module))]
 
 

@@ -3,9 +3,9 @@
 from datetime import timedelta
 from typing import Final
 
+from common.upgrade.policy import Policy
 from raybus_cli.planning import picture, steps
 from support.docs import markdown
-from traffic_manager.migration.state import Policy
 
 BEGIN: Final = "<!-- computed by the code: begin -->"
 END: Final = "<!-- computed by the code: end -->"

@@ -8,6 +8,7 @@ import msgspec
 from cluster_reconciler import settings as own_settings
 from cluster_reconciler.config import Config
 from common import feature_gates
+from common.settings import OPERATOR_FILE as VARIABLE
 from common.settings import Settings
 
 FOLDER: Final = Path(__file__).parents[2] / "golden" / "kuberay"
@@ -39,7 +40,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         gates = feature_gates.resolve(feature_gates.parse(self.gates))
         environment = {**self.environment, own_settings.BATCH_SCHEDULER: self.batch_scheduler}
         if self.operator_file is not None:
-            environment[own_settings.FILE] = str(self.operator_file)
+            environment[VARIABLE] = str(self.operator_file)
         return own_settings.configure(Settings(service="cluster-reconciler", feature_gates=gates), environment)
 
 

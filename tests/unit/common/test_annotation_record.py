@@ -12,7 +12,6 @@ from common.upgrade import traffic_record
 from common.upgrade.receipt import Receipt
 from common.upgrade.traffic_record import Record, Share
 from service_reconciler.promotion import dangling, drain, receipt
-from service_reconciler.resources.ray_cluster import DELETE_AFTER
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 OURS = Record(clusters={"blue": Share(uid="u", capacity=100, weight=60, moved_at=NOW)}, changed_at=NOW)
@@ -56,7 +55,7 @@ def test_a_writer_of_a_route_or_a_cluster_can_break_no_reader(text: str) -> None
     "text", ["2026-01-01T12:00:00", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00+23:59", "yesterday", "", "1" * 100_000]
 )
 def test_a_moment_that_cannot_be_meant_is_none(text: str) -> None:
-    marks = {DELETE_AFTER: text, labels.DRAINING_SINCE: text}
+    marks = {labels.DELETE_AFTER: text, labels.DRAINING_SINCE: text}
     cluster = ray_cluster.decode({"metadata": {"name": "c", "annotations": marks}, "spec": {}})
     assert (dangling.due_at(cluster), drain.since(cluster)) == (None, None)
 

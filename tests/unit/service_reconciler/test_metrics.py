@@ -19,7 +19,6 @@ from common.ray.view import Reading, Seen
 from common.runtime.cache import Cache
 from common.upgrade.traffic_record import ANNOTATION
 from service_reconciler.metrics import FAMILIES, OVERWRITTEN, STEP_AGE, RayServiceCollector
-from service_reconciler.resources.ray_cluster import DELETE_AFTER
 from support.builders.ray_service import a_ray_service
 from support.fakes.clock import FakeClock
 from support.fakes.serve import FakeHead
@@ -145,7 +144,7 @@ def test_a_cluster_that_is_left_behind_drains() -> None:
     harness = Harness()
     harness.put_service()
     harness.put_cluster("blue")
-    harness.put_cluster("red", **{DELETE_AFTER: "2026-01-01T12:00:00Z"})
+    harness.put_cluster("red", **{labels.DELETE_AFTER: "2026-01-01T12:00:00Z"})
     assert harness.value("raybus_service_upgrade_phase", phase="Draining") == 1
     assert harness.value("raybus_service_traffic_percent", cluster="red", role="active") is None
 

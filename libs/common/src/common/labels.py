@@ -65,6 +65,8 @@ ON_DEADLINE: Final = "raybus.io/on-deadline"
 HISTORY_LIMIT: Final = "raybus.io/revision-history-limit"
 """On a RayService: how many earlier specs are kept on record, as `revisionHistoryLimit` of a Deployment."""
 UPGRADE_RECEIPT: Final = "raybus.io/upgrade-receipt"
+DELETE_AFTER: Final = "raybus.io/delete-after"
+"""When an unneeded cluster is deleted; on the cluster, so that a restart does not forget it."""
 UPGRADE_FROM: Final = "raybus.io/upgrade-from"
 """On a RayCluster: which one it was made to replace, until that upgrade is over."""
 

@@ -18,6 +18,8 @@ from common.feature_gates import BETA, Gates
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 TRUE: Final = frozenset({"1", "true", "yes", "on"})
 FALSE: Final = frozenset({"", "0", "false", "no", "off"})
+OPERATOR_FILE: Final = "RAYBUS_OPERATOR_CONFIG"
+"""Names a configuration file as KubeRay's `--config` does; only cluster-reconciler reads it."""
 SCHEMES: Final = frozenset({"nats", "tls"})
 
 

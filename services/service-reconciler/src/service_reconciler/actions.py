@@ -1,9 +1,9 @@
 """What only this service's plans ask for; `execute.py` does it. All other actions are in `common.runtime.actions`."""
 
 from common.api.ray_service import RayServiceStatus
+from common.ray.goal_revision import Spec
 from common.runtime.actions import Action, UpdateStatus
 from common.upgrade.events import Event
-from service_reconciler.resources.goal_revision import Spec
 
 
 class UpdateServiceStatus(UpdateStatus, frozen=True, kw_only=True):

@@ -19,7 +19,6 @@ from service_reconciler.promotion import drain, origin
 from service_reconciler.promotion import receipt as receipts
 from service_reconciler.promotion.dangling import Cleanup, Kept
 from service_reconciler.reasons import EventReason
-from service_reconciler.resources.ray_cluster import DELETE_AFTER
 from service_reconciler.upgrade_events import ends
 
 
@@ -92,7 +91,7 @@ def _kept(kept: Kept) -> list[Action]:
     """Stop the clock of a cluster that gets requests, and report it to the user if that should have ended."""
     meta = kept.cluster.metadata
     actions: list[Action] = []
-    held = [name for name in (DELETE_AFTER, labels.DRAINING_SINCE) if name in meta.annotations]
+    held = [name for name in (labels.DELETE_AFTER, labels.DRAINING_SINCE) if name in meta.annotations]
     if held:
         patch = {"metadata": {"resourceVersion": meta.resource_version, "annotations": dict.fromkeys(held)}}
         actions.append(_marked(kept.cluster, patch, events.old_cluster_marked(_place(kept.cluster))))

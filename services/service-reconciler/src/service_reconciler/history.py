@@ -15,11 +15,11 @@ from common.api.ray_service import RayService
 from common.kube import client
 from common.kube.client import Kube
 from common.kube.resources import CONTROLLER_REVISION, label_selector
+from common.ray import goal_revision
+from common.ray.goal_revision import GoalRevision, GoalRevisions, Spec
 from common.runtime.actions import Create, Delete, Patch
 from service_reconciler.promotion import revisions
 from service_reconciler.promotion.revisions import Record
-from service_reconciler.resources import goal_revision
-from service_reconciler.resources.goal_revision import GoalRevision, GoalRevisions, Spec
 
 
 class History:

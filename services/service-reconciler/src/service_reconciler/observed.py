@@ -20,7 +20,6 @@ from common.upgrade import traffic_record, weighted_route
 from common.upgrade.traffic_record import Record, Upgrade
 from service_reconciler.config import Config
 from service_reconciler.resources import serve_service
-from service_reconciler.resources.ray_cluster import DELETE_AFTER
 from service_reconciler.validation import Violation
 
 _UNKNOWN: Final = Gateway(metadata=ObjectMeta())
@@ -201,7 +200,9 @@ def names_of(
         if each.metadata.deletion_timestamp is None and owner.may_control(service.metadata, each.metadata)
     ]
     active = next((each.metadata.name for each in alive if each.metadata.name == serving), "")
-    waiting = [each for each in alive if each.metadata.name != active and DELETE_AFTER not in each.metadata.annotations]
+    waiting = [
+        each for each in alive if each.metadata.name != active and labels.DELETE_AFTER not in each.metadata.annotations
+    ]
     newest = max(waiting, key=_age, default=None)
     return Names(active=active, pending=newest.metadata.name if newest is not None else "")
 

@@ -16,7 +16,8 @@ from common.api.event import warning
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
 from common.kube.resources import RAY_CLUSTER, SERVICE
-from common.ray import serve_config, serve_writer, submit
+from common.ray import goal_revision, serve_config, serve_writer, submit
+from common.ray.goal_revision import Spec
 from common.ray.revision import Given
 from common.ray.serve_writer import Writer
 from common.ray.submit import Submit
@@ -33,8 +34,7 @@ from service_reconciler.promotion import dangling, pending, promote
 from service_reconciler.promotion.control import Control
 from service_reconciler.promotion.pending import Decision, Step
 from service_reconciler.reasons import ConditionType, EventReason, Reason
-from service_reconciler.resources import goal_revision, ray_cluster, zero_values
-from service_reconciler.resources.goal_revision import Spec
+from service_reconciler.resources import ray_cluster, zero_values
 from service_reconciler.resources.ray_cluster import Match
 from service_reconciler.serve import capacity_parity, gateway_problems, problems
 from service_reconciler.serve.problems import Problem

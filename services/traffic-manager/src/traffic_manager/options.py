@@ -11,9 +11,10 @@ import msgspec
 from common import labels
 from common.api.opaque import Json
 from common.ray import serve_writer
-from common.upgrade import controls as upgrade_controls
+from common.upgrade import policy as policies
 from common.upgrade.controls import Controls, OnDeadline
-from traffic_manager.migration.state import Direction, Policy
+from common.upgrade.policy import Policy
+from traffic_manager.migration.state import Direction
 from traffic_manager.observed import Observed
 
 
@@ -21,23 +22,10 @@ def policy(observed: Observed, controls: Controls) -> Policy:
     """Return how fast traffic moves; without any options an upgrade is finished in one step."""
     unavailable = controls.unavailable
     for options in _given(observed):
-        found = of(options, unavailable=unavailable)
+        found = policies.of(options, unavailable=unavailable)
         if found is not None and (found.may_progress or serve_writer.asks_for_steps(observed.service)):
             return found
     return Policy(unavailable=unavailable)
-
-
-def of(options: Json, *, unavailable: int) -> Policy | None:
-    """Return what `clusterUpgradeOptions` ask for; None where step or interval is missing, or is no number."""
-    surge, step = options.get("maxSurgePercent"), options.get("stepSizePercent")
-    interval = upgrade_controls.interval(options)
-    if not isinstance(step, int) or interval is None:
-        return None
-    surge = surge if isinstance(surge, int) else 100
-    found = Policy(surge=surge, step=step, interval=interval, unavailable=unavailable)
-    if step > 0 or surge > 0:
-        return found
-    return msgspec.structs.replace(found, step=found.carried(unavailable))  # KubeRay takes no step beyond the surge
 
 
 def accelerated(policy: Policy, observed: Observed, controls: Controls, direction: Direction) -> Policy:

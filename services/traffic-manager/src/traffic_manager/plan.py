@@ -21,11 +21,12 @@ from common.runtime.actions import MAIN, Action, Create, EmitEvent, Patch
 from common.runtime.plan import Plan
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import traffic_record as records
+from common.upgrade.policy import Policy
 from common.upgrade.traffic_record import WHOLE, Record, Share
 from traffic_manager import options, overwriting, routing, serving
 from traffic_manager.actions import BACKENDS, MoveCapacity
 from traffic_manager.migration import step, weights
-from traffic_manager.migration.state import Direction, Migration, Policy, Side, Split
+from traffic_manager.migration.state import Direction, Migration, Side, Split
 from traffic_manager.observed import Baseline, ClusterView, Observed
 from traffic_manager.reasons import EventReason
 from traffic_manager.resources import cluster_serve_service

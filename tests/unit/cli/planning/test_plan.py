@@ -13,6 +13,7 @@ from common.api import ray_service
 from common.api.opaque import Json
 from common.api.ray_service import RayService
 from common.feature_gates import BETA
+from common.upgrade.policy import Policy
 from raybus_cli.planning import demand, differences, picture, plan, predict, quotas, steps
 from raybus_cli.planning.differences import Effect
 from raybus_cli.planning.plan import Plan, Sizing
@@ -23,7 +24,6 @@ from support.builders import snapshots
 from support.builders.snapshots import NOW, STEPS, a_config, a_gpu_group, at_rest
 from support.golden import Golden
 from support.terminal import text_of
-from traffic_manager.migration.state import Policy
 
 QUOTA: Json = {
     "metadata": {"name": "gpus", "namespace": "default"},

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from common import labels
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import picture, tree
 from raybus_cli.show.phase import Phase
-from service_reconciler.resources.ray_cluster import DELETE_AFTER
 from support.builders import snapshots
 from support.builders.snapshots import (
     BLUE,
@@ -80,7 +80,7 @@ def test_a_rollback_counts_what_is_back() -> None:
 
 def test_a_draining_cluster_shows_its_end() -> None:
     draining = snapshots.a_cluster(GREEN, snapshots.a_config(snapshots.NEW_IMAGE))
-    draining["metadata"]["annotations"][DELETE_AFTER] = (NOW + timedelta(seconds=41)).isoformat()
+    draining["metadata"]["annotations"][labels.DELETE_AFTER] = (NOW + timedelta(seconds=41)).isoformat()
     snapshot = at_rest(clusters=[snapshots.a_cluster(BLUE, snapshots.a_config()), draining])
     branch = tree.build(snapshot, now=NOW).clusters[1]
     assert (branch.role, branch.note) == ("leaving", "is deleted in 41 s")

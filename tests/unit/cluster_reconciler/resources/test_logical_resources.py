@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster_reconciler.resources import logical_resources
+from common.ray import desired_resources
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ from cluster_reconciler.resources import logical_resources
     ],
 )
 def test_is_gpu(key: str, *, is_gpu: bool) -> None:
-    assert logical_resources.is_gpu(key) == is_gpu
+    assert desired_resources.is_gpu(key) == is_gpu
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,14 @@ import pytest
 
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.reasons import ReplicaFailure
-from cluster_reconciler.status import compute, desired_resources, gate, head_info
+from cluster_reconciler.status import compute, gate, head_info
 from cluster_reconciler.status.compute import Outcome
 from cluster_reconciler.status.conditions import Failure, head_ready
 from common import conditions
 from common.api.core import ServicePort
 from common.api.ray_cluster import HeadInfo, RayClusterStatus
 from common.conditions import ConditionUpdate
+from common.ray import desired_resources
 from support.builders.pods import NOW, a_head_pod, a_head_service, a_pod, an_observation, some_workers
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 

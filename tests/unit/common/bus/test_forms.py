@@ -14,11 +14,10 @@ from common.api import core
 from common.bus import forms, messages
 from common.bus.feed import Synced
 from common.bus.forms import Form
-from common.ray import revision
+from common.ray import goal_revision, revision
 from common.upgrade import traffic_record
 from common.upgrade.receipt import Receipt
 from service_reconciler.promotion.receipt import SoFar
-from service_reconciler.resources import goal_revision
 from service_reconciler.wiring import KINDS as SERVICE_KINDS
 from support.golden import Golden
 from traffic_manager.wiring import KINDS as TRAFFIC_KINDS

@@ -12,7 +12,6 @@ from common.api.ray_service import RayService
 from service_reconciler.config import Config
 from service_reconciler.observed import DrainingCluster, Names, Observed
 from service_reconciler.promotion import dangling
-from service_reconciler.resources.ray_cluster import DELETE_AFTER
 
 NOW = datetime.fromisoformat("2026-01-01T12:00:00+00:00")
 
@@ -20,7 +19,7 @@ NOW = datetime.fromisoformat("2026-01-01T12:00:00+00:00")
 def a_cluster(version: str) -> RayCluster:
     """Return a cluster that drains, after its deadline."""
     since = rfc3339(NOW - timedelta(seconds=17))
-    annotations = {DELETE_AFTER: rfc3339(NOW - timedelta(seconds=1)), labels.DRAINING_SINCE: since}
+    annotations = {labels.DELETE_AFTER: rfc3339(NOW - timedelta(seconds=1)), labels.DRAINING_SINCE: since}
     meta = {"name": "old", "namespace": "ns", "uid": "u1", "resourceVersion": version, "annotations": annotations}
     return msgspec.json.decode(msgspec.json.encode({"metadata": meta, "spec": {}}), type=RayCluster)
 

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from common.api.meta import ObjectMeta
+from common.ray import goal_revision
+from common.ray.goal_revision import Goal, GoalRevision, Spec
 from common.runtime.actions import Create, Delete, Patch
 from service_reconciler.promotion import revisions
-from service_reconciler.resources import goal_revision
-from service_reconciler.resources.goal_revision import Goal, GoalRevision, Spec
 
 META = ObjectMeta(name="demo", namespace="default", uid="uid-demo")
 KEPT = 10

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.upgrade.policy import Policy
 from traffic_manager.migration import capacity
-from traffic_manager.migration.state import Direction, Migration, Policy, Side
+from traffic_manager.migration.state import Direction, Migration, Side
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

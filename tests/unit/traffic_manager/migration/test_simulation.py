@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from common.upgrade.policy import Policy
 from traffic_manager.migration import step
-from traffic_manager.migration.state import Direction, Migration, Policy, Side, is_hurried
+from traffic_manager.migration.state import Direction, Migration, Side, is_hurried
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TURN = timedelta(seconds=0.5)

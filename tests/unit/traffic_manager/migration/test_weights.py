@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from common.upgrade.policy import Policy
 from traffic_manager.migration import weights
-from traffic_manager.migration.state import Direction, Migration, Policy, Side
+from traffic_manager.migration.state import Direction, Migration, Side
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POLICY = Policy(surge=20, step=5, interval=timedelta(seconds=10))

@@ -13,12 +13,11 @@ from common import annotation_record, errors, labels
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.ray import revision, serve_config, spec_hash
+from common.ray import goal_revision, revision, serve_config, spec_hash
+from common.ray.goal_revision import Goal, GoalRevision
 from common.upgrade.receipt import Receipt
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show.tree import seconds_since
-from service_reconciler.resources import goal_revision
-from service_reconciler.resources.goal_revision import Goal, GoalRevision
 
 _RANKS: Final = ("active", "pending", "leaving", "gone")
 """The order in which a cluster is named where several run the same spec."""

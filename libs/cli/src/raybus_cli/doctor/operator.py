@@ -8,8 +8,8 @@ from typing import Final, cast
 
 import msgspec
 
-from cluster_reconciler.settings import FILE
 from common.api.opaque import Json
+from common.settings import OPERATOR_FILE
 from raybus_cli.doctor.facts import Workload
 
 NAME_LABEL: Final = "app.kubernetes.io/name"
@@ -79,7 +79,7 @@ def sources(found: Workload) -> list[str]:
     return [str(each["name"]) for each in held if "name" in each]
 
 
-def of(found: Workload, more: Mapping[str, str] | None = None, *, file_variable: str = FILE) -> Operator:
+def of(found: Workload, more: Mapping[str, str] | None = None, *, file_variable: str = OPERATOR_FILE) -> Operator:
     """Read a Deployment; `more` are the variables that ConfigMaps give to its container."""
     container = _container(found)
     image = str(container.get("image") or "")

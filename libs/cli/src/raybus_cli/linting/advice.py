@@ -8,10 +8,10 @@ from typing import Final, cast
 from common.api import ray_service
 from common.api.opaque import Json
 from common.ray import serve_writer, service_ports
+from common.upgrade.policy import Policy
 from raybus_cli.linting.shape import Problem
 from raybus_cli.manifests.reading import Document, Place
 from raybus_cli.planning import picture, steps
-from traffic_manager.migration.state import Policy
 
 _VERSION: Final = re.compile(r"\d+\.\d+(\.\d+)?")
 LONG: Final = timedelta(hours=2)

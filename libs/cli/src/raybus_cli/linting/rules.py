@@ -14,7 +14,7 @@ from common.upgrade import controls as upgrade_controls
 from common.validation import ray_cluster as cluster_rules
 from raybus_cli.linting.shape import Problem
 from raybus_cli.manifests.reading import Document, Place
-from service_reconciler import validation
+from raybus_cli.reading import observing
 
 _PATH: Final = re.compile(r"[Ss]pec(?:\.[A-Za-z][A-Za-z0-9]*)+")
 _FIELD: Final = re.compile(r"\b[a-z]+(?:[A-Z][A-Za-z0-9]*)+\b")
@@ -30,9 +30,8 @@ def problems(document: Document, gates: Gates) -> list[Problem]:
 
 def _of_service(body: Json, gates: Gates) -> Iterator[str]:
     service = ray_service.decode(body)
-    violation = validation.violation(service, gates)
-    if violation is not None:
-        yield violation.text
+    if (violation := observing.violation(service, gates)) is not None:
+        yield violation
     text = service.raw_spec.get("serveConfigV2")
     if isinstance(text, str) and (wrong := serve_config.problem(text)) is not None:
         yield wrong

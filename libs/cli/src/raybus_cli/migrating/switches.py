@@ -14,7 +14,7 @@ from cluster_reconciler.config import BatchSchedulerName
 from cluster_reconciler.config import Config as ClusterConfig
 from common import errors, feature_gates
 from common.feature_gates import Gate
-from common.settings import Settings
+from common.settings import OPERATOR_FILE, Settings
 from raybus_cli.doctor.operator import Operator
 from raybus_cli.migrating import findings
 from raybus_cli.migrating.findings import Finding
@@ -31,7 +31,7 @@ FLAGS: Final[dict[str, str]] = {
     "watch-namespace": NAMESPACES,
     "batch-scheduler": cluster_settings.BATCH_SCHEDULER,
     "enable-batch-scheduler": f"{cluster_settings.BATCH_SCHEDULER}=volcano",
-    "config": cluster_settings.FILE,
+    "config": OPERATOR_FILE,
     "use-kubernetes-proxy": PROXY,
     "reconcile-concurrency": "RAYBUS_WORKERS",
     "leader-election-namespace": "RAYBUS_LEASE_NAMESPACE",
@@ -135,10 +135,10 @@ def settings_of(operator: Operator) -> list[Setting]:
 
 def configuration(environment: Mapping[str, str], file_text: str | None) -> Configuration:
     """Return how raybus decides in an environment; raise `InvalidSpec` for what it would refuse at its start."""
-    found = _read({name: value for name, value in environment.items() if name != cluster_settings.FILE})
+    found = _read({name: value for name, value in environment.items() if name != OPERATOR_FILE})
     if file_text is None:
         return found
-    file = operator_file.parse(file_text, path=cluster_settings.FILE)
+    file = operator_file.parse(file_text, path=OPERATOR_FILE)
     return msgspec.structs.replace(found, clusters=operator_file.apply(found.clusters, file))
 
 

@@ -10,12 +10,12 @@ from typing import Final
 
 import msgspec
 
-from cluster_reconciler.status import desired_resources
 from common import quantity
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
 from common.ray import cluster_traits as traits
+from common.ray import desired_resources
 from common.upgrade.traffic_record import WHOLE
 from raybus_cli.planning.steps import Rollout
 

@@ -12,6 +12,8 @@ from common.api.ray_service import DEFAULT_DELETION_DELAY, RayService
 from common.feature_gates import Gates
 from common.ray import serve_writer
 from common.upgrade import controls as upgrade_controls
+from common.upgrade import policy as policies
+from common.upgrade.policy import Policy
 from common.upgrade.receipt import Receipt
 from common.upgrade.traffic_record import WHOLE
 from raybus_cli.planning import demand, differences, predict, quotas, steps
@@ -21,8 +23,6 @@ from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.planning.quotas import QuotaCheck
 from raybus_cli.reading import strategy
 from raybus_cli.reading.snapshot import Snapshot
-from traffic_manager import options
-from traffic_manager.migration.state import Policy
 
 AT_ONCE: Final = "NewCluster"
 
@@ -158,7 +158,7 @@ def _policy(goal: RayService, sizing: Sizing) -> Policy | None:
     tried = {"maxSurgePercent": sizing.surge, "stepSizePercent": sizing.step, "intervalSeconds": sizing.interval}
     given = {**held, **{name: value for name, value in tried.items() if value is not None}}
     unavailable = upgrade_controls.of(goal).unavailable if sizing.unavailable is None else sizing.unavailable
-    return options.of(given, unavailable=unavailable)
+    return policies.of(given, unavailable=unavailable)
 
 
 def _prepared(service: RayService) -> int | None:

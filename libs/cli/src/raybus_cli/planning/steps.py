@@ -8,9 +8,10 @@ from typing import Final
 
 import msgspec
 
+from common.upgrade.policy import Policy
 from common.upgrade.traffic_record import WHOLE
 from traffic_manager.migration import step
-from traffic_manager.migration.state import Direction, Migration, Policy, Side
+from traffic_manager.migration.state import Direction, Migration, Side
 
 _START: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _MOST: Final = 1000

@@ -46,6 +46,12 @@ def observe(snapshot: Snapshot, gates: Gates = BETA, *, service: RayService | No
     )
 
 
+def violation(service: RayService, gates: Gates) -> str | None:
+    """Return why service-reconciler would reject a RayService."""
+    found = validation.violation(service, gates)
+    return None if found is None else found.text
+
+
 def records(snapshot: Snapshot, cluster: RayCluster) -> list[revision.Revision]:
     """Return the Serve config records of a cluster, newest first."""
     return revision.of(cluster, list(snapshot.revisions))

@@ -26,16 +26,15 @@ from common.kube.resources import (
     Resource,
     label_selector,
 )
-from common.ray import owner, revision, serve_writer
+from common.ray import goal_revision, owner, revision, serve_writer
 from common.ray.dashboard import Head, ProxiedDashboard
+from common.ray.goal_revision import GoalRevision
 from common.ray.revision import Revision
 from common.ray.serve_status import ServeDetails
 from common.ray.view import dashboard_service, head_is_ready
 from common.upgrade import weighted_route
 from raybus_cli.access import problems
 from raybus_cli.reading.snapshot import Event, Quota, Snapshot
-from service_reconciler.resources import goal_revision
-from service_reconciler.resources.goal_revision import GoalRevision
 
 T = TypeVar("T")
 QUOTA: Final = Resource(kind="ResourceQuota", plural="resourcequotas")

@@ -11,12 +11,12 @@ from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
+from common.ray.goal_revision import GoalRevision
 from common.ray.revision import Revision
 from common.ray.serve_status import ServeDetails
 from common.upgrade import traffic_record
 from common.upgrade.traffic_record import Record
 from common.upgrade.weighted_route import Place
-from service_reconciler.resources.goal_revision import GoalRevision
 
 
 class Regarding(View, frozen=True, kw_only=True):

@@ -16,7 +16,6 @@ from raybus_cli.reading import strategy
 from raybus_cli.reading.snapshot import Event, Snapshot
 from raybus_cli.show import phase
 from raybus_cli.show.phase import Phase
-from service_reconciler.resources.ray_cluster import DELETE_AFTER
 
 
 class PodLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -216,7 +215,7 @@ def _pod(pod: Pod, *, now: datetime) -> PodLine:
 def _note(cluster: RayCluster, *, now: datetime) -> str:
     if cluster.metadata.deletion_timestamp is not None:
         return "is being deleted"
-    due = annotation_record.moment(cluster.metadata.annotations.get(DELETE_AFTER))
+    due = annotation_record.moment(cluster.metadata.annotations.get(labels.DELETE_AFTER))
     if due is None:
         return ""
     left = math.ceil((due - now).total_seconds())

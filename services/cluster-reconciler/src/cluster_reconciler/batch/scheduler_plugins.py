@@ -7,11 +7,12 @@ from cluster_reconciler.batch import marks
 from cluster_reconciler.batch.port import NOTHING, Submission
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.resources import owner
-from cluster_reconciler.status import counters, desired_resources
+from cluster_reconciler.status import counters
 from common import pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import Resource
+from common.ray import desired_resources
 from common.runtime.actions import Create, IfExists
 
 POD_GROUP: Final = Resource(group="scheduling.x-k8s.io", version="v1alpha1", kind="PodGroup", plural="podgroups")

@@ -9,12 +9,13 @@ from cluster_reconciler.children import digest
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.reasons import EventReason
 from cluster_reconciler.resources import owner
-from cluster_reconciler.status import counters, desired_resources
+from cluster_reconciler.status import counters
 from common import labels, pod_json, quantity
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import Resource
 from common.ray import cluster_traits as traits
+from common.ray import desired_resources
 from common.runtime.actions import Create, IfExists, Refuse, Replace
 
 POD_GROUP: Final = Resource(group="scheduling.volcano.sh", version="v1beta1", kind="PodGroup", plural="podgroups")

@@ -7,11 +7,11 @@ import msgspec
 from cluster_reconciler.batch import marks
 from cluster_reconciler.batch.port import Unannounced
 from cluster_reconciler.pods import groups
-from cluster_reconciler.status import desired_resources
 from common import labels, pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.ray import cluster_traits as traits
+from common.ray import desired_resources
 
 APP_ID: Final = "yunikorn.apache.org/app-id"
 QUEUE: Final = "yunikorn.apache.org/queue"

@@ -5,7 +5,6 @@ Behaviour: spec raycluster §11.4 and the first table of §11.6; acceptance case
 """
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Final, cast
@@ -13,17 +12,12 @@ from typing import Final, cast
 from common import pod_json, quantity
 from common.api.opaque import Body
 from common.quantity import Quantity, QuantityError
+from common.ray.desired_resources import is_gpu
 
 ACCELERATORS: Final = {"aws.amazon.com/neuroncore": "neuron_cores", "google.com/tpu": "TPU"}
 """Kubernetes' name of an accelerator to Ray's."""
 
-_MIG: Final = re.compile(r"nvidia\.com/mig-\d+g\.\d+gb$")
 _QUOTES: Final = "'\"` "
-
-
-def is_gpu(key: str) -> bool:
-    """Return whether a resource's name means GPUs, a slice of one included."""
-    return key.endswith("gpu") or _MIG.search(key) is not None
 
 
 def from_top_level(resources: Mapping[str, str]) -> dict[str, str]:

@@ -8,11 +8,12 @@ import msgspec
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.reasons import ConditionType, State
 from cluster_reconciler.status import conditions as of_cluster
-from cluster_reconciler.status import counters, desired_resources, endpoints, head_info
+from cluster_reconciler.status import counters, endpoints, head_info
 from cluster_reconciler.status.conditions import Failure
 from common import conditions
 from common.api.meta import Condition, whole_seconds
 from common.api.ray_cluster import RayClusterStatus
+from common.ray import desired_resources
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

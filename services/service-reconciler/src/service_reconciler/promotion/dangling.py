@@ -18,7 +18,6 @@ from service_reconciler.config import DELETION_SLACK
 from service_reconciler.observed import DrainingCluster, Observed
 from service_reconciler.promotion import drain, receipt
 from service_reconciler.reasons import ConditionType
-from service_reconciler.resources.ray_cluster import DELETE_AFTER
 
 RECHECK: Final = timedelta(seconds=1)
 ROUNDED_UP: Final = timedelta(microseconds=999_999)
@@ -108,7 +107,7 @@ def _mark(observed: Observed, cluster: RayCluster, draining: DrainingCluster | N
     latest = whole_seconds(now + delay_of(observed.service) + ROUNDED_UP)
     if due is None or due > latest + SKEW:  # later by more: the clock was set back since, or the delay is shorter now
         due = latest
-        annotations[DELETE_AFTER] = rfc3339(due)
+        annotations[labels.DELETE_AFTER] = rfc3339(due)
         record = receipt.so_far(observed, cluster, now=now)
         annotations |= {receipt.SO_FAR: record} if record is not None else {}
     if begins:
@@ -153,4 +152,4 @@ def delay_of(service: RayService) -> timedelta:
 
 def due_at(cluster: RayCluster) -> datetime | None:
     """Return the deadline on a cluster, None when it has none that can be read."""
-    return annotation_record.moment(cluster.metadata.annotations.get(DELETE_AFTER))
+    return annotation_record.moment(cluster.metadata.annotations.get(labels.DELETE_AFTER))

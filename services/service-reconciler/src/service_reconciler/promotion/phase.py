@@ -3,12 +3,11 @@
 from collections.abc import Iterable
 from enum import StrEnum
 
-from common import conditions
+from common import conditions, labels
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.upgrade.traffic_record import Record
 from service_reconciler.reasons import ConditionType
-from service_reconciler.resources.ray_cluster import DELETE_AFTER
 
 
 class Phase(StrEnum):
@@ -38,7 +37,7 @@ def of(service: RayService, record: Record, clusters: Iterable[RayCluster]) -> P
     drains = any(
         each.metadata.name != active
         and each.metadata.deletion_timestamp is None
-        and DELETE_AFTER in each.metadata.annotations
+        and labels.DELETE_AFTER in each.metadata.annotations
         for each in clusters
     )
     return Phase.DRAINING if drains else Phase.IDLE

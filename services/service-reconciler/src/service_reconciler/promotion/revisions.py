@@ -6,9 +6,9 @@ config may have changed in place, or another operator made the cluster.
 
 from common.api.meta import ObjectMeta
 from common.kube.resources import CONTROLLER_REVISION
+from common.ray import goal_revision
+from common.ray.goal_revision import GoalRevision, Spec
 from common.runtime.actions import Create, Delete, Patch
-from service_reconciler.resources import goal_revision
-from service_reconciler.resources.goal_revision import GoalRevision, Spec
 
 Record = Create | Patch | Delete
 

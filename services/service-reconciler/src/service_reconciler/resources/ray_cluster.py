@@ -19,8 +19,6 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.ray import owner, spec_hash
 
-DELETE_AFTER: Final = "raybus.io/delete-after"
-"""When an unneeded cluster is deleted; on the cluster, so that a restart does not forget it."""
 _KUBERAY: Final = re.compile(r"nightly|v1\.\d+\.\d+(-.*)?")
 """How KubeRay writes its version."""
 

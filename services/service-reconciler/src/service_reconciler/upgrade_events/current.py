@@ -7,7 +7,7 @@ since a condition brings its reason, its text and the moment of its transition.
 from collections.abc import Iterator
 from datetime import datetime
 
-from common import conditions
+from common import conditions, labels
 from common.api.meta import Condition
 from common.api.ray_service import RayServiceStatus
 from common.ray import serve_writer
@@ -28,7 +28,6 @@ from common.upgrade.events import (
 from service_reconciler.observed import Names, Observed
 from service_reconciler.promotion import origin, receipt
 from service_reconciler.reasons import ConditionType
-from service_reconciler.resources.ray_cluster import DELETE_AFTER
 from service_reconciler.upgrade_events import build
 
 
@@ -50,7 +49,7 @@ def _of_the_left(observed: Observed, names: Names, status: RayServiceStatus, *, 
         yield build.event(observed, Promoted(upgrade=upgrade), at=at)
     for cluster in observed.clusters:
         is_needed = cluster.metadata.name in {names.active, names.pending}
-        if is_needed or DELETE_AFTER in cluster.metadata.annotations:
+        if is_needed or labels.DELETE_AFTER in cluster.metadata.annotations:
             continue
         found = origin.of(names, active, cluster)
         if found is None:

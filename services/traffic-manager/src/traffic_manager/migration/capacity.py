@@ -13,8 +13,9 @@ remaining capacity and the proven capacity of the scale-up side are not less tha
 from datetime import datetime, timedelta
 from typing import Final
 
+from common.upgrade.policy import Policy
 from common.upgrade.traffic_record import WHOLE
-from traffic_manager.migration.state import LATE, Direction, Migration, Policy, Side, Split, is_hurried, is_late
+from traffic_manager.migration.state import LATE, Direction, Migration, Side, Split, is_hurried, is_late
 
 PAUSE: Final = timedelta(seconds=1)
 """Between two visible changes, so that a client that polls once a second sees each of them; less where steps follow quickly."""

@@ -6,6 +6,8 @@ from typing import Final
 
 import msgspec
 
+from common.upgrade.policy import Policy
+
 LATE: Final = timedelta(seconds=10)
 """How long a rollback waits for a Gateway that is not ready, and an upgrade for room, before it takes another way."""
 
@@ -17,37 +19,6 @@ class Direction(StrEnum):
     """To the pending cluster."""
     BACK = "back"
     """To the active cluster: the upgrade is being rolled back."""
-
-
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """The user's `clusterUpgradeOptions`."""
-
-    surge: int = 100
-    """Percent of capacity that both clusters may have beyond 100."""
-    step: int = 100
-    """Percent of the traffic that moves at once."""
-    interval: timedelta = timedelta(seconds=1)
-    """The shortest time between two moves of traffic."""
-    unavailable: int = 0
-    """Percent of capacity that may be missing below 100 while both clusters share what room there is."""
-
-    @property
-    def may_progress(self) -> bool:
-        """Return whether these options let an upgrade go on at all."""
-        return self.step > 0 and (self.surge > 0 or self.unavailable > 0)
-
-    @property
-    def floor(self) -> int:
-        """Return the least capacity, in percent, that both have together."""
-        return 100 - self.unavailable
-
-    def needed(self, weight: int) -> int:
-        """Return the least capacity for a weight: the allowance is one of the sum, shared in proportion to traffic."""
-        return max(min(weight, 1), weight * self.floor // 100)
-
-    def carried(self, capacity: int) -> int:
-        """Return the most traffic on a capacity of which the allowance may be missing."""
-        return min(100, capacity * 100 // self.floor)
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):

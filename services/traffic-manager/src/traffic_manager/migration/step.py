@@ -5,8 +5,9 @@ from typing import Final
 
 import msgspec
 
+from common.upgrade.policy import Policy
 from traffic_manager.migration import capacity, weights
-from traffic_manager.migration.state import Migration, Policy, Split
+from traffic_manager.migration.state import Migration, Split
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,8 @@ by as much as the allowance permits, where nothing can surge: both clusters then
 
 from datetime import datetime
 
-from traffic_manager.migration.state import Direction, Migration, Policy, Side, Split, is_hurried, is_late
+from common.upgrade.policy import Policy
+from traffic_manager.migration.state import Direction, Migration, Side, Split, is_hurried, is_late
 
 
 def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:

@@ -4,12 +4,12 @@ Replicas count as written, not clamped to their limits, and only the template's 
 (spec raycluster §13.3; acceptance cases 52, 114).
 """
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
 
-from cluster_reconciler.resources import logical_resources
 from common import pod_json, quantity
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
@@ -17,6 +17,7 @@ from common.quantity import Quantity
 from common.ray import cluster_traits as traits
 
 TPU: Final = "google.com/tpu"
+_MIG: Final = re.compile(r"nvidia\.com/mig-\d+g\.\d+gb$")
 
 Amounts = dict[str, Quantity]
 
@@ -35,8 +36,13 @@ def compute(cluster: RayCluster) -> Desired:
     total = _total(cluster, _as_written)
     gpu = quantity.ZERO
     for name in sorted(total):
-        gpu = gpu.add(total[name]) if logical_resources.is_gpu(name) else gpu
+        gpu = gpu.add(total[name]) if is_gpu(name) else gpu
     return Desired(cpu=_text(total, "cpu"), memory=_text(total, "memory"), gpu=str(gpu), tpu=_text(total, TPU))
+
+
+def is_gpu(key: str) -> bool:
+    """Return whether a resource's name means GPUs, a slice of one included."""
+    return key.endswith("gpu") or _MIG.search(key) is not None
 
 
 def totals(cluster: RayCluster, replicas: Callable[[WorkerGroupSpec], int] | None = None) -> dict[str, str]:

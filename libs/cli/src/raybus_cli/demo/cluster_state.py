@@ -60,12 +60,6 @@ class Cluster(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
 
 
-class ServiceList(msgspec.Struct, frozen=True):
-    """The answer to a list of RayServices."""
-
-    items: list[Service]
-
-
 class ClusterList(msgspec.Struct, frozen=True):
     """The answer to a list of RayClusters."""
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -187,9 +187,6 @@ class Scenario:
                 figures=tally.count(watch.answers, self._window),
             )
         )
-
-
-Holds = Callable[[ClusterState], bool]
 
 
 def _raybus_is_ready(state: ClusterState) -> bool:

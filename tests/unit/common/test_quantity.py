@@ -21,7 +21,6 @@ class Vector(msgspec.Struct, frozen=True, kw_only=True):
     other: str
     canonical: str
     value: int | None
-    milli: int | None
     float: float
     compare: int
     sum: str
@@ -47,7 +46,6 @@ def test_a_quantity_prints_counts_and_adds_as_in_kubernetes(vector: Vector) -> N
     assert str(amount.times(3)) == vector.threefold
     assert amount.to_float() == vector.float
     assert vector.value in {None, amount.round_up()}
-    assert vector.milli in {None, amount.milli()}
 
 
 @pytest.mark.parametrize(

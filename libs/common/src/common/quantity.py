@@ -81,10 +81,6 @@ class Quantity(msgspec.Struct, frozen=True):
         """Return the whole number next to the amount, away from zero."""
         return _rescale_up(self.unscaled, self.scale, 0)
 
-    def milli(self) -> int:
-        """Return the thousandths in the amount, rounded away from zero."""
-        return _rescale_up(self.unscaled, self.scale, -3)
-
     def to_float(self) -> float:
         """Multiply the digits by the power of ten in double arithmetic: `1200m` is 1.2, but `1.2` is 1.2000000000000002."""
         if self.scale < 0:

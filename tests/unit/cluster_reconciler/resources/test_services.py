@@ -183,8 +183,6 @@ def test_the_serve_service_is_requested_by_the_exact_value(value: str, *, is_nee
 
 def test_case_67_headless_service() -> None:
     cluster = a_ray_cluster(groups=[a_group("a"), a_group("b", num_of_hosts=4)])
-    assert headless_service.is_needed(cluster)
-    assert not headless_service.is_needed(a_ray_cluster())
     assert headless_service.build(cluster) == {
         "apiVersion": "v1",
         "kind": "Service",

@@ -7,12 +7,6 @@ from cluster_reconciler.resources import owner
 from common import labels, names
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
-from common.ray import cluster_traits as traits
-
-
-def is_needed(cluster: RayCluster) -> bool:
-    """Return whether some group's replicas have several hosts."""
-    return any(group.num_of_hosts > 1 for group in traits.worker_groups(cluster))
 
 
 def name(cluster: RayCluster) -> str:

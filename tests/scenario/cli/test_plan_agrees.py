@@ -24,6 +24,7 @@ from raybus_cli.reading.snapshot import Snapshot
 from scenario.cli.changes import Spec, changed
 from scenario.service_reconciler.harness import Harness, a_running_harness
 from scenario.upgrade.harness import a_config, a_running_pair
+from support.builders import snapshots
 from support.builders.ray_service import NAME, a_cluster_config, a_group, a_serve_config, a_strategy
 
 CHANGES = 60
@@ -54,7 +55,7 @@ def _goal(snapshot: Snapshot, harness: Harness, spec: Spec) -> RayService:
     other.apply(**copy.deepcopy(spec))
     wanted = ray_service.decode(other.service)
     generation = snapshot.service.metadata.generation + (wanted.raw_spec != snapshot.service.raw_spec)
-    return observing.with_spec(snapshot.service, wanted.spec_json, generation=generation)
+    return snapshots.with_spec(snapshot.service, wanted.spec_json, generation=generation)
 
 
 def _happened(before: Snapshot, after: Snapshot, reasons: list[str]) -> PlanOutcome:

@@ -9,6 +9,7 @@ from common.api import ray_cluster, ray_service
 from common.api.core import Pod, Service
 from common.api.gateway import HttpRoute
 from common.api.opaque import Body, Json
+from common.api.ray_service import RayService
 from common.ray import goal_revision
 from common.ray.goal_revision import GoalRevision
 from common.ray.revision import Given, Revision
@@ -288,3 +289,11 @@ def in_steps(*conditions: Json, weight: int = 30, annotations: dict[str, str] | 
         "events": [an_event("TrafficMoved", f"{100 - weight}/{weight}: 10 percent of the traffic move", at=12)],
     }
     return a_snapshot(service, **{**defaults, **fields})
+
+
+def with_spec(service: RayService, spec: msgspec.Raw, *, generation: int | None = None) -> RayService:
+    """Return a RayService with another spec and the status that it has."""
+    meta = service.metadata
+    if generation is not None:
+        meta = msgspec.structs.replace(meta, generation=generation)
+    return RayService(metadata=meta, spec_json=spec, status=service.status)

@@ -18,7 +18,6 @@ from raybus_cli.planning import demand, differences, picture, plan, predict, quo
 from raybus_cli.planning.differences import Effect
 from raybus_cli.planning.plan import Plan, Sizing
 from raybus_cli.planning.predict import PlanOutcome
-from raybus_cli.reading import observing
 from raybus_cli.reading.snapshot import Snapshot
 from support.builders import snapshots
 from support.builders.snapshots import NOW, STEPS, a_config, a_gpu_group, at_rest
@@ -38,7 +37,7 @@ FULL: Json = {"maxSurgePercent": 0, "stepSizePercent": 0, "intervalSeconds": 30,
 
 def _goal(snapshot: Snapshot, **spec: Any) -> RayService:
     body = snapshots.a_service(**spec)
-    return observing.with_spec(snapshot.service, ray_service.decode(body).spec_json, generation=3)
+    return snapshots.with_spec(snapshot.service, ray_service.decode(body).spec_json, generation=3)
 
 
 def _plan(snapshot: Snapshot, sizing: Sizing = Sizing(), **spec: Any) -> Plan:  # noqa: B008  (frozen)

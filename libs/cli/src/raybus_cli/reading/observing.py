@@ -2,8 +2,6 @@
 
 from typing import Final
 
-import msgspec
-
 from common.api.core import Service
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
@@ -77,11 +75,3 @@ def _view(snapshot: Snapshot, name: str) -> ClusterView | None:
 
 def _named(snapshot: Snapshot, name: str) -> Service | None:
     return next((each for each in snapshot.services if each.metadata.name == name), None)
-
-
-def with_spec(service: RayService, spec: msgspec.Raw, *, generation: int | None = None) -> RayService:
-    """Return a RayService with another spec and the status that it has."""
-    meta = service.metadata
-    if generation is not None:
-        meta = msgspec.structs.replace(meta, generation=generation)
-    return RayService(metadata=meta, spec_json=spec, status=service.status)

@@ -7,9 +7,8 @@ from typing import Final
 
 import msgspec
 
-from common import errors, labels
+from common import conditions, errors, labels
 from common.api.ray_service import RayService
-from raybus_cli.show import phase
 
 DEADLINE: Final = "ProgressDeadlineExceeded"
 
@@ -44,7 +43,7 @@ def pause(service: RayService) -> Action:
 
 def resume(service: RayService) -> Action:
     """Resume the upgrade."""
-    name, held = service.metadata.name, phase.find(service.status.conditions, "UpgradePaused")
+    name, held = service.metadata.name, conditions.find(service.status.conditions, "UpgradePaused")
     is_asked = labels.PAUSE in service.metadata.annotations
     if not is_asked and held is not None and held.status == "True" and held.reason == DEADLINE:
         raise errors.Rejected(
@@ -104,7 +103,7 @@ def _is_upgrading(service: RayService) -> bool:
 
 def _aborted(service: RayService) -> str | None:
     """Return why an upgrade is aborted now."""
-    found = phase.find(service.status.conditions, "UpgradeAborted")
+    found = conditions.find(service.status.conditions, "UpgradeAborted")
     return found.reason if found is not None and found.status == "True" else None
 
 

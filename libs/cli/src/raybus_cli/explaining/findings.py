@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from common import labels
+from common import conditions, labels
 from common.api.core import Pod
 from raybus_cli.explaining import remedies
 from raybus_cli.reading import observing
@@ -110,7 +110,7 @@ def _of_requests(snapshot: Snapshot) -> Iterator[Finding]:
             rank=Rank.REQUESTED, what=current.message, remedy=remedies.BY_PHASE[current.phase].format(name=name)
         )
     for kind in _CONTROLS:
-        held = phase.find(snapshot.service.status.conditions, kind)
+        held = conditions.find(snapshot.service.status.conditions, kind)
         if held is not None and held.status == "True":
             text = remedies.control(kind, held.reason).format(name=name)
             yield Finding(rank=Rank.REQUESTED, what=held.message, remedy=text)
@@ -139,7 +139,7 @@ def _of_clusters(snapshot: Snapshot, observed: Observed, *, now: datetime) -> It
     """Yield the issues of the cluster that is to serve next, by each of its pods, and of the Gateway."""
     view = (
         observed.active
-        if phase.is_true(snapshot.service, "RollbackInProgress")
+        if conditions.is_true(snapshot.service.status.conditions, "RollbackInProgress")
         else observed.pending or observed.active
     )
     pods = view.pods if view is not None else ()
@@ -194,7 +194,7 @@ def _of_applications(snapshot: Snapshot) -> Iterator[Finding]:
 
 def _of_stall(snapshot: Snapshot, found: list[Finding]) -> Iterator[Finding]:
     """Yield the stall that the service itself reports, unless its cause is named already."""
-    held = phase.find(snapshot.service.status.conditions, "UpgradeStalled")
+    held = conditions.find(snapshot.service.status.conditions, "UpgradeStalled")
     if held is not None and held.status == "True" and not any(each.what in held.message for each in found):
         yield Finding(
             rank=Rank.OTHER, what=held.message, remedy=remedies.STALL.format(name=snapshot.service.metadata.name)
@@ -226,7 +226,7 @@ def _began(snapshot: Snapshot) -> datetime | None:
     pending = snapshot.cluster(snapshot.pending)
     if pending is not None:
         return pending.metadata.creation_timestamp
-    upgrading = phase.find(snapshot.service.status.conditions, "UpgradeInProgress")
+    upgrading = conditions.find(snapshot.service.status.conditions, "UpgradeInProgress")
     return upgrading.last_transition_time if upgrading is not None and upgrading.status == "False" else None
 
 

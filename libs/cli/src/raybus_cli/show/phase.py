@@ -1,12 +1,11 @@
 """The phase of a RayService, from its conditions; a higher row of the table takes precedence."""
 
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
 import msgspec
 
-from common.api.meta import Condition
+from common import conditions
 from common.api.ray_service import RayService
 
 
@@ -69,11 +68,11 @@ def of(service: RayService) -> CurrentPhase:
     held = service.status.conditions
     if service.metadata.deletion_timestamp is not None:
         return CurrentPhase(phase=Phase.DELETING, message="its clusters are deleted first")
-    ready = find(held, "Ready")
+    ready = conditions.find(held, "Ready")
     if ready is not None and ready.status != "True" and ready.reason in _NEVER_SERVES:
         return CurrentPhase(phase=_NOT_READY[ready.reason], reason=ready.reason, message=ready.message)
     for kind, phase in _BY_CONDITION:
-        found = find(held, kind)
+        found = conditions.find(held, kind)
         if found is not None and found.status == "True":
             return CurrentPhase(phase=phase, reason=found.reason, message=found.message)
     if ready is None:
@@ -88,14 +87,3 @@ def tone(phase: Phase) -> Tone:
     if phase is Phase.READY:
         return Tone.GOOD
     return Tone.BAD if phase in _BAD else Tone.BUSY
-
-
-def find(conditions: Sequence[Condition], kind: str) -> Condition | None:
-    """Return the condition of a type."""
-    return next((each for each in conditions if each.type == kind), None)
-
-
-def is_true(service: RayService, kind: str) -> bool:
-    """Return whether a condition of a RayService is True."""
-    found = find(service.status.conditions, kind)
-    return found is not None and found.status == "True"

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from common import annotation_record, labels
+from common import annotation_record, conditions, labels
 from common.api.core import Pod
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import ClusterServiceStatus
@@ -139,7 +139,7 @@ def seconds_since(moment: datetime | None, now: datetime) -> int | None:
 def _upgrade(snapshot: Snapshot, *, now: datetime) -> UpgradeProgress | None:
     if not (snapshot.active and snapshot.pending):
         return None
-    is_back = phase.is_true(snapshot.service, "RollbackInProgress")
+    is_back = conditions.is_true(snapshot.service.status.conditions, "RollbackInProgress")
     direction = "back" if is_back else "forward"
     policy = strategy.policy(snapshot.service)
     if policy is None:
@@ -154,7 +154,7 @@ def _upgrade(snapshot: Snapshot, *, now: datetime) -> UpgradeProgress | None:
         if moved is None or moved_so_far >= WHOLE
         else max(0, math.ceil((moved + policy.interval - now).total_seconds()))
     )
-    is_held = is_back or phase.is_true(snapshot.service, "UpgradePaused")
+    is_held = is_back or conditions.is_true(snapshot.service.status.conditions, "UpgradePaused")
     return UpgradeProgress(
         direction=direction,
         step=sum(1 for each in weights if each <= moved_so_far),

@@ -17,6 +17,8 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.kube.resources import CONTROLLER_REVISION, HTTP_ROUTE, POD, RAY_CLUSTER, RAY_SERVICE, SERVICE, Resource
 from common.ray.revision import Revision
+from common.ray.serve_status import ServeDetails
+from common.ray.view import dashboard_service, head_is_ready
 from raybus_cli.planning import predict
 from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.reading import observing
@@ -39,13 +41,19 @@ def snapshot_of(harness: Harness) -> Snapshot:
         return tuple(msgspec.json.decode(msgspec.json.encode(each), type=view) for each in harness.kube.all(resource))
 
     routes = {each.metadata.name: each for each in all_of(HTTP_ROUTE, HttpRoute)}
+    clusters = all_of(RAY_CLUSTER, RayCluster)
     return Snapshot(
         service=next(each for each in all_of(RAY_SERVICE, RayService) if each.metadata.name == NAME),
-        clusters=all_of(RAY_CLUSTER, RayCluster),
+        clusters=clusters,
         pods=all_of(POD, Pod),
         services=all_of(SERVICE, Service),
         revisions=all_of(CONTROLLER_REVISION, Revision),
         route=routes.get(f"{NAME}-httproute"),
+        serve={
+            each.metadata.name: msgspec.convert(harness.serve.head(dashboard_service(each)).details(), ServeDetails)
+            for each in clusters
+            if head_is_ready(each)
+        },
     )
 
 

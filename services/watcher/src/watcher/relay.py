@@ -18,6 +18,7 @@ from common.api.meta import ObjectMeta
 from common.bus import forms, messages, sharding, subjects
 from common.bus.feed import Synced
 from common.bus.messages import Gone, Quarantined, State
+from common.bus.sharding import Place
 from common.kube.resources import Resource
 from common.kube.watch import Key
 from common.observability import tracing
@@ -153,14 +154,8 @@ class Relay:
             ref = Ref(kind, where.namespace, where.name)
             living = self._objects.get(ref)
             target = subjects.parse_state(self._destination(ref, living)) if living is not None else None
-            gone = Gone(
-                kind=kind,
-                namespace=where.namespace,
-                name=where.name,
-                version=str(self.version),
-                moved_to=target.place if target is not None else None,
-            )
-            self._outbox.put(subject, gone)
+            moved_to = target.place if target is not None else None
+            self._outbox.put(subject, _gone(ref, str(self.version), moved_to=moved_to))
 
     @property
     def version(self) -> int:
@@ -192,10 +187,7 @@ class Relay:
         old, known.subject = known.subject, subject
         self._outbox.put(subject, state, received=received)
         if old and old != subject:
-            self._outbox.put(
-                old,
-                Gone(kind=ref.kind, namespace=ref.namespace, name=ref.name, version=state.version, moved_to=place),
-            )
+            self._outbox.put(old, _gone(ref, state.version, moved_to=place))
 
     def _place_again(self, ref: Ref) -> None:
         """Publish an object with an unknown root, after something above it has changed."""
@@ -218,18 +210,17 @@ class Relay:
 
     def _at(self, ref: Ref) -> str:
         """Return the subject that an object belongs to."""
-        place = sharding.place_of(self._owners.address(ref).root)
-        return subjects.state(place, ref.kind, ref.namespace, ref.name)
+        return subjects.state(self._place_of(ref), ref.kind, ref.namespace, ref.name)
+
+    def _place_of(self, ref: Ref) -> Place:
+        """Return where the tree of an object belongs."""
+        return sharding.place_of(self._owners.address(ref).root)
 
     def _hold_back(self, ref: Ref, known: _Object, message: State | Quarantined, below: list[Ref]) -> None:
         """Take an object from the stream until all below it has moved, so that no reconcile has it without what belongs to it."""
         if known.subject:
-            to = sharding.place_of(self._owners.address(ref).root)
-            name = (ref.namespace, ref.name)
             old, known.subject = known.subject, ""
-            self._outbox.put(
-                old, Gone(kind=ref.kind, namespace=name[0], name=name[1], version=message.version, moved_to=to)
-            )
+            self._outbox.put(old, _gone(ref, message.version, moved_to=self._place_of(ref)))
         self._held_back[ref] = message
         self._moves.add(ref, below)
 
@@ -284,9 +275,12 @@ class Relay:
         self._held_back.pop(ref, None)
         self._owners.remove(ref)
         if known.subject:
-            gone = Gone(kind=ref.kind, namespace=ref.namespace, name=ref.name, version=str(version))
-            self._outbox.put(known.subject, gone)
+            self._outbox.put(known.subject, _gone(ref, str(version)))
         metrics.OBJECTS.set(len(self._objects))
+
+
+def _gone(ref: Ref, version: str, *, moved_to: Place | None = None) -> Gone:
+    return Gone(kind=ref.kind, namespace=ref.namespace, name=ref.name, version=version, moved_to=moved_to)
 
 
 def _message(resource: Resource, meta: ObjectMeta, raw: bytes, why: str) -> State | Quarantined:

@@ -320,6 +320,18 @@ class Greeter:
             self.moves.append(move)
 
 
+@asynccontextmanager
+async def serving_in_steps(rig: Rig, options: Options) -> AsyncGenerator[Greeter]:
+    """Run a service with upgrades in steps for the length of a `with` block; its requests may take as long as they like."""
+    rig.need_gateway()
+    greeter = Greeter(rig, options)
+    async with asyncio.timeout(300):
+        await greeter.start()
+        await greeter.allow_long_requests()
+    yield greeter
+    await greeter.stop()
+
+
 def expect_no_failure(greeter: Greeter, answers: list[Answer], *, at_least: int) -> Figures:
     """Expect that every request was answered with 200."""
     figures = tally.count(answers, Window())

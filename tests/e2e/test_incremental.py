@@ -4,7 +4,6 @@ One service lives through all of them. A share of requests takes up to 20 s, whi
 user's time-out stands on the route: it has to survive every one of our writes.
 """
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator
 
@@ -14,7 +13,7 @@ import pytest_asyncio
 
 from . import upgrade_status
 from .conftest import Rig
-from .greeter import Greeter, Options, expect_no_failure, settle, show
+from .greeter import Greeter, Options, expect_no_failure, serving_in_steps, settle, show
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -29,13 +28,8 @@ ABORT_SECONDS = 30
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def service(rig: Rig) -> AsyncGenerator[Greeter]:
     """A service with upgrades in steps."""
-    rig.need_gateway()
-    greeter = Greeter(rig, OPTIONS)
-    async with asyncio.timeout(300):
-        await greeter.start()
-        await greeter.allow_long_requests()
-    yield greeter
-    await greeter.stop()
+    async with serving_in_steps(rig, OPTIONS) as greeter:
+        yield greeter
 
 
 async def test_forward_with_requests_and_streams(service: Greeter) -> None:

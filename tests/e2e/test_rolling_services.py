@@ -34,7 +34,7 @@ from support.waiting import eventually, eventually_true
 
 from . import other_images, raybus, upgrade_status
 from .conftest import Rig
-from .greeter import Greeter, Options, settle, show
+from .greeter import Greeter, Options, serving_in_steps, settle, show
 from .other_images import OtherBuild
 from .ray_cluster import NAMESPACE, a_cluster, a_group, running
 
@@ -124,13 +124,8 @@ def other(request: pytest.FixtureRequest, known: Record, tmp_path_factory: pytes
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def service(rig: Rig) -> AsyncGenerator[Greeter]:
     """A service with upgrades in steps; requests may take as long as they like."""
-    rig.need_gateway()
-    greeter = Greeter(rig, OPTIONS)
-    async with asyncio.timeout(300):
-        await greeter.start()
-        await greeter.allow_long_requests()
-    yield greeter
-    await greeter.stop()
+    async with serving_in_steps(rig, OPTIONS) as greeter:
+        yield greeter
 
 
 async def test_no_request_fails_and_no_pod_is_made_twice_whichever_builds_run(

@@ -25,7 +25,7 @@ from support.waiting import eventually_true
 
 from . import raybus, upgrade_status
 from .conftest import Rig
-from .greeter import Greeter, Options, settle, show
+from .greeter import Greeter, Options, serving_in_steps, settle, show
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.soak]
 
@@ -65,13 +65,8 @@ HEADING = f"{'no.':>3} {'killed':58} {'sent':>6} {'failed':>6} {'clusters':>8} {
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def service(rig: Rig) -> AsyncGenerator[Greeter]:
     """A service with upgrades in steps."""
-    rig.need_gateway()
-    greeter = Greeter(rig, Options())
-    async with asyncio.timeout(300):
-        await greeter.start()
-        await greeter.allow_long_requests()
-    yield greeter
-    await greeter.stop()
+    async with serving_in_steps(rig, Options()) as greeter:
+        yield greeter
 
 
 async def test_upgrades_while_parts_of_raybus_die(rig: Rig, service: Greeter) -> None:

@@ -8,6 +8,7 @@ import pytest
 from common.api.opaque import Json
 from common.api.ray_service import RayService
 from common.feature_gates import BETA, Gate, Gates
+from common.problem import Problem
 from service_reconciler import validation
 from service_reconciler.reasons import EventReason
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service
@@ -22,7 +23,7 @@ LABEL_RULE: Final = (
 )
 
 
-def found(gates: Gates = BETA, **fields: Any) -> validation.Violation | None:
+def found(gates: Gates = BETA, **fields: Any) -> Problem[EventReason] | None:
     """Judge a RayService; keywords are those of the builder."""
     service = msgspec.json.decode(msgspec.json.encode(a_ray_service(**fields)), type=RayService)
     return validation.violation(service, gates)
@@ -72,9 +73,7 @@ def test_names_that_fit(name: str) -> None:
     ],
 )
 def test_names_that_do_not_fit(name: str, text: str) -> None:
-    expected = validation.Violation(
-        reason=EventReason.INVALID_METADATA, text=f"The RayService metadata is invalid: {text}"
-    )
+    expected = Problem(EventReason.INVALID_METADATA, f"The RayService metadata is invalid: {text}")
     assert found(name=name, upgradeStrategy={"type": "Foo"}) == expected
 
 
@@ -102,9 +101,8 @@ NOT_POSITIVE_NUMBER = "must be a positive integer (seconds)"
     ],
 )
 def test_time_limits_that_cannot_be_read(value: str, text: str) -> None:
-    expected = validation.Violation(
-        reason=EventReason.INVALID_METADATA,
-        text=f"The RayService metadata is invalid: RayService annotations is invalid: {text}",
+    expected = Problem(
+        EventReason.INVALID_METADATA, f"The RayService metadata is invalid: RayService annotations is invalid: {text}"
     )
     assert found(annotations={TIMEOUT: value}) == expected
 
@@ -212,7 +210,7 @@ OWN_RULES = [
 @pytest.mark.acceptance("rayservice", 6, 7, 8, 9, 10, 11, 12)
 @pytest.mark.parametrize(("fields", "text"), OWN_RULES)
 def test_the_rules_of_services(fields: Json, text: str) -> None:
-    expected = validation.Violation(reason=EventReason.INVALID_SPEC, text=f"The RayService spec is invalid: {text}")
+    expected = Problem(EventReason.INVALID_SPEC, f"The RayService spec is invalid: {text}")
     assert found(**fields) == expected
 
 
@@ -358,7 +356,7 @@ CLUSTER_RULES: list[tuple[Json, str]] = [
 
 @pytest.mark.parametrize(("config", "text"), [pytest.param(*row, id=row[1][:60]) for row in CLUSTER_RULES])
 def test_s2_the_rules_of_clusters(config: Json, text: str) -> None:
-    expected = validation.Violation(reason=EventReason.INVALID_SPEC, text=f"The RayService spec is invalid: {text}")
+    expected = Problem(EventReason.INVALID_SPEC, f"The RayService spec is invalid: {text}")
     assert found(config=a_cluster_config(**config), upgradeStrategy={"type": "Foo"}) == expected
 
 
@@ -373,11 +371,11 @@ def test_s2_labels_are_kubernetes_labels(group: str, config: Json) -> None:
     violation = found(config=config)
     assert violation is not None
     text = f"The RayService spec is invalid: invalid label key for {group} group: '-b', error: "
-    assert violation.text.startswith(text)
+    assert violation.message.startswith(text)
 
 
 def test_s2_a_suspended_group_needs_its_gate() -> None:
     violation = found(gates=BETA - {Gate.DELETION_POLICY}, config=a_cluster_config(a_group("g", suspend=True)))
     text = "worker group g can be suspended only when the RayJobDeletionPolicy feature gate is enabled"
     assert violation is not None
-    assert violation.text == f"The RayService spec is invalid: {text}"
+    assert violation.message == f"The RayService spec is invalid: {text}"

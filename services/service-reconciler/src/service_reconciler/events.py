@@ -19,7 +19,7 @@ from service_reconciler.promotion import pending
 from service_reconciler.promotion.control import Control
 from service_reconciler.promotion.pending import Decision, Step
 from service_reconciler.reasons import ConditionType, EventReason, Reason
-from service_reconciler.serve.problems import Problem
+from service_reconciler.serve.problems import ServiceProblem
 
 LONGEST_NAME: Final = 253
 """Characters of a name in a status that an Event repeats."""
@@ -29,7 +29,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a RayService once the plan of a reconcile is executed."""
 
     names: Names
-    problem: Problem | None
+    problem: ServiceProblem | None
     status: RayServiceStatus
 
 
@@ -44,7 +44,7 @@ def transitions(observed: Observed, decision: Decision, control: Control, outcom
         and not problem.is_reported
         and _is_new(observed, problem, outcome.status)
     ):
-        yield warning(problem.reason, "Reconcile", problem.text)
+        yield warning(problem.event, "Reconcile", problem.message)
     yield from _of_control(control, observed.service.status, outcome.status)
 
 
@@ -108,9 +108,9 @@ def _of_roles(observed: Observed, names: Names) -> Iterator[Event]:
         yield normal(EventReason.UPGRADE_PROMOTED, "Upgrade", note)
 
 
-def _is_new(observed: Observed, problem: Problem, status: RayServiceStatus) -> bool:
+def _is_new(observed: Observed, problem: ServiceProblem, status: RayServiceStatus) -> bool:
     def is_in(status: RayServiceStatus) -> bool:
-        return any(problem.text in each.message for each in status.conditions)
+        return any(problem.message in each.message for each in status.conditions)
 
     return is_in(status) and not is_in(observed.service.status)
 
@@ -118,9 +118,9 @@ def _is_new(observed: Observed, problem: Problem, status: RayServiceStatus) -> b
 def _of_control(control: Control, old: RayServiceStatus, new: RayServiceStatus) -> Iterator[Event]:
     was, now = _messages(old), _messages(new)
     if control.stall is not None and ConditionType.UPGRADE_STALLED not in was:
-        yield warning(EventReason.UPGRADE_STALLED, "Upgrade", f"{control.stall.reason}: {control.stall.message}")
+        yield warning(EventReason.UPGRADE_STALLED, "Upgrade", f"{control.stall.code}: {control.stall.message}")
     if control.abort is not None and ConditionType.UPGRADE_ABORTED not in was:
-        event = normal if control.abort.reason is Reason.ABORT_REQUESTED else warning
+        event = normal if control.abort.code is Reason.ABORT_REQUESTED else warning
         yield event(EventReason.UPGRADE_ABORTED, "Upgrade", control.abort.message)
     if ConditionType.UPGRADE_PAUSED in now and ConditionType.UPGRADE_PAUSED not in was:
         yield normal(EventReason.UPGRADE_PAUSED, "Upgrade", now[ConditionType.UPGRADE_PAUSED])

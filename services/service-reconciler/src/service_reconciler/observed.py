@@ -13,14 +13,15 @@ from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.kube.resources import GRPC_ROUTE, HTTP_ROUTE
+from common.problem import Problem
 from common.ray import owner, serve_writer
 from common.ray.view import ServeView
 from common.upgrade import traffic_record
 from common.upgrade.service_view import ServiceView
 from common.upgrade.traffic_record import Upgrade
 from service_reconciler.config import Config
+from service_reconciler.reasons import EventReason
 from service_reconciler.resources import serve_service
-from service_reconciler.validation import Violation
 
 _UNKNOWN: Final = Gateway(metadata=ObjectMeta())
 """A placeholder for a Gateway that the service does not ask for."""
@@ -85,7 +86,7 @@ class Observed(ServiceView, frozen=True, kw_only=True):
     """Names in the status that are not of clusters which the RayService may control; `names` does not hold them."""
     fresh_name: str
     """A name that no cluster of this RayService has; used if a new one is needed."""
-    violation: Violation | None = None
+    violation: Problem[EventReason] | None = None
     clusters: tuple[RayCluster, ...] = ()
     """All clusters that carry the RayService's labels."""
     draining: tuple[DrainingCluster, ...] = ()

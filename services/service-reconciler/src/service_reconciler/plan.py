@@ -16,6 +16,7 @@ from common.api.event import warning
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
 from common.kube.resources import RAY_CLUSTER, SERVICE
+from common.problem import Problem, message_of
 from common.ray import goal_revision, serve_config, serve_writer, submit
 from common.ray.goal_revision import Spec
 from common.ray.revision import Given
@@ -37,7 +38,6 @@ from service_reconciler.reasons import ConditionType, EventReason, Reason
 from service_reconciler.resources import ray_cluster, zero_values
 from service_reconciler.resources.ray_cluster import Match
 from service_reconciler.serve import capacity_parity, gateway_problems, problems
-from service_reconciler.serve.problems import Problem
 from service_reconciler.status import compute, room, suspend
 from service_reconciler.status.compute import Result
 from service_reconciler.status.conditions import is_timed_out
@@ -99,9 +99,9 @@ def _is_route_held(observed: Observed, *, now: datetime) -> bool:
 
 def _living(observed: Observed, *, now: datetime) -> Plan[Action]:
     if observed.violation is not None:
-        text = observed.violation.text
+        text = observed.violation.message
         meta = observed.service.metadata
-        event = warning(observed.violation.reason, "Validate", f"{meta.namespace}/{meta.name}: {text}")
+        event = warning(observed.violation.code, "Validate", f"{meta.namespace}/{meta.name}: {text}")
         status = compute.invalid(observed, text, now=now)
         report = (EmitEvent(event=event),) if compute.differs(observed.service.status, status) else ()
         return Plan(actions=(*_written(observed, status, now=now), *report), note=text)
@@ -170,22 +170,19 @@ def _running(observed: Observed, *, now: datetime) -> Plan[Action]:
     return Plan(actions=tuple(actions), requeue_at=requeue_at, note=f"{decision.note}; {note}")
 
 
-def _why(control: Control, problem: Problem | None) -> str | None:
+def _why(control: Control, problem: Problem[Reason] | None) -> str | None:
     """Return why the service, or its upgrade, makes no progress."""
-    held = (
-        control.pause.message if control.pause is not None else None,
-        problem.text if problem is not None else None,
-    )
-    return "; ".join(each for each in held if each) or None
+    return "; ".join(each.message for each in (control.pause, problem) if each is not None) or None
 
 
 def _traffic(observed: Observed, decision: Decision, control: Control) -> tuple[serving.Switch, Names, str]:
     """Return the writes that move the Services, and the names once they are done."""
     if decision.step is not Step.KEEP:
         return serving.Switch(), decision.names, decision.note
-    pause = control.pause.message if control.pause is not None else None
     by_selector = not observed.is_incremental
-    target, note = promote.target(observed, pause) if by_selector else promote.target_in_steps(observed)
+    target, note = (
+        promote.target(observed, message_of(control.pause)) if by_selector else promote.target_in_steps(observed)
+    )
     view = next(
         (each for each in (observed.active, observed.pending) if each is not None and each.name == target), None
     )
@@ -193,7 +190,7 @@ def _traffic(observed: Observed, decision: Decision, control: Control) -> tuple[
         return serving.Switch(), decision.names, note
     switch = serving.point_at(observed, view)
     if switch.problem is not None:
-        return switch, decision.names, switch.problem.text
+        return switch, decision.names, switch.problem.message
     is_promoted = target == decision.names.pending
     return switch, Names(active=target) if is_promoted else decision.names, note
 

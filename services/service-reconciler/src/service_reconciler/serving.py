@@ -18,14 +18,14 @@ from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.reasons import EventReason
 from service_reconciler.resources import head_service, serve_service
 from service_reconciler.serve import head_label
-from service_reconciler.serve.problems import Problem
+from service_reconciler.serve.problems import ServiceProblem
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True):
     """The writes, or why there are none."""
 
     actions: tuple[Action, ...] = ()
-    problem: Problem | None = None
+    problem: ServiceProblem | None = None
 
 
 def point_at(observed: Observed, view: ClusterView) -> Switch:
@@ -34,7 +34,7 @@ def point_at(observed: Observed, view: ClusterView) -> Switch:
     try:
         serve = _serve_service(observed, view)
     except InvalidSpec as problem:
-        return Switch(problem=Problem(reason=EventReason.NO_SERVE_PORT, text=str(problem)))
+        return Switch(problem=ServiceProblem(event=EventReason.NO_SERVE_PORT, message=str(problem)))
     head = head_service.build(
         observed.service, view.name, config=config, has_cluster_ip=observed.config.head_service_has_cluster_ip
     )
@@ -42,7 +42,7 @@ def point_at(observed: Observed, view: ClusterView) -> Switch:
     for have, _ in pairs:
         if have is not None and (other := owner.other(have.metadata, observed.service.metadata)) is not None:
             text = f"Service {have.metadata.name} belongs to {other}; choose another name or delete it"
-            return Switch(problem=Problem(reason=EventReason.SERVICE_NOT_OWNED, text=text))
+            return Switch(problem=ServiceProblem(event=EventReason.SERVICE_NOT_OWNED, message=text))
     writes = (_write(have, want) for have, want in pairs)
     return Switch(actions=tuple(write for write in writes if write is not None))
 

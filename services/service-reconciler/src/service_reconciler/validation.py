@@ -15,6 +15,7 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import ClusterUpgradeOptions, RayService
 from common.errors import InvalidSpec
 from common.feature_gates import Gate, Gates
+from common.problem import Problem
 from common.ray import owner, serve_writer
 from common.upgrade import controls as upgrade_controls
 from common.validation import life_cycle
@@ -34,24 +35,17 @@ _DNS_LABEL_RULE: Final = (
 )
 
 
-class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """The rule that a RayService breaks, with a message for its user."""
-
-    reason: EventReason
-    text: str
-
-
-def violation(service: RayService, gates: Gates) -> Violation | None:
+def violation(service: RayService, gates: Gates) -> Problem[EventReason] | None:
     """Return the first rule broken."""
     problem = _metadata_problem(service)
     if problem is not None:
-        return Violation(reason=EventReason.INVALID_METADATA, text=f"The RayService metadata is invalid: {problem}")
+        return Problem(EventReason.INVALID_METADATA, f"The RayService metadata is invalid: {problem}")
     try:
         problem = _spec_problem(service, gates)
     except msgspec.ValidationError as error:
         problem = str(error)
     if problem is not None:
-        return Violation(reason=EventReason.INVALID_SPEC, text=f"The RayService spec is invalid: {problem}")
+        return Problem(EventReason.INVALID_SPEC, f"The RayService spec is invalid: {problem}")
     return None
 
 

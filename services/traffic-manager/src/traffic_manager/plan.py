@@ -11,9 +11,10 @@ from typing import Final
 import msgspec
 
 from common.api.event import Event, normal, warning
-from common.api.gateway import route_problem
+from common.api.gateway import RoutingProblem, route_problem
 from common.errors import InvalidSpec
 from common.kube.resources import SERVICE
+from common.problem import message_of
 from common.ray import parity, poll_interval, serve_status
 from common.ray.submit import Submit
 from common.ray.view import head_is_ready
@@ -216,9 +217,9 @@ def _situation(observed: Observed, active: ClusterView, pending: ClusterView, *,
         active=sides[0],
         pending=sides[1],
         pause=options.pause(observed, controls),
-        gateway_problem=routing.gateway_problem(observed),
-        route_problem=routing.problem(observed),
-        lag=_lag(observed),
+        gateway_problem=message_of(routing.gateway_problem(observed)),
+        route_problem=message_of(routing.problem(observed)),
+        lag=message_of(_lag(observed)),
         changed_at=record.changed_at,
         is_mirrored=_is_mirrored(observed, shares),
     )
@@ -306,7 +307,7 @@ def _is_followed(observed: Observed) -> bool:
     return _lag(observed) is None
 
 
-def _lag(observed: Observed) -> str | None:
+def _lag(observed: Observed) -> RoutingProblem | None:
     """Return why a Gateway may still follow an earlier generation of the route; no route sends nothing."""
     route = routing.record_route(observed)
     if route is None:

@@ -10,10 +10,11 @@ from datetime import datetime
 
 from common import names
 from common.api.event import warning
-from common.api.gateway import Gateway, HttpRoute, Route, route_problem
+from common.api.gateway import Gateway, HttpRoute, Route, RoutingCode, RoutingProblem, route_problem
 from common.api.opaque import Json
 from common.errors import Invariant
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, Resource
+from common.problem import Problem
 from common.ray import owner, service_ports
 from common.runtime.actions import Action, Create, Delete, EmitEvent, Patch
 from common.upgrade import traffic_record as records
@@ -114,12 +115,12 @@ def released(observed: Observed) -> tuple[Action, ...]:
     return tuple(_release(observed, each) for each in observed.users_routes if users_route.is_held(each))
 
 
-def gateway_problem(observed: Observed) -> str | None:
+def gateway_problem(observed: Observed) -> RoutingProblem | None:
     """Return why a Gateway takes no requests."""
     return weighted_route.gateway_trouble(observed.service, observed.route, observed.gateways)
 
 
-def problem(observed: Observed) -> str | None:
+def problem(observed: Observed) -> RoutingProblem | None:
     """Return why the traffic does not follow the routes as they are now."""
     trouble = weighted_route.route_trouble(observed.service, observed.route, observed.clusters)
     if trouble is not None or not _wants_grpc(observed):
@@ -127,9 +128,9 @@ def problem(observed: Observed) -> str | None:
     meta, route = observed.service.metadata, observed.grpc_route
     where = f"GRPCRoute {meta.namespace}/{names.grpc_route(meta.name)}"
     if route is None:
-        return f"{where} does not exist"
+        return Problem(RoutingCode.MISSING, f"{where} does not exist")
     why = weighted_route.not_ours(meta, route.metadata) or route_problem(route)
-    return None if why is None else f"{where} {why}"
+    return None if why is None else why.at(where)
 
 
 def _weighted_route(observed: Observed, backends: Sequence[Backend], record: Record) -> tuple[Action, ...]:

@@ -10,6 +10,7 @@ from common.api import ray_service
 from common.api.gateway import Gateway, HttpRoute
 from common.api.opaque import Json
 from common.api.ray_service import RayService
+from common.problem import message_of
 from common.upgrade import weighted_route
 from common.upgrade.traffic_record import ANNOTATION
 from support.builders.ray_service import a_ray_service
@@ -128,7 +129,7 @@ def test_a_message_repeats_nothing_that_a_shell_would_run() -> None:
     route = a_route([], metadata={"name": "mine", "namespace": "default", "annotations": annotations})
     why = weighted_route.refusal(a_service("mine"), route)
     assert why is not None
-    assert why.endswith(
+    assert why.message.endswith(
         "kubectl annotate httproute mine -n default raybus.io/rayservice=shop,n0,n1,n2,demo --overwrite"
     )
 
@@ -139,7 +140,9 @@ def test_a_rule_holds_at_most_sixteen_backends(others: int, needed: int, *, fits
     why = weighted_route.crowded(route, OURS, needed)
     assert (why is None) is fits
     if why is not None:
-        assert why.startswith(f"has {others} other backends in spec.rules[0], and RayService needs room for {needed}")
+        assert why.message.startswith(
+            f"has {others} other backends in spec.rules[0], and RayService needs room for {needed}"
+        )
 
 
 @pytest.mark.parametrize(
@@ -171,16 +174,16 @@ def test_rules_that_are_for_us(route: HttpRoute, rules: tuple[int, ...]) -> None
 def test_a_route_is_followed_when_each_parent_took_it_as_it_is(parents: list[Json], problem: str | None) -> None:
     route = a_route([], status={"parents": parents})
     text = None if problem is None else f"HTTPRoute default/mine {problem}"
-    assert weighted_route.route_trouble(a_service("mine"), route) == text
+    assert message_of(weighted_route.route_trouble(a_service("mine"), route)) == text
 
 
 def test_a_gateway_that_is_missing_or_not_taken_is_named() -> None:
     service, route, place = a_service("mine"), a_route([]), ("infra", "shared")
     assert weighted_route.parents_of(service, route) == (place,)
-    assert weighted_route.gateway_trouble(service, route, {}) == "Gateway infra/shared does not exist"
+    assert message_of(weighted_route.gateway_trouble(service, route, {})) == "Gateway infra/shared does not exist"
     gateway = msgspec.convert({"metadata": {}, "spec": {"gatewayClassName": "nope"}}, Gateway)
     text = "Gateway infra/shared is not Accepted yet (gatewayClassName nope: does a controller serve it?)"
-    assert weighted_route.gateway_trouble(service, route, {place: gateway}) == text
+    assert message_of(weighted_route.gateway_trouble(service, route, {place: gateway})) == text
 
 
 def test_a_route_that_is_ours_hangs_on_our_gateway() -> None:

@@ -20,7 +20,7 @@ def held(**annotations: str) -> dict[str, str]:
 def orders(observed: Observed) -> tuple[Reason | None, Reason | None, bool]:
     """Return the reasons of an abort and of a pause, and whether the upgrade is stalled."""
     found = control.decide(observed, now=LATE)
-    reasons = tuple(None if each is None else each.reason for each in (found.abort, found.pause))
+    reasons = tuple(None if each is None else each.code for each in (found.abort, found.pause))
     return reasons[0], reasons[1], found.stall is not None
 
 

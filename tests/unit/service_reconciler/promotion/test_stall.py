@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from common.api.opaque import Json
+from common.problem import Problem
 from common.upgrade.controls import Controls, OnDeadline
 from common.upgrade.traffic_record import Upgrade
 from service_reconciler.observed import Observed
 from service_reconciler.promotion import progress, stall
-from service_reconciler.promotion.stall import Stall, Verdict
+from service_reconciler.promotion.stall import Verdict
 from service_reconciler.reasons import Reason
 from support.builders.upgrade import a_condition, a_pod, a_view, an_upgrade, at
 
@@ -61,7 +62,7 @@ def test_giving_back_repeatedly_is_no_progress(observed: Observed, seconds: floa
 def test_a_canary_that_flaps_is_named_as_the_cause() -> None:
     found = stall.decide(FLAPPED, CONTROLS, is_back=False, now=NOW).stall
     assert found is not None
-    assert found.reason is Reason.APPLICATION_NOT_READY
+    assert found.code is Reason.APPLICATION_NOT_READY
 
 
 @pytest.mark.parametrize(
@@ -155,7 +156,7 @@ REPLICA_FAILURE: dict[str, Any] = {"reason": "FailedCreateWorkerPod"}
 def test_the_cause_is_named_from_what_is_seen(pending: Any, reason: Reason) -> None:
     verdict = judged(an_upgrade(pending=pending))
     assert verdict.stall is not None
-    assert verdict.stall.reason is reason
+    assert verdict.stall.code is reason
     assert verdict.stall.message.startswith("No progress for 5m0s (raybus.io/progress-deadline): ")
 
 
@@ -172,7 +173,7 @@ HELD = a_condition("UpgradeStalled", reason="GatewayNotReady", message="as it wa
 )
 def test_a_reported_deadline_holds_while_it_pauses(controls: Controls, *, is_held: bool) -> None:
     verdict = judged(an_upgrade(HELD, changed=999), controls)
-    assert verdict.stall == (Stall(reason=Reason.GATEWAY_NOT_READY, message="as it was") if is_held else None)
+    assert verdict.stall == (Problem(Reason.GATEWAY_NOT_READY, "as it was") if is_held else None)
 
 
 def test_a_cause_does_not_flicker_but_a_better_one_is_taken() -> None:
@@ -180,8 +181,6 @@ def test_a_cause_does_not_flicker_but_a_better_one_is_taken() -> None:
     room = a_view("green", pods=(a_pod(UNSCHEDULABLE, phase="Pending"),))
     named = judged(an_upgrade(vague, pending=room)).stall
     assert named is not None
-    assert named.reason is Reason.INSUFFICIENT_CAPACITY
+    assert named.code is Reason.INSUFFICIENT_CAPACITY
     reported = a_condition("UpgradeStalled", reason="InsufficientCapacity", message="first message")
-    assert judged(an_upgrade(reported, pending=room)).stall == Stall(
-        reason=Reason.INSUFFICIENT_CAPACITY, message="first message"
-    )
+    assert judged(an_upgrade(reported, pending=room)).stall == Problem(Reason.INSUFFICIENT_CAPACITY, "first message")

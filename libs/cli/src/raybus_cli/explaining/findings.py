@@ -19,9 +19,9 @@ from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import phase
 from raybus_cli.show.phase import Phase
 from service_reconciler.observed import ClusterView, Observed
-from service_reconciler.reasons import Reason
+from service_reconciler.reasons import EventReason, Reason
 from service_reconciler.serve import gateway_problems, problems
-from service_reconciler.serve.problems import Problem
+from service_reconciler.serve.problems import ServiceProblem
 
 FRESH: Final = timedelta(minutes=15)
 """Older Events explain the past."""
@@ -99,7 +99,7 @@ def explain(snapshot: Snapshot, *, now: datetime) -> Explanation:
 
 def _of_the_spec(observed: Observed) -> Iterator[Finding]:
     if observed.violation is not None:
-        yield Finding(rank=Rank.SPEC, what=observed.violation.text, remedy=remedies.SPEC)
+        yield Finding(rank=Rank.SPEC, what=observed.violation.message, remedy=remedies.SPEC)
 
 
 def _of_requests(snapshot: Snapshot) -> Iterator[Finding]:
@@ -160,10 +160,10 @@ def _with_pod(view: ClusterView | None, pod: Pod | None) -> ClusterView | None:
     return msgspec.structs.replace(view, pods=(pod,))
 
 
-def _finding(problem: Problem) -> Finding:
-    rank = _BY_CAUSE.get(problem.cause, Rank.OTHER)
-    is_pods = rank is Rank.OTHER and problem.text.startswith("pod ")
-    return Finding(rank=Rank.PODS if is_pods else rank, what=problem.text, remedy=remedies.problem(problem))
+def _finding(problem: ServiceProblem) -> Finding:
+    rank = _BY_CAUSE.get(problem.code, Rank.OTHER)
+    is_pods = rank is Rank.OTHER and problem.event is EventReason.PODS_NOT_STARTING
+    return Finding(rank=Rank.PODS if is_pods else rank, what=problem.message, remedy=remedies.problem(problem))
 
 
 def _of_ends(pod: Pod) -> Iterator[Finding]:

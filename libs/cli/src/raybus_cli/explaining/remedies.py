@@ -4,7 +4,7 @@ from typing import Final
 
 from raybus_cli.show.phase import Phase
 from service_reconciler.reasons import EventReason, Reason
-from service_reconciler.serve.problems import Problem
+from service_reconciler.serve.problems import ServiceProblem
 
 SPEC: Final = "correct the named field and apply again; 'raybus lint -f FILE' checks before you apply"
 MANAGED_BY: Final = "leave it to that controller, or create it again without spec.managedBy (the field is immutable)"
@@ -66,11 +66,11 @@ def control(kind: str, reason: str) -> str:
     return _AT_DEADLINE.get(kind, _CONTROLS[kind]) if is_deadline else _CONTROLS[kind]
 
 
-def problem(found: Problem) -> str:
+def problem(found: ServiceProblem) -> str:
     """Return the remedy for a problem of a cluster; a certain cause is more specific than the Event's reason."""
-    if found.cause in _SURE:
-        return _BY_CAUSE[found.cause]
-    return _BY_REASON.get(found.reason) or _BY_CAUSE.get(found.cause, DESCRIBE)
+    if found.code in _SURE:
+        return _BY_CAUSE[found.code]
+    return _BY_REASON.get(found.event) or _BY_CAUSE.get(found.code, DESCRIBE)
 
 
 def event(reason: str) -> str:

@@ -25,4 +25,4 @@ def problems(document: Document, beside: Sequence[Document]) -> Iterator[Problem
         if each.kind == HTTP_ROUTE.kind and each.name == name and each.namespace == document.namespace:
             route = msgspec.json.decode(msgspec.json.encode(each.body), type=HttpRoute)
             if (why := weighted_route.refusal(service, route)) is not None:
-                yield ("metadata", "annotations", labels.HTTP_ROUTE), f"HTTPRoute {name} {why}"
+                yield ("metadata", "annotations", labels.HTTP_ROUTE), f"HTTPRoute {name} {why.message}"

@@ -8,7 +8,7 @@ import msgspec
 
 from common.api.meta import Condition
 from common.api.ray_service import RayService, RayServiceStatus
-from common.conditions import find, is_true
+from common.conditions import is_true
 from common.feature_gates import Gates
 from common.kube.resources import RAY_CLUSTER
 from common.ray import serve_config, serve_writer
@@ -22,6 +22,7 @@ from raybus_cli.reading.snapshot import Snapshot
 from service_reconciler import plan as planning
 from service_reconciler.actions import UpdateServiceStatus
 from service_reconciler.observed import ClusterView, Names, Observed
+from service_reconciler.promotion import control, pending
 from service_reconciler.reasons import ConditionType
 from service_reconciler.status.conditions import is_timed_out
 
@@ -56,10 +57,10 @@ def predict(snapshot: Snapshot, goal: RayService, gates: Gates, *, now: datetime
 def _predict(observed: Observed, present: RayService, *, now: datetime) -> Prediction:
     plan = planning.make_plan(observed, now=now)
     status = _status(observed, plan)
-    if observed.violation is not None and plan.note == observed.violation.text:
-        return _prediction(PlanOutcome.REFUSED, plan.note)
     if observed.service.metadata.deletion_timestamp is not None:
         return _prediction(PlanOutcome.NOTHING, plan.note)
+    if observed.violation is not None:
+        return _prediction(PlanOutcome.REFUSED, observed.violation.message)
     if is_timed_out(status.conditions):
         return _prediction(PlanOutcome.NOTHING, TIMED_OUT)
     suspension = _of_suspension(observed.service.status.conditions, status.conditions)
@@ -82,7 +83,7 @@ def _of_clusters(
     observed: Observed, present: RayService, plan: Plan[Action], status: RayServiceStatus, *, now: datetime
 ) -> Prediction:
     """Return the effect of a plan that neither suspends nor rejects."""
-    old, why = observed.names, _reason(plan, status)
+    old, why = observed.names, pending.decide(observed, control.decide(observed, now=now)).note
     new = Names(
         active=status.active_service_status.ray_cluster_name, pending=status.pending_service_status.ray_cluster_name
     )
@@ -110,14 +111,6 @@ def _status(observed: Observed, plan: Plan[Action]) -> RayServiceStatus:
     """Return the status once the plan is executed."""
     written = (each.status for each in plan.actions if isinstance(each, UpdateServiceStatus))
     return next(written, observed.service.status)
-
-
-def _reason(plan: Plan[Action], status: RayServiceStatus) -> str:
-    """Return the part of a plan's note about clusters, which that about the Services follows."""
-    aborted = find(status.conditions, ConditionType.UPGRADE_ABORTED)
-    if aborted is not None and plan.note.startswith(aborted.message):
-        return aborted.message
-    return plan.note.partition("; ")[0]
 
 
 def _promoted(observed: Observed, status: RayServiceStatus) -> Observed:

@@ -6,6 +6,7 @@ from common.api.core import Service
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.feature_gates import BETA, Gates
+from common.problem import message_of
 from common.ray import adoption, revision
 from common.ray.view import Reading
 from raybus_cli.reading.snapshot import Snapshot
@@ -46,8 +47,7 @@ def observe(snapshot: Snapshot, gates: Gates = BETA, *, service: RayService | No
 
 def violation(service: RayService, gates: Gates) -> str | None:
     """Return why service-reconciler would reject a RayService."""
-    found = validation.violation(service, gates)
-    return None if found is None else found.text
+    return message_of(validation.violation(service, gates))
 
 
 def records(snapshot: Snapshot, cluster: RayCluster) -> list[revision.Revision]:

@@ -4,6 +4,7 @@
 generation of it, because an old acceptance proves nothing about new weights (§8.10 G3).
 """
 
+from enum import StrEnum
 from typing import Final
 
 import msgspec
@@ -11,9 +12,29 @@ import msgspec
 from common.api.core import View
 from common.api.meta import Condition, ObjectMeta
 from common.api.opaque import Json
+from common.problem import Problem
 
 GATEWAY_CONDITIONS: Final = ("Accepted", "Programmed")
 ROUTE_CONDITIONS: Final = ("Accepted", "ResolvedRefs")
+
+
+class RoutingCode(StrEnum):
+    """The kinds of problems of Gateways and routes; those after the blank line are of routes and of what raybus may do with them."""
+
+    MISSING = "Missing"
+    NOT_ACCEPTED = "NotAccepted"
+    NOT_PROGRAMMED = "NotProgrammed"
+    NOT_RESOLVED = "NotResolvedRefs"
+
+    NO_PARENT = "NoParent"
+    NO_RULE = "NoRule"
+    NO_ROOM = "NoRoom"
+    NOT_OWNED = "NotOwned"
+    NOT_PERMITTED = "NotPermitted"
+    IN_USE = "InUse"
+
+
+RoutingProblem = Problem[RoutingCode]
 
 
 class Listener(View, frozen=True, kw_only=True):
@@ -113,17 +134,17 @@ class GrpcRoute(Route, frozen=True, kw_only=True, dict=True):
     """A GRPCRoute."""
 
 
-def gateway_problem(gateway: Gateway | None) -> str | None:
+def gateway_problem(gateway: Gateway | None) -> RoutingProblem | None:
     """Return why a Gateway does not take requests, None when it does."""
     if gateway is None:
-        return "does not exist"
+        return Problem(RoutingCode.MISSING, "does not exist")
     return _problem(gateway.status.conditions, GATEWAY_CONDITIONS, generation=0)
 
 
-def route_problem(route: Route) -> str | None:
+def route_problem(route: Route) -> RoutingProblem | None:
     """Return why a Gateway does not follow a route as it is now, None when each of its parents does."""
     if not route.spec.parent_refs:
-        return "names no Gateway in spec.parentRefs"
+        return Problem(RoutingCode.NO_PARENT, "names no Gateway in spec.parentRefs")
     return next((why for each in route.spec.parent_refs if (why := _parent_problem(route, each)) is not None), None)
 
 
@@ -140,27 +161,29 @@ def lagging_parents(route: Route) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _parent_problem(route: Route, parent: ParentRef) -> str | None:
+def _parent_problem(route: Route, parent: ParentRef) -> RoutingProblem | None:
     """Return why one parent does not accept a route; several controllers may report on the same parent."""
     meta = route.metadata
     parents = [each for each in route.status.parents if _identity(each.parent_ref, meta) == _identity(parent, meta)]
+    if not parents:
+        return Problem(RoutingCode.NOT_ACCEPTED, "is not accepted yet", transient=True)
     problems = (_problem(each.conditions, ROUTE_CONDITIONS, generation=meta.generation) for each in parents)
-    return next((why for why in problems if why is not None), None if parents else "is not accepted yet")
+    return next((why for why in problems if why is not None), None)
 
 
 def _identity(parent: ParentRef, meta: ObjectMeta) -> tuple[str, str, str | None, int | None]:
     return parent.namespace or meta.namespace, parent.name, parent.section_name, parent.port
 
 
-def _problem(conditions: tuple[Condition, ...], wanted: tuple[str, ...], *, generation: int) -> str | None:
+def _problem(conditions: tuple[Condition, ...], wanted: tuple[str, ...], *, generation: int) -> RoutingProblem | None:
     held = {each.type: each for each in conditions}
     for kind in wanted:
-        found = held.get(kind)
+        code, found = RoutingCode(f"Not{kind}"), held.get(kind)
         if found is None:
-            return f"is not {kind} yet"
+            return Problem(code, f"is not {kind} yet", transient=True)
         if found.status != "True":
             why = ": ".join(part for part in (found.reason, found.message) if part)
-            return f"is not {kind} ({why})" if why else f"is not {kind}"
+            return Problem(code, f"is not {kind} ({why})" if why else f"is not {kind}")
         if found.observed_generation < generation:
-            return f"is not {kind} yet as it is now"
+            return Problem(code, f"is not {kind} yet as it is now", transient=True)
     return None

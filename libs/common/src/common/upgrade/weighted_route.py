@@ -12,11 +12,22 @@ import re
 from collections.abc import Iterable, Mapping, Set
 from typing import Final
 
+import msgspec
+
 from common import labels, names
-from common.api.gateway import Gateway, HttpRoute, RouteRule, gateway_problem, route_problem
+from common.api.gateway import (
+    Gateway,
+    HttpRoute,
+    RouteRule,
+    RoutingCode,
+    RoutingProblem,
+    gateway_problem,
+    route_problem,
+)
 from common.api.meta import ObjectMeta
 from common.api.ray_service import RayService
 from common.kube.resources import GATEWAY, HTTP_ROUTE
+from common.problem import Problem
 from common.ray import owner
 from common.upgrade import traffic_record
 from common.upgrade.traffic_record import Record
@@ -71,7 +82,7 @@ def parents_of(service: RayService, route: HttpRoute | None) -> tuple[Place, ...
 
 def gateway_trouble(
     service: RayService, route: HttpRoute | None, gateways: Mapping[Place, Gateway | None]
-) -> str | None:
+) -> RoutingProblem | None:
     """Return why a Gateway takes no requests, with its name."""
     for namespace, name in parents_of(service, route):
         gateway = gateways.get((namespace, name))
@@ -79,38 +90,42 @@ def gateway_trouble(
         if gateway is not None and not is_users(service):
             problem = not_ours(service.metadata, gateway.metadata) or problem
         if problem is not None:
-            return f"Gateway {namespace}/{name} {problem}{_class_of(gateway, problem)}"
+            text = f"Gateway {namespace}/{name} {problem.message}{_class_of(gateway, problem)}"
+            return msgspec.structs.replace(problem, message=text)
     return None
 
 
-def route_trouble(service: RayService, route: HttpRoute | None, clusters: Iterable[str] = ()) -> str | None:
+def route_trouble(service: RayService, route: HttpRoute | None, clusters: Iterable[str] = ()) -> RoutingProblem | None:
     """Return why the traffic does not follow the route as it is now, with its name; `clusters` are those that exist."""
     where = f"HTTPRoute {service.metadata.namespace}/{name_of(service)}"
     if route is None:
-        return f"{where} does not exist"
+        return Problem(RoutingCode.MISSING, f"{where} does not exist")
     problem = refusal(service, route) or _rules_trouble(service, route, clusters) or route_problem(route)
-    return None if problem is None else f"{where} {problem}"
+    return None if problem is None else problem.at(where)
 
 
-def refusal(service: RayService, route: HttpRoute) -> str | None:
+def refusal(service: RayService, route: HttpRoute) -> RoutingProblem | None:
     """Return why a route may not be written for a RayService, and what to do; None when it may be."""
     if not _is_brought(service, route):
         return not_ours(service.metadata, route.metadata)
     if (other := owner.other_service(route.metadata, service.metadata)) is not None:
-        return (
+        text = (
             f"is owned by RayService {other} and carries its traffic: "
             f"name an HTTPRoute of your own in {labels.HTTP_ROUTE}, or remove that annotation"
         )
+        return Problem(RoutingCode.IN_USE, text)
     if (other := _other_holder(service, route)) is not None:
-        return f"carries the traffic of RayService {other}; a route carries that of one"
+        text = f"carries the traffic of RayService {other}; a route carries that of one"
+        return Problem(RoutingCode.IN_USE, text)
     return None if permits(route.metadata, service.metadata.name) else _not_permitted(service, route)
 
 
-def not_ours(service: ObjectMeta, have: ObjectMeta) -> str | None:
+def not_ours(service: ObjectMeta, have: ObjectMeta) -> RoutingProblem | None:
     """Return that an object under the name of ours has another owner; raybus leaves it alone."""
     if owner.owns(service, have):
         return None
-    return f"exists and is not owned by RayService {service.name}: delete it, or give the RayService another name"
+    text = f"exists and is not owned by RayService {service.name}: delete it, or give the RayService another name"
+    return Problem(RoutingCode.NOT_OWNED, text)
 
 
 def permits(have: ObjectMeta, service: str) -> bool:
@@ -156,24 +171,26 @@ def is_overwritten(route: HttpRoute, own: Set[str]) -> bool:
     return bool(wanted and held) and wanted not in held
 
 
-def crowded(route: HttpRoute, own: Set[str], needed: int) -> str | None:
+def crowded(route: HttpRoute, own: Set[str], needed: int) -> RoutingProblem | None:
     """Return why a user's route has no room for so many backends of ours: the API server would refuse them."""
     for index in rules_of(route, own):
         others = sum(each.name not in own for each in route.spec.rules[index].backend_refs)
         if others + needed > MOST_BACKENDS:
-            return (
+            text = (
                 f"has {others} other backends in spec.rules[{index}], and RayService needs room for {needed}: "
                 f"a rule holds at most {MOST_BACKENDS}; move some of the others to another rule"
             )
+            return Problem(RoutingCode.NO_ROOM, text)
     return None
 
 
-def _rules_trouble(service: RayService, route: HttpRoute, clusters: Iterable[str]) -> str | None:
+def _rules_trouble(service: RayService, route: HttpRoute, clusters: Iterable[str]) -> RoutingProblem | None:
     if not is_users(service):
         return None
     own = own_backends(service, clusters, (route,))
     if not rules_of(route, own):
-        return NO_RULE.format(service=names.serve_service(service.metadata.name))
+        text = NO_RULE.format(service=names.serve_service(service.metadata.name))
+        return Problem(RoutingCode.NO_RULE, text)
     status = service.status
     roles = (status.active_service_status, status.pending_service_status)
     return crowded(route, own, max(1, sum(bool(each.ray_cluster_name) for each in roles)))
@@ -207,13 +224,14 @@ def _permitted(have: ObjectMeta) -> list[str]:
     return [each for each in parts if _NAME.fullmatch(each)]
 
 
-def _not_permitted(service: RayService, route: HttpRoute) -> str:
+def _not_permitted(service: RayService, route: HttpRoute) -> RoutingProblem:
     name = service.metadata.name
     found = "does not name" if labels.ROUTE_PERMITS in route.metadata.annotations else "is missing, so it does not name"
-    return (
+    text = (
         f"may not be used: its annotation {labels.ROUTE_PERMITS} {found} RayService {name}; "
         f"the owner of the route agrees with: {_agreement(HTTP_ROUTE.kind, route.metadata, name)}"
     )
+    return Problem(RoutingCode.NOT_PERMITTED, text)
 
 
 def _agreement(kind: str, have: ObjectMeta, service: str) -> str:
@@ -225,9 +243,9 @@ def _agreement(kind: str, have: ObjectMeta, service: str) -> str:
     return f"kubectl annotate {kind.lower()} {have.name} -n {have.namespace} {labels.ROUTE_PERMITS}={value}{overwrite}"
 
 
-def _class_of(gateway: Gateway | None, problem: str) -> str:
+def _class_of(gateway: Gateway | None, problem: RoutingProblem) -> str:
     """Return the class where it may be what is wrong: a Gateway of a class that no controller serves is never accepted."""
-    if gateway is None or not problem.startswith("is not Accepted"):
+    if gateway is None or problem.code is not RoutingCode.NOT_ACCEPTED:
         return ""
     return f" (gatewayClassName {gateway.spec.gateway_class_name}: does a controller serve it?)"
 

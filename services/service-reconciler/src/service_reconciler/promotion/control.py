@@ -9,31 +9,24 @@ from datetime import datetime
 import msgspec
 
 from common import conditions, labels
+from common.problem import Problem
 from common.ray.view import head_is_ready
 from common.upgrade import controls as upgrade_controls
 from common.upgrade.controls import Controls, OnDeadline
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.promotion import stall
-from service_reconciler.promotion.stall import Stall
 from service_reconciler.reasons import ConditionType, Reason
 from service_reconciler.resources.ray_cluster import Match, match
-
-
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """A control that is in force: its reason, and a message for the user."""
-
-    reason: Reason
-    message: str
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True):
     """What bears on an upgrade now."""
 
-    abort: Order | None = None
+    abort: Problem[Reason] | None = None
     """The service stays on its active cluster, or rolls back to it."""
-    pause: Order | None = None
+    pause: Problem[Reason] | None = None
     """The way forward is closed."""
-    stall: Stall | None = None
+    stall: Problem[Reason] | None = None
     problems: tuple[str, ...] = ()
     """What is wrong with the annotations."""
     requeue_at: datetime | None = None
@@ -62,20 +55,20 @@ def is_goal(observed: Observed, view: ClusterView, control: Control) -> bool:
     )
 
 
-def _asked_pause(controls: Controls) -> Order | None:
+def _asked_pause(controls: Controls) -> Problem[Reason] | None:
     if not controls.pauses or controls.promotes:
         return None
-    return Order(reason=Reason.PAUSE_REQUESTED, message=f"paused by {labels.PAUSE}")
+    return Problem(Reason.PAUSE_REQUESTED, f"paused by {labels.PAUSE}")
 
 
-def _pause_of(stalled: Stall | None, controls: Controls) -> Order | None:
+def _pause_of(stalled: Problem[Reason] | None, controls: Controls) -> Problem[Reason] | None:
     if stalled is None or controls.promotes or controls.on_deadline is not OnDeadline.PAUSE:
         return None
     text = f"paused at the deadline ({labels.ON_DEADLINE}: {OnDeadline.PAUSE})"
-    return Order(reason=Reason.PROGRESS_DEADLINE_EXCEEDED, message=text)
+    return Problem(Reason.PROGRESS_DEADLINE_EXCEEDED, text)
 
 
-def _abort(observed: Observed, controls: Controls, stalled: Stall | None) -> Order | None:
+def _abort(observed: Observed, controls: Controls, stalled: Problem[Reason] | None) -> Problem[Reason] | None:
     """Return why the service stays where it is; there is nothing to abort where that is what it asks for."""
     active = observed.active
     if active is None or is_goal(observed, active, NONE) or observed.serving in {observed.names.pending} - {""}:
@@ -84,13 +77,13 @@ def _abort(observed: Observed, controls: Controls, stalled: Stall | None) -> Ord
     where = f"RayCluster {active.name}"
     if controls.aborts:
         text = f"Generation {generation} is aborted by {labels.ABORT}; the service stays on {where}."
-        return Order(reason=Reason.ABORT_REQUESTED, message=text)
+        return Problem(Reason.ABORT_REQUESTED, text)
     if controls.promotes:
         return None
     held = conditions.find(observed.service.status.conditions, ConditionType.UPGRADE_ABORTED)
     if held is not None and held.reason == Reason.PROGRESS_DEADLINE_EXCEEDED and held.observed_generation == generation:
-        return Order(reason=Reason.PROGRESS_DEADLINE_EXCEEDED, message=held.message)
+        return Problem(code=Reason.PROGRESS_DEADLINE_EXCEEDED, message=held.message)
     if stalled is None or controls.on_deadline is not OnDeadline.ROLLBACK or not head_is_ready(active.cluster):
         return None  # a cluster that does not serve is no place to go back to
     text = f"The upgrade to generation {generation} is aborted; the service stays on {where}. {stalled.message}"
-    return Order(reason=Reason.PROGRESS_DEADLINE_EXCEEDED, message=text)
+    return Problem(Reason.PROGRESS_DEADLINE_EXCEEDED, text)

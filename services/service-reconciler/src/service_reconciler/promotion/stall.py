@@ -10,6 +10,7 @@ import msgspec
 
 from common import conditions, durations, labels
 from common.api.opaque import Json
+from common.problem import Problem
 from common.ray.view import head_is_ready
 from common.upgrade.controls import Controls, OnDeadline
 from service_reconciler.observed import ClusterView, Observed
@@ -18,17 +19,10 @@ from service_reconciler.reasons import ConditionType, Reason
 from service_reconciler.serve import capacity_parity, gateway_problems, problems
 
 
-class Stall(msgspec.Struct, frozen=True, kw_only=True):
-    """An upgrade that has not progressed before its deadline."""
-
-    reason: Reason
-    message: str
-
-
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Whether an upgrade is stalled, and when it would be."""
 
-    stall: Stall | None = None
+    stall: Problem[Reason] | None = None
     due: datetime | None = None
 
 
@@ -45,7 +39,7 @@ def decide(observed: Observed, controls: Controls, *, is_back: bool, now: dateti
     if now < due:
         return Verdict(due=due)
     found = _found(observed, growing, controls, now=now)
-    is_better = held is None or found.reason not in {held.reason, Reason.PROGRESS_DEADLINE_EXCEEDED}
+    is_better = held is None or found.code not in {held.code, Reason.PROGRESS_DEADLINE_EXCEEDED}
     return Verdict(stall=found if is_better else held)
 
 
@@ -59,46 +53,50 @@ def _can_stall(observed: Observed, *, is_back: bool) -> bool:
     return promote.not_ready(observed, pending) is not None
 
 
-def _held(observed: Observed) -> Stall | None:
+def _held(observed: Observed) -> Problem[Reason] | None:
     """Return the stall in the status for this very goal."""
     found = conditions.find(observed.service.status.conditions, ConditionType.UPGRADE_STALLED)
     if found is None or found.observed_generation != observed.service.metadata.generation:
         return None
-    return Stall(reason=Reason(found.reason), message=found.message)
+    return Problem(code=Reason(found.reason), message=found.message)
 
 
-def _found(observed: Observed, growing: ClusterView | None, controls: Controls, *, now: datetime) -> Stall:
-    reason, why = _cause(observed, growing, now=now)
-    length = durations.text(controls.deadline)
-    return Stall(reason=reason, message=f"No progress for {length} ({labels.PROGRESS_DEADLINE}): {why}")
+def _found(observed: Observed, growing: ClusterView | None, controls: Controls, *, now: datetime) -> Problem[Reason]:
+    cause, length = _cause(observed, growing, now=now), durations.text(controls.deadline)
+    text = f"No progress for {length} ({labels.PROGRESS_DEADLINE}): {cause.message}"
+    return Problem(cause.code, text)
 
 
-def _cause(observed: Observed, growing: ClusterView | None, *, now: datetime) -> tuple[Reason, str]:
+def _cause(observed: Observed, growing: ClusterView | None, *, now: datetime) -> Problem[Reason]:
     problem = problems.find(observed, growing, now=now) or gateway_problems.find(observed, now=now)
     if problem is not None:
-        return problem.cause, problem.text
+        return problem
     if growing is None:
-        return Reason.PROGRESS_DEADLINE_EXCEEDED, f"RayCluster {observed.names.pending} is not there yet"
+        return Problem(Reason.PROGRESS_DEADLINE_EXCEEDED, f"RayCluster {observed.names.pending} is not there yet")
     if not head_is_ready(growing.cluster):
-        return Reason.PROGRESS_DEADLINE_EXCEEDED, f"the head pod of RayCluster {growing.name} is not ready"
+        return Problem(Reason.PROGRESS_DEADLINE_EXCEEDED, f"the head pod of RayCluster {growing.name} is not ready")
     if (why := promote.not_ready(observed, growing)) is not None:
-        return Reason.APPLICATION_NOT_READY, f"RayCluster {growing.name}: {why}"
+        return Problem(Reason.APPLICATION_NOT_READY, f"RayCluster {growing.name}: {why}")
     if observed.is_incremental:
         return _traffic_cause(observed, growing, now=now)
-    return Reason.PROGRESS_DEADLINE_EXCEEDED, "nothing changes"
+    return Problem(Reason.PROGRESS_DEADLINE_EXCEEDED, "nothing changes")
 
 
-def _traffic_cause(observed: Observed, growing: ClusterView, *, now: datetime) -> tuple[Reason, str]:
+def _traffic_cause(observed: Observed, growing: ClusterView, *, now: datetime) -> Problem[Reason]:
     waits = capacity_parity.find(observed, is_back=growing is observed.active, now=now)
     if waits is not None:
-        return waits.cause, waits.text
+        return waits
     if (since := progress.flaps_since(observed)) is not None:
-        return Reason.APPLICATION_NOT_READY, f"traffic left a cluster for its health repeatedly since {since:%H:%M:%S}"
+        return Problem(
+            Reason.APPLICATION_NOT_READY, f"traffic left a cluster for its health repeatedly since {since:%H:%M:%S}"
+        )
     trouble = gateway_problems.route_trouble(observed)
     if trouble is not None:
-        return Reason.GATEWAY_NOT_READY, trouble
+        return Problem(Reason.GATEWAY_NOT_READY, trouble.message)
     strategy: Json = observed.service.raw_spec.get("upgradeStrategy") or {}
     options: Json = strategy.get("clusterUpgradeOptions") or {}
     if 0 in {options.get("maxSurgePercent"), options.get("stepSizePercent")}:
-        return Reason.PROGRESS_DEADLINE_EXCEEDED, "maxSurgePercent and stepSizePercent must both be greater than 0"
-    return Reason.PROGRESS_DEADLINE_EXCEEDED, "the traffic does not move"
+        return Problem(
+            Reason.PROGRESS_DEADLINE_EXCEEDED, "maxSurgePercent and stepSizePercent must both be greater than 0"
+        )
+    return Problem(Reason.PROGRESS_DEADLINE_EXCEEDED, "the traffic does not move")

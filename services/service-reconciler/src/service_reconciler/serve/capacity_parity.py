@@ -8,13 +8,13 @@ from common.ray import parity
 from common.upgrade import controls as upgrade_controls
 from service_reconciler.observed import Observed
 from service_reconciler.reasons import EventReason, Reason
-from service_reconciler.serve.problems import Problem
+from service_reconciler.serve.problems import ServiceProblem
 
 FOLLOWS_WITHIN: Final = timedelta(seconds=10)
 """The autoscaler follows a move of traffic after some seconds."""
 
 
-def find(observed: Observed, *, is_back: bool, now: datetime) -> Problem | None:
+def find(observed: Observed, *, is_back: bool, now: datetime) -> ServiceProblem | None:
     """Return that a step waits for replicas of the cluster that is to get more traffic; `is_back`: that is the active one.
 
     The text has no numbers, so that it stays the same while the autoscaler works.
@@ -42,4 +42,4 @@ def find(observed: Observed, *, is_back: bool, now: datetime) -> Problem | None:
         f"RayCluster {source.name} runs for its part; Ray's autoscaler starts more as load comes. For a faster step raise "
         f'min_replicas in serveConfigV2, or set {labels.CAPACITY_PARITY}: "false"'
     )
-    return Problem(reason=EventReason.INSUFFICIENT_REPLICAS, text=text, cause=Reason.INSUFFICIENT_REPLICAS)
+    return ServiceProblem(event=EventReason.INSUFFICIENT_REPLICAS, message=text, code=Reason.INSUFFICIENT_REPLICAS)

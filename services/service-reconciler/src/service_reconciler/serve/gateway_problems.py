@@ -7,21 +7,19 @@ import msgspec
 from msgspec import UNSET
 
 from common import conditions, labels
-from common.api.gateway import route_problem
+from common.api.gateway import RoutingCode, RoutingProblem, route_problem
 from common.upgrade import weighted_route
 from service_reconciler.observed import Observed
 from service_reconciler.reasons import ConditionType, EventReason, Reason
-from service_reconciler.serve.problems import Problem
+from service_reconciler.serve.problems import ServiceProblem
 
 SETTLES_WITHIN: Final = timedelta(seconds=5)
 """Objects that were asked for just now need a moment."""
 REMEMBERED: Final = timedelta(minutes=15)
 """How long a condition reports that another writer replaced our backends: a tool that does so does it again."""
-MOMENTARY: Final = ("yet", "as it is now")
-"""How the problems end that a controller fixes by itself."""
 
 
-def find(observed: Observed, *, now: datetime) -> Problem | None:
+def find(observed: Observed, *, now: datetime) -> ServiceProblem | None:
     """Return what is wrong with the Gateway or the route of a service with traffic that moves in steps."""
     if not observed.is_incremental or not _is_late(observed, now=now):
         return None
@@ -30,34 +28,33 @@ def find(observed: Observed, *, now: datetime) -> Problem | None:
     )
 
 
-def _unusable(observed: Observed) -> Problem | None:
+def _unusable(observed: Observed) -> ServiceProblem | None:
     """Return why the route cannot be written, or that the user's route does not exist."""
     service, route = observed.service, observed.route
+    where = f"HTTPRoute {service.metadata.namespace}/{weighted_route.name_of(service)}"
     if route is None:
-        trouble = weighted_route.route_trouble(service, route)
-        text = f"waiting: {trouble}; the annotation {labels.HTTP_ROUTE} names it"
+        text = f"waiting: {where} does not exist; the annotation {labels.HTTP_ROUTE} names it"
         return _problem(EventReason.ROUTE_NOT_READY, text) if weighted_route.is_users(service) else None
     if (why := weighted_route.refusal(service, route)) is None:
         return None
-    where = f"HTTPRoute {route.metadata.namespace}/{route.metadata.name}"
-    return _problem(EventReason.ROUTE_NOT_PERMITTED, f"waiting: {where} {why}")
+    return _problem(EventReason.ROUTE_NOT_PERMITTED, f"waiting: {where} {why.message}")
 
 
-def _gateway_problem(observed: Observed) -> Problem | None:
+def _gateway_problem(observed: Observed) -> ServiceProblem | None:
     problem = weighted_route.gateway_trouble(observed.service, observed.route, observed.gateways)
     if problem is None:
         return None
-    hint = " (is the Gateway API installed?)" if problem.endswith("does not exist") else ""
-    return _problem(EventReason.GATEWAY_NOT_READY, f"waiting: {problem}{hint}")
+    hint = " (is the Gateway API installed?)" if problem.code is RoutingCode.MISSING else ""
+    return _problem(EventReason.GATEWAY_NOT_READY, f"waiting: {problem.message}{hint}")
 
 
-def _route_problem(observed: Observed) -> Problem | None:
+def _route_problem(observed: Observed) -> ServiceProblem | None:
     if observed.route is None or (problem := route_trouble(observed)) is None:
         return _grpc_problem(observed)
-    return None if problem.endswith(MOMENTARY) else _problem(EventReason.ROUTE_NOT_READY, f"waiting: {problem}")
+    return None if problem.transient else _problem(EventReason.ROUTE_NOT_READY, f"waiting: {problem.message}")
 
 
-def _overwritten(observed: Observed, *, now: datetime) -> Problem | None:
+def _overwritten(observed: Observed, *, now: datetime) -> ServiceProblem | None:
     """Return that another tool replaced our backends a while ago; traffic-manager wrote them again, with an Event."""
     held = observed.record.overwritten
     if held is UNSET or observed.route is None or now - held.at >= REMEMBERED:
@@ -70,26 +67,26 @@ def _overwritten(observed: Observed, *, now: datetime) -> Problem | None:
     return msgspec.structs.replace(_problem(EventReason.ROUTE_OVERWRITTEN, text), is_reported=True)
 
 
-def route_trouble(observed: Observed) -> str | None:
+def route_trouble(observed: Observed) -> RoutingProblem | None:
     """Return why the traffic does not follow the route as it is now."""
     clusters = [each.metadata.name for each in observed.clusters]
     return weighted_route.route_trouble(observed.service, observed.route, clusters)
 
 
-def _grpc_problem(observed: Observed) -> Problem | None:
+def _grpc_problem(observed: Observed) -> ServiceProblem | None:
     route = observed.grpc_route
     if route is None:
         return None
     meta = observed.service.metadata
     problem = weighted_route.not_ours(meta, route.metadata) or route_problem(route)
-    if problem is None or problem.endswith(MOMENTARY):
+    if problem is None or problem.transient:
         return None
-    text = f"waiting: GRPCRoute {route.metadata.namespace}/{route.metadata.name} {problem}"
+    text = f"waiting: GRPCRoute {route.metadata.namespace}/{route.metadata.name} {problem.message}"
     return _problem(EventReason.GRPC_ROUTE_NOT_READY, text)
 
 
-def _problem(reason: EventReason, text: str) -> Problem:
-    return Problem(reason=reason, text=text, cause=Reason.GATEWAY_NOT_READY)
+def _problem(event: EventReason, text: str) -> ServiceProblem:
+    return ServiceProblem(event=event, message=text, code=Reason.GATEWAY_NOT_READY)
 
 
 def _is_late(observed: Observed, *, now: datetime) -> bool:

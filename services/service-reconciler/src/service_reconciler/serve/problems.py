@@ -7,9 +7,8 @@ no addresses, no alternation between "ErrImagePull" and "ImagePullBackOff". Spec
 from datetime import datetime, timedelta
 from typing import Final
 
-import msgspec
-
 from common.api.core import ContainerStatus, Pod
+from common.problem import Problem
 from common.ray import serve_config, service_ports, submit
 from common.ray.serve_status import AppState
 from common.ray.view import head_is_ready
@@ -31,18 +30,18 @@ _PULL_TROUBLE: Final = {
 _CONFIG_TROUBLE: Final = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class ServiceProblem(Problem[Reason], frozen=True, kw_only=True):
     """Something that keeps a cluster from serving what the RayService asks for."""
 
-    reason: EventReason
-    text: str
+    code: Reason = Reason.PROGRESS_DEADLINE_EXCEEDED
+    """The cause of a stalled upgrade, if this lasts too long."""
+    event: EventReason
+    """The reason of its Event."""
     is_reported: bool = False
     """Whether the write that failed has its own Event."""
-    cause: Reason = Reason.PROGRESS_DEADLINE_EXCEEDED
-    """The cause of a stalled upgrade, if this lasts too long."""
 
 
-def find(observed: Observed, view: ClusterView | None, *, now: datetime) -> Problem | None:
+def find(observed: Observed, view: ClusterView | None, *, now: datetime) -> ServiceProblem | None:
     """Return what is wrong first, in the order in which a user would have to fix it."""
     problem = _config_problem(observed, view, now=now)
     if problem is not None or view is None:
@@ -50,25 +49,20 @@ def find(observed: Observed, view: ClusterView | None, *, now: datetime) -> Prob
     return _cluster_problem(observed, view, now=now) or _unrecorded(observed, view) or _unsent(observed, view, now=now)
 
 
-def _config_problem(observed: Observed, view: ClusterView | None, *, now: datetime) -> Problem | None:
-    config = observed.service.spec.serve_config_v2
+def _config_problem(observed: Observed, view: ClusterView | None, *, now: datetime) -> ServiceProblem | None:
+    config, code = observed.service.spec.serve_config_v2, Reason.APPLICATION_NOT_READY
     if serve_config.is_empty(config):
-        return Problem(
-            reason=EventReason.EMPTY_SERVE_CONFIG,
-            text="spec.serveConfigV2 is empty: no application to serve",
-            cause=Reason.APPLICATION_NOT_READY,
-        )
+        text = "spec.serveConfigV2 is empty: no application to serve"
+        return ServiceProblem(event=EventReason.EMPTY_SERVE_CONFIG, message=text, code=code)
     wrong = serve_config.problem(config)
     if wrong is not None:
-        cause = Reason.APPLICATION_NOT_READY
-        return Problem(reason=EventReason.FAILED_TO_UPDATE_APPLICATIONS, text=wrong, cause=cause)
+        return ServiceProblem(event=EventReason.FAILED_TO_UPDATE_APPLICATIONS, message=wrong, code=code)
     refused = view.refused if view is not None and not _has_arrived(view, config) else None
     if refused is None or refused.config != config or refused.retry_at + REPORTED_AFTER < now:
         return None
     what = "Ray refused the Serve config" if refused.is_answer else "the Serve config could not be sent"
     text = f"{what}: {_short(refused.text)}"
-    cause = Reason.APPLICATION_NOT_READY
-    return Problem(reason=EventReason.FAILED_TO_UPDATE_APPLICATIONS, text=text, is_reported=True, cause=cause)
+    return ServiceProblem(event=EventReason.FAILED_TO_UPDATE_APPLICATIONS, message=text, is_reported=True, code=code)
 
 
 def _has_arrived(view: ClusterView, config: str) -> bool:
@@ -77,7 +71,7 @@ def _has_arrived(view: ClusterView, config: str) -> bool:
     return details is not None and bool(details.applications) and submit.has(view, config)
 
 
-def _unrecorded(observed: Observed, view: ClusterView) -> Problem | None:
+def _unrecorded(observed: Observed, view: ClusterView) -> ServiceProblem | None:
     """Return why the active cluster cannot get its capacity back in a rollback."""
     details = view.serve.details
     is_back = observed.is_incremental and view is observed.active and observed.pending is not None
@@ -87,10 +81,10 @@ def _unrecorded(observed: Observed, view: ClusterView) -> Problem | None:
         f"RayCluster {view.name} cannot get its capacity back: nobody recorded its Serve config, and Serve does not report "
         "it; to go forward, ask for the spec of the pending cluster again"
     )
-    return Problem(reason=EventReason.SERVE_CONFIG_UNKNOWN, text=text)
+    return ServiceProblem(event=EventReason.SERVE_CONFIG_UNKNOWN, message=text)
 
 
-def _unsent(observed: Observed, view: ClusterView, *, now: datetime) -> Problem | None:
+def _unsent(observed: Observed, view: ClusterView, *, now: datetime) -> ServiceProblem | None:
     """Return that traffic-manager has not sent the config for a while; what this service sends has its own texts."""
     since = view.lacks_goal_since
     if not observed.is_incremental or since is None or now - since < REPORTED_AFTER:
@@ -99,34 +93,30 @@ def _unsent(observed: Observed, view: ClusterView, *, now: datetime) -> Problem 
         f"RayCluster {view.name} does not have the Serve config of the spec; the Events of the RayService report what keeps "
         "traffic-manager from sending it"
     )
-    return Problem(
-        reason=EventReason.FAILED_TO_UPDATE_APPLICATIONS,
-        text=text,
-        is_reported=True,
-        cause=Reason.APPLICATION_NOT_READY,
-    )
+    code = Reason.APPLICATION_NOT_READY
+    return ServiceProblem(event=EventReason.FAILED_TO_UPDATE_APPLICATIONS, message=text, is_reported=True, code=code)
 
 
-def _cluster_problem(observed: Observed, view: ClusterView, *, now: datetime) -> Problem | None:
+def _cluster_problem(observed: Observed, view: ClusterView, *, now: datetime) -> ServiceProblem | None:
     if view.cluster.spec.suspend:
         text = f"RayCluster {view.name} is suspended by its queue"
-        return Problem(reason=EventReason.CLUSTER_NOT_RUNNING, text=text)
+        return ServiceProblem(event=EventReason.CLUSTER_NOT_RUNNING, message=text)
     if not service_ports.of_serve(view.cluster.raw_spec) and "serveService" not in observed.service.raw_spec:
-        return Problem(reason=EventReason.NO_SERVE_PORT, text=NO_PORT)
+        return ServiceProblem(event=EventReason.NO_SERVE_PORT, message=NO_PORT)
     return _failure_of(view) or _pod_problem(view, now=now) or _serve_problem(view)
 
 
-def _failure_of(view: ClusterView) -> Problem | None:
+def _failure_of(view: ClusterView) -> ServiceProblem | None:
     for condition in view.cluster.status.conditions:
         if condition.type == "ReplicaFailure" and condition.status == "True":
             text = f"RayCluster {view.name}: {condition.reason}: {_short(condition.message)}"
             is_quota = "exceeded quota" in condition.message
-            cause = Reason.QUOTA_EXCEEDED if is_quota else Reason.PROGRESS_DEADLINE_EXCEEDED
-            return Problem(reason=EventReason.CLUSTER_NOT_RUNNING, text=text, cause=cause)
+            code = Reason.QUOTA_EXCEEDED if is_quota else Reason.PROGRESS_DEADLINE_EXCEEDED
+            return ServiceProblem(event=EventReason.CLUSTER_NOT_RUNNING, message=text, code=code)
     return None
 
 
-def _pod_problem(view: ClusterView, *, now: datetime) -> Problem | None:
+def _pod_problem(view: ClusterView, *, now: datetime) -> ServiceProblem | None:
     for pod in view.pods:
         if pod.is_running_and_ready or pod.metadata.deletion_timestamp is not None:
             continue
@@ -136,18 +126,16 @@ def _pod_problem(view: ClusterView, *, now: datetime) -> Problem | None:
     return None
 
 
-def _container_problem(pod: Pod) -> Problem | None:
+def _container_problem(pod: Pod) -> ServiceProblem | None:
     images = {each.name: each.image for each in pod.spec.containers}
     for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         text = _waiting_problem(container, images.get(container.name, ""))
         if text is not None:
             waiting = container.state.waiting
             is_image = waiting is not None and waiting.reason in _PULL_TROUBLE
-            return Problem(
-                reason=EventReason.PODS_NOT_STARTING,
-                text=f"pod {pod.metadata.name}: {text}",
-                cause=Reason.IMAGE_PULL_FAILED if is_image else Reason.PROGRESS_DEADLINE_EXCEEDED,
-            )
+            code = Reason.IMAGE_PULL_FAILED if is_image else Reason.PROGRESS_DEADLINE_EXCEEDED
+            text = f"pod {pod.metadata.name}: {text}"
+            return ServiceProblem(event=EventReason.PODS_NOT_STARTING, message=text, code=code)
     return None
 
 
@@ -164,27 +152,27 @@ def _waiting_problem(container: ContainerStatus, image: str) -> str | None:
     return None
 
 
-def _placement_problem(pod: Pod, *, now: datetime) -> Problem | None:
+def _placement_problem(pod: Pod, *, now: datetime) -> ServiceProblem | None:
     created = pod.metadata.creation_timestamp
     placed = pod.condition("PodScheduled")
     if placed is None or placed.status != "False" or created is None or now - created < REPORTED_AFTER:
         return None
     text = f"pod {pod.metadata.name} cannot be placed on a node: {_short(placed.message)}"
-    return Problem(reason=EventReason.PODS_NOT_STARTING, text=text, cause=Reason.INSUFFICIENT_CAPACITY)
+    return ServiceProblem(event=EventReason.PODS_NOT_STARTING, message=text, code=Reason.INSUFFICIENT_CAPACITY)
 
 
-def _serve_problem(view: ClusterView) -> Problem | None:
+def _serve_problem(view: ClusterView) -> ServiceProblem | None:
     if not head_is_ready(view.cluster):
         return None
-    cause = Reason.APPLICATION_NOT_READY
+    code = Reason.APPLICATION_NOT_READY
     if view.serve.details is None:
         if view.serve.failures < UNREACHABLE_AFTER:
             return None
-        return Problem(reason=EventReason.DASHBOARD_UNREACHABLE, text=_short(view.serve.problem), cause=cause)
+        return ServiceProblem(event=EventReason.DASHBOARD_UNREACHABLE, message=_short(view.serve.problem), code=code)
     for name, app in sorted(view.serve.details.named().items()):
         if app.status in {AppState.DEPLOY_FAILED, AppState.UNHEALTHY}:
             text = f"application {name} is {app.status}: {_short(app.message)}"
-            return Problem(reason=EventReason.APPLICATION_NOT_RUNNING, text=text, cause=cause)
+            return ServiceProblem(event=EventReason.APPLICATION_NOT_RUNNING, message=text, code=code)
     return None
 
 

@@ -140,13 +140,13 @@ def _updates(held: list[Condition], control: Control, *, is_upgrading: bool) -> 
     found: list[ConditionUpdate] = []
     if is_upgrading and control.pause is not None:
         text = control.pause.message
-        found.append(_true(ConditionType.UPGRADE_PAUSED, control.pause.reason, f"{text[0].upper()}{text[1:]}."))
+        found.append(_true(ConditionType.UPGRADE_PAUSED, control.pause.code, f"{text[0].upper()}{text[1:]}."))
     elif is_upgrading and conditions.find(held, ConditionType.UPGRADE_PAUSED) is not None:
         found.append(ConditionUpdate(ConditionType.UPGRADE_PAUSED, "False", Reason.PAUSE_OVER, PAUSE_OVER))
     if is_upgrading and control.stall is not None:
-        found.append(_true(ConditionType.UPGRADE_STALLED, control.stall.reason, control.stall.message))
+        found.append(_true(ConditionType.UPGRADE_STALLED, control.stall.code, control.stall.message))
     if control.abort is not None:
-        found.append(_true(ConditionType.UPGRADE_ABORTED, control.abort.reason, control.abort.message))
+        found.append(_true(ConditionType.UPGRADE_ABORTED, control.abort.code, control.abort.message))
     if control.problems:
         text = "; ".join(control.problems)
         found.append(_true(ConditionType.INVALID_ANNOTATIONS, Reason.INVALID_VALUE, text))

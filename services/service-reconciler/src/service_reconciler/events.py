@@ -13,7 +13,7 @@ from common import clipping, conditions, durations, labels
 from common.api.event import Event, normal, warning
 from common.api.ray_service import RayServiceStatus
 from common.runtime.actions import ActionEvents
-from service_reconciler import initializing
+from service_reconciler import decided, initializing
 from service_reconciler.observed import Names, Observed
 from service_reconciler.promotion import pending
 from service_reconciler.promotion.control import Control
@@ -82,8 +82,7 @@ def _of_clusters(observed: Observed, decision: Decision, names: Names) -> Iterat
 
 
 def _of_rollback(observed: Observed, decision: Decision) -> Iterator[Event]:
-    was_on = conditions.is_true(observed.service.status.conditions, ConditionType.ROLLBACK_IN_PROGRESS)
-    is_on = decision.rollback is not None
+    was_on, is_on = decided.is_rolling_back(observed.service), decision.rollback is not None
     if was_on == is_on:
         return
     namespace, held = observed.service.metadata.namespace, observed.names

@@ -18,7 +18,6 @@ from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.clock import ClockWatch
-from common.conditions import is_true
 from common.kube.resources import RAY_CLUSTER, illegal_name
 from common.ray import drain_poll, endpoints, ongoing, owner, poll_interval, serve_writer, submit
 from common.ray.revisions import Revisions
@@ -30,7 +29,7 @@ from common.runtime.key import Key
 from common.runtime.lookup import Lookup
 from common.upgrade import traffic_record, weighted_route
 from common.upgrade.service_reader import ServiceReader
-from service_reconciler import validation
+from service_reconciler import decided, validation
 from service_reconciler.config import Config
 from service_reconciler.observed import ClusterView, DrainingCluster, Names, Observed, drains, names_of
 from service_reconciler.promotion import dangling
@@ -148,7 +147,7 @@ class Observer:
             self._view(service, clusters.active, max_age=age, now=now),
             self._view(service, clusters.pending, max_age=FRESH, now=now),
         )
-        goes_to = None if is_true(service.status.conditions, ConditionType.UPGRADE_ABORTED) else pending or active
+        goes_to = None if decided.holds(service, ConditionType.UPGRADE_ABORTED) else pending or active
         return self._timed(active, service, goes_to, now=now), self._timed(pending, service, goes_to, now=now)
 
     async def _view(self, service: RayService, name: str, *, max_age: float, now: datetime) -> ClusterView | None:

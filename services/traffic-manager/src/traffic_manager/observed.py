@@ -86,5 +86,9 @@ class Observed(ServiceView, frozen=True, kw_only=True):
         return weighted_route.own_backends(self.service, self.clusters, self.http_routes)
 
     def is_true(self, kind: str) -> bool:
-        """Return whether a condition of the RayService is True."""
+        """Return whether a condition of the RayService is True.
+
+        That is a decision of service-reconciler, which reaches this service through the status alone. This service writes no condition, so
+        it reads no decision of its own there.
+        """
         return conditions.is_true(self.service.status.conditions, kind)

@@ -8,11 +8,12 @@ from datetime import datetime
 
 import msgspec
 
-from common import conditions, labels
+from common import labels
 from common.problem import Problem
 from common.ray.view import head_is_ready
 from common.upgrade import controls as upgrade_controls
 from common.upgrade.controls import Controls, OnDeadline
+from service_reconciler import decided
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.promotion import stall
 from service_reconciler.reasons import ConditionType, Reason
@@ -39,7 +40,7 @@ NONE = Control()
 def decide(observed: Observed, *, now: datetime) -> Control:
     """Return what bears on the upgrade of a RayService now."""
     controls = upgrade_controls.of(observed.service)
-    is_back = conditions.is_true(observed.service.status.conditions, ConditionType.ROLLBACK_IN_PROGRESS)
+    is_back = decided.is_rolling_back(observed.service)
     asked = _asked_pause(controls) if observed.names.pending and observed.names.active else None
     verdict = stall.Verdict() if asked else stall.decide(observed, controls, is_back=is_back, now=now)
     abort = _abort(observed, controls, None if is_back else verdict.stall)
@@ -80,9 +81,9 @@ def _abort(observed: Observed, controls: Controls, stalled: Problem[Reason] | No
         return Problem(Reason.ABORT_REQUESTED, text)
     if controls.promotes:
         return None
-    held = conditions.find(observed.service.status.conditions, ConditionType.UPGRADE_ABORTED)
-    if held is not None and held.reason == Reason.PROGRESS_DEADLINE_EXCEEDED and held.observed_generation == generation:
-        return Problem(code=Reason.PROGRESS_DEADLINE_EXCEEDED, message=held.message)
+    held = decided.problem_of(observed.service, ConditionType.UPGRADE_ABORTED)
+    if held is not None and held.code is Reason.PROGRESS_DEADLINE_EXCEEDED:
+        return held
     if stalled is None or controls.on_deadline is not OnDeadline.ROLLBACK or not head_is_ready(active.cluster):
         return None  # a cluster that does not serve is no place to go back to
     text = f"The upgrade to generation {generation} is aborted; the service stays on {where}. {stalled.message}"

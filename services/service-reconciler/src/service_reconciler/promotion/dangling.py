@@ -9,11 +9,12 @@ from typing import Final
 
 import msgspec
 
-from common import annotation_record, conditions, labels
+from common import annotation_record, labels
 from common.api.meta import SKEW, rfc3339, whole_seconds
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import DEFAULT_DELETION_DELAY, RayService
 from common.upgrade.receipt import Receipt
+from service_reconciler import decided
 from service_reconciler.config import DELETION_SLACK
 from service_reconciler.observed import DrainingCluster, Observed
 from service_reconciler.promotion import drain, receipt
@@ -138,8 +139,7 @@ def _requeue_at(
 
 def _is_late(observed: Observed, *, now: datetime) -> bool:
     """Return whether nothing has changed for so long that requests to an unneeded cluster are a fault."""
-    held = conditions.find(observed.service.status.conditions, ConditionType.UPGRADE_IN_PROGRESS)
-    moments = (observed.record.changed_at, held.last_transition_time if held is not None else None)
+    moments = (observed.record.changed_at, decided.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS))
     return now - max((each for each in moments if each is not None), default=now) >= LATE
 
 

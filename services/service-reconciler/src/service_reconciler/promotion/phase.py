@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from enum import StrEnum
 
-from common import conditions, labels
+from common import labels
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.upgrade.traffic_record import Record
-from service_reconciler.reasons import ConditionType
+from service_reconciler import decided
 
 
 class Phase(StrEnum):
@@ -28,7 +28,7 @@ def of(service: RayService, record: Record, clusters: Iterable[RayCluster]) -> P
     """Return the phase of a RayService; `clusters` are all that carry its labels."""
     active = service.status.active_service_status.ray_cluster_name
     pending = service.status.pending_service_status.ray_cluster_name
-    if conditions.is_true(service.status.conditions, ConditionType.ROLLBACK_IN_PROGRESS):
+    if decided.is_rolling_back(service):
         return Phase.ROLLING_BACK
     if pending:
         share = record.clusters.get(pending)

@@ -13,11 +13,11 @@ from typing import Final
 
 from msgspec import UNSET, UnsetType
 
-from common import conditions
 from common.api.core import Pod
 from common.api.meta import SKEW
 from common.ray.serve_status import AppState
 from common.upgrade import controls as upgrade_controls
+from service_reconciler import decided
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.reasons import ConditionType
 
@@ -31,15 +31,14 @@ def since(observed: Observed, growing: ClusterView | None, *, now: datetime) -> 
 
     What happened in the future happened before the clock was set back: its time is unknown.
     """
-    held = observed.service.status.conditions
-    is_upgrading = conditions.is_true(held, ConditionType.UPGRADE_IN_PROGRESS)
-    if not is_upgrading or conditions.is_true(held, ConditionType.UPGRADE_PAUSED):
+    is_upgrading = decided.holds(observed.service, ConditionType.UPGRADE_IN_PROGRESS)
+    if not is_upgrading or decided.holds(observed.service, ConditionType.UPGRADE_PAUSED):
         return now
     set_at = observed.clock_set_at
     if (flapping := flaps_since(observed)) is not None:
-        moments = [*_of_conditions(observed), flapping + upgrade_controls.interval_of(observed.service)]
+        moments = [*_of_decisions(observed), flapping + upgrade_controls.interval_of(observed.service)]
         return max(*moments, *([set_at] if set_at is not None else []))
-    moments = [*_of_conditions(observed), *_of_traffic(observed), *_of_cluster(growing)]
+    moments = [*_of_decisions(observed), *_of_traffic(observed), *_of_cluster(growing)]
     past = [each for each in moments if each <= now + SKEW]
     if len(past) < len(moments) and set_at is None:
         return now
@@ -57,17 +56,14 @@ def flaps_since(observed: Observed) -> datetime | None:
     since, count = upgrade.shed_at, upgrade.sheds
     if isinstance(since, UnsetType) or isinstance(count, UnsetType) or count < FLAPPING:
         return None
-    back = conditions.find(observed.service.status.conditions, ConditionType.ROLLBACK_IN_PROGRESS)
-    return None if back is not None and back.status == "True" and back.last_transition_time >= since else since
+    back = decided.changed_at(observed.service, ConditionType.ROLLBACK_IN_PROGRESS)
+    return None if decided.is_rolling_back(observed.service) and back is not None and back >= since else since
 
 
-def _of_conditions(observed: Observed) -> Iterator[datetime]:
+def _of_decisions(observed: Observed) -> Iterator[datetime]:
     """Yield when the upgrade began, went on after a pause, and turned back."""
     kinds = (ConditionType.UPGRADE_IN_PROGRESS, ConditionType.UPGRADE_PAUSED, ConditionType.ROLLBACK_IN_PROGRESS)
-    for kind in kinds:
-        found = conditions.find(observed.service.status.conditions, kind)
-        if found is not None:
-            yield found.last_transition_time
+    yield from (each for kind in kinds if (each := decided.changed_at(observed.service, kind)) is not None)
 
 
 def _of_traffic(observed: Observed) -> Iterator[datetime]:

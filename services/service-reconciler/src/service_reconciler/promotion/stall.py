@@ -8,11 +8,12 @@ from datetime import datetime
 
 import msgspec
 
-from common import conditions, durations, labels
+from common import durations, labels
 from common.api.opaque import Json
 from common.problem import Problem
 from common.ray.view import head_is_ready
 from common.upgrade.controls import Controls, OnDeadline
+from service_reconciler import decided
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.promotion import progress, promote
 from service_reconciler.reasons import ConditionType, Reason
@@ -32,7 +33,7 @@ def decide(observed: Observed, controls: Controls, *, is_back: bool, now: dateti
         return Verdict()
     growing = observed.active if is_back else observed.pending
     is_kept = controls.on_deadline is OnDeadline.PAUSE and not controls.promotes and not is_back
-    held = _held(observed)
+    held = decided.problem_of(observed.service, ConditionType.UPGRADE_STALLED)
     if held is not None and is_kept:
         return Verdict(stall=held)
     due = progress.since(observed, growing, now=now) + controls.deadline
@@ -51,14 +52,6 @@ def _can_stall(observed: Observed, *, is_back: bool) -> bool:
     if observed.is_incremental or is_back or pending is None:
         return True
     return promote.not_ready(observed, pending) is not None
-
-
-def _held(observed: Observed) -> Problem[Reason] | None:
-    """Return the stall in the status for this very goal."""
-    found = conditions.find(observed.service.status.conditions, ConditionType.UPGRADE_STALLED)
-    if found is None or found.observed_generation != observed.service.metadata.generation:
-        return None
-    return Problem(code=Reason(found.reason), message=found.message)
 
 
 def _found(observed: Observed, growing: ClusterView | None, controls: Controls, *, now: datetime) -> Problem[Reason]:

@@ -6,9 +6,10 @@ from typing import Final
 import msgspec
 from msgspec import UNSET
 
-from common import conditions, labels
+from common import labels
 from common.api.gateway import RoutingCode, RoutingProblem, route_problem
 from common.upgrade import weighted_route
+from service_reconciler import decided
 from service_reconciler.observed import Observed
 from service_reconciler.reasons import ConditionType, EventReason, Reason
 from service_reconciler.serve.problems import ServiceProblem
@@ -90,5 +91,5 @@ def _problem(event: EventReason, text: str) -> ServiceProblem:
 
 
 def _is_late(observed: Observed, *, now: datetime) -> bool:
-    held = conditions.find(observed.service.status.conditions, ConditionType.UPGRADE_IN_PROGRESS)
-    return held is not None and now - held.last_transition_time >= SETTLES_WITHIN
+    since = decided.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS)
+    return since is not None and now - since >= SETTLES_WITHIN

@@ -9,12 +9,11 @@ from datetime import datetime
 
 import msgspec
 
-from common import conditions
 from common.api.ray_service import ClusterServiceStatus, RayServiceStatus
 from common.upgrade.events import CapacityChanged, Direction, Event, Share, Split, TrafficShifted
 from common.upgrade.traffic_record import WHOLE
+from service_reconciler import decided
 from service_reconciler.observed import Names, Observed
-from service_reconciler.reasons import ConditionType
 from service_reconciler.status import traffic
 from service_reconciler.upgrade_events import build
 
@@ -26,7 +25,7 @@ def unpublished(observed: Observed, *, now: datetime) -> Iterator[Event]:
         return
     before, after = _split(status.active_service_status, status.pending_service_status), _recorded(observed)
     between = Split(old=_share(before.old, after.old), new=_share(before.new, after.new))
-    is_back = conditions.is_true(status.conditions, ConditionType.ROLLBACK_IN_PROGRESS)
+    is_back = decided.is_rolling_back(observed.service)
     direction = Direction.BACK if is_back else Direction.FORWARD
     upgrade, changed_at = build.upgrade(observed, names), observed.record.changed_at
     for kind, was, now_is in ((TrafficShifted, before, between), (CapacityChanged, between, after)):

@@ -1,0 +1,39 @@
+"""What earlier reconciles decided about the upgrade of a RayService: decisions read it back from the conditions here alone.
+
+Decisions read the observed state. What no object shows must be remembered: since when an upgrade, its pause and its rollback last, and
+what was decided at a deadline, which would be decided anew by each reconcile after it. The record of that is the conditions: they are
+written in one request with the names of the clusters, which is refused when the RayService changed meanwhile, and they outlive a
+restart. A record beside them could differ from what users read. What is missing there counts as never decided.
+"""
+
+from datetime import datetime
+
+from common import conditions
+from common.api.ray_service import RayService
+from common.problem import Problem
+from service_reconciler.reasons import ConditionType, Reason
+
+
+def holds(service: RayService, kind: ConditionType) -> bool:
+    """Return whether a decision holds: that an upgrade is on, paused, rolled back or aborted."""
+    return conditions.is_true(service.status.conditions, kind)
+
+
+def is_rolling_back(service: RayService) -> bool:
+    """Return whether the traffic rolls back."""
+    return holds(service, ConditionType.ROLLBACK_IN_PROGRESS)
+
+
+def changed_at(service: RayService, kind: ConditionType) -> datetime | None:
+    """Return when something was decided last; None if it never was."""
+    found = conditions.find(service.status.conditions, kind)
+    return None if found is None else found.last_transition_time
+
+
+def problem_of(service: RayService, kind: ConditionType) -> Problem[Reason] | None:
+    """Return why an upgrade to this very generation was stalled or aborted; None if that was not decided."""
+    found = conditions.find(service.status.conditions, kind)
+    is_this = found is not None and found.observed_generation == service.metadata.generation
+    if found is None or not is_this or found.reason not in set(Reason):
+        return None
+    return Problem(Reason(found.reason), found.message)

@@ -21,7 +21,8 @@ from common.upgrade.service_view import ServiceView
 from common.upgrade.traffic_record import Upgrade
 from service_reconciler.config import Config
 from service_reconciler.reasons import EventReason
-from service_reconciler.resources import serve_service
+from service_reconciler.resources import ray_cluster, serve_service
+from service_reconciler.resources.ray_cluster import Match
 
 _UNKNOWN: Final = Gateway(metadata=ObjectMeta())
 """A placeholder for a Gateway that the service does not ask for."""
@@ -142,6 +143,10 @@ class Observed(ServiceView, frozen=True, kw_only=True):
     def _lags(self, route: Route) -> bool:
         """Return whether a Gateway that exists follows an older state of a route."""
         return any(self.gateways.get(each, _UNKNOWN) is not None for each in lagging_parents(route))
+
+    def match(self, view: ClusterView) -> Match:
+        """Return how a cluster compares with what the RayService asks for."""
+        return ray_cluster.match(view.cluster, self.service, version=self.config.version)
 
     @property
     def unneeded(self) -> tuple[RayCluster, ...]:

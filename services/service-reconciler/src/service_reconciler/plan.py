@@ -234,7 +234,7 @@ def _growth(observed: Observed, decision: Decision, control: Control) -> list[Ac
     if view is None:
         return []
     report = events.cluster_updated(role, _where(view.cluster))
-    match ray_cluster.match(view.cluster, observed.service, version=version):
+    match observed.match(view):
         case Match.APPENDED:
             patch = ray_cluster.growth(view.cluster, observed.service, version=version)
         case Match.FULL if ray_cluster.needs_stamp(view.cluster, observed.service, version=version):

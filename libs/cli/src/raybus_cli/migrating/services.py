@@ -123,7 +123,7 @@ def _spec(seen: Observed) -> list[Finding]:
     held, goal = view.cluster.metadata.annotations.get(labels.SPEC_HASH, ""), ray_cluster.goal_hash(seen.service)
     if held == goal:
         return []
-    same = ray_cluster.match(view.cluster, seen.service, version=seen.config.version)
+    same = seen.match(view)
     return [
         findings.note(f"the spec hash of RayCluster {view.name} is not that of the spec; by its content it is {same}")
     ]

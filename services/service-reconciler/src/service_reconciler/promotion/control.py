@@ -17,7 +17,7 @@ from service_reconciler import decided
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.promotion import stall
 from service_reconciler.reasons import ConditionType, Reason
-from service_reconciler.resources.ray_cluster import Match, match
+from service_reconciler.resources.ray_cluster import Match
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,10 +50,7 @@ def decide(observed: Observed, *, now: datetime) -> Control:
 
 def is_goal(observed: Observed, view: ClusterView, control: Control) -> bool:
     """Return whether the active cluster is all that is wanted."""
-    return (
-        control.abort is not None
-        or match(view.cluster, observed.service, version=observed.config.version) is Match.FULL
-    )
+    return control.abort is not None or observed.match(view) is Match.FULL
 
 
 def _asked_pause(controls: Controls) -> Problem[Reason] | None:

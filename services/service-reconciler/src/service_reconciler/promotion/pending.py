@@ -14,7 +14,7 @@ from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.promotion import rollback
 from service_reconciler.promotion.control import NONE, Control, is_goal
 from service_reconciler.promotion.rollback import Course
-from service_reconciler.resources.ray_cluster import Match, match
+from service_reconciler.resources.ray_cluster import Match
 
 
 class Step(StrEnum):
@@ -61,7 +61,7 @@ def falls_back(observed: Observed) -> bool:
 
 def _is_left_alone(observed: Observed, held: ClusterView) -> bool:
     """Return whether only the pending cluster is left to serve, whatever the spec asks for by now (design rule 8)."""
-    is_wanted = _match(observed, held) is not Match.DIFFERENT
+    is_wanted = observed.match(held) is not Match.DIFFERENT
     has_lost = bool(observed.names.active) and observed.active is None
     return has_lost and not is_wanted and observed.is_incremental and observed.requests_from(held.name) is not None
 
@@ -71,9 +71,9 @@ def _at_once(observed: Observed, held: ClusterView, control: Control) -> Decisio
         return _keep(observed, "the pending cluster serves already")
     if control.abort is not None:
         return _drop(observed, control.abort.message)
-    if _match(observed, held) is not Match.DIFFERENT:
+    if observed.match(held) is not Match.DIFFERENT:
         return _keep(observed, "the pending cluster is what the spec asks for")
-    if observed.active is not None and _match(observed, observed.active) is Match.FULL:
+    if observed.active is not None and observed.match(observed.active) is Match.FULL:
         return _drop(observed, "the spec is the active cluster's again")
     if not replaces_clusters(observed):
         return _keep(observed, "the upgrade strategy allows no further cluster")
@@ -90,7 +90,7 @@ def _in_steps(observed: Observed, active: ClusterView, held: ClusterView, contro
         case Course.PROMOTED:
             return Decision(step=Step.PROMOTE, names=Names(active=held.name), note=verdict.note)
         case Course.DROPPED:
-            is_wanted = _match(observed, active) is Match.DIFFERENT and replaces_clusters(observed)
+            is_wanted = observed.match(active) is Match.DIFFERENT and replaces_clusters(observed)
             is_new = is_wanted and control.abort is None
             return _new(observed, verdict.note) if is_new else _drop(observed, verdict.note)
 
@@ -105,7 +105,7 @@ def _without_pending(observed: Observed, control: Control) -> Decision:
         return _new(observed, "there is no cluster" if not names.active else "the active cluster is gone")
     if control.abort is not None:
         return _keep(observed, control.abort.message)
-    return _with_active_alone(observed, _match(observed, active))
+    return _with_active_alone(observed, observed.match(active))
 
 
 def _with_active_alone(observed: Observed, found: Match) -> Decision:
@@ -123,10 +123,6 @@ def _with_active_alone(observed: Observed, found: Match) -> Decision:
 def _is_enabled(strategy: ServiceUpgradeStrategy | None, config: Config) -> bool:
     kind = strategy.type if strategy is not None else None
     return config.zero_downtime if kind is None else kind in {"NewCluster", serve_writer.INCREMENTAL}
-
-
-def _match(observed: Observed, view: ClusterView) -> Match:
-    return match(view.cluster, observed.service, version=observed.config.version)
 
 
 def _keep(observed: Observed, note: str) -> Decision:

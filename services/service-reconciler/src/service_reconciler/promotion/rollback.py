@@ -16,7 +16,7 @@ from common.upgrade import traffic_record
 from common.upgrade.traffic_record import WHOLE, Record, Share
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.promotion.control import Control, is_goal
-from service_reconciler.resources.ray_cluster import Match, match
+from service_reconciler.resources.ray_cluster import Match
 
 REVERTED: Final = "Goal state reverted to original cluster, rolling back."
 ABORTED: Final = "Upgrade aborted, rolling back to original cluster."
@@ -63,8 +63,7 @@ def _turned(observed: Observed, active: ClusterView, pending: ClusterView, contr
         return ABORTED
     if is_goal(observed, active, control):
         return REVERTED
-    found = match(pending.cluster, observed.service, version=observed.config.version)
-    return THIRD if found is Match.DIFFERENT else None
+    return THIRD if observed.match(pending) is Match.DIFFERENT else None
 
 
 def _is_over(observed: Observed, active: ClusterView, pending: ClusterView) -> bool:

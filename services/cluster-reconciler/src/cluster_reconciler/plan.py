@@ -43,6 +43,7 @@ from common.runtime.actions import (
     Patch,
     Refuse,
 )
+from common.validation import autoscaling
 from common.validation import ray_cluster as cluster_rules
 
 
@@ -149,7 +150,7 @@ def _warn(situation: Situation) -> Continue:
     """Report what is allowed and unwise, or not supported."""
     cluster, config = situation.cluster, situation.config
     found: list[Action] = []
-    if problem := cluster_rules.autoscaler_v1_warning(cluster):
+    if problem := autoscaling.v1_with_restarting_workers(cluster):
         found.append(EmitEvent(event=events.warning(cluster, problem)))
     found += _unsupported(cluster, cluster_rules.unsupported(cluster, config.gates))
     if graceful_drain.is_asked_for(cluster, config) and (problem := graceful_drain.obstacle(cluster)):

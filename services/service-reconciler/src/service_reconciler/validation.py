@@ -18,7 +18,6 @@ from common.feature_gates import Gate, Gates
 from common.problem import Problem
 from common.ray import owner, serve_writer
 from common.upgrade import controls as upgrade_controls
-from common.validation import life_cycle
 from common.validation import ray_cluster as cluster_rules
 from service_reconciler import initializing
 from service_reconciler.reasons import EventReason
@@ -88,7 +87,7 @@ def _cluster_problem(service: RayService, gates: Gates) -> str | None:
     )
     return (
         cluster_rules.spec(cluster, gates)
-        or life_cycle.upgrade_type_on_a_child(cluster)
+        or cluster_rules.upgrade_type_on_a_child(cluster)
         or cluster_rules.missing_protection(cluster, gates)
     )
 

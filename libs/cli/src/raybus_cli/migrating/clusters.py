@@ -22,7 +22,7 @@ from common.kube.client import Kube
 from common.runtime.cache import Cache
 from common.runtime.executor import Executed
 from common.runtime.key import Key
-from common.validation import not_built_yet
+from common.validation import ray_cluster as cluster_rules
 from raybus_cli.migrating import changes, findings
 from raybus_cli.migrating.findings import Finding, Subject
 
@@ -66,7 +66,7 @@ def _refused(note: str) -> list[Finding]:
 def _unsupported(cluster: RayCluster, config: Config) -> list[Finding]:
     """Return the features of the cluster that raybus does not support, with the messages of the condition UnsupportedFeatures."""
     found: list[Finding] = []
-    for rule in not_built_yet.ALL:
+    for rule in cluster_rules.UNSUPPORTED:
         text = rule(cluster, config.gates) or ""
         what, _, remedy = text.partition("; ")
         if text:

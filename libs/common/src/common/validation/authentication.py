@@ -6,8 +6,7 @@ from common.api.ray_cluster import RayCluster
 from common.feature_gates import Gates
 from common.ray import cluster_traits as traits
 from common.ray import version as ray_version
-from common.ray.version import VersionError
-from common.validation.rules import Rule
+from common.validation.rules import Rule, old_ray
 
 _TOKEN_SINCE: Final = (2, 52)
 _KUBERNETES_SINCE: Final = (2, 55)
@@ -17,14 +16,7 @@ def token_with_old_ray(cluster: RayCluster, _: Gates) -> str | None:
     """S37-S39."""
     if not traits.has_token_auth(cluster):
         return None
-    start, version = "authOptions.mode is 'token' but", cluster.spec.ray_version
-    if not version:
-        return f"{start} RayVersion was not specified. Ray version 2.52.0 or later is required"
-    try:
-        is_new = ray_version.parse(version) >= _TOKEN_SINCE
-    except VersionError as problem:
-        return f"{start} RayVersion format is invalid: {version}, {problem}"
-    return None if is_new else f"{start} minimum Ray version is 2.52.0, got {version}"
+    return old_ray(cluster, _TOKEN_SINCE, "authOptions.mode is 'token' but")
 
 
 def kubernetes_token_with_old_ray(cluster: RayCluster, _: Gates) -> str | None:

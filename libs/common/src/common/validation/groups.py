@@ -8,10 +8,8 @@ from common.api import kubernetes_syntax
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
 from common.feature_gates import Gates
 from common.ray import cluster_traits as traits
-from common.ray import version as ray_version
 from common.ray.cluster_traits import RayGroup
-from common.ray.version import VersionError
-from common.validation.rules import Rule
+from common.validation.rules import Rule, old_ray
 
 GroupRule: TypeAlias = Callable[[RayCluster, WorkerGroupSpec], str | None]
 
@@ -102,14 +100,7 @@ def priority_with_old_ray(cluster: RayCluster, group: WorkerGroupSpec) -> str | 
     """S15a-S15c."""
     if not group.priority:
         return None
-    start, version = f"worker group {group.group_name}: priority is set, but", cluster.spec.ray_version
-    if not version:
-        return f"{start} RayVersion was not specified. Ray version 2.56.0 or later is required"
-    try:
-        is_new = ray_version.parse(version) >= _PRIORITY_SINCE
-    except VersionError as problem:
-        return f"{start} RayVersion format is invalid: {version}, {problem}"
-    return None if is_new else f"{start} minimum Ray version is 2.56.0, got {version}"
+    return old_ray(cluster, _PRIORITY_SINCE, f"worker group {group.group_name}: priority is set, but")
 
 
 def priority_without_autoscaler_v2(cluster: RayCluster, group: WorkerGroupSpec) -> str | None:

@@ -6,7 +6,7 @@ goes to another replica takes its series along.
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.metrics_core import Metric
@@ -37,20 +37,8 @@ PROVISIONED: Final = Family(
 )
 
 
-class Metrics(Protocol):
-    """Receives the milestones of a cluster's life."""
-
-    def provisioned(self, cluster: RayCluster, *, now: datetime) -> None:
-        """Note that all pods ran for the first time."""
-        ...
-
-    def forget(self, key: Key) -> None:
-        """Drop the series of a cluster that is gone."""
-        ...
-
-
 class ClusterMetrics(Collector):
-    """Implements `Metrics` for Prometheus."""
+    """Receives the milestones of a cluster's life, and shows them to Prometheus."""
 
     def __init__(self, cache: Cache, registry: CollectorRegistry = REGISTRY) -> None:
         self._cache = cache
@@ -72,39 +60,21 @@ class ClusterMetrics(Collector):
 
     def describe(self) -> Iterable[Metric]:
         """Name the families without reading the state."""
-        return [self._info(()), self._provisioned(()), self._durations(())]
+        return [family.empty() for family in (INFO, PROVISIONED, DURATION)]
 
     def collect(self) -> Iterator[Metric]:
         """Compute a series per cluster from the state as it is now."""
-        clusters = tuple(self._cache.all(RayCluster))
-        yield self._info(clusters)
-        yield self._provisioned(clusters)
-        yield self._durations(clusters)
-
-    def _durations(self, clusters: tuple[RayCluster, ...]) -> Metric:
-        family = DURATION.empty()
-        for cluster in clusters:
+        info, provisioned, durations = INFO.empty(), PROVISIONED.empty(), DURATION.empty()
+        for cluster in self._cache.all(RayCluster):
             meta = cluster.metadata
+            own = (meta.name, meta.namespace, meta.uid)
+            holds = "true" if conditions.is_true(cluster.status.conditions, ConditionType.PROVISIONED) else "false"
+            info.add_metric((*own, meta.labels.get(labels.ORIGIN_KIND, "None")), 1)
+            provisioned.add_metric((*own, holds), 1)
             seconds = self._seconds.get(Key(meta.namespace, meta.name), {}).get(meta.uid, _seconds_in_status(cluster))
             if seconds is not None:
-                family.add_metric((meta.name, meta.namespace, meta.uid), seconds)
-        return family
-
-    def _info(self, clusters: tuple[RayCluster, ...]) -> Metric:
-        family = INFO.empty()
-        for cluster in clusters:
-            meta = cluster.metadata
-            owner = meta.labels.get(labels.ORIGIN_KIND, "None")
-            family.add_metric((meta.name, meta.namespace, meta.uid, owner), 1)
-        return family
-
-    def _provisioned(self, clusters: tuple[RayCluster, ...]) -> Metric:
-        family = PROVISIONED.empty()
-        for cluster in clusters:
-            meta = cluster.metadata
-            holds = "true" if conditions.is_true(cluster.status.conditions, ConditionType.PROVISIONED) else "false"
-            family.add_metric((meta.name, meta.namespace, meta.uid, holds), 1)
-        return family
+                durations.add_metric(own, seconds)
+        yield from (info, provisioned, durations)
 
 
 def _seconds_in_status(cluster: RayCluster) -> float | None:

@@ -7,7 +7,7 @@ from functools import cached_property
 import msgspec
 
 from cluster_reconciler.reasons import ConditionType
-from common import labels
+from common import conditions, labels
 from common.api.core import Job, Pod, Service
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
@@ -87,7 +87,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def holds(self, kind: ConditionType) -> bool:
         """Return whether a condition of the status is True."""
-        return any(each.type == kind and each.status == "True" for each in self.cluster.status.conditions)
+        return conditions.is_true(self.cluster.status.conditions, kind)
 
     @property
     def is_autoscaling(self) -> bool:

@@ -4,7 +4,7 @@ import msgspec
 
 from cluster_reconciler.config import Config
 from cluster_reconciler.memory import Memories
-from cluster_reconciler.metrics import Metrics
+from cluster_reconciler.metrics import ClusterMetrics
 from common.clock import Clock
 from common.kube.client import Kube
 from common.runtime.cache import Cache
@@ -20,4 +20,4 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
     config: Config
     clock: Clock
     memories: Memories
-    metrics: Metrics
+    metrics: ClusterMetrics

@@ -1,1 +1,1 @@
-"""The status of a RayCluster, computed from scratch at each reconcile: one condition, one file."""
+"""The status of a RayCluster, computed from scratch at each reconcile."""

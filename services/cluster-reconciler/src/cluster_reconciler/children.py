@@ -14,7 +14,7 @@ from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.reasons import EventReason
 from cluster_reconciler.resources import (
-    auth_secret,
+    auth,
     autoscaler_rbac,
     gcs_storage_pvc,
     graceful_drain,
@@ -68,10 +68,12 @@ def looked_up(cluster: RayCluster, config: Config) -> tuple[Child, ...]:
         found.append(_ingress_child(cluster, config))
     if graceful_drain.is_on(cluster, config):
         found.append(Child(CONFIG_MAP, graceful_drain.config_map_name(cluster)))
-    if auth_secret.is_needed(cluster):
-        found.append(Child(SECRET, auth_secret.name(cluster)))
+    if auth.needs_secret(cluster):
+        found.append(Child(SECRET, auth.secret_name(cluster)))
     if traits.is_fault_tolerant(cluster) and traits.has_embedded_storage(cluster):
-        found.append(Child(PERSISTENT_VOLUME_CLAIM, gcs_storage_pvc.name(cluster), _pvc_digest(cluster)))
+        found.append(
+            Child(PERSISTENT_VOLUME_CLAIM, gcs_storage_pvc.name(cluster), digest(gcs_storage_pvc.build(cluster)))
+        )
     return tuple(found)
 
 
@@ -79,10 +81,6 @@ def _ingress_child(cluster: RayCluster, config: Config) -> Child:
     if config.uses_routes:
         return Child(ROUTE, route.name(cluster))
     return Child(INGRESS, ingress.name(cluster), digest(ingress.build(cluster)))
-
-
-def _pvc_digest(cluster: RayCluster) -> str:
-    return digest(gcs_storage_pvc.build(cluster))
 
 
 def digest(body: Body) -> str:
@@ -144,7 +142,7 @@ def _lacking(cluster: RayCluster, absent: set[Resource], *, token: str) -> list[
         body, report = graceful_drain.config_map(cluster), events.drain_module_failed(cluster)
         found.append(Create(resource=CONFIG_MAP, body=body, events=report, if_exists=IfExists.NEED_OWN))
     if SECRET in absent:
-        body = auth_secret.build(cluster, token=token)
+        body = auth.secret(cluster, token=token)
         found.append(Create(resource=SECRET, body=body, if_exists=IfExists.ACCEPT))
     if PERSISTENT_VOLUME_CLAIM in absent:
         claim = gcs_storage_pvc.options(cluster).claim_name
@@ -212,7 +210,7 @@ def _services(observed: Observed, config: Config) -> list[Action]:
     if observed.headless_service is None and any(group.num_of_hosts > 1 for group in traits.worker_groups(cluster)):
         found.append(_create_service(cluster, headless_service.build(cluster)))
     if observed.serve_service is None and serve_service.is_needed(cluster):
-        body = serve_service.build(cluster, config)
+        body = serve_service.build(cluster)
         if body is None:
             found.append(Refuse(event=events.no_serve_port(serve_service.NO_PORT)))
         else:

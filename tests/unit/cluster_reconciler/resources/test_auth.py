@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster_reconciler.resources import auth_secret, owner
+from cluster_reconciler.resources import auth, owner
 from common.api.opaque import Body, Json
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 from support.builders.ray_pod import containers_of, head_of, worker_of
@@ -95,12 +95,12 @@ def test_what_the_template_names_is_kept() -> None:
     ],
 )
 def test_is_needed(options: Json | None, *, is_needed: bool) -> None:
-    assert auth_secret.is_needed(a_ray_cluster(auth_options=options)) == is_needed
+    assert auth.needs_secret(a_ray_cluster(auth_options=options)) == is_needed
 
 
 def test_case_99_the_secret() -> None:
     cluster = a_ray_cluster(auth_options=TOKEN)
-    assert auth_secret.build(cluster, token="t" * 44) == {
+    assert auth.secret(cluster, token="t" * 44) == {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {

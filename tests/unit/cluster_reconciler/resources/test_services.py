@@ -150,7 +150,7 @@ def test_case_108_defaults(own: Json, name: str, spec_type: str | None) -> None:
 )
 def test_serve_service(head: Json, expected: list[Json]) -> None:
     cluster = a_ray_cluster(head={**head, "serviceType": "NodePort"})
-    assert serve_service.build(cluster, Config()) == {
+    assert serve_service.build(cluster) == {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
@@ -169,7 +169,7 @@ def test_serve_service(head: Json, expected: list[Json]) -> None:
 
 def test_case_109_no_serve_port() -> None:
     cluster = a_ray_cluster(head=a_head_declaring({"name": "gcs", "containerPort": 6379}))
-    assert serve_service.build(cluster, Config()) is None
+    assert serve_service.build(cluster) is None
     assert serve_service.NO_PORT == (
         "Please specify a port named 'serve' (or with the prefix 'serve-', e.g. 'serve-grpc') in the Ray head "
         "container; otherwise, the Kubernetes service for Ray Serve will not be created."

@@ -44,12 +44,8 @@ class SchedulerPlugins:
 
 def build(cluster: RayCluster) -> Body:
     """Build the PodGroup; the cluster owns it without controlling it."""
-    metadata = owner.metadata(cluster, name=cluster.metadata.name, labels={})
+    spec = {"minMember": counters.desired(cluster) + 1, "minResources": desired_resources.totals(cluster)}
+    group = owner.child(cluster, POD_GROUP, name=cluster.metadata.name, labels={}, spec=spec)
     reference = owner.reference(cluster)
-    metadata["ownerReferences"] = [{key: value for key, value in reference.items() if key not in _CONTROL}]
-    return {
-        "apiVersion": POD_GROUP.api_version,
-        "kind": POD_GROUP.kind,
-        "metadata": metadata,
-        "spec": {"minMember": counters.desired(cluster) + 1, "minResources": desired_resources.totals(cluster)},
-    }
+    group["metadata"]["ownerReferences"] = [{key: value for key, value in reference.items() if key not in _CONTROL}]
+    return group

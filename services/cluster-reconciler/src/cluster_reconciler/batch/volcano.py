@@ -32,7 +32,7 @@ class Volcano:
         """Return the PodGroup; a RayJob's clusters share that of the job, which is not ours."""
         if traits.creator_kind(cluster) == "RayJob":
             return ()
-        return (Child(POD_GROUP, name(cluster), _wanted(cluster)),)
+        return (Child(POD_GROUP, name(cluster), digest(_numbers(cluster))),)
 
     def submit(self, observed: Observed) -> Submission:
         """Make the PodGroup, or bring its two numbers up to date."""
@@ -80,15 +80,9 @@ def build(cluster: RayCluster) -> Body:
         if tier := own.get(TOPOLOGY_TIER):
             topology["highestTierAllowed"] = int(tier)
         spec["networkTopology"] = topology
-    metadata = owner.metadata(cluster, name=name(cluster), labels={})
-    metadata["annotations"] = dict(cluster.metadata.annotations)
-    return {
-        "apiVersion": POD_GROUP.api_version,
-        "kind": POD_GROUP.kind,
-        "metadata": metadata,
-        "spec": spec,
-        "status": {"phase": "Pending"},
-    }
+    group = owner.child(cluster, POD_GROUP, name=name(cluster), labels={}, spec=spec, status={"phase": "Pending"})
+    group["metadata"]["annotations"] = dict(cluster.metadata.annotations)
+    return group
 
 
 def _numbers(cluster: RayCluster) -> Body:
@@ -100,10 +94,6 @@ def _numbers(cluster: RayCluster) -> Body:
         members = counters.desired(cluster)
         room = desired_resources.totals(cluster)
     return {"minMember": members + 1, "minResources": room}
-
-
-def _wanted(cluster: RayCluster) -> str:
-    return digest(_numbers(cluster))
 
 
 def _updated(cluster: RayCluster, have: Body) -> Body | None:

@@ -67,19 +67,18 @@ def workload(cluster: RayCluster) -> Body:
     """Build the Workload."""
     reference = {"apiGroup": "ray.io", "kind": ray_cluster.KIND, "name": cluster.metadata.name}
     spec: Body = {"controllerRef": reference, "podGroupTemplates": [{"name": TEMPLATE, **_policy(cluster)}]}
-    return _object(cluster, WORKLOAD, cluster.metadata.name, spec)
+    return owner.child(cluster, WORKLOAD, name=cluster.metadata.name, labels=_labels(cluster), spec=spec)
 
 
 def pod_group(cluster: RayCluster) -> Body:
     """Build the PodGroup."""
     template = {"workloadName": cluster.metadata.name, "podGroupTemplateName": TEMPLATE}
     spec: Body = {"podGroupTemplateRef": {"workload": template}, **_policy(cluster)}
-    return _object(cluster, POD_GROUP, pod_group_name(cluster), spec)
+    return owner.child(cluster, POD_GROUP, name=pod_group_name(cluster), labels=_labels(cluster), spec=spec)
 
 
-def _object(cluster: RayCluster, resource: Resource, name: str, spec: Body) -> Body:
-    metadata = owner.metadata(cluster, name=name, labels={labels.CLUSTER: cluster.metadata.name})
-    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": spec}
+def _labels(cluster: RayCluster) -> dict[str, str]:
+    return {labels.CLUSTER: cluster.metadata.name}
 
 
 def _policy(cluster: RayCluster) -> Body:

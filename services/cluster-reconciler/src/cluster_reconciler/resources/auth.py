@@ -1,19 +1,42 @@
-"""What token authentication adds to a container: the mode and the token, or Kubernetes' own token in a volume.
+"""Token authentication: the Secret with a token that we make, and what a container gets, the token or Kubernetes' own in a volume.
 
-Behaviour: spec raycluster §11.14; acceptance cases 99-100.
+Behaviour: spec raycluster §8.3, §11.14; acceptance cases 99-100.
 """
 
 from typing import Final
 
-from cluster_reconciler.resources import auth_secret
-from common import pod_json
+from cluster_reconciler.resources import owner
+from common import labels, names, pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.kube.resources import SECRET
 from common.pod_json import literal
 from common.ray import cluster_traits as traits
 
 VOLUME: Final = "ray-token"
 MOUNT_PATH: Final = "/var/run/secrets/ray.io/serviceaccount"
+KEY: Final = "auth_token"
+DISABLED: Final = "disabled"
+
+
+def secret_name(cluster: RayCluster) -> str:
+    """Return the Secret's name: the user's own, or ours."""
+    options = cluster.spec.auth_options
+    return (options.secret_name if options else None) or names.checked(cluster.metadata.name)
+
+
+def needs_secret(cluster: RayCluster) -> bool:
+    """Return whether we make a token; an empty mode makes one too, as in KubeRay, though no pod uses it."""
+    options = cluster.spec.auth_options
+    if options is None or options.mode == DISABLED:
+        return False
+    return not traits.has_kubernetes_auth(cluster) and not options.secret_name
+
+
+def secret(cluster: RayCluster, *, token: str) -> Body:
+    """Build the Secret around a token, which the caller draws: base64 of 32 random bytes."""
+    own = {labels.CLUSTER: cluster.metadata.name}
+    return owner.child(cluster, SECRET, name=secret_name(cluster), labels=own, stringData={KEY: token})
 
 
 def configure_container(container: Body, cluster: RayCluster) -> None:
@@ -22,7 +45,7 @@ def configure_container(container: Body, cluster: RayCluster) -> None:
         return
     pod_json.add_missing_env(container, literal("RAY_AUTH_MODE", "token"))
     if not traits.has_kubernetes_auth(cluster):
-        key = {"name": auth_secret.name(cluster), "key": auth_secret.KEY}
+        key = {"name": secret_name(cluster), "key": KEY}
         pod_json.add_missing_env(container, {"name": "RAY_AUTH_TOKEN", "valueFrom": {"secretKeyRef": key}})
         return
     pod_json.add_missing_env(container, literal("RAY_ENABLE_K8S_TOKEN_AUTH", "true"))

@@ -9,8 +9,8 @@ from cluster_reconciler.resources import owner
 from common import labels, names, pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.kube.resources import ROLE, ROLE_BINDING, SERVICE_ACCOUNT
 
-_RBAC: Final = "rbac.authorization.k8s.io"
 _RULES: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     ("", "pods", ("get", "list", "watch", "patch")),
     ("", "pods/resize", ("patch",)),
@@ -35,36 +35,25 @@ def role_name(cluster: RayCluster) -> str:
 
 def service_account(cluster: RayCluster) -> Body:
     """Build the ServiceAccount."""
-    metadata = owner.metadata(cluster, name=service_account_name(cluster), labels=_labels(cluster))
-    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
+    return owner.child(cluster, SERVICE_ACCOUNT, name=service_account_name(cluster), labels=_labels(cluster))
 
 
 def role(cluster: RayCluster) -> Body:
     """Build the Role: see and patch pods, resize them, and change the cluster's replica counts."""
-    return {
-        "apiVersion": f"{_RBAC}/v1",
-        "kind": "Role",
-        "metadata": owner.metadata(cluster, name=role_name(cluster), labels=_labels(cluster)),
-        "rules": [
-            {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)} for group, resource, verbs in _RULES
-        ],
-    }
+    rules = [{"apiGroups": [group], "resources": [resource], "verbs": list(verbs)} for group, resource, verbs in _RULES]
+    return owner.child(cluster, ROLE, name=role_name(cluster), labels=_labels(cluster), rules=rules)
 
 
 def role_binding(cluster: RayCluster) -> Body:
     """Build the RoleBinding between the two."""
     account = {
-        "kind": "ServiceAccount",
+        "kind": SERVICE_ACCOUNT.kind,
         "name": service_account_name(cluster),
         "namespace": cluster.metadata.namespace,
     }
-    return {
-        "apiVersion": f"{_RBAC}/v1",
-        "kind": "RoleBinding",
-        "metadata": owner.metadata(cluster, name=role_name(cluster), labels=_labels(cluster)),
-        "subjects": [account],
-        "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": role_name(cluster)},
-    }
+    of = {"apiGroup": ROLE.group, "kind": ROLE.kind, "name": role_name(cluster)}
+    own = _labels(cluster)
+    return owner.child(cluster, ROLE_BINDING, name=role_name(cluster), labels=own, subjects=[account], roleRef=of)
 
 
 def _labels(cluster: RayCluster) -> dict[str, str]:

@@ -9,6 +9,7 @@ from cluster_reconciler.resources import owner
 from common import labels, pod_json, quantity
 from common.api.opaque import Body
 from common.api.ray_cluster import GcsEmbeddedStorage, RayCluster
+from common.kube.resources import PERSISTENT_VOLUME_CLAIM
 
 DEFAULT_SIZE: Final = "1Gi"
 DEFAULT_ACCESS_MODES: Final = ("ReadWriteOnce",)
@@ -28,16 +29,17 @@ def name(cluster: RayCluster) -> str:
 def build(cluster: RayCluster) -> Body:
     """Build our claim; it outlives the cluster under the policy Retain."""
     wanted = options(cluster)
-    metadata = owner.metadata(cluster, name=name(cluster), labels={labels.CLUSTER: cluster.metadata.name})
-    if wanted.deletion_policy == "Retain":
-        del metadata["ownerReferences"]
     spec: Body = {
         "accessModes": list(wanted.access_modes or DEFAULT_ACCESS_MODES),
         "resources": {"requests": {"storage": DEFAULT_SIZE if wanted.size is None else wanted.size}},
     }
     if wanted.storage_class_name is not None:
         spec["storageClassName"] = wanted.storage_class_name
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+    own = {labels.CLUSTER: cluster.metadata.name}
+    claim = owner.child(cluster, PERSISTENT_VOLUME_CLAIM, name=name(cluster), labels=own, spec=spec)
+    if wanted.deletion_policy == "Retain":
+        del claim["metadata"]["ownerReferences"]
+    return claim
 
 
 def drift(cluster: RayCluster, have: Body) -> str:

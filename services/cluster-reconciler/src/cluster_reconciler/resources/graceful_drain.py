@@ -14,6 +14,7 @@ from cluster_reconciler.resources.node import Node
 from common import labels, pod_json
 from common.api.opaque import Body, Json
 from common.api.ray_cluster import RayCluster
+from common.kube.resources import CONFIG_MAP
 from common.ray import cluster_traits as traits
 
 CALLBACK: Final = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
@@ -63,8 +64,8 @@ def config_map_name(cluster: RayCluster) -> str:
 
 def config_map(cluster: RayCluster) -> Body:
     """Build that ConfigMap."""
-    metadata = owner.metadata(cluster, name=config_map_name(cluster), labels={labels.CLUSTER: cluster.metadata.name})
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {FILE: TEXT}}
+    own = {labels.CLUSTER: cluster.metadata.name}
+    return owner.child(cluster, CONFIG_MAP, name=config_map_name(cluster), labels=own, data={FILE: TEXT})
 
 
 def configure_pod(pod: Body, node: Node) -> str:

@@ -11,6 +11,7 @@ from cluster_reconciler.resources import owner
 from common import labels, names, pod_json, ports
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.kube.resources import SERVICE
 
 APP_PROTOCOL: Final = "tcp"
 
@@ -74,16 +75,16 @@ def build(cluster: RayCluster, config: Config) -> Body:
         spec["type"] = wanted_type
     if wanted_type in {"", "ClusterIP"} and not config.head_service_has_cluster_ip:
         spec |= {"clusterIP": "None", "publishNotReadyAddresses": True}
-    metadata = owner.metadata(cluster, name=name(cluster), labels=selector(cluster))
+    service = owner.child(cluster, SERVICE, name=name(cluster), labels=selector(cluster), spec=spec)
     if cluster.spec.head_service_annotations:
-        metadata["annotations"] = dict(cluster.spec.head_service_annotations)
-    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+        service["metadata"]["annotations"] = dict(cluster.spec.head_service_annotations)
+    return service
 
 
 def _from_users_own(cluster: RayCluster, own: Body, entries: list[Body]) -> Body:
     """Keep the user's Service but for name, selector, labels and owner; our ports follow theirs."""
     service = copy.deepcopy(own)
-    service |= {"apiVersion": "v1", "kind": "Service"}
+    service |= {"apiVersion": SERVICE.api_version, "kind": SERVICE.kind}
     metadata = pod_json.ensure_body(service, "metadata")
     annotations = pod_json.mapping(metadata, "annotations") | (cluster.spec.head_service_annotations or {})
     metadata |= {

@@ -9,6 +9,7 @@ from cluster_reconciler.resources import head_service, owner
 from common import labels, names, pod_json, ports
 from common.api.opaque import Body
 from common.api.ray_cluster import IngressOptions, RayCluster
+from common.kube.resources import INGRESS
 
 
 def is_needed(cluster: RayCluster) -> bool:
@@ -41,15 +42,15 @@ def build(cluster: RayCluster) -> Body:
     options = cluster.spec.head_group_spec.ingress_options or IngressOptions()
     annotations = dict(cluster.metadata.annotations)
     ingress_class = annotations.pop(labels.INGRESS_CLASS, None)
-    metadata = owner.metadata(cluster, name=name(cluster), labels=own_labels(cluster))
-    if annotations:
-        metadata["annotations"] = annotations
     spec: Body = {"rules": [_rule(cluster, options)]}
     if ingress_class is not None:
         spec["ingressClassName"] = ingress_class
     if options.tls:
         spec["tls"] = copy.deepcopy(options.tls)
-    return {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": metadata, "spec": spec}
+    body = owner.child(cluster, INGRESS, name=name(cluster), labels=own_labels(cluster), spec=spec)
+    if annotations:
+        body["metadata"]["annotations"] = annotations
+    return body
 
 
 def updated(cluster: RayCluster, have: Body) -> Body | None:

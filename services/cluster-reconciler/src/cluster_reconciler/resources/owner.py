@@ -1,4 +1,4 @@
-"""The mark of ownership that every child of a RayCluster carries, so that Kubernetes deletes it with the cluster.
+"""The children of a RayCluster, and the mark of ownership that each carries, so that Kubernetes deletes it with the cluster.
 
 Behaviour: spec raycluster §5.2.
 """
@@ -7,6 +7,7 @@ from common import pod_json
 from common.api import ray_cluster
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.kube.resources import Resource
 
 
 def reference(cluster: RayCluster) -> Body:
@@ -41,11 +42,16 @@ def is_predecessors(cluster: RayCluster, body: Body) -> bool:
     return (found.get("kind"), found.get("name")) == (ray_cluster.KIND, cluster.metadata.name)
 
 
-def metadata(cluster: RayCluster, *, name: str, labels: dict[str, str]) -> Body:
-    """Build the metadata of a child: name, the cluster's namespace, labels and owner."""
+def child(cluster: RayCluster, resource: Resource, *, name: str, labels: dict[str, str], **content: object) -> Body:
+    """Build a child in the cluster's namespace, with its owner, and with the fields of its kind, such as `spec`."""
     return {
-        "name": name,
-        "namespace": cluster.metadata.namespace,
-        "labels": labels,
-        "ownerReferences": [reference(cluster)],
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {
+            "name": name,
+            "namespace": cluster.metadata.namespace,
+            "labels": labels,
+            "ownerReferences": [reference(cluster)],
+        },
+        **content,
     }

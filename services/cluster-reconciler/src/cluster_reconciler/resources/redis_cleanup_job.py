@@ -10,6 +10,7 @@ from cluster_reconciler.resources import head_pod, owner, ray_start
 from common import labels, names, pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.kube.resources import JOB
 from common.pod_json import literal
 
 DEADLINE_SECONDS: Final = 300
@@ -30,19 +31,15 @@ def build(cluster: RayCluster, config: Config) -> Body:
     container = pod_json.ray_container(pod)
     pod["spec"] |= {"containers": [container], "restartPolicy": "Never"}
     _turn_into_cleanup(container, config)
-    metadata: Body = {
-        "name": name(cluster),
-        "namespace": cluster.metadata.namespace,
-        "labels": dict(pod["metadata"]["labels"]),
-        "annotations": dict(pod["metadata"]["annotations"]),
-        "ownerReferences": [owner.reference(cluster)],
-    }
     spec: Body = {
         "backoffLimit": 0,
         "activeDeadlineSeconds": DEADLINE_SECONDS,
         "template": {"metadata": pod["metadata"], "spec": pod["spec"]},
     }
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+    own = dict(pod["metadata"]["labels"])
+    job = owner.child(cluster, JOB, name=name(cluster), labels=own, spec=spec)
+    job["metadata"]["annotations"] = dict(pod["metadata"]["annotations"])
+    return job
 
 
 def _turn_into_cleanup(container: Body, config: Config) -> None:

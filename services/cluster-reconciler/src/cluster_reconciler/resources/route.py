@@ -24,16 +24,12 @@ def name(cluster: RayCluster) -> str:
 
 def build(cluster: RayCluster) -> Body:
     """Build the Route to the dashboard."""
-    metadata = owner.metadata(cluster, name=name(cluster), labels=ingress.own_labels(cluster))
-    if cluster.metadata.annotations:
-        metadata["annotations"] = dict(cluster.metadata.annotations)
-    return {
-        "apiVersion": "route.openshift.io/v1",
-        "kind": "Route",
-        "metadata": metadata,
-        "spec": {
-            "to": {"kind": "Service", "name": head_service.name(cluster), "weight": 100},
-            "port": {"targetPort": ingress.dashboard_port(cluster)},
-            "wildcardPolicy": "None",
-        },
+    spec = {
+        "to": {"kind": "Service", "name": head_service.name(cluster), "weight": 100},
+        "port": {"targetPort": ingress.dashboard_port(cluster)},
+        "wildcardPolicy": "None",
     }
+    body = owner.child(cluster, ROUTE, name=name(cluster), labels=ingress.own_labels(cluster), spec=spec)
+    if cluster.metadata.annotations:
+        body["metadata"]["annotations"] = dict(cluster.metadata.annotations)
+    return body

@@ -5,11 +5,11 @@ Behaviour: spec raycluster §8.6, §12.2; acceptance case 109.
 
 from typing import Final
 
-from cluster_reconciler.config import Config
 from cluster_reconciler.resources import head_service, owner
 from common import labels, names
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.kube.resources import SERVICE
 
 NO_PORT: Final = (
     "Please specify a port named 'serve' (or with the prefix 'serve-', e.g. 'serve-grpc') in the Ray head container; "
@@ -23,12 +23,7 @@ def is_needed(cluster: RayCluster) -> bool:
     return cluster.metadata.annotations.get(labels.ENABLE_SERVE_SERVICE) == "true"
 
 
-def name(cluster: RayCluster) -> str:
-    """Return the Service's name."""
-    return names.serve_service(cluster.metadata.name)
-
-
-def build(cluster: RayCluster, _config: Config) -> Body | None:
+def build(cluster: RayCluster) -> Body | None:
     """Build the Service over all pods of the cluster; None when the head declares ports, but none for Serve."""
     ports = [
         {"name": port, "port": number}
@@ -46,5 +41,4 @@ def build(cluster: RayCluster, _config: Config) -> Body | None:
     spec: Body = {"selector": {labels.CLUSTER: cluster_name}, "ports": ports}
     if cluster.spec.head_group_spec.service_type:
         spec["type"] = cluster.spec.head_group_spec.service_type
-    metadata = owner.metadata(cluster, name=name(cluster), labels=own_labels)
-    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+    return owner.child(cluster, SERVICE, name=names.serve_service(cluster_name), labels=own_labels, spec=spec)

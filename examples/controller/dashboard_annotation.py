@@ -11,10 +11,9 @@ from common.clock import Clock
 from common.kube import client, resources
 from common.ray.view import dashboard_service, foreign_service
 from common.runtime import controller, events, executor, process, reconciler, replica
-from common.runtime.actions import Action, Patch
+from common.runtime.actions import Action, Patch, Plan
 from common.runtime.cache import Cache, Object
 from common.runtime.key import Key, Watched
-from common.runtime.plan import Plan
 from common.runtime.writer import Writer
 
 NAME, ANNOTATION = "dashboard-annotation", "example.com/dashboard"

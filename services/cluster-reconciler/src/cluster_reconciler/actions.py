@@ -4,8 +4,7 @@ from cluster_reconciler.resources.replica import ReplicaIndex
 from cluster_reconciler.status.conditions import Failure
 from common.api.ray_cluster import WorkerGroupSpec
 from common.kube.resources import POD
-from common.runtime.actions import Action, Create, Delete, DeleteCollection, Parallel, Replace
-from common.runtime.plan import Plan
+from common.runtime.actions import Action, Create, Delete, DeleteCollection, Parallel, Plan, Replace
 
 
 class CreateWorker(Action, frozen=True, kw_only=True):

@@ -7,8 +7,7 @@ from cluster_reconciler.status import counters
 from common.api import ray_cluster
 from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.runtime.cache import Cache, Object
-from common.runtime.key import Key
-from common.runtime.priority import Priority
+from common.runtime.key import Key, Priority
 
 
 def keys_of(obj: Object) -> Iterator[Key]:

@@ -14,9 +14,8 @@ from common.api.ray_service import RayService
 from common.ray.config_writer import ConfigWriter
 from common.ray.serve_reader import ServeReader
 from common.ray.submit import Submit
-from common.runtime.actions import Action
+from common.runtime.actions import Action, Plan
 from common.runtime.executor import Executor
-from common.runtime.plan import Plan
 from common.runtime.writer import Writer
 from common.upgrade.events import Event
 from service_reconciler import metrics

@@ -22,8 +22,7 @@ from common.ray.goal_revision import Spec
 from common.ray.revision import Given
 from common.ray.serve_writer import Writer
 from common.ray.submit import Submit
-from common.runtime.actions import Action, Create, Delete, EmitEvent, Patch, SetFinalizers
-from common.runtime.plan import Plan
+from common.runtime.actions import Action, Create, Delete, EmitEvent, Patch, Plan, SetFinalizers
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import traffic_record
 from service_reconciler import draining, events, initializing, plain_service, polling, serving

@@ -11,9 +11,8 @@ from common.api.meta import ObjectMeta
 from common.kube.resources import GRPC_ROUTE, SERVICE
 from common.ray.config_writer import ConfigWriter
 from common.ray.submit import Submit
-from common.runtime.actions import Action, Create
+from common.runtime.actions import Action, Create, Plan
 from common.runtime.executor import Executor
-from common.runtime.plan import Plan
 from common.runtime.writer import Writer
 from traffic_manager import metrics
 from traffic_manager.actions import MoveCapacity

@@ -18,8 +18,7 @@ from common.problem import message_of
 from common.ray import parity, poll_interval, serve_status
 from common.ray.submit import Submit
 from common.ray.view import head_is_ready
-from common.runtime.actions import MAIN, Action, Create, EmitEvent, Patch
-from common.runtime.plan import Plan
+from common.runtime.actions import MAIN, Action, Create, EmitEvent, Patch, Plan
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import traffic_record as records
 from common.upgrade.policy import Policy

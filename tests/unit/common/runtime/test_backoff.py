@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.runtime import backoff
+from common.runtime.work_queue import backoff
 
 
 @pytest.mark.parametrize(
@@ -16,4 +16,4 @@ from common.runtime import backoff
     ],
 )
 def test_delay(failures: int, seconds: float) -> None:
-    assert backoff.delay(failures) == seconds
+    assert backoff(failures) == seconds

@@ -14,8 +14,7 @@ from common.clock import SystemClock
 from common.runtime import trace
 from common.runtime.cache import Cache, Object
 from common.runtime.controller import Controller
-from common.runtime.key import Key, Watched
-from common.runtime.priority import FIFO, Priority
+from common.runtime.key import FIFO, Key, Priority, Watched
 
 pytestmark = pytest.mark.looptime
 

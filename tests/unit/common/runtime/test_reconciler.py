@@ -4,9 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from common.runtime.actions import Action
+from common.runtime.actions import Action, Plan
 from common.runtime.key import Key
-from common.runtime.plan import Plan
 from common.runtime.reconciler import Reconciler
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

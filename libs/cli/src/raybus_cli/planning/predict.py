@@ -15,8 +15,7 @@ from common.ray import serve_config, serve_writer
 from common.ray.serve_writer import Writer
 from common.ray.submit import Submit
 from common.ray.view import head_is_ready
-from common.runtime.actions import Action, Patch
-from common.runtime.plan import Plan
+from common.runtime.actions import Action, Patch, Plan
 from raybus_cli.reading import observing
 from raybus_cli.reading.snapshot import Snapshot
 from service_reconciler import plan as planning

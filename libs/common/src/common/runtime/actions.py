@@ -1,10 +1,11 @@
-"""Actions of a plan; data only. `common.runtime.executor` executes them.
+"""Plans and their actions; data only. `common.runtime.executor` executes them.
 
 An action brings the Events that report it. As text it is a short phrase for the log.
 """
 
+from datetime import datetime
 from enum import Enum, auto
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -179,3 +180,22 @@ class Parallel(msgspec.Struct, frozen=True, kw_only=True):
     chain: str = MAIN
     starts_slowly: bool = False
     """Whether batches begin with one action and double, so that a quota that is used up refuses a few requests, not thousands."""
+
+
+Step = TypeVar("Step", bound=Action | Parallel)
+
+
+class Plan(msgspec.Struct, Generic[Step], frozen=True, kw_only=True):
+    """The result of planning one reconcile: actions in order, the time of the next reconcile, and the reason."""
+
+    actions: tuple[Step, ...] = ()
+    requeue_at: datetime | None = None
+    note: str = ""
+
+    @property
+    def flat(self) -> tuple[Action, ...]:
+        """Return the actions, those of a `Parallel` one by one."""
+        found: list[Action] = []
+        for step in self.actions:
+            found += step.actions if isinstance(step, Parallel) else (step,)
+        return tuple(found)

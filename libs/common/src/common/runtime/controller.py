@@ -19,12 +19,11 @@ from common.api.meta import ObjectMeta
 from common.bus.feed import Listener
 from common.clock import Clock
 from common.observability.reconcile_meter import ReconcileMeter
-from common.runtime import backoff, supervision
+from common.runtime import supervision
 from common.runtime.cache import Cache, Objects
 from common.runtime.informer import Informer
-from common.runtime.key import Key, Watched
-from common.runtime.priority import FIFO, Priority
-from common.runtime.work_queue import WorkQueue
+from common.runtime.key import FIFO, Key, Priority, Watched
+from common.runtime.work_queue import LONGEST_BACKOFF, WorkQueue
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -243,7 +242,7 @@ class Controller:
                 wait = self._queue.retry(key, after=1.0)
                 log.error("a reconcile took too long", retry_after=wait)
             case _:
-                wait = self._queue.retry(key, after=min(backoff.LONGEST, 2.0 ** self._queue.failures(key)))
+                wait = self._queue.retry(key, after=min(LONGEST_BACKOFF, 2.0 ** self._queue.failures(key)))
                 self._meter.violated()
                 log.error("a reconcile failed by our own fault", retry_after=wait, exc_info=problem)
         self._meter.failed()

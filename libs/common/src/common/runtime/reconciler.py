@@ -6,8 +6,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
+from common.runtime.actions import Plan
 from common.runtime.key import Key
-from common.runtime.plan import Plan
 
 log = structlog.get_logger()
 

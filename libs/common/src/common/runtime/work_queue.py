@@ -20,9 +20,8 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import Final, Generic, Protocol, TypeVar
 
-from common.runtime import backoff
 from common.runtime.fair_lane import FairLane
-from common.runtime.priority import never_steady, one_size
+from common.runtime.key import never_steady, one_size
 
 K = TypeVar("K", bound=Hashable)
 
@@ -30,6 +29,15 @@ EARLY: Final = 0.001
 """Seconds: an event loop may end a wait a clock's tick early, which must not spin."""
 NEW_IN_A_ROW: Final = 8
 """New keys in a row before one of the known ones is taken."""
+FIRST_BACKOFF: Final = 0.005
+"""Seconds after the first failure, as controller-runtime waits (spec raycluster §5.4)."""
+LONGEST_BACKOFF: Final = 30.0
+"""Seconds at most. KubeRay waits up to 1000 s for problems that last seconds (spec rayservice W21)."""
+
+
+def backoff(failures: int) -> float:
+    """Return the seconds to wait after `failures` failures in a row: 5 ms, 10 ms, 20 ms … `LONGEST_BACKOFF`."""
+    return min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(failures - 1, 40)) if failures > 0 else 0.0
 
 
 class Meter(Protocol):
@@ -166,11 +174,11 @@ class WorkQueue(Generic[K]):
         if requeue_at is not None:
             self.add_at(key, requeue_at)
 
-    def retry(self, key: K, *, after: float = 0.0, longest: float = backoff.LONGEST) -> float:
+    def retry(self, key: K, *, after: float = 0.0) -> float:
         """Report a reconcile that failed; return the seconds until the next one, at least `after`."""
         failures = self._failures.get(key, 0) + 1
         self._failures[key] = failures
-        wait = max(after, backoff.delay(failures, longest=longest))
+        wait = max(after, backoff(failures))
         self._release(key)
         self.add_at(key, asyncio.get_running_loop().time() + wait)
         return wait

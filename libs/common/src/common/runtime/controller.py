@@ -86,7 +86,7 @@ class Controller:
         )
         self._has_steady_lane = priority.has_steady_lane
         self._meter.follow(self._queue)
-        self._informer = Informer(name, watched, cache=cache, enqueue=self._enqueue)
+        self._informer = Informer(name, watched, cache=cache, enqueue=self._queue.add)
         self._forget = forget
         self._report_quarantine = report_quarantine
         self._running: dict[Key, asyncio.Timeout] = {}
@@ -137,9 +137,6 @@ class Controller:
     def enqueue(self, key: Key) -> None:
         """Enqueue a key for a reason that no message brings (a poll, a timer)."""
         self._queue.add(key)
-
-    def _enqueue(self, key: Key, is_new: bool) -> None:  # noqa: FBT001  (the port of `Informer`)
-        self._queue.add(key, is_new=is_new)
 
     # --- what the workers do -----------------------------------------------------------------------------------------
 

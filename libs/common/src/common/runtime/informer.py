@@ -6,9 +6,9 @@ makes up for all earlier messages. Partitions come and go one by one and are ind
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Iterable, Set
 from contextlib import AbstractContextManager
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 import structlog
@@ -29,8 +29,10 @@ FOREIGN_MET: Final = 3
 """Runs of `tidy` that an object of another replica stays in the cache."""
 
 
-Enqueue = Callable[[Key, bool], None]
-"""Enqueues a key; with True when its object has just been created."""
+class Enqueue(Protocol):
+    """Enqueues a key; `is_new` when its object has just been created."""
+
+    def __call__(self, key: Key, *, is_new: bool = False) -> None: ...
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -206,7 +208,7 @@ class Informer:
     def _enqueue_all(self, partition: "_Partition", keys: Iterable[Key]) -> None:
         for key in keys:
             if partition.is_synced:
-                self._enqueue(key, False)  # noqa: FBT003  (the port of `Informer`)
+                self._enqueue(key)
 
     def on_removed(self, partition: "_Partition", kind: str, place: tuple[str, str], version: int, trace: str) -> None:
         """Take an object out of the cache and enqueue the keys that it concerned."""
@@ -267,7 +269,7 @@ class Informer:
                 self._partition_of.setdefault(key, partition.number)
             self._traces.enqueued(key, trace, waits=partition.is_synced)
             if partition.is_synced:
-                self._enqueue(key, is_new and key == own)
+                self._enqueue(key, is_new=is_new and key == own)
 
     def _is_among(self, obj: Object, partitions: Set[int]) -> bool:
         """Return whether an object without a partition concerns a key of some partitions."""

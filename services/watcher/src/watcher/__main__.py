@@ -1,7 +1,7 @@
 """`python -m watcher`: publishes what changes in Kubernetes to the bus."""
 
 from common.runtime import process
-from watcher import settings, wiring
+from watcher import wiring
 
 if __name__ == "__main__":
-    process.leave(process.run(settings.SERVICE, wiring.serve))
+    process.leave(process.run("watcher", wiring.serve))

@@ -71,15 +71,8 @@ class Relay:
 
     # --- what watches deliver ----------------------------------------------------------------------------------------
 
-    def present(self, source: int, resource: Resource, raw: bytes) -> None:
-        """Take the state of an object."""
-        self._take(source, resource, raw)
-
-    def spoiled(self, source: int, resource: Resource, raw: bytes, why: str) -> None:
-        """Take an object of which only the metadata can be read."""
-        self._take(source, resource, raw, why)
-
-    def _take(self, source: int, resource: Resource, raw: bytes, why: str = "") -> None:
+    def take(self, source: int, resource: Resource, raw: bytes, why: str = "") -> None:
+        """Take the state of an object; `why` when only its metadata can be read."""
         received = tracing.now()
         kind = resource.kind
         try:
@@ -316,11 +309,11 @@ class Source:
 
     def present(self, raw: bytes) -> None:
         """Take an object as it is now."""
-        self._relay.present(self._number, self._resource, raw)
+        self._relay.take(self._number, self._resource, raw)
 
     def spoiled(self, raw: bytes, why: str) -> None:
         """Take an object that cannot be shown whole."""
-        self._relay.spoiled(self._number, self._resource, raw, why)
+        self._relay.take(self._number, self._resource, raw, why)
 
     def gone(self, raw: bytes) -> None:
         """Take the last state of an object that was deleted."""

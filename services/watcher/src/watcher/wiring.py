@@ -12,7 +12,6 @@ from common.kube.installation import Installation
 from common.kube.watch import Timing
 from common.observability import health
 from common.settings import Settings, identity_of
-from watcher import settings as own
 from watcher import watched
 from watcher.adapters.bus import NatsStream
 from watcher.adapters.lease import Leadership
@@ -22,7 +21,7 @@ from watcher.session import Sessions
 
 async def serve(settings: Settings, *, timing: Timing | None = None) -> None:
     """Run the watcher until cancelled."""
-    kube = await KubeClient.connect(kubeconfig=settings.kubeconfig, user_agent=own.USER_AGENT)
+    kube = await KubeClient.connect(kubeconfig=settings.kubeconfig, user_agent=f"raybus-{settings.service}")
     bus = Bus(settings)
     installation = Installation(kube, settings.namespace)
     stream = NatsStream(bus, installation, may_write=lambda: leadership.has_valid_lease)

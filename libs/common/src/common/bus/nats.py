@@ -48,14 +48,12 @@ class PubAck(msgspec.Struct, frozen=True):
 
     stream: str
     seq: int
-    duplicate: bool = False
 
 
 class StreamState(msgspec.Struct, frozen=True):
     """The content of a stream."""
 
     messages: int = 0
-    first_seq: int = 0
     last_seq: int = 0
     bytes: int = 0
 

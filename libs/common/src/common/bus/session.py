@@ -103,6 +103,26 @@ class Session:
         for callback in list(self._on_loss):
             callback(why)
 
+    async def is_answered(self) -> bool:
+        """Return whether the server answers a ping in the time that a request is given, whatever its streams do.
+
+        nats-py's own `flush` would do, but a ping that has timed out breaks its connection when the answer comes after all.
+        """
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        try:
+            await self.client._send_ping(answer)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]  (see above)
+        except (nats_errors.Error, OSError, AssertionError):
+            return False
+        await asyncio.wait((answer,), timeout=REQUEST_SECONDS)
+        return answer.done()
+
+    async def close(self, why: str) -> None:
+        """Close the connection, so that another one is made, to another server if there are several."""
+        self.end(why)
+        with contextlib.suppress(nats_errors.Error, OSError, TimeoutError):
+            async with asyncio.timeout(REQUEST_SECONDS):
+                await self.client.close()
+
     def forbidden(self, subject: str, why: str) -> None:
         """Fail the requests that wait for an answer under a subject that the server let nothing through."""
         for asked, answer in self._waiting.values():

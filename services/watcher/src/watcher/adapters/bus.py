@@ -5,7 +5,7 @@ from collections.abc import Callable
 from secrets import token_hex
 
 from common import errors
-from common.bus import epoch, messages, pulse, streams, subjects
+from common.bus import epoch, messages, streams, subjects
 from common.bus.consumer import Source, consume
 from common.bus.feed import Synced
 from common.bus.messages import Message
@@ -40,14 +40,14 @@ class NatsStream:
     async def is_in_reach(self) -> bool:
         """Return whether the server itself answers, whatever its streams do."""
         try:
-            return await pulse.is_answered(self._bus.current)
+            return await self._bus.current.is_answered()
         except errors.Unavailable:
             return False
 
     async def reconnect(self, why: str) -> None:
         """Have another connection made, perhaps to another server."""
         try:
-            await pulse.let_go(self._bus.current, why)
+            await self._bus.current.close(why)
         except errors.Unavailable:
             return  # there is none, and another one is on its way
 

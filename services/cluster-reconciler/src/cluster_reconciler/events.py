@@ -5,7 +5,7 @@ from datetime import timedelta
 from cluster_reconciler.reasons import EventReason, ReplicaFailure
 from common import labels
 from common.api.core import Pod
-from common.api.event import Event
+from common.api.event import Event, normal, warning
 from common.api.ray_cluster import RayCluster
 from common.runtime.actions import ActionEvents
 
@@ -13,37 +13,37 @@ from common.runtime.actions import ActionEvents
 def invalid(cluster: RayCluster, what: str, problem: str, reason: EventReason) -> Event:
     """Return the event of a part of the RayCluster that breaks a rule."""
     note = f"The RayCluster {what} is invalid {_where(cluster)}: {problem}"
-    return Event(type="Warning", reason=reason, action="Validate", note=note)
+    return warning(reason, "Validate", note)
 
 
 def invalid_status(cluster: RayCluster, problem: str) -> Event:
     """Return the event of a status that contradicts itself."""
     note = f"The RayCluster status is invalid {_where(cluster)}, {problem}"
-    return Event(type="Warning", reason=EventReason.INVALID_STATUS, action="Validate", note=note)
+    return warning(EventReason.INVALID_STATUS, "Validate", note)
 
 
-def warning(cluster: RayCluster, problem: str) -> Event:
+def spec_warning(cluster: RayCluster, problem: str) -> Event:
     """Return the event of a spec that is allowed but unwise."""
     note = f"RayCluster spec warning {_where(cluster)}: {problem}"
-    return Event(type="Warning", reason=EventReason.INVALID_SPEC, action="Validate", note=note)
+    return warning(EventReason.INVALID_SPEC, "Validate", note)
 
 
 def unsupported(cluster: RayCluster, problem: str) -> Event:
     """Return the event of a spec with a feature that is not supported."""
     note = f"The RayCluster {_where(cluster)} asks for what is not supported: {problem}"
-    return Event(type="Warning", reason=EventReason.UNSUPPORTED, action="Validate", note=note)
+    return warning(EventReason.UNSUPPORTED, "Validate", note)
 
 
 def limit_exceeded(cluster: RayCluster, problem: str) -> Event:
     """Report that the cluster is larger than the operator's limits."""
     note = f"No pod of RayCluster {_where(cluster)} is created or deleted: {problem}"
-    return Event(type="Warning", reason=EventReason.LIMIT_EXCEEDED, action="Validate", note=note)
+    return warning(EventReason.LIMIT_EXCEEDED, "Validate", note)
 
 
 def graceful_drain_unavailable(cluster: RayCluster, problem: str) -> Event:
     """Return the event of a cluster that deletes pods without closing their old connections."""
     note = f"The RayCluster {_where(cluster)} cannot drain gracefully: {problem}"
-    return Event(type="Warning", reason=EventReason.GRACEFUL_DRAIN_UNAVAILABLE, action="Validate", note=note)
+    return warning(EventReason.GRACEFUL_DRAIN_UNAVAILABLE, "Validate", note)
 
 
 def drain_module_failed(cluster: RayCluster) -> ActionEvents:
@@ -66,7 +66,7 @@ def foreign_role(cluster: RayCluster, name: str) -> Event:
         f"Role {cluster.metadata.namespace}/{name} exists and is not owned by RayCluster {_where(cluster)}; "
         "a RoleBinding would grant its rules to the head pod: delete or rename the Role, or rename the RayCluster"
     )
-    return Event(type="Warning", reason=EventReason.FAILED_TO_CREATE_ROLE, action="Create", note=note)
+    return warning(EventReason.FAILED_TO_CREATE_ROLE, "Create", note)
 
 
 def service_account_missing(cluster: RayCluster, name: str) -> Event:
@@ -76,14 +76,14 @@ def service_account_missing(cluster: RayCluster, name: str) -> Event:
         f"need to create a ServiceAccount themselves. However, ServiceAccount {name} is not found. Please create one. "
         "See the PR description of https://github.com/ray-project/kuberay/pull/1128 for more details."
     )
-    return Event(type="Warning", reason=EventReason.SERVICE_ACCOUNT_NOT_FOUND, action="Validate", note=note)
+    return warning(EventReason.SERVICE_ACCOUNT_NOT_FOUND, "Validate", note)
 
 
 def created_child(cluster: RayCluster, what: str, name: str, reasons: tuple[EventReason, EventReason]) -> ActionEvents:
     """Return the events of a new Service, ServiceAccount, Role, RoleBinding or Ingress."""
     place = f"{cluster.metadata.namespace}/{name}"
     return ActionEvents(
-        success=_created(reasons[0], f"Created {what} {place}"),
+        success=normal(reasons[0], "Create", f"Created {what} {place}"),
         failure=_creation_failed(reasons[1], f"Failed creating {what} {place}"),
     )
 
@@ -93,15 +93,15 @@ def updated_ingress(cluster: RayCluster, name: str) -> ActionEvents:
     place = f"{cluster.metadata.namespace}/{name}"
     done, failed = f"Updated ingress {place}", f"Failed updating ingress {place}, "
     return ActionEvents(
-        success=Event(type="Normal", reason=EventReason.UPDATED_INGRESS, action="Update", note=done),
-        failure=Event(type="Warning", reason=EventReason.FAILED_TO_UPDATE_INGRESS, action="Update", note=failed),
+        success=normal(EventReason.UPDATED_INGRESS, "Update", done),
+        failure=warning(EventReason.FAILED_TO_UPDATE_INGRESS, "Update", failed),
     )
 
 
 def foreign_ingress(cluster: RayCluster, name: str) -> Event:
     """Return the event of another owner's Ingress with the name."""
     note = f"Ingress {cluster.metadata.namespace}/{name} already exists and is not owned by this RayCluster; not modifying it"
-    return _not_created(EventReason.FAILED_TO_CREATE_INGRESS, note)
+    return warning(EventReason.FAILED_TO_CREATE_INGRESS, "Create", note)
 
 
 def pvc_differs(cluster: RayCluster, name: str, drift: str) -> Event:
@@ -110,7 +110,7 @@ def pvc_differs(cluster: RayCluster, name: str, drift: str) -> Event:
         f"GCS storage PVC {cluster.metadata.namespace}/{name} already exists and cannot be reconfigured in place "
         f"({drift}); delete the PVC to recreate it with the new settings"
     )
-    return _pvc_warning(note)
+    return warning(EventReason.FAILED_TO_CREATE_PVC, "Update", note)
 
 
 def pvc_of_another(cluster: RayCluster, name: str, owner: str) -> Event:
@@ -119,11 +119,7 @@ def pvc_of_another(cluster: RayCluster, name: str, owner: str) -> Event:
         f"GCS storage PVC {cluster.metadata.namespace}/{name} is controlled by {owner}; "
         "delete the PVC, or name another in gcsFaultToleranceOptions.storage.claimName"
     )
-    return _pvc_warning(note)
-
-
-def _pvc_warning(note: str) -> Event:
-    return Event(type="Warning", reason=EventReason.FAILED_TO_CREATE_PVC, action="Update", note=note)
+    return warning(EventReason.FAILED_TO_CREATE_PVC, "Update", note)
 
 
 def pod_group_failed(note: str) -> ActionEvents:
@@ -135,14 +131,14 @@ def created_pvc(cluster: RayCluster, name: str) -> ActionEvents:
     """Return the events of the volume of the embedded GCS store."""
     place = f"{cluster.metadata.namespace}/{name}"
     return ActionEvents(
-        success=_created(EventReason.CREATED_PVC, f"Created GCS storage PVC {place}"),
+        success=normal(EventReason.CREATED_PVC, "Create", f"Created GCS storage PVC {place}"),
         failure=_creation_failed(EventReason.FAILED_TO_CREATE_PVC, f"Failed to create GCS storage PVC {place}"),
     )
 
 
 def no_serve_port(problem: str) -> Event:
     """Return the event of a missing Serve port: there is no Service for Ray Serve, and no pods."""
-    return _not_created(EventReason.FAILED_TO_CREATE_SERVICE, problem)
+    return warning(EventReason.FAILED_TO_CREATE_SERVICE, "Create", problem)
 
 
 def pvc_missing(cluster: RayCluster, claim: str) -> Event:
@@ -151,14 +147,14 @@ def pvc_missing(cluster: RayCluster, claim: str) -> Event:
         f'GcsFaultToleranceOptions.Storage.ClaimName "{claim}" not found in namespace {cluster.metadata.namespace}; '
         "the head Pod will not start until it exists"
     )
-    return Event(type="Warning", reason=EventReason.FAILED_TO_CREATE_PVC, action="Validate", note=note)
+    return warning(EventReason.FAILED_TO_CREATE_PVC, "Validate", note)
 
 
 def created_cleanup_job(cluster: RayCluster, name: str) -> ActionEvents:
     """Return the events of the Job that empties Redis."""
     place = f"{cluster.metadata.namespace}/{name}"
     return ActionEvents(
-        success=_created(EventReason.CREATED_CLEANUP_JOB, f"Created Redis cleanup Job {place}"),
+        success=normal(EventReason.CREATED_CLEANUP_JOB, "Create", f"Created Redis cleanup Job {place}"),
         failure=_creation_failed(
             EventReason.FAILED_TO_CREATE_CLEANUP_JOB, f"Failed to create Redis cleanup Job {place}"
         ),
@@ -172,14 +168,14 @@ def force_deleted(cluster: RayCluster, waited: timedelta) -> ActionEvents:
         f"Force-removed GCS FT finalizer after {_go_duration(waited)} due to Redis cleanup timeout; "
         f'Redis storage namespace "{namespace}" may need manual cleanup'
     )
-    return ActionEvents(success=Event(type="Warning", reason=EventReason.FORCE_DELETED, action="Cleanup", note=note))
+    return ActionEvents(success=warning(EventReason.FORCE_DELETED, "Cleanup", note))
 
 
 def created_head(cluster: RayCluster, name: str) -> ActionEvents:
     """Return the events of a new head pod; one that is not made has no name in KubeRay's text."""
     namespace = cluster.metadata.namespace
     return ActionEvents(
-        success=_created(EventReason.CREATED_HEAD_POD, f"Created head Pod {namespace}/{name}"),
+        success=normal(EventReason.CREATED_HEAD_POD, "Create", f"Created head Pod {namespace}/{name}"),
         failure=_creation_failed(EventReason.FAILED_TO_CREATE_HEAD_POD, f"Failed to create head Pod {namespace}/"),
         condition_reason=ReplicaFailure.CREATE_HEAD_POD,
     )
@@ -189,7 +185,9 @@ def created_worker(cluster: RayCluster, name: str) -> ActionEvents:
     """Return the events of a new worker pod."""
     failed = f"Failed to create worker Pod for the cluster {_where(cluster)}"
     return ActionEvents(
-        success=_created(EventReason.CREATED_WORKER_POD, f"Created worker Pod {cluster.metadata.namespace}/{name}"),
+        success=normal(
+            EventReason.CREATED_WORKER_POD, "Create", f"Created worker Pod {cluster.metadata.namespace}/{name}"
+        ),
         failure=_creation_failed(EventReason.FAILED_TO_CREATE_WORKER_POD, failed),
         condition_reason=ReplicaFailure.CREATE_WORKER_POD,
     )
@@ -199,7 +197,7 @@ def deleted_head(pod: Pod, state: str) -> ActionEvents:
     """Return the events of the deletion of a head pod that cannot recover."""
     what = f"head Pod {_place(pod)}; {state}"
     return ActionEvents(
-        success=_deleted(EventReason.DELETED_HEAD_POD, f"Deleted {what}"),
+        success=normal(EventReason.DELETED_HEAD_POD, "Delete", f"Deleted {what}"),
         failure=_deletion_failed(EventReason.FAILED_TO_DELETE_HEAD_POD, f"Failed deleting {what}"),
         condition_reason=ReplicaFailure.DELETE_HEAD_POD,
     )
@@ -208,7 +206,7 @@ def deleted_head(pod: Pod, state: str) -> ActionEvents:
 def deleted_worker(pod: Pod, *, what: str = "Pod", more: str = "", failed_more: str = "") -> ActionEvents:
     """Return the events of the deletion of a worker pod; `more` and `failed_more` give the reason."""
     return ActionEvents(
-        success=_deleted(EventReason.DELETED_WORKER_POD, f"Deleted {what} {_place(pod)}{more}"),
+        success=normal(EventReason.DELETED_WORKER_POD, "Delete", f"Deleted {what} {_place(pod)}{more}"),
         failure=_deletion_failed(
             EventReason.FAILED_TO_DELETE_WORKER_POD, f"Failed deleting {what} {_place(pod)}{failed_more}"
         ),
@@ -221,7 +219,7 @@ def deleted_group(cluster: RayCluster, group: str) -> ActionEvents:
     done = f"Deleted all pods for suspended worker group {group} in RayCluster {_where(cluster)}"
     failed = f"Failed deleting worker Pods for suspended group {group} in RayCluster {_where(cluster)}"
     return ActionEvents(
-        success=_deleted(EventReason.DELETED_WORKER_POD, done),
+        success=normal(EventReason.DELETED_WORKER_POD, "Delete", done),
         failure=_deletion_failed(EventReason.FAILED_TO_DELETE_WORKER_PODS, failed),
         condition_reason=ReplicaFailure.DELETE_WORKER_POD,
     )
@@ -239,7 +237,9 @@ def recreated(cluster: RayCluster) -> ActionEvents:
 
 def _deleted_all(cluster: RayCluster, what: str, why: str) -> ActionEvents:
     return ActionEvents(
-        success=_deleted(EventReason.DELETED_PODS, f"Deleted {what} for RayCluster {_where(cluster)} due to {why}"),
+        success=normal(
+            EventReason.DELETED_PODS, "Delete", f"Deleted {what} for RayCluster {_where(cluster)} due to {why}"
+        ),
         failure=_deletion_failed(
             EventReason.FAILED_TO_DELETE_PODS, f"Failed deleting Pods due to {why} for RayCluster {_where(cluster)}"
         ),
@@ -263,21 +263,9 @@ def _place(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
-def _created(reason: EventReason, note: str) -> Event:
-    return Event(type="Normal", reason=reason, action="Create", note=note)
-
-
-def _not_created(reason: EventReason, note: str) -> Event:
-    return Event(type="Warning", reason=reason, action="Create", note=note)
-
-
 def _creation_failed(reason: EventReason, note: str) -> Event:
-    return _not_created(reason, f"{note}, ")
-
-
-def _deleted(reason: EventReason, note: str) -> Event:
-    return Event(type="Normal", reason=reason, action="Delete", note=note)
+    return warning(reason, "Create", f"{note}, ")
 
 
 def _deletion_failed(reason: EventReason, note: str) -> Event:
-    return Event(type="Warning", reason=reason, action="Delete", note=f"{note}, ")
+    return warning(reason, "Delete", f"{note}, ")

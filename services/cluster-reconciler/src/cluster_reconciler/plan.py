@@ -151,7 +151,7 @@ def _warn(situation: Situation) -> Continue:
     cluster, config = situation.cluster, situation.config
     found: list[Action] = []
     if problem := autoscaling.v1_with_restarting_workers(cluster):
-        found.append(EmitEvent(event=events.warning(cluster, problem)))
+        found.append(EmitEvent(event=events.spec_warning(cluster, problem)))
     found += _unsupported(cluster, cluster_rules.unsupported(cluster, config.gates))
     if graceful_drain.is_asked_for(cluster, config) and (problem := graceful_drain.obstacle(cluster)):
         found.append(EmitEvent(event=events.graceful_drain_unavailable(cluster, problem)))

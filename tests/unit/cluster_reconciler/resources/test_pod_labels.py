@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import pod_labels
-from cluster_reconciler.resources.replica import ReplicaIndex
+from cluster_reconciler.resources.pod_labels import ReplicaIndex
 from common import labels
 from common.api.opaque import Json
 from common.feature_gates import BETA, Gate

@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from cluster_reconciler.batch import marks
-from cluster_reconciler.batch.port import Unannounced
+from cluster_reconciler.batch.port import Unannounced, copy_label
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 
@@ -15,5 +14,5 @@ class Kai(Unannounced):
 
     def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:  # noqa: ARG002  (the port's parameter)
         """Name the queue and the scheduler."""
-        marks.copy_label(cluster, pod, QUEUE)
+        copy_label(cluster, pod, QUEUE)
         pod["spec"]["schedulerName"] = "kai-scheduler"

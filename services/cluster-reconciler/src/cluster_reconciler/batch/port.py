@@ -1,10 +1,11 @@
 """What a batch scheduler wants of us: its own object beside a cluster, and marks on the cluster's pods."""
 
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from cluster_reconciler.observed import Child, Observed
+from common import pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.runtime.actions import Action
@@ -19,6 +20,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NOTHING = Submission()
+GANG: Final = "ray.io/gang-scheduling-enabled"
+"""A label of the RayCluster: all its pods are placed together, or none."""
 
 
 class BatchScheduler(Protocol):
@@ -54,3 +57,10 @@ class KubernetesDefault(Unannounced):
 
     def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:
         """Leave the pod as it is."""
+
+
+def copy_label(cluster: RayCluster, pod: Body, label: str, *, into: str | None = None) -> None:
+    """Copy a label of the cluster to a pod, unless it is empty."""
+    value = cluster.metadata.labels.get(label, "")
+    if value:
+        pod_json.ensure_body(pod["metadata"], "labels")[into or label] = value

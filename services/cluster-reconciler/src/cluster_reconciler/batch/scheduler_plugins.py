@@ -3,8 +3,7 @@
 from typing import Final
 
 from cluster_reconciler import events
-from cluster_reconciler.batch import marks
-from cluster_reconciler.batch.port import NOTHING, Submission
+from cluster_reconciler.batch.port import GANG, NOTHING, Submission
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.resources import owner
 from cluster_reconciler.status import counters
@@ -25,7 +24,7 @@ class SchedulerPlugins:
 
     def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:
         """Return the PodGroup of a gang."""
-        return (Child(POD_GROUP, cluster.metadata.name),) if marks.GANG in cluster.metadata.labels else ()
+        return (Child(POD_GROUP, cluster.metadata.name),) if GANG in cluster.metadata.labels else ()
 
     def submit(self, observed: Observed) -> Submission:
         """Make the PodGroup of a gang; it is never changed."""
@@ -37,7 +36,7 @@ class SchedulerPlugins:
 
     def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:  # noqa: ARG002  (the port's parameter)
         """Name the scheduler, and the PodGroup of a gang."""
-        if marks.GANG in cluster.metadata.labels:
+        if GANG in cluster.metadata.labels:
             pod_json.ensure_body(pod["metadata"], "labels")[MEMBER] = cluster.metadata.name
         pod["spec"]["schedulerName"] = "scheduler-plugins-scheduler"
 

@@ -3,8 +3,7 @@
 from typing import Final
 
 from cluster_reconciler import events
-from cluster_reconciler.batch import marks
-from cluster_reconciler.batch.port import NOTHING, Submission
+from cluster_reconciler.batch.port import NOTHING, Submission, copy_label
 from cluster_reconciler.children import digest
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.reasons import EventReason
@@ -53,9 +52,11 @@ class Volcano:
 
     def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:
         """Name PodGroup, group and scheduler."""
-        marks.copy_label(cluster, pod, QUEUE)
-        marks.copy_label(cluster, pod, PRIORITY_CLASS)
-        marks.annotate(pod, {"scheduling.k8s.io/group-name": name(cluster), "volcano.sh/task-spec": group})
+        copy_label(cluster, pod, QUEUE)
+        copy_label(cluster, pod, PRIORITY_CLASS)
+        pod_json.ensure_body(pod["metadata"], "annotations").update(
+            {"scheduling.k8s.io/group-name": name(cluster), "volcano.sh/task-spec": group}
+        )
         pod["spec"]["schedulerName"] = "volcano"
 
 

@@ -7,8 +7,7 @@ autoscaler, has neither, and remaining ones are deleted (spec raycluster §17.5)
 from typing import Final
 
 from cluster_reconciler import events
-from cluster_reconciler.batch import marks
-from cluster_reconciler.batch.port import NOTHING, Submission
+from cluster_reconciler.batch.port import GANG, NOTHING, Submission
 from cluster_reconciler.children import digest
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.resources import owner
@@ -55,7 +54,7 @@ class WorkloadAware:
 
 def is_gang(cluster: RayCluster) -> bool:
     """Return whether all pods are to be placed together."""
-    return cluster.metadata.labels.get(marks.GANG, "").lower() == "true" and not traits.is_autoscaling(cluster)
+    return cluster.metadata.labels.get(GANG, "").lower() == "true" and not traits.is_autoscaling(cluster)
 
 
 def pod_group_name(cluster: RayCluster) -> str:

@@ -4,8 +4,7 @@ from typing import Final
 
 import msgspec
 
-from cluster_reconciler.batch import marks
-from cluster_reconciler.batch.port import Unannounced
+from cluster_reconciler.batch.port import GANG, Unannounced, copy_label
 from cluster_reconciler.pods import groups
 from common import labels, pod_json
 from common.api.opaque import Body
@@ -24,12 +23,12 @@ class YuniKorn(Unannounced):
 
     def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:
         """Name application, queue and scheduler, and for a gang its groups."""
-        marks.copy_label(cluster, pod, APP_ID, into="applicationId")
-        marks.copy_label(cluster, pod, QUEUE, into="queue")
+        copy_label(cluster, pod, APP_ID, into="applicationId")
+        copy_label(cluster, pod, QUEUE, into="queue")
         pod["spec"]["schedulerName"] = "yunikorn"
-        if marks.GANG in cluster.metadata.labels:
+        if GANG in cluster.metadata.labels:
             known = cluster.metadata.annotations.get(TASK_GROUPS) or task_groups(cluster)
-            marks.annotate(pod, {TASK_GROUP: group, TASK_GROUPS: known})
+            pod_json.ensure_body(pod["metadata"], "annotations").update({TASK_GROUP: group, TASK_GROUPS: known})
 
 
 def task_groups(cluster: RayCluster) -> str:

@@ -5,8 +5,9 @@ Behaviour: spec raycluster §2.1 (with its precedence), §11.3; acceptance cases
 
 from typing import Final
 
+import msgspec
+
 from cluster_reconciler.resources.node import Node
-from cluster_reconciler.resources.replica import ReplicaIndex
 from common import labels, names, pod_json
 from common.api.ray_cluster import HeadGroupSpec, WorkerGroupSpec
 from common.feature_gates import Gate
@@ -14,6 +15,14 @@ from common.ray import cluster_traits as traits
 
 FIXED: Final = frozenset({labels.NODE_TYPE, labels.GROUP, labels.CLUSTER})
 """What a user may not change: by these we find our pods."""
+
+
+class ReplicaIndex(msgspec.Struct, frozen=True):
+    """A worker's place in its group (spec raycluster §9.7): its replica's index and, if that has several hosts, its name and the host's index."""
+
+    index: int
+    host: int = 0
+    replica_name: str | None = None
 
 
 def head(node: Node) -> dict[str, str]:

@@ -14,7 +14,7 @@ from cluster_reconciler.resources import (
     wait_gcs_ready,
 )
 from cluster_reconciler.resources.node import Node
-from cluster_reconciler.resources.replica import ReplicaIndex
+from cluster_reconciler.resources.pod_labels import ReplicaIndex
 from common import labels, names
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec

@@ -36,8 +36,6 @@ class ClusterPlan(Plan[Parallel], frozen=True, kw_only=True):
     """What only a user, or time, can resolve: the reconcile ends in an error and is repeated with backoff."""
     refusal: Failure | None = None
     """Why no pod may be made until the spec changes; the condition ReplicaFailure reports it."""
-    has_invalid_name: bool = False
-    """Whether the name breaks the rule in `refusal`; then only that condition of the status changes."""
     is_partial: bool = False
     """Whether the plan is one batch of a larger change: the key is requeued at once, behind the keys that wait."""
     is_periodic: bool = True

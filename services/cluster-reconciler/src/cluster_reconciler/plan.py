@@ -114,7 +114,6 @@ def _validate(situation: Situation) -> Continue | Stop:
         ClusterPlan(
             actions=step(event, *_unsupported(cluster, refusal.unsupported)),
             refusal=failure,
-            has_invalid_name=bool(refusal.invalid_name),
             writes_status=failure is not None,
             is_periodic=False,
         )

@@ -29,8 +29,8 @@ GATHERED_FOR: Final = timedelta(seconds=0.25)
 def plan(cluster: RayCluster, outcome: Outcome, io: Ports, *, now: datetime) -> ClusterPlan:
     """Return the write of the status if it differs, and when to reconcile again: at once after suspension has moved on."""
     has_conditions = io.config.has(Gate.STATUS_CONDITIONS)
-    if outcome.has_invalid_name:
-        return _refused(cluster, outcome, now=now) if has_conditions else ClusterPlan()
+    if outcome.failure is not None and outcome.failure.is_of_name:
+        return _refused(cluster, outcome.failure, now=now) if has_conditions else ClusterPlan()
     observed = observe.from_state(cluster, io)
     violation = head_info.violation(observed, has_failed=outcome.failure is not None)
     if violation is not None:
@@ -50,11 +50,9 @@ def plan(cluster: RayCluster, outcome: Outcome, io: Ports, *, now: datetime) -> 
     return ClusterPlan(actions=step(UpdateStatus(status=status)), requeue_at=None if before is after else now)
 
 
-def _refused(cluster: RayCluster, outcome: Outcome, *, now: datetime) -> ClusterPlan:
+def _refused(cluster: RayCluster, failure: Failure, *, now: datetime) -> ClusterPlan:
     """Return the condition ReplicaFailure of a cluster with a name that breaks a rule, if its status does not have it yet."""
-    if outcome.failure is None:
-        return ClusterPlan()
-    status = compute.refused(cluster.status, outcome.failure, now=now)
+    status = compute.refused(cluster.status, failure, now=now)
     return ClusterPlan(actions=step(UpdateStatus(status=status)) if gate.has_changed(cluster.status, status) else ())
 
 
@@ -71,7 +69,7 @@ def _is_provisioned(status: msgspec.Struct) -> bool:
 def outcome(plan: ClusterPlan, executed: Executed) -> Outcome:
     """Return what the status reports of how a plan went."""
     if plan.refusal is not None:
-        return Outcome(failure=plan.refusal, is_clean=False, has_invalid_name=plan.has_invalid_name)
+        return Outcome(failure=plan.refusal, is_clean=False)
     failures = [
         (not is_of_pod(each.action), Failure(reason, str(each.error)))
         for each in executed.failures

@@ -8,7 +8,7 @@ import msgspec
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.reasons import ConditionType, State
 from cluster_reconciler.status import conditions as of_cluster
-from cluster_reconciler.status import counters, endpoints, head_info
+from cluster_reconciler.status import counters, head_info
 from cluster_reconciler.status.conditions import Failure
 from common import conditions
 from common.api.meta import Condition, whole_seconds
@@ -25,8 +25,6 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Whether nothing failed and nothing is left to finish."""
     unsupported: str = ""
     """What the spec asks for and we do not do yet."""
-    has_invalid_name: bool = False
-    """Whether the name breaks a rule, so that nothing else of the cluster is read."""
 
 
 def compute(observed: Observed, outcome: Outcome, *, now: datetime, has_conditions: bool) -> RayClusterStatus:
@@ -47,7 +45,7 @@ def compute(observed: Observed, outcome: Outcome, *, now: datetime, has_conditio
         desired_tpu=desired.tpu,
         last_update_time=whole_seconds(now),
         state_transition_times=_transitions(old, state, now),
-        endpoints=endpoints.compute(observed, old.endpoints),
+        endpoints=head_info.endpoints(observed, old.endpoints),
         head=head_info.compute(observed),
         conditions=list(_conditions(observed, outcome, now) if has_conditions else old.conditions),
         ready_worker_replicas=counted.ready,

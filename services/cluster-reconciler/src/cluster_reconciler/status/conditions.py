@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from cluster_reconciler.observed import Observed
-from cluster_reconciler.reasons import ConditionReason, ConditionType, EventReason
+from cluster_reconciler.reasons import ConditionReason, ConditionType, EventReason, ReplicaFailure
 from common import conditions
 from common.api.core import Pod, PodCondition
 from common.api.meta import Condition
@@ -31,6 +31,11 @@ class Failure(msgspec.Struct, frozen=True):
 
     reason: str
     problem: str
+
+    @property
+    def is_of_name(self) -> bool:
+        """Return whether the name breaks a rule; then nothing else of the cluster is read, and only this condition changes."""
+        return self.reason == ReplicaFailure.INVALID_METADATA
 
 
 def replica_failure(failure: Failure) -> ConditionUpdate:

@@ -1,4 +1,6 @@
-"""Where the head is: names and addresses of its pod and Service (spec raycluster §13.7)."""
+"""Where the head is: names and addresses of its pod and Service, and the ports of that (spec raycluster §13.6, §13.7)."""
+
+from collections.abc import Mapping
 
 from cluster_reconciler.observed import Observed
 from common.api.ray_cluster import HeadInfo
@@ -40,3 +42,13 @@ def compute(observed: Observed) -> HeadInfo:
         service_ip=pod_ip if service.spec.cluster_ip == _HEADLESS else service.spec.cluster_ip,
         service_name=service.metadata.name,
     )
+
+
+def endpoints(observed: Observed, known: Mapping[str, str] | None) -> dict[str, str] | None:
+    """Return port name to the number of the node's port, or the container's; entries are added or overwritten, never removed."""
+    if not observed.head_services:
+        return dict(known) if known is not None else None
+    ports = {
+        port.name: port.node_port or port.target_port for port in observed.head_services[0].spec.ports if port.name
+    }
+    return {**(known or {}), **{name: str(number) for name, number in ports.items() if number}}

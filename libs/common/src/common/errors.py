@@ -19,6 +19,9 @@ Adapters translate into these; `common.runtime.controller` alone decides what ha
 the time at which a reconcile is to be repeated.
 """
 
+from collections.abc import Iterator
+from typing import cast
+
 
 class RaybusError(Exception):
     """Base of every error that the services raise on purpose."""
@@ -78,3 +81,12 @@ class Forbidden(Terminal):
 
 class Invariant(RaybusError):
     """Something that cannot happen has happened: our bug."""
+
+
+def leaves(problem: BaseException) -> Iterator[BaseException]:
+    """Return the errors inside nested groups, first to last; an error that is no group is its own."""
+    if not isinstance(problem, BaseExceptionGroup):
+        yield problem
+        return
+    for each in cast("BaseExceptionGroup[BaseException]", problem).exceptions:
+        yield from leaves(each)

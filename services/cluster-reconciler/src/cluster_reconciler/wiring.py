@@ -91,7 +91,7 @@ def assemble(
         cache=cache,
         clock=clock,
         priority=priority(cache),
-        forget=forget,
+        forget=[forget],
         report_quarantine=quarantine_reporter(events, RAY_CLUSTER),
     )
     return App(controller=controller, reconciler=reconciler, cache=cache, ports=ports)

@@ -25,7 +25,7 @@ from common.ray.revision import Revision
 from common.ray.revisions import Revisions
 from common.ray.serve_api import LEAST_WORKERS, ServeApi
 from common.runtime import replica
-from common.runtime.cache import Cache, Object, Objects
+from common.runtime.cache import Cache, Object
 from common.runtime.controller import Controller
 from common.runtime.events import EventRecorder, quarantine_reporter
 from common.runtime.executor import Executor
@@ -86,10 +86,6 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
         publisher=Publisher(bus, clock),
     )
 
-    def forget(objects: Objects) -> None:
-        for memory in (serve, revisions, observer):
-            memory.forget(objects)
-
     watched = Watched(kinds=KINDS, root=RayService, keys_of=keys_of(cache))
     return App(
         controller=Controller(
@@ -97,7 +93,7 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
             watched,
             cache=cache,
             clock=clock,
-            forget=forget,
+            forget=(serve.forget, revisions.forget, observer.forget),
             report_quarantine=quarantine_reporter(events, RAY_SERVICE),
         ),
         reconciler=Reconciler(observer.observe, make_plan, execution.execute),

@@ -21,7 +21,7 @@ from common.ray.revision import Revision
 from common.ray.revisions import Revisions
 from common.ray.serve_api import LEAST_WORKERS, ServeApi
 from common.runtime import replica
-from common.runtime.cache import Cache, Object, Objects
+from common.runtime.cache import Cache, Object
 from common.runtime.controller import Controller
 from common.runtime.events import EventRecorder
 from common.runtime.executor import Executor
@@ -59,13 +59,15 @@ def assemble(kube: Kube, dashboard: Dashboard, *, clock: Clock, instance: str) -
     executor = Executor(kube, cache, events, views=KINDS, regarding=RAY_SERVICE, clock=clock)
     execution = Execution(executor, ConfigWriter(serve, revisions), reads=observer)
 
-    def forget(objects: Objects) -> None:
-        for memory in (serve, revisions, observer):
-            memory.forget(objects)
-
     watched = Watched(kinds=KINDS, root=RayService, keys_of=keys_of(cache))
     return App(
-        controller=Controller(CONTROLLER, watched, cache=cache, clock=clock, forget=forget),
+        controller=Controller(
+            CONTROLLER,
+            watched,
+            cache=cache,
+            clock=clock,
+            forget=(serve.forget, revisions.forget, observer.forget),
+        ),
         reconciler=Reconciler(observer.observe, make_plan, execution.execute),
         guard=Reconciler(observer.observe_directly, make_guard_plan, execution.execute),
         cache=cache,

@@ -51,7 +51,7 @@ class Shell:
             watched,
             cache=self.cache,
             clock=SystemClock(),
-            forget=self._forget,
+            forget=[self._forget],
             report_quarantine=self._report,
         )
         self.reconciles: list[str] = []

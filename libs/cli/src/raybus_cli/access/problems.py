@@ -1,6 +1,6 @@
 """Turns an error into one line for the user, with the remedy."""
 
-from typing import Final, cast
+from typing import Final
 
 from common import errors
 
@@ -21,9 +21,7 @@ _REMEDIES: Final = (
 
 def first(problem: BaseException) -> BaseException:
     """Return the first problem of a group."""
-    while isinstance(problem, BaseExceptionGroup):
-        problem = cast("BaseExceptionGroup[BaseException]", problem).exceptions[0]
-    return problem
+    return next(errors.leaves(problem))
 
 
 def line(problem: BaseException) -> str:

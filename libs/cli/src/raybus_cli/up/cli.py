@@ -3,7 +3,7 @@
 import asyncio
 import os
 from pathlib import Path
-from typing import Annotated, NoReturn, cast
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -57,15 +57,9 @@ def up(
     try:
         asyncio.run(Up(chosen, os.environ).run())
     except* errors.RaybusError as problems:
-        _fail(_first(problems))
+        _fail(next(errors.leaves(problems)))
 
 
 def _fail(problem: BaseException) -> NoReturn:
     typer.echo(f"error: {problem}", err=True)
     raise SystemExit(2 if isinstance(problem, errors.InvalidSpec) else 1)
-
-
-def _first(problem: BaseException) -> BaseException:
-    while isinstance(problem, BaseExceptionGroup):
-        problem = cast("BaseExceptionGroup[BaseException]", problem).exceptions[0]
-    return problem

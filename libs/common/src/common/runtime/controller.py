@@ -7,10 +7,10 @@ of the released partitions is running, and none starts.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeVar
 
 import structlog
 
@@ -51,10 +51,6 @@ async def _report_nothing(_about: ObjectMeta, _why: str) -> None:
     pass
 
 
-def _nothing_to_forget(_objects: Objects) -> None:
-    pass
-
-
 class Reconcile(Protocol):
     """Bring one object a step nearer to its goal; return when to requeue it, if no change enqueues it earlier."""
 
@@ -72,7 +68,7 @@ class Controller:
         cache: Cache,
         clock: Clock,
         priority: Priority = FIFO,
-        forget: Forget = _nothing_to_forget,
+        forget: Sequence[Forget] = (),
         report_quarantine: ReportQuarantine = _report_nothing,
     ) -> None:
         self.name = name
@@ -117,7 +113,8 @@ class Controller:
         gone, keys = self._informer.forget(partitions)
         for key in keys:
             self._queue.forget(key)
-        self._forget(gone)
+        for forget in self._forget:
+            forget(gone)
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -254,17 +251,9 @@ class Controller:
 
 def _cause(problem: Exception) -> Exception:
     """Return the first error of a group, such as two reads side by side raise, if `common.errors` has a meaning for each."""
-    found = list(_leaves(problem))
+    found = list(errors.leaves(problem))
     known = [each for each in found if isinstance(each, errors.RaybusError)]
     return known[0] if len(known) == len(found) else problem
-
-
-def _leaves(problem: BaseException) -> Iterator[BaseException]:
-    if not isinstance(problem, BaseExceptionGroup):
-        yield problem
-        return
-    for each in cast("BaseExceptionGroup[BaseException]", problem).exceptions:
-        yield from _leaves(each)
 
 
 def _unless_it_fails(ask: Callable[[Key], T], otherwise: T) -> Callable[[Key], T]:

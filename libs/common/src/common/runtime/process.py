@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Final, NoReturn, cast
+from typing import Final, NoReturn
 
 import structlog
 import uvloop
@@ -44,11 +44,11 @@ def run(service: str, main: Main) -> int:
     except BaseExceptionGroup as problems:
         wrong = problems.subgroup(_is_misconfigured)
         if wrong is not None:
-            first = _first(wrong)
+            first = next(errors.leaves(wrong))
             remedy = "; set RAYBUS_HTTP_PORT to a free port" if isinstance(first, OSError) else ""
             sys.stderr.write(f"{service}: {first}{remedy}\n")
             return MISCONFIGURED
-        log.critical("the service failed", error=str(_first(problems)), exc_info=problems)
+        log.critical("the service failed", error=str(next(errors.leaves(problems))), exc_info=problems)
         return FAILED
     except Exception:  # the last frame: what gets here ends the process, with its traceback
         log.critical("the service failed", exc_info=True)
@@ -114,10 +114,3 @@ def _is_misconfigured(problem: BaseException) -> bool:
 def _end_at_once() -> None:
     log.critical("cleaning up took too long", seconds=CLEANUP_SECONDS)
     os._exit(FAILED)
-
-
-def _first(problem: BaseException) -> BaseException:
-    """Return the first error inside nested groups."""
-    while isinstance(problem, BaseExceptionGroup):
-        problem = cast("BaseExceptionGroup[BaseException]", problem).exceptions[0]
-    return problem

@@ -47,10 +47,6 @@ ReportQuarantine = Callable[[ObjectMeta, str], Awaitable[None]]
 """Reports on an object that it waits for an object in quarantine, and the reason of the quarantine."""
 
 
-async def _report_nothing(_about: ObjectMeta, _why: str) -> None:
-    pass
-
-
 class Reconcile(Protocol):
     """Bring one object a step nearer to its goal; return when to requeue it, if no change enqueues it earlier."""
 
@@ -69,7 +65,7 @@ class Controller:
         clock: Clock,
         priority: Priority = FIFO,
         forget: Sequence[Forget] = (),
-        report_quarantine: ReportQuarantine = _report_nothing,
+        report_quarantine: ReportQuarantine | None = None,
     ) -> None:
         self.name = name
         self._clock = clock
@@ -186,7 +182,7 @@ class Controller:
                 await self._reconcile(chosen, key, time_limit)
 
     async def _report_waiting(self, key: Key) -> None:
-        if (held := self._informer.quarantine_of(key)) is not None:
+        if self._report_quarantine is not None and (held := self._informer.quarantine_of(key)) is not None:
             try:
                 await self._report_quarantine(*held)
             except Exception as problem:  # noqa: BLE001  (an Event is never worth a worker)

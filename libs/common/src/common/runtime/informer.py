@@ -77,8 +77,7 @@ class Informer:
 
     def forget(self, partitions: Set[int]) -> tuple[Objects, list[Key]]:
         """Drop the objects of some stopped partitions; return them, and the keys that this replica no longer owns."""
-        gone = [each for partition in sorted(partitions) for each in self._cache.objects_of(partition)]
-        gone += [each for each in self._cache.unassigned() if self._is_among(each, partitions)]
+        gone = self._objects_of(partitions)
         keys = [key for key, place in self._partition_of.items() if place in partitions]
         self._quarantine.release(partitions)
         for key in keys:
@@ -234,8 +233,7 @@ class Informer:
 
     def on_synced(self, partition: "_Partition", loaded: Set[caches.Key], version: int) -> None:
         """Drop what a load did not bring, and enqueue every key of the partition once."""
-        known = self._cache.objects_of(partition.number)
-        known += [each for each in self._cache.unassigned() if self._is_among(each, {partition.number})]
+        known = self._objects_of({partition.number})
         for gone in self._cache.keep_only(loaded, known, listed_at=version):
             self._enqueue_keys_of(partition, gone, "")
         for each in self._cache.objects_of(partition.number):
@@ -247,9 +245,7 @@ class Informer:
 
     def on_rewound(self, partition: "_Partition") -> None:
         """Forget the objects of a partition, and what answers brought: versions began again at a lower one."""
-        known = self._cache.objects_of(partition.number)
-        known += [each for each in self._cache.unassigned() if self._is_among(each, {partition.number})]
-        self._cache.rewind(known)
+        self._cache.rewind(self._objects_of({partition.number}))
 
     def on_loading(self, partition: "_Partition", why: str) -> None:
         """Handle the start of a reload of a partition."""
@@ -271,9 +267,12 @@ class Informer:
             if partition.is_synced:
                 self._enqueue(key, is_new=is_new and key == own)
 
-    def _is_among(self, obj: Object, partitions: Set[int]) -> bool:
-        """Return whether an object without a partition concerns a key of some partitions."""
-        return any(self._partition_of.get(key) in partitions for key in self._keys_of(obj))
+    def _objects_of(self, partitions: Set[int]) -> Objects:
+        """Return the objects of some partitions, and those without a partition that concern a key of these."""
+        known = [each for partition in sorted(partitions) for each in self._cache.objects_of(partition)]
+        unassigned = self._cache.unassigned()
+        known += [each for each in unassigned if self.keys_in(partitions, self._keys_of(each))]
+        return known
 
     def _measure(self) -> None:
         ownership.PARTITIONS_HELD.labels(self._name).set(len(self._followed))

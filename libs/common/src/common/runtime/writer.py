@@ -1,7 +1,6 @@
 """Writes to the API server for one reconcile; every answer goes into the cache at once, so that the next reconcile reads our own writes."""
 
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
@@ -141,13 +140,20 @@ class Writer:
     async def _write_root(self, action: UpdateStatus | SetFinalizers | Annotate) -> None:
         """Change what is ours of the reconciled object, at the version that was observed or that our last write made."""
         meta = {"name": self._root.metadata.name, "namespace": self.namespace, "resourceVersion": self._version}
-        with _absence_noticed(self._cache, self._root):
+        try:
             if isinstance(action, UpdateStatus):
                 body = {"apiVersion": self._resource.api_version, "kind": self._resource.kind, "metadata": meta}
                 body |= {"status": msgspec.to_builtins(action.status)}
                 answer = await self._kube.replace(self._resource, self.namespace, body, subresource="status")
             else:
                 answer = await self._patch(self._resource, self._root.metadata.name, action.patch(self._version))
+        except errors.NotFound as problem:
+            # Otherwise objects would be made below one that is no more until a watch that hangs reports the deletion.
+            known = self._root.metadata
+            if is_gone(problem, known.name):
+                version = caches.version_of(known)
+                self._cache.remove(type(self._root), self.namespace, known.name, version=version)
+            raise
         new = msgspec.json.decode(answer, type=type(self._root))
         self._cache.put(new)
         self._version = new.metadata.resource_version
@@ -159,19 +165,3 @@ class Writer:
         view = self._views.get(resource.kind)
         if view is not None:
             self._cache.put(msgspec.json.decode(answer, type=view))
-
-
-@contextmanager
-def _absence_noticed(cache: Cache, known: Object) -> Generator[None]:
-    """Forget an object when a write to it in this block is answered that it is not there; the error goes on.
-
-    Otherwise a service would go on to make objects below one that is no more, which the garbage collector deletes, until a watch
-    that hangs reports the deletion.
-    """
-    try:
-        yield
-    except errors.NotFound as problem:
-        meta = known.metadata
-        if is_gone(problem, meta.name):
-            cache.remove(type(known), meta.namespace, meta.name, version=caches.version_of(meta))
-        raise

@@ -203,12 +203,13 @@ def _drifted_claim(observed: Observed) -> list[Action]:
 
 
 def _services(observed: Observed, config: Config) -> list[Action]:
+    """Return the creations of missing Services; a foreign one of that name blocks the plan."""
     cluster = observed.cluster
     found: list[Action] = []
     if not observed.head_services:
-        found.append(_create_service(cluster, head_service.build(cluster, config)))
+        found.append(_create(cluster, SERVICE, head_service.build(cluster, config), if_exists=IfExists.NEED_OWN))
     if observed.headless_service is None and any(group.num_of_hosts > 1 for group in traits.worker_groups(cluster)):
-        found.append(_create_service(cluster, headless_service.build(cluster)))
+        found.append(_create(cluster, SERVICE, headless_service.build(cluster), if_exists=IfExists.NEED_OWN))
     if observed.serve_service is None and serve_service.is_needed(cluster):
         body = serve_service.build(cluster)
         if body is None:
@@ -222,8 +223,3 @@ def _create(cluster: RayCluster, resource: Resource, body: Body, *, if_exists: I
     what, reasons = _DESCRIPTIONS[resource]
     report = events.created_child(cluster, what, body["metadata"]["name"], reasons)
     return Create(resource=resource, body=body, events=report, if_exists=if_exists)
-
-
-def _create_service(cluster: RayCluster, body: Body) -> Create:
-    """Return the creation of a Service of ours; a foreign one of that name blocks the plan."""
-    return _create(cluster, SERVICE, body, if_exists=IfExists.NEED_OWN)

@@ -12,9 +12,8 @@ import structlog
 from cluster_reconciler import batch, report
 from cluster_reconciler.actions import ClusterPlan, CreateWorker
 from cluster_reconciler.memory import Memory
-from cluster_reconciler.observe import memory_of, refresh_pods
+from cluster_reconciler.observe import Ports, memory_of, refresh_pods
 from cluster_reconciler.observed import Observed
-from cluster_reconciler.ports import Ports
 from cluster_reconciler.resources import worker_pod
 from common import errors
 from common.api.core import Pod

@@ -11,20 +11,36 @@ import msgspec
 
 from cluster_reconciler import batch, children, refusals
 from cluster_reconciler.actions import ClusterPlan
-from cluster_reconciler.memory import Memory
+from cluster_reconciler.config import Config
+from cluster_reconciler.memory import Memories, Memory
+from cluster_reconciler.metrics import ClusterMetrics
 from cluster_reconciler.observed import Child, Observed
-from cluster_reconciler.ports import Ports
 from cluster_reconciler.resources import head_service, owner
 from common import errors, labels, names
 from common.api.core import Job, Pod, Service
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.clock import Clock
+from common.kube.client import Kube
 from common.kube.resources import POD, Resource, label_selector
-from common.runtime.cache import version_of
+from common.runtime.cache import Cache, version_of
+from common.runtime.executor import Executor
 from common.runtime.key import Key
 
 _RAY_NODES = frozenset({labels.HEAD, labels.WORKER, labels.REDIS_CLEANUP})
 _CLEANUP = {labels.NODE_TYPE: labels.REDIS_CLEANUP}
+
+
+class Ports(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reconcile needs from outside: the API server, the state from the bus, and the rest."""
+
+    kube: Kube
+    cache: Cache
+    executor: Executor
+    config: Config
+    clock: Clock
+    memories: Memories
+    metrics: ClusterMetrics
 
 
 class ListMeta(msgspec.Struct, frozen=True, rename="camel"):

@@ -11,7 +11,7 @@ import msgspec
 
 from cluster_reconciler import observe
 from cluster_reconciler.actions import ClusterPlan, is_of_pod, step
-from cluster_reconciler.ports import Ports
+from cluster_reconciler.observe import Ports
 from cluster_reconciler.reasons import ConditionType
 from cluster_reconciler.status import compute, gate, head_info
 from cluster_reconciler.status.compute import Outcome

@@ -20,8 +20,8 @@ from cluster_reconciler.execute import execute
 from cluster_reconciler.keys import keys_of, priority
 from cluster_reconciler.memory import Memories
 from cluster_reconciler.metrics import ClusterMetrics
+from cluster_reconciler.observe import Ports
 from cluster_reconciler.observed import Observed
-from cluster_reconciler.ports import Ports
 from common.api.core import Job, Pod, Service
 from common.api.ray_cluster import RayCluster
 from common.clock import Clock

@@ -10,8 +10,8 @@ from cluster_reconciler import observe, report, wiring
 from cluster_reconciler import plan as planning
 from cluster_reconciler.actions import ClusterPlan
 from cluster_reconciler.config import Config
+from cluster_reconciler.observe import Ports
 from cluster_reconciler.observed import Observed
-from cluster_reconciler.ports import Ports
 from cluster_reconciler.refusals import find as refusal_of
 from cluster_reconciler.status import compute, gate, head_info
 from common.api import ray_cluster

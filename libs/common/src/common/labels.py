@@ -29,6 +29,8 @@ REDIS_CLEANUP: Final = "redis-cleanup"
 HEAD_GROUP: Final = "headgroup"
 KUBERAY: Final = "kuberay"
 KUBERAY_OPERATOR: Final = "kuberay-operator"
+BY_OPERATOR: Final = {APP_NAME: KUBERAY, APP_CREATED_BY: KUBERAY_OPERATOR}
+"""On what KubeRay's operator makes, and so on what raybus makes."""
 
 # --- annotations -------------------------------------------------------------------------------------------------------
 FT_ENABLED: Final = "ray.io/ft-enabled"

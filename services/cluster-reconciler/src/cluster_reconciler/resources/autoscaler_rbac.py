@@ -57,8 +57,4 @@ def role_binding(cluster: RayCluster) -> Body:
 
 
 def _labels(cluster: RayCluster) -> dict[str, str]:
-    return {
-        labels.CLUSTER: cluster.metadata.name,
-        labels.APP_NAME: labels.KUBERAY,
-        labels.APP_CREATED_BY: labels.KUBERAY_OPERATOR,
-    }
+    return {labels.CLUSTER: cluster.metadata.name, **labels.BY_OPERATOR}

@@ -27,8 +27,7 @@ def own_labels(cluster: RayCluster) -> dict[str, str]:
     return {
         labels.CLUSTER: cluster.metadata.name,
         labels.IDENTIFIER: head_service.identifier(cluster),
-        labels.APP_NAME: labels.KUBERAY,
-        labels.APP_CREATED_BY: labels.KUBERAY_OPERATOR,
+        **labels.BY_OPERATOR,
     }
 
 

@@ -49,8 +49,7 @@ def _base(node: Node, node_type: str, group_name: str) -> dict[str, str]:
         labels.NODE_TYPE: node_type,
         labels.GROUP: group_name,
         labels.IDENTIFIER: names.checked_label(f"{name}-{node_type}"),
-        labels.APP_NAME: labels.KUBERAY,
-        labels.APP_CREATED_BY: labels.KUBERAY_OPERATOR,
+        **labels.BY_OPERATOR,
     }
     return built_in | {key: value for key, value in _users_own(node.group).items() if key not in FIXED}
 

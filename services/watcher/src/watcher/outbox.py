@@ -255,13 +255,9 @@ def _instead_of(subject: str, message: Message, problem: Exception) -> Message |
 
 def _entry(sequence: int, message: Message) -> Entry:
     match message:
-        case Quarantined():
-            form = messages.QUARANTINED
+        case State() | Quarantined():
+            form = message.form if isinstance(message, State) else messages.QUARANTINED
             return Entry(sequence=sequence, kind=message.kind, version=message.version, form=form, uid=message.uid)
-        case State():
-            return Entry(
-                sequence=sequence, kind=message.kind, version=message.version, form=message.form, uid=message.uid
-            )
         case Gone():
             return Entry(sequence=sequence, kind=message.kind, version=message.version, is_gone=True)
         case Synced():

@@ -111,11 +111,8 @@ class NatsStream:
 
     async def marker(self) -> Synced | None:
         """Return the newest sync marker, of any watcher."""
-        stored = await self._bus.last(subjects.STATE_STREAM, subjects.synced(0))
-        if stored is None:
-            return None
         try:
-            message = messages.decode(stored.subject, stored.headers, stored.payload)
+            message = await self.read(subjects.synced(0))
         except messages.Undecodable:
             return None  # of no watcher; it is replaced with the others
         return message if isinstance(message, Synced) else None

@@ -113,12 +113,6 @@ class Api:
             raise ClusterError(f"cannot create {document['kind']} at {path}: {_complaint(response)}")
         return response.json()
 
-    async def patch_status(self, path: str, patch: Document) -> None:
-        """Merge into the status of an object."""
-        headers = {"content-type": "application/merge-patch+json"}
-        response = await self._http.patch(f"{path}/status", json=patch, headers=headers)
-        response.raise_for_status()
-
     async def apply_definitions(self, definitions: Sequence[Document], *, timeout: float = 60) -> None:
         """Apply CustomResourceDefinitions, all at once, and wait until the API serves them."""
         async with asyncio.TaskGroup() as group:

@@ -1,11 +1,10 @@
-"""The ways of running a local cluster, one module each."""
+"""The ways of running a local cluster."""
 
 from localcluster import driver
 from localcluster.driver import Driver, DriverName
 from localcluster.drivers.built import Built
+from localcluster.drivers.docker import K3s, Kind
 from localcluster.drivers.existing import Existing
-from localcluster.drivers.k3s import K3s
-from localcluster.drivers.kind import Kind
 from localcluster.drivers.loopback import Loopback
 from localcluster.errors import MisuseError
 

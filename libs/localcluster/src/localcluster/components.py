@@ -106,17 +106,9 @@ def api_server(place: Place) -> list[str]:
 def controller_manager(place: Place, *, simulated_nodes: bool) -> list[str]:
     """Return the controller-manager's command line; simulated nodes never lose their pods for want of a heartbeat."""
     pki = place.pki
-    config = place.kubeconfig("controller-manager")
     controllers = "*,-taint-eviction-controller" if simulated_nodes else "*"
     return [
-        place.binaries.argv0("kube-controller-manager"),
-        f"--kubeconfig={config}",
-        f"--authentication-kubeconfig={config}",
-        f"--authorization-kubeconfig={config}",
-        "--leader-elect=false",
-        "--bind-address=127.0.0.1",
-        f"--secure-port={place.ports.controller_manager}",
-        f"--cert-dir={place.work / 'controller-manager-certs'}",
+        *_controller(place, "controller-manager", place.ports.controller_manager),
         f"--service-account-private-key-file={pki.key('service-accounts')}",
         # The CA that pods find as kube-root-ca.crt.
         f"--root-ca-file={pki.ca}",
@@ -130,18 +122,25 @@ def controller_manager(place: Place, *, simulated_nodes: bool) -> list[str]:
 
 def scheduler(place: Place) -> list[str]:
     """Return the scheduler's command line."""
-    config = place.kubeconfig("scheduler")
     return [
-        place.binaries.argv0("kube-scheduler"),
+        *_controller(place, "scheduler", place.ports.scheduler),
+        "--kube-api-qps=2000",
+        "--kube-api-burst=4000",
+    ]
+
+
+def _controller(place: Place, name: str, port: int) -> list[str]:
+    """Return the part that the command lines of controller-manager and scheduler share."""
+    config = place.kubeconfig(name)
+    return [
+        place.binaries.argv0(f"kube-{name}"),
         f"--kubeconfig={config}",
         f"--authentication-kubeconfig={config}",
         f"--authorization-kubeconfig={config}",
         "--leader-elect=false",
         "--bind-address=127.0.0.1",
-        f"--secure-port={place.ports.scheduler}",
-        f"--cert-dir={place.work / 'scheduler-certs'}",
-        "--kube-api-qps=2000",
-        "--kube-api-burst=4000",
+        f"--secure-port={port}",
+        f"--cert-dir={place.work / f'{name}-certs'}",
     ]
 
 

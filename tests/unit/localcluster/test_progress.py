@@ -9,11 +9,8 @@ from localcluster import progress
 from localcluster.progress import Progress, Speed, Step
 
 
-def _step(*, estimate: float | None = None, fraction: float | None = None) -> Step:
-    step = Step("building", estimate, started=100.0)
-    if fraction is not None:
-        step.advance(fraction)
-    return step
+def _step(*, estimate: float | None = None) -> Step:
+    return Step("building", estimate, started=100.0)
 
 
 @pytest.mark.parametrize(
@@ -22,7 +19,6 @@ def _step(*, estimate: float | None = None, fraction: float | None = None) -> St
         pytest.param(_step(), 103, "building: 3 s", id="nobody knows how long"),
         pytest.param(_step(estimate=160), 110, "building: 10 s, about 2 min 30 s left", id="by the estimate"),
         pytest.param(_step(estimate=20), 200, "building: 1 min 40 s, about 20 s left", id="past the estimate"),
-        pytest.param(_step(estimate=9, fraction=0.5), 130, "building: 30 s, about 30 s left", id="by what is done"),
     ],
 )
 def test_a_line_names_the_step_and_the_time_left(step: Step, now: float, line: str) -> None:

@@ -5,14 +5,13 @@ others wait for it and use what it made.
 """
 
 import asyncio
-import fcntl
 import json
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -45,7 +44,9 @@ async def build(names: Sequence[str], wanted: Settings, progress: Progress) -> N
     """Build these programs and folders of manifests into the cache."""
     cache = wanted.binary_cache
     cache.mkdir(parents=True, exist_ok=True)
-    async with _alone(cache, progress):
+    with ExitStack() as held:
+        lock = progress.locked(cache / ".lock", "waiting for another run that builds the same programs")
+        await asyncio.to_thread(held.enter_context, lock)
         missing = [name for name in names if not (cache / name).exists()]
         if not missing:
             return
@@ -194,14 +195,3 @@ def _environment() -> dict[str, str]:
         "GOTOOLCHAIN": "local",
         "GOWORK": "off",
     }
-
-
-@asynccontextmanager
-async def _alone(cache: Path, progress: Progress) -> AsyncGenerator[None]:
-    with (cache / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            with progress.step("waiting for another run that builds the same programs"):
-                await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
-        yield

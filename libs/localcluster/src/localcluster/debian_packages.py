@@ -3,7 +3,6 @@
 Rule: one apt-get of ours runs at a time, and each waits for the locks of others (unattended upgrades, a second test run).
 """
 
-import fcntl
 import shutil
 import subprocess
 import time
@@ -102,12 +101,7 @@ def _alone(progress: Progress, wanted: Sequence[str]) -> Generator[None]:
         raise ClusterError(f"install {', '.join(wanted)} with this system's package manager, then try again")
     folder = settings.Settings.from_environment().cache_root
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".apt.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            with progress.step("waiting for another run that installs Debian packages"):
-                fcntl.flock(lock, fcntl.LOCK_EX)
+    with progress.locked(folder / ".apt.lock", "waiting for another run that installs Debian packages"):
         yield
 
 

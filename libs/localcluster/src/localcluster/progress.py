@@ -8,11 +8,13 @@ Steps may run at the same time (threads or tasks), each with its own estimate.
         step.note("compiling")
 """
 
+import fcntl
 import sys
 import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console
@@ -57,22 +59,15 @@ class Step:
         self.estimate = estimate
         self.started = started
         self.detail = ""
-        self.fraction: float | None = None
 
     def note(self, detail: str) -> None:
         """Set the present activity."""
         self.detail = detail
 
-    def advance(self, fraction: float) -> None:
-        """Set the finished share (0 to 1); from then on the time left is computed from it."""
-        self.fraction = min(max(fraction, 0.0), 1.0)
-
 
 def time_left(step: Step, *, now: float) -> float | None:
     """Return the seconds that a step still needs, or None where it is unknown."""
     elapsed = now - step.started
-    if step.fraction is not None and step.fraction > 0.02:
-        return elapsed * (1 - step.fraction) / step.fraction
     if step.estimate is None:
         return None
     # Past its estimate a step is expected to take a fifth more than it took so far.
@@ -140,6 +135,17 @@ class Progress:
             self._speed.learn(estimated=estimate, taken=time.monotonic() - step.started)
         finally:
             self._end(step, outcome)
+
+    @contextmanager
+    def locked(self, path: Path, waiting: str) -> Generator[None]:
+        """Hold a file lock; while another process holds it, a step with the title `waiting` is shown."""
+        with path.open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                with self.step(waiting):
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def _begin(self, step: Step) -> None:
         if self._quiet:

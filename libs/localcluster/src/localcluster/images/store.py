@@ -3,7 +3,6 @@
 layers/<key>/tree, layer.tar, digest     archives/<target>-<key>/image.tar, record.json     work/ (one builder at a time)
 """
 
-import fcntl
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -64,17 +63,13 @@ class Store:
         try:
             for path in (self._layers, self._archives, self.logs):
                 path.mkdir(parents=True, exist_ok=True)
-            stream = (self.folder / "lock").open("w")
+            lock = self.folder / "lock"
+            lock.touch()
         except OSError as error:
             raise ClusterError(
                 f"image cache {self.folder}: {error.strerror}; set XDG_CACHE_HOME to a writable folder"
             ) from None
-        with stream:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                with progress.step("waiting for another build of images"):
-                    fcntl.flock(stream, fcntl.LOCK_EX)
+        with progress.locked(lock, "waiting for another build of images"):
             shutil.rmtree(self.work, ignore_errors=True)
             self.work.mkdir()
             try:

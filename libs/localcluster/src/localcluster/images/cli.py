@@ -1,7 +1,8 @@
 """`raybus images`: build the images as archives, make a release of them, list them."""
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -41,13 +42,10 @@ def build(
     Beside it are sbom.cdx.json, the content of the image, and provenance.intoto.json, its provenance.
     """
     checkout = Settings.from_environment().checkout
-    try:
+    with _errors("build"):
         files = _files(file or [])
         found = builder.ensure(targets or (), progress=Progress.to_stderr(), files=files, checkout=checkout)
         _describe(found.values(), checkout, files)
-    except ClusterError as error:
-        sys.stderr.write(f"raybus images build: {error}\n")
-        raise typer.Exit(2 if isinstance(error, MisuseError) else 1) from None
     if output is Output.json:
         print(msgspec.json.encode(list(found.values()), enc_hook=str).decode())
         return
@@ -63,11 +61,8 @@ def make_release(
 ) -> None:
     """Build the images of an installation reproducibly, and write manifests that pin each to its digest in a registry."""
     checkout = Settings.from_environment().checkout
-    try:
+    with _errors("release"):
         pinned = release.make(registry, folder, progress=Progress.to_stderr(), checkout=checkout)
-    except ClusterError as error:
-        sys.stderr.write(f"raybus images release: {error}\n")
-        raise typer.Exit(2 if isinstance(error, MisuseError) else 1) from None
     for image in pinned:
         print(f"{image.ref}  {image.archive}")
 
@@ -75,16 +70,23 @@ def make_release(
 @app.command(name="list")
 def list_images(output: _AsJson = Output.text) -> None:
     """List the images that can be built."""
-    try:
+    with _errors("list"):
         known = builder.images()
-    except ClusterError as error:
-        sys.stderr.write(f"raybus images list: {error}\n")
-        raise typer.Exit(1) from None
     if output is Output.json:
         print(msgspec.json.encode(known).decode())
         return
     for target, image in known.items():
         print(f"{target:20} {image}")
+
+
+@contextmanager
+def _errors(command: str) -> Generator[None]:
+    """Turn an error into one line and an exit code."""
+    try:
+        yield
+    except ClusterError as error:
+        sys.stderr.write(f"raybus images {command}: {error}\n")
+        raise typer.Exit(2 if isinstance(error, MisuseError) else 1) from None
 
 
 def _describe(images: Iterable[ImageArchive], checkout: Path, files: Mapping[str, Path]) -> None:

@@ -10,15 +10,14 @@ from pathlib import Path
 
 import msgspec
 
-from localcluster import settings
+from localcluster import debian_packages, settings
 from localcluster.errors import ClusterError
 from localcluster.images import archive, debian, dockerfile, engine, host, plan, sandbox
 from localcluster.images.context import BuildContext, SourceChangedError
 from localcluster.images.dockerfile import BINARIES, Copy, Run, Stage, Step, is_root
-from localcluster.images.job import CopyFiles, Job
+from localcluster.images.inside import CopyFiles, Job
 from localcluster.images.store import DOCKER, OWN_BUILDER, Origin, Record, Store
 from localcluster.progress import Progress
-from localcluster.progress import Step as Shown
 
 DOCKERFILE = Path("deploy/images/Dockerfile")
 _FREE_BYTES = 6_000_000_000
@@ -213,7 +212,7 @@ class _Builder:
             raise ClusterError(
                 f"overlayfs does not work on {self._store.folder}; set XDG_CACHE_HOME to a local disk (ext4, xfs, tmpfs)"
             )
-        debian.install_tools(self._progress)
+        debian_packages.install(debian.TOOLS, self._progress)
 
     def _seconds(self, name: str) -> float:
         return debian.SECONDS if is_root(name) else self._by_name[name].seconds
@@ -236,14 +235,10 @@ class _Builder:
         log.unlink(missing_ok=True)
         with self._progress.step(f"image stage {stage.name} ({place})", estimate=stage.seconds) as shown:
             for number, step in enumerate(stage.steps):
-                job = self._job(stage, step, folder, number, host_files)
-                self._perform(job, stage, step, shown, log)
+                what = f"Dockerfile line {step.line} (stage {stage.name})"
+                sandbox.perform(self._job(stage, step, folder, number, host_files), what, shown, log)
         (folder / "upper").chmod(0o755)
         self._store.publish_layer(self._recipe.keys[stage.name], folder / "upper")
-
-    def _perform(self, job: Job, stage: Stage, step: Step, shown: Shown, log: Path) -> None:
-        what = f"Dockerfile line {step.line} (stage {stage.name})"
-        sandbox.perform(job, what, shown, log)
 
     def _job(self, stage: Stage, step: Step, folder: Path, number: int, host_files: host.Host) -> Job:
         match step:

@@ -4,14 +4,15 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from localcluster import debian_packages
 from localcluster.images import sandbox
 from localcluster.images.host import SUITE, Host
 from localcluster.images.layer import TIMESTAMP
 from localcluster.progress import Progress
 
 SECONDS = 55.0
-_PACKAGE = "debootstrap"
+_PROGRAM = "debootstrap"
+TOOLS = {_PROGRAM: (_PROGRAM,)}
+"""Debian package → its program."""
 _EMPTIED = ("dev", "run", "var/cache", "var/lib/apt/lists", "var/log", "tmp", "proc", "sys")
 _DROPPED = (
     "usr/share/doc",
@@ -37,14 +38,9 @@ deb http://deb.debian.org/debian-security bookworm-security main
 """
 
 
-def install_tools(progress: Progress) -> None:
-    """Install debootstrap where it is missing, after an announcing line."""
-    debian_packages.install({_PACKAGE: (_PACKAGE,)}, progress)
-
-
 def bootstrap(tree: Path, host: Host, progress: Progress, log: Path, environment: Mapping[str, str]) -> None:
     """Make the base in the new folder `tree`."""
-    command = [_PACKAGE, "--variant=minbase", SUITE, str(tree), host.mirror]
+    command = [_PROGRAM, "--variant=minbase", SUITE, str(tree), host.mirror]
     with progress.step("image base: Debian's minimal set", estimate=SECONDS) as shown:
         # /etc/shadow contains the day on which an account was made.
         dated = {**environment, "SOURCE_DATE_EPOCH": str(TIMESTAMP)}

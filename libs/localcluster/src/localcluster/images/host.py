@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from localcluster.images.job import MOUNT, HostFiles
+from localcluster.images.inside import MOUNT, HostFiles
 from localcluster.images.layer import TIMESTAMP
 
 SUITE = "bookworm"

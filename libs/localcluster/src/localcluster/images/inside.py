@@ -1,6 +1,7 @@
 """Does one step of a stage in the private mount namespace that `sandbox` made: mounts, then copies or becomes the RUN command.
 
-Run as a program (`python -m localcluster.images.inside`), pid 1 of its own pid namespace: whatever it mounts or starts ends with it.
+Run as a program (`python -m localcluster.images.inside`) with a `Job` as JSON on its standard input, pid 1 of its own pid namespace:
+whatever it mounts or starts ends with it.
 """
 
 import os
@@ -14,12 +15,52 @@ from pathlib import Path
 import msgspec
 
 from localcluster.images.dockerfile import MakeFolder, Run
-from localcluster.images.job import MOUNT, CopyFiles, HostFiles, Job
+
+MOUNT = "/run/build"
+"""Where a RUN finds `HostFiles.folder`; /run is a fresh tmpfs."""
 
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _PLAIN_OVERLAY = "index=off,redirect_dir=off,metacopy=off"
 """The upper folder must be a complete layer: no redirects, no metadata-only copies."""
 _MAX_LINKS = 40
+
+
+class CopyFiles(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Copy `sources`, found under the root of `layers` (top first) or under `folder`, to `target`."""
+
+    line: int
+    sources: tuple[str, ...]
+    target: str
+    layers: tuple[str, ...] = ()
+    folder: str = ""
+
+
+class HostFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of the host with which a RUN reaches package indexes; mounted over the root, never part of it."""
+
+    resolv_conf: str
+    folder: str
+    """Appears as `MOUNT`: certificates and configuration."""
+    find_links: tuple[str, ...] = ()
+    """Local folders of wheels; each appears at its own path."""
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One step on one root file system."""
+
+    root: str
+    """The empty folder that the step sees as /, filled."""
+
+    store: str
+    """The folder that layers, upper and work are relative to: mount options stay small and free of signs that mean something there."""
+
+    lowers: tuple[str, ...]
+    """The layers below, top first."""
+
+    upper: str
+    work: str
+    host: HostFiles
+    step: Run | CopyFiles | MakeFolder
 
 
 class StepError(Exception):

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from localcluster.errors import ClusterError
-from localcluster.images.job import Job
+from localcluster.images.inside import Job
 from localcluster.progress import Step
 
 _ISOLATION = (

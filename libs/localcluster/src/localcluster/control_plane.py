@@ -25,7 +25,6 @@ from localcluster.settings import Settings
 _ATTEMPTS = 3
 """Between choosing a free port and binding it another program may take it; then others are chosen."""
 
-_STOP_SECONDS = 2.0
 _LOOPBACK = "127.0.0.1"
 
 
@@ -108,9 +107,7 @@ class ControlPlane:
 
     async def stop_api_server(self) -> None:
         """End the API server, as a crash does; `start_api_server` brings it back."""
-        process = self._processes.pop("kube-apiserver")
-        processes.kill(process.identity)
-        await processes.stop([process], timeout=_STOP_SECONDS)
+        await processes.end([self._processes.pop("kube-apiserver")])
 
     async def start_api_server(self) -> None:
         """Start the API server after `stop_api_server`."""
@@ -131,10 +128,7 @@ class ControlPlane:
         """End all programs; it cannot be interrupted half-way."""
         ending = list(reversed(self._processes.values()))
         self._processes.clear()
-        for process in ending:
-            # Nothing here is worth an orderly end: the files go with the test.
-            processes.kill(process.identity)
-        await asyncio.shield(processes.stop(ending, timeout=_STOP_SECONDS))
+        await asyncio.shield(processes.end(ending))
 
     def _start(self, name: str, argv: Sequence[str]) -> Spawned:
         process = processes.spawn(name, argv, self._place.log(name), dies_with_us=self._dies_with_us)

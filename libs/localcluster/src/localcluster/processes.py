@@ -94,34 +94,19 @@ def is_alive(process: ProcessId) -> bool:
     return fields[_STATE_FIELD] != "Z" and int(fields[_STARTTIME_FIELD]) == process.started
 
 
-def kill(process: ProcessId, signal_number: signal.Signals = signal.SIGKILL) -> None:
-    """Send a signal to this very process; one that is gone already is as good as killed."""
-    if not is_alive(process):
-        return
-    try:
-        os.kill(process.pid, signal_number)
-    except ProcessLookupError:
-        return
+def kill(process: ProcessId) -> None:
+    """Kill this very process, unless it is gone already."""
+    if is_alive(process):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
 
 
-async def stop(processes: Sequence[Spawned], *, timeout: float) -> None:
-    """End programs that we started: all at once by SIGTERM, after `timeout` seconds by SIGKILL; reap them."""
+async def end(processes: Sequence[Spawned]) -> None:
+    """Kill programs that we started, all at once, and reap them: no file of theirs is worth an orderly end."""
     for process in processes:
-        if process.popen.poll() is None:
-            process.popen.terminate()
-    deadline = time.monotonic() + timeout
+        process.popen.kill()
     for process in processes:
-        if not await _ends_by(deadline, process):
-            process.popen.kill()
-        process.popen.wait()
-
-
-async def _ends_by(deadline: float, process: Spawned) -> bool:
-    while process.popen.poll() is None:
-        if time.monotonic() > deadline:
-            return False
-        await asyncio.sleep(0.02)
-    return True
+        await asyncio.to_thread(process.popen.wait)
 
 
 async def gone(processes: Sequence[ProcessId], *, timeout: float) -> list[ProcessId]:

@@ -95,7 +95,6 @@ class Progress:
     """The display of all steps of one command; safe to use from several threads."""
 
     def __init__(self, stream: TextIO, *, quiet: bool = False, live: bool | None = None) -> None:
-        self._stream = stream
         self._quiet = quiet
         self._console = Console(file=stream, highlight=False, soft_wrap=True)
         self._live_wanted = self._console.is_terminal if live is None else live

@@ -66,6 +66,22 @@ async def test_a_bundle_holds_everything_but_secrets(town: Town, tmp_path: Path)
     assert SECRET not in text
 
 
+async def test_a_bundle_asks_for_the_log_of_each_container(town: Town, tmp_path: Path) -> None:
+    await _starting(town)
+    pod = a_pod("nats", "head")
+    name = pod["metadata"]["name"]
+    pod["metadata"]["labels"] |= {"app.kubernetes.io/part-of": "raybus"}
+    pod["spec"]["containers"] = [{"name": each, "image": "i"} for each in ("nats", "keeper")]
+    await town.put(POD, pod)
+    target = tmp_path / "report.tar.gz"
+    assert town.raybus("bundle", "demo", "-f", str(target), "--raybus-namespace", town.namespace).code == 0
+    with tarfile.open(fileobj=io.BytesIO(target.read_bytes()), mode="r:gz") as tar:
+        unseen = (tar.extractfile("raybus-bundle-demo/unseen.txt") or io.BytesIO()).read().decode()
+    assert f"log of {name}, container nats: " in unseen  # no kubelet runs here
+    assert f"log of {name}, container keeper: " in unseen
+    assert "a container name must be specified" not in unseen
+
+
 async def test_a_bundle_of_nobody_is_one_line(town: Town, tmp_path: Path) -> None:
     done = town.raybus("bundle", "nobody", "-f", str(tmp_path / "x.tar.gz"))
     assert (done.code, (tmp_path / "x.tar.gz").exists()) == (1, False)

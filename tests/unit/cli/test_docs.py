@@ -21,7 +21,8 @@ HEAD = """# Command line
 caller. [An upgrade at the terminal](session.md) shows a whole upgrade with these verbs. This page lists the verbs for a running service;
 `raybus cluster`, `images`, `up` and `demo` have their own `--help`.
 
-- `-n`, `--context`, `--kubeconfig` have kubectl's meaning; verbs that show objects accept `-o json|yaml|wide|name`.
+- `-n`, `--context`, `--kubeconfig` have kubectl's meaning; verbs that show objects accept `-o json|yaml|wide|name`, those that
+  report about objects the same without `name`.
 - Standard output contains only results; a pipe gets no colors and whole lines.
 - Exit codes: 0 success, 1 failure (of the command or of the object), 2 invalid command.
 - A missing prerequisite (kubeconfig, rights, CRDs, an answer) gives one line with the required action.

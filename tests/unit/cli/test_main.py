@@ -1,5 +1,9 @@
 """The command line finds its parts and survives a broken one."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 from typer.testing import CliRunner
 
@@ -31,3 +35,13 @@ def test_version_is_one_line() -> None:
 
 def test_an_unknown_command_is_a_misuse() -> None:
     assert CliRunner().invoke(main.build("nothing"), ["nothing"]).exit_code == 2
+
+
+def test_a_reader_that_leaves_early_is_no_failure() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "raybus_cli.main"]
+    done = subprocess.run([*command, "version"], stdout=writer, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert subprocess.run([*command, "nothing"], stdout=writer, stderr=subprocess.DEVNULL, check=False).returncode == 2
+    os.close(writer)

@@ -7,7 +7,8 @@ Only that part is imported, so that a broken one disables no other and each star
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Annotated, Any, Final
 
@@ -100,7 +101,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
         build(completion.verb(os.environ))([], prog_name=completion.PROGRAM)
         return
     given = list(sys.argv[1:] if arguments is None else arguments)
-    build(next((each for each in given if not each.startswith("-")), None))(given)
+    with _readers_may_leave():
+        build(next((each for each in given if not each.startswith("-")), None))(given)
+
+
+@contextmanager
+def _readers_may_leave() -> Generator[None]:
+    """End with 0 when the reader of a pipe has all that it wants, as in `raybus list | head -1`."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        pass
+    except SystemExit as ended:
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+    else:
+        return
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer has no reader
+    raise SystemExit(0)
 
 
 def complete_for_kubectl() -> None:

@@ -59,8 +59,9 @@ def test_without_any_a_pods_own_account_is_used(tmp_path: Path) -> None:
 )
 def test_a_kubeconfig_of_no_use_is_one_line(tmp_path: Path, text: str, expected: str) -> None:
     (tmp_path / "a").write_text(text)
-    with pytest.raises(errors.InvalidSpec, match=expected):
+    with pytest.raises(kubeconfig.NoCluster, match=expected) as raised:
         _find({"KUBECONFIG": str(tmp_path / "a"), "HOME": str(tmp_path)})
+    assert problems.exit_code(raised.value) == 1
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,11 @@ def test_the_receipt_of_the_last_upgrade_is_a_sentence() -> None:
         '"seconds":{"preparing":60,"shifting":60,"draining":60},"peakSurgePercent":20,"lowestCapacityPercent":100,'
         '"requestsCut":0}'
     )
-    service = at_rest(service=snapshots.a_ready_service(annotations={"raybus.io/upgrade-receipt": text})).service
-    assert str(history.receipt(service)).startswith("Upgrade from a to b: Promoted after 180 s")
-    assert history.receipt(at_rest().service) is None
+    annotations = {"raybus.io/upgrade-receipt": text}
+    (ended,) = history.upgrades(at_rest(service=snapshots.a_ready_service(annotations=annotations)))
+    assert ended.startswith("Upgrade from a to b: Promoted after 180 s")
+    assert history.upgrades(at_rest()) == []
+    assert history.upgrades(in_steps(annotations=annotations)) == [
+        ended,
+        f"Upgrade from {BLUE} to {GREEN}: in progress",
+    ]

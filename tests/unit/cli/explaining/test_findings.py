@@ -178,3 +178,34 @@ def test_what_an_upgrade_that_is_over_went_through_explains_nothing() -> None:
 def _of_events(snapshot: Snapshot) -> list[str]:
     found = findings.explain(snapshot, now=NOW).findings
     return [each.what for each in found if each.rank is Rank.EVENT]
+
+
+TRACEBACK = (
+    "Deploying app 'app' failed with exception:\nTraceback (most recent call last):\n"
+    '  File "application_state.py", line 1, in build\n    import_attr(path)\n'
+    "\x1b[36mray::build()\x1b[39m (pid=12, ip=10.0.0.1)\nModuleNotFoundError: No module named 'model'\n"
+)
+
+
+def test_of_a_traceback_the_last_exception_is_named_and_the_rest_is_wide() -> None:
+    service = a_service(NOT_READY, pending=snapshots.a_side(BLUE), endpoints=0)
+    apps = service["status"]["pendingServiceStatus"]["applicationStatuses"]
+    apps["app"] = {"status": "DEPLOY_FAILED", "message": TRACEBACK, "serveDeploymentStatuses": {}}
+    found = findings.explain(at_rest(service=service, serve={}), now=NOW)
+    (named,) = [each for each in found.findings if "DEPLOY_FAILED" in each.what]
+    assert (
+        named.what
+        == f"application app on RayCluster {BLUE} is DEPLOY_FAILED: ModuleNotFoundError: No module named 'model'"
+    )
+    assert "import_attr(path)" not in text_of(cli.draw(found))
+    assert "import_attr(path)" in text_of(cli.draw(found, wide=True))
+
+
+def test_an_application_that_the_dashboard_reports_is_named_once() -> None:
+    service = a_service(NOT_READY, pending=snapshots.a_side(BLUE), endpoints=0)
+    apps = service["status"]["pendingServiceStatus"]["applicationStatuses"]
+    apps["app"] = {"status": "DEPLOY_FAILED", "message": "no such model", "serveDeploymentStatuses": {}}
+    failed = snapshots.serving(target=2, running=0)
+    failed["applications"]["app"] |= {"status": "DEPLOY_FAILED", "message": "no such model"}
+    found = findings.explain(at_rest(service=service, serve={BLUE: failed}), now=NOW)
+    assert [each.what.count("no such model") for each in found.findings if "DEPLOY_FAILED" in each.what] == [1]

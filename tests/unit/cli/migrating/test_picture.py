@@ -1,5 +1,7 @@
 """The report as people see it; the picture is the one on the documentation's page."""
 
+import msgspec
+
 from raybus_cli.migrating import findings, picture, report
 from raybus_cli.migrating.findings import Finding, Subject
 from raybus_cli.migrating.report import CODES, OperatorSummary, Report, Verdict
@@ -61,3 +63,8 @@ def test_the_worst_finding_decides() -> None:
         assert report.verdict([], [findings.subject("RayCluster", "n", "c", some)]) is expected
         assert report.verdict(list(some), []) is expected
     assert (CODES[Verdict.READY], CODES[Verdict.NOT_READY], CODES[Verdict.UNREAD]) == (0, 1, 2)
+
+
+def test_where_kuberay_is_gone_there_is_nothing_to_take_over() -> None:
+    alone = msgspec.structs.replace(a_report(), kuberay=[], raybus=[KUBERAY], settings=[], environment={})
+    assert text_of(picture.draw(alone, wide=False)).strip().endswith("done: KubeRay is not installed, raybus is")

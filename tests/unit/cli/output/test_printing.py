@@ -5,7 +5,9 @@ from collections.abc import Callable
 import pytest
 from rich.console import RenderableType
 from rich.text import Text
+from typer.testing import CliRunner
 
+from raybus_cli import main
 from raybus_cli.output import printing
 
 NASTY = [
@@ -36,7 +38,6 @@ def test_no_control_character_reaches_the_terminal(
     captured = capsys.readouterr()
     assert is_harmless(captured.out)
     assert is_harmless(captured.err)
-    assert "\ufffd" in captured.out
 
 
 @pytest.mark.parametrize("text", ["[/x]", "[bold]a[/bold]", "[link=http://x]a[/link]", "[@click=x]y"])
@@ -44,3 +45,21 @@ def test_brackets_are_no_markup(text: str, capsys: pytest.CaptureFixture[str]) -
     printing.show(a_table(text))
     printing.show(text)
     assert capsys.readouterr().out.count(text) == 2
+
+
+def test_colours_of_a_text_leave_no_rest(capsys: pytest.CaptureFixture[str]) -> None:
+    printing.message("\x1b[36mray::build()\x1b[39m failed\x07")
+    assert capsys.readouterr().out == "ray::build() failed\ufffd\n"
+
+
+@pytest.mark.parametrize(
+    ("verb", "given", "message"),
+    [
+        pytest.param("list", "jsonn", "did you mean 'json'?", id="a slip"),
+        pytest.param("lint", "name", "'name' is not text, wide, json or yaml", id="a form that the verb does not have"),
+    ],
+)
+def test_an_unknown_form_is_refused_with_those_there_are(verb: str, given: str, message: str) -> None:
+    done = CliRunner().invoke(main.build(verb), [verb, "-o", given], env={"COLUMNS": "200"})
+    assert done.exit_code == 2
+    assert message in " ".join(done.output.split())

@@ -230,3 +230,14 @@ def test_of_a_long_serve_config_the_lines_that_differ_are_shown() -> None:
 def test_a_group_that_has_not_been_scaled_yet_counts_with_its_least() -> None:
     group = {**a_gpu_group(), "replicas": 0, "minReplicas": 2}
     assert demand.of(demand.cluster_of(a_config(snapshots.OLD_IMAGE, group)))["pods"] == "3"
+
+
+@pytest.mark.parametrize(("outcome", "seconds"), [("Promoted", 41), ("Cancelled", None), ("Aborted", None)])
+def test_only_an_upgrade_that_was_promoted_is_an_estimate(outcome: str, seconds: int | None) -> None:
+    receipt = (
+        f'{{"from":"a","to":"b","outcome":"{outcome}","started":"2026-01-01T12:00:00Z","finished":"2026-01-01T12:03:00Z",'
+        '"seconds":{"preparing":41,"shifting":60,"draining":60},"peakSurgePercent":20,"lowestCapacityPercent":100,'
+        '"requestsCut":0}'
+    )
+    snapshot = at_rest(service=snapshots.a_ready_service(annotations={labels.UPGRADE_RECEIPT: receipt}))
+    assert _plan(snapshot, config=a_config("ray:new")).preparing_seconds == seconds

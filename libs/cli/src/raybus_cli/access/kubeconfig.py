@@ -28,6 +28,10 @@ NamespaceOption = Annotated[
 RaybusNamespaceOption = Annotated[str, typer.Option("--raybus-namespace", help="Namespace of raybus.")]
 
 
+class NoCluster(errors.Terminal):
+    """The kubeconfig, or the context in it, leads to no cluster."""
+
+
 class Where(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster and the namespace that a command is about."""
 
@@ -45,7 +49,7 @@ def find(
     env: Mapping[str, str],
     mounted: Path = MOUNTED,
 ) -> Where:
-    """Return what holds; raise `InvalidSpec` when no kubeconfig can be read."""
+    """Return what holds; raise `NoCluster` when no kubeconfig can be read."""
     text = kubeconfig or env.get("KUBECONFIG") or ""
     home = Path(env.get("HOME", "~")).expanduser() / ".kube" / "config"
     if not text and not home.exists() and (mounted / "token").exists():
@@ -55,13 +59,13 @@ def find(
     documents = [_read(file) for file in files if file.exists()]
     if not documents:
         names = ", ".join(map(str, files))
-        raise errors.InvalidSpec(f"there is no kubeconfig {names}: name one with --kubeconfig, or set KUBECONFIG")
+        raise NoCluster(f"there is no kubeconfig {names}: name one with --kubeconfig, or set KUBECONFIG")
     held = _contexts(documents)
     chosen = context or next((str(each["current-context"]) for each in documents if each.get("current-context")), "")
     if chosen not in held:
         known = ", ".join(sorted(held)) or "none"
         what = f"context {chosen!r} is not in the kubeconfig" if chosen else "the kubeconfig has no current-context"
-        raise errors.InvalidSpec(f"{what}; choose one with --context (known: {known})")
+        raise NoCluster(f"{what}; choose one with --context (known: {known})")
     path = Path(":".join(str(each) for each in files if each.exists()))
     own = str(held[chosen].get("namespace") or DEFAULT_NAMESPACE)
     return Where(kubeconfig=path, context=chosen, namespace=namespace or own)
@@ -72,7 +76,7 @@ def _read(file: Path) -> dict[str, Any]:
         document: object = yaml.safe_load(file.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
         why = problem.strerror if isinstance(problem, OSError) else "it is not YAML"
-        raise errors.InvalidSpec(f"cannot read kubeconfig {file}: {why}; name another with --kubeconfig") from problem
+        raise NoCluster(f"cannot read kubeconfig {file}: {why}; name another with --kubeconfig") from problem
     return cast("dict[str, Any]", document) if isinstance(document, dict) else {}
 
 

@@ -12,7 +12,7 @@ from common.kube.client import KubeClient
 from common.version import VERSION
 from raybus_cli.access import kubeconfig as kubeconfigs
 from raybus_cli.access import problems
-from raybus_cli.access.kubeconfig import Where
+from raybus_cli.access.kubeconfig import NoCluster, Where
 from raybus_cli.output import printing
 
 T = TypeVar("T")
@@ -36,6 +36,8 @@ def run(place: Where, work: Callable[[KubeClient], Awaitable[T]]) -> T:
         raise SystemExit(INTERRUPTED) from None
     except BaseExceptionGroup as problems_found:
         problem = problems.first(problems_found)
+        if isinstance(problem, BrokenPipeError):
+            raise problem from None
         if not isinstance(problem, errors.RaybusError):
             raise
         fail(problem)
@@ -60,8 +62,16 @@ def now() -> datetime:
     return SystemClock().now()
 
 
+async def connect(place: Where) -> KubeClient:
+    """Return a client for the cluster of a command; raise `NoCluster` when its kubeconfig is of no use."""
+    try:
+        return await KubeClient.connect(kubeconfig=place.kubeconfig, user_agent=USER_AGENT, context=place.context)
+    except errors.InvalidSpec as problem:
+        raise NoCluster(str(problem)) from problem
+
+
 async def _connected(place: Where, work: Callable[[KubeClient], Awaitable[T]]) -> T:
-    kube = await KubeClient.connect(kubeconfig=place.kubeconfig, user_agent=USER_AGENT, context=place.context)
+    kube = await connect(place)
     try:
         return await work(kube)
     except (errors.RaybusError, BaseExceptionGroup) as problem:

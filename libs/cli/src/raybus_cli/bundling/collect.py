@@ -52,7 +52,7 @@ async def collect(kube: KubeClient, namespace: str, name: str, raybus: str, *, n
     clusters = await found.all(RAY_CLUSTER, namespace, "rayclusters.yaml", selector=marks)
     await found.all(SERVICE, namespace, "services.yaml", selector=marks)
     await found.all(CONTROLLER_REVISION, namespace, "controllerrevisions.yaml", selector=marks)
-    for cluster in clusters:
+    for cluster in (str(each["metadata"]["name"]) for each in clusters):
         mark = f"{labels.CLUSTER}={cluster}"
         for resource in (POD, CONTROLLER_REVISION, SERVICE):
             await found.all(resource, namespace, f"{cluster}/{resource.plural}.yaml", selector=mark)
@@ -86,7 +86,7 @@ async def _of_raybus(found: "_Collector", namespace: str) -> None:
     for resource in (DEPLOYMENT, STATEFUL_SET, LEASE, EVENT):
         await found.all(resource, namespace, f"raybus/{resource.plural}.yaml")
     for pod in await found.all(POD, namespace, "raybus/pods.yaml", selector=PART_OF):
-        await found.log(namespace, pod)
+        await found.logs(namespace, pod)
 
 
 class _Collector:
@@ -108,8 +108,8 @@ class _Collector:
             return
         self.files[path] = yaml.safe_dump(redact.obj(body), sort_keys=False)
 
-    async def all(self, resource: Resource, namespace: str, path: str, *, selector: str = "") -> list[str]:
-        """Read the objects of a kind; return their names."""
+    async def all(self, resource: Resource, namespace: str, path: str, *, selector: str = "") -> list[Json]:
+        """Read the objects of a kind; return them."""
         try:
             body: Body = msgspec.json.decode(await self._kube.list(resource, namespace, label_selector=selector))
         except (errors.Forbidden, errors.NotFound) as problem:
@@ -118,15 +118,18 @@ class _Collector:
         items: list[Json] = [{"kind": resource.kind, **each} for each in cast("list[Json]", body.get("items") or [])]
         if items:
             self.files[path] = yaml.safe_dump_all([redact.obj(each) for each in items], sort_keys=False)
-        return [str(each["metadata"]["name"]) for each in items]
+        return items
 
-    async def log(self, namespace: str, pod: str) -> None:
-        """Read the end of a pod's log."""
-        path = f"{POD.path(namespace, pod, 'log')}"
-        query = {"tailLines": str(LOG_LINES), "timestamps": "true"}
-        try:
-            text = (await self._kube.request("GET", path, query=query)).decode(errors="replace")
-        except errors.RaybusError as problem:
-            self.unseen.append(f"log of {pod}: {problem}")
-            return
-        self.files[f"raybus/{pod}.log"] = "".join(redact.text(line) for line in text.splitlines(keepends=True))
+    async def logs(self, namespace: str, pod: Json) -> None:
+        """Read the end of the log of each container of a pod."""
+        name, containers = str(pod["metadata"]["name"]), [str(each["name"]) for each in pod["spec"]["containers"]]
+        for container in containers:
+            query = {"container": container, "tailLines": str(LOG_LINES), "timestamps": "true"}
+            try:
+                answer = await self._kube.request("GET", POD.path(namespace, name, "log"), query=query)
+            except errors.RaybusError as problem:
+                self.unseen.append(f"log of {name}, container {container}: {problem}")
+                continue
+            lines = answer.decode(errors="replace").splitlines(keepends=True)
+            path = f"raybus/{name}.log" if len(containers) == 1 else f"raybus/{name}.{container}.log"
+            self.files[path] = "".join(redact.text(line) for line in lines)

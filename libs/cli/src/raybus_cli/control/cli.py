@@ -146,18 +146,18 @@ def history(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Show the stored specs of a RayService, oldest first, and the receipt of the last upgrade.
+    """Show the stored specs of a RayService, oldest first, the receipt of the last upgrade, and the upgrade in progress.
 
     Example: raybus history demo -o yaml
     """
     place = session.where(kubeconfig, context, namespace)
 
-    async def work(kube: KubeClient) -> tuple[list[histories.Entry], RayService]:
-        snapshot = await reader.read(kube, place.namespace, name)
-        _report_hidden(snapshot)
-        return histories.build(snapshot, now=session.now()), snapshot.service
+    async def work(kube: KubeClient) -> Snapshot:
+        return await reader.read(kube, place.namespace, name)
 
-    entries, service = session.run(place, work)
+    snapshot = session.run(place, work)
+    _report_hidden(snapshot)
+    entries = histories.build(snapshot, now=session.now())
     if output in {Output.JSON, Output.YAML}:
         printing.data(entries, output)
         return
@@ -165,8 +165,8 @@ def history(
         printing.message("\n".join(str(each.number) for each in entries))
         return
     printing.show(table(entries, wide=output is Output.WIDE))
-    if (receipt := histories.receipt(service)) is not None:
-        printing.message(f"\n{receipt}")
+    if upgrades := histories.upgrades(snapshot):
+        printing.message("\n" + "\n".join(upgrades))
 
 
 def table(entries: list[histories.Entry], *, wide: bool = False) -> Table:

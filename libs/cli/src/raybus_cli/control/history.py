@@ -12,7 +12,6 @@ import msgspec
 from common import annotation_record, errors, labels
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
-from common.api.ray_service import RayService
 from common.ray import goal_revision, revision, serve_config, spec_hash
 from common.ray.goal_revision import Goal, GoalRevision
 from common.upgrade.receipt import Receipt
@@ -153,7 +152,11 @@ def _applications(text: str | None) -> frozenset[str]:
         return frozenset()
 
 
-def receipt(service: RayService) -> str | None:
-    """Return the receipt of the last upgrade as a sentence; None without one, or when the annotation has another content."""
-    held = annotation_record.decode(service.metadata.annotations.get(labels.UPGRADE_RECEIPT, ""), Receipt)
-    return None if held is None else str(held)
+def upgrades(snapshot: Snapshot) -> list[str]:
+    """Return a sentence about the last upgrade that ended, where its receipt can be read, and one about the upgrade in progress."""
+    text = snapshot.service.metadata.annotations.get(labels.UPGRADE_RECEIPT, "")
+    held = annotation_record.decode(text, Receipt)
+    ended = [] if held is None else [str(held)]
+    if not snapshot.active or not snapshot.pending:
+        return ended
+    return [*ended, f"Upgrade from {snapshot.active} to {snapshot.pending}: in progress"]

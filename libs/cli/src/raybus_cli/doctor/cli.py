@@ -12,7 +12,7 @@ from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, Raybus
 from raybus_cli.doctor import checks, survey
 from raybus_cli.doctor.checks import Check, CheckState
 from raybus_cli.output import printing
-from raybus_cli.output.printing import Output, OutputOption
+from raybus_cli.output.printing import Output, ReportOption
 
 _STYLES: Final = {
     CheckState.OK: "green",
@@ -24,7 +24,7 @@ _STYLES: Final = {
 
 def doctor(
     raybus_namespace: RaybusNamespaceOption = "raybus",
-    output: OutputOption = Output.TEXT,
+    output: ReportOption = Output.TEXT,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:

@@ -13,21 +13,21 @@ from raybus_cli.completion import names
 from raybus_cli.explaining import findings
 from raybus_cli.explaining.findings import Explanation
 from raybus_cli.output import printing
-from raybus_cli.output.printing import Output, OutputOption
+from raybus_cli.output.printing import Output, ReportOption
 from raybus_cli.reading import reader
 from raybus_cli.show.phase import Phase
 
 
 def explain(
     name: Annotated[str, typer.Argument(help="Name of the RayService.", autocompletion=names.services)],
-    output: OutputOption = Output.TEXT,
+    output: ReportOption = Output.TEXT,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
     """Show why a RayService is not ready or its upgrade is stalled: the causes, most likely first, each with a remedy.
 
-    It reads pods, scheduler, images, quota, Serve and Gateway. Example: raybus explain demo
+    It reads pods, scheduler, images, quota, Serve and Gateway. Example: raybus explain demo -o wide
     """
     place = session.where(kubeconfig, context, namespace)
 
@@ -38,11 +38,11 @@ def explain(
     if output in {Output.JSON, Output.YAML}:
         printing.data(found, output)
     else:
-        printing.show(draw(found))
+        printing.show(draw(found, wide=output is Output.WIDE))
 
 
-def draw(found: Explanation) -> RenderableType:
-    """Return the answer for people."""
+def draw(found: Explanation, *, wide: bool = False) -> RenderableType:
+    """Return the answer for people; `wide` adds the whole of a traceback."""
     head = Text(f"RayService {found.namespace}/{found.name} is ")
     head.append(found.phase, style="bold green" if found.phase is Phase.READY else "bold yellow")
     lines: list[RenderableType] = [head]
@@ -55,5 +55,6 @@ def draw(found: Explanation) -> RenderableType:
         )
     for number, each in enumerate(found.findings, start=1):
         lines += [Text(f"{number}. {each.what}", style="bold"), Text(f"   → {each.remedy}")]
+        lines += [Text(f"   {line}", style="dim") for line in each.detail.splitlines() if wide]
     lines += [Text(f"Not readable: {each}", style="dim") for each in found.unseen]
     return Group(*lines)

@@ -4,6 +4,7 @@ The causes are found by service-reconciler's own rules (`service_reconciler.serv
 one; conditions and Warning Events add what those do not detect.
 """
 
+import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from enum import IntEnum
@@ -11,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from common import conditions, labels
+from common import clipping, conditions, labels
 from common.api.core import Pod
 from raybus_cli.explaining import remedies
 from raybus_cli.reading import observing
@@ -55,6 +56,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     rank: Rank
     what: str
     remedy: str
+    detail: str = ""
+    """All of a text of which `what` has the cause."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -76,6 +79,9 @@ _BY_CAUSE: Final = {
     Reason.GATEWAY_NOT_READY: Rank.GATEWAY,
     Reason.APPLICATION_NOT_READY: Rank.SERVE,
 }
+_TRACEBACK: Final = "Traceback (most recent call last)"
+_EXCEPTION: Final = re.compile(r"[A-Za-z_][\w.]*(: |$)")
+"""How a traceback names an exception: nothing before it, and no blank in its name."""
 _CONTROLS: Final = ("UpgradePaused", "UpgradeAborted", "InvalidAnnotations")
 
 
@@ -84,7 +90,8 @@ def explain(snapshot: Snapshot, *, now: datetime) -> Explanation:
     current, observed = phase.of(snapshot.service), observing.observe(snapshot)
     found = [*_of_the_spec(observed), *_of_requests(snapshot), *_of_unmanaged(snapshot, now=now)]
     if observed.violation is None:
-        found += [*_of_clusters(snapshot, observed, now=now), *_of_applications(snapshot)]
+        found += _of_clusters(snapshot, observed, now=now)
+        found += _of_applications(snapshot, found)
     found += [*_of_stall(snapshot, found), *_of_events(snapshot, found, now=now)]
     meta = snapshot.service.metadata
     return Explanation(
@@ -180,16 +187,29 @@ def _of_ends(pod: Pod) -> Iterator[Finding]:
         yield Finding(rank=Rank.PODS, what=text, remedy=remedies.MEMORY if ended.reason == "OOMKilled" else log)
 
 
-def _of_applications(snapshot: Snapshot) -> Iterator[Finding]:
-    """Yield applications that do not run by the status; the dashboard may be out of reach."""
+def _of_applications(snapshot: Snapshot, found: list[Finding]) -> Iterator[Finding]:
+    """Yield applications that do not run by the status, unless they are named already; the dashboard may be out of reach."""
     status = snapshot.service.status
     for side in (status.active_service_status, status.pending_service_status):
         for name, app in sorted((side.applications or {}).items()):
-            if app.status in {"RUNNING", ""}:
+            if app.status in {"RUNNING", ""} or any(each.what.startswith(f"application {name} ") for each in found):
                 continue
-            why = f": {' '.join(app.message.split())}" if app.message else ""
+            why = f": {_cause(app.message)}" if app.message else ""
             text = f"application {name} on RayCluster {side.ray_cluster_name} is {app.status}{why}"
-            yield Finding(rank=Rank.SERVE, what=text, remedy=remedies.APPLICATION.format(cluster=side.ray_cluster_name))
+            yield Finding(
+                rank=Rank.SERVE,
+                what=text,
+                remedy=remedies.APPLICATION.format(cluster=side.ray_cluster_name),
+                detail=app.message,
+            )
+
+
+def _cause(message: str) -> str:
+    """Return a text as one line: of a traceback its last exception."""
+    lines = [line for line in clipping.plain(message).splitlines() if line.strip()]
+    if any(line.startswith(_TRACEBACK) for line in lines):
+        lines = [line for line in lines if _EXCEPTION.match(line)][-1:] or lines[-1:]
+    return " ".join(" ".join(lines).split())
 
 
 def _of_stall(snapshot: Snapshot, found: list[Finding]) -> Iterator[Finding]:

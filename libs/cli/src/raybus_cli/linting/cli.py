@@ -10,7 +10,7 @@ from raybus_cli.linting import lint as linting
 from raybus_cli.linting.finding import Finding, Level
 from raybus_cli.manifests import reading as manifests
 from raybus_cli.output import printing
-from raybus_cli.output.printing import Output, OutputOption
+from raybus_cli.output.printing import Output, ReportOption
 
 
 def lint(
@@ -19,7 +19,7 @@ def lint(
     ],
     gates: Annotated[str, typer.Option("--feature-gates", help="Feature gates of raybus: Name=true,Other=false.")] = "",
     no_advice: Annotated[bool, typer.Option("--no-advice", help="Errors only.")] = False,
-    output: OutputOption = Output.TEXT,
+    output: ReportOption = Output.TEXT,
 ) -> None:
     """Check manifests without a cluster: schema, the rules of raybus with file and field, and advice.
 

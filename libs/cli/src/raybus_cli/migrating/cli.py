@@ -13,7 +13,7 @@ from raybus_cli.migrating import check as checking
 from raybus_cli.migrating import picture, report
 from raybus_cli.migrating.report import Report
 from raybus_cli.output import printing
-from raybus_cli.output.printing import Output, OutputOption
+from raybus_cli.output.printing import Output, ReportOption
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -36,7 +36,7 @@ def check(
     namespace: Annotated[
         str | None, typer.Option("--namespace", "-n", help="Check one namespace; default: all that KubeRay watches.")
     ] = None,
-    output: OutputOption = Output.TEXT,
+    output: ReportOption = Output.TEXT,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:

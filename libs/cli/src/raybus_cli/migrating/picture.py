@@ -16,6 +16,8 @@ _SENTENCES = {
     Verdict.UNREAD: "unknown: see the lines marked 'unread'",
 }
 
+_DONE = "done: KubeRay is not installed, raybus is"
+
 
 def draw(report: Report, *, wide: bool) -> RenderableType:
     """Return a report as text and tables; notes about single objects only when `wide`."""
@@ -34,7 +36,8 @@ def draw(report: Report, *, wide: bool) -> RenderableType:
     if report.objects:
         lines += [Text(), _objects(report, wide=wide)]
     style = "bold green" if report.verdict is Verdict.READY else "bold red"
-    lines += [Text(), Text(_SENTENCES[report.verdict], style=style)]
+    is_done = report.verdict is Verdict.READY and not report.kuberay and bool(report.raybus)
+    lines += [Text(), Text(_DONE if is_done else _SENTENCES[report.verdict], style=style)]
     return Group(*lines)
 
 

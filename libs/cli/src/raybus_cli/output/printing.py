@@ -1,5 +1,6 @@
 """Prints results on standard output: one form for each `-o`, colours on a terminal only, whole lines into a pipe."""
 
+import difflib
 import sys
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
@@ -28,7 +29,25 @@ class Output(StrEnum):
     NAME = "name"
 
 
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format: text, wide, json, yaml or name.")]
+def _option(accepted: Sequence[Output]) -> Any:
+    *others, last = accepted
+    text = f"{', '.join(others)} or {last}"
+
+    def parse(given: str) -> Output:
+        found = next((each for each in accepted if each == given), None)
+        if found is None:
+            close = difflib.get_close_matches(given, accepted, n=1)
+            raise typer.BadParameter(f"{given!r} is not {text}{f'; did you mean {str(close[0])!r}?' if close else ''}")
+        return found
+
+    return typer.Option(
+        "--output", "-o", parser=parse, metavar=f"<{'|'.join(accepted)}>", help=f"Output format: {text}."
+    )
+
+
+OutputOption = Annotated[Output, _option(tuple(Output))]
+ReportOption = Annotated[Output, _option((Output.TEXT, Output.WIDE, Output.JSON, Output.YAML))]
+"""Of a verb that shows no objects, which have names, but findings about them."""
 
 
 class _Console(Console):

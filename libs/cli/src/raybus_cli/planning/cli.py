@@ -16,7 +16,7 @@ from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, Namesp
 from raybus_cli.manifests import reading as manifests
 from raybus_cli.manifests.reading import Document
 from raybus_cli.output import printing
-from raybus_cli.output.printing import Output, OutputOption
+from raybus_cli.output.printing import Output, ReportOption
 from raybus_cli.planning import picture, server_dry_run
 from raybus_cli.planning import plan as plans
 from raybus_cli.planning.plan import Plan, Sizing
@@ -39,7 +39,7 @@ def plan(
         typer.Option("--max-unavailable", help="Try another raybus.io/max-unavailable-percent.", min=0, max=99),
     ] = None,
     gates: Annotated[str, typer.Option("--feature-gates", help="Feature gates of raybus: Name=true,Other=false.")] = "",
-    output: OutputOption = Output.TEXT,
+    output: ReportOption = Output.TEXT,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,

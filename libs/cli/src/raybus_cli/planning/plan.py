@@ -14,7 +14,7 @@ from common.ray import serve_writer
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import policy as policies
 from common.upgrade.policy import Policy
-from common.upgrade.receipt import Receipt
+from common.upgrade.receipt import Outcome, Receipt
 from common.upgrade.traffic_record import WHOLE
 from raybus_cli.planning import demand, differences, predict, quotas, steps
 from raybus_cli.planning.demand import Amounts
@@ -67,7 +67,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     now: Amounts = {}
     ways: list[Way] = []
     preparing_seconds: int | None = None
-    """How long the new cluster of the last upgrade took to be ready."""
+    """How long the new cluster of the last upgrade took to be ready; None when that one was not promoted."""
     kept_seconds: int = DEFAULT_DELETION_DELAY
     """How long the old cluster is kept afterwards."""
 
@@ -163,4 +163,4 @@ def _policy(goal: RayService, sizing: Sizing) -> Policy | None:
 
 def _prepared(service: RayService) -> int | None:
     held = annotation_record.decode(service.metadata.annotations.get(labels.UPGRADE_RECEIPT, ""), Receipt)
-    return None if held is None else held.seconds.preparing
+    return held.seconds.preparing if held is not None and held.outcome is Outcome.PROMOTED else None

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import msgspec
 import yaml
+from typing_extensions import override
 
 from localcluster.errors import ClusterError
 from localcluster.kubeconfig import Access
@@ -26,6 +27,17 @@ FIELD_MANAGER = "raybus-localcluster"
 _POLL_SECONDS = 0.05
 
 
+class _Transport(httpx.AsyncHTTPTransport):
+    """Also reports a connection that breaks inside a TLS record as an error of the transport, which httpx does not."""
+
+    @override
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        try:
+            return await super().handle_async_request(request)
+        except ssl.SSLError as error:
+            raise httpx.ReadError(str(error), request=request) from error
+
+
 class Api:
     """One API server, as one user."""
 
@@ -34,7 +46,7 @@ class Api:
         self._http = httpx.AsyncClient(
             base_url=access.server,
             headers={"authorization": f"Bearer {access.token}"},
-            verify=context,
+            transport=_Transport(verify=context, trust_env=False),
             timeout=httpx.Timeout(30, connect=2),
             trust_env=False,
         )

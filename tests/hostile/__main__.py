@@ -36,7 +36,7 @@ def asked(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--untimed", action="store_true", help="judge neither lag nor reactions: other work takes the processors"
     )
-    parser.add_argument("--rate", type=float, default=3.0, help="attacks that begin in a second (3)")
+    parser.add_argument("--rate", type=float, default=1.0, help="attacks that begin in a second (1)")
     parser.add_argument("-o", choices=["text", "json"], default="text", help="how to print the figures")
     found = parser.parse_args(arguments)
     if found.n < 1 or found.rate <= 0 or found.samples < 1:

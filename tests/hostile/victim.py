@@ -27,7 +27,8 @@ SCALE: Final = "its RayCluster is scaled"
 UPGRADE: Final = "its RayService is upgraded"
 CHANGES: Final = (SCALE, UPGRADE)
 LONGEST: Final = 120.0
-PAUSE: Final = 0.2
+PAUSE: Final = 1.0
+"""Seconds between two changes of one object: more often, the victim alone would keep half of a small machine busy."""
 
 Taken = dict[str, list[Span]]
 """The reactions to each kind of change."""

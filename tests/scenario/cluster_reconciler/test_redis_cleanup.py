@@ -7,7 +7,7 @@ import pytest
 from cluster_reconciler.config import Config
 from common import labels
 from common.api.ray_cluster import RayCluster
-from common.kube.resources import JOB, RAY_CLUSTER
+from common.kube.resources import JOB, POD, RAY_CLUSTER
 from scenario.cluster_reconciler.harness import Harness, a_running_harness
 from support.builders.ray_cluster import a_ray_cluster
 
@@ -96,3 +96,20 @@ async def test_a_timeout_beyond_all_clocks_breaks_nothing(annotation: str, is_ke
     await harness.settle()
     await harness.pass_time(300)
     assert is_there(harness) is is_kept
+
+
+async def test_a_worker_that_comes_late_is_deleted_while_the_job_runs() -> None:
+    harness = await a_dying_harness()
+    worker = next(
+        each for each in harness.kube.all(POD, "ns") if each["metadata"]["labels"][labels.NODE_TYPE] == labels.WORKER
+    )
+    harness.finish_deletions()
+    await harness.settle()
+    assert len(harness.kube.all(JOB, "ns")) == 1
+    late = {**worker["metadata"], "name": "late", "uid": "late"}
+    del late["deletionTimestamp"]
+    harness.kube.put(POD, {**worker, "metadata": late})
+    await harness.settle()
+    assert [
+        each["metadata"]["name"] for each in harness.kube.all(POD, "ns") if "deletionTimestamp" not in each["metadata"]
+    ] == []

@@ -87,6 +87,5 @@ class EventReason(StrEnum):
 class State(StrEnum):
     """The old status as a single name; conditions have more detail."""
 
-    NONE = ""
     READY = "ready"
     SUSPENDED = "suspended"

@@ -63,20 +63,21 @@ def _hold(cluster: RayCluster, now: datetime) -> ClusterPlan:
 def _clean_up(observed: Observed, config: Config, deleted_at: datetime, now: datetime) -> ClusterPlan:
     cluster = observed.cluster
     ends_at = deleted_at + timeout(cluster)
-    removals = (*_remove(cluster, labels.HEAD, observed.heads), *_remove(cluster, labels.WORKER, observed.workers))
+    pods = ((labels.HEAD, observed.heads), (labels.WORKER, observed.workers))
+    removals = tuple(each for kind, held in pods for action in _remove(cluster, kind, held) for each in step(action))
     if observed.heads:
-        steps = tuple(each for action in removals for each in step(action))
-        return ClusterPlan(actions=steps, writes_status=False, requeue_at=ends_at, note="waiting for the head to go")
+        return ClusterPlan(actions=removals, writes_status=False, requeue_at=ends_at, note="waiting for the head to go")
     if now >= ends_at:
         return _release(cluster, "cleaning took too long", report=events.force_deleted(cluster, now - deleted_at))
     if observed.cleanup_jobs:
         if _has_finished(observed.cleanup_jobs[0]):
             return _release(cluster, "the cleanup Job has finished")
-        return ClusterPlan(writes_status=False, requeue_at=ends_at, note="waiting for the cleanup Job")
+        note = "waiting for the cleanup Job"
+        return ClusterPlan(actions=removals, writes_status=False, requeue_at=ends_at, note=note)
     report = events.created_cleanup_job(cluster, redis_cleanup_job.name(cluster))
     body = redis_cleanup_job.build(cluster, config)
     create = Create(resource=JOB, body=body, events=report, if_exists=IfExists.NEED_OWN)
-    steps = tuple(each for action in (*removals, create) for each in step(action))
+    steps = (*removals, *step(create))
     return ClusterPlan(actions=steps, writes_status=False, requeue_at=ends_at, note="the head is gone: cleaning Redis")
 
 

@@ -5,9 +5,9 @@ from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Child, Observed
 from common import labels
 from common.kube.resources import ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
-from common.runtime.actions import Create
+from common.runtime.actions import Create, EmitEvent
 from support.builders.pods import NOW, a_head_pod, a_head_service, an_observation, some_workers
-from support.builders.ray_cluster import a_group, a_ray_cluster
+from support.builders.ray_cluster import a_container, a_group, a_ray_cluster
 
 CONFIG = Config()
 
@@ -79,3 +79,17 @@ def test_serve_service_needs_a_port() -> None:
     found = plan.make(an_observation(cluster=cluster, head_services=(a_head_service(),)), CONFIG, now=NOW)
     assert str(found.flat[0]) == "refuse FailedToCreateService"
     assert not found.actions[0].is_side
+
+
+def test_a_warning_names_its_cluster_once() -> None:
+    group = a_group("g", template={"spec": {"restartPolicy": "Always", "containers": [a_container()]}})
+    cluster = a_ray_cluster(enable_in_tree_autoscaling=True, autoscaler_options={"version": "v1"}, groups=[group])
+    events = [
+        each.event
+        for each in plan.make(an_observation(cluster=cluster), CONFIG, now=NOW, token="t").flat
+        if isinstance(each, EmitEvent)
+    ]
+    (warning,) = [each for each in events if each.note.startswith("RayCluster spec warning")]
+    assert warning.note == (
+        "RayCluster spec warning ns/c: restartPolicy for worker groups [g] should be Never or unset when using autoscaler V1"
+    )

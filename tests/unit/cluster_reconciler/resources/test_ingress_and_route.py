@@ -1,5 +1,7 @@
 """The Ingress or Route of the dashboard (spec raycluster §12.4, §12.5; acceptance case 110)."""
 
+import re
+
 import pytest
 
 from cluster_reconciler.resources import ingress, owner, route
@@ -87,3 +89,10 @@ def test_route() -> None:
 def test_names(name: str, ingress_name: str, route_name: str) -> None:
     cluster = a_ray_cluster(name)
     assert (ingress.name(cluster), route.name(cluster)) == (ingress_name, route_name)
+
+
+@pytest.mark.parametrize("length", [50, 51, 63])
+def test_routes_of_two_clusters_never_have_one_name_in_a_long_namespace(length: int) -> None:
+    names = {route.name(a_ray_cluster(name, metadata={"namespace": "n" * length})) for name in ("a", "b")}
+    assert len(names) == 2
+    assert all(re.fullmatch("[a-z][a-z0-9]*", name) for name in names)

@@ -62,3 +62,12 @@ def test_numbers_in_their_shortest_form(amount: float, text: str) -> None:
 @given(st.dictionaries(st.text(max_size=8), st.floats(allow_nan=False, allow_infinity=False), max_size=4))
 def test_rendered_amounts_read_back_as_they_were(amounts: dict[str, float]) -> None:
     assert json.loads(logical_resources.render(amounts)[1:-1], parse_int=float) == amounts
+
+
+@pytest.mark.parametrize("resources", ["null", "'{}'", "'{\"n\":null}'", "'{\"n\":1}'"])
+def test_resources_without_an_amount_do_not_cost_the_flags_of_accelerators(resources: str) -> None:
+    """Go reads null as no amount."""
+    limits = {"nvidia.com/gpu": "2", "google.com/tpu": "4"}
+    found = logical_resources.derived({"resources": resources}, {"resources": {"limits": limits}})
+    assert found["num-gpus"] == "2"
+    assert json.loads(found["resources"][1:-1])["TPU"] == 4

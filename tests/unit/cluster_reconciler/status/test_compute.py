@@ -230,3 +230,13 @@ def test_the_time_of_a_transition_moves_only_with_the_status() -> None:
     later = NOW + timedelta(hours=1)
     assert conditions.updated(known, ConditionUpdate("A", "False", "y", "m"), now=later)[0].last_transition_time == NOW
     assert conditions.updated(known, ConditionUpdate("A", "True", "y"), now=later)[0].last_transition_time == later
+
+
+@pytest.mark.parametrize("state", ["", "failed"])
+def test_a_state_stays_until_another_one_holds(state: str) -> None:
+    """KubeRay no longer writes `failed`, but leaves it as it is."""
+    held = RayClusterStatus(state=state)
+    found = status_of(after(held))
+    assert (found.state, found.state_transition_times) == (state, None)
+    ready = status_of(after(held, *RUNNING))
+    assert (ready.state, set(ready.state_transition_times or {})) == ("ready", {"ready"})

@@ -89,8 +89,7 @@ def test_case_11_a_suspended_group_needs_the_gate() -> None:
     [
         pytest.param(
             {**V1, "groups": [a_group_that_restarts("a"), a_group("b"), a_group_that_restarts("c", "OnFailure")]},
-            "RayCluster spec warning ns/c: restartPolicy for worker groups [a, c] should be Never or unset "
-            "when using autoscaler V1",
+            "restartPolicy for worker groups [a, c] should be Never or unset when using autoscaler V1",
             id="case 12: all groups that restart are named",
         ),
         pytest.param({**ON, "groups": [a_group_that_restarts()]}, None, id="no version named, no warning"),

@@ -90,11 +90,7 @@ def v1_with_restarting_workers(cluster: RayCluster) -> str | None:
     groups = _restarting_groups(cluster)
     if not _uses(cluster, "v1") or not groups:
         return None
-    where = f"{cluster.metadata.namespace}/{cluster.metadata.name}"
-    return (
-        f"RayCluster spec warning {where}: restartPolicy for worker groups [{', '.join(groups)}] "
-        "should be Never or unset when using autoscaler V1"
-    )
+    return f"restartPolicy for worker groups [{', '.join(groups)}] should be Never or unset when using autoscaler V1"
 
 
 def _uses(cluster: RayCluster, version: str) -> bool:

@@ -82,14 +82,18 @@ def _merged(params: Mapping[str, str], limits: Mapping[str, Quantity]) -> dict[s
 
 
 def _amounts(params: Mapping[str, str]) -> dict[str, float] | None:
-    """Read the `resources` param; None when it is not an object of numbers, and then nothing is derived beside it."""
+    """Read the `resources` param as Go does, for which null is no amount; None when it is not an object of numbers.
+
+    Then nothing is derived beside it.
+    """
     try:
         decoded: object = json.loads(params.get("resources", "{}").strip(_QUOTES))
     except json.JSONDecodeError:
         return None
-    if not isinstance(decoded, dict):
+    if decoded is not None and not isinstance(decoded, dict):
         return None
-    amounts = cast("dict[str, object]", decoded)
+    held = cast("dict[str, object]", decoded or {})
+    amounts = {name: 0 if amount is None else amount for name, amount in held.items()}
     if any(isinstance(amount, bool) or not isinstance(amount, int | float) for amount in amounts.values()):
         return None
     return cast("dict[str, float]", amounts)

@@ -33,11 +33,11 @@ def compute(observed: Observed, outcome: Outcome, *, now: datetime, has_conditio
     desired = desired_resources.compute(observed.cluster)
     counted = counters.count(observed)
     is_ready = outcome.is_clean and len(observed.pods) == counted.desired + 1 and of_cluster.all_running(observed.pods)
-    state = State.READY if is_ready else State(old.state) if old.state in set(State) else State.NONE
+    state = State.READY.value if is_ready else old.state
     if observed.cluster.spec.suspend and not observed.pods:
-        state = State.SUSPENDED
+        state = State.SUSPENDED.value
     return RayClusterStatus(
-        state=state.value,  # text: only that is left out of the status while it is empty
+        state=state,
         reason="" if is_ready else old.reason,
         desired_cpu=desired.cpu,
         desired_memory=desired.memory,
@@ -84,7 +84,7 @@ def _awaits_provisioning(observed: Observed, known: Sequence[Condition]) -> bool
     return not was_provisioned and of_cluster.suspension(known) is not ConditionType.SUSPENDED
 
 
-def _transitions(old: RayClusterStatus, state: State, now: datetime) -> dict[str, datetime] | None:
+def _transitions(old: RayClusterStatus, state: str, now: datetime) -> dict[str, datetime] | None:
     if state == old.state:
         return old.state_transition_times
     return {**(old.state_transition_times or {}), state: whole_seconds(now)}

@@ -6,13 +6,13 @@ import pytest
 
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources.route import ROUTE
-from common import errors
+from common import errors, labels
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.feature_gates import BETA, Gate
-from common.kube.resources import INGRESS, PERSISTENT_VOLUME_CLAIM, Resource
+from common.kube.resources import INGRESS, PERSISTENT_VOLUME_CLAIM, SERVICE, Resource
 from scenario.cluster_reconciler.harness import Harness
-from support.builders.ray_cluster import a_head, a_ray_cluster
+from support.builders.ray_cluster import a_container, a_head, a_ray_cluster, a_template
 from support.fakes.kube import Request
 
 EMBEDDED = Config(gates=BETA | {Gate.EMBEDDED_STORAGE})
@@ -180,3 +180,15 @@ def _no_serve_service(request: Request) -> errors.RaybusError | None:
     if request.verb == "create" and request.kind == "Service":
         return errors.Forbidden("services is forbidden")
     return None
+
+
+async def test_a_serve_service_of_the_user_is_left_to_him_and_blocks_nothing() -> None:
+    """KubeRay accepts whatever has the name."""
+    harness = Harness()
+    theirs = {"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "ns", "name": "c-serve-svc"}, "spec": {}}
+    harness.kube.put(SERVICE, theirs)
+    head = a_head(template=a_template(a_container(ports=[{"name": "serve", "containerPort": 8000}])))
+    harness.apply(a_ray_cluster(annotations={labels.ENABLE_SERVE_SERVICE: "true"}, head=head))
+    await harness.settle()
+    assert len(harness.names()) == 4
+    assert harness.kube.objects["Service", "ns", "c-serve-svc"]["spec"] == {}

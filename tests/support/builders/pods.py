@@ -1,5 +1,6 @@
 """Pods of cluster `c` for tests, and what a reconcile of it has observed."""
 
+from datetime import timedelta
 from typing import Any
 
 from cluster_reconciler.observed import Observed
@@ -43,8 +44,9 @@ def a_pod(
     index: int | None = None,
     replica: str | None = None,
     annotations: dict[str, str] | None = None,
+    age: float = 0,
 ) -> Pod:
-    """Build a pod that runs and is ready, except for the given fields; its uid is made from its name."""
+    """Build a pod that runs and is ready, except for the given fields; its uid is made from its name, its age is in seconds."""
     marks = {labels.CLUSTER: "c", labels.NODE_TYPE: node_type, labels.GROUP: group}
     if index is not None:
         marks[labels.REPLICA_INDEX] = str(index)
@@ -58,6 +60,7 @@ def a_pod(
             uid=f"uid-{name}",
             labels=marks,
             annotations=annotations or {},
+            creation_timestamp=NOW - timedelta(seconds=age),
             deletion_timestamp=NOW if terminating else None,
         ),
         spec=PodSpec(containers=[Container(name=RAY)], restart_policy=restart_policy),

@@ -203,7 +203,7 @@ def _drifted_claim(observed: Observed) -> list[Action]:
 
 
 def _services(observed: Observed, config: Config) -> list[Action]:
-    """Return the creations of missing Services; a foreign one of that name blocks the plan."""
+    """Return the creations of missing Services; a foreign one of that name blocks the plan, but for the Serve Service, as in KubeRay."""
     cluster = observed.cluster
     found: list[Action] = []
     if not observed.head_services:
@@ -215,7 +215,7 @@ def _services(observed: Observed, config: Config) -> list[Action]:
         if body is None:
             found.append(Refuse(event=events.no_serve_port(serve_service.NO_PORT)))
         else:
-            found.append(Create(resource=SERVICE, body=body, if_exists=IfExists.NEED_OWN))
+            found.append(Create(resource=SERVICE, body=body, if_exists=IfExists.ACCEPT))
     return found
 
 

@@ -64,3 +64,10 @@ def test_surplus_replicas_go_whole_and_by_name() -> None:
 
 def test_pods_without_a_replica_name_are_ignored() -> None:
     assert created(decide(a_pod("stray"), replicas=1)) == [(0, 0), (0, 1)]
+
+
+def test_of_surplus_replicas_those_go_first_that_are_not_ready_and_then_the_newest() -> None:
+    sick = [a_pod(f"c-{host}", index=2, replica="c", age=99, ready="False" if host else "True") for host in range(2)]
+    pods = [*a_replica("a", 0, age=90), *a_replica("b", 1, age=10), *sick]
+    assert gone(decide(*pods, replicas=2)) == ["c-0", "c-1"]
+    assert gone(decide(*pods, replicas=1)) == ["c-0", "c-1", "b-0", "b-1"]

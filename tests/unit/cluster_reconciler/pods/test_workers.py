@@ -74,6 +74,12 @@ def test_surplus_pods_go_by_name() -> None:
     assert gone(decide(*some_workers(4), replicas=2)) == ["w0", "w1"]
 
 
+def test_of_surplus_pods_those_go_first_that_are_not_ready_and_then_the_newest() -> None:
+    pods = (a_pod("w0", age=90), a_pod("w1", age=10), a_pod("w2", age=60), a_pod("w3", age=99, ready="False"))
+    assert gone(decide(*pods, replicas=2)) == ["w3", "w1"]
+    assert gone(decide(*pods, replicas=3)) == ["w3"]
+
+
 def test_a_surplus_pod_that_is_going_already_counts_first() -> None:
     pods = (*some_workers(2), a_pod("w9", terminating=True))
     assert gone(decide(*pods, replicas=2)) == []

@@ -3,11 +3,12 @@
 `workers` decides for groups of single pods, `multi_host` for groups with replicas of several pods.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
-from cluster_reconciler.observed import Observed
+from cluster_reconciler.observed import Observed, is_terminating
 from common.api.core import Pod
 from common.api.ray_cluster import WorkerGroupSpec
 
@@ -65,6 +66,16 @@ def target(group: WorkerGroupSpec) -> int:
     if replicas < least:
         return least * hosts(group)
     return min(replicas, most) * hosts(group)
+
+
+def removal_rank(pods: Sequence[Pod]) -> tuple[bool, bool, float]:
+    """Return the rank in which a surplus replica goes: first what is going already, then what is not ready, then the newest."""
+    created = (pod.metadata.creation_timestamp for pod in pods)
+    return (
+        not all(map(is_terminating, pods)),
+        all(pod.is_running_and_ready for pod in pods),
+        -max((moment.timestamp() for moment in created if moment is not None), default=0.0),
+    )
 
 
 def may_shrink(observed: Observed, *, deletes_random_pods: bool) -> bool:

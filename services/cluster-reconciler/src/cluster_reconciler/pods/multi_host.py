@@ -2,8 +2,8 @@
 
 Order: wait for what we deleted, drop one incomplete replica, drop replicas that the autoscaler names, drop replicas with a
 pod that cannot recover (and replace them at once), then meet the target (spec raycluster §9.7; acceptance cases 67-71).
-Pods without a replica name are ignored. Surplus replicas go in the order of their names,
-those that are being deleted first.
+Pods without a replica name are ignored. Surplus replicas go as the surplus pods
+of other groups do.
 """
 
 from collections.abc import Iterable
@@ -84,11 +84,11 @@ def _target(group: WorkerGroupSpec) -> int:
 
 
 def _surplus(replicas: Replicas, group: WorkerGroupSpec, *, may_shrink: bool) -> list[str]:
-    """Return the replicas above the target, those that terminate already first."""
+    """Return the replicas above the target, in the order in which they go."""
     excess = len(replicas) - _target(group)
     if excess <= 0 or not may_shrink:
         return []
-    return sorted(replicas, key=lambda name: (not _is_terminating(replicas[name]), name))[:excess]
+    return sorted(replicas, key=lambda name: groups.removal_rank(replicas[name]))[:excess]
 
 
 def _is_terminating(members: Iterable[Pod]) -> bool:

@@ -1,8 +1,8 @@
 """Which pods of a worker group are created, and which go, when its replicas are single pods.
 
 Order: wait for what we deleted, drop what cannot recover, drop what the autoscaler names, then meet the target
-(spec raycluster §9.6; acceptance cases 51-66). Surplus pods go in the order of their names,
-those that are being deleted first.
+(spec raycluster §9.6; acceptance cases 51-66). Of surplus pods those go first that
+are being deleted, then those that are not ready, then the newest, and by name where all that is equal.
 
 Differences from KubeRay, none visible in the end state: a group with unhealthy pods does not hold up the groups after it,
 and `workersToDelete` reaches only workers of this cluster.
@@ -36,7 +36,7 @@ def decide(
     deletions = [Deletion(pod=pod, what="pod") for pod in named if not is_terminating(pod)]
     missing = groups.target(group) - len(running)
     if missing < 0 and may_shrink:
-        surplus = sorted(running, key=lambda pod: not is_terminating(pod))[:-missing]
+        surplus = sorted(running, key=lambda pod: groups.removal_rank([pod]))[:-missing]
         deletions += [Deletion(pod=pod) for pod in surplus if not is_terminating(pod)]
     if is_waiting:
         return GroupDecision(

@@ -186,7 +186,9 @@ async def test_a_serve_service_of_the_user_is_left_to_him_and_blocks_nothing() -
     """KubeRay accepts whatever has the name."""
     harness = Harness()
     theirs = {"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "ns", "name": "c-serve-svc"}, "spec": {}}
+    listeners, harness.kube.on_change = harness.kube.on_change, []  # without our labels no watch shows it
     harness.kube.put(SERVICE, theirs)
+    harness.kube.on_change = listeners
     head = a_head(template=a_template(a_container(ports=[{"name": "serve", "containerPort": 8000}])))
     harness.apply(a_ray_cluster(annotations={labels.ENABLE_SERVE_SERVICE: "true"}, head=head))
     await harness.settle()

@@ -30,7 +30,7 @@ def _with_token(kubeconfig: Path, token: str, to: Path) -> Path:
 
 def test_no_kubeconfig(tmp_path: Path, town: Town) -> None:
     done = town.raybus("list", kubeconfig=tmp_path / "none")
-    assert (done.code, done.out) == (2, "")
+    assert (done.code, done.out) == (1, "")
     assert done.err == (
         f"error: there is no kubeconfig {tmp_path / 'none'}: name one with --kubeconfig, or set KUBECONFIG\n"
     )
@@ -38,7 +38,7 @@ def test_no_kubeconfig(tmp_path: Path, town: Town) -> None:
 
 def test_an_unknown_context(town: Town) -> None:
     done = town.raybus("list", "--context", "mars")
-    assert done.code == 2
+    assert done.code == 1
     assert done.err.startswith("error: context 'mars' is not in the kubeconfig; choose one with --context (known: ")
 
 

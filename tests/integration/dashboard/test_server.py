@@ -126,7 +126,7 @@ async def test_a_port_that_is_taken(control_plane: ControlPlane, nobodys_bus: tu
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        pytest.param(("--kubeconfig", "/nowhere"), 2, "there is no kubeconfig /nowhere", id="no kubeconfig"),
+        pytest.param(("--kubeconfig", "/nowhere"), 1, "there is no kubeconfig /nowhere", id="no kubeconfig"),
         pytest.param(("--port", "70000"), 2, "Invalid value for '--port'", id="no port"),
         pytest.param(("--nats", "http://x"), 2, "--nats 'http://x': expected", id="no address of a NATS"),
     ],

@@ -20,16 +20,16 @@ USER_AGENT: Final = f"raybus-cli/{VERSION}"
 INTERRUPTED: Final = 130
 
 
-def where(kubeconfig: str | None, context: str | None, namespace: str | None) -> Where:
-    """Return the cluster of a command; end with an error line without one."""
+def where(kubeconfig: str | None, context: str | None, namespace: str | None, *, code: int | None = None) -> Where:
+    """Return the cluster of a command; end with an error line, and with `code` if it is given, without one."""
     try:
         return kubeconfigs.find(kubeconfig, context, namespace, env=os.environ)
     except errors.RaybusError as problem:
-        fail(problem)
+        fail(problem, code=code)
 
 
-def run(place: Where, work: Callable[[KubeClient], Awaitable[T]]) -> T:
-    """Return the result of the work; end with one line when it cannot be done."""
+def run(place: Where, work: Callable[[KubeClient], Awaitable[T]], *, code: int | None = None) -> T:
+    """Return the result of the work; end with one line, and with `code` if it is given, when it cannot be done."""
     try:
         return asyncio.run(_connected(place, work))
     except KeyboardInterrupt:
@@ -40,15 +40,15 @@ def run(place: Where, work: Callable[[KubeClient], Awaitable[T]]) -> T:
             raise problem from None
         if not isinstance(problem, errors.RaybusError):
             raise
-        fail(problem)
+        fail(problem, code=code)
     except errors.RaybusError as problem:
-        fail(problem)
+        fail(problem, code=code)
 
 
-def fail(problem: BaseException) -> NoReturn:
-    """End the command with one line on standard error."""
+def fail(problem: BaseException, *, code: int | None = None) -> NoReturn:
+    """End the command with one line on standard error, and with the exit code of the problem unless another is given."""
     printing.message(f"error: {problems.line(problem)}", err=True)
-    raise SystemExit(problems.exit_code(problem))
+    raise SystemExit(problems.exit_code(problem) if code is None else code)
 
 
 def is_interrupted() -> bool:

@@ -1,7 +1,6 @@
 """`raybus events`: the options, and the exit code of each error."""
 
 import asyncio
-import os
 from functools import partial
 from typing import Annotated, NoReturn
 
@@ -9,8 +8,7 @@ import typer
 
 from common import errors
 from common.clock import SystemClock
-from raybus_cli.access import kubeconfig as kubeconfigs
-from raybus_cli.access import problems
+from raybus_cli.access import problems, session
 from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, RaybusNamespaceOption
 from raybus_cli.events import connection, run
 from raybus_cli.events import options as checks
@@ -61,7 +59,7 @@ def events(
     """
     try:
         is_direct = nats is not None or nats_credentials is not None
-        place = None if is_direct else kubeconfigs.find(kubeconfig, context, None, env=os.environ)
+        place = None if is_direct else session.where(kubeconfig, context, None)
         chosen = Options(
             service=checks.check_service(service, place.namespace if place is not None else ""),
             since=checks.check_since(since, now=SystemClock().now()),
@@ -88,7 +86,7 @@ async def _show(chosen: Options, way: Way) -> None:
 
 
 def _end(problem: BaseException, *, is_following: bool) -> NoReturn:
-    """Report the error; a closed pipe, such as that of `| head`, is left to the shell."""
+    """Report the error; a closed pipe, such as that of `| head`, is none."""
     if isinstance(problem, KeyboardInterrupt):
         raise SystemExit(0 if is_following else INTERRUPTED)
     if isinstance(problem, errors.RaybusError):

@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from common import errors
 from common.kube.client import KubeClient
-from raybus_cli.access import problems, session
+from raybus_cli.access import session
 from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption
 from raybus_cli.migrating import check as checking
 from raybus_cli.migrating import picture, report
@@ -45,26 +44,17 @@ def check(
     Exit code 0 when it is nothing, 1 when something would change or is not supported, 2 when it could not be read.
     Example: raybus migrate check -o wide
     """
-    place = session.where(kubeconfig, context, namespace)
+    place = session.where(kubeconfig, context, namespace, code=report.UNREAD_CODE)
 
-    async def work(kube: KubeClient) -> Report | str:
-        try:
-            return await checking.check(
-                kube,
-                raybus_namespace=raybus_namespace,
-                namespace=namespace,
-                progress=_print_progress if sys.stderr.isatty() else _ignore_progress,
-            )
-        except (errors.RaybusError, BaseExceptionGroup) as problem:
-            first = problems.first(problem)
-            if not isinstance(first, errors.RaybusError):
-                raise
-            return problems.line(first)
+    async def work(kube: KubeClient) -> Report:
+        return await checking.check(
+            kube,
+            raybus_namespace=raybus_namespace,
+            namespace=namespace,
+            progress=_print_progress if sys.stderr.isatty() else _ignore_progress,
+        )
 
-    found = session.run(place, work)
-    if isinstance(found, str):
-        printing.message(f"error: {found}", err=True)
-        raise SystemExit(report.UNREAD_CODE)
+    found = session.run(place, work, code=report.UNREAD_CODE)
     if output in {Output.JSON, Output.YAML}:
         printing.data(found, output)
     else:

@@ -298,7 +298,7 @@ async def test_when_something_is_wrong(desk: Desk, known: Record) -> None:
     at = desk.terminal
     at.paragraph("## Errors")
     await at.type("raybus get rayservice nobody", code=1)
-    await at.type("raybus list --context mars", code=2)
+    await at.type("raybus list --context mars", code=1)
     token = await at.pipe("kubectl create serviceaccount guest >/dev/null; kubectl create token guest")
     _at_home(known.kubeconfig, at.folder / "guest", token=token.strip())
     refused = await at.type("raybus list --kubeconfig guest", code=1)

@@ -145,8 +145,9 @@ async def test_a_control_without_an_upgrade_is_one_line(town: Town) -> None:
 
 async def test_history_and_undo_go_back_to_the_old_cluster(town: Town) -> None:
     await _in_steps(town)
-    rows = [line.split() for line in town.raybus("history", "demo").out.splitlines()]
-    assert [row[1] for row in rows[1:]] == [BLUE, GREEN]
+    shown, _, upgrades = town.raybus("history", "demo").out.partition("\n\n")
+    assert [line.split()[1] for line in shown.splitlines()[1:]] == [BLUE, GREEN]
+    assert upgrades == f"Upgrade from {BLUE} to {GREEN}: in progress\n"
     done = town.raybus("undo", "demo")
     assert (done.code, done.err) == (0, "")
     image = (await town.service())["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"][0]

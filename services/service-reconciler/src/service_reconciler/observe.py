@@ -14,11 +14,12 @@ import msgspec
 from common import labels, names
 from common.api.core import EndpointSlice, Pod, Service
 from common.api.gateway import HttpRoute
+from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.clock import ClockWatch
 from common.kube.resources import RAY_CLUSTER, illegal_name
-from common.ray import drain_poll, endpoints, ongoing, owner, poll_interval, submit
+from common.ray import drain_poll, endpoints, ongoing, owner, poll_interval, serve_writer, submit
 from common.ray.revisions import Revisions
 from common.ray.serve_api import ServeApi
 from common.ray.serve_reader import ServeReader
@@ -30,7 +31,7 @@ from common.upgrade import traffic_record, weighted_route
 from common.upgrade.service_reader import ServiceReader
 from service_reconciler import decided, validation
 from service_reconciler.config import Config
-from service_reconciler.observed import ClusterView, DrainingCluster, Observed, drains, names_of
+from service_reconciler.observed import ClusterView, DrainingCluster, Names, Observed, drains, names_of
 from service_reconciler.promotion import dangling
 from service_reconciler.reasons import ConditionType
 from service_reconciler.resources import head_service, serve_service
@@ -79,45 +80,44 @@ class Observer:
         service = await self._service_reader.service(key)
         if service is None or service.manager != labels.MANAGED_BY_US:
             return None
-        observed = await self._with_names(service)
-        if any((due := dangling.due_at(each)) is not None and due <= now for each in _unneeded(observed)):
+        head, serve = self._services(service)
+        foreign = await self._foreign_names(service)
+        clusters, clusters_names = self._clusters(service, serve, foreign)
+        if _is_due(clusters, clusters_names, now=now):
             service = await self._service_reader.read_live(key)
             if service is None:
                 return None
-            observed = await self._with_names(service)
-        active, pending = await self._views(observed, now=now)
-        observed = msgspec.structs.replace(
-            observed,
-            active=active,
-            pending=pending,
-            draining=await self._draining(observed, now=now),
-            services=tuple(self._cache.list(Service, key.namespace, owner.marks(key.name))),
-            endpoints=self._endpoints(observed),
-            clock_set_at=self._watch.set_at(),
-        )
-        return await self._service_reader.with_routes(
-            observed, reads_parents=observed.is_incremental, is_moving=pending is not None
-        )
-
-    async def _with_names(self, service: RayService) -> Observed:
-        """Return a RayService with its clusters, and which of them are the active and the pending one."""
-        meta, foreign = service.metadata, await self._foreign_names(service)
-        clusters = tuple(self._cache.list(RayCluster, meta.namespace, owner.marks(meta.name)))
-        head = self._cache.get(Service, meta.namespace, head_service.name(meta.name))
-        serve = self._cache.get(Service, meta.namespace, serve_service.name(service))
-        serving = serve_service.selected(serve) or serve_service.selected(head)
-        return Observed(
+            head, serve = self._services(service)
+            foreign = await self._foreign_names(service)
+            clusters, clusters_names = self._clusters(service, serve, foreign)
+        active, pending = await self._views(service, clusters_names, now=now)
+        observed = Observed(
             service=service,
             config=self._config,
-            names=names_of(service, clusters, serving, foreign),
+            names=clusters_names,
             foreign_names=foreign,
-            fresh_name=_fresh_name(meta.name, clusters),
+            fresh_name=_fresh_name(key.name, clusters),
             violation=validation.violation(service, self._config.gates),
             clusters=clusters,
+            draining=await self._draining(service, clusters_names, now=now),
+            active=active,
+            pending=pending,
+            services=tuple(self._cache.list(Service, key.namespace, owner.marks(key.name))),
             head_service=head,
             serve_service=serve,
+            endpoints=self._endpoints(service, clusters_names),
+            clock_set_at=self._watch.set_at(),
             rest=poll_interval.at_rest(self._cache.count(RayService)),
         )
+        in_steps, is_moving = observed.is_incremental, pending is not None
+        return await self._service_reader.with_routes(
+            observed, is_incremental=in_steps, reads_parents=in_steps, is_moving=is_moving
+        )
+
+    def _services(self, service: RayService) -> tuple[Service | None, Service | None]:
+        namespace = service.metadata.namespace
+        head = self._cache.get(Service, namespace, head_service.name(service.metadata.name))
+        return head, self._cache.get(Service, namespace, serve_service.name(service))
 
     async def _foreign_names(self, service: RayService) -> frozenset[str]:
         """Return the names in the status that are not of clusters which the RayService may control."""
@@ -126,8 +126,21 @@ class Observer:
         illegal = {each for each in names if illegal_name(RAY_CLUSTER, each)}
         return await self._service_reader.foreign_clusters(service) | illegal
 
-    async def _views(self, observed: Observed, *, now: datetime) -> tuple[ClusterView | None, ClusterView | None]:
-        service, clusters = observed.service, observed.names
+    def _clusters(
+        self, service: RayService, serve: Service | None, foreign: frozenset[str]
+    ) -> tuple[tuple[RayCluster, ...], Names]:
+        meta = service.metadata
+        clusters = self._all_clusters(meta)
+        head = self._cache.get(Service, meta.namespace, head_service.name(meta.name))
+        serving = serve_service.selected(serve) or serve_service.selected(head)
+        return clusters, names_of(service, clusters, serving, foreign)
+
+    def _all_clusters(self, service: ObjectMeta) -> tuple[RayCluster, ...]:
+        return tuple(self._cache.list(RayCluster, service.namespace, owner.marks(service.name)))
+
+    async def _views(
+        self, service: RayService, clusters: Names, *, now: datetime
+    ) -> tuple[ClusterView | None, ClusterView | None]:
         age = RECENT if clusters.pending else STEADY
         active, pending = await self.serve_reader.pair(
             service,
@@ -166,13 +179,13 @@ class Observer:
             del self._lacking[next(iter(self._lacking))]
         return msgspec.structs.replace(view, lacks_goal_since=self._lacking.setdefault(uid, now))
 
-    async def _draining(self, observed: Observed, *, now: datetime) -> tuple[DrainingCluster, ...]:
+    async def _draining(self, service: RayService, wanted: Names, *, now: datetime) -> tuple[DrainingCluster, ...]:
         """Return the clusters that drain: behind a weighted route all do, elsewhere those with pods that can be marked."""
-        meta = observed.service.metadata
-        route = self._cache.get(HttpRoute, meta.namespace, weighted_route.name_of(observed.service))
+        meta = service.metadata
+        route = self._cache.get(HttpRoute, meta.namespace, weighted_route.name_of(service))
         is_weighted = route is not None and traffic_record.ANNOTATION in route.metadata.annotations
         found: list[DrainingCluster] = []
-        for cluster in _unneeded(observed):
+        for cluster in _unneeded(self._all_clusters(meta), wanted):
             pods = self._cache.list(Pod, meta.namespace, {labels.CLUSTER: cluster.metadata.name})
             at_work = tuple(pod for pod in pods if is_weighted or drains(pod))
             if at_work:
@@ -199,12 +212,12 @@ class Observer:
             is_silent=bool(counts) and not answers,
         )
 
-    def _endpoints(self, observed: Observed) -> int:
+    def _endpoints(self, service: RayService, clusters: Names) -> int:
         """Count the pods that requests may reach; those of a first cluster count once it serves, another's Service never."""
-        service, clusters, have = observed.service, observed.names, observed.serve_service
+        have = self._cache.get(Service, service.metadata.namespace, serve_service.name(service))
         is_ours = have is not None and owner.other(have.metadata, service.metadata) is None
         backends = [serve_service.name(service)] if is_ours else []
-        if observed.is_incremental:
+        if serve_writer.is_incremental(service, self._config.gates):
             held = (clusters.active, clusters.pending) if clusters.active else ()
             backends = [names.serve_service(each) for each in held if each]
         namespace = service.metadata.namespace
@@ -216,8 +229,18 @@ class Observer:
         return endpoints.count(slices)
 
 
-def _unneeded(observed: Observed) -> list[RayCluster]:
-    return [each for each in observed.unneeded if each.metadata.deletion_timestamp is None]
+def _is_due(clusters: tuple[RayCluster, ...], wanted: Names, *, now: datetime) -> bool:
+    """Return whether a cluster is about to be deleted as unneeded."""
+    deadlines = [dangling.due_at(each) for each in _unneeded(clusters, wanted)]
+    return any(due is not None and due <= now for due in deadlines)
+
+
+def _unneeded(clusters: tuple[RayCluster, ...], wanted: Names) -> list[RayCluster]:
+    return [
+        each
+        for each in clusters
+        if each.metadata.name not in {wanted.active, wanted.pending} and each.metadata.deletion_timestamp is None
+    ]
 
 
 def _fresh_name(service: str, clusters: tuple[RayCluster, ...]) -> str:

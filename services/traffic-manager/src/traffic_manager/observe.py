@@ -96,9 +96,10 @@ class Observer:
             unknown_kinds=self._unknown_kinds(service.metadata.uid),
             rest=poll_interval.at_rest(self._cache.count(RayService)),
         )
-        reads_parents = observed.is_incremental or weighted_route.is_users(service)
+        in_steps, is_moving = observed.is_incremental, pending is not None
+        reads_parents = in_steps or weighted_route.is_users(service)
         observed = await self.service_reader.with_routes(
-            observed, reads_parents=reads_parents, is_moving=pending is not None
+            observed, is_incremental=in_steps, reads_parents=reads_parents, is_moving=is_moving
         )
         record, held = observed.record, {view.name for view in (active, pending) if view is not None}
         named = {name: self._own_cluster(service.metadata, name) for name in record.clusters if name not in held}

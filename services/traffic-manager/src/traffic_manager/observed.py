@@ -7,6 +7,7 @@ import msgspec
 
 from common import conditions
 from common.api.core import Service
+from common.ray import serve_writer
 from common.ray.view import ServeView
 from common.upgrade import weighted_route
 from common.upgrade.service_view import ServiceView
@@ -53,6 +54,11 @@ class Observed(ServiceView, frozen=True, kw_only=True):
     """Clusters that the traffic record names beside these two, and that exist; their dashboards are not polled."""
     gone: frozenset[str] = frozenset()
     """Clusters of the traffic record without a RayCluster."""
+
+    @property
+    def is_incremental(self) -> bool:
+        """Return whether traffic moves in steps, by what service-reconciler recorded."""
+        return serve_writer.is_recorded(self.service)
 
     @property
     def is_spec_observed(self) -> bool:

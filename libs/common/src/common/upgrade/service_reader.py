@@ -84,11 +84,11 @@ class ServiceReader:
                 found.add(name)
         return frozenset(found)
 
-    async def with_routes(self, view: View, *, reads_parents: bool, is_moving: bool) -> View:
+    async def with_routes(self, view: View, *, is_incremental: bool, reads_parents: bool, is_moving: bool) -> View:
         """Return a view with routes and Gateways; those that the route hangs on are read only if asked for."""
         service, meta = view.service, view.service.metadata
         ours, marks = (meta.namespace, names.http_route(meta.name)), owner.marks(meta.name)
-        route = await self._route(service, is_wanted=view.is_incremental)
+        route = await self._route(service, is_incremental=is_incremental)
         parents = weighted_route.parents_of(service, route) if reads_parents else ()
         return msgspec.structs.replace(
             view,
@@ -101,12 +101,12 @@ class ServiceReader:
             grpc_route=self._cache.get(GrpcRoute, meta.namespace, names.grpc_route(meta.name)),
         )
 
-    async def _route(self, service: RayService, *, is_wanted: bool) -> HttpRoute | None:
+    async def _route(self, service: RayService, *, is_incremental: bool) -> HttpRoute | None:
         """Return the route of the traffic; under the name of ours also one of another owner, where a route is wanted."""
         place = (service.metadata.namespace, weighted_route.name_of(service))
         if weighted_route.is_users(service):
             return await self._lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=self._unmarked)
-        if not is_wanted:
+        if not is_incremental:
             return self._cache.get(HttpRoute, *place)
         return await self._lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=FOREIGN_AT_REST)
 

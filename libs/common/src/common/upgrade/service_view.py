@@ -8,7 +8,7 @@ import msgspec
 from common import names
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.ray_service import RayService
-from common.ray import poll_interval, serve_writer
+from common.ray import poll_interval
 from common.upgrade import weighted_route
 from common.upgrade.traffic_record import Record
 
@@ -27,11 +27,6 @@ class ServiceView(msgspec.Struct, frozen=True, kw_only=True):
     grpc_route: GrpcRoute | None = None
     rest: timedelta = poll_interval.SLOWEST
     """The poll interval of a cluster that serves."""
-
-    @property
-    def is_incremental(self) -> bool:
-        """Return whether the traffic moves in steps, by what service-reconciler recorded."""
-        return serve_writer.is_recorded(self.service)
 
     @property
     def gateway(self) -> Gateway | None:

@@ -12,7 +12,6 @@ from common.api.event import warning
 from common.api.meta import ObjectMeta
 from common.api.ray_service import RayService
 from common.ray.config_writer import ConfigWriter
-from common.ray.serve_reader import ServeReader
 from common.ray.submit import Submit
 from common.runtime.actions import Action, Plan
 from common.runtime.executor import Executor
@@ -21,6 +20,7 @@ from common.upgrade.events import Event
 from service_reconciler import metrics
 from service_reconciler.actions import Publish, RecordRevision
 from service_reconciler.history import History
+from service_reconciler.observe import Observer
 from service_reconciler.observed import Observed
 from service_reconciler.publisher import Publisher
 from service_reconciler.reasons import EventReason
@@ -33,12 +33,12 @@ class Execution:
     """Executes plans for RayServices."""
 
     def __init__(
-        self, executor: Executor, writer: ConfigWriter, *, history: History, reads: ServeReader, publisher: Publisher
+        self, executor: Executor, writer: ConfigWriter, *, history: History, reads: Observer, publisher: Publisher
     ) -> None:
         self._executor = executor
         self._writer = writer
         self._history = history
-        self._serve_reader = reads
+        self._reads = reads
         self._publisher = publisher
         self._unrecorded: dict[str, int] = {}
         """RayServices, by uid, with how often their spec could not be recorded in a row."""
@@ -64,7 +64,7 @@ class Execution:
 
     async def _submit(self, meta: ObjectMeta, action: Submit) -> None:
         """Send a Serve config; report one that was sent and cannot be recorded."""
-        unrecorded = await self._writer.send(action, self._serve_reader.dashboard_service(action.cluster))
+        unrecorded = await self._writer.send(action, self._reads.dashboard_service(action.cluster))
         if unrecorded is not None:
             await self._executor.emit(meta, warning(EventReason.SERVE_CONFIG_NOT_RECORDED, "Update", unrecorded))
 

@@ -7,28 +7,38 @@ is asked for before it counts as gone.
 
 import asyncio
 import random
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
 from common import labels, names
 from common.api.core import EndpointSlice, Pod, Service
-from common.api.gateway import HttpRoute
+from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.clock import ClockWatch
-from common.kube.resources import RAY_CLUSTER, illegal_name
-from common.ray import drain_poll, endpoints, ongoing, owner, poll_interval, serve_writer, submit
+from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, illegal_name
+from common.ray import (
+    adoption,
+    config_reader,
+    dashboard_identity,
+    drain_poll,
+    endpoints,
+    ongoing,
+    owner,
+    poll_interval,
+    revision,
+    serve_writer,
+    submit,
+)
 from common.ray.revisions import Revisions
 from common.ray.serve_api import ServeApi
-from common.ray.serve_reader import ServeReader
-from common.ray.view import head_is_ready
+from common.ray.view import dashboard_service, head_is_ready
 from common.runtime.cache import Cache, Objects
 from common.runtime.key import Key
 from common.runtime.lookup import Lookup
-from common.upgrade import traffic_record, weighted_route
-from common.upgrade.service_reader import ServiceReader
+from common.upgrade import gateways, traffic_record, weighted_route
 from service_reconciler import decided, validation
 from service_reconciler.config import Config
 from service_reconciler.observed import ClusterView, DrainingCluster, Names, Observed, drains, names_of
@@ -61,37 +71,41 @@ class Observer:
         watch: ClockWatch,
     ) -> None:
         self._cache = cache
+        self._lookup = lookup
         self._watch = watch
         self._serve = serve
+        self._revisions = revisions
         self._config = config
-        self._service_reader = ServiceReader(cache, lookup, unmarked=FOREIGN_ROUTE)
-        self.serve_reader = ServeReader(cache, serve, revisions)
+        self._fetched: set[Key] = set()
         self._lacking: dict[str, datetime] = {}
         """Clusters, by uid, that do not have the Serve config of the spec."""
 
     def forget(self, objects: Objects) -> None:
         """Drop what is remembered of objects that another replica reconciles from now on."""
-        self._service_reader.forget(objects)
         for each in objects:
             self._lacking.pop(each.metadata.uid, None)
+            if isinstance(each, RayService):
+                self._fetched.discard(Key(each.metadata.namespace, each.metadata.name))
 
     async def observe(self, key: Key, *, now: datetime) -> Observed | None:
         """Return what is known of a RayService; None when it is gone or another operator's."""
-        service = await self._service_reader.service(key)
-        if service is None or service.manager != labels.MANAGED_BY_US:
+        service = await self._service(key)
+        if service is None:
             return None
         head, serve = self._services(service)
         foreign = await self._foreign_names(service)
         clusters, clusters_names = self._clusters(service, serve, foreign)
         if _is_due(clusters, clusters_names, now=now):
-            service = await self._service_reader.read_live(key)
+            service = await self._read_live(key)
             if service is None:
                 return None
             head, serve = self._services(service)
             foreign = await self._foreign_names(service)
             clusters, clusters_names = self._clusters(service, serve, foreign)
         active, pending = await self._views(service, clusters_names, now=now)
-        observed = Observed(
+        await config_reader.ready(service.serve_config, *(each.given for each in (active, pending) if each is not None))
+        route = await self._route(service)
+        return Observed(
             service=service,
             config=self._config,
             names=clusters_names,
@@ -105,14 +119,44 @@ class Observer:
             services=tuple(self._cache.list(Service, key.namespace, owner.marks(key.name))),
             head_service=head,
             serve_service=serve,
+            gateways=await self._gateways(service, route, is_moving=pending is not None),
+            route=route,
+            our_route=self._cache.get(HttpRoute, key.namespace, names.http_route(key.name)),
+            users_routes=tuple(self._cache.list(HttpRoute, key.namespace, owner.marks(key.name))),
+            grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
             endpoints=self._endpoints(service, clusters_names),
             clock_set_at=self._watch.set_at(),
             rest=poll_interval.at_rest(self._cache.count(RayService)),
         )
-        in_steps, is_moving = observed.is_incremental, pending is not None
-        return await self._service_reader.with_routes(
-            observed, is_incremental=in_steps, reads_parents=in_steps, is_moving=is_moving
-        )
+
+    async def _service(self, key: Key) -> RayService | None:
+        service = self._cache.get(RayService, key.namespace, key.name)
+        if service is None:
+            self._fetched.discard(key)
+            return None
+        if key not in self._fetched:
+            service = await self._read_live(key)
+            self._fetched.add(key)
+        if service is None or service.manager != labels.MANAGED_BY_US:
+            return None
+        return service
+
+    async def _read_live(self, key: Key) -> RayService | None:
+        return await self._lookup.read(RAY_SERVICE, RayService, (key.namespace, key.name))
+
+    async def _route(self, service: RayService) -> HttpRoute | None:
+        place = (service.metadata.namespace, weighted_route.name_of(service))
+        if not weighted_route.is_users(service):
+            is_wanted = serve_writer.is_incremental(service, self._config.gates)
+            return await gateways.own_route(self._lookup, self._cache, service.metadata, is_wanted=is_wanted)
+        return await self._lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=FOREIGN_ROUTE)
+
+    async def _gateways(
+        self, service: RayService, route: HttpRoute | None, *, is_moving: bool
+    ) -> dict[weighted_route.Place, Gateway | None]:
+        is_incremental = serve_writer.is_incremental(service, self._config.gates)
+        places = weighted_route.parents_of(service, route) if is_incremental else ()
+        return await gateways.read(self._lookup, self._cache, service.metadata, places, is_moving=is_moving)
 
     def _services(self, service: RayService) -> tuple[Service | None, Service | None]:
         namespace = service.metadata.namespace
@@ -121,10 +165,17 @@ class Observer:
 
     async def _foreign_names(self, service: RayService) -> frozenset[str]:
         """Return the names in the status that are not of clusters which the RayService may control."""
-        status = service.status
-        names = {status.active_service_status.ray_cluster_name, status.pending_service_status.ray_cluster_name} - {""}
-        illegal = {each for each in names if illegal_name(RAY_CLUSTER, each)}
-        return await self._service_reader.foreign_clusters(service) | illegal
+        meta, foreign = service.metadata, set[str]()
+        for role in (service.status.active_service_status, service.status.pending_service_status):
+            name = role.ray_cluster_name
+            if not name:
+                continue
+            cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, (meta.namespace, name))
+            if illegal_name(RAY_CLUSTER, name) or (
+                cluster is not None and not owner.may_control(meta, cluster.metadata)
+            ):
+                foreign.add(name)
+        return frozenset(foreign)
 
     def _clusters(
         self, service: RayService, serve: Service | None, foreign: frozenset[str]
@@ -142,11 +193,10 @@ class Observer:
         self, service: RayService, clusters: Names, *, now: datetime
     ) -> tuple[ClusterView | None, ClusterView | None]:
         age = RECENT if clusters.pending else STEADY
-        active, pending = await self.serve_reader.pair(
-            service,
-            self._view(service, clusters.active, max_age=age, now=now),
-            self._view(service, clusters.pending, max_age=FRESH, now=now),
-        )
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(self._view(service, clusters.active, max_age=age, now=now))
+            second = group.create_task(self._view(service, clusters.pending, max_age=FRESH, now=now))
+        active, pending = _verified(first.result(), second.result()), _verified(second.result(), first.result())
         goes_to = None if decided.holds(service, ConditionType.UPGRADE_ABORTED) else pending or active
         return self._timed(active, service, goes_to, now=now), self._timed(pending, service, goes_to, now=now)
 
@@ -160,10 +210,24 @@ class Observer:
         if not head_is_ready(cluster):
             return view
         head = view.head if not service.excludes_head_pod else None
+        records = await self._revisions.of(cluster)
+        age = 0.0 if revision.is_open(records) else max_age
         async with asyncio.TaskGroup() as group:
-            reading = group.create_task(self.serve_reader.read(view, max_age=max_age, now=now))
+            reading = group.create_task(self._serve.poll(cluster, self.dashboard_service(cluster), max_age=age))
             checks = group.create_task(self._serve.check_proxy(head, max_age=max(max_age, RECENT))) if head else None
-        return msgspec.structs.replace(reading.result(), proxy_answers=checks.result() if checks is not None else ())
+        put_ago = self._serve.put_at(cluster)
+        current = adoption.current(records, reading.result().details)
+        return ClusterView(
+            cluster=cluster,
+            pods=pods,
+            serve=reading.result(),
+            given=None if current is None else current.serve_config,
+            record=records[0].revision if records else 0,
+            refused=self._serve.refused(cluster),
+            put_at=None if put_ago is None else now - timedelta(seconds=put_ago),
+            put=self._serve.put(cluster),
+            proxy_answers=checks.result() if checks is not None else (),
+        )
 
     def _timed(
         self, view: ClusterView | None, service: RayService, goes_to: ClusterView | None, *, now: datetime
@@ -212,6 +276,10 @@ class Observer:
             is_silent=bool(counts) and not answers,
         )
 
+    def dashboard_service(self, cluster: RayCluster) -> Service | None:
+        """Return the Service through which a cluster's dashboard is reached."""
+        return self._cache.get(Service, cluster.metadata.namespace, dashboard_service(cluster))
+
     def _endpoints(self, service: RayService, clusters: Names) -> int:
         """Count the pods that requests may reach; those of a first cluster count once it serves, another's Service never."""
         have = self._cache.get(Service, service.metadata.namespace, serve_service.name(service))
@@ -227,6 +295,18 @@ class Observer:
             for each in self._cache.list(EndpointSlice, namespace, {labels.SERVICE_NAME: backend})
         ]
         return endpoints.count(slices)
+
+
+def _verified(view: ClusterView | None, other: ClusterView | None) -> ClusterView | None:
+    """Return a view without an answer that the other cluster gave."""
+    if view is None or other is None:
+        return view
+    reading = dashboard_identity.verify_identity(
+        view.serve,
+        dashboard_identity.addresses_of(view.cluster, view.pods),
+        dashboard_identity.addresses_of(other.cluster, other.pods),
+    )
+    return msgspec.structs.replace(view, serve=reading)
 
 
 def _is_due(clusters: tuple[RayCluster, ...], wanted: Names, *, now: datetime) -> bool:

@@ -1,6 +1,7 @@
 """What a plan may know: one RayService and all that belongs to it, read once."""
 
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -8,17 +9,16 @@ import msgspec
 from common import labels
 from common import names as naming
 from common.api.core import Pod, Service
-from common.api.gateway import Gateway, GrpcRoute, Route, lagging_parents
+from common.api.gateway import Gateway, GrpcRoute, HttpRoute, Route, lagging_parents
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.kube.resources import GRPC_ROUTE, HTTP_ROUTE
 from common.problem import Problem
-from common.ray import owner, serve_writer
+from common.ray import owner, poll_interval, serve_writer
 from common.ray.view import ServeView
-from common.upgrade import traffic_record
-from common.upgrade.service_view import ServiceView
-from common.upgrade.traffic_record import Upgrade
+from common.upgrade import traffic_record, weighted_route
+from common.upgrade.traffic_record import Record, Upgrade
 from service_reconciler.config import Config
 from service_reconciler.reasons import EventReason
 from service_reconciler.resources import ray_cluster, serve_service
@@ -36,8 +36,9 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterView(ServeView, frozen=True, kw_only=True):
-    """A cluster of the RayService, with its pods and the answer of its dashboard."""
+    """A cluster of the RayService, with the state of its pods and the answer of its dashboard."""
 
+    pods: tuple[Pod, ...] = ()
     lacks_goal_since: datetime | None = None
     """Since when this process has observed that the cluster, which is to get the Serve config of the spec, does not have it."""
     proxy_answers: tuple[bool, ...] = ()
@@ -78,9 +79,10 @@ def drains(pod: Pod) -> bool:
     return pod.metadata.annotations.get(labels.GRACEFUL_DRAIN) == "true"
 
 
-class Observed(ServiceView, frozen=True, kw_only=True):
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one reconcile of a RayService is decided from."""
 
+    service: RayService
     config: Config
     names: Names
     foreign_names: frozenset[str] = frozenset()
@@ -98,9 +100,19 @@ class Observed(ServiceView, frozen=True, kw_only=True):
     """All Services that carry the RayService's labels."""
     head_service: Service | None = None
     serve_service: Service | None = None
+    gateways: Mapping[weighted_route.Place, Gateway | None] = {}
+    """Our Gateway, and those that the user's route hangs on."""
+    route: HttpRoute | None = None
+    """The route with the weights: ours, or the user's that the annotation names."""
+    our_route: HttpRoute | None = None
+    users_routes: tuple[HttpRoute, ...] = ()
+    """Routes of users that hold something of ours."""
+    grpc_route: GrpcRoute | None = None
     endpoints: int = 0
     clock_set_at: datetime | None = None
     """When the clock on the wall was set; a time that seems long ago may not be."""
+    rest: timedelta = poll_interval.SLOWEST
+    """The poll interval of a cluster that serves."""
 
     @property
     def is_incremental(self) -> bool:
@@ -108,10 +120,21 @@ class Observed(ServiceView, frozen=True, kw_only=True):
         return serve_writer.is_incremental(self.service, self.config.gates)
 
     @property
+    def record(self) -> Record:
+        """Return what traffic-manager gave to each cluster, from the route, else from the status."""
+        return weighted_route.record_of(self.service, (self.route, self.our_route, *self.users_routes))
+
+    @property
     def routes(self) -> tuple[Route, ...]:
         """Return all routes that may send requests to the clusters."""
         single = (self.route, self.our_route, self.grpc_route)
         return (*(each for each in single if each is not None), *self.users_routes)
+
+    @property
+    def gateway(self) -> Gateway | None:
+        """Return our Gateway."""
+        meta = self.service.metadata
+        return self.gateways.get((meta.namespace, naming.gateway(meta.name)))
 
     @property
     def serving(self) -> str:

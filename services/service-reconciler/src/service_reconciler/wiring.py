@@ -82,7 +82,7 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
         executor,
         ConfigWriter(serve, revisions),
         history=History(kube),
-        reads=observer.serve_reader,
+        reads=observer,
         publisher=Publisher(bus, clock),
     )
 

@@ -72,11 +72,11 @@ class Execution:
                 await self._executor.emit(service, warning(reason, "Reconcile", text))
             return False
         self._reads.note_presence(service, action.resource.kind)
-        self._reads.service_reader.read_again(service)
+        self._reads.read_again(service)
         return True
 
     async def _submit(self, meta: ObjectMeta, action: Submit) -> None:
-        service = self._reads.serve_reader.dashboard_service(action.cluster)
+        service = self._reads.dashboard_service(action.cluster)
         unrecorded = await self._writer.send(action, service)
         metrics.CONFIGS_SENT.inc()
         if unrecorded is not None:

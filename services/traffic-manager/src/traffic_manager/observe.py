@@ -6,31 +6,39 @@ made for it: below a RayService that was deleted, with the deletion not yet on t
 whatever is made.
 """
 
+import asyncio
 from collections import OrderedDict
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
 from common import errors, labels, names
 from common.api.core import EndpointSlice, EndpointSlices, Service
-from common.api.gateway import GrpcRoute, HttpRoute
+from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import ClusterServiceStatus, RayService
 from common.clock import Clock
 from common.kube import managers
 from common.kube.client import Kube
-from common.kube.resources import ENDPOINT_SLICE, GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, Resource
-from common.ray import endpoints, owner, poll_interval
+from common.kube.resources import ENDPOINT_SLICE, GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, Resource
+from common.ray import (
+    adoption,
+    config_reader,
+    dashboard_identity,
+    endpoints,
+    owner,
+    poll_interval,
+    revision,
+    serve_writer,
+)
 from common.ray.revisions import Revisions
 from common.ray.serve_api import ServeApi
-from common.ray.serve_reader import ServeReader
-from common.ray.view import head_is_ready
+from common.ray.view import dashboard_service, head_is_ready
 from common.runtime.cache import Cache, Object, Objects
 from common.runtime.key import Key
 from common.runtime.lookup import Lookup
-from common.upgrade import weighted_route
-from common.upgrade.service_reader import ServiceReader
+from common.upgrade import gateways, weighted_route
 from common.upgrade.traffic_record import WHOLE, Record
 from traffic_manager.observed import Baseline, ClusterView, Observed
 from traffic_manager.status import health
@@ -60,10 +68,11 @@ class Observer:
     def __init__(self, cache: Cache, kube: Kube, serve: ServeApi, revisions: Revisions, *, clock: Clock) -> None:
         self._cache = cache
         self._kube = kube
+        self._serve = serve
+        self._revisions = revisions
         self._clock = clock
         self._lookup = Lookup(kube, cache, clock)
-        self.service_reader = ServiceReader(cache, self._lookup, unmarked=UNMARKED)
-        self.serve_reader = ServeReader(cache, serve, revisions)
+        self._fetched: set[Key] = set()
         self._absent_since: OrderedDict[tuple[str, str], float] = OrderedDict()
         """Services by uid, with kinds that the API server did not know when they were asked for."""
         self._memories: OrderedDict[str, _Memory] = OrderedDict()
@@ -71,41 +80,49 @@ class Observer:
 
     def forget(self, objects: Objects) -> None:
         """Drop what is remembered of objects that another replica reconciles from now on."""
-        self.service_reader.forget(objects)
         for each in objects:
             self._memories.pop(each.metadata.uid, None)
             if isinstance(each, RayService):
+                self._fetched.discard(Key(each.metadata.namespace, each.metadata.name))
                 for kind in (GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind):
                     self._absent_since.pop((each.metadata.uid, kind), None)
 
     async def observe(self, key: Key, *, now: datetime) -> Observed | None:
         """Return what is known of a RayService; None when it is gone or another operator's."""
-        service = await self.service_reader.service(key, at_first=self._read_route)
+        service = await self._service(key)
         if service is None or service.manager != labels.MANAGED_BY_US:
             return None
         service = await self._with_own_clusters(service)
         active, pending = await self._views(service, now=now)
-        clusters = self._cache.list(RayCluster, key.namespace, owner.marks(key.name))
+        await config_reader.ready(service.serve_config, *(each.given for each in (active, pending) if each is not None))
+        is_users, is_incremental = weighted_route.is_users(service), serve_writer.is_recorded(service)
+        is_wanted = is_incremental and not is_users
+        our_route = await gateways.own_route(self._lookup, self._cache, service.metadata, is_wanted=is_wanted)
+        route = await self._users_route(service) if is_users else our_route
+        marks = owner.marks(key.name)
+        marked = self._cache.list(HttpRoute, key.namespace, marks)
+        clusters = self._cache.list(RayCluster, key.namespace, marks)
+        names_of_clusters = frozenset(
+            each.metadata.name for each in clusters if owner.other(each.metadata, service.metadata) is None
+        )
         observed = Observed(
             service=service,
             active=active,
             pending=pending,
-            clusters=frozenset(
-                each.metadata.name for each in clusters if owner.other(each.metadata, service.metadata) is None
-            ),
+            gateways=await self._gateways(service, route, is_moving=pending is not None),
+            route=route,
+            our_route=our_route,
+            users_routes=tuple(each for each in marked if each.metadata.name != names.http_route(key.name)),
+            clusters=names_of_clusters,
+            overwriter=await self._overwriter(service, route, names_of_clusters),
+            grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
             unknown_kinds=self._unknown_kinds(service.metadata.uid),
             rest=poll_interval.at_rest(self._cache.count(RayService)),
-        )
-        in_steps, is_moving = observed.is_incremental, pending is not None
-        reads_parents = in_steps or weighted_route.is_users(service)
-        observed = await self.service_reader.with_routes(
-            observed, is_incremental=in_steps, reads_parents=reads_parents, is_moving=is_moving
         )
         record, held = observed.record, {view.name for view in (active, pending) if view is not None}
         named = {name: self._own_cluster(service.metadata, name) for name in record.clusters if name not in held}
         return msgspec.structs.replace(
             observed,
-            overwriter=await self._overwriter(observed),
             active=self._remembered(active, record, now=now),
             pending=self._remembered(pending, record, now=now),
             others=tuple(ClusterView(cluster=each) for each in named.values() if each is not None),
@@ -117,8 +134,8 @@ class Observer:
         known = self._cache.get(RayService, key.namespace, key.name)
         if known is None or not known.status.pending_service_status.ray_cluster_name:
             return None
-        self.service_reader.read_again(known.metadata)
-        service = await self.service_reader.service(key, at_first=self._read_route)
+        self.read_again(known.metadata)
+        service = await self._service(key)
         if service is None:
             return None
         for role in (service.status.active_service_status, service.status.pending_service_status):
@@ -147,6 +164,10 @@ class Observer:
         for each in found:
             self._cache.put(each)
 
+    def read_again(self, service: ObjectMeta) -> None:
+        """Read a RayService from the API server at the next reconcile."""
+        self._fetched.discard(Key(service.namespace, service.name))
+
     def note_absence(self, service: ObjectMeta, kind: str) -> bool:
         """Remember that the API server does not know a kind that a service needs; return whether that was unknown so far."""
         key = (service.uid, kind)
@@ -160,43 +181,77 @@ class Observer:
         """Remember that the API server knows a kind."""
         self._absent_since.pop((service.uid, kind), None)
 
+    def dashboard_service(self, cluster: RayCluster) -> Service | None:
+        """Return the Service through which a cluster's dashboard is reached."""
+        return self._cache.get(Service, cluster.metadata.namespace, dashboard_service(cluster))
+
     def _unknown_kinds(self, uid: str) -> frozenset[str]:
         now = self._clock.monotonic()
         kinds = (GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind)
         return frozenset(kind for kind in kinds if now - self._absent_since.get((uid, kind), now - ABSENT) < ABSENT)
 
-    async def _overwriter(self, observed: Observed) -> str | None:
+    async def _overwriter(self, service: RayService, route: HttpRoute | None, clusters: frozenset[str]) -> str | None:
         """Return the field manager that replaced our backends; the bus does not bring the managed fields."""
-        service, route = observed.service, observed.route
         if route is None or weighted_route.refusal(service, route) is not None:
             return None
-        if not weighted_route.is_overwritten(route, weighted_route.own_backends(service, observed.clusters, (route,))):
+        if not weighted_route.is_overwritten(route, weighted_route.own_backends(service, clusters, (route,))):
             return None
         try:
             return managers.of_rules(await self._kube.get(HTTP_ROUTE, route.metadata.namespace, route.metadata.name))
         except errors.NotFound:
             return None
 
-    async def _read_route(self, service: RayService) -> None:
+    async def _users_route(self, service: RayService) -> HttpRoute | None:
+        place = (service.metadata.namespace, weighted_route.name_of(service))
+        return await self._lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=UNMARKED)
+
+    async def _gateways(
+        self, service: RayService, route: HttpRoute | None, *, is_moving: bool
+    ) -> dict[weighted_route.Place, Gateway | None]:
+        is_incremental = serve_writer.is_recorded(service)
+        places = weighted_route.parents_of(service, route) if is_incremental or weighted_route.is_users(service) else ()
+        return await gateways.read(self._lookup, self._cache, service.metadata, places, is_moving=is_moving)
+
+    async def _service(self, key: Key) -> RayService | None:
+        service = self._cache.get(RayService, key.namespace, key.name)
+        if service is None:
+            self._fetched.discard(key)
+            return None
+        if key in self._fetched:
+            return service
+        service = await self._lookup.read(RAY_SERVICE, RayService, (key.namespace, key.name))
+        if service is None:
+            return None
+        await self._read_route(key, weighted_route.name_of(service))
+        self._fetched.add(key)
+        return service
+
+    async def _read_route(self, key: Key, name: str) -> None:
         """Take the route in as it is now; one that nobody marked yet would not be kept up to date."""
-        meta, name = service.metadata, weighted_route.name_of(service)
         try:
-            body = await self._kube.get(HTTP_ROUTE, meta.namespace, name)
+            body = await self._kube.get(HTTP_ROUTE, key.namespace, name)
         except errors.NotFound:
             return
         route = msgspec.json.decode(body, type=HttpRoute)
-        if name == names.http_route(meta.name) or route.metadata.labels.get(labels.ORIGIN_NAME) == meta.name:
+        if name == names.http_route(key.name) or route.metadata.labels.get(labels.ORIGIN_NAME) == key.name:
             self._cache.put(route)
 
     async def _with_own_clusters(self, service: RayService) -> RayService:
         """Return a RayService without the roles of clusters that it may not control; service-reconciler corrects the status."""
-        status, foreign = service.status, await self.service_reader.foreign_clusters(service)
+        meta, status = service.metadata, service.status
         roles = {
             "active_service_status": status.active_service_status,
             "pending_service_status": status.pending_service_status,
         }
-        gone = {field: ClusterServiceStatus() for field, role in roles.items() if role.ray_cluster_name in foreign}
-        return msgspec.structs.replace(service, status=msgspec.structs.replace(status, **gone)) if gone else service
+        foreign: dict[str, ClusterServiceStatus] = {}
+        for field, role in roles.items():
+            name = role.ray_cluster_name
+            cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, (meta.namespace, name)) if name else None
+            if cluster is not None and not owner.may_control(meta, cluster.metadata):
+                foreign[field] = ClusterServiceStatus()
+        if not foreign:
+            return service
+        return msgspec.structs.replace(service, status=msgspec.structs.replace(status, **foreign))
 
     def _own_cluster(self, service: ObjectMeta, name: str) -> RayCluster | None:
         """Return a cluster that a record names; None when there is none that the RayService may control."""
@@ -209,11 +264,11 @@ class Observer:
         pending = status.pending_service_status.ray_cluster_name
         max_age = FRESH if pending else STEADY
         namespace = service.metadata.namespace
-        return await self.serve_reader.pair(
-            service,
-            self._view(namespace, active, max_age=max_age, now=now),
-            self._view(namespace, pending, max_age=max_age, now=now),
-        )
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(self._view(namespace, active, max_age=max_age, now=now))
+            second = group.create_task(self._view(namespace, pending, max_age=max_age, now=now))
+        held, new = first.result(), second.result()
+        return _verified(held, new), _verified(new, held)
 
     def _remembered(self, view: ClusterView | None, record: Record, *, now: datetime) -> ClusterView | None:
         """Return a view that knows since when its cluster is well or not, and what carried its traffic before."""
@@ -249,9 +304,34 @@ class Observer:
             endpoints=endpoints.count(slices),
             addresses=endpoints.addresses(slices),
         )
-        return await self.serve_reader.read(view, max_age=max_age, now=now) if head_is_ready(cluster) else view
+        if not head_is_ready(cluster):
+            return view
+        records = await self._revisions.of(cluster)
+        age = 0.0 if revision.is_open(records) else max_age
+        reading = await self._serve.poll(cluster, self.dashboard_service(cluster), max_age=age)
+        put_ago, given = self._serve.put_at(cluster), adoption.current(records, reading.details)
+        return msgspec.structs.replace(
+            view,
+            serve=reading,
+            given=None if given is None else given.serve_config,
+            record=records[0].revision if records else 0,
+            strategy={} if given is None else given.upgrade_strategy,
+            refused=self._serve.refused(cluster),
+            put_at=None if put_ago is None else now - timedelta(seconds=put_ago),
+            put=self._serve.put(cluster),
+        )
 
 
 def _since(moment: datetime | None, *, now: datetime) -> datetime:
     """Return when something began; a moment of the future stems from a clock that was set back since."""
     return now if moment is None or moment > now else moment
+
+
+def _verified(view: ClusterView | None, other: ClusterView | None) -> ClusterView | None:
+    """Return a view without an answer that the other cluster gave."""
+    if view is None or other is None:
+        return view
+    reading = dashboard_identity.verify_identity(
+        view.serve, dashboard_identity.addresses_of(view.cluster), dashboard_identity.addresses_of(other.cluster)
+    )
+    return msgspec.structs.replace(view, serve=reading)

@@ -1,16 +1,20 @@
 """What a plan may know: one RayService, its two clusters, its Gateway and its route, read once."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
-from common import conditions
+from common import conditions, names
 from common.api.core import Service
-from common.ray import serve_writer
+from common.api.gateway import Gateway, GrpcRoute, HttpRoute
+from common.api.opaque import Json
+from common.api.ray_service import RayService
+from common.ray import poll_interval, serve_writer
 from common.ray.view import ServeView
 from common.upgrade import weighted_route
-from common.upgrade.service_view import ServiceView
+from common.upgrade.traffic_record import Record
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +28,8 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 class ClusterView(ServeView, frozen=True, kw_only=True):
     """A cluster of the RayService, with the answer of its dashboard."""
 
+    strategy: Json = msgspec.field(default_factory=dict[str, Any])
+    """The upgrade strategy with which the cluster was begun, from the same record."""
     serve_service: Service | None = None
     endpoints: int = 0
     """Ready pods behind that Service."""
@@ -39,21 +45,32 @@ class ClusterView(ServeView, frozen=True, kw_only=True):
     """What it observed when this cluster carried all of the traffic last."""
 
 
-class Observed(ServiceView, frozen=True, kw_only=True):
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one reconcile of a RayService is decided from."""
 
+    service: RayService
     active: ClusterView | None = None
     pending: ClusterView | None = None
+    gateways: Mapping[weighted_route.Place, Gateway | None] = {}
+    """Our Gateway, and those that the user's route hangs on."""
+    route: HttpRoute | None = None
+    """The route with the weights: ours, or the user's that the annotation names."""
+    our_route: HttpRoute | None = None
+    users_routes: tuple[HttpRoute, ...] = ()
+    """Routes of users that hold something of ours, or are to."""
     overwriter: str | None = None
     """The field manager that replaced our backends on the route, where that is so."""
     clusters: frozenset[str] = frozenset()
     """All RayClusters of the RayService by name, unneeded ones included."""
+    grpc_route: GrpcRoute | None = None
     unknown_kinds: frozenset[str] = frozenset()
     """Kinds of the Gateway API that the API server lately did not know."""
     others: tuple[ClusterView, ...] = ()
     """Clusters that the traffic record names beside these two, and that exist; their dashboards are not polled."""
     gone: frozenset[str] = frozenset()
     """Clusters of the traffic record without a RayCluster."""
+    rest: timedelta = poll_interval.SLOWEST
+    """The poll interval of a cluster that serves."""
 
     @property
     def is_incremental(self) -> bool:
@@ -81,9 +98,32 @@ class Observed(ServiceView, frozen=True, kw_only=True):
         return self.service.status.pending_service_status.ray_cluster_name
 
     @property
+    def record(self) -> Record:
+        """Return the newest record on the route and the earlier ones; the mirror in the status where none has any."""
+        return weighted_route.record_of(self.service, self.routes)
+
+    @property
+    def routes(self) -> tuple[HttpRoute, ...]:
+        """Return the route that carries the traffic, and those that did before."""
+        return (*((self.route,) if self.route is not None else ()), *self.former_routes)
+
+    @property
     def own_backends(self) -> frozenset[str]:
         """Return the Services that are ours wherever a route names them."""
-        return weighted_route.own_backends(self.service, self.clusters, self.http_routes)
+        return weighted_route.own_backends(self.service, self.clusters, self.routes)
+
+    @property
+    def gateway(self) -> Gateway | None:
+        """Return our Gateway."""
+        meta = self.service.metadata
+        return self.gateways.get((meta.namespace, names.gateway(meta.name)))
+
+    @property
+    def former_routes(self) -> tuple[HttpRoute, ...]:
+        """Return the routes that carried the traffic before this one."""
+        weighted = weighted_route.name_of(self.service)
+        ours = () if self.our_route is None else (self.our_route,)
+        return tuple(each for each in (*ours, *self.users_routes) if each.metadata.name != weighted)
 
     def is_true(self, kind: str) -> bool:
         """Return whether a condition of the RayService is True.

@@ -6,16 +6,15 @@ and none of this one.
 """
 
 from collections.abc import Iterable
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
 from common.api.core import Pod
 from common.api.ray_cluster import RayCluster
 from common.ray import serve_status
-from common.ray.view import Reading, ServeView
+from common.ray.view import Reading
 
-View = TypeVar("View", bound=ServeView)
 SILENT: Final = 3
 """Failed reads that make a silent dashboard a problem; a wrong identity is one at once."""
 
@@ -31,16 +30,6 @@ def addresses_of(cluster: RayCluster, pods: Iterable[Pod] = ()) -> ClusterAddres
     """Return a cluster with the addresses of its head in the status and of its known pods."""
     known = (cluster.status.head.pod_ip, *(pod.status.pod_ip for pod in pods))
     return ClusterAddresses(name=cluster.metadata.name, addresses=frozenset(each for each in known if each))
-
-
-def verified(view: View | None, other: View | None) -> View | None:
-    """Return the view of a cluster without an answer that the other cluster gave."""
-    if view is None or other is None:
-        return view
-    reading = verify_identity(
-        view.serve, addresses_of(view.cluster, view.pods), addresses_of(other.cluster, other.pods)
-    )
-    return msgspec.structs.replace(view, serve=reading)
 
 
 def verify_identity(reading: Reading, own: ClusterAddresses, other: ClusterAddresses | None) -> Reading:

@@ -1,13 +1,12 @@
 """State of Serve on one cluster; both services that may write to a dashboard read it through this."""
 
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from common import names, ports
 from common.api.core import Pod, Service
-from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.ray.serve_status import ServeDetails
 
@@ -63,13 +62,9 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster as the decision about its Serve config sees it; each service adds what else it reads."""
 
     cluster: RayCluster
-    pods: tuple[Pod, ...] = ()
-    """Its pods, where the service reads them."""
     serve: Reading = Reading()
     given: str | None = None
     """The Serve config that Ray accepted last, from the durable record; where there is none, what Serve reports."""
-    strategy: Json = msgspec.field(default_factory=dict[str, Any])
-    """The upgrade strategy with which the cluster was begun, from the same record."""
     record: int = 0
     """The number of the newest record, 0 when there is none."""
     refused: Refusal | None = None

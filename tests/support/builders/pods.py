@@ -77,11 +77,7 @@ def _container(*, ended: bool, waiting: tuple[str, str] | None) -> ContainerStat
     return ContainerStatus(
         name=RAY,
         state=ContainerState(
-            terminated=StateTerminated(
-                exit_code=1, reason="Error", finished_at="2026-01-01T12:00:05Z", container_id="containerd://1"
-            )
-            if ended
-            else None,
+            terminated=StateTerminated(exit_code=1, reason="Error") if ended else None,
             waiting=StateWaiting(reason=waiting[0], message=waiting[1]) if waiting else None,
         ),
     )

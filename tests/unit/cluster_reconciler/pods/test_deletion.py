@@ -38,11 +38,3 @@ def test_the_state_is_reported_as_kuberay_reports_it() -> None:
     assert deletion.state(a_pod("p", phase="Failed", restart_policy="Never")) == (
         "Pod status: Failed; Pod restart policy: Never; Ray container terminated status: nil"
     )
-
-
-def test_the_end_of_a_container_is_reported_as_go_prints_it() -> None:
-    pod = a_pod("p", ended=True, restart_policy="Never")
-    assert deletion.state(pod).endswith(
-        "status: &ContainerStateTerminated{ExitCode:1,Signal:0,Reason:Error,Message:,StartedAt:0001-01-01 00:00:00 +0000 UTC,"
-        "FinishedAt:2026-01-01 12:00:05 +0000 UTC,ContainerID:containerd://1,}"
-    )

@@ -59,12 +59,8 @@ class StateTerminated(View, frozen=True, kw_only=True):
     """How a container ended."""
 
     exit_code: int = 0
-    signal: int = 0
     reason: str = ""
     message: str = ""
-    started_at: str = ""
-    finished_at: str = ""
-    container_id: str = msgspec.field(default="", name="containerID")
 
 
 class ContainerState(View, frozen=True, kw_only=True):

@@ -49,16 +49,5 @@ def _ray_state(pod: Pod) -> ContainerState:
 
 
 def _terminated(pod: Pod) -> str:
-    """Describe how the Ray container ended, as Go prints the type."""
     ended = _ray_state(pod).terminated
-    if ended is None:
-        return "nil"
-    return (
-        f"&ContainerStateTerminated{{ExitCode:{ended.exit_code},Signal:{ended.signal},Reason:{ended.reason},"
-        f"Message:{ended.message},StartedAt:{_go_time(ended.started_at)},FinishedAt:{_go_time(ended.finished_at)},"
-        f"ContainerID:{ended.container_id},}}"
-    )
-
-
-def _go_time(moment: str) -> str:
-    return f"{moment[:10]} {moment[11:19]} +0000 UTC" if moment else "0001-01-01 00:00:00 +0000 UTC"
+    return "nil" if ended is None else f"exit code {ended.exit_code} {ended.reason}".strip()

@@ -20,7 +20,7 @@ GROUPS: Final = frozenset({"route.openshift.io", "security.openshift.io", "confi
 
 
 def name(cluster: RayCluster) -> str:
-    """Return the Route's name, cut so that name and namespace fit one DNS label; where no room is left, a hash tells clusters apart."""
+    """Return the Route's name, cut so that name and namespace fit one DNS label; where no room is left, a hash distinguishes clusters."""
     room = 51 - len(cluster.metadata.namespace)
     if room <= 0:
         return f"r{hashlib.sha256(cluster.metadata.name.encode()).hexdigest()[:HASH]}"

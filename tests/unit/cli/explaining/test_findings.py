@@ -209,3 +209,20 @@ def test_an_application_that_the_dashboard_reports_is_named_once() -> None:
     failed["applications"]["app"] |= {"status": "DEPLOY_FAILED", "message": "no such model"}
     found = findings.explain(at_rest(service=service, serve={BLUE: failed}), now=NOW)
     assert [each.what.count("no such model") for each in found.findings if "DEPLOY_FAILED" in each.what] == [1]
+
+
+def test_an_application_that_fails_on_both_clusters_is_named_for_each_with_all_of_its_message() -> None:
+    service = a_service(UPGRADING, active=snapshots.a_side(BLUE), pending=snapshots.a_side(GREEN))
+    for side in ("activeServiceStatus", "pendingServiceStatus"):
+        app: dict[str, Any] = {"status": "DEPLOY_FAILED", "message": TRACEBACK, "serveDeploymentStatuses": {}}
+        service["status"][side]["applicationStatuses"] = {"app": app}
+    failed = snapshots.serving(target=2, running=0)
+    failed["applications"]["app"] |= {"status": "DEPLOY_FAILED", "message": TRACEBACK}
+    clusters = [snapshots.a_cluster(name, snapshots.a_config()) for name in (BLUE, GREEN)]
+    snapshot = at_rest(service=service, clusters=clusters, serve={BLUE: failed, GREEN: failed})
+    found = findings.explain(snapshot, now=NOW)
+    named = [each for each in found.findings if "DEPLOY_FAILED" in each.what]
+    assert [each.what.split(" is ")[0] for each in named] == [
+        f"application app on RayCluster {each}" for each in (BLUE, GREEN)
+    ]
+    assert all(each.detail == TRACEBACK for each in named)

@@ -11,12 +11,14 @@ from raybus_cli import main
 from raybus_cli.output import printing
 
 NASTY = [
-    pytest.param("\x1b]0;owned\x07", id="the title of the window"),
-    pytest.param("\x1b[2J\x1b[H", id="a screen that is wiped"),
-    pytest.param("\x9b31m", id="an escape of one character"),
-    pytest.param("\u202egnp.exe", id="writing from right to left"),
-    pytest.param("a\rb", id="a line that is written over"),
+    pytest.param("\x1b]0;owned\x07", "", id="the title of the window"),
+    pytest.param("\x1b[2J\x1b[H", "", id="a screen that is wiped"),
+    pytest.param("\x9b31m", "", id="an escape of one character"),
+    pytest.param("\x1b[\x1b[31m31m", "\ufffd[31m", id="an escape around another"),
+    pytest.param("\u202egnp.exe", "\ufffdgnp.exe", id="writing from right to left"),
+    pytest.param("a\rb", "a\ufffdb", id="a line that is written over"),
 ]
+"""Texts, and what is left of each."""
 
 
 def a_table(text: str) -> RenderableType:
@@ -27,10 +29,10 @@ def is_harmless(shown: str) -> bool:
     return not any(each in shown for each in "\x1b\x07\x9b\u202e\r")
 
 
-@pytest.mark.parametrize("text", NASTY)
+@pytest.mark.parametrize(("text", "left"), NASTY)
 @pytest.mark.parametrize("form", [str, Text, a_table])
 def test_no_control_character_reaches_the_terminal(
-    text: str, form: Callable[[str], RenderableType], capsys: pytest.CaptureFixture[str]
+    text: str, left: str, form: Callable[[str], RenderableType], capsys: pytest.CaptureFixture[str]
 ) -> None:
     printing.show(form(text))
     printing.message(text)
@@ -38,6 +40,8 @@ def test_no_control_character_reaches_the_terminal(
     captured = capsys.readouterr()
     assert is_harmless(captured.out)
     assert is_harmless(captured.err)
+    assert captured.err == f"{left}\n"
+    assert captured.out.endswith(f"{left}\n")
 
 
 @pytest.mark.parametrize("text", ["[/x]", "[bold]a[/bold]", "[link=http://x]a[/link]", "[@click=x]y"])

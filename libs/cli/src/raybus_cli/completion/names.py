@@ -8,11 +8,10 @@ import msgspec
 
 from common import errors
 from common.api.ray_service import RayService
-from common.kube.client import KubeClient
 from common.kube.resources import RAY_SERVICE
 from raybus_cli.access import kubeconfig as kubeconfigs
+from raybus_cli.access import session
 from raybus_cli.access.kubeconfig import Where
-from raybus_cli.access.session import USER_AGENT
 from raybus_cli.reading.reader import Items
 
 SECONDS: Final = 2.0
@@ -31,7 +30,7 @@ def services(ctx: Any, incomplete: str) -> list[str]:
 
 
 async def _names(place: Where) -> list[str]:
-    kube = await KubeClient.connect(kubeconfig=place.kubeconfig, user_agent=USER_AGENT, context=place.context)
+    kube = await session.connect(place)
     try:
         async with asyncio.timeout(SECONDS):
             body = await kube.list(RAY_SERVICE, place.namespace)

@@ -50,9 +50,7 @@ class Connection:
     async def kube(self) -> KubeClient:
         """Return the connection."""
         if self._kube is None:
-            self._kube = await KubeClient.connect(
-                kubeconfig=self._place.kubeconfig, user_agent=session.USER_AGENT, context=self._place.context
-            )
+            self._kube = await session.connect(self._place)
         return self._kube
 
     def describe(self, problem: Exception) -> str:

@@ -14,6 +14,7 @@ import msgspec
 
 from common import clipping, conditions, labels
 from common.api.core import Pod
+from common.api.ray_service import AppStatus
 from raybus_cli.explaining import remedies
 from raybus_cli.reading import observing
 from raybus_cli.reading.snapshot import Snapshot
@@ -90,8 +91,7 @@ def explain(snapshot: Snapshot, *, now: datetime) -> Explanation:
     current, observed = phase.of(snapshot.service), observing.observe(snapshot)
     found = [*_of_the_spec(observed), *_of_requests(snapshot), *_of_unmanaged(snapshot, now=now)]
     if observed.violation is None:
-        found += _of_clusters(snapshot, observed, now=now)
-        found += _of_applications(snapshot, found)
+        found += [*_of_clusters(snapshot, observed, now=now), *_of_applications(snapshot)]
     found += [*_of_stall(snapshot, found), *_of_events(snapshot, found, now=now)]
     meta = snapshot.service.metadata
     return Explanation(
@@ -143,16 +143,20 @@ def _of_unmanaged(snapshot: Snapshot, *, now: datetime) -> Iterator[Finding]:
 
 
 def _of_clusters(snapshot: Snapshot, observed: Observed, *, now: datetime) -> Iterator[Finding]:
-    """Yield the issues of the cluster that is to serve next, by each of its pods, and of the Gateway."""
+    """Yield the issues of the cluster that is to serve next, by each of its pods, and of the Gateway.
+
+    Where the status names applications of it that fail, with all of their messages, the dashboard adds nothing about them.
+    """
     view = (
         observed.active
         if conditions.is_true(snapshot.service.status.conditions, "RollbackInProgress")
         else observed.pending or observed.active
     )
     pods = view.pods if view is not None else ()
+    is_named = view is not None and any(cluster == view.name for cluster, _, _ in _failing(snapshot))
     for pod in pods or (None,):
         problem = problems.find(observed, _with_pod(view, pod), now=now)
-        if problem is not None:
+        if problem is not None and not (is_named and problem.event is EventReason.APPLICATION_NOT_RUNNING):
             yield _finding(problem)
     for pod in pods:
         yield from _of_ends(pod)
@@ -187,21 +191,22 @@ def _of_ends(pod: Pod) -> Iterator[Finding]:
         yield Finding(rank=Rank.PODS, what=text, remedy=remedies.MEMORY if ended.reason == "OOMKilled" else log)
 
 
-def _of_applications(snapshot: Snapshot, found: list[Finding]) -> Iterator[Finding]:
-    """Yield applications that do not run by the status, unless they are named already; the dashboard may be out of reach."""
+def _of_applications(snapshot: Snapshot) -> Iterator[Finding]:
+    """Yield applications that do not run by the status; the dashboard may be out of reach."""
+    for cluster, name, app in _failing(snapshot):
+        why = f": {_cause(app.message)}" if app.message else ""
+        text = f"application {name} on RayCluster {cluster} is {app.status}{why}"
+        remedy = remedies.APPLICATION.format(cluster=cluster)
+        yield Finding(rank=Rank.SERVE, what=text, remedy=remedy, detail=app.message)
+
+
+def _failing(snapshot: Snapshot) -> Iterator[tuple[str, str, AppStatus]]:
+    """Yield the applications that do not run by the status, each after its cluster and its name."""
     status = snapshot.service.status
     for side in (status.active_service_status, status.pending_service_status):
         for name, app in sorted((side.applications or {}).items()):
-            if app.status in {"RUNNING", ""} or any(each.what.startswith(f"application {name} ") for each in found):
-                continue
-            why = f": {_cause(app.message)}" if app.message else ""
-            text = f"application {name} on RayCluster {side.ray_cluster_name} is {app.status}{why}"
-            yield Finding(
-                rank=Rank.SERVE,
-                what=text,
-                remedy=remedies.APPLICATION.format(cluster=side.ray_cluster_name),
-                detail=app.message,
-            )
+            if app.status not in {"RUNNING", ""}:
+                yield side.ray_cluster_name, name, app
 
 
 def _cause(message: str) -> str:

@@ -20,7 +20,7 @@ from common.api.core import Pod
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import POD, ROLE_BINDING
-from common.runtime.actions import Action, Create, Delete, DeleteCollection, IfExists, Refuse
+from common.runtime.actions import Action, Create, Delete, DeleteCollection, IfExists, Refuse, earliest
 from common.runtime.cache import version_of
 from common.runtime.executor import Executed
 from common.runtime.writer import Writer
@@ -62,8 +62,7 @@ async def execute(observed: Observed, plan: ClusterPlan, io: Ports, *, now: date
         if plan.is_periodic and io.config.requeue_seconds > 0
         else None
     )
-    moments = (periodic, status.requeue_at, now if executed.is_cut else None)
-    return min((moment for moment in moments if moment is not None), default=None)
+    return earliest(periodic, status.requeue_at, now if executed.is_cut else None)
 
 
 def _fault(plan: ClusterPlan) -> errors.Retryable | None:

@@ -22,7 +22,7 @@ from common.ray.goal_revision import Spec
 from common.ray.revision import Given
 from common.ray.serve_writer import Writer
 from common.ray.submit import Submit
-from common.runtime.actions import Action, Create, Delete, EmitEvent, Patch, Plan, SetFinalizers
+from common.runtime.actions import Action, Create, Delete, EmitEvent, Patch, Plan, SetFinalizers, earliest
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import traffic_record
 from service_reconciler import draining, events, initializing, plain_service, polling, serving
@@ -68,11 +68,6 @@ def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
 def _cleaned(observed: Observed, cleanup: dangling.Cleanup, *, now: datetime) -> tuple[Action, ...]:
     """Return the writes about unneeded clusters: a quota that refuses a new one may wait for the end of an old one."""
     return tuple(msgspec.structs.replace(each, chain=CLEANUP) for each in draining.writes(observed, cleanup, now=now))
-
-
-def earliest(*moments: datetime | None) -> datetime | None:
-    """Return the first of some moments, None when there is none."""
-    return min((each for each in moments if each is not None), default=None)
 
 
 def _deletion(observed: Observed, *, now: datetime) -> Plan[Action]:

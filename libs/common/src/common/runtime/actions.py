@@ -185,6 +185,11 @@ class Parallel(msgspec.Struct, frozen=True, kw_only=True):
 Step = TypeVar("Step", bound=Action | Parallel)
 
 
+def earliest(*moments: datetime | None) -> datetime | None:
+    """Return the first of some moments, None when there is none."""
+    return min((each for each in moments if each is not None), default=None)
+
+
 class Plan(msgspec.Struct, Generic[Step], frozen=True, kw_only=True):
     """The result of planning one reconcile: actions in order, the time of the next reconcile, and the reason."""
 

@@ -6,7 +6,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
-from common.runtime.actions import Plan
+from common.runtime.actions import Plan, earliest
 from common.runtime.key import Key
 
 log = structlog.get_logger()
@@ -70,4 +70,4 @@ class Reconciler(Generic[Observed, SomePlan]):
             observed, plan = fresh, self._make_plan(fresh, now=now)
         log.debug("planned", note=plan.note, actions=len(plan.actions))
         requeue_at = await self._execute(observed, plan, now=now)
-        return min((moment for moment in (plan.requeue_at, requeue_at) if moment is not None), default=None)
+        return earliest(plan.requeue_at, requeue_at)

@@ -32,6 +32,10 @@ def drain_notes(harness: Harness) -> list[str]:
     return [note for _, reason, note in harness.kube.events() if reason == "DrainEnded"]
 
 
+def pod_writes(harness: Harness) -> list[str]:
+    return [each for each in harness.kube.writes() if f" {POD.kind} " in f"{each} "]
+
+
 async def test_the_old_pods_are_marked_at_once_and_only_they(golden: Golden) -> None:
     harness, old = await an_upgraded_harness(ongoing=0)
     marked = {
@@ -43,6 +47,24 @@ async def test_the_old_pods_are_marked_at_once_and_only_they(golden: Golden) -> 
     await harness.run(60)
     assert harness.clusters == [harness.active]
     golden.check("service_reconciler/graceful_drain.txt", trace_of(harness))
+
+
+async def test_marked_pods_are_changed_again_since_a_kubelet_may_have_missed_the_mark() -> None:
+    harness, old = await an_upgraded_harness(ongoing=2)
+
+    def refreshes() -> list[str | None]:
+        pods = (harness.kube.objects[(POD.kind, "default", f"{old}-{each}")] for each in ("head", "worker"))
+        return [pod["metadata"]["annotations"].get(labels.DRAIN_REFRESH) for pod in pods]
+
+    assert refreshes() == [None, None]
+    seen: list[list[str | None]] = []
+    for seconds in (4, 7, 20):
+        await harness.run(seconds)
+        seen.append(refreshes())
+    assert seen == [["1", "1"], ["2", "2"], ["3", "3"]]
+    before = pod_writes(harness)
+    await harness.run(20)
+    assert pod_writes(harness) == before
 
 
 async def test_it_goes_when_the_last_request_is_answered() -> None:

@@ -151,6 +151,7 @@ PARTS: Final = {
             Key("raybus.io/draining-since", _CLUSTER, "time", "Start of its drain."),
             Key("raybus.io/serves", "Pod", "name of a RayService", "A label: the Serve Service of the RayService selects the pod during an upgrade in steps."),
             Key("raybus.io/draining", "Pod", "`true`", "Its proxy closes kept-alive connections between requests."),
+            Key("raybus.io/drain-refresh", "Pod", "number", "Grows 3, 10 and 30 s after that, so that the kubelet passes the mark on even if it missed it."),
             Key("raybus.io/replaces", "ControllerRevision", "name", "The record of the previous serving spec."),
             Key("raybus.io/serve-config-outcome", "ControllerRevision", "`sent`, `accepted`, `refused`", "Result of sending the Serve config to a cluster; absent means accepted."),
             Key("raybus.io/watcher", "Lease", "text", "State of the watcher with the Lease."),

@@ -5,6 +5,7 @@ from datetime import datetime
 import msgspec
 
 from common import labels
+from common.api.core import Pod
 from common.api.event import Event, normal, warning
 from common.api.meta import rfc3339
 from common.api.opaque import Body
@@ -33,7 +34,7 @@ def writes(observed: Observed, cleanup: Cleanup, *, now: datetime) -> list[Actio
             report = msgspec.structs.replace(report, success=began(observed, mark.draining, mark.due))
         actions.append(_marked(mark.cluster, {"metadata": meta}, report))
     unmarked = (*cleanup.delete, *(each.cluster for each in cleanup.kept))
-    actions += marks(observed, without=frozenset(each.metadata.uid for each in unmarked))
+    actions += marks(observed, without=frozenset(each.metadata.uid for each in unmarked), now=now)
     for receipt in cleanup.receipts:
         actions += _received(observed, receipt)
     actions += [deletion(each) for each in cleanup.delete]
@@ -101,28 +102,35 @@ def _kept(kept: Kept) -> list[Action]:
     return actions
 
 
-def marks(observed: Observed, *, without: frozenset[str]) -> list[Action]:
-    """Return the marks of pods that can drain and are not marked yet; the clusters `without`, by uid, get none."""
+def marks(observed: Observed, *, without: frozenset[str], now: datetime) -> list[Action]:
+    """Return the marks of pods that can drain and lack theirs or its refresh; the clusters `without`, by uid, get none."""
     return [
-        Patch(
-            resource=POD,
-            name=pod.metadata.name,
-            patch={
-                "metadata": {
-                    "resourceVersion": pod.metadata.resource_version,
-                    "annotations": {labels.DRAINING: "true"},
-                }
-            },
-            events=events.pod_drain_mark(f"{pod.metadata.namespace}/{pod.metadata.name}"),
-            is_side=True,
-        )
+        _pod_marked(pod, mark)
         for draining in observed.draining
         if draining.cluster.metadata.uid not in without
+        for mark in (_mark(draining.cluster, now=now),)
         for pod in draining.pods
         if drains(pod)
-        and pod.metadata.annotations.get(labels.DRAINING) != "true"
         and pod.metadata.deletion_timestamp is None
+        and not mark.items() <= pod.metadata.annotations.items()
     ]
+
+
+def _mark(cluster: RayCluster, *, now: datetime) -> dict[str, str]:
+    since = drain.since(cluster)
+    refreshes = drain.refreshes(since, now=now) if since is not None else 0
+    return {labels.DRAINING: "true"} | ({labels.DRAIN_REFRESH: str(refreshes)} if refreshes else {})
+
+
+def _pod_marked(pod: Pod, mark: dict[str, str]) -> Patch:
+    meta = pod.metadata
+    return Patch(
+        resource=POD,
+        name=meta.name,
+        patch={"metadata": {"resourceVersion": meta.resource_version, "annotations": mark}},
+        events=events.pod_drain_mark(f"{meta.namespace}/{meta.name}"),
+        is_side=True,
+    )
 
 
 def began(observed: Observed, draining: DrainingCluster, due: datetime) -> Event:

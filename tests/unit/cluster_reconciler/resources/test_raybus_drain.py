@@ -136,6 +136,7 @@ class HaProxy:
 
     def __init__(self) -> None:
         self.calls: list[bool] = []
+        self.others = 0
         self.problem: Exception | None = None
 
     def set_draining(self, *, draining: bool) -> None:
@@ -143,10 +144,13 @@ class HaProxy:
             raise self.problem
         self.calls.append(draining)
 
+    def drain_others(self) -> None:
+        self.others += 1
+
 
 def a_drain(tmp_path: Path, proxy: HaProxy, text: str | None = MARKED) -> HaProxyDrain:
     mark = a_mark(tmp_path / "annotations", text)
-    return HaProxyDrain(proxy.set_draining, mark, str(tmp_path / "lock"))
+    return HaProxyDrain(proxy.set_draining, proxy.drain_others, mark, str(tmp_path / "lock"))
 
 
 def test_ha_proxy_is_left_alone_until_the_mark(tmp_path: Path) -> None:
@@ -180,38 +184,82 @@ def test_what_ray_refuses_is_tried_again(tmp_path: Path) -> None:
     assert proxy.calls == [True]
 
 
+class Serve:
+    """Ray and Serve's constants, as the module imports them: the node it runs on, all nodes, and the actors of some."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, nodes: list[dict[str, Any]], proxies: set[str]) -> None:
+        self.called: list[tuple[str, bool]] = []
+        self.waited: list[int] = []
+        self._proxies = proxies
+        ray, constants = ModuleType("ray"), ModuleType("ray.serve._private.constants")
+        vars(ray).update(
+            get_runtime_context=lambda: self, get_actor=self._actor, get=self._get, wait=self._wait, nodes=lambda: nodes
+        )
+        vars(constants).update(RAY_SERVE_ENABLE_HA_PROXY=True, SERVE_PROXY_NAME="PROXY", SERVE_NAMESPACE="serve")
+        monkeypatch.setitem(sys.modules, "ray", ray)
+        monkeypatch.setitem(sys.modules, "ray.serve._private.constants", constants)
+
+    def get_node_id(self) -> str:
+        return "n1"
+
+    def _actor(self, name: str, namespace: str) -> Any:
+        if name not in self._proxies:
+            raise ValueError(f"no actor {namespace}/{name}")
+
+        def remote(draining: bool) -> None:
+            self.called.append((f"{namespace}/{name}", draining))
+
+        actor, method = ModuleType(name), ModuleType("update_draining")
+        vars(method)["remote"] = remote
+        vars(actor)["update_draining"] = method
+        return actor
+
+    def _get(self, _answer: None, *, timeout: float) -> None:
+        assert timeout > 0
+
+    def _wait(self, calls: list[None], *, num_returns: int, timeout: float) -> None:
+        assert (len(calls), timeout > 0) == (num_returns, True)
+        self.waited.append(num_returns)
+
+
+def a_node(name: str, *, is_alive: bool = True, is_head: bool = False) -> dict[str, Any]:
+    resources = {"CPU": 1.0} | ({"node:__internal_head__": 1.0} if is_head else {})
+    return {"NodeID": name, "Alive": is_alive, "Resources": resources}
+
+
 def test_with_ha_proxy_a_thread_notifies_the_actor_of_this_node(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Callable[[], None]] = []
-    called: list[tuple[str, str, bool]] = []
 
     class Thread:
         def __init__(self, *, target: Callable[[], None], name: str, daemon: bool) -> None:
             assert (name, daemon) == ("raybus-drain", True)
             self.start = lambda: begun.append(target)
 
-    class Actor:
-        def __init__(self, name: str, namespace: str) -> None:
-            self.update_draining = self
-            self._where = (name, namespace)
-
-        def remote(self, draining: bool) -> None:
-            called.append((*self._where, draining))
-
-    class Context:
-        def get_node_id(self) -> str:
-            return "n1"
-
-    ray, constants = ModuleType("ray"), ModuleType("ray.serve._private.constants")
-
-    def get(_answer: None, *, timeout: float) -> None:
-        assert timeout > 0
-
-    vars(ray).update(get_runtime_context=Context, get_actor=Actor, get=get)
-    vars(constants).update(RAY_SERVE_ENABLE_HA_PROXY=True, SERVE_PROXY_NAME="PROXY", SERVE_NAMESPACE="serve")
-    monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setitem(sys.modules, "ray.serve._private.constants", constants)
+    serve = Serve(monkeypatch, nodes=[], proxies={"PROXY-n1"})
     monkeypatch.setattr(threading, "Thread", Thread)
     assert raybus_drain.middlewares() == []
     assert len(begun) == 1
-    raybus_drain.drain_ha_proxy(draining=True)
-    assert called == [("PROXY-n1", "serve", True)]
+    raybus_drain.set_draining(draining=True)
+    assert serve.called == [("serve/PROXY-n1", True)]
+
+
+def test_the_head_has_the_ha_proxies_of_all_other_nodes_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [a_node("n1", is_head=True), a_node("n2"), a_node("gone", is_alive=False), a_node("without"), a_node("n3")]
+    serve = Serve(monkeypatch, nodes=nodes, proxies={"PROXY-n1", "PROXY-n2", "PROXY-n3", "PROXY-gone"})
+    raybus_drain.drain_others()
+    assert sorted(serve.called) == [("serve/PROXY-n2", True), ("serve/PROXY-n3", True)]
+    assert serve.waited == [2]
+
+
+def test_a_worker_leaves_the_ha_proxies_of_other_nodes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    serve = Serve(monkeypatch, nodes=[a_node("n1"), a_node("n2", is_head=True)], proxies={"PROXY-n1", "PROXY-n2"})
+    raybus_drain.drain_others()
+    assert serve.called == []
+
+
+def test_the_other_nodes_follow_this_one_and_are_repeated(tmp_path: Path) -> None:
+    proxy = HaProxy()
+    drain = a_drain(tmp_path, proxy)
+    drain.step()
+    drain.step()
+    assert proxy.others == 2

@@ -57,3 +57,13 @@ def test_time_outs(text: str | None, seconds: float, is_odd: bool) -> None:
     service = ray_service.decode(a_ray_service(annotations=annotations))
     assert drain.timeout_of(service) == timedelta(seconds=seconds)
     assert (drain.odd_timeout(service) is not None) is is_odd
+
+
+@pytest.mark.parametrize(
+    ("at", "refreshes", "again"),
+    [(-5, 0, 3), (0, 0, 3), (2.9, 0, 3), (3, 1, 10), (10, 2, 30), (29, 2, 30), (30, 3, None), (3600, 3, None)],
+)
+def test_the_pods_of_a_draining_cluster_are_changed_again(at: float, refreshes: int, again: float | None) -> None:
+    now = SINCE + timedelta(seconds=at)
+    assert drain.refreshes(SINCE, now=now) == refreshes
+    assert drain.next_refresh(SINCE, now=now) == (None if again is None else SINCE + timedelta(seconds=again))

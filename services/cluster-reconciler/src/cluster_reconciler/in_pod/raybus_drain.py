@@ -5,8 +5,9 @@ downward-API volume. Until then, and whenever anything here goes wrong, answers 
 Python's library, and Starlette and Ray, which Serve brings.
 
 Serve's own proxies run a middleware that closes connections. Where HAProxy is the proxy (`RAY_SERVE_ENABLE_HA_PROXY=1`), no
-middleware sees its connections: there Ray loads the callback in the replicas behind it and in the fallback proxy, and a thread in
-one of them has the HAProxy of its node drain, as Serve does before it removes a node.
+middleware sees its connections: there Ray loads the callback in the ingress replicas behind it and in the head's fallback proxy. A
+thread in one of them has the HAProxy of its node drain, as Serve does before it removes a node, and on the head those of all nodes:
+a node may have a HAProxy and no ingress replica.
 """
 
 import contextlib
@@ -34,6 +35,8 @@ LOCK = os.path.join(tempfile.gettempdir(), "raybus-drain.lock")  # noqa: PTH118 
 AGAIN_SECONDS = 15.0
 """A connection that was opened after HAProxy began to drain is closed by the next time."""
 ANSWER_SECONDS = 60.0
+HEAD = "node:__internal_head__"
+"""A resource that the head's node alone has."""
 
 
 class Mark:
@@ -101,8 +104,15 @@ class HaProxyDrain:
     connection with its next answer and ends with its last request. It is repeated, since the new process keeps connections too.
     """
 
-    def __init__(self, set_draining: Callable[..., None], mark: Mark | None = None, lock: str = LOCK) -> None:
+    def __init__(
+        self,
+        set_draining: Callable[..., None],
+        drain_others: Callable[[], None],
+        mark: Mark | None = None,
+        lock: str = LOCK,
+    ) -> None:
         self._set_draining = set_draining
+        self._drain_others = drain_others
         self._mark = mark or Mark()
         self._path = lock
         self._lock: int | None = None
@@ -140,12 +150,13 @@ class HaProxyDrain:
             self._set_draining(draining=False)
         self._set_draining(draining=True)
         self._is_draining = True
+        self._drain_others()
 
 
 def middlewares() -> list[Any]:
     """Return what Ray asks its proxy callback for: a list of Starlette middlewares, empty when there is no Starlette."""
     if _has_ha_proxy():
-        drain = HaProxyDrain(drain_ha_proxy)
+        drain = HaProxyDrain(set_draining, drain_others)
         threading.Thread(target=drain.run, name="raybus-drain", daemon=True).start()
         return []
     try:
@@ -163,10 +174,27 @@ def _has_ha_proxy() -> bool:
     return bool(getattr(constants, "RAY_SERVE_ENABLE_HA_PROXY", False))
 
 
-def drain_ha_proxy(*, draining: bool) -> None:
+def set_draining(*, draining: bool) -> None:
     """Call the actor that runs this node's HAProxy, by the name that Serve gives it."""
     ray = importlib.import_module("ray")
-    constants = importlib.import_module("ray.serve._private.constants")
-    node = ray.get_runtime_context().get_node_id()
-    manager = ray.get_actor(f"{constants.SERVE_PROXY_NAME}-{node}", namespace=constants.SERVE_NAMESPACE)
+    manager = _manager(ray, ray.get_runtime_context().get_node_id())
     ray.get(manager.update_draining.remote(draining), timeout=ANSWER_SECONDS)
+
+
+def drain_others() -> None:
+    """Call those of all other nodes where this is the head; an actor that drains already does nothing."""
+    ray = importlib.import_module("ray")
+    own = ray.get_runtime_context().get_node_id()
+    nodes = {each["NodeID"]: each["Resources"] for each in ray.nodes() if each["Alive"]}
+    if HEAD not in nodes.get(own, {}):
+        return
+    calls: list[Any] = []
+    for node in nodes.keys() - {own}:
+        with contextlib.suppress(ValueError):  # this node has none
+            calls.append(_manager(ray, node).update_draining.remote(draining=True))
+    ray.wait(calls, num_returns=len(calls), timeout=ANSWER_SECONDS)
+
+
+def _manager(ray: Any, node: str) -> Any:
+    constants = importlib.import_module("ray.serve._private.constants")
+    return ray.get_actor(f"{constants.SERVE_PROXY_NAME}-{node}", namespace=constants.SERVE_NAMESPACE)

@@ -13,6 +13,7 @@ from common import annotation_record, labels
 from common.api.meta import SKEW, rfc3339, whole_seconds
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import DEFAULT_DELETION_DELAY, RayService
+from common.runtime.actions import earliest
 from common.upgrade.receipt import Receipt
 from service_reconciler import decided
 from service_reconciler.config import DELETION_SLACK
@@ -125,16 +126,18 @@ def _requeue_at(
     if written is not None:
         return max(written.due, now)
     due, since = due_at(cluster), drain.since(cluster)
+    is_graceful = draining is not None and draining.is_graceful
+    refresh = drain.next_refresh(since, now=now) if is_graceful and since is not None else None
     if due is None or due > now:
-        return due
+        return earliest(due, refresh)
     if draining is None or since is None:
         return None
     cap = due + drain.timeout_of(observed.service)
-    if draining.is_silent and not draining.is_graceful:  # the user asked for no drain, and nothing can be observed
+    if draining.is_silent and not is_graceful:  # the user asked for no drain, and nothing can be observed
         cap = min(cap, due + drain.SETTLING)
     settling = drain.SETTLING_HA_PROXY if draining.has_ha_proxy else drain.SETTLING
     verdict = drain.decide(draining.ongoing, since=since, cap=cap, now=now, settling=settling)
-    return verdict.requeue_at
+    return None if verdict.deletes else earliest(verdict.requeue_at, refresh)
 
 
 def _is_late(observed: Observed, *, now: datetime) -> bool:

@@ -21,6 +21,12 @@ SETTLING: Final = timedelta(seconds=15)
 SETTLING_HA_PROXY: Final = timedelta(seconds=25)
 """The same where HAProxy is the proxy: Ray asks it every 10 s, and exports its answer as late again."""
 RECHECK: Final = timedelta(seconds=1)
+REFRESHES: Final = (timedelta(seconds=3), timedelta(seconds=10), timedelta(seconds=30))
+"""When the pods of a draining cluster are changed again after their mark.
+
+A kubelet renders a pod's annotations into its volume when the pod changes, sometimes from an older copy of the pod: 13 of 900 changes
+were late on a busy node. It does so again at the next change, or after 60 to 90 s, which is later than the cap.
+"""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +78,16 @@ def odd_timeout(service: RayService) -> str | None:
 def since(cluster: RayCluster) -> datetime | None:
     """Return since when a cluster drains, None when it does not."""
     return annotation_record.moment(cluster.metadata.annotations.get(labels.DRAINING_SINCE))
+
+
+def refreshes(begun: datetime, *, now: datetime) -> int:
+    """Return how many times the pods of a cluster that drains since `begun` are due to have been changed after their mark."""
+    return sum(begun + each <= now for each in REFRESHES)
+
+
+def next_refresh(begun: datetime, *, now: datetime) -> datetime | None:
+    """Return when they are changed next, None when no more."""
+    return next((begun + each for each in REFRESHES if begun + each > now), None)
 
 
 def _given(service: RayService) -> timedelta | None:

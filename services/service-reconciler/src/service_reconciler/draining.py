@@ -104,16 +104,18 @@ def _kept(kept: Kept) -> list[Action]:
 
 def marks(observed: Observed, *, without: frozenset[str], now: datetime) -> list[Action]:
     """Return the marks of pods that can drain and lack theirs or its refresh; the clusters `without`, by uid, get none."""
-    return [
-        _pod_marked(pod, mark)
-        for draining in observed.draining
-        if draining.cluster.metadata.uid not in without
-        for mark in (_mark(draining.cluster, now=now),)
-        for pod in draining.pods
-        if drains(pod)
-        and pod.metadata.deletion_timestamp is None
-        and not mark.items() <= pod.metadata.annotations.items()
-    ]
+    actions: list[Action] = []
+    for draining in observed.draining:
+        if draining.cluster.metadata.uid in without:
+            continue
+        mark = _mark(draining.cluster, now=now)
+        actions += [_pod_marked(pod, mark) for pod in draining.pods if _lacks(pod, mark)]
+    return actions
+
+
+def _lacks(pod: Pod, mark: dict[str, str]) -> bool:
+    meta = pod.metadata
+    return drains(pod) and meta.deletion_timestamp is None and not mark.items() <= meta.annotations.items()
 
 
 def _mark(cluster: RayCluster, *, now: datetime) -> dict[str, str]:

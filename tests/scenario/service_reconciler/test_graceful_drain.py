@@ -49,22 +49,30 @@ async def test_the_old_pods_are_marked_at_once_and_only_they(golden: Golden) -> 
     golden.check("service_reconciler/graceful_drain.txt", trace_of(harness))
 
 
+def refreshes(harness: Harness, old: str) -> list[str | None]:
+    pods = (harness.kube.objects[(POD.kind, "default", f"{old}-{each}")] for each in ("head", "worker"))
+    return [pod["metadata"]["annotations"].get(labels.DRAIN_REFRESH) for pod in pods]
+
+
 async def test_marked_pods_are_changed_again_since_a_kubelet_may_have_missed_the_mark() -> None:
     harness, old = await an_upgraded_harness(ongoing=2)
-
-    def refreshes() -> list[str | None]:
-        pods = (harness.kube.objects[(POD.kind, "default", f"{old}-{each}")] for each in ("head", "worker"))
-        return [pod["metadata"]["annotations"].get(labels.DRAIN_REFRESH) for pod in pods]
-
-    assert refreshes() == [None, None]
+    assert refreshes(harness, old) == [None, None]
     seen: list[list[str | None]] = []
     for seconds in (4, 7, 20):
         await harness.run(seconds)
-        seen.append(refreshes())
+        seen.append(refreshes(harness, old))
     assert seen == [["1", "1"], ["2", "2"], ["3", "3"]]
     before = pod_writes(harness)
     await harness.run(20)
     assert pod_writes(harness) == before
+
+
+async def test_they_are_changed_again_in_time_although_nothing_is_in_flight() -> None:
+    harness, old = await an_upgraded_harness(ongoing=Ongoing(has_ha_proxy=True), delay=0)
+    await harness.run(4)
+    assert refreshes(harness, old) == ["1", "1"]
+    await harness.run(7)
+    assert refreshes(harness, old) == ["2", "2"]
 
 
 async def test_it_goes_when_the_last_request_is_answered() -> None:

@@ -31,6 +31,15 @@ FILTERED: Final = """() => {
     return performance.now() - began;
 }"""
 
+WITHOUT_DETAILS: Final = """(() => {
+    const listen = EventSource.prototype.addEventListener, held = [];
+    let isReleased = false;
+    EventSource.prototype.addEventListener = function (name, take) {
+        listen.call(this, name, name !== "detail" ? take : (event) => isReleased ? take(event) : held.push(() => take(event)));
+    };
+    window.release = () => { isReleased = true; held.forEach((each) => each()); };
+})()"""
+"""Holds the details of the selected RayService back until `release()`."""
 
 Opened = Callable[[str], AbstractAsyncContextManager[Watched]]
 
@@ -91,6 +100,21 @@ async def test_nothing_there(kube: KubeClient, namespace: str, page_of: Opened) 
         assert not await page.page.locator("#empty").is_visible()
         await kube.delete(RAY_SERVICE, namespace, "first")
         await page.until("#hint", f"RayService {namespace}/first does not exist (any more).")
+
+
+async def test_what_the_list_has_is_shown_while_the_rest_is_read(
+    kube: KubeClient, namespace: str, page_of: Opened
+) -> None:
+    await put(kube, namespace, named("slow"))
+    async with page_of(namespace) as page:
+        await page.page.add_init_script(WITHOUT_DETAILS)
+        await page.page.reload()
+        await page.until("#head h2", "slow")
+        await page.until("#loading", "Loading its clusters and upgrades…")
+        assert not await page.page.locator("#details").is_visible()
+        await page.page.evaluate("release()")
+        await page.until("#details", "Clusters")
+        assert not await page.page.locator("#loading").is_visible()
 
 
 async def test_text_from_the_cluster_stays_text(kube: KubeClient, namespace: str, page_of: Opened) -> None:

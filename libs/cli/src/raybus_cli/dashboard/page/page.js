@@ -71,6 +71,7 @@ function takeRows(data) {
   for (const each of data.rows) held.rows.set(keyOf(each), each);
   for (const each of data.gone) held.rows.delete(each);
   showList();
+  if (held.detail?.key !== held.chosen) showDetail();
   if (held.chosen === null && WIDE.matches && held.rows.size) choose(sorted()[0]);
 }
 
@@ -225,7 +226,8 @@ function follow() {
 }
 
 function showDetail() {
-  const detail = held.detail?.key === held.chosen ? held.detail : null, row = detail?.row;
+  const detail = held.detail?.key === held.chosen ? held.detail : null;
+  const row = detail ? detail.row : held.rows?.get(held.chosen);
   $("hint").hidden = Boolean(row);
   $("detail").hidden = !row;
   document.title = row ? `${keyOf(row)}: ${row.phase} · raybus` : "raybus";
@@ -233,7 +235,10 @@ function showDetail() {
     $("hint").textContent = hint(detail);
     return;
   }
-  renew("head", [row, detail.problem, detail.lastEvent?.note, detail.causes], () => head(row, detail));
+  renew("head", [row, detail?.problem, detail?.lastEvent?.note, detail?.causes], () => head(row, detail ?? { causes: [] }));
+  $("loading").hidden = Boolean(detail);
+  $("details").hidden = !detail;
+  if (!detail) return;
   $("causes").hidden = detail.causes.length === 0;
   renew("causes-list", detail.causes, (all) => all.map((each) => make("li", {}, text(each.what), make("br"), text(`→ ${each.remedy}`, "remedy"))));
   renew("clusters", [detail.clusters, Boolean(row.upgrade)], () => detail.clusters.length

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from common.api.opaque import Body
+from common.kube.resources import RAY_SERVICE
 from integration.cli.conftest import Town
 from support.builders import snapshots
 from support.builders.snapshots import (
@@ -200,7 +201,20 @@ def _written(body: Body) -> Body:
 async def test_what_is_not_there_is_one_line(town: Town) -> None:
     done = town.raybus("get", "rayservice", "nobody")
     assert (done.code, done.out) == (1, "")
-    assert done.err == "error: rayservices.ray.io \"nobody\" not found; see what there is with 'raybus list -A'\n"
+    said = f'rayservices.ray.io "nobody" not found in namespace "{town.namespace}"'
+    assert done.err == f"error: {said}; see what there is with 'raybus list -A'\n"
+
+
+async def test_one_of_that_name_in_another_namespace_is_named(town: Town) -> None:
+    name = f"only-{town.namespace}"
+    body = snapshots.a_service()
+    await town.put(RAY_SERVICE, {**body, "metadata": {"name": name}})
+    done = Town(town.kube, town.kubeconfig, "default").raybus("status", f"rayservice/{name}")
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        f'error: rayservices.ray.io "{name}" not found in namespace "default"; found in {town.namespace}: '
+        f"add -n {town.namespace}\n"
+    )
 
 
 def test_kubectl_finds_the_plugin(town: Town) -> None:

@@ -1,9 +1,11 @@
 """The command line finds its parts and survives a broken one."""
 
 import os
+import platform
 import subprocess
 import sys
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -31,6 +33,45 @@ def test_a_broken_part_ends_with_one_line(monkeypatch: pytest.MonkeyPatch, capsy
 def test_version_is_one_line() -> None:
     done = CliRunner().invoke(main.build("version"), ["version", "--short"])
     assert (done.exit_code, done.stdout) == (0, "0.1.0\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "ours"),
+    [
+        (["help"], ["--help"]),
+        (["help", "get"], ["get", "--help"]),
+        (["--version"], ["version"]),
+        (["get", "rayservice/demo", "-w"], ["get", "rayservice", "demo", "-w"]),
+        (["get", "rayservice", "demo"], ["get", "rayservice", "demo"]),
+        (["plan", "-f", "a/b.yaml"], ["plan", "-f", "a/b.yaml"]),
+        ([], []),
+    ],
+)
+def test_forms_of_kubectl_are_understood(given: list[str], ours: list[str]) -> None:
+    assert main.as_ours(given) == ours
+
+
+@pytest.mark.parametrize("arguments", [["-h"], ["get", "-h"], ["get", "rayservice", "-h"], ["status", "-h"]])
+def test_the_short_option_for_help_is_understood_everywhere(arguments: list[str]) -> None:
+    verb = next((each for each in arguments if not each.startswith("-")), None)
+    done = CliRunner().invoke(main.build(verb), arguments)
+    assert (done.exit_code, "Usage:" in done.stdout) == (0, True)
+
+
+def test_version_as_data() -> None:
+    done = CliRunner().invoke(main.build("version"), ["version", "-o", "json"])
+    assert msgspec.json.decode(done.stdout) == {
+        "version": "0.1.0",
+        "python": platform.python_version(),
+        "platform": sys.platform,
+    }
+
+
+@pytest.mark.parametrize("name", ["rayservice/", "pod/demo", "/demo"])
+def test_a_name_with_another_kind_is_a_misuse(name: str) -> None:
+    done = CliRunner().invoke(main.build("status"), ["status", name])
+    assert done.exit_code == 2
+    assert "is neither the name of a RayService nor" in " ".join(done.stderr.replace("│", " ").split())
 
 
 def test_an_unknown_command_is_a_misuse() -> None:

@@ -5,17 +5,15 @@ Only that part is imported, so that a broken one disables no other and each star
 """
 
 import os
-import platform
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
 import typer
 
-from common.version import VERSION
 from raybus_cli.completion import cli as completion
 
 
@@ -53,6 +51,7 @@ PARTS: Final = {
     "events": Part("raybus_cli.events.cli", "events", "Show past upgrade events, and new ones with -f."),
     "dashboard": Part("raybus_cli.dashboard.cli", "dashboard", "Show RayServices and their upgrades on a live page."),
     "demo": Part("raybus_cli.demo.cli", "demo", "Upgrade a model under load and count failed requests."),
+    "version": Part("raybus_cli.show.version", "version", "Print the version of raybus."),
 }
 
 
@@ -63,10 +62,10 @@ def build(asked: str | None) -> typer.Typer:
         pretty_exceptions_enable=False,
         add_completion=False,
         help="Run Ray clusters and Ray Serve applications on Kubernetes.",
+        context_settings={"help_option_names": ["--help", "-h"]},
     )
     for name, part in PARTS.items():
         _mount(app, name, _load(name, part) if name == asked else _elsewhere, part.help)
-    app.command()(version)
     return app
 
 
@@ -89,9 +88,17 @@ def _elsewhere() -> None:
     """Stand for a part that was not requested."""
 
 
-def version(*, short: Annotated[bool, typer.Option("--short", help="Print the number only.")] = False) -> None:
-    """Print the version of raybus."""
-    typer.echo(VERSION if short else f"raybus {VERSION} (Python {platform.python_version()}, {sys.platform})")
+def as_ours(given: Sequence[str]) -> list[str]:
+    """Return arguments with the forms that users of kubectl type put into those of this program."""
+    match list(given):
+        case ["help", *rest]:
+            return [*rest, "--help"]
+        case ["--version", *rest]:
+            return ["version", *rest]
+        case ["get", target, *rest] if "/" in target:
+            return ["get", *target.split("/", 1), *rest]
+        case same:
+            return same
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -100,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         completion.begin()
         build(completion.verb(os.environ))([], prog_name=completion.PROGRAM)
         return
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = as_ours(sys.argv[1:] if arguments is None else arguments)
     with _readers_may_leave():
         build(next((each for each in given if not each.startswith("-")), None))(given)
 

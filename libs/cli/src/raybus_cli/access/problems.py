@@ -10,7 +10,13 @@ INSTALL_CRDS: Final = (
     "the cluster does not serve ray.io/v1: install the CRDs with 'kubectl apply --server-side -k deploy/crds'"
 )
 
+
+class InAnotherNamespace(errors.NotFound):
+    """The object is not in this namespace and one of its name is in another, which the text says."""
+
+
 _REMEDIES: Final = (
+    (InAnotherNamespace, ""),
     (errors.NotFound, "see what there is with 'raybus list -A'"),
     (errors.Forbidden, "ask for that right, and see what you may do with 'kubectl auth can-i --list'"),
     (errors.Conflict, "another client changed it just now, try again"),
@@ -32,7 +38,7 @@ def line(problem: BaseException) -> str:
     if isinstance(problem, errors.Forbidden) and "Unauthorized" in text:
         return "the cluster does not know your user (Unauthorized): log in again, or choose another --context"
     remedy = next((advice for kind, advice in _REMEDIES if isinstance(problem, kind)), None)
-    return text if remedy is None or "exceeded quota" in text else f"{text}; {remedy}"
+    return text if not remedy or "exceeded quota" in text else f"{text}; {remedy}"
 
 
 def is_not_served(problem: BaseException) -> bool:

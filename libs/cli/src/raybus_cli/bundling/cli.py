@@ -11,11 +11,11 @@ from raybus_cli.access import session
 from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption, RaybusNamespaceOption
 from raybus_cli.bundling import collect
 from raybus_cli.bundling.collect import Files
-from raybus_cli.completion import names
+from raybus_cli.completion.names import NameArgument
 
 
 def bundle(
-    name: Annotated[str, typer.Argument(help="Name of the RayService.", autocompletion=names.services)],
+    name: NameArgument,
     file: Annotated[
         Path | None, typer.Option("--file", "-f", help="Path of the archive; default: raybus-bundle-NAME.tar.gz.")
     ] = None,

@@ -1,10 +1,11 @@
-"""Names of RayServices for completion; an error yields no candidates."""
+"""The argument that names a RayService, with its completion; an error yields no candidates."""
 
 import asyncio
 import os
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+import typer
 
 from common import errors
 from common.api.ray_service import RayService
@@ -16,6 +17,8 @@ from raybus_cli.reading.reader import Items
 
 SECONDS: Final = 2.0
 """The longest wait after a key press."""
+KINDS: Final = ("rayservice", "rayservices", "rs", "rayservice.ray.io", "rayservices.ray.io")
+"""What may precede the name, as in `rayservice/demo`."""
 
 
 def services(ctx: Any, incomplete: str) -> list[str]:
@@ -37,3 +40,18 @@ async def _names(place: Where) -> list[str]:
     finally:
         await kube.close()
     return sorted(each.metadata.name for each in msgspec.json.decode(body, type=Items[RayService]).items)
+
+
+def _name(given: str) -> str:
+    kind, slash, name = given.partition("/")
+    if not slash:
+        return given
+    if kind not in KINDS or not name:
+        raise typer.BadParameter(f"{given!r} is neither the name of a RayService nor rayservice/NAME")
+    return name
+
+
+NameArgument = Annotated[
+    str,
+    typer.Argument(parser=_name, metavar="NAME", help="Name of the RayService.", autocompletion=services),
+]

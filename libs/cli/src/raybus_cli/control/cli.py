@@ -13,7 +13,7 @@ from common.kube.client import JSON_PATCH, KubeClient, Patch
 from common.kube.resources import CONTROLLER_REVISION, RAY_SERVICE
 from raybus_cli.access import session
 from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption, Where
-from raybus_cli.completion import names
+from raybus_cli.completion.names import NameArgument
 from raybus_cli.control import actions
 from raybus_cli.control import history as histories
 from raybus_cli.control import undo as undoing
@@ -27,7 +27,6 @@ from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.reading import reader
 from raybus_cli.reading.snapshot import Snapshot
 
-NameArgument = Annotated[str, typer.Argument(help="Name of the RayService.", autocompletion=names.services)]
 HEADINGS: Final = ("revision", "cluster", "role", "current", "image", "age")
 MORE: Final = ("applications", "ray", "groups", "spec hash")
 SHORT_HASH: Final = 10

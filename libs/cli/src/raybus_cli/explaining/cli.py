@@ -1,15 +1,12 @@
 """`raybus explain`: the options, and the printed form."""
 
-from typing import Annotated
-
-import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from common.kube.client import KubeClient
 from raybus_cli.access import session
 from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption
-from raybus_cli.completion import names
+from raybus_cli.completion.names import NameArgument
 from raybus_cli.explaining import findings
 from raybus_cli.explaining.findings import Explanation
 from raybus_cli.output import printing
@@ -19,7 +16,7 @@ from raybus_cli.show.phase import Phase
 
 
 def explain(
-    name: Annotated[str, typer.Argument(help="Name of the RayService.", autocompletion=names.services)],
+    name: NameArgument,
     output: ReportOption = Output.TEXT,
     namespace: NamespaceOption = None,
     context: ContextOption = None,

@@ -48,6 +48,7 @@ def _option(accepted: Sequence[Output]) -> Any:
 OutputOption = Annotated[Output, _option(tuple(Output))]
 ReportOption = Annotated[Output, _option((Output.TEXT, Output.WIDE, Output.JSON, Output.YAML))]
 """Of a verb that shows no objects, which have names, but findings about them."""
+VersionOption = Annotated[Output, _option((Output.TEXT, Output.JSON, Output.YAML))]
 
 
 class _Console(Console):

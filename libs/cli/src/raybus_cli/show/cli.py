@@ -15,7 +15,7 @@ from common.kube.client import KubeClient
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
 from raybus_cli.access import problems, session
 from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption
-from raybus_cli.completion import names
+from raybus_cli.completion.names import NameArgument
 from raybus_cli.output import printing
 from raybus_cli.output.printing import Output, OutputOption
 from raybus_cli.reading import reader
@@ -32,7 +32,6 @@ REMIND_EVERY: Final = 10.0
 
 T = TypeVar("T")
 get = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False, help="Show one object.")
-NameArgument = Annotated[str, typer.Argument(help="Name of the RayService.", autocompletion=names.services)]
 
 
 @get.command("rayservice")

@@ -201,8 +201,8 @@ def _written(body: Body) -> Body:
 async def test_what_is_not_there_is_one_line(town: Town) -> None:
     done = town.raybus("get", "rayservice", "nobody")
     assert (done.code, done.out) == (1, "")
-    said = f'rayservices.ray.io "nobody" not found in namespace "{town.namespace}"'
-    assert done.err == f"error: {said}; see what there is with 'raybus list -A'\n"
+    problem = f'rayservices.ray.io "nobody" not found in namespace "{town.namespace}"'
+    assert done.err == f"error: {problem}; see what there is with 'raybus list -A'\n"
 
 
 async def test_one_of_that_name_in_another_namespace_is_named(town: Town) -> None:

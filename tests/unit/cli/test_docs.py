@@ -23,7 +23,7 @@ caller. [An upgrade at the terminal](session.md) shows a whole upgrade with thes
 
 - `-n`, `--context`, `--kubeconfig` have kubectl's meaning; verbs that show objects accept `-o json|yaml|wide|name`, those that
   report about objects the same without `name`.
-- Forms of kubectl work: `rayservice/NAME` for a name, `raybus get rayservice/NAME`, `raybus help VERB`, `-h`, `--version`.
+- Forms of kubectl work: `rayservice/NAME` wherever a name is given, `get` included; `help VERB`, `-h` and `--version`.
 - Standard output contains only results; a pipe gets no colors and whole lines.
 - Exit codes: 0 success, 1 failure (of the command or of the object), 2 invalid command.
 - A missing prerequisite (kubeconfig, rights, CRDs, an answer) gives one line with the required action.

@@ -12,7 +12,7 @@ INSTALL_CRDS: Final = (
 
 
 class InAnotherNamespace(errors.NotFound):
-    """The object is not in this namespace and one of its name is in another, which the text says."""
+    """The object is not in this namespace and one of its name is in another, which the text names."""
 
 
 _REMEDIES: Final = (

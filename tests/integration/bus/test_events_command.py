@@ -130,9 +130,9 @@ async def test_one_service_for_people(reported: Outside) -> None:
 
 
 async def test_a_part_of_the_history(reported: Outside) -> None:
-    from_an_id = await ask(reported, "default/greeter", "-o", "json", "--replay", IDS[4], "-n", "3")
+    from_an_id = await ask(reported, "default/greeter", "-o", "json", "--replay", IDS[4], "--limit", "3")
     assert (from_an_id.code, from_an_id.ids) == (0, IDS[4:7])
-    last = await ask(reported, "default/greeter", "-o", "json", "-n", "2")
+    last = await ask(reported, "default/greeter", "-o", "json", "--limit", "2")
     assert (last.code, last.ids) == (0, IDS[-2:])
     since = await ask(reported, "default/greeter", "-o", "json", "--since", "10m")
     assert (since.code, since.ids) == (0, IDS)
@@ -147,7 +147,7 @@ async def test_an_event_that_is_stored_twice_is_shown_once(at: Outside) -> None:
 
 
 async def test_following_ends_with_ctrl_c(reported: Outside) -> None:
-    async with started(reported, "default/greeter", "--follow", "-n", "1", "-o", "json") as running:
+    async with started(reported, "default/greeter", "--follow", "--limit", "1", "-o", "json") as running:
         await running.until(1)
         await reported.publish(a_retreat())
         await running.until(5)

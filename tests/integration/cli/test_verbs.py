@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,10 @@ import yaml
 
 from common.api.opaque import Body
 from common.kube.resources import RAY_SERVICE
+from common.settings import Settings
 from integration.cli.conftest import Town
+from raybus_cli.access.kubeconfig import Where
+from raybus_cli.events import run
 from support.builders import snapshots
 from support.builders.snapshots import (
     BLUE,
@@ -203,6 +207,22 @@ async def test_what_is_not_there_is_one_line(town: Town) -> None:
     assert (done.code, done.out) == (1, "")
     problem = f'rayservices.ray.io "nobody" not found in namespace "{town.namespace}"'
     assert done.err == f"error: {problem}; see what there is with 'raybus list -A'\n"
+
+
+def test_events_of_nobody_are_an_error(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(*_arguments: object) -> int:
+        return 0
+
+    def through(_place: Where, _namespace: str, read: run.Read) -> Awaitable[None]:
+        return read(run.Way(Settings(service="subscriber")))
+
+    monkeypatch.setattr(run, "through", through)
+    monkeypatch.setattr(run, "show", nothing)
+    done = town.raybus("events", "nobody")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith(
+        f'error: no events, and rayservices.ray.io "nobody" not found in namespace "{town.namespace}"; '
+    )
 
 
 async def test_one_of_that_name_in_another_namespace_is_named(town: Town) -> None:

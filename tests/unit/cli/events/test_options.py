@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from common import errors
+from common.bus import subjects
 from raybus_cli.events import options
 from raybus_cli.events.options import Options, Service
 
@@ -43,6 +44,10 @@ def test_since_refuses_the_future(text: str) -> None:
 def test_a_service_is_a_namespace_and_a_name() -> None:
     assert options.check_service("default/my.chat-1") == Service("default", "my.chat-1")
     assert options.check_service(None) is None
+    assert options.check_namespace(None) == ""
+    assert options.Options(namespace=options.check_namespace("team-a")).subject == subjects.events_of("team-a")
+    with pytest.raises(errors.InvalidSpec, match="--namespace '>' is no name of a namespace"):
+        options.check_namespace(">")
 
 
 def test_a_name_alone_is_in_the_callers_own_namespace() -> None:

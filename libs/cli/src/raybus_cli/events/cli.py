@@ -1,6 +1,7 @@
 """`raybus events`: the options, and the exit code of each error."""
 
 import asyncio
+import contextlib
 from functools import partial
 from typing import Annotated, NoReturn
 
@@ -9,13 +10,14 @@ import typer
 from common import errors
 from common.clock import SystemClock
 from raybus_cli.access import problems, session
-from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, RaybusNamespaceOption
+from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption, RaybusNamespaceOption, Where
 from raybus_cli.events import connection, run
 from raybus_cli.events import options as checks
 from raybus_cli.events.connection import NatsCredentialsOption, NatsOption
-from raybus_cli.events.options import Options
+from raybus_cli.events.options import Options, Service
 from raybus_cli.events.run import Way
 from raybus_cli.output import logs, printing
+from raybus_cli.reading import reader
 
 INTERRUPTED = 130
 
@@ -24,8 +26,8 @@ def events(
     service: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAMESPACE/RAYSERVICE",
-            help="The RayService; a name alone is in the namespace of the kubeconfig's context. Default: all RayServices.",
+            metavar="NAMESPACE/NAME",
+            help="The RayService; a name alone is in --namespace, or in that of the context. Default: all of --namespace, or of all namespaces.",
         ),
     ] = None,
     follow: Annotated[
@@ -39,7 +41,6 @@ def events(
         int | None,
         typer.Option(
             "--limit",
-            "-n",
             help="Largest number of events: the first ones with --since or --replay, else the last ones.",
         ),
     ] = None,
@@ -48,6 +49,7 @@ def events(
     ] = "text",
     nats: NatsOption = None,
     nats_credentials: NatsCredentialsOption = None,
+    namespace: NamespaceOption = None,
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
     raybus_namespace: RaybusNamespaceOption = "raybus",
@@ -59,9 +61,10 @@ def events(
     """
     try:
         is_direct = nats is not None or nats_credentials is not None
-        place = None if is_direct else session.where(kubeconfig, context, None)
+        place = None if is_direct else session.where(kubeconfig, context, namespace)
         chosen = Options(
-            service=checks.check_service(service, place.namespace if place is not None else ""),
+            service=checks.check_service(service, place.namespace if place is not None else namespace or ""),
+            namespace=checks.check_namespace(namespace),
             since=checks.check_since(since, now=SystemClock().now()),
             replay=checks.check_replay(replay),
             limit=checks.check_limit(limit),
@@ -69,9 +72,9 @@ def events(
             as_json=checks.check_output(output),
         )
         if place is not None:
-            work = run.through(place, raybus_namespace, partial(_show, chosen))
+            work = run.through(place, raybus_namespace, partial(_show, chosen, place))
         else:
-            work = _show(chosen, Way(connection.settings(nats, nats_credentials)))
+            work = _show(chosen, None, Way(connection.settings(nats, nats_credentials)))
     except errors.InvalidSpec as problem:
         _fail(problem)
     try:
@@ -81,8 +84,24 @@ def events(
         _end(problems.first(problem), is_following=follow)
 
 
-async def _show(chosen: Options, way: Way) -> None:
-    await run.show(way, chosen, _write, _report)
+async def _show(chosen: Options, place: Where | None, way: Way) -> None:
+    if await run.show(way, chosen, _write, _report) > 0:
+        return
+    if place is not None and chosen.service is not None:
+        await _expect(place, chosen.service)
+    _report("no events")
+
+
+async def _expect(place: Where, service: Service) -> None:
+    """Raise `NotFound` for a RayService that does not exist, unless the user may not read it."""
+    kube = await session.connect(place)
+    try:
+        with contextlib.suppress(errors.Forbidden):
+            await reader.service(kube, service.namespace, service.name)
+    except errors.NotFound as problem:
+        raise errors.NotFound(f"no events, and {problems.line(problem)}") from problem
+    finally:
+        await kube.close()
 
 
 def _end(problem: BaseException, *, is_following: bool) -> NoReturn:

@@ -25,6 +25,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     service: Service | None = None
     """None means every RayService."""
+    namespace: str = ""
+    """Of all RayServices, where none is named; empty means all namespaces."""
     since: datetime | None = None
     replay: str | None = None
     """The id of the first event to show."""
@@ -37,7 +39,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     def subject(self) -> str:
         """Return the filter of what is wanted."""
         if self.service is None:
-            return subjects.ALL_EVENTS
+            return subjects.events_of(self.namespace) if self.namespace else subjects.ALL_EVENTS
         return subjects.upgrade_events(self.service.namespace, self.service.name)
 
     @property
@@ -56,6 +58,13 @@ def check_service(text: str | None, own: str = "") -> Service | None:
     if not (slash or own) or not NAME.fullmatch(namespace) or not NAME.fullmatch(name):
         raise errors.InvalidSpec(f"{text!r} names no RayService: expected NAMESPACE/RAYSERVICE, such as default/chat")
     return Service(namespace, name)
+
+
+def check_namespace(text: str | None) -> str:
+    """Return the namespace that was given, empty when none was."""
+    if text is not None and not NAME.fullmatch(text):
+        raise errors.InvalidSpec(f"--namespace {text!r} is no name of a namespace")
+    return text or ""
 
 
 def check_since(text: str | None, *, now: datetime) -> datetime | None:

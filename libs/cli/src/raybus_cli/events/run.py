@@ -55,8 +55,8 @@ async def through(place: Where, namespace: str, read: Read) -> None:
         keeping.cancel()
 
 
-async def show(way: Way, options: Options, write: Write, report: Report) -> None:
-    """Show what is wanted; raise `NotFound` when there is no stream, or not the event to begin with."""
+async def show(way: Way, options: Options, write: Write, report: Report) -> int:
+    """Show what is wanted, and return how many events; raise `NotFound` when there is no stream, or not the event to begin with."""
     shown = Show(options, write)
     async with reached(way) as reach:
         await reach.read(options.subject, _begin(options), shown, is_patient=options.follow, report=report)
@@ -65,8 +65,7 @@ async def show(way: Way, options: Options, write: Write, report: Report) -> None
             f"no event with the id {options.replay!r} is stored"
             f"{'' if options.service is None else ' for this RayService'}; 'raybus events -o json' shows the ids"
         )
-    if shown.count == 0:
-        report("no events")
+    return shown.count
 
 
 class Reach:

@@ -71,7 +71,7 @@ e2e: prepare-node ## the whole thing on a real one-node Kubernetes with real Ray
 e2e-all: prepare-node ## what make e2e leaves to another test of its kind: every verb typed, a third spec, more stores and autoscalers
 	$(RUN)/pytest -v -s tests/e2e -m ondemand
 
-e2e-upgrades: prepare-node ## ten upgrades, rollbacks and deaths under 40 requests a second; a table of what failed and why (an hour)
+e2e-upgrades: prepare-node ## ten upgrades, rollbacks and deaths under 40 requests a second; a table of what failed and why (20 minutes)
 	$(RUN)/pytest -v -s tests/e2e -m upgrades
 
 e2e-rolling: prepare-node ## all four services rolled to another build and back under 40 requests a second, during upgrades and scaling

@@ -74,7 +74,7 @@ e2e-all: prepare-node ## what make e2e leaves to another test of its kind: every
 e2e-upgrades: prepare-node ## ten upgrades, rollbacks and deaths under 40 requests a second; a table of what failed and why (20 minutes)
 	$(RUN)/pytest -v -s tests/e2e -m upgrades
 
-e2e-rolling: prepare-node ## all four services rolled to another build and back under 40 requests a second, during upgrades and scaling
+e2e-rolling: prepare-node ## all four services rolled to another build and back under 10 requests a second, during upgrades and scaling (5 minutes)
 	$(RUN)/pytest -v -s tests/e2e -m rolling
 
 soak: prepare-node ## SOAK=20 upgrades while parts of raybus are killed (SEED=1), and every rollback (an hour)

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from common import errors
 from common.bus import subjects
 from common.bus.consumer import Source, consume, from_sequence
 from common.bus.nats import Bus, connect
@@ -49,7 +50,10 @@ async def everything(user: As) -> list[Message]:
 
 
 async def _is_mirrored(own: Bus, outside: Bus) -> bool:
-    origin, mirror = await own.stream(subjects.EVENTS_STREAM), await outside.stream(subjects.EVENTS_STREAM)
+    try:
+        origin, mirror = await own.stream(subjects.EVENTS_STREAM), await outside.stream(subjects.EVENTS_STREAM)
+    except errors.Unavailable:  # kubectl's port-forward ends with any connection that breaks, and is started again
+        return False
     return origin.state.last_seq == mirror.state.last_seq
 
 

@@ -238,6 +238,7 @@ function showDetail() {
   renew("head", [row, detail?.problem, detail?.lastEvent?.note, detail?.causes], () => head(row, detail ?? { causes: [] }));
   $("loading").hidden = Boolean(detail);
   $("details").hidden = !detail;
+  tick();
   if (!detail) return;
   $("causes").hidden = detail.causes.length === 0;
   renew("causes-list", detail.causes, (all) => all.map((each) => make("li", {}, text(each.what), make("br"), text(`→ ${each.remedy}`, "remedy"))));
@@ -246,7 +247,6 @@ function showDetail() {
   $("unseen-holder").hidden = detail.unseen.length === 0;
   renew("unseen", detail.unseen, (all) => all.map((each) => make("li", {}, each)));
   showUpgrade(detail);
-  tick();
 }
 
 function hint(detail) {

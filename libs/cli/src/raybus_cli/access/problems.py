@@ -11,6 +11,14 @@ INSTALL_CRDS: Final = (
 )
 
 
+class NoRayService(errors.NotFound):
+    """There is no RayService of this name in this namespace."""
+
+    def __init__(self, namespace: str, name: str) -> None:
+        super().__init__(f'rayservices.ray.io "{name}" not found in namespace "{namespace}"')
+        self.name = name
+
+
 class InAnotherNamespace(errors.NotFound):
     """The object is not in this namespace and one of its name is in another, which the text names."""
 

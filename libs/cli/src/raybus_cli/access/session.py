@@ -6,9 +6,13 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final, NoReturn, TypeVar
 
+import msgspec
+
 from common import errors
+from common.api.meta import ObjectMeta
 from common.clock import SystemClock
 from common.kube.client import KubeClient
+from common.kube.resources import RAY_SERVICE
 from common.version import VERSION
 from raybus_cli.access import kubeconfig as kubeconfigs
 from raybus_cli.access import problems
@@ -16,8 +20,18 @@ from raybus_cli.access.kubeconfig import NoCluster, Where
 from raybus_cli.output import printing
 
 T = TypeVar("T")
+SHOWN: Final = 5
+"""Namespaces that a message names."""
 USER_AGENT: Final = f"raybus-cli/{VERSION}"
 INTERRUPTED: Final = 130
+
+
+class _Named(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+
+
+class _List(msgspec.Struct, frozen=True):
+    items: list[_Named]
 
 
 def where(kubeconfig: str | None, context: str | None, namespace: str | None, *, code: int | None = None) -> Where:
@@ -31,7 +45,7 @@ def where(kubeconfig: str | None, context: str | None, namespace: str | None, *,
 def run(place: Where, work: Callable[[KubeClient], Awaitable[T]], *, code: int | None = None) -> T:
     """Return the result of the work; end with one line, and with `code` if it is given, when it cannot be done."""
     try:
-        return asyncio.run(_connected(place, work))
+        return asyncio.run(connected(place, work))
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     except BaseExceptionGroup as problems_found:
@@ -70,13 +84,28 @@ async def connect(place: Where) -> KubeClient:
         raise NoCluster(str(problem)) from problem
 
 
-async def _connected(place: Where, work: Callable[[KubeClient], Awaitable[T]]) -> T:
+async def connected(place: Where, work: Callable[[KubeClient], Awaitable[T]]) -> T:
+    """Return the result of the work; for a RayService that does not exist, name the namespaces that have one of its name."""
     kube = await connect(place)
     try:
         return await work(kube)
     except (errors.RaybusError, BaseExceptionGroup) as problem:
         if is_interrupted():  # an error during the cancellation is not the user's
             raise asyncio.CancelledError from problem
+        if isinstance(problem, problems.NoRayService):
+            raise await _located(kube, problem) from None
         raise
     finally:
         await kube.close()
+
+
+async def _located(kube: KubeClient, problem: problems.NoRayService) -> errors.NotFound:
+    """Return the problem, with the namespaces that have a RayService of the name."""
+    try:
+        body = await kube.request("GET", RAY_SERVICE.path(), query={"fieldSelector": f"metadata.name={problem.name}"})
+    except errors.RaybusError:  # not everybody may read all namespaces
+        return problem
+    found = sorted(each.metadata.namespace for each in msgspec.json.decode(body, type=_List).items)
+    if not found:
+        return problem
+    return problems.InAnotherNamespace(f"{problem}; found in {', '.join(found[:SHOWN])}: add -n {found[0]}")

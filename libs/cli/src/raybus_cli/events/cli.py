@@ -62,9 +62,10 @@ def events(
     try:
         is_direct = nats is not None or nats_credentials is not None
         place = None if is_direct else session.where(kubeconfig, context, namespace)
+        asked = checks.check_namespace(namespace)
         chosen = Options(
-            service=checks.check_service(service, place.namespace if place is not None else namespace or ""),
-            namespace=checks.check_namespace(namespace),
+            service=checks.check_service(service, place.namespace if place is not None else asked),
+            namespace=asked,
             since=checks.check_since(since, now=SystemClock().now()),
             replay=checks.check_replay(replay),
             limit=checks.check_limit(limit),
@@ -94,14 +95,11 @@ async def _show(chosen: Options, place: Where | None, way: Way) -> None:
 
 async def _expect(place: Where, service: Service) -> None:
     """Raise `NotFound` for a RayService that does not exist, unless the user may not read it."""
-    kube = await session.connect(place)
     try:
         with contextlib.suppress(errors.Forbidden):
-            await reader.service(kube, service.namespace, service.name)
+            await session.connected(place, lambda kube: reader.service(kube, service.namespace, service.name))
     except errors.NotFound as problem:
         raise errors.NotFound(f"no events, and {problems.line(problem)}") from problem
-    finally:
-        await kube.close()
 
 
 def _end(problem: BaseException, *, is_following: bool) -> NoReturn:

@@ -9,7 +9,6 @@ import msgspec
 from common import errors, labels, names, ports
 from common.api.core import Pod, Service
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute
-from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.feature_gates import BETA
@@ -43,43 +42,21 @@ DASHBOARD_SECONDS: Final = 3.0
 """The timeout of a dashboard's answer; a snapshot does not wait for one that hangs."""
 
 
-SHOWN: Final = 5
-"""Namespaces that a message names."""
-
-
 class Items(msgspec.Struct, Generic[T], frozen=True):
     """The answer to a list."""
 
     items: list[T]
 
 
-class _Named(msgspec.Struct, frozen=True):
-    """An object of which only the name and the namespace count."""
-
-    metadata: ObjectMeta
-
-
 async def service(kube: KubeClient, namespace: str, name: str) -> RayService:
-    """Read the RayService itself; raise `NotFound` when there is none, with the namespaces that have one of its name."""
+    """Read the RayService itself; raise `NoRayService` when there is none."""
     try:
         body = await kube.get(RAY_SERVICE, namespace, name)
     except errors.NotFound as problem:
         if problems.is_not_served(problem):
             raise
-        raise await _not_found(kube, namespace, name) from problem
+        raise problems.NoRayService(namespace, name) from problem
     return msgspec.json.decode(body, type=RayService)
-
-
-async def _not_found(kube: KubeClient, namespace: str, name: str) -> errors.NotFound:
-    text = f'rayservices.ray.io "{name}" not found in namespace "{namespace}"'
-    try:
-        body = await kube.request("GET", RAY_SERVICE.path(), query={"fieldSelector": f"metadata.name={name}"})
-    except errors.RaybusError:  # not everybody may read all namespaces
-        return errors.NotFound(text)
-    found = sorted(each.metadata.namespace for each in msgspec.json.decode(body, type=Items[_Named]).items)
-    if not found:
-        return errors.NotFound(text)
-    return problems.InAnotherNamespace(f"{text}; found in {', '.join(found[:SHOWN])}: add -n {found[0]}")
 
 
 async def read(kube: KubeClient, namespace: str, name: str) -> Snapshot:

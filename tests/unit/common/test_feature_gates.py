@@ -22,6 +22,9 @@ def test_by_default_beta_is_on_and_alpha_is_off() -> None:
         ),
         pytest.param("RayCronJob=true,RayCronJob=false", "RayCronJob", False, id="the last one counts"),
         pytest.param(" RayCronJob = TRUE , ", "RayCronJob", True, id="blanks and case"),
+        pytest.param("RayCronJob=1", "RayCronJob", True, id="Go's 1"),
+        pytest.param("RayCronJob=t", "RayCronJob", True, id="Go's t"),
+        pytest.param("RayJobDeletionPolicy=F", "RayJobDeletionPolicy", False, id="Go's F"),
     ],
 )
 def test_a_gate_is_as_named_else_as_its_group(text: str, gate: str, is_on: bool) -> None:
@@ -40,7 +43,9 @@ def test_the_gates_that_are_on(text: str, gates: Gates) -> None:
     assert feature_gates.resolve(feature_gates.parse(text)) == gates
 
 
-@pytest.mark.parametrize("text", ["RayCronJob", "RayCronJob=", "RayCronJob=maybe", "=true"])
+@pytest.mark.parametrize(
+    "text", ["RayCronJob", "RayCronJob=", "RayCronJob=maybe", "RayCronJob=tRUE", "RayCronJob=yes", "=true"]
+)
 def test_what_is_no_pair_is_refused(text: str) -> None:
     with pytest.raises(errors.InvalidSpec):
         feature_gates.parse(text)

@@ -39,6 +39,9 @@ ALL_BETA: Final = "AllBeta"
 """Each stands for the gates of its stage that are not named themselves."""
 FORGOTTEN: Final = "AsyncJobInfoQuery"
 """A gate of older operators; naming it changes nothing."""
+_ON: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
+_OFF: Final = frozenset({"0", "f", "F", "false", "False", "FALSE"})
+"""How Go's `strconv.ParseBool`, which reads KubeRay's flag, spells the two."""
 
 
 def parse(text: str) -> dict[str, bool]:
@@ -46,14 +49,14 @@ def parse(text: str) -> dict[str, bool]:
     named: dict[str, bool] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (part.strip() for part in pair.partition("="))
-        if not equals or value.lower() not in {"true", "false"}:
+        if not equals or value not in _ON | _OFF:
             raise errors.InvalidSpec(f"feature gate {pair!r}: expected Name=true or Name=false")
         if name not in {ALL_ALPHA, ALL_BETA, FORGOTTEN, *Gate}:
             known = ", ".join([ALL_ALPHA, ALL_BETA, *sorted(Gate)])
             raise errors.InvalidSpec(
                 f"Unable to set flag gates for known features: unrecognized feature gate {name!r}; known: {known}"
             )
-        named[name] = value.lower() == "true"
+        named[name] = value in _ON
     return named
 
 

@@ -59,6 +59,11 @@ def test_numbers_in_their_shortest_form(amount: float, text: str) -> None:
     assert logical_resources.render({"x": amount}) == f"""'{{"x":{text}}}'"""
 
 
+def test_names_are_escaped_as_go_escapes_them() -> None:
+    """`json.Marshal` leaves nothing that HTML or JavaScript would read."""
+    assert logical_resources.render({"a<b>&\u2028": 1.0}) == r"""'{"a\u003cb\u003e\u0026\u2028":1}'"""
+
+
 @given(st.dictionaries(st.text(max_size=8), st.floats(allow_nan=False, allow_infinity=False), max_size=4))
 def test_rendered_amounts_read_back_as_they_were(amounts: dict[str, float]) -> None:
     assert json.loads(logical_resources.render(amounts)[1:-1], parse_int=float) == amounts

@@ -50,7 +50,7 @@ def derived(params: Mapping[str, str], container: Body) -> dict[str, str]:
 
 def render(amounts: Mapping[str, float]) -> str:
     """Write a map of amounts as Ray reads it on a shell's command line: `'{"TPU":4,"a":0.5}'`."""
-    pairs = (f"{json.dumps(name, ensure_ascii=False)}:{_number(amount)}" for name, amount in sorted(amounts.items()))
+    pairs = (f"{_text(name)}:{_number(amount)}" for name, amount in sorted(amounts.items()))
     return f"'{{{','.join(pairs)}}}'"
 
 
@@ -109,6 +109,13 @@ def _readable(resources: Iterable[tuple[str, str]]) -> Iterable[tuple[str, Quant
 
 def _whole(amount: Quantity | None) -> str | None:
     return None if amount is None or amount.is_zero else str(amount.round_up())
+
+
+def _text(name: str) -> str:
+    """Write a string as Go's JSON encoder does: what HTML or JavaScript would read is escaped."""
+    return json.dumps(name, ensure_ascii=False).translate(
+        {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}
+    )
 
 
 def _number(amount: float) -> str:

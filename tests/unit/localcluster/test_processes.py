@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -34,3 +35,15 @@ async def test_a_child_that_goes_on_is_killed() -> None:
     child = await asyncio.create_subprocess_exec("/bin/sleep", "60")
     await processes.end_child(child)
     assert child.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(("own", "seen"), [(None, "300"), ("50", "50")])
+def test_a_default_of_the_environment_gives_way_to_the_callers_own(
+    own: str | None, seen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOGC", own) if own else monkeypatch.delenv("GOGC", raising=False)
+    log = tmp_path / "log"
+    started = processes.spawn("sh", ["sh", "-c", "echo $GOGC"], log, dies_with_us=True, defaults={"GOGC": "300"})
+    assert started.popen is not None
+    assert started.popen.wait() == 0
+    assert log.read_text().strip() == seen

@@ -53,11 +53,20 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     errors: str
 
 
-def spawn(name: str, argv: Sequence[str], log: Path, *, dies_with_us: bool, keep: Sequence[int] = ()) -> Spawned:
+def spawn(
+    name: str,
+    argv: Sequence[str],
+    log: Path,
+    *,
+    dies_with_us: bool,
+    keep: Sequence[int] = (),
+    defaults: Mapping[str, str] | None = None,
+) -> Spawned:
     """Start a long-running program in a session of its own, its output in `log`.
 
     With `dies_with_us` the kernel kills it when this process dies in whatever way (prctl(2), PR_SET_PDEATHSIG). The kernel
-    means the *thread* that started it: call this from the main thread. The file descriptors `keep` are passed on.
+    means the *thread* that started it: call this from the main thread. The file descriptors `keep` are passed on, and the
+    environment variables `defaults`, unless this process has its own.
     """
     command = bound(argv) if dies_with_us else list(argv)
     with log.open("ab") as output:
@@ -69,6 +78,7 @@ def spawn(name: str, argv: Sequence[str], log: Path, *, dies_with_us: bool, keep
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 pass_fds=keep,
+                env={**(defaults or {}), **os.environ},
             )
         except OSError as error:
             raise ClusterError(f"cannot start {name}: {error}") from error

@@ -1,5 +1,6 @@
 """The rights that deploy/ grants are enough for all that the service does, and no child is refused to it."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -10,11 +11,13 @@ import pytest
 
 from cluster_reconciler import discovery
 from cluster_reconciler.config import Config
+from cluster_reconciler.observe import memory_of
 from common import errors
 from common.api.opaque import Body
+from common.api.ray_cluster import RayCluster
 from common.feature_gates import BETA, Gate
 from common.kube.client import KubeClient, Patch
-from common.kube.resources import EVENT, NAMESPACE, PERSISTENT_VOLUME_CLAIM, SERVICE_ACCOUNT, Resource
+from common.kube.resources import EVENT, NAMESPACE, NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, SERVICE_ACCOUNT, Resource
 from integration.cluster_reconciler.conftest import Live, running
 from localcluster.control_plane import ControlPlane
 from support import manifests
@@ -55,6 +58,44 @@ async def test_the_deployed_rights_are_enough_to_live(control_plane: ControlPlan
         await live.patch({"suspend": True})
         await live.until(lambda c, p: c.status.state == "suspended" and not p, "suspended")
         assert not [reason for reason in await live.reasons() if reason.startswith("Failed")]
+
+
+async def test_the_deployed_rights_are_enough_to_isolate(control_plane: ControlPlane, own_kubeconfig: Path) -> None:
+    """Rules that the API server stores in other words than the user's are not written again."""
+    config = Config(gates=BETA | {Gate.NETWORK_POLICY})
+    among_selectors: Body = {"podSelector": {"matchLabels": {}, "matchExpressions": []}, "namespaceSelector": {}}
+    rules = [{"to": [among_selectors], "ports": [{"port": 53}]}, {"to": [], "ports": []}]
+    async with running(control_plane, config, kubeconfig=own_kubeconfig) as live:
+        await live.apply(a_ray_cluster(network_policy={"worker": {"egressRules": rules}}))
+        await live.until(lambda c, p: c.status.state == "ready" and len(p) == 4, "ready")
+        found = await policies(live)
+        assert sorted(found) == ["c-head", "c-workers-g"]
+        await live.patch({"networkPolicy": {"mode": "DenyAllEgress"}})
+        await live.eventually(lambda: has_types(live, "c-workers-g", ["Egress"]), "the mode is followed")
+        before = await policies(live)
+        assert before["c-workers-g"]["metadata"]["generation"] == 2
+        memory_of(live.app.cache.all(RayCluster)[0], live.app.ports).forget_children()
+        live.enqueue_all()
+        await asyncio.sleep(0.5)
+        assert await policies(live) == before
+        await live.patch({"networkPolicy": None})
+        await live.eventually(lambda: is_without(live), "all of them are gone")
+        reasons = await live.reasons()
+        assert {"CreatedNetworkPolicy", "UpdatedNetworkPolicy", "DeletedNetworkPolicy"} <= reasons
+        assert not [reason for reason in reasons if reason.startswith("Failed")]
+
+
+async def policies(live: Live) -> dict[str, Body]:
+    listed = msgspec.json.decode(await live.kube.list(NETWORK_POLICY, live.namespace))["items"]
+    return {each["metadata"]["name"]: each for each in listed}
+
+
+async def has_types(live: Live, name: str, types: list[str]) -> bool:
+    return (await policies(live))[name]["spec"]["policyTypes"] == types
+
+
+async def is_without(live: Live) -> bool:
+    return not await policies(live)
 
 
 async def test_the_deployed_rights_are_enough_to_clean_redis(control_plane: ControlPlane, own_kubeconfig: Path) -> None:

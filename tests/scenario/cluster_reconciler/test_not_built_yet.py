@@ -1,4 +1,4 @@
-"""A cluster that asks for what is not built yet: accepted, and never silently without it (spec raycluster §4.4, §11.16, §20, §21)."""
+"""A cluster that asks for what is not built yet: accepted, and never silently without it (spec raycluster §4.4, §11.16, §20)."""
 
 import pytest
 
@@ -14,13 +14,8 @@ WITH_CERT_MANAGER = Config(gates=GATES, has_cert_manager=True)
 WITHOUT = Config(gates=GATES)
 REASON = "UnsupportedRayClusterSpec"
 TLS: Json = {"tls_options": {"enabled": True}}
-POLICIES: Json = {"network_policy": {"mode": "DenyAll"}}
 COLLECTOR: Json = {"collectorOptions": {"image": "c", "env": [{"name": "STORAGE_BACKEND", "value": "local"}]}}
 HISTORY: Json = {"history_server_options": COLLECTOR}
-RUNNING = [
-    pytest.param(POLICIES, "networkPolicy is not supported yet", id="network policies"),
-    pytest.param(HISTORY, "historyServerOptions is not supported yet", id="history collector"),
-]
 
 
 def message(harness: Harness, kind: str = "UnsupportedFeatures") -> str:
@@ -31,29 +26,23 @@ def notes_of(harness: Harness, reason: str = REASON) -> list[str]:
     return [note for kind, why, note in harness.kube.events() if (kind, why) == ("Warning", reason)]
 
 
-@pytest.mark.parametrize(("spec", "text"), RUNNING)
-async def test_the_cluster_runs_and_what_it_lacks_is_reported_once(spec: Json, text: str) -> None:
-    harness = await a_running_harness(a_ray_cluster(**spec), WITHOUT)
+async def test_the_cluster_runs_and_what_it_lacks_is_reported_once() -> None:
+    harness = Harness(WITHOUT)
+    harness.apply(a_ray_cluster(**HISTORY))
+    await harness.settle()
+    assert len(notes_of(harness)) == 1
+    harness.kubelet()
+    await harness.settle()
+    harness.kube.requests.clear()
     assert harness.cluster().status.state == "ready"
     assert harness.conditions()["UnsupportedFeatures"] == ("True", REASON)
     assert "ReplicaFailure" not in harness.conditions()
-    assert text in message(harness)
+    assert "historyServerOptions is not supported yet" in message(harness)
     harness.start()
     await harness.settle()
     await harness.pass_time(1000)
     assert harness.kube.writes() == []
     assert notes_of(harness) == []
-
-
-@pytest.mark.acceptance("raycluster", 119)
-async def test_network_policies_are_not_created_and_a_condition_and_one_event_report_that() -> None:
-    harness = Harness(WITHOUT)
-    harness.apply(a_ray_cluster(**POLICIES))
-    await harness.settle()
-    assert len(harness.names()) == 4
-    assert not any("NetworkPolicy" in text for text in harness.kube.writes())
-    (note,) = notes_of(harness)
-    assert "write NetworkPolicies for the cluster's pods yourself" in note
     harness.apply(a_ray_cluster())
     await harness.settle()
     assert "UnsupportedFeatures" not in harness.conditions()

@@ -189,6 +189,7 @@ PARTS: Final = {
             Key("ray.io/replica-host-index", "Pod", "number", "Index of the host in that replica."),
             Key("ray.io/originated-from-cr-name", "RayCluster, Service, HTTPRoute", "name", "Name of the owning RayService."),
             Key("ray.io/originated-from-crd", "RayCluster, Service, HTTPRoute", "kind", "Kind of the owner."),
+            Key("ray.io/job-submission-mode", "RayCluster", "`K8sJobMode`", "Set by KubeRay on the RayCluster of a RayJob; the head's NetworkPolicy then admits the submitter."),
             Key("app.kubernetes.io/name", "all that a RayCluster owns", "`kuberay`", "The same value as with KubeRay."),
             Key("app.kubernetes.io/created-by", "all that a RayCluster owns", "`kuberay-operator`", "The same value as with KubeRay."),
             Key("app.kubernetes.io/part-of", "raybus' own pods and Leases", "`raybus`", "The object belongs to raybus."),

@@ -133,6 +133,7 @@ WARNINGS: Final = {
     "RayClusterNotRunning": "The cluster cannot create its pods, or is suspended.",
     "NoServePort": "The head has no port for Serve.",
     "ServiceNotOwned": "Another RayService owns the Service of that name.",
+    "NetworkPolicyNameCollision": "Another owner has a NetworkPolicy of the name; the pods run without that isolation.",
     "GracefulDrainUnavailable": "Pods of this cluster cannot drain.",
     "LimitExceeded": "The cluster has more pods, groups or hosts than the operator allows; raybus creates and deletes none of its pods.",
     "AutoscalerServiceAccountNotFound": "The head names a missing ServiceAccount.",

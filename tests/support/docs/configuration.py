@@ -65,7 +65,7 @@ _GATES: Final = {
     Gate.INCREMENTAL_UPGRADE: "Upgrades in steps; if off, they are blue/green, with the Event `IncrementalUpgradeDisabled`.",
     Gate.CRON_JOB: "raybus runs no RayCronJobs.",
     Gate.SIDECAR_SUBMITTER_RESTART: "raybus runs no RayJobs.",
-    Gate.NETWORK_POLICY: "Permits `networkPolicy`; not supported yet.",
+    Gate.NETWORK_POLICY: "Permits `networkPolicy`: one NetworkPolicy for the head, and one for each worker group.",
     Gate.EMBEDDED_STORAGE: "Permits a GCS store on a volume: `backend: rocksdb`.",
     Gate.MTLS: "Permits `tlsOptions`; not supported yet.",
     Gate.HISTORY_SERVER: "Permits `historyServerOptions`; not supported yet.",

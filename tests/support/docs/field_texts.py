@@ -48,7 +48,7 @@ TEXTS: Final = {
     "RayClusterSpec.enableInTreeAutoscaling": "Run Ray's autoscaler beside the head; needed for upgrades in steps.",
     "RayClusterSpec.gcsFaultToleranceOptions": "Storage of the GCS state, so that a new head continues with it.",
     "RayClusterSpec.historyServerOptions": "Collect logs for the history server. Not supported yet: the cluster runs, and the condition `UnsupportedFeatures` reports it.",
-    "RayClusterSpec.networkPolicy": "Policies around the cluster's pods. Not supported yet: the cluster runs without them, and the condition `UnsupportedFeatures` reports it.",
+    "RayClusterSpec.networkPolicy": "NetworkPolicies around the cluster's pods: one for the head, and one for each worker group. Needs the feature gate `RayClusterNetworkPolicy`.",
     "RayClusterSpec.tlsOptions": "Mutual TLS between Ray's processes. Not supported yet: no pod is created for a spec with it.",
     "RayClusterSpec.headGroupSpec": "The head.",
     "RayClusterSpec.rayVersion": "Ray's version; the image decides the running version, this field the probes and options.",

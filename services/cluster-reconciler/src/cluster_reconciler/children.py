@@ -9,7 +9,7 @@ import hashlib
 
 import msgspec
 
-from cluster_reconciler import actions, events
+from cluster_reconciler import actions, events, network_policies
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.reasons import EventReason
@@ -103,7 +103,13 @@ def steps(observed: Observed, config: Config, *, token: str) -> tuple[Parallel, 
         *actions.step(*_rbac(observed, absent)),
         *actions.step(*rest),
         *actions.step(*ingress_steps, is_side=True),
+        *actions.step(*_network_policies(observed), is_side=True),
     )
+
+
+def _network_policies(observed: Observed) -> list[Action]:
+    listed = observed.network_policies
+    return [] if listed is None else network_policies.actions(observed.cluster, listed)
 
 
 def left_behind(observed: Observed) -> str | None:

@@ -104,6 +104,24 @@ def foreign_ingress(cluster: RayCluster, name: str) -> Event:
     return warning(EventReason.FAILED_TO_CREATE_INGRESS, "Create", note)
 
 
+def network_policy(cluster: RayCluster, name: str, verb: str) -> ActionEvents:
+    """Return the events of a NetworkPolicy; `verb` is Create, Update or Delete."""
+    text = f"NetworkPolicy {cluster.metadata.namespace}/{name}"
+    return ActionEvents(
+        success=normal(EventReason(f"{verb}dNetworkPolicy"), verb, f"{verb}d {text}"),
+        failure=warning(EventReason(f"FailedTo{verb}NetworkPolicy"), verb, f"Failed to {verb.lower()} {text}: "),
+    )
+
+
+def foreign_network_policy(cluster: RayCluster, name: str) -> Event:
+    """Return the event of another owner's NetworkPolicy with the name."""
+    note = (
+        f"NetworkPolicy {cluster.metadata.namespace}/{name} already exists and is not owned by this RayCluster, network isolation "
+        "will not be applied. Rename the existing NetworkPolicy or use a different RayCluster name to avoid the collision"
+    )
+    return warning(EventReason.NETWORK_POLICY_NAME_COLLISION, "Validate", note)
+
+
 def pvc_differs(cluster: RayCluster, name: str, drift: str) -> Event:
     """Return the event of a volume claim that cannot follow the spec."""
     note = (

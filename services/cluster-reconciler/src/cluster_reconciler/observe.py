@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from cluster_reconciler import batch, children, refusals
+from cluster_reconciler import batch, children, network_policies, refusals
 from cluster_reconciler.actions import ClusterPlan
 from cluster_reconciler.config import Config
 from cluster_reconciler.memory import Memories, Memory
@@ -21,8 +21,9 @@ from common.api.core import Job, Pod, Service
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.clock import Clock
+from common.feature_gates import Gate
 from common.kube.client import Kube
-from common.kube.resources import POD, Resource, label_selector
+from common.kube.resources import NETWORK_POLICY, POD, Resource, label_selector
 from common.runtime.cache import Cache, version_of
 from common.runtime.executor import Executor
 from common.runtime.key import Key
@@ -62,6 +63,7 @@ class LookedUp(msgspec.Struct, frozen=True, kw_only=True):
     absent: frozenset[Child] = frozenset()
     found: dict[Resource, Body] = {}
     predecessors: frozenset[Child] = frozenset()
+    network_policies: tuple[Body, ...] | None = None
 
 
 async def observe(key: Key, io: Ports, *, now: datetime) -> Observed | None:
@@ -97,6 +99,7 @@ def from_state(cluster: RayCluster, io: Ports, live: "LookedUp | Observed | None
         absent=live.absent,
         found=live.found,
         predecessors=live.predecessors,
+        network_policies=live.network_policies,
         awaited=memory.awaited(frozenset(pod.metadata.uid for pod in pods)),
         taken=frozenset(memory.taken),
     )
@@ -176,4 +179,27 @@ async def _look_up(cluster: RayCluster, io: Ports, *, now: datetime) -> LookedUp
             continue
         memory.saw(child, now=now)
         found[child.resource] = body
-    return LookedUp(absent=frozenset(absent), found=found, predecessors=frozenset(predecessors))
+    return LookedUp(
+        absent=frozenset(absent),
+        found=found,
+        predecessors=frozenset(predecessors),
+        network_policies=await _listed_policies(cluster, io, now=now),
+    )
+
+
+async def _listed_policies(cluster: RayCluster, io: Ports, *, now: datetime) -> tuple[Body, ...] | None:
+    """List the cluster's NetworkPolicies, unless they were observed lately to be as they should be."""
+    if not io.config.has(Gate.NETWORK_POLICY) or not network_policies.may_exist(cluster):
+        return None
+    memory, meta = memory_of(cluster, io), cluster.metadata
+    all_of_them = Child(NETWORK_POLICY, "", str(meta.generation))
+    if memory.trusts(all_of_them, now=now):
+        return None
+    answer = await io.kube.list(
+        NETWORK_POLICY, meta.namespace, label_selector=label_selector({labels.CLUSTER: meta.name})
+    )
+    listed: tuple[Body, ...] = tuple(msgspec.json.decode(answer)["items"])
+    if network_policies.actions(cluster, listed):
+        return listed
+    memory.saw(all_of_them, now=now)
+    return None

@@ -93,9 +93,8 @@ def test_conflicts_do_not_matter_without_tls() -> None:
 
 
 TLS = "tlsOptions.enabled is not supported yet; remove tlsOptions"
-POLICIES = "networkPolicy is not supported yet; remove it and write NetworkPolicies for the cluster's pods yourself"
 HISTORY = "historyServerOptions is not supported yet; remove it"
-ALL_THREE: Json = {"tls_options": {"enabled": True}, "network_policy": {}, "history_server_options": {}}
+BOTH: Json = {"tls_options": {"enabled": True}, "history_server_options": {}}
 
 
 @pytest.mark.parametrize(
@@ -105,8 +104,8 @@ ALL_THREE: Json = {"tls_options": {"enabled": True}, "network_policy": {}, "hist
         pytest.param({"tls_options": {"enabled": False}}, None, "", id="TLS switched off"),
         pytest.param({"tls_options": {"enabled": True}}, TLS, TLS, id="TLS"),
         pytest.param({"history_server_options": {}}, None, HISTORY, id="history collector"),
-        pytest.param({"network_policy": {}}, None, POLICIES, id="network policies"),
-        pytest.param(ALL_THREE, TLS, f"{TLS}; {POLICIES}; {HISTORY}", id="all of them"),
+        pytest.param({"network_policy": {}}, None, "", id="network policies"),
+        pytest.param(BOTH, TLS, f"{TLS}; {HISTORY}", id="both of them"),
     ],
 )
 def test_wishes_that_are_not_fulfilled_yet(spec: Json, holding: str | None, expected: str) -> None:

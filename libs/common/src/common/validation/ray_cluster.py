@@ -111,19 +111,9 @@ def history_collector(cluster: RayCluster, _: Gates) -> str | None:
     return None if cluster.spec.history_server_options is None else _not_yet("historyServerOptions", "remove it")
 
 
-def network_policies(cluster: RayCluster, _: Gates) -> str | None:
-    """Name the field that asks for policies around the cluster's pods (spec raycluster §21).
-
-    The cluster runs without them, as KubeRay's does when its own policies cannot be made.
-    """
-    if cluster.spec.network_policy is None:
-        return None
-    return _not_yet("networkPolicy", "remove it and write NetworkPolicies for the cluster's pods yourself")
-
-
 def _not_yet(field: str, remedy: str) -> str:
     return f"{field} is not supported yet; {remedy}"
 
 
-UNSUPPORTED: Final[tuple[Rule, ...]] = (missing_protection, network_policies, history_collector)
+UNSUPPORTED: Final[tuple[Rule, ...]] = (missing_protection, history_collector)
 """Valid fields that raybus does not support yet, named from the cluster's spec; a condition and a Warning Event report each."""

@@ -1,0 +1,98 @@
+"""The NetworkPolicies around a cluster's pods: one for the head, one for each worker group.
+
+Each denies the directions of the mode, but for the traffic among the cluster's own pods and what the user's rules add. DNS is not
+added: where egress is denied, the user's rules have to allow it. Behaviour: spec raycluster §21; acceptance case 119.
+"""
+
+from typing import Final, cast
+
+from cluster_reconciler.resources import owner
+from common import labels, ports
+from common.api.opaque import Body, Json
+from common.api.ray_cluster import NetworkPolicyConfig, NetworkPolicyRules, RayCluster, WorkerGroupNetworkPolicyRules
+from common.kube.resources import NETWORK_POLICY
+from common.ray import cluster_traits as traits
+
+_Rules = NetworkPolicyRules | WorkerGroupNetworkPolicyRules | None
+_DENY_ALL: Final = "DenyAll"
+_BY_A_JOB: Final = "K8sJobMode"
+
+
+def build(cluster: RayCluster) -> dict[str, Body]:
+    """Return the policies that a cluster asks for, by name; none without `networkPolicy`."""
+    config = cluster.spec.network_policy
+    if config is None:
+        return {}
+    name, of_group = cluster.metadata.name, {each.group_name: each for each in config.worker_groups or []}
+    head = {labels.CLUSTER: name, labels.NODE_TYPE: labels.HEAD}
+    found = [_policy(cluster, f"{name}-head", labels.HEAD_GROUP, head, config.head, _submitter(cluster))]
+    for group in traits.worker_groups(cluster):
+        selector = {labels.CLUSTER: name, labels.NODE_TYPE: labels.WORKER, labels.GROUP: group.group_name}
+        rules = of_group.get(group.group_name, config.worker)
+        found.append(_policy(cluster, f"{name}-workers-{group.group_name}", group.group_name, selector, rules))
+    return {each["metadata"]["name"]: each for each in found}
+
+
+def updated(want: Body, have: Body) -> Body | None:
+    """Return a policy as read, with labels and spec as they should be; None when they are."""
+    if have["metadata"].get("labels") == want["metadata"]["labels"] and have.get("spec") == want["spec"]:
+        return None
+    return {**have, "metadata": {**have["metadata"], "labels": want["metadata"]["labels"]}, "spec": want["spec"]}
+
+
+def _policy(
+    cluster: RayCluster, name: str, group: str, selector: dict[str, str], rules: _Rules, ingress: tuple[Body, ...] = ()
+) -> Body:
+    mode = cast("NetworkPolicyConfig", cluster.spec.network_policy).mode or _DENY_ALL
+    among = {"podSelector": {"matchLabels": {labels.CLUSTER: cluster.metadata.name}}}
+    spec: Body = {"podSelector": {"matchLabels": selector}, "policyTypes": []}
+    if mode in {_DENY_ALL, "DenyAllIngress"}:
+        spec["policyTypes"].append("Ingress")
+        spec["ingress"] = [{"from": [among]}, *ingress, *_stored(rules and rules.ingress_rules)]
+    if mode in {_DENY_ALL, "DenyAllEgress"}:
+        spec["policyTypes"].append("Egress")
+        spec["egress"] = [{"to": [among]}, *_stored(rules and rules.egress_rules)]
+    own = {labels.CLUSTER: cluster.metadata.name, labels.GROUP: group, **labels.BY_OPERATOR}
+    return owner.child(cluster, NETWORK_POLICY, name=name, labels=own, spec=spec)
+
+
+def _submitter(cluster: RayCluster) -> tuple[Body, ...]:
+    """Return the rule that lets the submitter of the RayJob that owns the cluster reach the dashboard."""
+    meta = cluster.metadata
+    if meta.labels.get(labels.JOB_SUBMISSION_MODE) != _BY_A_JOB:
+        return ()
+    for each in meta.owner_references:
+        if each.controller and each.kind == "RayJob" and each.api_version.startswith("ray.io/"):
+            pods = {labels.ORIGIN_NAME: each.name, labels.ORIGIN_KIND: "RayJob"}
+            port = {"protocol": "TCP", "port": _dashboard_port(cluster)}
+            return ({"from": [{"podSelector": {"matchLabels": pods}}], "ports": [port]},)
+    return ()
+
+
+def _dashboard_port(cluster: RayCluster) -> int:
+    """Return the port of `dashboard-port`, or the default where that is no number of 32 bits."""
+    try:
+        port = int((cluster.spec.head_group_spec.ray_start_params or {}).get("dashboard-port", ""))
+    except ValueError:
+        return ports.DASHBOARD
+    return port if -(2**31) <= port < 2**31 else ports.DASHBOARD
+
+
+def _stored(rules: list[Json] | None) -> list[Json]:
+    """Return a user's rules as the API server stores them: without empty lists, each port with its protocol."""
+    kept = cast("list[Json]", _without_empty(rules or []))
+    for rule in kept:
+        for port in rule.get("ports", []):
+            port.setdefault("protocol", "TCP")
+    return kept
+
+
+def _without_empty(value: object) -> object:
+    if isinstance(value, dict):
+        fields = {name: _without_empty(each) for name, each in cast("Json", value).items()}
+        return {
+            name: each
+            for name, each in fields.items()
+            if each is not None and each != [] and not (name == "matchLabels" and each == {})
+        }
+    return [_without_empty(each) for each in cast("list[object]", value)] if isinstance(value, list) else value

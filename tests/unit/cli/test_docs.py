@@ -69,7 +69,7 @@ SHOWN = {
         ("raybus get rayservice demo", "tree-in-steps.txt"),
         ("raybus get rayservice demo -w | cat", "line-in-steps.txt"),
     ],
-    "list": [("raybus list -A", "list.txt")],
+    "list": [("raybus list -A", "list-pipe.txt")],
     "plan": [("raybus plan -f demo.yaml", "plan-new-cluster.txt"), ("raybus plan -f demo.yaml", "plan-in-place.txt")],
     "lint": [("raybus lint -f -", "lint.txt")],
     "history": [("raybus history demo -o wide", "history.txt")],

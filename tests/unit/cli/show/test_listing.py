@@ -1,6 +1,7 @@
 """The rows of `raybus list`."""
 
 import pytest
+from msgspec import structs
 
 from common.api import ray_cluster, ray_service
 from raybus_cli.output import printing
@@ -10,18 +11,32 @@ from support.golden import Golden
 from support.terminal import text_of
 
 
-@pytest.mark.parametrize("wide", [False, True])
-def test_rows_have_kubectls_columns(wide: bool, golden: Golden) -> None:
+WIDTHS = (60, 80, 160, printing.PIPE_WIDTH)
+
+
+def _found() -> listing.Listing:
     other = a_service(endpoints=0)
     other["metadata"]["name"] = "another"
-    services = [at_rest().service, ray_service.decode(other)]
+    upgraded = in_steps().service
+    upgraded = structs.replace(upgraded, metadata=structs.replace(upgraded.metadata, name="chat"))
+    services = [at_rest().service, upgraded, ray_service.decode(other)]
     one = a_cluster(
         BLUE, a_config(), desiredWorkerReplicas=4, availableWorkerReplicas=2, desiredCPU="18", desiredGPU="4"
     )
-    found = listing.build(services, [ray_cluster.decode(one)], now=NOW)
-    text = text_of(printing.table(*listing.service_table(found.services, wide=wide, all_namespaces=not wide)))
-    text += "\n" + text_of(printing.table(*listing.cluster_table(found.clusters, wide=wide, all_namespaces=not wide)))
-    golden.check(f"cli/list{'-wide' if wide else ''}.txt", text)
+    return listing.build(services, [ray_cluster.decode(one)], now=NOW)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_rows_have_kubectls_columns(wide: bool, golden: Golden) -> None:
+    found, every = _found(), not wide
+    services = listing.service_table(found.services, wide=wide, all_namespaces=every)
+    clusters = listing.cluster_table(found.clusters, wide=wide, all_namespaces=every)
+    for width in WIDTHS:
+        text = f"{text_of(services, width=width)}\n{text_of(clusters, width=width)}"
+        end = "pipe" if width == printing.PIPE_WIDTH else width
+        golden.check(f"cli/list{'-wide' if wide else ''}-{end}.txt", text)
+        assert all(len(line) <= width for line in text.splitlines())
+        assert len(text.splitlines()) == len(found.services) + len(found.clusters) + 3
 
 
 def test_traffic_and_capacity_of_both_clusters_are_printed() -> None:

@@ -197,8 +197,8 @@ def _print_lists(found: listing.Listing, *, wide: bool, scope: str | None) -> No
         return
     all_namespaces = scope is None
     if found.services:
-        printing.show(printing.table(*listing.service_table(found.services, wide=wide, all_namespaces=all_namespaces)))
+        printing.show(listing.service_table(found.services, wide=wide, all_namespaces=all_namespaces))
     if found.services and found.clusters:
         typer.echo()
     if found.clusters:
-        printing.show(printing.table(*listing.cluster_table(found.clusters, wide=wide, all_namespaces=all_namespaces)))
+        printing.show(listing.cluster_table(found.clusters, wide=wide, all_namespaces=all_namespaces))

@@ -1,7 +1,8 @@
 """The content of `raybus list`, as data: one row for each RayService and RayCluster."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
@@ -12,9 +13,32 @@ from common.api.ray_service import RayService
 from common.feature_gates import BETA
 from common.ray import serve_writer
 from raybus_cli.output.printing import age
+from raybus_cli.output.tables import Column, Table
 from raybus_cli.reading import strategy
 from raybus_cli.show import phase
 from raybus_cli.show.tree import seconds_since
+
+_NAMESPACE: Final = (Column("namespace"),)
+_SERVICE: Final = (Column("name"), Column("phase"), Column("endpoints", 2), Column("traffic", 1), Column("age", 3))
+_SERVICE_WIDE: Final = (
+    Column("strategy", 8),
+    Column("capacity", 7),
+    Column("active", 4),
+    Column("pending", 5),
+    Column("reason", 6),
+)
+_CLUSTER: Final = (
+    Column("name"),
+    Column("desired workers", 4),
+    Column("available workers", 3),
+    Column("cpus", 6),
+    Column("memory", 7),
+    Column("gpus", 5),
+    Column("status"),
+    Column("service", 1),
+    Column("age", 2),
+)
+_CLUSTER_WIDE: Final = (Column("head pod ip", 9), Column("reason", 8))
 
 
 class ServiceRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -67,35 +91,31 @@ def build(services: Iterable[RayService], clusters: Iterable[RayCluster], *, now
     )
 
 
-def service_table(rows: Iterable[ServiceRow], *, wide: bool, all_namespaces: bool) -> tuple[list[str], list[list[str]]]:
-    """Return headings and rows."""
-    headings = ["name", "phase", "endpoints", "traffic", "age"]
-    more = ["strategy", "capacity", "active", "pending", "reason"] if wide else []
+def service_table(rows: Sequence[ServiceRow], *, wide: bool, all_namespaces: bool) -> Table:
+    """Return RayServices as a table."""
     lines = [
-        [
+        (
             *([each.namespace] if all_namespaces else []),
             *(each.name, each.phase, str(each.endpoints), each.traffic, age(each.age_seconds)),
             *((each.strategy, each.capacity, each.active or "-", each.pending or "-", each.reason) if wide else ()),
-        ]
+        )
         for each in rows
     ]
-    return [*(["namespace"] if all_namespaces else []), *headings, *more], lines
+    return Table((*_NAMESPACE[: int(all_namespaces)], *_SERVICE, *(_SERVICE_WIDE if wide else ())), lines)
 
 
-def cluster_table(rows: Iterable[ClusterRow], *, wide: bool, all_namespaces: bool) -> tuple[list[str], list[list[str]]]:
-    """Return headings and rows."""
-    headings = ["name", "desired workers", "available workers", "cpus", "memory", "gpus", "status", "service", "age"]
-    more = ["head pod ip", "reason"] if wide else []
+def cluster_table(rows: Sequence[ClusterRow], *, wide: bool, all_namespaces: bool) -> Table:
+    """Return RayClusters as a table."""
     lines = [
-        [
+        (
             *([each.namespace] if all_namespaces else []),
             *(each.name, str(each.desired_workers), str(each.available_workers), each.cpus, each.memory, each.gpus),
             *(each.status or "-", each.service or "-", age(each.age_seconds)),
             *((each.head_pod_ip or "-", each.reason or "-") if wide else ()),
-        ]
+        )
         for each in rows
     ]
-    return [*(["namespace"] if all_namespaces else []), *headings, *more], lines
+    return Table((*_NAMESPACE[: int(all_namespaces)], *_CLUSTER, *(_CLUSTER_WIDE if wide else ())), lines)
 
 
 def _service(service: RayService, *, now: datetime) -> ServiceRow:

@@ -67,8 +67,9 @@ async def test_get_shows_the_tree_of_an_upgrade(town: Town) -> None:
     await town.record_event("TrafficMoved", "70/30")
     done = town.raybus("get", "rayservice", "demo")
     assert done.code == 0
-    assert f"RayService {town.namespace}/demo   Upgrading" in done.out
-    assert "upgrade: step 3 of 10" in done.out
+    head = dict(line.split(maxsplit=1) for line in done.out.partition("\n\n")[0].splitlines() if ": " in line)
+    assert (head["Name:"], head["Namespace:"], head["Status:"]) == ("demo", town.namespace, "Upgrading")
+    assert head["Upgrade:"].startswith("step 3 of 10")
     assert "demo-green  pending  ██████░░░░░░░░░░░░░░  30 %" in done.out
     assert "TrafficMoved: 70/30" in done.out
     assert "\x1b" not in done.out
@@ -92,6 +93,26 @@ async def test_list_shows_both_kinds(town: Town) -> None:
     assert [town.namespace, "demo", "Ready"] in [line.split()[:3] for line in done.out.splitlines()]
     assert [town.namespace, BLUE] in [line.split()[:2] for line in done.out.splitlines()]
     assert town.raybus("list", "-o", "name").out == f"rayservice.ray.io/demo\nraycluster.ray.io/{BLUE}\n"
+
+
+async def test_get_shows_a_cluster_and_its_service(town: Town) -> None:
+    await _at_rest(town)
+    done = town.raybus("get", f"raycluster/{BLUE}", "rayservice/demo", "-o", "json")
+    cluster, service = done.data["items"]
+    assert (cluster["service"], cluster["role"], service["name"]) == ("demo", "active", "demo")
+    assert [(each["name"], len(each["pods"])) for each in cluster["groups"]] == [("head", 1), ("gpu", 1)]
+    missing = town.raybus("get", "raycluster", "nobody")
+    problem = f'rayclusters.ray.io "nobody" not found in namespace "{town.namespace}"'
+    assert (missing.code, missing.err) == (1, f"error: {problem}; see what there is with 'raybus list -A'\n")
+
+
+async def test_the_api_server_judges_a_selector(town: Town) -> None:
+    await _at_rest(town)
+    marked = town.raybus("get", "rayclusters", "-l", "ray.io/originated-from-cr-name in (demo)", "-o", "name")
+    assert (marked.code, marked.out) == (0, f"raycluster.ray.io/{BLUE}\n")
+    done = town.raybus("list", "-l", "a in (")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: --selector 'a in (' is no label selector (")
 
 
 async def test_an_empty_namespace_is_reported(town: Town) -> None:

@@ -23,7 +23,7 @@ caller. [An upgrade at the terminal](session.md) shows a whole upgrade with thes
 
 - `-n`, `--context`, `--kubeconfig` have kubectl's meaning; verbs that show objects accept `-o json|yaml|wide|name`, those that
   report about objects the same without `name`.
-- Forms of kubectl work: `rayservice/NAME` wherever a name is given, `get` included; `help VERB`, `-h` and `--version`.
+- Forms of kubectl work: `rayservice/NAME` wherever a name is given; `help VERB`, `-h` and `--version`; those of `kubectl get` in `raybus get`.
 - Standard output contains only results; a pipe gets no colors and whole lines.
 - Exit codes: 0 success, 1 failure (of the command or of the object), 2 invalid command.
 - A missing prerequisite (kubeconfig, rights, CRDs, an answer) gives one line with the required action.
@@ -32,9 +32,12 @@ caller. [An upgrade at the terminal](session.md) shows a whole upgrade with thes
 This page is generated from the program's help texts and from the tests' recordings.
 """
 TEXTS = {
-    "get": "A tree. The bar is the share of the traffic; capacity is the ready capacity (read from the dashboard through the API "
-    "server) and the target capacity. `-w` shows a live view; in a pipe each change is one line, or one document.",
-    "list": "The columns of RayClusters are the same as in `kubectl get`.",
+    "get": "With names each object is a tree, without names the output is the table of that kind. The bar is the share of the traffic; capacity "
+    "is the ready capacity (read from the dashboard through the API server) and the target capacity. `-w` shows a live view; in a pipe each "
+    "change is one line, or one document. Kinds are `rayservice` and `raycluster` in either number, with or without `.ray.io`; the CRDs define no "
+    "short names. `-l` is passed to the API server.",
+    "list": "The columns of RayClusters are the same as in `kubectl get`. Each object is one line: a terminal that is too narrow gets fewer columns, a "
+    "pipe gets all.",
     "status": "For CI. Progress goes to standard error. The command waits during a pause; after a stall, an abort, an invalid spec or the time limit "
     "it exits with 1.",
     "plan": "The forecast uses the services' own functions on the state of the cluster, and a dry run of the API server, "
@@ -62,12 +65,13 @@ TEXTS = {
     "version": "",
 }
 """Text of each verb in addition to its help."""
-INNER = {"get": ["rayservice"], "migrate": ["check"]}
+INNER = {"migrate": ["check"]}
 """Verbs that are followed by another argument."""
 SHOWN = {
     "get": [
         ("raybus get rayservice demo", "tree-in-steps.txt"),
         ("raybus get rayservice demo -w | cat", "line-in-steps.txt"),
+        ("raybus get raycluster demo-blue", "cluster-160.txt"),
     ],
     "list": [("raybus list -A", "list-pipe.txt")],
     "plan": [("raybus plan -f demo.yaml", "plan-new-cluster.txt"), ("raybus plan -f demo.yaml", "plan-in-place.txt")],

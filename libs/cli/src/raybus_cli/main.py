@@ -95,8 +95,6 @@ def as_ours(given: Sequence[str]) -> list[str]:
             return [*rest, "--help"]
         case ["--version", *rest]:
             return ["version", *rest]
-        case ["get", target, *rest] if "/" in target:
-            return ["get", *target.split("/", 1), *rest]
         case same:
             return same
 

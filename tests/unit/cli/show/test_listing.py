@@ -10,7 +10,6 @@ from support.builders.snapshots import BLUE, NOW, a_cluster, a_config, a_service
 from support.golden import Golden
 from support.terminal import text_of
 
-
 WIDTHS = (60, 80, 160, printing.PIPE_WIDTH)
 
 

@@ -3,6 +3,7 @@
 from typing import Final
 
 from common import errors
+from common.kube.resources import Resource
 
 NOT_SERVED: Final = "the server could not find the requested resource"
 """The API server's message for a kind that it does not know."""
@@ -11,11 +12,12 @@ INSTALL_CRDS: Final = (
 )
 
 
-class NoRayService(errors.NotFound):
-    """There is no RayService of this name in this namespace."""
+class NoSuchObject(errors.NotFound):
+    """There is no object of this kind and name in this namespace."""
 
-    def __init__(self, namespace: str, name: str) -> None:
-        super().__init__(f'rayservices.ray.io "{name}" not found in namespace "{namespace}"')
+    def __init__(self, resource: Resource, namespace: str, name: str) -> None:
+        super().__init__(f'{resource.plural}.{resource.group} "{name}" not found in namespace "{namespace}"')
+        self.resource = resource
         self.name = name
 
 

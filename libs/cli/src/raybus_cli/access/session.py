@@ -12,7 +12,6 @@ from common import errors
 from common.api.meta import ObjectMeta
 from common.clock import SystemClock
 from common.kube.client import KubeClient
-from common.kube.resources import RAY_SERVICE
 from common.version import VERSION
 from raybus_cli.access import kubeconfig as kubeconfigs
 from raybus_cli.access import problems
@@ -85,24 +84,25 @@ async def connect(place: Where) -> KubeClient:
 
 
 async def connected(place: Where, work: Callable[[KubeClient], Awaitable[T]]) -> T:
-    """Return the result of the work; for a RayService that does not exist, name the namespaces that have one of its name."""
+    """Return the result of the work; for an object that does not exist, name the namespaces that have one of its name."""
     kube = await connect(place)
     try:
         return await work(kube)
     except (errors.RaybusError, BaseExceptionGroup) as problem:
         if is_interrupted():  # an error during the cancellation is not the user's
             raise asyncio.CancelledError from problem
-        if isinstance(problem, problems.NoRayService):
-            raise await _located(kube, problem) from None
+        if isinstance(problem, problems.NoSuchObject):
+            raise await located(kube, problem) from None
         raise
     finally:
         await kube.close()
 
 
-async def _located(kube: KubeClient, problem: problems.NoRayService) -> errors.NotFound:
-    """Return the problem, with the namespaces that have a RayService of the name."""
+async def located(kube: KubeClient, problem: problems.NoSuchObject) -> errors.NotFound:
+    """Return the problem, with the namespaces that have an object of the kind and the name."""
+    query = {"fieldSelector": f"metadata.name={problem.name}"}
     try:
-        body = await kube.request("GET", RAY_SERVICE.path(), query={"fieldSelector": f"metadata.name={problem.name}"})
+        body = await kube.request("GET", problem.resource.path(), query=query)
     except errors.RaybusError:  # not everybody may read all namespaces
         return problem
     found = sorted(each.metadata.namespace for each in msgspec.json.decode(body, type=_List).items)

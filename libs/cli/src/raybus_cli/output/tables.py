@@ -25,7 +25,7 @@ class Column(msgspec.Struct, frozen=True):
     heading: str
     rank: int = 0
     keeps_end: bool = False
-    """Whether a cell is cut in front, as an image is, whose tag matters most."""
+    """Whether a cell is cut in front: the tag of an image matters most."""
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -56,7 +56,8 @@ class Table(msgspec.Struct, frozen=True):
             return f"…{set_cell_size(text[::-1], width - 1)[::-1]}"
         return f"{set_cell_size(text, width - 1)}…"
 
-    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        del console
         for index, line in enumerate(self.lines(options.max_width)):
             yield Text(line, style="" if index else "bold", no_wrap=True, overflow="ellipsis")
 

@@ -24,6 +24,7 @@ from common.kube.resources import (
     RAY_SERVICE,
     SERVICE,
     Resource,
+    illegal_name,
     label_selector,
 )
 from common.ray import goal_revision, owner, revision, serve_writer
@@ -34,7 +35,8 @@ from common.ray.serve_status import ServeDetails
 from common.ray.view import dashboard_service, head_is_ready
 from common.upgrade import weighted_route
 from raybus_cli.access import problems
-from raybus_cli.reading.snapshot import Event, Quota, Snapshot
+from raybus_cli.reading import snapshot as snapshots
+from raybus_cli.reading.snapshot import ClusterSnapshot, Event, Quota, Snapshot
 
 T = TypeVar("T")
 QUOTA: Final = Resource(kind="ResourceQuota", plural="resourcequotas")
@@ -49,14 +51,49 @@ class Items(msgspec.Struct, Generic[T], frozen=True):
 
 
 async def service(kube: KubeClient, namespace: str, name: str) -> RayService:
-    """Read the RayService itself; raise `NoRayService` when there is none."""
+    """Read the RayService itself; raise `NoSuchObject` when there is none."""
+    return await _object(kube, RAY_SERVICE, RayService, namespace, name)
+
+
+async def _object(kube: KubeClient, resource: Resource, view: type[T], namespace: str, name: str) -> T:
     try:
-        body = await kube.get(RAY_SERVICE, namespace, name)
+        body = await kube.get(resource, namespace, name)
     except errors.NotFound as problem:
         if problems.is_not_served(problem):
             raise
-        raise problems.NoRayService(namespace, name) from problem
-    return msgspec.json.decode(body, type=RayService)
+        raise problems.NoSuchObject(resource, namespace, name) from problem
+    return msgspec.json.decode(body, type=view)
+
+
+async def read_cluster(kube: KubeClient, namespace: str, name: str) -> ClusterSnapshot:
+    """Read a RayCluster, its pods and its RayService; raise `NoSuchObject` when there is no such cluster."""
+    found = await _object(kube, RAY_CLUSTER, RayCluster, namespace, name)
+    reader, origin = _Reader(kube, namespace), snapshots.origin(found)
+    parent = (
+        await reader.one(RAY_SERVICE, RayService, origin) if origin and not illegal_name(RAY_SERVICE, origin) else None
+    )
+    pods = await reader.of_clusters(POD, Pod, [found])
+    objects = {(RAY_CLUSTER.kind, name), *((POD.kind, each.metadata.name) for each in pods)}
+    return ClusterSnapshot(
+        cluster=found,
+        service=parent,
+        pods=tuple(sorted(pods, key=lambda each: each.metadata.name)),
+        events=await reader.events(objects),
+        unseen=tuple(sorted(reader.unseen)),
+    )
+
+
+async def listed(kube: KubeClient, resource: Resource, view: type[T], scope: str | None, selector: str) -> list[T]:
+    """Read the objects of a kind in a namespace, or in all; raise `InvalidSpec` for a selector that the API server refuses."""
+    try:
+        body = await kube.list(resource, scope, label_selector=selector)
+    except errors.Rejected as problem:
+        if not selector:
+            raise
+        raise errors.InvalidSpec(
+            f"--selector {selector!r} is no label selector ({problem}); write for example app=demo, 'tier in (a,b)' or '!canary'"
+        ) from problem
+    return msgspec.json.decode(body, type=Items[view]).items
 
 
 async def read(kube: KubeClient, namespace: str, name: str) -> Snapshot:

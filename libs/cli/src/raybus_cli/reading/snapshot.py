@@ -113,3 +113,23 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     def pods_of(self, cluster: str) -> tuple[Pod, ...]:
         """Return the pods of a cluster."""
         return tuple(pod for pod in self.pods if pod.metadata.labels.get(labels.CLUSTER) == cluster)
+
+
+class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """All objects of a RayCluster that a command reads."""
+
+    cluster: RayCluster
+    service: RayService | None = None
+    """Its RayService, where it has one that the caller may read."""
+    pods: tuple[Pod, ...] = ()
+    """By name."""
+    events: tuple[Event, ...] = ()
+    """About the RayCluster and its pods; oldest first."""
+    unseen: tuple[str, ...] = ()
+    """The objects that could not be read, and why."""
+
+
+def origin(cluster: RayCluster) -> str:
+    """Return the name of the RayService that a cluster belongs to; empty when it belongs to none."""
+    marks = cluster.metadata.labels
+    return marks.get(labels.ORIGIN_NAME, "") if marks.get(labels.ORIGIN_KIND) == "RayService" else ""

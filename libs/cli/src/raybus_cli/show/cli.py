@@ -1,78 +1,76 @@
 """`raybus get`, `raybus list`, `raybus status`: the options, the waiting, and the exit codes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Annotated, Final, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Final
 
-import msgspec
 import typer
-from rich.live import Live
 
 from common import durations, errors
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.kube.client import KubeClient
-from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
+from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from raybus_cli.access import problems, session
-from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption
-from raybus_cli.completion.names import NameArgument
+from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption, Where
+from raybus_cli.completion.names import NameArgument, TargetsArgument
 from raybus_cli.output import printing
 from raybus_cli.output.printing import Output, OutputOption
-from raybus_cli.reading import reader
-from raybus_cli.reading.reader import Items
-from raybus_cli.show import listing, picture, rollout_status, tree
+from raybus_cli.reading import kinds, reader
+from raybus_cli.reading.kinds import KINDS, Kind
+from raybus_cli.reading.snapshot import ClusterSnapshot, Snapshot
+from raybus_cli.show import frame, listing, rollout_status, targets, watching
+from raybus_cli.show.frame import Frame
 from raybus_cli.show.rollout_status import RolloutState, RolloutStatus
+from raybus_cli.show.targets import Target
+from raybus_cli.show.watching import POLL_SECONDS
 
-POLL_SECONDS: Final = 1.0
-"""Seconds between reads while something is watched."""
 STARTUP_SECONDS: Final = 60.0
 """Seconds for which a restarted API server may serve neither kinds nor rights."""
 REMIND_EVERY: Final = 10.0
 """Seconds after which `status` repeats why it waits."""
 
-T = TypeVar("T")
-get = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False, help="Show one object.")
+WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Watch for changes until interrupted.")]
+AllNamespacesOption = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Show all namespaces.")]
+SelectorOption = Annotated[
+    str, typer.Option("--selector", "-l", help="Show objects with these labels: app=demo, 'tier in (a,b)'.")
+]
 
 
-@get.command("rayservice")
-@get.command("rs", hidden=True)
-@get.command("rayservices", hidden=True)
-def rayservice(
-    name: NameArgument,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Watch for changes until interrupted.")] = False,
+def get(
+    arguments: TargetsArgument,
+    watch: WatchOption = False,
+    all_namespaces: AllNamespacesOption = False,
+    selector: SelectorOption = "",
     output: OutputOption = Output.TEXT,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Show a RayService as a tree: clusters, pods, weights, capacities, and the progress of an upgrade.
+    """Show RayServices or RayClusters: with names as trees, without names as a table.
 
+    The forms are those of kubectl: rayservices, rayservice NAME NAME, rayservice/NAME raycluster/NAME.
     Example: raybus get rayservice demo -w
     """
+    try:
+        asked = targets.parse(arguments, all_namespaces=all_namespaces, selector=selector)
+    except errors.InvalidSpec as problem:
+        session.fail(problem)
     place = session.where(kubeconfig, context, namespace)
-    if output is Output.NAME:
-        session.run(place, lambda kube: reader.service(kube, place.namespace, name))
-        printing.message(f"rayservice.ray.io/{name}")
+    if asked.tables:
+        scope = None if all_namespaces else place.namespace
+        _show_tables(_Tables(asked.tables, scope, selector, wide=output is Output.WIDE), place, output, watch=watch)
         return
-
-    async def once(kube: KubeClient) -> tree.Tree:
-        return tree.build(await reader.read(kube, place.namespace, name), now=session.now())
-
-    async def follow(kube: KubeClient) -> None:
-        await _follow(lambda: once(kube), output)
-
     if watch:
-        session.run(place, follow)
+        session.run(place, lambda kube: watching.follow(lambda: _trees(kube, place, asked.objects, output), output))
         return
-    found = session.run(place, once)
-    if output in {Output.JSON, Output.YAML}:
-        printing.data(found, output)
-    else:
-        printing.show(picture.draw(found, wide=output is Output.WIDE))
+    _show_trees(place, asked.objects, output)
 
 
 def list_(
-    all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Show all namespaces.")] = False,
+    watch: WatchOption = False,
+    all_namespaces: AllNamespacesOption = False,
+    selector: SelectorOption = "",
     output: OutputOption = Output.TEXT,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
@@ -84,21 +82,7 @@ def list_(
     """
     place = session.where(kubeconfig, context, namespace)
     scope = None if all_namespaces else place.namespace
-
-    async def work(kube: KubeClient) -> listing.Listing:
-        services = await _all(kube, RAY_SERVICE, RayService, scope)
-        clusters = await _all(kube, RAY_CLUSTER, RayCluster, scope)
-        return listing.build(services, clusters, now=session.now())
-
-    found = session.run(place, work)
-    if output in {Output.JSON, Output.YAML}:
-        printing.data(found, output)
-    elif output is Output.NAME:
-        for kind, rows in (("rayservice", found.services), ("raycluster", found.clusters)):
-            for row in rows:
-                printing.message(f"{kind}.ray.io/{row.name}")
-    else:
-        _print_lists(found, wide=output is Output.WIDE, scope=scope)
+    _show_tables(_Tables(KINDS, scope, selector, wide=output is Output.WIDE), place, output, watch=watch)
 
 
 def status(
@@ -152,53 +136,86 @@ async def _wait(kube: KubeClient, namespace: str, name: str, *, seconds: float) 
         await asyncio.sleep(min(POLL_SECONDS, max(0.0, seconds - spent)))
 
 
-async def _follow(read: Callable[[], Awaitable[tree.Tree]], output: Output) -> None:
-    """Show each read: a live tree, plain lines where there is no terminal, documents for programs."""
-    console = printing.console()
-    if console.is_terminal and output in {Output.TEXT, Output.WIDE}:
-        with Live(console=console, auto_refresh=False) as live:
-            async for found in _poll(read):
-                live.update(picture.draw(found, wide=output is Output.WIDE), refresh=True)
-    reported = ""
-    async for found in _poll(read):
-        if output in {Output.JSON, Output.YAML}:
-            text = msgspec.json.encode(found).decode() if output is Output.JSON else printing.text_of(found, output)
-        else:
-            text = picture.line(found)
-        if text != reported:
-            printing.message(text)
-            reported = text
+class _Tables:
+    """Reads tables; remembers the last read, to report what is gone by the next one."""
+
+    def __init__(self, shown: tuple[Kind, ...], scope: str | None, selector: str, *, wide: bool) -> None:
+        self._shown = shown
+        self._scope = scope
+        self._selector = selector
+        self._wide = wide
+        self._before: list[frame.Item] = []
+
+    async def read(self, kube: KubeClient) -> Frame:
+        """Read the objects of each kind."""
+        services: list[RayService] = []
+        clusters: list[RayCluster] = []
+        if kinds.SERVICE in self._shown:
+            services = await reader.listed(kube, RAY_SERVICE, RayService, self._scope, self._selector)
+        if kinds.CLUSTER in self._shown:
+            clusters = await reader.listed(kube, RAY_CLUSTER, RayCluster, self._scope, self._selector)
+        found = listing.build(services, clusters, now=session.now())
+        every = self._scope is None
+        made = frame.of_listing(found, wide=self._wide, all_namespaces=every, before=self._before)
+        self._before = made.items
+        return made
+
+    @property
+    def nothing(self) -> str:
+        """Return what is printed when there is no object."""
+        what = " and ".join(f"no {each.resource.kind}" for each in self._shown)
+        labelled = f" with labels {self._selector}" if self._selector else ""
+        where = f"in namespace {self._scope}; -A shows all namespaces" if self._scope else "in any namespace"
+        return f"N{what[1:]}{labelled} {where}."
 
 
-async def _poll(read: Callable[[], Awaitable[tree.Tree]]) -> AsyncIterator[tree.Tree]:
-    """Read periodically; an API server that does not answer is reported once and waited for."""
-    is_away = False
-    while True:
-        try:
-            yield await read()
-            is_away = False
-        except (errors.Unavailable, errors.Throttled) as problem:
-            if session.is_interrupted():
-                raise
-            if not is_away:
-                printing.message(problems.line(problem), err=True)
-            is_away = True
-        await asyncio.sleep(POLL_SECONDS)
-
-
-async def _all(kube: KubeClient, resource: Resource, view: type[T], scope: str | None) -> list[T]:
-    return msgspec.json.decode(await kube.list(resource, scope), type=Items[view]).items
-
-
-def _print_lists(found: listing.Listing, *, wide: bool, scope: str | None) -> None:
-    if not found.services and not found.clusters:
-        where = "in any namespace" if scope is None else f"in namespace {scope}; -A shows all namespaces"
-        printing.message(f"No RayService and no RayCluster {where}.", err=True)
+def _show_tables(tables: _Tables, place: Where, output: Output, *, watch: bool) -> None:
+    if watch:
+        session.run(place, lambda kube: watching.follow(lambda: tables.read(kube), output))
         return
-    all_namespaces = scope is None
-    if found.services:
-        printing.show(listing.service_table(found.services, wide=wide, all_namespaces=all_namespaces))
-    if found.services and found.clusters:
-        typer.echo()
-    if found.clusters:
-        printing.show(listing.cluster_table(found.clusters, wide=wide, all_namespaces=all_namespaces))
+    found = session.run(place, tables.read)
+    _print(found, output)
+    if not found.items and output not in {Output.JSON, Output.YAML}:
+        printing.message(tables.nothing, err=True)
+
+
+async def _trees(kube: KubeClient, place: Where, objects: Sequence[Target], output: Output) -> Frame:
+    found = [await _read(kube, place.namespace, each) for each in objects]
+    return frame.of_trees(found, now=session.now(), wide=output is Output.WIDE)
+
+
+async def _read(kube: KubeClient, namespace: str, target: Target) -> Snapshot | ClusterSnapshot:
+    read = reader.read if target.kind == kinds.SERVICE else reader.read_cluster
+    return await read(kube, namespace, target.name)
+
+
+def _show_trees(place: Where, objects: Sequence[Target], output: Output) -> None:
+    """Show the objects that there are, then report the others."""
+
+    async def work(kube: KubeClient) -> tuple[Frame, list[errors.NotFound]]:
+        found: list[Snapshot | ClusterSnapshot] = []
+        missing: list[errors.NotFound] = []
+        for each in objects:
+            try:
+                found.append(await _read(kube, place.namespace, each))
+            except problems.NoSuchObject as problem:
+                missing.append(await session.located(kube, problem))
+        return frame.of_trees(found, now=session.now(), wide=output is Output.WIDE), missing
+
+    shown, missing = session.run(place, work)
+    if shown.items:
+        _print(shown, output)
+    for each in missing[:-1]:
+        printing.message(f"error: {problems.line(each)}", err=True)
+    if missing:
+        session.fail(missing[-1])
+
+
+def _print(found: Frame, output: Output) -> None:
+    if output in {Output.JSON, Output.YAML}:
+        printing.data(found.document, output)
+    elif output is Output.NAME:
+        for each in found.items:
+            printing.message(each.full_name)
+    elif found.picture is not None:
+        printing.show(found.picture)

@@ -6,7 +6,6 @@ from typing import Final
 
 import msgspec
 
-from common import labels
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
@@ -14,7 +13,7 @@ from common.feature_gates import BETA
 from common.ray import serve_writer
 from raybus_cli.output.printing import age
 from raybus_cli.output.tables import Column, Table
-from raybus_cli.reading import strategy
+from raybus_cli.reading import snapshot, strategy
 from raybus_cli.show import phase
 from raybus_cli.show.tree import seconds_since
 
@@ -41,7 +40,7 @@ _CLUSTER: Final = (
 _CLUSTER_WIDE: Final = (Column("head pod ip", 9), Column("reason", 8))
 
 
-class ServiceRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ServiceRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="kind", tag="RayService"):
     """A RayService."""
 
     namespace: str
@@ -58,7 +57,7 @@ class ServiceRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     reason: str
 
 
-class ClusterRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ClusterRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="kind", tag="RayCluster"):
     """A RayCluster; the columns are those of `kubectl get`."""
 
     namespace: str
@@ -141,7 +140,6 @@ def _service(service: RayService, *, now: datetime) -> ServiceRow:
 
 def _cluster(cluster: RayCluster, *, now: datetime) -> ClusterRow:
     meta, status = cluster.metadata, cluster.status
-    is_service = meta.labels.get(labels.ORIGIN_KIND) == "RayService"
     return ClusterRow(
         namespace=meta.namespace,
         name=meta.name,
@@ -151,7 +149,7 @@ def _cluster(cluster: RayCluster, *, now: datetime) -> ClusterRow:
         cpus=str(status.desired_cpu),
         memory=str(status.desired_memory),
         gpus=str(status.desired_gpu),
-        service=meta.labels.get(labels.ORIGIN_NAME, "") if is_service else "",
+        service=snapshot.origin(cluster),
         age_seconds=seconds_since(meta.creation_timestamp, now),
         head_pod_ip=status.head.pod_ip,
         reason=status.reason,

@@ -1,15 +1,18 @@
-"""Draws the tree of a RayService: weights as bars, target beside ready capacity, pods below their cluster."""
+"""Draws the tree of a RayService: labelled lines, weights as bars, target beside ready capacity, pods below their cluster."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree as Drawn
 
 from raybus_cli.output.printing import age
 from raybus_cli.show import phase
 from raybus_cli.show.phase import Tone
-from raybus_cli.show.tree import Branch, PodLine, Tree, UpgradeProgress
+from raybus_cli.show.tree import Branch, LastEvent, PodLine, Tree, UpgradeProgress
 
 BAR: Final = 20
 _STYLES: Final = {Tone.GOOD: "bold green", Tone.BUSY: "bold yellow", Tone.BAD: "bold red"}
@@ -18,45 +21,82 @@ _STYLES: Final = {Tone.GOOD: "bold green", Tone.BUSY: "bold yellow", Tone.BAD: "
 def draw(tree: Tree, *, wide: bool = False) -> RenderableType:
     """Return the picture; a wide one has every pod's restarts and what could not be read."""
     tone = phase.tone(tree.phase)
-    head = Text()
-    head.append(f"RayService {tree.namespace}/{tree.name}", style="bold")
-    head.append("   ")
-    head.append(tree.phase, style=_STYLES[tone])
-    head.append(f"   {tree.strategy}   {tree.endpoints} endpoint{'' if tree.endpoints == 1 else 's'}")
-    lines: list[RenderableType] = [head]
-    if tree.message:
-        lines.append(Text(f"  {tree.message}", style="" if tone is Tone.GOOD else "yellow"))
+    head = [
+        ("Name", Text(tree.name, style="bold")),
+        ("Namespace", Text(tree.namespace)),
+        ("Status", Text(tree.phase, style=_STYLES[tone])),
+        ("Strategy", Text(tree.strategy)),
+        ("Endpoints", Text(str(tree.endpoints))),
+        ("Images", images((image, each.role) for each in tree.clusters for image in each.images.values())),
+        ("Message", Text(tree.message, style="" if tone is Tone.GOOD else "yellow")),
+    ]
     if tree.upgrade is not None:
-        lines.append(Text(f"  {upgrade_line(tree.upgrade)}", style="cyan"))
-    lines += [_branch(each, wide=wide) for each in tree.clusters] or [Text("  no cluster")]
-    if tree.last_event is not None:
-        event = tree.last_event
+        head.append((_course(tree.upgrade).capitalize(), Text(progress(tree.upgrade), style="cyan")))
+    clusters = [_branch(each, wide=wide) for each in tree.clusters] or [Text("No RayCluster.")]
+    return Group(labelled(head), *clusters, *end(tree.last_event, tree.unseen, wide=wide))
+
+
+def labelled(lines: Iterable[tuple[str, Text]]) -> RenderableType:
+    """Return labelled lines, with a blank one below; an empty text is left out, and a long one continues below itself."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, text in lines:
+        if text:
+            grid.add_row(f"{label}:", text)
+    return Padding(grid, (0, 0, 1, 0), expand=False)
+
+
+def images(used: Iterable[tuple[str, str]]) -> Text:
+    """Return images, one a line, each with those that use it, in parentheses."""
+    users: dict[str, list[str]] = {}
+    for image, user in used:
+        if image and user not in users.setdefault(image, []):
+            users[image].append(user)
+    return Text("\n".join(f"{image} ({', '.join(each)})" for image, each in users.items()))
+
+
+def end(event: LastEvent | None, unseen: Iterable[str], *, wide: bool) -> list[RenderableType]:
+    """Return what is shown below a tree."""
+    lines: list[RenderableType] = []
+    if event is not None:
         text = f"Last event {age(event.age_seconds)} ago: {event.reason}: {event.note} ({event.about})"
         lines.append(Text(text, style="yellow" if event.type == "Warning" else ""))
-    if wide:
-        lines += [Text(f"Not readable: {each}", style="dim") for each in tree.unseen]
-    return Group(*lines)
+    return lines + [Text(f"Not readable: {each}", style="dim") for each in unseen if wide]
 
 
 def line(tree: Tree) -> str:
     """Return the tree as one plain line, for `-w` where there is no terminal."""
     parts = [f"{tree.namespace}/{tree.name} {tree.phase}"]
     if tree.upgrade is not None:
-        parts.append(upgrade_line(tree.upgrade, with_time=False))
+        parts.append(f"{_course(tree.upgrade)}: {progress(tree.upgrade, with_time=False)}")
     parts += [_summary(each) for each in tree.clusters]
     if tree.message:
         parts.append(tree.message)
     return "; ".join(parts)
 
 
-def upgrade_line(upgrade: UpgradeProgress, *, with_time: bool = True) -> str:
+def progress(upgrade: UpgradeProgress, *, with_time: bool = True) -> str:
     """Return the progress of an upgrade."""
-    what = "rollback" if upgrade.direction == "back" else "upgrade"
     if upgrade.step is None or upgrade.steps is None:
-        return f"{what}: all traffic moves at once"
-    text = f"{what}: step {upgrade.step} of {upgrade.steps}"
+        return "all traffic moves at once"
+    text = f"step {upgrade.step} of {upgrade.steps}"
     if with_time and upgrade.next_step_seconds is not None:
         text += f", next step in {upgrade.next_step_seconds} s" if upgrade.next_step_seconds else ", next step is due"
+    return text
+
+
+def _course(upgrade: UpgradeProgress) -> str:
+    return "rollback" if upgrade.direction == "back" else "upgrade"
+
+
+def pod(line: PodLine, *, wide: bool, with_group: bool = True) -> Text:
+    """Return the line of a pod."""
+    text = Text(f"{line.name}  {line.group}  " if with_group else f"{line.name}  ")
+    text.append(line.state, style="green" if line.state == "Ready" else "yellow")
+    text.append(f"  {age(line.age_seconds)}")
+    if wide or line.restarts:
+        text.append(f"  {line.restarts} restart{'' if line.restarts == 1 else 's'}")
     return text
 
 
@@ -85,18 +125,9 @@ def _branch(branch: Branch, *, wide: bool) -> Drawn:
     drawn = Drawn(title)
     for name, status in sorted(branch.applications.items()):
         drawn.add(Text(f"application {name}  {status}", style="" if status == "RUNNING" else "yellow"))
-    for pod in branch.pods:
-        drawn.add(_pod(pod, wide=wide))
+    for each in branch.pods:
+        drawn.add(pod(each, wide=wide))
     return drawn
-
-
-def _pod(pod: PodLine, *, wide: bool) -> Text:
-    text = Text(f"{pod.name}  {pod.group}  ")
-    text.append(pod.state, style="green" if pod.state == "Ready" else "yellow")
-    text.append(f"  {age(pod.age_seconds)}")
-    if wide or pod.restarts:
-        text.append(f"  {pod.restarts} restart{'' if pod.restarts == 1 else 's'}")
-    return text
 
 
 def _percent(amount: int | None) -> str:

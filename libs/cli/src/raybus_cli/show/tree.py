@@ -1,6 +1,7 @@
 """The content of `raybus get rayservice`, as data: the service, its clusters with their pods, and the progress of an upgrade."""
 
 import math
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -8,11 +9,11 @@ import msgspec
 from common import annotation_record, conditions, labels
 from common.api.core import Pod
 from common.api.ray_cluster import RayCluster
-from common.api.ray_service import ClusterServiceStatus
+from common.api.ray_service import ClusterServiceStatus, RayService
 from common.ray import serve_status
 from common.upgrade.traffic_record import WHOLE
 from raybus_cli.planning import steps
-from raybus_cli.reading import strategy
+from raybus_cli.reading import images, strategy
 from raybus_cli.reading.snapshot import Event, Snapshot
 from raybus_cli.show import phase
 from raybus_cli.show.phase import Phase
@@ -42,6 +43,8 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ready_pods: int = 0
     pods: list[PodLine] = []
     applications: dict[str, str] = {}
+    images: dict[str, str] = {}
+    """The image of each group."""
     note: str = ""
 
 
@@ -97,7 +100,7 @@ def build(snapshot: Snapshot, *, now: datetime) -> Tree:
         endpoints=service.status.num_serve_endpoints,
         upgrade=_upgrade(snapshot, now=now),
         clusters=[_branch(snapshot, each, now=now) for each in snapshot.clusters],
-        last_event=_last_event(snapshot.events[-1], now=now) if snapshot.events else None,
+        last_event=last_event(snapshot.events, now=now),
         receipt=service.metadata.annotations.get(labels.UPGRADE_RECEIPT),
         unseen=list(snapshot.unseen),
     )
@@ -129,6 +132,40 @@ def weight(snapshot: Snapshot, name: str) -> int | None:
         return WHOLE if is_serving else 0
     share = snapshot.record.clusters.get(name)
     return share.weight if share is not None else None
+
+
+def role(service: RayService, cluster: str) -> str:
+    """Return what a cluster is to its RayService."""
+    if cluster == service.status.active_service_status.ray_cluster_name:
+        return "active"
+    return "pending" if cluster == service.status.pending_service_status.ray_cluster_name else "leaving"
+
+
+def pod_line(pod: Pod, *, now: datetime) -> PodLine:
+    """Return what is shown of a pod."""
+    marks = pod.metadata.labels
+    is_head = marks.get(labels.NODE_TYPE) == labels.HEAD
+    return PodLine(
+        name=pod.metadata.name,
+        group=labels.HEAD if is_head else marks.get(labels.GROUP, ""),
+        state=pod_state(pod),
+        restarts=sum(each.restart_count for each in pod.status.container_statuses),
+        age_seconds=seconds_since(pod.metadata.creation_timestamp, now),
+    )
+
+
+def last_event(events: Sequence[Event], *, now: datetime) -> LastEvent | None:
+    """Return the last of some Events."""
+    if not events:
+        return None
+    event = events[-1]
+    return LastEvent(
+        about=f"{event.regarding.kind} {event.regarding.name}",
+        type=event.type,
+        reason=event.reason,
+        note=event.note,
+        age_seconds=seconds_since(event.at, now),
+    )
 
 
 def seconds_since(moment: datetime | None, now: datetime) -> int | None:
@@ -172,13 +209,14 @@ def _branch(snapshot: Snapshot, cluster: RayCluster, *, now: datetime) -> Branch
     shown = status.applications if status is not None else None
     return Branch(
         name=name,
-        role=_role(snapshot, cluster),
+        role=role(snapshot.service, name),
         weight=weight(snapshot, name),
         target_capacity=share.capacity if share is not None else (status.target_capacity if status else None),
         ready_capacity=_ready_capacity(details),
         ready_pods=sum(pod.is_running_and_ready for pod in pods),
-        pods=[_pod(pod, now=now) for pod in pods],
+        pods=[pod_line(pod, now=now) for pod in pods],
         applications={key: each.status for key, each in (shown or {}).items()},
+        images=images.of(cluster.raw_spec),
         note=_note(cluster, now=now),
     )
 
@@ -188,28 +226,10 @@ def _status_of(snapshot: Snapshot, name: str) -> ClusterServiceStatus | None:
     return next((each for each in held if each.ray_cluster_name == name), None)
 
 
-def _role(snapshot: Snapshot, cluster: RayCluster) -> str:
-    if cluster.metadata.name == snapshot.active:
-        return "active"
-    return "pending" if cluster.metadata.name == snapshot.pending else "leaving"
-
-
 def _ready_capacity(details: serve_status.ServeDetails | None) -> int | None:
     if details is None or not details.applications:
         return None
     return round(serve_status.running_percent(details) * serve_status.capacity(details) / WHOLE)
-
-
-def _pod(pod: Pod, *, now: datetime) -> PodLine:
-    marks = pod.metadata.labels
-    is_head = marks.get(labels.NODE_TYPE) == labels.HEAD
-    return PodLine(
-        name=pod.metadata.name,
-        group=labels.HEAD if is_head else marks.get(labels.GROUP, ""),
-        state=pod_state(pod),
-        restarts=sum(each.restart_count for each in pod.status.container_statuses),
-        age_seconds=seconds_since(pod.metadata.creation_timestamp, now),
-    )
 
 
 def _note(cluster: RayCluster, *, now: datetime) -> str:
@@ -220,13 +240,3 @@ def _note(cluster: RayCluster, *, now: datetime) -> str:
         return ""
     left = math.ceil((due - now).total_seconds())
     return f"is deleted in {left} s" if left > 0 else "is deleted when no request is in flight"
-
-
-def _last_event(event: Event, *, now: datetime) -> LastEvent:
-    return LastEvent(
-        about=f"{event.regarding.kind} {event.regarding.name}",
-        type=event.type,
-        reason=event.reason,
-        note=event.note,
-        age_seconds=seconds_since(event.at, now),
-    )

@@ -53,7 +53,8 @@ TEXTS = {
     "retry": "",
     "undo": "The command works at any time, also after the deletion of the old cluster, because raybus keeps [earlier specs](upgrade-controls.md#undo). Without "
     "`--to-revision` it restores the previous serving spec, not an aborted one.",
-    "history": "A spec with the role `gone` has no cluster; `raybus undo --to-revision` can still restore it.",
+    "history": "A spec with the role `gone` has no cluster; `raybus undo --to-revision` can still restore it. The outcome is that of the upgrade to "
+    "the spec, where the status, the receipt of the last upgrade or a later record has it; else `-`.",
     "events": "The history for external consumers ([upgrade events](events/README.md)); it stays after the deletion of the objects. "
     "The example has a line of each kind.",
     "explain": "",
@@ -76,7 +77,7 @@ SHOWN = {
     "list": [("raybus list -A", "list-pipe.txt")],
     "plan": [("raybus plan -f demo.yaml", "plan-new-cluster.txt"), ("raybus plan -f demo.yaml", "plan-in-place.txt")],
     "lint": [("raybus lint -f -", "lint.txt")],
-    "history": [("raybus history demo -o wide", "history.txt")],
+    "history": [("raybus history demo", "history.txt"), ("raybus history demo -o wide | cat", "history-wide.txt")],
     "events": [("raybus events default/greeter", "events.txt")],
     "explain": [("raybus explain demo", "explain.txt")],
     "doctor": [("raybus doctor", "doctor.txt")],

@@ -61,7 +61,59 @@ def test_history_shows_every_spec_that_is_kept(golden: Golden) -> None:
         (2, "gone", False),
         (3, "active", True),
     ]
-    golden.check("cli/history.txt", text_of(cli.table(entries, wide=True), width=160))
+    golden.check("cli/history.txt", text_of(cli.table(entries), width=160))
+    golden.check("cli/history-wide.txt", text_of(cli.table(entries, wide=True), width=200))
+    for width in (60, 80, 160):
+        golden.check(f"cli/history-wide-{width}.txt", text_of(cli.table(entries, wide=True), width=width))
+
+
+def _receipt(outcome: str, *, old: str = BLUE, new: str = GREEN) -> dict[str, str]:
+    text = (
+        f'{{"from":"{old}","to":"{new}","outcome":"{outcome}","started":"2026-01-01T12:00:00Z",'
+        '"finished":"2026-01-01T12:03:00Z","seconds":{"preparing":60,"shifting":60,"draining":60},'
+        '"peakSurgePercent":20,"lowestCapacityPercent":100,"requestsCut":0}'
+    )
+    return {"raybus.io/upgrade-receipt": text}
+
+
+def _after_a_failure(outcome: str, *, old: str = BLUE) -> Snapshot:
+    """Return a service that is back at its first spec; the cluster of the second is gone."""
+    service = snapshots.a_ready_service(annotations=_receipt(outcome, old=old))
+    text = service["spec"]["serveConfigV2"]
+    goals = [a_goal(a_config(), text, 1), a_goal(a_config(snapshots.NEW_IMAGE), text, 2, replaces=1)]
+    return at_rest(service=service, goals=goals)
+
+
+def _aborted() -> Snapshot:
+    """Return a service with an aborted spec, which no receipt knows yet."""
+    aborted = snapshots.a_condition("UpgradeAborted", message="Generation 2 is aborted")
+    new = a_config(snapshots.NEW_IMAGE)
+    service = snapshots.a_service(snapshots.READY, aborted, active=snapshots.a_side(BLUE), config=new)
+    text = service["spec"]["serveConfigV2"]
+    goals = [a_goal(a_config(), text, 1), a_goal(new, text, 2, replaces=1)]
+    return at_rest(service=service, clusters=[a_cluster(BLUE, a_config())], goals=goals)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "outcomes"),
+    [
+        pytest.param(at_rest(), ["Promoted"], id="one spec, which serves"),
+        pytest.param(in_steps(), ["Promoted", "InProgress"], id="an upgrade"),
+        pytest.param(_long_after(), ["Promoted", "", "Promoted"], id="without a receipt of the one between"),
+        pytest.param(_after_a_failure("RolledBack"), ["Promoted", "RolledBack"], id="rolled back"),
+        pytest.param(_after_a_failure("Aborted"), ["Promoted", "Aborted"], id="aborted"),
+        pytest.param(_after_a_failure("Aborted", old="other"), ["Promoted", ""], id="the receipt of another cluster"),
+        pytest.param(_aborted(), ["Promoted", "Aborted"], id="aborted just now"),
+    ],
+)
+def test_the_outcome_of_each_spec_is_what_the_records_have(snapshot: Snapshot, outcomes: list[str]) -> None:
+    assert [each.outcome for each in history.build(snapshot, now=NOW)] == outcomes
+
+
+def test_images_of_all_groups_are_kept() -> None:
+    (entry,) = history.build(at_rest(service=snapshots.a_ready_service()), now=NOW)
+    assert entry.images == {"head": snapshots.OLD_IMAGE, "gpu": snapshots.OLD_IMAGE}
+    assert entry.created is not None
 
 
 def test_without_a_record_the_clusters_are_read() -> None:
@@ -159,12 +211,7 @@ def test_undo_to_what_is_asked_for_already_is_refused() -> None:
 
 
 def test_the_receipt_of_the_last_upgrade_is_a_sentence() -> None:
-    text = (
-        '{"from":"a","to":"b","outcome":"Promoted","started":"2026-01-01T12:00:00Z","finished":"2026-01-01T12:03:00Z",'
-        '"seconds":{"preparing":60,"shifting":60,"draining":60},"peakSurgePercent":20,"lowestCapacityPercent":100,'
-        '"requestsCut":0}'
-    )
-    annotations = {"raybus.io/upgrade-receipt": text}
+    annotations = _receipt("Promoted", old="a", new="b")
     (ended,) = history.upgrades(at_rest(service=snapshots.a_ready_service(annotations=annotations)))
     assert ended.startswith("Upgrade from a to b: Promoted after 180 s")
     assert history.upgrades(at_rest()) == []

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Annotated, Final
 
 import typer
-from rich.table import Table
 
 from common import errors
+from common.api.meta import rfc3339
 from common.api.ray_service import RayService
 from common.feature_gates import BETA
 from common.kube.client import JSON_PATCH, KubeClient, Patch
@@ -20,6 +20,7 @@ from raybus_cli.control import undo as undoing
 from raybus_cli.control.actions import Action
 from raybus_cli.output import printing
 from raybus_cli.output.printing import Output, OutputOption, age
+from raybus_cli.output.tables import Column, Table
 from raybus_cli.planning import picture, server_dry_run
 from raybus_cli.planning import plan as plans
 from raybus_cli.planning.plan import Sizing
@@ -27,8 +28,8 @@ from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.reading import reader
 from raybus_cli.reading.snapshot import Snapshot
 
-HEADINGS: Final = ("revision", "cluster", "role", "current", "image", "age")
-MORE: Final = ("applications", "ray", "groups", "spec hash")
+COLUMNS: Final = tuple(map(Column, ("revision", "cluster", "role", "current", "outcome")))
+MORE: Final = (Column("created", 2), Column("applications", 1), Column("ray", 4), Column("spec hash", 3))
 SHORT_HASH: Final = 10
 
 
@@ -170,20 +171,29 @@ def history(
 
 def table(entries: list[histories.Entry], *, wide: bool = False) -> Table:
     """Return the entries as a table."""
+    image = Column("images" if wide else "image", keeps_end=not wide)
     rows = [
-        [
-            *(str(each.number), each.cluster or "-", each.role, "yes" if each.is_current else "", each.image),
-            age(each.age_seconds),
+        (
+            *(str(each.number), each.cluster or "-", each.role, "yes" if each.is_current else "", each.outcome or "-"),
+            *(_images(each) if wide else each.image, age(each.age_seconds)),
             *(_more(each) if wide else ()),
-        ]
+        )
         for each in entries
     ]
-    return printing.table((*HEADINGS, *(MORE if wide else ())), rows)
+    return Table((*COLUMNS, image, Column("age"), *(MORE if wide else ())), rows)
+
+
+def _images(entry: histories.Entry) -> str:
+    """Return the images of all groups; once where it is the same one."""
+    if len(set(entry.images.values())) == 1:
+        return entry.image
+    return ", ".join(f"{group}={image}" for group, image in entry.images.items())
 
 
 def _more(entry: histories.Entry) -> tuple[str, ...]:
     names = ", ".join(entry.applications) or "-"
-    return (names, entry.ray_version, str(entry.worker_groups), entry.spec_hash[:SHORT_HASH])
+    created = rfc3339(entry.created) if entry.created is not None else "-"
+    return (created, names, entry.ray_version, entry.spec_hash[:SHORT_HASH])
 
 
 def _report_hidden(snapshot: Snapshot) -> None:

@@ -8,16 +8,19 @@ from datetime import datetime
 from typing import Final, cast
 
 import msgspec
+from msgspec import structs
 
-from common import annotation_record, errors, labels
+from common import annotation_record, conditions, errors, labels
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.ray import goal_revision, revision, serve_config, spec_hash
 from common.ray.goal_revision import Goal, GoalRevision
-from common.upgrade.receipt import Receipt
+from common.upgrade.receipt import Outcome, Receipt
+from raybus_cli.reading import images
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show.tree import seconds_since
 
+IN_PROGRESS: Final = "InProgress"
 _RANKS: Final = ("active", "pending", "leaving", "gone")
 """The order in which a cluster is named where several run the same spec."""
 
@@ -32,7 +35,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     role: str
     replaces: int | None
     """The entry that served before it, where that is recorded."""
+    outcome: str = ""
+    """What became of it, where that is recorded: `Promoted`, `Aborted`, `RolledBack`, `Cancelled` or `InProgress`."""
+    created: datetime | None
     image: str
+    """That of the head."""
+    images: dict[str, str]
+    """The image of each group."""
     ray_version: str
     worker_groups: int
     applications: list[str]
@@ -54,7 +63,7 @@ def build(snapshot: Snapshot, *, now: datetime) -> list[Entry]:
         if not any(each.runs(record.goal) for record in snapshot.goals):
             number += 1
             found.append(_entry(snapshot, each, number, now=now))
-    return found
+    return [structs.replace(each, outcome=_outcome(snapshot, each, found)) for each in found]
 
 
 class _Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +104,7 @@ def _recorded(snapshot: Snapshot, record: GoalRevision, held: list[_Held], *, no
         cluster=name,
         role=_role(snapshot, name),
         replaces=numbers.get(record.replaces),
+        created=record.metadata.creation_timestamp,
         age_seconds=seconds_since(record.metadata.creation_timestamp, now),
         **_content(snapshot, record.goal),
     )
@@ -103,12 +113,14 @@ def _recorded(snapshot: Snapshot, record: GoalRevision, held: list[_Held], *, no
 def _entry(snapshot: Snapshot, held: _Held, number: int, *, now: datetime) -> Entry:
     text = held.given.data.serve_config if held.given is not None else None
     made = held.given.metadata.creation_timestamp if held.given is not None else None
+    made = made or held.cluster.metadata.creation_timestamp
     return Entry(
         number=number,
         cluster=held.name,
         role=_role(snapshot, held.name),
         replaces=None,
-        age_seconds=seconds_since(made or held.cluster.metadata.creation_timestamp, now),
+        created=made,
+        age_seconds=seconds_since(made, now),
         **_content(snapshot, Goal(ray_cluster_config=held.cluster.raw_spec, serve_config=text)),
     )
 
@@ -116,9 +128,10 @@ def _entry(snapshot: Snapshot, held: _Held, number: int, *, now: datetime) -> En
 def _content(snapshot: Snapshot, goal: Goal) -> Json:
     """Return the fields of an entry that come from its spec."""
     asked, config = goal_revision.asked_of(snapshot.service), goal.ray_cluster_config
-    digest = goal.spec_hash
+    digest, used = goal.spec_hash, images.of(config)
     return {
-        "image": _image(config),
+        "image": used[labels.HEAD],
+        "images": used,
         "ray_version": str(config.get("rayVersion", "")),
         "worker_groups": len(cast("list[Json]", config.get("workerGroupSpecs") or [])),
         "applications": sorted(_applications(goal.serve_config)),
@@ -137,12 +150,42 @@ def _role(snapshot: Snapshot, name: str) -> str:
     return "pending" if name == snapshot.pending else "leaving"
 
 
-def _image(config: Json) -> str:
-    head: Json = config.get("headGroupSpec") or {}
-    template: Json = head.get("template") or {}
-    spec: Json = template.get("spec") or {}
-    containers = cast("list[Json]", spec.get("containers") or [])
-    return str(containers[0].get("image", "")) if containers else ""
+def _outcome(snapshot: Snapshot, entry: Entry, entries: list[Entry]) -> str:
+    """Return what became of a spec, as far as it follows from the status, the receipt of the last upgrade and the records."""
+    if entry.role == "pending" and snapshot.active:
+        return IN_PROGRESS
+    if entry.role == "active" or _was_replaced(entry, entries):
+        return Outcome.PROMOTED
+    held = _receipt(snapshot)
+    if held is not None and (entry.cluster or _last_cluster(snapshot, held, entries, entry)) == held.new:
+        return held.outcome
+    is_aborted = entry.is_current and conditions.is_true(snapshot.service.status.conditions, "UpgradeAborted")
+    return Outcome.ABORTED if is_aborted else ""
+
+
+def _was_replaced(entry: Entry, entries: list[Entry]) -> bool:
+    """Return whether a record states that a spec served before its own."""
+    return any(each.replaces == entry.number for each in entries)
+
+
+def _last_cluster(snapshot: Snapshot, receipt: Receipt, entries: list[Entry], entry: Entry) -> str:
+    """Return the cluster that an entry without one had, if the last upgrade made it and failed.
+
+    A failed upgrade leaves the old cluster active; its spec is the newest one without a cluster that was to replace the active one.
+    """
+    if receipt.outcome is Outcome.PROMOTED or receipt.old != snapshot.active:
+        return ""
+    active = {each.number for each in entries if each.cluster == snapshot.active}
+    failed = [
+        each.number
+        for each in entries
+        if not each.cluster and each.replaces in active and not _was_replaced(each, entries)
+    ]
+    return receipt.new if failed and entry.number == max(failed) and snapshot.cluster(receipt.new) is None else ""
+
+
+def _receipt(snapshot: Snapshot) -> Receipt | None:
+    return annotation_record.decode(snapshot.service.metadata.annotations.get(labels.UPGRADE_RECEIPT, ""), Receipt)
 
 
 def _applications(text: str | None) -> frozenset[str]:
@@ -154,8 +197,7 @@ def _applications(text: str | None) -> frozenset[str]:
 
 def upgrades(snapshot: Snapshot) -> list[str]:
     """Return a sentence about the last upgrade that ended, where its receipt can be read, and one about the upgrade in progress."""
-    text = snapshot.service.metadata.annotations.get(labels.UPGRADE_RECEIPT, "")
-    held = annotation_record.decode(text, Receipt)
+    held = _receipt(snapshot)
     ended = [] if held is None else [str(held)]
     if not snapshot.active or not snapshot.pending:
         return ended

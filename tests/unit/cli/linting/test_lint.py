@@ -65,6 +65,10 @@ def _serve_nonsense(body: Json) -> None:
     body["spec"]["serveConfigV2"] = "applications: ["
 
 
+def _forget_the_import_path(body: Json) -> None:
+    body["spec"]["serveConfigV2"] = "applications: [{name: app}]"
+
+
 def _deadline(body: Json) -> None:
     body["metadata"]["annotations"] = {"raybus.io/progress-deadline": "soon"}
 
@@ -95,6 +99,12 @@ OPTIONS = "spec.upgradeStrategy.clusterUpgradeOptions"
         pytest.param(_turn_around, f"{GROUP}.minReplicas", "minReplicas", id="bounds that cross"),
         pytest.param(_serve_nonsense, "spec.serveConfigV2", "cannot be read as YAML", id="a Serve config"),
         pytest.param(
+            _forget_the_import_path,
+            "spec.serveConfigV2.applications[0].import_path",
+            "Required value",
+            id="a field of the Serve config",
+        ),
+        pytest.param(
             _deadline,
             "metadata.annotations.raybus.io/progress-deadline",
             "is not a positive duration",
@@ -110,6 +120,7 @@ def test_an_error_names_field_and_line(change: Callable[[Json], None], field: st
     assert [each.field for each in wrong] == [field]
     assert message in wrong[0].text
     key = field.rpartition(".")[2] if "/" not in field else "raybus.io/progress-deadline"
+    key = "serveConfigV2" if "serveConfigV2" in field else key
     lines = yaml.safe_dump(body).splitlines()
     assert "required" in message or key in lines[wrong[0].line - 1]
 

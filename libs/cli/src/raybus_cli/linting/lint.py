@@ -1,10 +1,10 @@
-"""All findings about a document: its schema, then the services' rules, then advice. It sends no request to a cluster."""
+"""All findings about a document: its schema, then the rules of the services and of Serve, then advice. It sends no request to a cluster."""
 
 from collections.abc import Sequence
 from typing import Final
 
 from common.feature_gates import Gates
-from raybus_cli.linting import advice, routes, rules, shape
+from raybus_cli.linting import advice, routes, rules, serve_schema, shape
 from raybus_cli.linting.finding import Finding, Level
 from raybus_cli.manifests.reading import Document, Place, path
 
@@ -23,6 +23,10 @@ def lint(document: Document, gates: Gates, *, beside: Sequence[Document] = ()) -
     wrong = shape.problems(document.kind, document.body)
     errors += wrong or [*rules.problems(document, gates), *routes.problems(document, beside)]
     found = [_finding(document, Level.ERROR, place, text) for place, text in errors]
+    if not wrong and document.kind == KINDS[0]:
+        text = str(document.body["spec"].get("serveConfigV2") or "")
+        place = ("spec", "serveConfigV2")
+        found += [_finding(document, level, (*place, *below), why) for level, below, why in serve_schema.problems(text)]
     if not wrong:
         found += [_finding(document, Level.ADVICE, place, text) for place, text in advice.problems(document)]
     return sorted(found, key=lambda each: each.line)

@@ -1,0 +1,293 @@
+"""Checks a Serve config field by field, as Ray Serve 2.52 to 2.60 does when it gets one (`ServeDeploySchema`).
+
+Serve converts a text to a number and back, and ignores a field that it does not know. A value that one of these versions may
+accept gives advice; only a value that each of them refuses is an error.
+"""
+
+import difflib
+from collections import Counter
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Final, cast
+
+import msgspec
+
+from common import errors
+from common.api.opaque import Json
+from common.ray import serve_config
+from common.ray.serve_status import DEFAULT_APP
+from raybus_cli.linting.finding import Level
+from raybus_cli.manifests.reading import Place, path
+
+Verdict = tuple[Level, Place, str]
+"""A finding about a field below `serveConfigV2`."""
+REQUIRED: Final = "Required value"
+
+
+class Kind(StrEnum):
+    """The type of a field, as messages name it."""
+
+    TEXT = "a text"
+    WHOLE = "a whole number"
+    NUMBER = "a number"
+    MAPPING = "a mapping"
+    LIST = "a list"
+    ANY = "any value"
+
+
+class Field(msgspec.Struct, frozen=True):
+    """The type of a field, and the range of its number."""
+
+    kind: Kind = Kind.ANY
+    least: float | None = None
+    above: float | None = None
+    is_required: bool = False
+
+
+_TEXT, _WHOLE, _NUMBER = Field(Kind.TEXT), Field(Kind.WHOLE), Field(Kind.NUMBER)
+_MAPPING, _LIST, _ANY = Field(Kind.MAPPING), Field(Kind.LIST), Field()
+_SPAN, _AMOUNT = Field(Kind.NUMBER, above=0), Field(Kind.NUMBER, least=0)
+
+_CONFIG: Final = {
+    "proxy_location": _ANY,
+    "http_options": _MAPPING,
+    "grpc_options": _MAPPING,
+    "logging_config": _MAPPING,
+    "applications": Field(Kind.LIST, is_required=True),
+    "target_capacity": _ANY,
+}
+_HTTP: Final = {
+    **dict.fromkeys(
+        ("host", "root_path", "ssl_keyfile", "ssl_certfile", "ssl_keyfile_password", "ssl_ca_certs"), _TEXT
+    ),
+    "port": _WHOLE,
+    "request_timeout_s": _NUMBER,
+    "keep_alive_timeout_s": _WHOLE,
+}
+_GRPC: Final = {"port": _WHOLE, "grpc_servicer_functions": _LIST, "request_timeout_s": _NUMBER}
+_APPLICATION: Final = {
+    "name": _TEXT,
+    "route_prefix": _TEXT,
+    "import_path": Field(Kind.TEXT, is_required=True),
+    "runtime_env": _MAPPING,
+    "host": _TEXT,
+    "port": _WHOLE,
+    "deployments": _LIST,
+    "autoscaling_policy": _MAPPING,
+    "args": _MAPPING,
+    "logging_config": _MAPPING,
+    "external_scaler_enabled": _ANY,
+}
+_DEPLOYMENT: Final = {
+    "name": Field(Kind.TEXT, is_required=True),
+    "num_replicas": _ANY,
+    "max_ongoing_requests": Field(Kind.WHOLE, above=0),
+    "max_queued_requests": _WHOLE,
+    "user_config": _ANY,
+    "autoscaling_config": _MAPPING,
+    "graceful_shutdown_wait_loop_s": _AMOUNT,
+    "graceful_shutdown_timeout_s": _AMOUNT,
+    "health_check_period_s": _SPAN,
+    "health_check_timeout_s": _SPAN,
+    "ray_actor_options": _MAPPING,
+    "placement_group_bundles": _LIST,
+    "placement_group_strategy": _TEXT,
+    "max_replicas_per_node": _WHOLE,
+    "logging_config": _MAPPING,
+    **dict.fromkeys(
+        (
+            "request_router_config",
+            "backpressure_config",
+            "deployment_actors",
+            "gang_scheduling_config",
+            "max_surge_percent",
+            "placement_group_bundle_label_selector",
+            "placement_group_fallback_strategy",
+            "rolling_update_percentage",
+        ),
+        _ANY,
+    ),
+}
+_ACTOR: Final = {
+    "runtime_env": _MAPPING,
+    **dict.fromkeys(("num_cpus", "num_gpus", "memory", "object_store_memory"), _AMOUNT),
+    "resources": _MAPPING,
+    "accelerator_type": _TEXT,
+    "label_selector": _ANY,
+    "fallback_strategy": _ANY,
+}
+_PROXIES: Final = ("Disabled", "HeadOnly", "EveryNode")
+_TYPES: Final[dict[Kind, type]] = {Kind.TEXT: str, Kind.MAPPING: dict, Kind.LIST: list}
+_NO_LIMIT: Final = -1
+
+
+def problems(text: str) -> Iterator[Verdict]:
+    """Yield the findings in a text; none where it is empty or cannot be read at all."""
+    if serve_config.is_empty(text):
+        return
+    try:
+        config = serve_config.to_json(text)
+    except errors.InvalidSpec:
+        return
+    yield from _fields(config, _CONFIG, ())
+    yield from _top(config)
+    for key, known in (("http_options", _HTTP), ("grpc_options", _GRPC)):
+        if isinstance(config.get(key), dict):
+            yield from _fields(cast("Json", config[key]), known, (key,))
+    applications = _mappings(config.get("applications"))
+    for at, application in applications:
+        yield from _application(application, ("applications", at))
+    yield from _duplicates(applications, "name", DEFAULT_APP)
+    yield from _duplicates(applications, "route_prefix", "/")
+
+
+def refused_fields(text: str) -> list[str]:
+    """Return the fields that Serve refuses, each with the reason: `applications[0].import_path: Required value`."""
+    return [f"{path(place)}: {why}" for level, place, why in problems(text) if level is Level.ERROR]
+
+
+def _top(config: Json) -> Iterator[Verdict]:
+    proxies = config.get("proxy_location")
+    if isinstance(proxies, str) and proxies not in _PROXIES:
+        yield Level.ERROR, ("proxy_location",), f"Unsupported value: {proxies!r}; supported: {', '.join(_PROXIES)}"
+    capacity = config.get("target_capacity")
+    if isinstance(capacity, int | float) and not 0 <= capacity <= 100:
+        yield Level.ADVICE, ("target_capacity",), f"Invalid value: {capacity}: Serve takes 0 to 100"
+    for at, each in enumerate(_items(config.get("applications"))):
+        if not isinstance(each, dict):
+            yield _not_a_mapping(each, ("applications", at))
+
+
+def _application(application: Json, place: Place) -> Iterator[Verdict]:
+    yield from _fields(application, _APPLICATION, place)
+    for key in ("host", "port"):
+        if key in application:
+            yield Level.ADVICE, (*place, key), f"Serve refuses it in an application; set http_options.{key}"
+    if application.get("name") == "":
+        yield Level.ERROR, (*place, "name"), REQUIRED
+    for key, check in (("import_path", _import_path), ("route_prefix", _route_prefix)):
+        value = application.get(key)
+        if isinstance(value, str) and (why := check(value)):
+            yield Level.ERROR, (*place, key), f"Invalid value: {value!r}: {why}"
+    for at, each in enumerate(_items(application.get("deployments"))):
+        below = (*place, "deployments", at)
+        if isinstance(each, dict):
+            yield from _deployment(cast("Json", each), below)
+        else:
+            yield _not_a_mapping(each, below)
+
+
+def _deployment(deployment: Json, place: Place) -> Iterator[Verdict]:
+    yield from _fields(deployment, _DEPLOYMENT, place)
+    replicas, scaling = deployment.get("num_replicas"), deployment.get("autoscaling_config")
+    if replicas is not None and replicas != "auto":
+        count = _number(replicas, Kind.WHOLE)
+        if count is None:
+            yield Level.ERROR, (*place, "num_replicas"), f"Invalid value: {replicas!r}: must be a whole number or auto"
+        elif count < 1:
+            yield Level.ERROR, (*place, "num_replicas"), f"Invalid value: {replicas!r}: must be at least 1"
+        elif scaling is not None:
+            yield Level.ERROR, (*place, "num_replicas"), "Forbidden: autoscaling_config is set; remove one of the two"
+    queued = deployment.get("max_queued_requests")
+    if isinstance(queued, int) and queued < 1 and queued != _NO_LIMIT:
+        why = f"must be at least 1, or {_NO_LIMIT} for no limit"
+        yield Level.ERROR, (*place, "max_queued_requests"), f"Invalid value: {queued}: {why}"
+    if deployment.get("max_replicas_per_node") is not None and deployment.get("placement_group_bundles") is not None:
+        yield Level.ERROR, (*place, "max_replicas_per_node"), "Forbidden: placement_group_bundles is set; remove one"
+    options = deployment.get("ray_actor_options")
+    if isinstance(options, dict):
+        yield from _fields(cast("Json", options), _ACTOR, (*place, "ray_actor_options"))
+
+
+def _fields(held: Json, known: dict[str, Field], place: Place) -> Iterator[Verdict]:
+    for key, field in known.items():
+        if field.is_required and held.get(key) is None:
+            yield Level.ERROR, (*place, key), REQUIRED
+    for key, value in held.items():
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            yield Level.ADVICE, (*place, key), f"Unknown field, which Serve ignores{hint}"
+        elif value is not None and (found := _wrong(value, known[key])) is not None:
+            level, why = found
+            shown = "" if "password" in key else f" {_shown(value)}:"
+            yield level, (*place, key), f"Invalid value:{shown} {why}"
+
+
+def _wrong(value: object, field: Field) -> tuple[Level, str] | None:
+    """Return what is wrong with the type or the range of a value."""
+    if field.kind in {Kind.WHOLE, Kind.NUMBER}:
+        why = _wrong_number(value, field)
+        return (Level.ERROR, why) if why else None
+    kind = _TYPES.get(field.kind, object)
+    if isinstance(value, kind):
+        return None
+    is_converted = (kind is str and not isinstance(value, dict | list)) or (kind is dict and isinstance(value, list))
+    return (Level.ADVICE if is_converted else Level.ERROR), f"must be {field.kind}"
+
+
+def _wrong_number(value: object, field: Field) -> str:
+    """Return what is wrong with a number; empty when nothing is."""
+    number = _number(value, field.kind)
+    if number is None:
+        return f"must be {field.kind}"
+    if field.least is not None and number < field.least:
+        return f"must be at least {field.least:g}"
+    return f"must be more than {field.above:g}" if field.above is not None and number <= field.above else ""
+
+
+def _number(value: object, kind: Kind) -> float | None:
+    """Return the number that Serve makes of a value."""
+    if not isinstance(value, int | float | str):
+        return None
+    try:
+        return int(value) if kind is Kind.WHOLE else float(value)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _import_path(value: str) -> str:
+    """Return what is wrong with an import path; empty when nothing is."""
+    parts = value.split(":") if ":" in value else value.split(".")
+    if len(parts) == 1 or (":" in value and len(parts) > 2):
+        return "must have the form module:name or module.name"
+    return "" if parts[0] and parts[-1] else "must not start or end with a separator"
+
+
+def _route_prefix(value: str) -> str:
+    """Return what is wrong with a route prefix; empty when nothing is."""
+    if not value.startswith("/"):
+        return "must start with /"
+    if value != "/" and value.endswith("/"):
+        return "must not end with /"
+    return "must not contain { or }" if "{" in value or "}" in value else ""
+
+
+def _duplicates(applications: list[tuple[int, Json]], key: str, default: str) -> Iterator[Verdict]:
+    """Yield the applications with a value that an earlier one has; null is none, an absent value is the default."""
+    held = [(at, each.get(key, default)) for at, each in applications]
+    seen: Counter[str] = Counter()
+    for at, value in held:
+        if isinstance(value, str):
+            if seen[value]:
+                hint = "" if key in dict(applications)[at] else f", the default; set {key}"
+                yield Level.ERROR, ("applications", at, key), f"Duplicate value: {value!r}{hint}"
+            seen[value] += 1
+
+
+def _items(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []
+
+
+def _mappings(value: object) -> list[tuple[int, Json]]:
+    return [(at, cast("Json", each)) for at, each in enumerate(_items(value)) if isinstance(each, dict)]
+
+
+def _not_a_mapping(value: object, place: Place) -> Verdict:
+    shown = _shown(value)
+    level = Level.ADVICE if shown == Kind.LIST else Level.ERROR
+    return level, place, f"Invalid value: {shown}: must be {Kind.MAPPING}"
+
+
+def _shown(value: object) -> str:
+    return Kind.MAPPING if isinstance(value, dict) else Kind.LIST if isinstance(value, list) else repr(value)

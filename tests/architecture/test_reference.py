@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from cluster_reconciler.operator_file import OperatorFile
+from raybus_cli.show.reasons import PAGE, Code
 from support.docs import annotations, conditions, configuration, field_texts, fields, sizing
 from support.golden import Golden
 from support.manifests import ROOT
@@ -78,3 +79,12 @@ def test_the_troubleshooting_page_names_what_the_services_report() -> None:
     first_cells = re.findall(r"^\| (`[^|]*`) \|", TROUBLESHOOTING.read_text(), re.MULTILINE)
     names = {name for cell in first_cells for name in re.findall(r"`([A-Z]\w+)`", cell)}
     assert names - conditions.events() - conditions.reasons() - conditions.types() == set()
+
+
+@pytest.mark.parametrize("code", Code)
+def test_every_anchor_that_explain_prints_is_a_section_with_symptom_cause_and_remedy(code: Code) -> None:
+    sections = re.findall(r"^### (\S+)\n\n((?:.+\n)+)", TROUBLESHOOTING.read_text(), re.MULTILINE)
+    (text,) = [text for heading, text in sections if f"{PAGE}#{heading.lower()}" == code.anchor]
+    assert re.findall(r"^- \*\*(\w+)\*\*: ", text, re.MULTILINE) == ["Symptom", "Cause", "Remedy"]
+    assert 3 <= text.count("\n") <= 8
+    assert ROOT / PAGE == TROUBLESHOOTING

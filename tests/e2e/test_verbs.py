@@ -179,7 +179,7 @@ async def test_plan_and_apply(desk: Desk) -> None:
     await desk.greeter.wait("a pending cluster with pods", _has_pods)
     why = await at.type(f"raybus explain {SERVICE}")
     assert why.lines[0] == f"RayService {NAMESPACE}/{SERVICE} is Upgrading"
-    waiting = await at.type(f"raybus status {SERVICE} --timeout 3s", code=1)
+    waiting = await at.type(f"raybus status {SERVICE} --timeout 3s", code=3)
     assert "not within 3 s" in waiting.shown
 
 

@@ -36,10 +36,13 @@ async def test_explain_names_the_cause_and_the_remedy(town: Town) -> None:
     )
     done = town.raybus("explain", "demo")
     assert (done.code, done.err) == (0, "")
-    assert "1. pod demo-blue-gpu-worker-00001: the image rayproject/ray:2.52.0 cannot be pulled" in done.out
+    assert (
+        '1. Pod demo-blue-gpu-worker-00001: cannot pull image "rayproject/ray:2.52.0" (container ray): no such image'
+        in done.out
+    )
     assert "imagePullSecrets" in done.out
     found = town.raybus("explain", "demo", "-o", "json").data["findings"]
-    assert found[0]["what"].startswith("pod demo-blue-gpu-worker-00001")
+    assert found[0]["message"].startswith("Pod demo-blue-gpu-worker-00001")
 
 
 async def test_doctor_of_a_cluster_without_raybus(town: Town) -> None:

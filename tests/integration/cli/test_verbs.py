@@ -131,7 +131,7 @@ async def test_status_is_done_when_the_spec_serves(town: Town) -> None:
 async def test_status_names_what_it_waits_for_and_times_out(town: Town) -> None:
     await _in_steps(town)
     done = town.raybus("status", "demo", "--timeout", "2s")
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, done.out) == (3, "")
     assert " s  Upgrading: Both" in done.err
     assert "not within 2 s: Upgrading" in done.err
 

@@ -25,7 +25,8 @@ caller. [An upgrade at the terminal](session.md) shows a whole upgrade with thes
   report about objects the same without `name`.
 - Forms of kubectl work: `rayservice/NAME` wherever a name is given; `help VERB`, `-h` and `--version`; those of `kubectl get` in `raybus get`.
 - Standard output contains only results; a pipe gets no colors and whole lines.
-- Exit codes: 0 success, 1 failure (of the command or of the object), 2 invalid command.
+- Exit codes: 0 success, 1 failure (of the command or of the object), 2 invalid command, 3 time limit of
+  `raybus status`.
 - A missing prerequisite (kubeconfig, rights, CRDs, an answer) gives one line with the required action.
 - Unreadable objects are omitted and listed: at the end of the tree with `-o wide`, in `explain`, in `doctor`, in a bundle.
 
@@ -38,14 +39,16 @@ TEXTS = {
     "short names. `-l` is passed to the API server.",
     "list": "The columns of RayClusters are the same as in `kubectl get`. Each object is one line: a terminal that is too narrow gets fewer columns, a "
     "pipe gets all.",
-    "status": "For CI. Progress goes to standard error. The command waits during a pause; after a stall, an abort, an invalid spec or the time limit "
-    "it exits with 1.",
+    "status": "For CI. Progress goes to standard error. The command waits during a pause. It exits with 1 after a stall or an abort, and as soon as "
+    "a cause is known that waiting cannot remove: an invalid spec, a Serve config that Serve refuses, an application in `DEPLOY_FAILED`, an image "
+    "that cannot be pulled for 3 minutes. It exits with 3 after the time limit.",
     "plan": "The forecast uses the services' own functions on the state of the cluster, and a dry run of the API server, "
     "which includes defaults and admission rules. It tests each field separately against the cluster spec hash. "
     "`--max-surge`, `--step`, `--interval` and `--max-unavailable` test other values. The time covers the traffic without delays; pods and images "
     "take additional time. Peaks during an upgrade in steps assume that Ray's autoscaler frees nodes in time; the figure in "
     "parentheses applies if it does not.",
-    "lint": "The command needs no cluster. An unknown field is an error, because the API server would drop it.",
+    "lint": "The command needs no cluster. An unknown field is an error, because the API server would drop it. "
+    "`serveConfigV2` is checked with the schema of Ray Serve 2.52 to 2.60; there an unknown field is advice, because Serve ignores it.",
     "pause": "[Upgrade controls](upgrade-controls.md) describes each control.",
     "resume": "",
     "promote": "",
@@ -57,7 +60,8 @@ TEXTS = {
     "the spec, where the status, the receipt of the last upgrade or a later record has it; else `-`.",
     "events": "The history for external consumers ([upgrade events](events/README.md)); it stays after the deletion of the objects. "
     "The example has a line of each kind.",
-    "explain": "",
+    "explain": "One finding for each cause: its evidence, the remedy, a command to copy, and the section of [troubleshooting](troubleshooting.md) about it. "
+    "Events that the present state of a pod contradicts are omitted. `-o json` has the fields `code`, `message`, `evidence`, `remedy`, `command` and `anchor`.",
     "dashboard": "[The dashboard page](dashboard.md) describes its contents and data sources.",
     "doctor": "",
     "migrate": "[Migrate from KubeRay](migration.md) describes the next steps.",

@@ -1,7 +1,7 @@
 """`raybus`: loads the requested part of the command line.
 
 Only that part is imported, so that a broken one disables no other and each starts quickly. Exit codes everywhere: 0 done,
-1 failed, 2 an invalid command. Standard output carries results only.
+1 failed, 2 an invalid command, 3 the time limit of a wait. Standard output carries results only.
 """
 
 import os

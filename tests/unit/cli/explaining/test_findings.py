@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from raybus_cli.explaining import cli, findings
-from raybus_cli.explaining.findings import Rank
+from raybus_cli.explaining.cause import Rank
 from raybus_cli.reading.snapshot import Snapshot
 from support.builders import snapshots
 from support.builders.snapshots import (
@@ -36,6 +37,13 @@ NO_NODE = {
         }
     ]
 }
+
+
+NOT_FOUND = (
+    'rpc error: code = NotFound desc = failed to pull and unpack image "docker.io/rayproject/ray:2.6O.0": failed to resolve '
+    'reference "docker.io/rayproject/ray:2.6O.0": docker.io/rayproject/ray:2.6O.0: not found'
+)
+PULLING = f'Back-off pulling image "docker.io/rayproject/ray:2.6O.0": ErrImagePull: {NOT_FOUND}'
 
 
 def _waiting(reason: str, message: str = "") -> dict[str, Any]:
@@ -79,7 +87,7 @@ def _ended(reason: str) -> dict[str, Any]:
         ),
         pytest.param(_starting(**NO_NODE), Rank.CAPACITY, "cannot be placed on a node", "add nodes", id="no node"),
         pytest.param(
-            _starting(**_waiting("ErrImagePull")), Rank.IMAGE, "cannot be pulled", "imagePullSecrets", id="no image"
+            _starting(**_waiting("ErrImagePull")), Rank.IMAGE, "cannot pull image", "imagePullSecrets", id="no image"
         ),
         pytest.param(
             _starting(**_waiting("CrashLoopBackOff")),
@@ -125,7 +133,7 @@ def _ended(reason: str) -> dict[str, Any]:
 def test_the_first_cause_is_named_with_its_remedy(snapshot: Snapshot, rank: Rank, what: str, remedy: str) -> None:
     first = findings.explain(snapshot, now=NOW).findings[0]
     assert first.rank is rank
-    assert what in first.what
+    assert what in first.message
     assert remedy in first.remedy
 
 
@@ -137,11 +145,16 @@ def test_a_service_that_serves_has_no_findings() -> None:
 def test_every_pod_is_asked_and_warnings_add_what_is_new(golden: Golden) -> None:
     pods = [
         a_pod(GREEN, "gpu", 1, ready=False, age=150, **NO_NODE),
-        a_pod(GREEN, "gpu", 2, ready=False, age=150, **_waiting("ImagePullBackOff")),
+        a_pod(GREEN, "gpu", 2, ready=False, age=150, **_waiting("ImagePullBackOff", PULLING)),
+        a_pod(GREEN, "gpu", 3, ready=False, age=150, **_waiting("ErrImagePull", NOT_FOUND)),
     ]
     events = [
         an_event(
             "FailedMount", "secret hf-token not found", kind="Warning", about=("Pod", pods[0]["metadata"]["name"])
+        ),
+        an_event("FailedScheduling", "0/3 nodes", kind="Warning", about=("Pod", pods[0]["metadata"]["name"])),
+        an_event(
+            "Failed", f"Failed to pull image: {NOT_FOUND}", kind="Warning", about=("Pod", pods[1]["metadata"]["name"])
         ),
         an_event("BackOff", "too old", kind="Warning", at=4000),
     ]
@@ -149,7 +162,7 @@ def test_every_pod_is_asked_and_warnings_add_what_is_new(golden: Golden) -> None
         "UpgradeStalled", reason="InsufficientCapacity", message="No progress for 10m0s: something else"
     )
     found = findings.explain(in_steps(UPGRADING, stalled, pods=pods, events=events, serve={}), now=NOW)
-    assert [each.rank for each in found.findings] == [Rank.IMAGE, Rank.CAPACITY, Rank.GATEWAY, Rank.OTHER, Rank.EVENT]
+    assert [each.rank for each in found.findings] == [Rank.IMAGE, Rank.CAPACITY, Rank.GATEWAY, Rank.EVENT]
     golden.check("cli/explain.txt", text_of(cli.draw(found), width=150))
 
 
@@ -160,7 +173,8 @@ def test_what_was_before_the_upgrade_and_what_a_ready_pod_went_through_explain_n
     ]
     assert _of_events(in_steps(events=events)) == []
     later = an_event("GatewayNotReady", "not yet\nprogrammed", kind="Warning", at=20)
-    assert _of_events(in_steps(events=[later])) == ["RayService demo: GatewayNotReady: not yet programmed"]
+    (gateway,) = findings.explain(in_steps(events=[later]), now=NOW).findings
+    assert gateway.evidence == ["RayService demo: GatewayNotReady 20s ago: not yet programmed"]
 
 
 def test_what_an_upgrade_that_is_over_went_through_explains_nothing() -> None:
@@ -177,7 +191,7 @@ def test_what_an_upgrade_that_is_over_went_through_explains_nothing() -> None:
 
 def _of_events(snapshot: Snapshot) -> list[str]:
     found = findings.explain(snapshot, now=NOW).findings
-    return [each.what for each in found if each.rank is Rank.EVENT]
+    return [each.message for each in found if each.rank is Rank.EVENT]
 
 
 TRACEBACK = (
@@ -192,9 +206,9 @@ def test_of_a_traceback_the_last_exception_is_named_and_the_rest_is_wide() -> No
     apps = service["status"]["pendingServiceStatus"]["applicationStatuses"]
     apps["app"] = {"status": "DEPLOY_FAILED", "message": TRACEBACK, "serveDeploymentStatuses": {}}
     found = findings.explain(at_rest(service=service, serve={}), now=NOW)
-    (named,) = [each for each in found.findings if "DEPLOY_FAILED" in each.what]
+    (named,) = [each for each in found.findings if "DEPLOY_FAILED" in each.message]
     assert (
-        named.what
+        named.message
         == f"application app on RayCluster {BLUE} is DEPLOY_FAILED: ModuleNotFoundError: No module named 'model'"
     )
     assert "import_attr(path)" not in text_of(cli.draw(found))
@@ -208,7 +222,7 @@ def test_an_application_that_the_dashboard_reports_is_named_once() -> None:
     failed = snapshots.serving(target=2, running=0)
     failed["applications"]["app"] |= {"status": "DEPLOY_FAILED", "message": "no such model"}
     found = findings.explain(at_rest(service=service, serve={BLUE: failed}), now=NOW)
-    assert [each.what.count("no such model") for each in found.findings if "DEPLOY_FAILED" in each.what] == [1]
+    assert [each.message.count("no such model") for each in found.findings if "DEPLOY_FAILED" in each.message] == [1]
 
 
 def test_an_application_that_fails_on_both_clusters_is_named_for_each_with_all_of_its_message() -> None:
@@ -221,8 +235,145 @@ def test_an_application_that_fails_on_both_clusters_is_named_for_each_with_all_o
     clusters = [snapshots.a_cluster(name, snapshots.a_config()) for name in (BLUE, GREEN)]
     snapshot = at_rest(service=service, clusters=clusters, serve={BLUE: failed, GREEN: failed})
     found = findings.explain(snapshot, now=NOW)
-    named = [each for each in found.findings if "DEPLOY_FAILED" in each.what]
-    assert [each.what.split(" is ")[0] for each in named] == [
+    named = [each for each in found.findings if "DEPLOY_FAILED" in each.message]
+    assert [each.message.split(" is ")[0] for each in named] == [
         f"application app on RayCluster {each}" for each in (BLUE, GREEN)
     ]
     assert all(each.detail == TRACEBACK for each in named)
+
+
+def test_the_pods_of_one_cause_and_its_events_are_one_finding() -> None:
+    names = [f"{BLUE}-gpu-worker-0000{number}" for number in (1, 2, 3)]
+    pods = [a_pod(BLUE, "gpu", number, ready=False, **_waiting("ErrImagePull", NOT_FOUND)) for number in (1, 2, 3)]
+    events = [
+        an_event("BackOff", PULLING, kind="Warning", about=("Pod", names[1]), at=9),
+        an_event(
+            "PodsNotStarting", f"pod {names[0]}: the image rayproject/ray:2.52.0 cannot be pulled", kind="Warning"
+        ),
+    ]
+    service = a_service(NOT_READY, pending=snapshots.a_side(BLUE), endpoints=0)
+    (found,) = findings.explain(at_rest(service=service, pods=pods, serve={}, events=events), now=NOW).findings
+    pull = 'cannot pull image "docker.io/rayproject/ray:2.6O.0" (container ray): not found'
+    assert found.message == f"Pod {names[0]} and 2 more: {pull}"
+    assert found.evidence[:2] == [f"Pod {names[1]}", f"Pod {names[2]}"]
+    assert [line.split(" ago: ")[0] for line in found.evidence[2:]] == [
+        "RayService demo: PodsNotStarting 5s",
+        f"Pod {names[1]}: BackOff 9s",
+    ]
+    assert found.command == f"kubectl -n default describe pod {names[0]}"
+    assert found.anchor == "docs/troubleshooting.md#imagepullfailed"
+    assert {"code", "message", "evidence", "command", "anchor"} <= set(msgspec.to_builtins(found))
+
+
+def test_an_init_container_and_the_answer_in_an_event_are_named() -> None:
+    waiting = {
+        "name": "wait-gcs-ready",
+        "state": {"waiting": {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{IMAGE}"'}},
+    }
+    event = an_event(
+        "Failed",
+        f'Failed to pull image "{IMAGE}": {NOT_FOUND}',
+        kind="Warning",
+        about=("Pod", f"{BLUE}-gpu-worker-00001"),
+    )
+    snapshot = _starting(initContainerStatuses=[waiting])
+    snapshot = msgspec.structs.replace(snapshot, events=at_rest(events=[event]).events)
+    (found,) = findings.explain(snapshot, now=NOW).findings
+    assert found.message == (
+        f'Pod {BLUE}-gpu-worker-00001: cannot pull image "{IMAGE}" (init container wait-gcs-ready): not found'
+    )
+
+
+IMAGE = "rayproject/ray:2.6O.0"
+SCHEDULED: Any = [{"type": "PodScheduled", "status": "True"}]
+RUNS: dict[str, Any] = {"name": "ray", "state": {"running": {}}}
+WORKER = ("Pod", f"{BLUE}-gpu-worker-00001")
+
+
+@pytest.mark.parametrize(
+    ("pod", "event"),
+    [
+        ({"conditions": SCHEDULED}, an_event("FailedScheduling", "0/3 nodes", kind="Warning", about=WORKER)),
+        ({"phase": "Running"}, an_event("FailedScheduling", "0/3 nodes", kind="Warning", about=WORKER)),
+        ({"containerStatuses": [RUNS]}, an_event("Failed", "Failed to pull image", kind="Warning", about=WORKER)),
+        ({"containerStatuses": [RUNS]}, an_event("FailedMount", "no secret", kind="Warning", about=WORKER)),
+        (
+            {"phase": "Running", "conditions": SCHEDULED},
+            an_event("PodsNotStarting", f"pod {WORKER[1]} cannot be placed on a node: x", kind="Warning"),
+        ),
+    ],
+)
+def test_an_event_that_the_pod_contradicts_is_dropped(pod: dict[str, Any], event: dict[str, Any]) -> None:
+    snapshot = msgspec.structs.replace(_starting(**pod), events=at_rest(events=[event]).events)
+    assert findings.explain(snapshot, now=NOW).findings == []
+
+
+def test_an_event_that_the_pod_does_not_contradict_is_a_finding() -> None:
+    event = an_event("FailedMount", "no secret", kind="Warning", about=WORKER)
+    waits = msgspec.structs.replace(_starting(**_waiting("ContainerCreating")), events=at_rest(events=[event]).events)
+    (found,) = findings.explain(waits, now=NOW).findings
+    assert found.message == f"Pod {WORKER[1]}: FailedMount: no secret"
+    assert found.command == f"kubectl -n default describe pod {WORKER[1]}"
+
+
+LACKING = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+
+
+@pytest.mark.parametrize(
+    ("offered", "remedy"),
+    [
+        (frozenset({"cpu"}), "No node offers nvidia.com/gpu: add nodes that have it"),
+        (frozenset({"cpu", "nvidia.com/gpu"}), "add nodes, or request less: smaller pods"),
+        (None, "add nodes, or request less: smaller pods"),
+    ],
+)
+def test_the_remedy_of_a_pod_without_a_node_fits_the_nodes_and_the_first_start(
+    offered: frozenset[str] | None, remedy: str
+) -> None:
+    unplaced = {"conditions": [{**NO_NODE["conditions"][0], "message": LACKING}]}
+    snapshot = _starting(**unplaced)
+    assert findings.lacks_resources(snapshot)
+    (found,) = findings.explain(snapshot, now=NOW, offered=offered).findings
+    assert found.remedy.startswith(remedy)
+    assert "maxSurgePercent" not in found.remedy
+
+
+def test_a_refused_serve_config_is_one_finding_with_its_field() -> None:
+    service = a_service(NOT_READY, pending=snapshots.a_side(BLUE), endpoints=0, serve="applications: [{name: app}]")
+    event = an_event("FailedToUpdateServeApplications", "Ray refused the Serve config: 400 … tail", kind="Warning")
+    (found,) = findings.explain(at_rest(service=service, events=[event], serve={}, revisions=[]), now=NOW).findings
+    assert found.message == "Ray Serve refuses spec.serveConfigV2: applications[0].import_path: Required value"
+    assert found.evidence == [
+        "RayService demo: FailedToUpdateServeApplications 5s ago: Ray refused the Serve config: applications[0].import_path: Required value"
+    ]
+
+
+def test_names_in_a_command_are_quoted() -> None:
+    hostile = a_service(a_condition("UpgradePaused", reason="PauseRequested", message="Paused."))
+    hostile["metadata"]["name"] = "a; rm -rf b"
+    found = findings.explain(a_snapshot(hostile), now=NOW).findings
+    (paused,) = [each for each in found if each.message == "Paused."]
+    assert paused.command == "raybus resume 'a; rm -rf b' -n default"
+
+
+def test_what_keeps_the_new_cluster_from_being_ready_is_a_warning_of_a_promotion() -> None:
+    pods = [a_pod(GREEN, "gpu", 1, ready=False, age=150, **_waiting("ErrImagePull", NOT_FOUND))]
+    upgrade = in_steps(UPGRADING, pods=pods, serve={})
+    assert [each.rank for each in findings.of_new_cluster(upgrade, now=NOW)] == [Rank.IMAGE]
+    assert findings.of_new_cluster(at_rest(), now=NOW) == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "note"),
+    [
+        ("RayDashboardUnreachable", "the dashboard does not answer"),
+        ("FailedToUpdateServeApplications", "Ray refused the Serve config: 400"),
+        ("ServeApplicationNotRunning", "application app is UNHEALTHY: x"),
+    ],
+)
+def test_an_event_that_serve_contradicts_is_dropped(reason: str, note: str) -> None:
+    event = an_event(reason, note, kind="Warning")
+    service = a_service(NOT_READY, active=snapshots.a_side(BLUE), endpoints=0)
+    assert _of_events(at_rest(service=service, events=[event])) == []
+    unknown = at_rest(service=service, events=[event], serve={}, revisions=[])
+    assert _of_events(unknown) == [f"RayService demo: {reason}: {note}"]

@@ -121,6 +121,11 @@ def test_a_pods_state_is_the_term_of_kubectl(status: dict[str, Any], state: str)
         pytest.param((READY, UPGRADING, a_condition("UpgradeStalled")), Phase.STALLED, id="a stall is more specific"),
         pytest.param((READY, a_condition("UpgradeAborted")), Phase.ABORTED, id="aborted"),
         pytest.param((a_condition("Ready", "False", reason="ValidationFailed"),), Phase.INVALID, id="invalid"),
+        pytest.param(
+            (a_condition("Ready", "False", reason="Initializing", message="RayService is initializing"),),
+            Phase.STARTING,
+            id="starts",
+        ),
         pytest.param((a_condition("Ready", "False", reason="InitializingTimeout"),), Phase.TIMED_OUT, id="too late"),
         pytest.param((a_condition("Ready", "False", reason="ZeroServeEndpoints"),), Phase.NOT_READY, id="no endpoints"),
         pytest.param((a_condition("Ready", "False"), a_condition("Suspended")), Phase.SUSPENDED, id="suspended"),

@@ -1,5 +1,7 @@
 """`raybus explain`: the options, and the printed form."""
 
+from typing import Final
+
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -14,6 +16,9 @@ from raybus_cli.output.printing import Output, ReportOption
 from raybus_cli.reading import reader
 from raybus_cli.show.phase import Phase
 
+EVIDENCE: Final = 3
+"""Lines of evidence that are printed without `-o wide`."""
+
 
 def explain(
     name: NameArgument,
@@ -22,14 +27,16 @@ def explain(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Show why a RayService is not ready or its upgrade is stalled: the causes, most likely first, each with a remedy.
+    """Show why a RayService is not ready or its upgrade is stalled: the causes, most likely first, each with its evidence and a remedy.
 
-    It reads pods, scheduler, images, quota, Serve and Gateway. Example: raybus explain demo -o wide
+    It reads pods, nodes, scheduler, images, quota, Serve and Gateway. Example: raybus explain demo -o wide
     """
     place = session.where(kubeconfig, context, namespace)
 
     async def work(kube: KubeClient) -> Explanation:
-        return findings.explain(await reader.read(kube, place.namespace, name), now=session.now())
+        snapshot = await reader.read(kube, place.namespace, name)
+        offered = await reader.offered(kube) if findings.lacks_resources(snapshot) else None
+        return findings.explain(snapshot, now=session.now(), offered=offered)
 
     found = session.run(place, work)
     if output in {Output.JSON, Output.YAML}:
@@ -43,7 +50,7 @@ def draw(found: Explanation, *, wide: bool = False) -> RenderableType:
     head = Text(f"RayService {found.namespace}/{found.name} is ")
     head.append(found.phase, style="bold green" if found.phase is Phase.READY else "bold yellow")
     lines: list[RenderableType] = [head]
-    if found.message:
+    if found.message and not found.findings:
         lines.append(Text(f"  {found.message}"))
     if not found.findings:
         calm = found.phase is Phase.READY
@@ -51,7 +58,12 @@ def draw(found: Explanation, *, wide: bool = False) -> RenderableType:
             Text("No blocking issues." if calm else "No blocking issues found; the RayService may still be starting.")
         )
     for number, each in enumerate(found.findings, start=1):
-        lines += [Text(f"{number}. {each.what}", style="bold"), Text(f"   → {each.remedy}")]
+        lines.append(Text(f"{number}. {each.message}", style="bold"))
+        shown = each.evidence if wide else each.evidence[:EVIDENCE]
+        lines += [Text(f"   {line}", style="dim") for line in shown]
+        if len(shown) < len(each.evidence):
+            lines.append(Text(f"   … and {len(each.evidence) - len(shown)} more: -o wide", style="dim"))
+        lines += [Text(f"   → {each.remedy}"), Text(f"   $ {each.command}"), Text(f"   {each.anchor}")]
         lines += [Text(f"   {line}", style="dim") for line in each.detail.splitlines() if wide]
     lines += [Text(f"Not readable: {each}", style="dim") for each in found.unseen]
     return Group(*lines)

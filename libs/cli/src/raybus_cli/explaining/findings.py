@@ -1,13 +1,12 @@
-"""The blocking issues of a RayService, most likely first, each with its remedy.
+"""The blocking issues of a RayService, most likely first, each with its evidence and its remedy.
 
 The causes are found by service-reconciler's own rules (`service_reconciler.serve`), applied to every pod instead of the first
-one; conditions and Warning Events add what those do not detect.
+one; conditions and Warning Events are evidence of them, or causes that those rules do not detect.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from datetime import datetime, timedelta
-from enum import IntEnum
 from typing import Final
 
 import msgspec
@@ -15,50 +14,62 @@ import msgspec
 from common import clipping, conditions, labels
 from common.api.core import Pod
 from common.api.ray_service import AppStatus
-from raybus_cli.explaining import remedies
-from raybus_cli.reading import observing
+from raybus_cli.explaining import cause as causes
+from raybus_cli.explaining import events, remedies
+from raybus_cli.explaining.cause import Cause, Finding, Rank
+from raybus_cli.linting import serve_schema
+from raybus_cli.reading import image_pull, observing
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import phase
 from raybus_cli.show.phase import Phase
+from raybus_cli.show.reasons import Code
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.reasons import EventReason, Reason
 from service_reconciler.serve import gateway_problems, problems
 from service_reconciler.serve.problems import ServiceProblem
 
-FRESH: Final = timedelta(minutes=15)
-"""Older Events explain the past."""
 UNSEEN_AFTER: Final = timedelta(seconds=20)
 """A change may be unobserved for so long without a finding."""
-MOST_EVENTS: Final = 5
-
-
-class Rank(IntEnum):
-    """The order in which causes are to be corrected."""
-
-    SPEC = 0
-    """Nothing progresses before that is corrected."""
-    REQUESTED = 1
-    """A user has requested it."""
-    UNMANAGED = 2
-    """No controller manages it."""
-    QUOTA = 3
-    IMAGE = 4
-    CAPACITY = 5
-    PODS = 6
-    GATEWAY = 7
-    SERVE = 8
-    OTHER = 9
-    EVENT = 10
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One cause."""
-
-    rank: Rank
-    what: str
-    remedy: str
-    detail: str = ""
-    """All of a text of which `what` has the cause."""
+_BLOCKS_CLUSTER: Final = {Rank.QUOTA, Rank.IMAGE, Rank.CAPACITY, Rank.PODS, Rank.SERVE}
+"""The causes that keep a cluster from being ready."""
+_RANKS: Final = {
+    Code.QUOTA_EXCEEDED: Rank.QUOTA,
+    Code.IMAGE_PULL_FAILED: Rank.IMAGE,
+    Code.INSUFFICIENT_CAPACITY: Rank.CAPACITY,
+    Code.INSUFFICIENT_REPLICAS: Rank.CAPACITY,
+    Code.PODS_NOT_STARTING: Rank.PODS,
+    **dict.fromkeys(
+        (
+            Code.GATEWAY_NOT_READY,
+            Code.ROUTE_NOT_READY,
+            Code.ROUTE_NOT_PERMITTED,
+            Code.ROUTE_OVERWRITTEN,
+            Code.GRPC_ROUTE_NOT_READY,
+        ),
+        Rank.GATEWAY,
+    ),
+    **dict.fromkeys(
+        (
+            Code.EMPTY_SERVE_CONFIG,
+            Code.SERVE_CONFIG_REFUSED,
+            Code.DASHBOARD_UNREACHABLE,
+            Code.APPLICATION_NOT_RUNNING,
+        ),
+        Rank.SERVE,
+    ),
+}
+_TRACEBACK: Final = "Traceback (most recent call last)"
+_EXCEPTION: Final = re.compile(r"[A-Za-z_][\w.]*(: |$)")
+"""How a traceback names an exception: nothing before it, and no blank in its name."""
+_CONTROLS: Final = (Code.PAUSED, Code.ABORTED, Code.INVALID_ANNOTATIONS)
+"""Conditions that a request sets, by their types."""
+_SURE: Final = {
+    Reason.QUOTA_EXCEEDED,
+    Reason.IMAGE_PULL_FAILED,
+    Reason.INSUFFICIENT_CAPACITY,
+    Reason.INSUFFICIENT_REPLICAS,
+}
+"""Causes that are more specific than the reason of their Event."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -72,77 +83,93 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     unseen: list[str] = []
 
 
-_BY_CAUSE: Final = {
-    Reason.QUOTA_EXCEEDED: Rank.QUOTA,
-    Reason.IMAGE_PULL_FAILED: Rank.IMAGE,
-    Reason.INSUFFICIENT_CAPACITY: Rank.CAPACITY,
-    Reason.INSUFFICIENT_REPLICAS: Rank.CAPACITY,
-    Reason.GATEWAY_NOT_READY: Rank.GATEWAY,
-    Reason.APPLICATION_NOT_READY: Rank.SERVE,
-}
-_TRACEBACK: Final = "Traceback (most recent call last)"
-_EXCEPTION: Final = re.compile(r"[A-Za-z_][\w.]*(: |$)")
-"""How a traceback names an exception: nothing before it, and no blank in its name."""
-_CONTROLS: Final = ("UpgradePaused", "UpgradeAborted", "InvalidAnnotations")
-
-
-def explain(snapshot: Snapshot, *, now: datetime) -> Explanation:
-    """Return the blocking issues of a RayService."""
+def explain(snapshot: Snapshot, *, now: datetime, offered: Set[str] | None = None) -> Explanation:
+    """Return the blocking issues of a RayService; `offered` has the resources of the nodes, None where they were not read."""
     current, observed = phase.of(snapshot.service), observing.observe(snapshot)
     found = [*_of_the_spec(observed), *_of_requests(snapshot), *_of_unmanaged(snapshot, now=now)]
     if observed.violation is None:
-        found += [*_of_clusters(snapshot, observed, now=now), *_of_applications(snapshot)]
-    found += [*_of_stall(snapshot, found), *_of_events(snapshot, found, now=now)]
+        found += [
+            *_of_serve_config(snapshot),
+            *_of_clusters(snapshot, observed, offered, now=now),
+            *_of_applications(snapshot),
+        ]
+    found = events.with_events(snapshot, _with_stall(snapshot, found), now=now)
     meta = snapshot.service.metadata
     return Explanation(
         namespace=meta.namespace,
         name=meta.name,
         phase=current.phase,
         message=current.message,
-        findings=sorted(_once(found), key=lambda each: each.rank),
+        findings=[causes.finding(same, remedies.command(snapshot, same[0])) for same in causes.merged(found)],
         unseen=list(snapshot.unseen),
     )
 
 
-def _of_the_spec(observed: Observed) -> Iterator[Finding]:
+def of_new_cluster(snapshot: Snapshot, *, now: datetime) -> list[Finding]:
+    """Return what keeps the new cluster of an upgrade from being ready."""
+    if not snapshot.pending:
+        return []
+    found = (each for each in explain(snapshot, now=now).findings if each.rank in _BLOCKS_CLUSTER)
+    return [each for each in found if f"RayCluster {snapshot.active} " not in each.message]
+
+
+def lacks_resources(snapshot: Snapshot) -> bool:
+    """Return whether a pod waits for a resource, so that the nodes' resources matter."""
+    placed = (pod.condition("PodScheduled") for pod in snapshot.pods)
+    return any(each is not None and each.status == "False" and "Insufficient " in each.message for each in placed)
+
+
+def _of_the_spec(observed: Observed) -> Iterator[Cause]:
     if observed.violation is not None:
-        yield Finding(rank=Rank.SPEC, what=observed.violation.message, remedy=remedies.SPEC)
+        remedy = remedies.of(Code.INVALID_SPEC, observed.service.metadata.name)
+        yield Cause(rank=Rank.SPEC, code=Code.INVALID_SPEC, what=observed.violation.message, remedy=remedy)
 
 
-def _of_requests(snapshot: Snapshot) -> Iterator[Finding]:
+def _of_requests(snapshot: Snapshot) -> Iterator[Cause]:
     """Yield what a user, or a deadline, has requested."""
     name, current = snapshot.service.metadata.name, phase.of(snapshot.service)
-    if current.phase in remedies.BY_PHASE:
-        yield Finding(
-            rank=Rank.REQUESTED, what=current.message, remedy=remedies.BY_PHASE[current.phase].format(name=name)
-        )
-    for kind in _CONTROLS:
-        held = conditions.find(snapshot.service.status.conditions, kind)
+    if (code := remedies.BY_PHASE.get(current.phase)) is not None:
+        yield Cause(rank=Rank.REQUESTED, code=code, what=current.message, remedy=remedies.of(code, name))
+    for code in _CONTROLS:
+        held = conditions.find(snapshot.service.status.conditions, code)
         if held is not None and held.status == "True":
-            text = remedies.control(kind, held.reason).format(name=name)
-            yield Finding(rank=Rank.REQUESTED, what=held.message, remedy=text)
+            remedy = remedies.of(code, name, is_deadline=held.reason == remedies.DEADLINE)
+            yield Cause(rank=Rank.REQUESTED, code=code, what=held.message, remedy=remedy)
 
 
-def _of_unmanaged(snapshot: Snapshot, *, now: datetime) -> Iterator[Finding]:
+def _of_unmanaged(snapshot: Snapshot, *, now: datetime) -> Iterator[Cause]:
     service = snapshot.service
-    owner = service.manager
+    owner, name = service.manager, service.metadata.name
     if owner != labels.MANAGED_BY_US:
         text = f"spec.managedBy is {owner}, so raybus does not manage the RayService"
-        yield Finding(rank=Rank.UNMANAGED, what=text, remedy=remedies.MANAGED_BY)
+        yield Cause(rank=Rank.UNMANAGED, code=Code.MANAGED_BY, what=text, remedy=remedies.of(Code.MANAGED_BY, name))
         return
+    remedy = remedies.of(Code.NOT_RECONCILED, name)
     born = service.metadata.creation_timestamp
     is_new = born is not None and now - born < UNSEEN_AFTER
     if not service.status.conditions and not is_new:
-        yield Finding(rank=Rank.UNMANAGED, what="no service of raybus has reconciled it", remedy=remedies.UNMANAGED)
+        text = "no service of raybus has reconciled it"
+        yield Cause(rank=Rank.UNMANAGED, code=Code.NOT_RECONCILED, what=text, remedy=remedy)
     for cluster in snapshot.clusters:
         meta = cluster.metadata
         is_old = meta.creation_timestamp is not None and now - meta.creation_timestamp >= UNSEEN_AFTER
         if is_old and not cluster.status.conditions and not snapshot.pods_of(meta.name):
             text = f"RayCluster {meta.name} has neither pods nor a status: it has not been reconciled"
-            yield Finding(rank=Rank.UNMANAGED, what=text, remedy=remedies.UNMANAGED)
+            yield Cause(rank=Rank.UNMANAGED, code=Code.NOT_RECONCILED, what=text, remedy=remedy)
 
 
-def _of_clusters(snapshot: Snapshot, observed: Observed, *, now: datetime) -> Iterator[Finding]:
+def _of_serve_config(snapshot: Snapshot) -> Iterator[Cause]:
+    """Yield the fields that Serve refuses, whether it has got the config yet or not."""
+    fields = serve_schema.refused_fields(str(snapshot.service.raw_spec.get("serveConfigV2") or ""))
+    if fields:
+        code, name = Code.SERVE_CONFIG_REFUSED, snapshot.service.metadata.name
+        text = f"Ray Serve refuses spec.serveConfigV2: {'; '.join(fields)}"
+        yield Cause(
+            rank=Rank.SERVE, code=code, what=text, origin="Ray refused the Serve config", remedy=remedies.of(code, name)
+        )
+
+
+def _of_clusters(snapshot: Snapshot, observed: Observed, offered: Set[str] | None, *, now: datetime) -> Iterator[Cause]:
     """Yield the issues of the cluster that is to serve next, by each of its pods, and of the Gateway.
 
     Where the status names applications of it that fail, with all of their messages, the dashboard adds nothing about them.
@@ -157,12 +184,12 @@ def _of_clusters(snapshot: Snapshot, observed: Observed, *, now: datetime) -> It
     for pod in pods or (None,):
         problem = problems.find(observed, _with_pod(view, pod), now=now)
         if problem is not None and not (is_named and problem.event is EventReason.APPLICATION_NOT_RUNNING):
-            yield _finding(problem)
+            yield _cause(snapshot, problem, view, pod, offered)
     for pod in pods:
         yield from _of_ends(pod)
     problem = gateway_problems.find(observed, now=now)
     if problem is not None:
-        yield _finding(problem)
+        yield _cause(snapshot, problem, view, None, offered)
 
 
 def _with_pod(view: ClusterView | None, pod: Pod | None) -> ClusterView | None:
@@ -171,13 +198,33 @@ def _with_pod(view: ClusterView | None, pod: Pod | None) -> ClusterView | None:
     return msgspec.structs.replace(view, pods=(pod,))
 
 
-def _finding(problem: ServiceProblem) -> Finding:
-    rank = _BY_CAUSE.get(problem.code, Rank.OTHER)
-    is_pods = rank is Rank.OTHER and problem.event is EventReason.PODS_NOT_STARTING
-    return Finding(rank=Rank.PODS if is_pods else rank, what=problem.message, remedy=remedies.problem(problem))
+def _cause(
+    snapshot: Snapshot, problem: ServiceProblem, view: ClusterView | None, pod: Pod | None, offered: Set[str] | None
+) -> Cause:
+    """Return a problem of a cluster or of one of its pods as a cause."""
+    code = Code(problem.code if problem.code in _SURE else problem.event)
+    name, what, container = "", problem.message, ""
+    if pod is not None and what.startswith(f"pod {pod.metadata.name}"):
+        name = pod.metadata.name
+        what = what.removeprefix(f"pod {name}").lstrip(": ")
+        pull = image_pull.of(pod, snapshot.events) if code is Code.IMAGE_PULL_FAILED else None
+        what = what if pull is None else str(pull)
+        container = next((each.name for each in pod.status.container_statuses if each.restart_count), "")
+    is_capacity = code is Code.INSUFFICIENT_CAPACITY
+    service = snapshot.service.metadata.name
+    return Cause(
+        rank=_RANKS.get(code, Rank.OTHER),
+        code=code,
+        what=" ".join(what.split()),
+        pod=name,
+        cluster=view.name if view is not None else "",
+        container=container,
+        origin=problem.message,
+        remedy=remedies.capacity(snapshot, what, offered) if is_capacity else remedies.of(code, service),
+    )
 
 
-def _of_ends(pod: Pod) -> Iterator[Finding]:
+def _of_ends(pod: Pod) -> Iterator[Cause]:
     """Yield the exits of containers of a pod that do not run again."""
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         ended = status.state.terminated
@@ -186,18 +233,32 @@ def _of_ends(pod: Pod) -> Iterator[Finding]:
         if ended.reason == "Completed":
             continue
         why = ended.reason or f"exit code {ended.exit_code}"
-        text = f"pod {pod.metadata.name}: container {status.name} ended: {why}"
-        log = remedies.LOGS.format(pod=pod.metadata.name, container=status.name)
-        yield Finding(rank=Rank.PODS, what=text, remedy=remedies.MEMORY if ended.reason == "OOMKilled" else log)
+        is_memory = ended.reason == "OOMKilled"
+        code = Code.OUT_OF_MEMORY if is_memory else Code.PODS_NOT_STARTING
+        yield Cause(
+            rank=Rank.PODS,
+            code=code,
+            what=f"container {status.name} ended: {why}",
+            pod=pod.metadata.name,
+            container=status.name,
+            remedy=remedies.of(code, "") if is_memory else remedies.LOGS,
+        )
 
 
-def _of_applications(snapshot: Snapshot) -> Iterator[Finding]:
+def _of_applications(snapshot: Snapshot) -> Iterator[Cause]:
     """Yield applications that do not run by the status; the dashboard may be out of reach."""
+    code = Code.APPLICATION_NOT_RUNNING
     for cluster, name, app in _failing(snapshot):
-        why = f": {_cause(app.message)}" if app.message else ""
-        text = f"application {name} on RayCluster {cluster} is {app.status}{why}"
-        remedy = remedies.APPLICATION.format(cluster=cluster)
-        yield Finding(rank=Rank.SERVE, what=text, remedy=remedy, detail=app.message)
+        why = f": {_last_exception(app.message)}" if app.message else ""
+        yield Cause(
+            rank=Rank.SERVE,
+            code=code,
+            what=f"application {name} on RayCluster {cluster} is {app.status}{why}",
+            cluster=cluster,
+            origin=f"application {name} is {app.status}",
+            remedy=remedies.of(code, snapshot.service.metadata.name),
+            detail=app.message,
+        )
 
 
 def _failing(snapshot: Snapshot) -> Iterator[tuple[str, str, AppStatus]]:
@@ -209,7 +270,7 @@ def _failing(snapshot: Snapshot) -> Iterator[tuple[str, str, AppStatus]]:
                 yield side.ray_cluster_name, name, app
 
 
-def _cause(message: str) -> str:
+def _last_exception(message: str) -> str:
     """Return a text as one line: of a traceback its last exception."""
     lines = [line for line in clipping.plain(message).splitlines() if line.strip()]
     if any(line.startswith(_TRACEBACK) for line in lines):
@@ -217,43 +278,18 @@ def _cause(message: str) -> str:
     return " ".join(" ".join(lines).split())
 
 
-def _of_stall(snapshot: Snapshot, found: list[Finding]) -> Iterator[Finding]:
-    """Yield the stall that the service itself reports, unless its cause is named already."""
+def _with_stall(snapshot: Snapshot, found: list[Cause]) -> list[Cause]:
+    """Return the causes with the stall that the service itself reports: evidence of its cause, else a cause of its own."""
     held = conditions.find(snapshot.service.status.conditions, "UpgradeStalled")
-    if held is not None and held.status == "True" and not any(each.what in held.message for each in found):
-        yield Finding(
-            rank=Rank.OTHER, what=held.message, remedy=remedies.STALL.format(name=snapshot.service.metadata.name)
-        )
-
-
-def _of_events(snapshot: Snapshot, found: list[Finding], *, now: datetime) -> Iterator[Finding]:
-    """Yield the newest Warnings with new information."""
-    if phase.of(snapshot.service).phase is Phase.READY and not found:
-        return
-    reported = " ".join(each.what for each in found)
-    stays = {pod.metadata.name for name in (snapshot.active, snapshot.pending) for pod in snapshot.pods_of(name)}
-    past = {pod.metadata.name for pod in snapshot.pods if pod.is_running_and_ready or pod.metadata.name not in stays}
-    began = _began(snapshot)
-    seen: set[tuple[str, str]] = set()
-    for event in reversed(snapshot.events):
-        key = (event.reason, event.note)
-        is_old = event.at is None or now - event.at > FRESH or (began is not None and event.at < began)
-        is_old = is_old or (event.regarding.kind == "Pod" and event.regarding.name in past)
-        if event.type != "Warning" or is_old or key in seen or event.note in reported or len(seen) >= MOST_EVENTS:
-            continue
-        seen.add(key)
-        text = f"{event.regarding.kind} {event.regarding.name}: {event.reason}: {' '.join(event.note.split())}"
-        yield Finding(rank=Rank.EVENT, what=text, remedy=remedies.event(event.reason))
-
-
-def _began(snapshot: Snapshot) -> datetime | None:
-    """Return the begin of the present state: an upgrade begins with its cluster, the rest with the upgrade's end."""
-    pending = snapshot.cluster(snapshot.pending)
-    if pending is not None:
-        return pending.metadata.creation_timestamp
-    upgrading = conditions.find(snapshot.service.status.conditions, "UpgradeInProgress")
-    return upgrading.last_transition_time if upgrading is not None and upgrading.status == "False" else None
-
-
-def _once(found: list[Finding]) -> list[Finding]:
-    return list({each.what: each for each in found}.values())
+    if held is None or held.status != "True":
+        return found
+    line = f"condition UpgradeStalled: {held.message}"
+    at = [each for each in found if each.code == held.reason or each.is_named_in(held.message)]
+    if at:
+        return [
+            msgspec.structs.replace(each, evidence=(*each.evidence, line)) if each is at[0] else each for each in found
+        ]
+    known = {str(each): each for each in Code}
+    remedy = remedies.of(Code.STALLED, snapshot.service.metadata.name)
+    code = known.get(held.reason, Code.STALLED)
+    return [*found, Cause(rank=Rank.OTHER, code=code, what=held.message, remedy=remedy)]

@@ -1,78 +1,143 @@
-"""The remedies of blocking issues; one line each."""
+"""The remedy of each blocking issue, as one line and as a command to copy; both fit the situation."""
 
+import re
+import shlex
+from collections.abc import Set
 from typing import Final
 
+from raybus_cli.explaining.cause import Cause
+from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show.phase import Phase
-from service_reconciler.reasons import EventReason, Reason
-from service_reconciler.serve.problems import ServiceProblem
+from raybus_cli.show.reasons import Code
 
-SPEC: Final = "correct the named field and apply again; 'raybus lint -f FILE' checks before you apply"
-MANAGED_BY: Final = "leave it to that controller, or create it again without spec.managedBy (the field is immutable)"
-UNMANAGED: Final = "see 'raybus doctor'; check that raybus runs and watches this namespace"
-MEMORY: Final = "the container used more than its memory limit: raise resources.limits.memory, or load less per replica"
-LOGS: Final = "see 'kubectl logs {pod} -c {container} --previous'"
-APPLICATION: Final = (
-    "see the application's log in the Ray dashboard, or 'kubectl logs' of the head of RayCluster {cluster}"
-)
-STALL: Final = "correct the cause, or 'raybus abort {name}'; 'raybus promote {name}' skips the steps"
-DESCRIBE: Final = "see 'kubectl describe' of that object"
+DEADLINE: Final = "ProgressDeadlineExceeded"
+LOGS: Final = "see the log of the container's last run"
+_DESCRIBE: Final = "see 'kubectl describe' of that object"
+_ROOM: Final = "add nodes, or request less: smaller pods, fewer replicas, other selectors"
+_SURGE: Final = "add nodes, or request less: a smaller maxSurgePercent, smaller pods, other selectors"
+_INSUFFICIENT: Final = re.compile(r"Insufficient ([A-Za-z0-9./_-]*[A-Za-z0-9])")
 
 BY_PHASE: Final = {
-    Phase.DELETING: "wait; metadata.finalizers of the RayService and its RayClusters names what blocks the deletion",
-    Phase.SUSPENDED: "set spec.suspend to false to start it again",
-    Phase.SUSPENDING: "wait until everything is deleted; then set spec.suspend to false to start it again",
-    Phase.TIMED_OUT: "correct the cause, then set spec.suspend to true, and to false again when RayService {name} is suspended",
+    Phase.DELETING: Code.DELETING,
+    Phase.SUSPENDED: Code.SUSPENDED,
+    Phase.SUSPENDING: Code.SUSPENDED,
+    Phase.TIMED_OUT: Code.TIMED_OUT,
 }
-_CONTROLS: Final = {
-    "UpgradePaused": "'raybus resume {name}' resumes it",
-    "UpgradeAborted": "'raybus retry {name}' retries the same spec; any other spec starts a new upgrade",
-    "InvalidAnnotations": "correct the named annotation: 'kubectl annotate rayservice {name} …'",
+_BY_CODE: Final = {
+    Code.INVALID_SPEC: "correct the named field and apply again; 'raybus lint -f FILE' checks before you apply",
+    Code.TIMED_OUT: "correct the cause, then set spec.suspend to true, and to false again when RayService {name} is suspended",
+    Code.SUSPENDED: "set spec.suspend to false to start it again, once everything is deleted",
+    Code.DELETING: "wait; metadata.finalizers of the RayService and its RayClusters names what blocks the deletion",
+    Code.PAUSED: "'raybus resume {name}' resumes it",
+    Code.ABORTED: "'raybus retry {name}' retries the same spec; any other spec starts a new upgrade",
+    Code.INVALID_ANNOTATIONS: "correct the named annotation: 'kubectl annotate rayservice {name} …'",
+    Code.MANAGED_BY: "leave it to that controller, or create it again without spec.managedBy (the field is immutable)",
+    Code.NOT_RECONCILED: "see 'raybus doctor'; check that raybus runs and watches this namespace",
+    Code.QUOTA_EXCEEDED: "raise the ResourceQuota of the namespace, or request less: 'raybus plan -f FILE' shows the peak",
+    Code.IMAGE_PULL_FAILED: "check the image's name and tag, imagePullSecrets, and that the nodes reach the registry",
+    Code.INSUFFICIENT_REPLICAS: "raise min_replicas in spec.serveConfigV2, or set raybus.io/capacity-parity to false",
+    Code.PODS_NOT_STARTING: "see 'kubectl describe pod' of that pod, and its logs",
+    Code.OUT_OF_MEMORY: "the container used more than its memory limit: raise resources.limits.memory, or load less per replica",
+    Code.VOLUME_NOT_MOUNTED: "check that the named volume, Secret or ConfigMap exists in this namespace and is attached to no other node",
+    Code.UNHEALTHY: "the pod's probe fails: see its log, and whether its CPU suffices to answer in time",
+    Code.EVICTED: "the node ran out of memory or disk: raise the pod's requests",
+    Code.CLUSTER_NOT_RUNNING: "see 'kubectl describe raycluster' of that cluster",
+    Code.EMPTY_SERVE_CONFIG: "put applications into spec.serveConfigV2",
+    Code.SERVE_CONFIG_REFUSED: "correct spec.serveConfigV2; 'raybus lint -f FILE' checks it before you apply",
+    Code.SERVE_CONFIG_UNKNOWN: "restore the spec of the pending cluster to continue the upgrade",
+    Code.NO_SERVE_PORT: "add a port named serve (8000) to the head's first container",
+    Code.DASHBOARD_UNREACHABLE: "check that the head runs, and that no NetworkPolicy blocks raybus from port 8265 of its Service",
+    Code.APPLICATION_NOT_RUNNING: "see the application's log in the Ray dashboard, or 'kubectl logs' of the head",
+    Code.GATEWAY_NOT_READY: "check that the Gateway API is installed and a controller serves that gatewayClassName: 'raybus doctor'",
+    Code.STALLED: "correct the cause, or 'raybus abort {name}'; 'raybus promote {name}' skips the steps",
 }
 _AT_DEADLINE: Final = {
-    "UpgradePaused": "correct the cause, then 'raybus promote {name}', or set raybus.io/on-deadline to Wait",
-    "UpgradeAborted": "correct the cause and edit the spec, or 'raybus promote {name}' to retry the same one",
+    Code.PAUSED: "correct the cause, then 'raybus promote {name}', or set raybus.io/on-deadline to Wait",
+    Code.ABORTED: "correct the cause and edit the spec, or 'raybus promote {name}' to retry the same one",
 }
-_BY_CAUSE: Final = {
-    Reason.QUOTA_EXCEEDED: "raise the ResourceQuota of the namespace, or request less: 'raybus plan -f FILE' shows the peak",
-    Reason.IMAGE_PULL_FAILED: "check the image's name and tag, imagePullSecrets, and that the nodes reach the registry",
-    Reason.INSUFFICIENT_CAPACITY: "add nodes, or request less: a smaller maxSurgePercent, smaller pods, other selectors",
-    Reason.INSUFFICIENT_REPLICAS: "raise min_replicas in spec.serveConfigV2, or set raybus.io/capacity-parity to false",
-    Reason.GATEWAY_NOT_READY: "check that the Gateway API is installed and a controller serves that gatewayClassName: 'raybus doctor'",
-    Reason.APPLICATION_NOT_READY: "check spec.serveConfigV2 and the application's log in the Ray dashboard",
+_EDIT: Final = "kubectl -n {namespace} edit rayservice {name}"
+_POD: Final = "kubectl -n {namespace} describe pod {pod}"
+_DESCRIBED: Final = "kubectl -n {namespace} describe rayservice {name}"
+_ROUTES: Final = "kubectl -n {namespace} describe httproute,grpcroute"
+_COMMANDS: Final = {
+    **dict.fromkeys(
+        (
+            Code.INVALID_SPEC,
+            Code.TIMED_OUT,
+            Code.SUSPENDED,
+            Code.INVALID_ANNOTATIONS,
+            Code.EMPTY_SERVE_CONFIG,
+            Code.SERVE_CONFIG_REFUSED,
+            Code.SERVE_CONFIG_UNKNOWN,
+            Code.NO_SERVE_PORT,
+            Code.INSUFFICIENT_REPLICAS,
+        ),
+        _EDIT,
+    ),
+    **dict.fromkeys(
+        (
+            Code.ROUTE_NOT_READY,
+            Code.ROUTE_NOT_PERMITTED,
+            Code.ROUTE_OVERWRITTEN,
+            Code.GRPC_ROUTE_NOT_READY,
+        ),
+        _ROUTES,
+    ),
+    Code.DELETING: "kubectl -n {namespace} get rayservice,raycluster -o custom-columns=NAME:.metadata.name,FINALIZERS:.metadata.finalizers",
+    Code.PAUSED: "raybus resume {name} -n {namespace}",
+    Code.ABORTED: "raybus retry {name} -n {namespace}",
+    Code.MANAGED_BY: "kubectl -n {namespace} get rayservice {name} -o yaml",
+    Code.NOT_RECONCILED: "raybus doctor",
+    Code.QUOTA_EXCEEDED: "kubectl -n {namespace} describe resourcequota",
+    Code.UNHEALTHY: "kubectl -n {namespace} logs {pod} --all-containers",
+    Code.CLUSTER_NOT_RUNNING: "kubectl -n {namespace} describe raycluster {cluster}",
+    Code.DASHBOARD_UNREACHABLE: "kubectl -n {namespace} get pods -l ray.io/cluster={cluster},ray.io/node-type=head",
+    Code.APPLICATION_NOT_RUNNING: "kubectl -n {namespace} logs -l ray.io/cluster={cluster},ray.io/node-type=head --all-containers",
+    Code.GATEWAY_NOT_READY: "raybus doctor",
+    Code.STALLED: "raybus get rayservice {name} -n {namespace} -w",
 }
-_SURE: Final = {Reason.QUOTA_EXCEEDED, Reason.IMAGE_PULL_FAILED, Reason.INSUFFICIENT_CAPACITY}
-_BY_REASON: Final = {
-    EventReason.EMPTY_SERVE_CONFIG: "put applications into spec.serveConfigV2",
-    EventReason.NO_SERVE_PORT: "add a port named serve (8000) to the head's first container",
-    EventReason.DASHBOARD_UNREACHABLE: "check that the head runs, and that no NetworkPolicy blocks raybus from port 8265 of its Service",
-    EventReason.CLUSTER_NOT_RUNNING: "see 'kubectl describe raycluster' of that cluster",
-    EventReason.PODS_NOT_STARTING: "see 'kubectl describe pod' of that pod, and its logs",
-    EventReason.SERVE_CONFIG_UNKNOWN: "restore the spec of the pending cluster to continue the upgrade",
-}
-_BY_EVENT: Final = {
-    "FailedScheduling": _BY_CAUSE[Reason.INSUFFICIENT_CAPACITY],
-    "FailedMount": "check that the named volume, Secret or ConfigMap exists in this namespace",
-    "FailedAttachVolume": "check whether the volume is still attached to another node",
-    "Unhealthy": "the pod's probe fails: see its log, and whether its CPU suffices to answer in time",
-    "BackOff": "the container exits repeatedly, or its image cannot be pulled: see its log",
-    "Failed": DESCRIBE,
-    "Evicted": "the node ran out of memory or disk: raise the pod's requests",
-}
+_PREVIOUS: Final = "kubectl -n {namespace} logs {pod} -c {container} --previous"
 
 
-def control(kind: str, reason: str) -> str:
-    """Return the remedy for a condition that a user's request set."""
-    is_deadline = reason == Reason.PROGRESS_DEADLINE_EXCEEDED
-    return _AT_DEADLINE.get(kind, _CONTROLS[kind]) if is_deadline else _CONTROLS[kind]
+def of(code: Code, name: str, *, is_deadline: bool = False) -> str:
+    """Return the remedy for a reason; `is_deadline` where a deadline set it in place of the user."""
+    text = (_AT_DEADLINE.get(code) if is_deadline else None) or _BY_CODE.get(code, _DESCRIBE)
+    return text.format(name=name)
 
 
-def problem(found: ServiceProblem) -> str:
-    """Return the remedy for a problem of a cluster; a certain cause is more specific than the Event's reason."""
-    if found.code in _SURE:
-        return _BY_CAUSE[found.code]
-    return _BY_REASON.get(found.event) or _BY_CAUSE.get(found.code, DESCRIBE)
+def capacity(snapshot: Snapshot, message: str, offered: Set[str] | None) -> str:
+    """Return the remedy for a pod without a node; `offered` has the resources of all nodes, None where they are unknown."""
+    missing = [
+        each for each in dict.fromkeys(_INSUFFICIENT.findall(message)) if offered is not None and each not in offered
+    ]
+    if missing:
+        names = ", ".join(missing)
+        return f"No node offers {names}: add nodes that have it, with its device plugin, or remove the request"
+    return _SURGE if snapshot.active and snapshot.pending else _ROOM
 
 
-def event(reason: str) -> str:
-    """Return the remedy for a Warning."""
-    return _BY_EVENT.get(reason, DESCRIBE)
+def event(snapshot: Snapshot, code: Code) -> str:
+    """Return the remedy for a Warning that is a cause of its own."""
+    return (
+        capacity(snapshot, "", None) if code is Code.INSUFFICIENT_CAPACITY else of(code, snapshot.service.metadata.name)
+    )
+
+
+def command(snapshot: Snapshot, cause: Cause) -> str:
+    """Return the command for a cause; each name in it is quoted for a shell."""
+    meta = snapshot.service.metadata
+    template = _POD if cause.pod else _COMMANDS.get(cause.code, _DESCRIBED)
+    if cause.pod and cause.code is Code.UNHEALTHY:
+        template = _COMMANDS[cause.code]
+    if cause.container and cause.code is Code.PODS_NOT_STARTING:
+        template = _PREVIOUS
+    if cause.code in _AT_DEADLINE and "raybus promote" in cause.remedy:
+        template = "raybus promote {name} -n {namespace}"
+    fields = {
+        "name": meta.name,
+        "namespace": meta.namespace,
+        "pod": cause.pod,
+        "container": cause.container,
+        "cluster": cause.cluster or snapshot.pending or snapshot.active,
+    }
+    return template.format(**{key: shlex.quote(value) for key, value in fields.items()})

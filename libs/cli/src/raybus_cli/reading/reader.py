@@ -39,9 +39,18 @@ from raybus_cli.reading import snapshot as snapshots
 from raybus_cli.reading.snapshot import ClusterSnapshot, Event, Quota, Snapshot
 
 T = TypeVar("T")
+NODE: Final = Resource(kind="Node", plural="nodes")
 QUOTA: Final = Resource(kind="ResourceQuota", plural="resourcequotas")
 DASHBOARD_SECONDS: Final = 3.0
 """The timeout of a dashboard's answer; a snapshot does not wait for one that hangs."""
+
+
+class _NodeStatus(msgspec.Struct, frozen=True):
+    allocatable: dict[str, str] = {}
+
+
+class _Node(msgspec.Struct, frozen=True):
+    status: _NodeStatus = _NodeStatus()
 
 
 class Items(msgspec.Struct, Generic[T], frozen=True):
@@ -141,6 +150,15 @@ async def _read(kube: KubeClient, namespace: str, name: str) -> Snapshot:
 async def quotas(kube: KubeClient, namespace: str) -> tuple[Quota, ...]:
     """Read the ResourceQuotas of a namespace; none where the caller may not see them."""
     return tuple(await _Reader(kube, namespace).all(QUOTA, Quota, {}))
+
+
+async def offered(kube: KubeClient) -> frozenset[str] | None:
+    """Read the names of the resources that any node has; None where the caller may not see nodes."""
+    try:
+        nodes = msgspec.json.decode(await kube.list(NODE, None), type=Items[_Node]).items
+    except errors.Forbidden:
+        return None
+    return frozenset(name for each in nodes for name, amount in each.status.allocatable.items() if amount != "0")
 
 
 class _Reader:

@@ -30,6 +30,7 @@ STARTUP_SECONDS: Final = 60.0
 REMIND_EVERY: Final = 10.0
 """Seconds after which `status` repeats why it waits."""
 
+_EXIT_CODES: Final = {RolloutState.DONE: 0, RolloutState.TIMED_OUT: 3}
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Watch for changes until interrupted.")]
 AllNamespacesOption = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Show all namespaces.")]
 SelectorOption = Annotated[
@@ -93,9 +94,9 @@ def status(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Wait until the present spec is served; exit code 0 when it is, 1 when it failed, is stalled or aborted, or after the timeout.
+    """Wait until the present spec is served; exit code 0 when it is, 1 when it failed, is stalled or aborted, 3 after the timeout.
 
-    Example: kubectl apply -f demo.yaml && raybus status demo --timeout 15m
+    A cause that waiting cannot remove ends it at once. Example: kubectl apply -f demo.yaml && raybus status demo --timeout 15m
     """
     length = durations.parse_or_seconds(timeout)
     if length is None or length.total_seconds() < 0:
@@ -107,7 +108,7 @@ def status(
         printing.data(found, output)
     else:
         printing.message(found.text, err=found.course is not RolloutState.DONE)
-    raise SystemExit(0 if found.course is RolloutState.DONE else 1)
+    raise SystemExit(_EXIT_CODES.get(found.course, 1))
 
 
 async def _wait(kube: KubeClient, namespace: str, name: str, *, seconds: float) -> RolloutStatus:
@@ -117,7 +118,7 @@ async def _wait(kube: KubeClient, namespace: str, name: str, *, seconds: float) 
     away_until = 0.0
     while True:
         try:
-            found = rollout_status.of(await reader.read(kube, namespace, name))
+            found = rollout_status.of(await reader.read(kube, namespace, name), now=session.now())
         except (errors.Unavailable, errors.Throttled) as problem:
             away_until = loop.time() + STARTUP_SECONDS
             found = RolloutStatus(course=RolloutState.GOING_ON, text=problems.line(problem))
@@ -129,7 +130,7 @@ async def _wait(kube: KubeClient, namespace: str, name: str, *, seconds: float) 
         if found.course is not RolloutState.GOING_ON:
             return found
         if spent >= seconds:
-            return RolloutStatus(course=RolloutState.FAILED, text=f"not within {seconds:g} s: {found.text}")
+            return RolloutStatus(course=RolloutState.TIMED_OUT, text=f"not within {seconds:g} s: {found.text}")
         if found.text != reported or spent - reported_at >= REMIND_EVERY:
             printing.message(f"{spent:6.0f} s  {found.text}", err=True)
             reported, reported_at = found.text, spent

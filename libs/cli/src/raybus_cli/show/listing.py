@@ -83,9 +83,9 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def build(services: Iterable[RayService], clusters: Iterable[RayCluster], *, now: datetime) -> Listing:
-    """Return the rows, by namespace and name."""
+    """Return the rows by namespace and name, RayServices that need an action first."""
     return Listing(
-        services=[_service(each, now=now) for each in sorted(services, key=lambda each: _place(each.metadata))],
+        services=[_service(each, now=now) for each in sorted(services, key=phase.order)],
         clusters=[_cluster(each, now=now) for each in sorted(clusters, key=lambda each: _place(each.metadata))],
     )
 

@@ -12,19 +12,25 @@ from rich.tree import Tree as Drawn
 from raybus_cli.output.printing import age
 from raybus_cli.show import phase
 from raybus_cli.show.phase import Tone
+from raybus_cli.show.reasons import Code
 from raybus_cli.show.tree import Branch, LastEvent, PodLine, Tree, UpgradeProgress
 
 BAR: Final = 20
 _STYLES: Final = {Tone.GOOD: "bold green", Tone.BUSY: "bold yellow", Tone.BAD: "bold red"}
 
+_BLOCKING: Final = frozenset(Code)
+
 
 def draw(tree: Tree, *, wide: bool = False) -> RenderableType:
     """Return the picture; a wide one has every pod's restarts and what could not be read."""
     tone = phase.tone(tree.phase)
+    status = Text(tree.phase, style=_STYLES[tone])
+    if tone is Tone.GOOD and tree.reason in _BLOCKING:
+        status.append(f", {tree.reason}", style="bold yellow")
     head = [
         ("Name", Text(tree.name, style="bold")),
         ("Namespace", Text(tree.namespace)),
-        ("Status", Text(tree.phase, style=_STYLES[tone])),
+        ("Status", status),
         ("Strategy", Text(tree.strategy)),
         ("Endpoints", Text(str(tree.endpoints))),
         ("Images", images((image, each.role) for each in tree.clusters for image in each.images.values())),

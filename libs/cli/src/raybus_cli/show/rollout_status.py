@@ -1,20 +1,26 @@
 """The result of `raybus status`: whether a rollout is done, has failed, or is in progress, and why.
 
 A pause and a stall without a deadline do not end by themselves: a pause is waited for, a stall is a failure. An upgrade that
-was aborted has failed, however well the old cluster serves.
+was aborted has failed, however well the old cluster serves. So has one with a known cause that no time removes: an image that
+cannot be pulled, a Serve config that Serve refuses, an application in DEPLOY_FAILED.
 """
 
+from collections.abc import Iterator
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
 import msgspec
 
+from common import conditions
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from raybus_cli.reading import observing
+from common.ray.serve_status import AppState
+from raybus_cli.linting import serve_schema
+from raybus_cli.reading import image_pull, observing
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import phase
-from raybus_cli.show.phase import Phase
+from raybus_cli.show.phase import CurrentPhase, Phase
 
 _FAILED: Final = {Phase.INVALID, Phase.TIMED_OUT, Phase.ABORTED, Phase.STALLED, Phase.DELETING}
 
@@ -25,6 +31,7 @@ class RolloutState(StrEnum):
     DONE = "done"
     GOING_ON = "going on"
     FAILED = "failed"
+    TIMED_OUT = "timed out"
 
 
 class RolloutStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,12 +41,12 @@ class RolloutStatus(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-def of(snapshot: Snapshot) -> RolloutStatus:
+def of(snapshot: Snapshot, *, now: datetime) -> RolloutStatus:
     """Return the verdict on a snapshot."""
     service, current = snapshot.service, phase.of(snapshot.service)
     where = f"RayService {service.metadata.namespace}/{service.metadata.name}"
-    if current.phase in _FAILED:
-        return RolloutStatus(course=RolloutState.FAILED, text=f"{where} {current.phase}: {current.message}")
+    if (why := _failure(snapshot, current, now=now)) is not None:
+        return RolloutStatus(course=RolloutState.FAILED, text=f"{where} {current.phase}: {why}")
     if (behind := _behind(service)) is not None:
         return RolloutStatus(course=RolloutState.GOING_ON, text=behind)
     if service.raw_spec.get("suspend"):
@@ -54,6 +61,36 @@ def of(snapshot: Snapshot) -> RolloutStatus:
         f"{where} Ready: {count} endpoint{'' if count == 1 else 's'}, RayCluster {snapshot.active or 'unknown'} serves"
     )
     return RolloutStatus(course=RolloutState.DONE, text=text)
+
+
+def _failure(snapshot: Snapshot, current: CurrentPhase, *, now: datetime) -> str | None:
+    """Return why waiting cannot help; a spec that is not reconciled yet, or is held, has no verdict."""
+    if current.phase in _FAILED:
+        return current.message
+    is_held = snapshot.service.raw_spec.get("suspend") or current.phase is Phase.PAUSED
+    if is_held or _behind(snapshot.service) is not None:
+        return None
+    return next(_lasting(snapshot, now=now), None)
+
+
+def _lasting(snapshot: Snapshot, *, now: datetime) -> Iterator[str]:
+    """Yield the causes that waiting cannot remove, on the cluster that is to serve the spec."""
+    refused = serve_schema.refused_fields(str(snapshot.service.raw_spec.get("serveConfigV2") or ""))
+    if refused:
+        yield f"Ray Serve refuses spec.serveConfigV2: {'; '.join(refused)}"
+    if conditions.is_true(snapshot.service.status.conditions, "RollbackInProgress"):
+        return
+    name = snapshot.pending or snapshot.active
+    for pod in snapshot.pods_of(name):
+        found = image_pull.of(pod, snapshot.events)
+        if found is not None and image_pull.is_lasting(pod, found, now=now):
+            yield f"Pod {pod.metadata.name}: {found}"
+    cluster, held = snapshot.cluster(name), snapshot.serve.get(name)
+    if cluster is None or not _has_goal(snapshot, cluster):
+        return
+    for app_name, app in sorted(held.named().items() if held is not None else ()):
+        if app.status == AppState.DEPLOY_FAILED:
+            yield f"application {app_name} on RayCluster {name} is {app.status}: {' '.join(app.message.split())}"
 
 
 def _behind(service: RayService) -> str | None:

@@ -1,0 +1,154 @@
+"""Warning Events as evidence of a cause, or as causes of their own; an Event that the present state contradicts is neither."""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from common import conditions
+from common.api.core import Pod
+from common.ray.serve_status import AppState
+from raybus_cli.explaining import remedies
+from raybus_cli.explaining.cause import Cause, Rank
+from raybus_cli.output.printing import age
+from raybus_cli.reading import image_pull, observing
+from raybus_cli.reading.snapshot import Event, Snapshot
+from raybus_cli.show import phase, reasons
+from raybus_cli.show.phase import Phase
+from raybus_cli.show.reasons import Code
+from raybus_cli.show.tree import seconds_since
+
+FRESH: Final = timedelta(minutes=15)
+"""Older Events explain the past."""
+MOST: Final = 5
+"""Events that are causes of their own."""
+_CODES: Final = {
+    "FailedScheduling": Code.INSUFFICIENT_CAPACITY,
+    "NotTriggerScaleUp": Code.INSUFFICIENT_CAPACITY,
+    "FailedAttachVolume": Code.VOLUME_NOT_MOUNTED,
+    "FailedCreateHeadPod": Code.CLUSTER_NOT_RUNNING,
+    "FailedCreateWorkerPod": Code.CLUSTER_NOT_RUNNING,
+}
+_STARTS: Final = {"Failed", "BackOff", "InspectFailed"}
+_PULL: Final = re.compile(r"\bpull|\bErrImage|\bInvalidImageName")
+_POD: Final = re.compile(r"\bpod ([a-z0-9][a-z0-9.-]*[a-z0-9])")
+_BEFORE_START: Final = {"ContainerCreating", "PodInitializing"}
+
+
+def with_events(snapshot: Snapshot, causes: list[Cause], *, now: datetime) -> list[Cause]:
+    """Return the causes with the newest Warnings as their evidence, and what only Warnings report."""
+    if phase.of(snapshot.service).phase is Phase.READY and not causes:
+        return []
+    found, more = list(causes), dict[tuple[str, str, str], Cause]()
+    for event in _current(snapshot, now=now):
+        code, note = code_of(event), " ".join(_note(snapshot, event).split())
+        where = f"{event.regarding.kind} {event.regarding.name}"
+        line = f"{where}: {event.reason} {age(seconds_since(event.at, now))} ago: {note}"
+        at = [number for number, each in enumerate(found) if _is_evidence(event, code, each)]
+        for number in at:
+            each = found[number]
+            found[number] = msgspec.structs.replace(each, evidence=(*each.evidence, line))
+        if not at:
+            pod = event.regarding.name if event.regarding.kind == "Pod" else ""
+            what = f"{event.reason}: {note}" if pod else f"{where}: {event.reason}: {note}"
+            new = Cause(rank=Rank.EVENT, code=code, what=what, pod=pod, remedy=remedies.event(snapshot, code))
+            more.setdefault((event.reason, note, pod), new)
+    return [*found, *list(more.values())[:MOST]]
+
+
+def code_of(event: Event) -> Code:
+    """Return the reason that an Event belongs to."""
+    if event.reason in _STARTS:
+        return Code.IMAGE_PULL_FAILED if _PULL.search(event.note) else Code.PODS_NOT_STARTING
+    if event.reason == Code.PODS_NOT_STARTING:
+        return reasons.of_text(event.note) or Code.PODS_NOT_STARTING
+    known = {str(each): each for each in Code}
+    return _CODES.get(event.reason) or known.get(event.reason) or reasons.of_text(event.note) or Code.WARNING
+
+
+def is_contradicted(snapshot: Snapshot, event: Event) -> bool:
+    """Return whether the present state shows that an Event reports the past."""
+    pods = {pod.metadata.name: pod for pod in snapshot.pods}
+    named, code = _POD.search(event.note), code_of(event)
+    is_pods = event.regarding.kind == "Pod"
+    pod = pods.get(event.regarding.name if is_pods else named[1] if named is not None else "")
+    if pod is not None and _is_past(pod, code):
+        return True
+    return event.regarding.kind == "RayService" and _is_past_for_serve(snapshot, code)
+
+
+def _is_past_for_serve(snapshot: Snapshot, code: Code) -> bool:
+    """Return whether the cluster that is to serve next has overcome a problem with Serve."""
+    cluster = snapshot.cluster(snapshot.pending or snapshot.active)
+    details = None if cluster is None else snapshot.serve.get(cluster.metadata.name)
+    match code:
+        case Code.DASHBOARD_UNREACHABLE:
+            return details is not None
+        case Code.SERVE_CONFIG_REFUSED if cluster is not None:
+            given = observing.given(snapshot, cluster)
+            return given is not None and given.serve_config == snapshot.service.raw_spec.get("serveConfigV2")
+        case Code.APPLICATION_NOT_RUNNING if details is not None:
+            states = [each.status for each in details.named().values()]
+            return bool(states) and all(each == AppState.RUNNING for each in states)
+        case _:
+            return False
+
+
+def _is_past(pod: Pod, code: Code) -> bool:
+    """Return whether a pod has overcome a problem."""
+    if pod.is_running_and_ready:
+        return True
+    statuses = [*pod.status.init_container_statuses, *pod.status.container_statuses]
+    match code:
+        case Code.INSUFFICIENT_CAPACITY:
+            placed = pod.condition("PodScheduled")
+            return pod.status.phase == "Running" or (placed is not None and placed.status == "True")
+        case Code.IMAGE_PULL_FAILED:
+            return bool(statuses) and not any(map(image_pull.is_failing, statuses))
+        case Code.VOLUME_NOT_MOUNTED:
+            waiting = (each.state.waiting for each in statuses)
+            return any(each is None or each.reason not in _BEFORE_START for each in waiting)
+        case _:
+            return False
+
+
+def _current(snapshot: Snapshot, *, now: datetime) -> Iterator[Event]:
+    """Yield the Warnings about the present state, newest first, a repeated one once."""
+    stays = {pod.metadata.name for name in (snapshot.active, snapshot.pending) for pod in snapshot.pods_of(name)}
+    others = {pod.metadata.name for pod in snapshot.pods} - stays
+    began = _began(snapshot)
+    seen: set[tuple[str, str, str]] = set()
+    for event in reversed(snapshot.events):
+        key = (event.regarding.name, event.reason, event.note)
+        is_old = event.at is None or now - event.at > FRESH or (began is not None and event.at < began)
+        is_elsewhere = event.regarding.kind == "Pod" and event.regarding.name in others
+        if event.type != "Warning" or is_old or is_elsewhere or key in seen or is_contradicted(snapshot, event):
+            continue
+        seen.add(key)
+        yield event
+
+
+def _is_evidence(event: Event, code: Code, cause: Cause) -> bool:
+    if cause.is_named_in(event.note):
+        return True
+    if event.regarding.kind != "Pod":
+        named = _POD.search(event.note)
+        return cause.code is code and code is not Code.WARNING and (named is None or named[1] in {cause.pod, ""})
+    starts = {Code.IMAGE_PULL_FAILED, Code.PODS_NOT_STARTING, Code.OUT_OF_MEMORY}
+    is_alike = cause.code is code or (cause.code in starts and code in starts)
+    return cause.pod == event.regarding.name and is_alike
+
+
+def _note(snapshot: Snapshot, event: Event) -> str:
+    return reasons.by_field(event.note, str(snapshot.service.raw_spec.get("serveConfigV2") or ""))
+
+
+def _began(snapshot: Snapshot) -> datetime | None:
+    """Return the begin of the present state: an upgrade begins with its cluster, the rest with the upgrade's end."""
+    pending = snapshot.cluster(snapshot.pending)
+    if pending is not None:
+        return pending.metadata.creation_timestamp
+    upgrading = conditions.find(snapshot.service.status.conditions, "UpgradeInProgress")
+    return upgrading.last_transition_time if upgrading is not None and upgrading.status == "False" else None

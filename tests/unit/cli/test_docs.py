@@ -51,7 +51,7 @@ TEXTS = {
     "`serveConfigV2` is checked with the schema of Ray Serve 2.52 to 2.60; there an unknown field is advice, because Serve ignores it.",
     "pause": "[Upgrade controls](upgrade-controls.md) describes each control.",
     "resume": "",
-    "promote": "",
+    "promote": "The command removes `raybus.io/pause`, and warns where the new cluster cannot become ready.",
     "abort": "",
     "retry": "",
     "undo": "The command works at any time, also after the deletion of the old cluster, because raybus keeps [earlier specs](upgrade-controls.md#undo). Without "

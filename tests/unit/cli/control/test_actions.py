@@ -35,6 +35,9 @@ def _upgrading(*conditions: dict[str, object], **annotations: str) -> RayService
         pytest.param(actions.resume, _upgrading(pause="true"), {PAUSE: None}, id="resume"),
         pytest.param(actions.promote, _upgrading(), {PROMOTE: "3"}, id="promote this generation"),
         pytest.param(
+            actions.promote, _upgrading(pause="true"), {PROMOTE: "3", PAUSE: None}, id="promote what is paused"
+        ),
+        pytest.param(
             actions.promote,
             _resting(a_condition("UpgradeAborted", reason=DEADLINE)),
             {PROMOTE: "3"},
@@ -95,3 +98,8 @@ def test_nobody_would_heed_an_order_to_a_service_that_another_operator_runs() ->
     with pytest.raises(errors.Rejected, match=r"spec\.managedBy of RayService demo is kueue\.x-k8s\.io/multikueue"):
         actions.expect_ours(theirs)
     actions.expect_ours(_resting())
+
+
+def test_a_promotion_reports_the_end_of_the_pause() -> None:
+    assert actions.promote(_upgrading(pause="true")).message.startswith("the pause ends, and the remaining steps")
+    assert actions.promote(_upgrading()).message.startswith("the remaining steps are skipped")

@@ -6,6 +6,7 @@ import pytest
 
 from common import errors
 from raybus_cli.control import cli, history, undo
+from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.reading.snapshot import Snapshot
 from support.builders import snapshots
 from support.builders.ray_service import a_serve_config
@@ -149,10 +150,11 @@ def test_undo_goes_to_what_served_before_and_past_what_never_did() -> None:
     snapshot = _long_after()
     entry = undo.choose(history.build(snapshot, now=NOW), None, "demo")
     change = undo.change(snapshot.service, entry)
-    assert (
-        change.message
-        == "spec.rayClusterConfig and spec.serveConfigV2 are restored from revision 1 (its cluster is gone)"
-    )
+    fields = "spec.rayClusterConfig and spec.serveConfigV2"
+    text = undo.message(change, entry, PlanOutcome.NEW_CLUSTER, is_done=True)
+    assert text == f"{fields} are restored from revision 1: a new cluster starts"
+    text = undo.message(change, entry, PlanOutcome.NEW_CLUSTER, is_done=False)
+    assert text == f"{fields} would be restored from revision 1: a new cluster starts (dry run: nothing is changed)"
     assert [each["value"] for each in change.operations[1:]] == [a_config(), a_serve_config()]
 
 
@@ -186,9 +188,9 @@ def test_undo_in_mid_upgrade_rolls_back_to_the_active_cluster() -> None:
     snapshot = in_steps()
     entry = undo.choose(history.build(snapshot, now=NOW), None, "demo")
     assert entry.cluster == BLUE
-    assert (
-        undo.change(snapshot.service, entry).message
-        == "spec.rayClusterConfig is restored from revision 1 (RayCluster demo-blue)"
+    change = undo.change(snapshot.service, entry)
+    assert undo.message(change, entry, PlanOutcome.ROLLED_BACK, is_done=True) == (
+        "spec.rayClusterConfig is restored from revision 1: the service rolls back to RayCluster demo-blue"
     )
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from common import conditions, errors, labels
 from common.api.ray_service import RayService
+from common.upgrade import controls as upgrade_controls
 
 DEADLINE: Final = "ProgressDeadlineExceeded"
 
@@ -57,7 +58,7 @@ def resume(service: RayService) -> Action:
 
 
 def promote(service: RayService) -> Action:
-    """Skip the remaining steps of this generation."""
+    """Skip the remaining steps of this generation, and end a pause, which would hold for the next upgrade."""
     name = service.metadata.name
     aborted = _aborted(service)
     if aborted is not None and aborted != DEADLINE:
@@ -66,8 +67,10 @@ def promote(service: RayService) -> Action:
         )
     if aborted is None and not _is_upgrading(service):
         raise errors.Rejected(f"RayService {name} has no upgrade to promote; see 'raybus get rayservice {name}'")
-    message = "the remaining steps are skipped; traffic moves as the ready capacity of the new cluster allows"
-    return Action(annotations={labels.PROMOTE: str(service.metadata.generation)}, message=message)
+    ended = "the pause ends, and " if upgrade_controls.of(service).pauses else ""
+    message = f"{ended}the remaining steps are skipped; traffic moves as the ready capacity of the new cluster allows"
+    annotations = {labels.PROMOTE: str(service.metadata.generation), labels.PAUSE: None}
+    return Action(annotations=_without_absent(service, annotations), message=message)
 
 
 def abort(service: RayService) -> Action:

@@ -18,6 +18,7 @@ from raybus_cli.control import actions
 from raybus_cli.control import history as histories
 from raybus_cli.control import undo as undoing
 from raybus_cli.control.actions import Action
+from raybus_cli.explaining import findings
 from raybus_cli.output import printing
 from raybus_cli.output.printing import Output, OutputOption, age
 from raybus_cli.output.tables import Column, Table
@@ -67,9 +68,13 @@ def promote(
 ) -> None:
     """Skip the remaining steps of an upgrade; traffic moves as far as the ready capacity of the new cluster allows.
 
-    Example: raybus promote demo
+    It ends a pause. Example: raybus promote demo
     """
-    _give(actions.promote, name, session.where(kubeconfig, context, namespace))
+    place = session.where(kubeconfig, context, namespace)
+    blocking = session.run(place, lambda kube: _blocking(kube, place.namespace, name))
+    _give(actions.promote, name, place)
+    for text in blocking:
+        printing.message(f"warning: {text}", err=True)
 
 
 def abort(
@@ -131,10 +136,9 @@ def undo(
         typer.echo()
         if planned.outcome is PlanOutcome.REFUSED:
             raise errors.Rejected(f"revision {entry.number} would be rejected; nothing is changed")
-        if dry_run:
-            return f"{change.message} (dry run: nothing is changed)"
-        await kube.patch(RAY_SERVICE, place.namespace, name, patch)
-        return change.message
+        if not dry_run:
+            await kube.patch(RAY_SERVICE, place.namespace, name, patch)
+        return undoing.message(change, entry, planned.outcome, is_done=not dry_run)
 
     printing.message(f"rayservice.ray.io/{name}: {session.run(place, work)}")
 
@@ -201,6 +205,15 @@ def _report_hidden(snapshot: Snapshot) -> None:
     for each in snapshot.unseen:
         if each.startswith(CONTROLLER_REVISION.plural):
             printing.message(f"Not readable: {each}", err=True)
+
+
+async def _blocking(kube: KubeClient, namespace: str, name: str) -> list[str]:
+    """Return why the new cluster of an upgrade cannot become ready."""
+    snapshot = await reader.read(kube, namespace, name)
+    return [
+        f"the new cluster cannot become ready: {each.message}; see 'raybus explain {name} -n {namespace}'"
+        for each in findings.of_new_cluster(snapshot, now=session.now())
+    ]
 
 
 def _give(decide: Callable[[RayService], Action], name: str, place: Where) -> None:

@@ -4,7 +4,7 @@ The number of replicas is not restored: the RayService's scale of a group of the
 an autoscaler wrote on the cluster is removed.
 """
 
-from typing import cast
+from typing import Final, cast
 
 import msgspec
 
@@ -13,16 +13,25 @@ from common.api.opaque import Body, Json
 from common.api.ray_service import RayService
 from common.ray import spec_hash
 from raybus_cli.control.history import Entry
+from raybus_cli.planning.predict import PlanOutcome
 
+_EFFECTS: Final = {
+    PlanOutcome.CREATED: ": the first cluster starts",
+    PlanOutcome.NEW_CLUSTER: ": a new cluster starts",
+    PlanOutcome.IN_PLACE: ": the running cluster changes in place",
+    PlanOutcome.ROLLED_BACK: ": the service rolls back to its active cluster",
+    PlanOutcome.NOTHING: ": no cluster changes now",
+}
 _SCALE = ("replicas", "minReplicas", "maxReplicas")
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What is written, and the message to the user."""
+    """What is written."""
 
     operations: list[Body]
     """A JSON patch, rejected when another object has the name by now."""
-    message: str
+    fields: tuple[str, ...]
+    """The fields that it restores."""
 
 
 def choose(entries: list[Entry], number: int | None, name: str) -> Entry:
@@ -62,11 +71,18 @@ def change(service: RayService, entry: Entry) -> Change:
         changed.append("spec.serveConfigV2")
     if not changed:
         raise errors.Rejected(f"RayService {service.metadata.name} asks for revision {entry.number} already")
+    return Change(operations=operations, fields=tuple(changed))
+
+
+def message(change: Change, entry: Entry, outcome: PlanOutcome, *, is_done: bool) -> str:
+    """Return the result of a change, with the effect that its plan has."""
+    verb = ("is" if len(change.fields) == 1 else "are") if is_done else "would be"
+    effect = _EFFECTS.get(outcome, "")
+    if outcome is PlanOutcome.ROLLED_BACK and entry.cluster:
+        effect = f": the service rolls back to RayCluster {entry.cluster}"
     kept = "" if entry.serve_config is not None else "; its Serve config is unknown and stays"
-    where = f"RayCluster {entry.cluster}" if entry.cluster else "its cluster is gone"
-    verb = "is" if len(changed) == 1 else "are"
-    message = f"{' and '.join(changed)} {verb} restored from revision {entry.number} ({where}){kept}"
-    return Change(operations=operations, message=message)
+    end = "" if is_done else " (dry run: nothing is changed)"
+    return f"{' and '.join(change.fields)} {verb} restored from revision {entry.number}{effect}{kept}{end}"
 
 
 def _restored(config: Json, goal: Json) -> Json:

@@ -52,8 +52,8 @@ def test_a_cause_is_the_reason_of_a_service_with_an_active_cluster(base: str, st
 
 def test_ready_with_a_blocked_gateway_is_one_line() -> None:
     service = _with(HAS_ENDPOINTS, "waiting: Gateway default/g is not accepted", status="True", reason="Any")
-    first = text_of(picture.draw(tree.build(Snapshot(service=service), now=NOW))).splitlines()[0]
-    assert "Ready, GatewayNotReady" in first
+    lines = text_of(picture.draw(tree.build(Snapshot(service=service), now=NOW))).splitlines()
+    assert "Status:     Ready, GatewayNotReady" in lines
 
 
 def test_an_upgrade_names_the_reason_of_its_cause() -> None:

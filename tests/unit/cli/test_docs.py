@@ -48,7 +48,7 @@ TEXTS = {
     "take additional time. Peaks during an upgrade in steps assume that Ray's autoscaler frees nodes in time; the figure in "
     "parentheses applies if it does not.",
     "lint": "The command needs no cluster. An unknown field is an error, because the API server would drop it. "
-    "`serveConfigV2` is checked with the schema of Ray Serve 2.52 to 2.60; there an unknown field is advice, because Serve ignores it.",
+    "`serveConfigV2` is checked with the schema of Ray Serve; there an unknown field is advice, because Serve ignores it.",
     "pause": "[Upgrade controls](upgrade-controls.md) describes each control.",
     "resume": "",
     "promote": "The command removes `raybus.io/pause`, and warns where the new cluster cannot become ready.",

@@ -1,7 +1,7 @@
-"""Checks a Serve config field by field, as Ray Serve 2.52 to 2.60 does when it gets one (`ServeDeploySchema`).
+"""Checks a Serve config field by field, as Ray Serve does when it gets one (`ServeDeploySchema`).
 
-Serve converts a text to a number and back, and ignores a field that it does not know. A value that one of these versions may
-accept gives advice; only a value that each of them refuses is an error.
+Serve converts a text to a number and back, and ignores a field that it does not know. Its versions differ: what the schema at hand
+refuses is an error, and what another version may accept is advice.
 """
 
 import difflib

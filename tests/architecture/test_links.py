@@ -12,6 +12,7 @@ from typing import TypeAlias
 import pytest
 import yaml
 
+from raybus_cli.doctor.check import Hint
 from support.manifests import ROOT
 
 DOCS = ROOT / "docs"
@@ -88,3 +89,8 @@ def _leaves(entry: Nav) -> list[str]:
         return [entry]
     parts = entry if isinstance(entry, list) else list(entry.values())
     return [leaf for part in parts for leaf in _leaves(part)]
+
+
+@pytest.mark.parametrize("hint", list(Hint))
+def test_a_hint_of_doctor_leads_to_a_heading(hint: Hint) -> None:
+    assert _fault(ROOT / "README.md", hint) == ""

@@ -61,7 +61,7 @@ async def test_the_deployed_rights_are_enough_to_live(control_plane: ControlPlan
 
 
 async def test_the_deployed_rights_are_enough_to_isolate(control_plane: ControlPlane, own_kubeconfig: Path) -> None:
-    """Rules that the API server stores in other words than the user's are not written again."""
+    """Rules that the API server stores in another form than the user's are not written again."""
     config = Config(gates=BETA | {Gate.NETWORK_POLICY})
     among_selectors: Body = {"podSelector": {"matchLabels": {}, "matchExpressions": []}, "namespaceSelector": {}}
     rules = [{"to": [among_selectors], "ports": [{"port": 53}]}, {"to": [], "ports": []}]

@@ -74,7 +74,8 @@ async def test_a_spec_comes_back_although_its_cluster_is_gone(live: Live, contro
     version = (await live.service())["metadata"]["resourceVersion"]
     tried = await user.raybus("undo", "demo", "--dry-run")
     assert tried.startswith(f"RayService {live.namespace}/demo: new cluster\n")
-    assert tried.endswith("would be restored from revision 1: a new cluster starts (dry run: nothing is changed)\n")
+    assert "rayservice.ray.io/demo rolled back (dry run: nothing is changed; " in tried
+    assert tried.endswith("would be restored from revision 1: a new cluster starts)\n")
     assert (await live.service())["metadata"]["resourceVersion"] == version
 
     done = await user.raybus("undo", "demo")

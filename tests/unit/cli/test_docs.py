@@ -3,7 +3,6 @@
 Rewrite it with `pytest --update-golden`.
 """
 
-import re
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,7 @@ caller. [An upgrade at the terminal](session.md) shows a whole upgrade with thes
 - Forms of kubectl work: `rayservice/NAME` wherever a name is given; `help VERB`, `-h` and `--version`; those of `kubectl get` in `raybus get`.
 - Standard output contains only results; a pipe gets no colors and whole lines.
 - Exit codes: 0 success, 1 failure (of the command or of the object), 2 invalid command, 3 time limit of
-  `raybus status`.
+  `raybus status` and of `--wait`.
 - A missing prerequisite (kubeconfig, rights, CRDs, an answer) gives one line with the required action.
 - Unreadable objects are omitted and listed: at the end of the tree with `-o wide`, in `explain`, in `doctor`, in a bundle.
 
@@ -49,7 +48,8 @@ TEXTS = {
     "parentheses applies if it does not.",
     "lint": "The command needs no cluster. An unknown field is an error, because the API server would drop it. "
     "`serveConfigV2` is checked with the schema of Ray Serve; there an unknown field is advice, because Serve ignores it.",
-    "pause": "[Upgrade controls](upgrade-controls.md) describes each control.",
+    "pause": "[Upgrade controls](upgrade-controls.md) describes each control. `pause`, `resume`, `promote`, `abort`, `retry` and `undo` accept several "
+    "names; `--wait` ends when raybus reports the effect: paused, not paused, promoted, rolled back, not aborted, the new generation observed.",
     "resume": "",
     "promote": "The command removes `raybus.io/pause`, and warns where the new cluster cannot become ready.",
     "abort": "",
@@ -63,7 +63,9 @@ TEXTS = {
     "explain": "One finding for each cause: its evidence, the remedy, a command to copy, and the section of [troubleshooting](troubleshooting.md) about it. "
     "Events that the present state of a pod contradicts are omitted. `-o json` has the fields `code`, `message`, `evidence`, `remedy`, `command` and `anchor`.",
     "dashboard": "[The dashboard page](dashboard.md) describes its contents and data sources.",
-    "doctor": "",
+    "doctor": "A category for each part, a mark for each check: `√` passed, `‼` warning, `×` failed, `?` unknown (`+`, `!`, `x`, `?` where the output "
+    "is not UTF-8). A warning and a failure have a remedy and a page of this documentation. Only a failure yields exit code 1. In JSON each "
+    "check has `name`, `state`, `text`, `remedy`, `category` and `hint`.",
     "migrate": "[Migrate from KubeRay](migration.md) describes the next steps.",
     "bundle": "",
     "completion": "",
@@ -84,7 +86,7 @@ SHOWN = {
     "history": [("raybus history demo", "history.txt"), ("raybus history demo -o wide | cat", "history-wide.txt")],
     "events": [("raybus events default/greeter", "events.txt")],
     "explain": [("raybus explain demo", "explain.txt")],
-    "doctor": [("raybus doctor", "doctor.txt")],
+    "doctor": [("raybus doctor", "doctor.txt"), ("raybus doctor --pre", "doctor-pre.txt")],
     "migrate": [("raybus migrate check", "migrate-check.txt")],
 }
 """Commands and what they print, as recorded by the tests."""
@@ -96,7 +98,6 @@ def _help(verb: str, monkeypatch: pytest.MonkeyPatch) -> str:
         monkeypatch.setenv(name, value)
     done = CliRunner().invoke(main.build(verb), command_line, prog_name="raybus")
     assert done.exit_code == 0, verb
-    assert "Example: " in re.sub(r"\s+", " ", done.stdout), f"the help of {verb} has no example"
     return "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())
 
 

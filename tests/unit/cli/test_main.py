@@ -10,18 +10,18 @@ import pytest
 from typer.testing import CliRunner
 
 from raybus_cli import main
-from raybus_cli.main import PARTS, Part
+from raybus_cli.main import PARTS, Panel, Part
 
 
 def test_help_names_every_part_without_importing_any(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PARTS, "demo", Part("no_such_module", "app", "Broken."))
+    monkeypatch.setitem(PARTS, "demo", Part(Panel.LOCAL, "no_such_module", "app", "Broken."))
     done = CliRunner().invoke(main.build(None), ["--help"])
     assert done.exit_code == 0
     assert all(name in done.stdout for name in PARTS)
 
 
 def test_a_broken_part_ends_with_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(PARTS, "demo", Part("no_such_module", "app", "Broken."))
+    monkeypatch.setitem(PARTS, "demo", Part(Panel.LOCAL, "no_such_module", "app", "Broken."))
     with pytest.raises(SystemExit) as end:
         main.build("demo")
     assert end.value.code == 1

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from importlib import import_module
 from typing import Any, Final
 
@@ -17,41 +18,61 @@ import typer
 from raybus_cli.completion import cli as completion
 
 
+class Panel(StrEnum):
+    """The groups of verbs in the help, in its order."""
+
+    OBSERVE = "Observe"
+    UPGRADE = "Upgrade"
+    CHECK = "Check"
+    LOCAL = "Local"
+
+
 class Part(msgspec.Struct, frozen=True):
     """A command that lives elsewhere: a typer app with commands of its own, or one function."""
 
+    panel: Panel
     module: str
     attribute: str
     help: str
 
 
 PARTS: Final = {
-    "cluster": Part("localcluster.cli", "app", "Run a real Kubernetes cluster on this machine."),
-    "images": Part("localcluster.images.cli", "app", "Build the container images, with or without Docker."),
-    "up": Part("raybus_cli.up.cli", "up", "Run NATS and the four services as processes of this machine."),
-    "get": Part("raybus_cli.show.cli", "get", "Show a RayService as a tree; -w watches it."),
-    "list": Part("raybus_cli.show.cli", "list_", "List all RayServices and RayClusters."),
-    "status": Part(
-        "raybus_cli.show.cli", "status", "Wait until a RayService serves its spec; exit code 0 when it does."
+    "get": Part(Panel.OBSERVE, "raybus_cli.show.cli", "get", "Show a RayService as a tree."),
+    "list": Part(Panel.OBSERVE, "raybus_cli.show.cli", "list_", "List RayServices and RayClusters."),
+    "status": Part(Panel.OBSERVE, "raybus_cli.show.cli", "status", "Wait until the spec of a RayService is served."),
+    "history": Part(Panel.OBSERVE, "raybus_cli.control.cli", "history", "Show the revisions of a RayService."),
+    "events": Part(Panel.OBSERVE, "raybus_cli.events.cli", "events", "Show upgrade events, past and new."),
+    "dashboard": Part(
+        Panel.OBSERVE, "raybus_cli.dashboard.cli", "dashboard", "Show RayServices and upgrades on a live page."
     ),
-    "plan": Part("raybus_cli.planning.cli", "plan", "Show the effect of a manifest on the running service."),
-    "lint": Part("raybus_cli.linting.cli", "lint", "Check manifests without a cluster."),
-    "pause": Part("raybus_cli.control.cli", "pause", "Pause an upgrade at its current step."),
-    "resume": Part("raybus_cli.control.cli", "resume", "Resume a paused upgrade."),
-    "promote": Part("raybus_cli.control.cli", "promote", "Skip the remaining steps of an upgrade."),
-    "abort": Part("raybus_cli.control.cli", "abort", "Abort an upgrade and roll back to the active cluster."),
-    "retry": Part("raybus_cli.control.cli", "retry", "Retry an aborted upgrade."),
-    "undo": Part("raybus_cli.control.cli", "undo", "Restore the spec before this one."),
-    "explain": Part("raybus_cli.explaining.cli", "explain", "Show why a RayService is not ready, with remedies."),
-    "doctor": Part("raybus_cli.doctor.cli", "doctor", "Check an installation of raybus."),
-    "migrate": Part("raybus_cli.migrating.cli", "app", "Take a cluster over from KubeRay's operator."),
-    "bundle": Part("raybus_cli.bundling.cli", "bundle", "Write an archive for a bug report, without secrets."),
-    "completion": Part("raybus_cli.completion.cli", "completion", "Print the completion script of a shell."),
-    "history": Part("raybus_cli.control.cli", "history", "Show the stored specs of a RayService."),
-    "events": Part("raybus_cli.events.cli", "events", "Show past upgrade events, and new ones with -f."),
-    "dashboard": Part("raybus_cli.dashboard.cli", "dashboard", "Show RayServices and their upgrades on a live page."),
-    "demo": Part("raybus_cli.demo.cli", "demo", "Upgrade a model under load and count failed requests."),
-    "version": Part("raybus_cli.show.version", "version", "Print the version of raybus."),
+    "plan": Part(
+        Panel.UPGRADE, "raybus_cli.planning.cli", "plan", "Show the effect of a manifest before it is applied."
+    ),
+    "pause": Part(Panel.UPGRADE, "raybus_cli.control.cli", "pause", "Pause an upgrade at its current step."),
+    "resume": Part(Panel.UPGRADE, "raybus_cli.control.cli", "resume", "Resume a paused upgrade."),
+    "promote": Part(Panel.UPGRADE, "raybus_cli.control.cli", "promote", "Skip the remaining steps of an upgrade."),
+    "abort": Part(
+        Panel.UPGRADE, "raybus_cli.control.cli", "abort", "Abort an upgrade and roll back to the active cluster."
+    ),
+    "retry": Part(Panel.UPGRADE, "raybus_cli.control.cli", "retry", "Retry an aborted upgrade."),
+    "undo": Part(Panel.UPGRADE, "raybus_cli.control.cli", "undo", "Roll back to a previous revision."),
+    "explain": Part(Panel.CHECK, "raybus_cli.explaining.cli", "explain", "Show blocking issues, with remedies."),
+    "lint": Part(Panel.CHECK, "raybus_cli.linting.cli", "lint", "Check manifests without a cluster."),
+    "doctor": Part(Panel.CHECK, "raybus_cli.doctor.cli", "doctor", "Check an installation, or a cluster before one."),
+    "migrate": Part(Panel.CHECK, "raybus_cli.migrating.cli", "app", "Take a cluster over from KubeRay's operator."),
+    "bundle": Part(
+        Panel.CHECK, "raybus_cli.bundling.cli", "bundle", "Write an archive for a bug report, without secrets."
+    ),
+    "demo": Part(Panel.LOCAL, "raybus_cli.demo.cli", "demo", "Upgrade a model under load and count failed requests."),
+    "cluster": Part(Panel.LOCAL, "localcluster.cli", "app", "Run a real Kubernetes cluster on this machine."),
+    "images": Part(
+        Panel.LOCAL, "localcluster.images.cli", "app", "Build the container images, with or without Docker."
+    ),
+    "up": Part(Panel.LOCAL, "raybus_cli.up.cli", "up", "Run NATS and the four services as local processes."),
+    "completion": Part(
+        Panel.LOCAL, "raybus_cli.completion.cli", "completion", "Print the completion script of a shell."
+    ),
+    "version": Part(Panel.LOCAL, "raybus_cli.show.version", "version", "Print the version of raybus."),
 }
 
 
@@ -65,15 +86,16 @@ def build(asked: str | None) -> typer.Typer:
         context_settings={"help_option_names": ["--help", "-h"]},
     )
     for name, part in PARTS.items():
-        _mount(app, name, _load(name, part) if name == asked else _elsewhere, part.help)
+        _mount(app, name, part, _load(name, part) if name == asked else _elsewhere)
     return app
 
 
-def _mount(app: typer.Typer, name: str, found: Any, text: str) -> None:
+def _mount(app: typer.Typer, name: str, part: Part, found: Any) -> None:
     if isinstance(found, typer.Typer):
-        app.add_typer(found, name=name)
+        app.add_typer(found, name=name, short_help=part.help, rich_help_panel=part.panel)
     else:
-        app.command(name, help=text if found is _elsewhere else None)(found)
+        text = part.help if found is _elsewhere else None
+        app.command(name, help=text, short_help=part.help, rich_help_panel=part.panel)(found)
 
 
 def _load(name: str, part: Part) -> Any:

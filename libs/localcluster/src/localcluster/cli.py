@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import msgspec
 import typer
@@ -25,9 +25,14 @@ from localcluster.progress import Progress
 from localcluster.record import Record
 from localcluster.settings import Layout, Settings
 
-app = typer.Typer(
-    help="Run a real Kubernetes cluster on this machine.", no_args_is_help=True, pretty_exceptions_enable=False
-)
+HELP: Final = """Run a real Kubernetes cluster on this machine.
+
+Examples:
+$ raybus cluster up
+$ raybus cluster kubectl -- get pods -A
+$ export KUBECONFIG=$(raybus cluster kubeconfig)
+"""
+app = typer.Typer(help=HELP, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 class Output(StrEnum):

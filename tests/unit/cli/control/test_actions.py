@@ -27,6 +27,10 @@ def _upgrading(*conditions: dict[str, object], **annotations: str) -> RayService
     return ray_service.decode(body)
 
 
+def _promoted() -> RayService:
+    return ray_service.decode(a_service(READY, active=a_side("demo-green")))
+
+
 @pytest.mark.parametrize(
     ("decide", "service", "written"),
     [
@@ -90,7 +94,7 @@ def test_a_verb_without_an_object_names_the_alternative(
 
 def test_a_pause_without_an_upgrade_reports_that_it_waits() -> None:
     service = ray_service.decode(a_ready_service())
-    assert actions.pause(service).message.startswith("no upgrade is in progress; the next upgrade will wait")
+    assert actions.pause(service).note == "no upgrade is in progress; the next one waits"
 
 
 def test_nobody_would_heed_an_order_to_a_service_that_another_operator_runs() -> None:
@@ -101,5 +105,34 @@ def test_nobody_would_heed_an_order_to_a_service_that_another_operator_runs() ->
 
 
 def test_a_promotion_reports_the_end_of_the_pause() -> None:
-    assert actions.promote(_upgrading(pause="true")).message.startswith("the pause ends, and the remaining steps")
-    assert actions.promote(_upgrading()).message.startswith("the remaining steps are skipped")
+    assert actions.promote(_upgrading(pause="true")).note.startswith("the pause ends; traffic moves")
+    assert actions.promote(_upgrading()).note.startswith("traffic moves")
+
+
+ABORTED = a_condition("UpgradeAborted", reason="AbortRequested")
+
+
+@pytest.mark.parametrize(
+    ("action", "before", "after"),
+    [
+        pytest.param(actions.pause(_upgrading()), _upgrading(), _upgrading(a_condition("UpgradePaused")), id="pause"),
+        pytest.param(actions.pause(_resting()), _upgrading(), _resting(), id="pause without an upgrade"),
+        pytest.param(
+            actions.resume(_upgrading(pause="true")),
+            _upgrading(a_condition("UpgradePaused")),
+            _upgrading(a_condition("UpgradePaused", "False")),
+            id="resume",
+        ),
+        pytest.param(
+            actions.promote(_upgrading()),
+            _upgrading(),
+            _promoted(),
+            id="promote",
+        ),
+        pytest.param(actions.promote(_upgrading()), _resting(), _promoted(), id="promote that is not the new cluster"),
+        pytest.param(actions.abort(_upgrading()), _upgrading(ABORTED), _resting(ABORTED), id="abort"),
+        pytest.param(actions.retry(_resting(abort="3")), _resting(ABORTED), _upgrading(), id="retry"),
+    ],
+)
+def test_an_action_is_done_when_raybus_reports_it(action: Action, before: RayService, after: RayService) -> None:
+    assert (action.is_done(before), action.is_done(after)) == (False, True)

@@ -154,7 +154,7 @@ def test_undo_goes_to_what_served_before_and_past_what_never_did() -> None:
     text = undo.message(change, entry, PlanOutcome.NEW_CLUSTER, is_done=True)
     assert text == f"{fields} are restored from revision 1: a new cluster starts"
     text = undo.message(change, entry, PlanOutcome.NEW_CLUSTER, is_done=False)
-    assert text == f"{fields} would be restored from revision 1: a new cluster starts (dry run: nothing is changed)"
+    assert text == f"dry run: nothing is changed; {fields} would be restored from revision 1: a new cluster starts"
     assert [each["value"] for each in change.operations[1:]] == [a_config(), a_serve_config()]
 
 

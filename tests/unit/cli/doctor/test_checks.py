@@ -9,22 +9,26 @@ from typing import Any
 import msgspec
 import pytest
 
+from common.api import ray_service
 from common.bus.sharding import PARTITIONS
 from common.runtime import ownership
 from common.version import VERSION
 from crd_generator import definitions
 from crd_generator.schema import Schema
 from nats_admin import certificates
-from raybus_cli.doctor import checks, cli
-from raybus_cli.doctor.checks import SERVICES, CheckState
+from raybus_cli.doctor import checks, picture
+from raybus_cli.doctor.check import Category, CheckState
+from raybus_cli.doctor.checks import SERVICES
 from raybus_cli.doctor.facts import Facts, GatewayClass, Lease, Right, Workload
-from support.builders.snapshots import NOW
+from support.builders.snapshots import NOW, a_condition, a_ready_service, a_service
 from support.golden import Golden
 from support.terminal import text_of
 
 SERVER = certificates.new_server(
     certificates.new_authority(now=NOW), names=["nats"], now=NOW, lifetime=timedelta(days=90)
 ).certificate
+
+STALLED = a_service(a_condition("UpgradeStalled", reason="PodsNotStarting", message="no GPU"))
 
 
 def _workload(name: str, *, ready: int = 1, replicas: int = 1, tag: str = VERSION) -> Workload:
@@ -82,6 +86,7 @@ def _well(**fields: Any) -> Facts:
         "gateway_classes": [_class("envoy")],
         "asked_classes": frozenset({"envoy"}),
         "kuberay": [],
+        "ray_services": [ray_service.decode(a_ready_service())],
         "rights": [Right(subject="you", verb="get", resource="rayservices", group="ray.io", is_allowed=True)],
     }
     return Facts(namespace="raybus", **{**defaults, **fields})
@@ -90,7 +95,9 @@ def _well(**fields: Any) -> Facts:
 def test_an_installation_that_is_well(golden: Golden) -> None:
     found = checks.all_of(_well(), now=NOW)
     assert {each.state for each in found} == {CheckState.OK}
-    golden.check("cli/doctor.txt", text_of(cli.draw(found)))
+    assert {each.hint for each in found} == {None}
+    assert list(dict.fromkeys(each.category for each in found)) == list(Category)
+    golden.check("cli/doctor.txt", text_of(picture.draw(found)))
 
 
 def _old_crd() -> Facts:
@@ -204,6 +211,20 @@ def _one_lease_more() -> list[Lease]:
             lambda: _well(certificates=[b"x"]), "NATS certificate", CheckState.FAILED, "cannot be read", id="no PEM"
         ),
         pytest.param(
+            lambda: _well(ray_services=[ray_service.decode(STALLED)]),
+            "RayService default/demo",
+            CheckState.WARNING,
+            "Stalled: no GPU",
+            id="a RayService with a fault",
+        ),
+        pytest.param(
+            lambda: _well(ray_services=[ray_service.decode(STALLED)] * 12),
+            "other RayServices",
+            CheckState.WARNING,
+            "2 more",
+            id="many RayServices with a fault",
+        ),
+        pytest.param(
             lambda: Facts(namespace="raybus"),
             "services",
             CheckState.UNKNOWN,
@@ -216,7 +237,7 @@ def test_each_fault_is_named_with_a_remedy(facts: Callable[[], Facts], name: str
     found = next(each for each in checks.all_of(facts(), now=NOW) if each.name == name)
     assert found.state is state
     assert text in found.text
-    assert found.remedy or state is CheckState.UNKNOWN
+    assert (bool(found.remedy), found.hint is not None) == (state is not CheckState.UNKNOWN,) * 2
 
 
 @pytest.mark.parametrize(("days", "state"), [(80, CheckState.WARNING), (100, CheckState.FAILED), (0, CheckState.OK)])

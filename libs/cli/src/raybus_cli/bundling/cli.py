@@ -27,7 +27,10 @@ def bundle(
     """Write a tar.gz for a bug report: the RayService, what belongs to it, and raybus with its logs.
 
     It holds no Secret and no value of an environment variable; check it before you send it.
-    Example: raybus bundle demo
+
+    Examples:
+    $ raybus bundle demo
+    $ raybus bundle demo -n serving -f demo.tar.gz
     """
     place = session.where(kubeconfig, context, namespace)
     folder = f"raybus-bundle-{name}"

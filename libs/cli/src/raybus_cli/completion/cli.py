@@ -37,7 +37,11 @@ class Shell(StrEnum):
 def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")]) -> None:
     """Print a script that lets a shell complete verbs, options and names of RayServices.
 
-    kubectl finds kubectl_complete-raybus, which comes with raybus, on the PATH. Example: source <(raybus completion bash)
+    kubectl finds kubectl_complete-raybus, which comes with raybus, on the PATH.
+
+    Examples:
+    $ source <(raybus completion bash)
+    $ raybus completion fish > ~/.config/fish/completions/raybus.fish
     """
     begin()
     app = typer.Typer()

@@ -85,3 +85,7 @@ TargetsArgument = Annotated[
         show_default=False,
     ),
 ]
+NamesArgument = Annotated[
+    list[str],
+    typer.Argument(parser=_name, metavar="NAME", help="Names of RayServices.", autocompletion=services),
+]

@@ -3,6 +3,7 @@
 Abort and promote name the present generation, so that they do not affect the next change of the spec.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -12,14 +13,20 @@ from common.api.ray_service import RayService
 from common.upgrade import controls as upgrade_controls
 
 DEADLINE: Final = "ProgressDeadlineExceeded"
+PAUSED: Final = "UpgradePaused"
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
-    """What is written, and the message to the user."""
+    """What a verb writes, and how its effect shows."""
 
     annotations: dict[str, str | None]
     """None removes one."""
-    message: str
+    effect: str
+    """What the object is then, as kubectl prints it: `paused`."""
+    note: str = ""
+    is_dry_run: bool = False
+    is_done: Callable[[RayService], bool]
+    """Whether the services have taken it up, by the object as it is later."""
 
 
 def expect_ours(service: RayService) -> None:
@@ -34,17 +41,17 @@ def expect_ours(service: RayService) -> None:
 
 def pause(service: RayService) -> Action:
     """Pause the upgrade; without an upgrade this holds for the next one."""
-    message = (
-        "the upgrade is paused" if _is_upgrading(service) else "no upgrade is in progress; the next upgrade will wait"
-    )
     return Action(
-        annotations={labels.PAUSE: "true"}, message=f"{message}; 'raybus resume {service.metadata.name}' resumes it"
+        annotations={labels.PAUSE: "true"},
+        effect="paused",
+        note="" if _is_upgrading(service) else "no upgrade is in progress; the next one waits",
+        is_done=lambda later: conditions.is_true(later.status.conditions, PAUSED) or not _is_upgrading(later),
     )
 
 
 def resume(service: RayService) -> Action:
     """Resume the upgrade."""
-    name, held = service.metadata.name, conditions.find(service.status.conditions, "UpgradePaused")
+    name, held = service.metadata.name, conditions.find(service.status.conditions, PAUSED)
     is_asked = labels.PAUSE in service.metadata.annotations
     if not is_asked and held is not None and held.status == "True" and held.reason == DEADLINE:
         raise errors.Rejected(
@@ -53,8 +60,12 @@ def resume(service: RayService) -> Action:
         )
     if not is_asked:
         raise errors.Rejected(f"RayService {name} is not paused; see 'raybus get rayservice {name}'")
-    message = "the upgrade is resumed" if _is_upgrading(service) else "the next upgrade will not wait"
-    return Action(annotations={labels.PAUSE: None}, message=message)
+    return Action(
+        annotations={labels.PAUSE: None},
+        effect="resumed",
+        note="" if _is_upgrading(service) else "no upgrade is in progress; the next one does not wait",
+        is_done=lambda later: not conditions.is_true(later.status.conditions, PAUSED),
+    )
 
 
 def promote(service: RayService) -> Action:
@@ -67,10 +78,17 @@ def promote(service: RayService) -> Action:
         )
     if aborted is None and not _is_upgrading(service):
         raise errors.Rejected(f"RayService {name} has no upgrade to promote; see 'raybus get rayservice {name}'")
-    ended = "the pause ends, and " if upgrade_controls.of(service).pauses else ""
-    message = f"{ended}the remaining steps are skipped; traffic moves as the ready capacity of the new cluster allows"
+    active = service.status.active_service_status.ray_cluster_name
+    ended = "the pause ends; " if upgrade_controls.of(service).pauses else ""
     annotations = {labels.PROMOTE: str(service.metadata.generation), labels.PAUSE: None}
-    return Action(annotations=_without_absent(service, annotations), message=message)
+    return Action(
+        annotations=_without_absent(service, annotations),
+        effect="promoted",
+        note=f"{ended}traffic moves as the ready capacity of the new cluster allows",
+        is_done=lambda later: (
+            later.status.active_service_status.ray_cluster_name != active and not _is_upgrading(later)
+        ),
+    )
 
 
 def abort(service: RayService) -> Action:
@@ -81,16 +99,25 @@ def abort(service: RayService) -> Action:
             f"RayService {name} has no upgrade to abort; 'raybus undo {name}' restores the spec before this one"
         )
     active = service.status.active_service_status.ray_cluster_name
-    message = f"generation {service.metadata.generation} is aborted; the service rolls back to RayCluster {active}"
     annotations = {labels.ABORT: str(service.metadata.generation), labels.PROMOTE: None}
-    return Action(annotations=_without_absent(service, annotations), message=message)
+    return Action(
+        annotations=_without_absent(service, annotations),
+        effect="aborted",
+        note=f"generation {service.metadata.generation} rolls back to RayCluster {active}",
+        is_done=lambda later: _aborted(later) is not None and not _is_upgrading(later),
+    )
 
 
 def retry(service: RayService) -> Action:
     """Withdraw an abort and retry the same spec."""
     name = service.metadata.name
     if labels.ABORT in service.metadata.annotations:
-        return Action(annotations={labels.ABORT: None}, message=f"generation {service.metadata.generation} is retried")
+        return Action(
+            annotations={labels.ABORT: None},
+            effect="retried",
+            note=f"generation {service.metadata.generation}",
+            is_done=lambda later: _aborted(later) is None,
+        )
     if _aborted(service) == DEADLINE:
         raise errors.Rejected(
             f"generation {service.metadata.generation} was aborted at its deadline: correct the cause ('raybus explain {name}'), "

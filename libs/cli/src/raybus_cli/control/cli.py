@@ -6,6 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from common import errors
+from common.api import ray_service
 from common.api.meta import rfc3339
 from common.api.ray_service import RayService
 from common.feature_gates import BETA
@@ -13,14 +14,15 @@ from common.kube.client import JSON_PATCH, KubeClient, Patch
 from common.kube.resources import CONTROLLER_REVISION, RAY_SERVICE
 from raybus_cli.access import session
 from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption, Where
-from raybus_cli.completion.names import NameArgument
-from raybus_cli.control import actions
+from raybus_cli.completion.names import NameArgument, NamesArgument
+from raybus_cli.control import actions, performing
 from raybus_cli.control import history as histories
 from raybus_cli.control import undo as undoing
 from raybus_cli.control.actions import Action
+from raybus_cli.control.performing import TIMEOUT, Reporting, TimeoutOption, WaitOption
 from raybus_cli.explaining import findings
 from raybus_cli.output import printing
-from raybus_cli.output.printing import Output, OutputOption, age
+from raybus_cli.output.printing import Output, OutputOption, ResultOption, age
 from raybus_cli.output.tables import Column, Table
 from raybus_cli.planning import picture, server_dry_run
 from raybus_cli.planning import plan as plans
@@ -35,112 +37,145 @@ SHORT_HASH: Final = 10
 
 
 def pause(
-    name: NameArgument,
+    names: NamesArgument,
+    output: ResultOption = Output.TEXT,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = TIMEOUT,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
     """Pause an upgrade at its current step: no weight and no capacity moves to the new cluster.
 
-    Example: raybus pause demo
+    Examples:
+    $ raybus pause demo
+    $ raybus pause demo canary -n serving --wait --timeout 5m
     """
-    _give(actions.pause, name, session.where(kubeconfig, context, namespace))
+    _annotate(actions.pause, names, session.where(kubeconfig, context, namespace), Reporting(output, wait, timeout))
 
 
 def resume(
-    name: NameArgument,
+    names: NamesArgument,
+    output: ResultOption = Output.TEXT,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = TIMEOUT,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
     """Resume a paused upgrade.
 
-    Example: raybus resume demo
+    Examples:
+    $ raybus resume demo
+    $ raybus resume demo canary -n serving --wait --timeout 5m
     """
-    _give(actions.resume, name, session.where(kubeconfig, context, namespace))
+    _annotate(actions.resume, names, session.where(kubeconfig, context, namespace), Reporting(output, wait, timeout))
 
 
 def promote(
-    name: NameArgument,
+    names: NamesArgument,
+    output: ResultOption = Output.TEXT,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = TIMEOUT,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
     """Skip the remaining steps of an upgrade; traffic moves as far as the ready capacity of the new cluster allows.
 
-    It ends a pause. Example: raybus promote demo
+    It ends a pause.
+
+    Examples:
+    $ raybus promote demo
+    $ raybus promote demo canary -n serving --wait --timeout 5m
     """
-    place = session.where(kubeconfig, context, namespace)
-    blocking = session.run(place, lambda kube: _blocking(kube, place.namespace, name))
-    _give(actions.promote, name, place)
-    for text in blocking:
-        printing.message(f"warning: {text}", err=True)
+    performing.perform(_promote, names, session.where(kubeconfig, context, namespace), Reporting(output, wait, timeout))
 
 
 def abort(
-    name: NameArgument,
+    names: NamesArgument,
+    output: ResultOption = Output.TEXT,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = TIMEOUT,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
     """Abort an upgrade and roll back to the active cluster; the next change of the spec starts a new upgrade.
 
-    Example: raybus abort demo
+    Examples:
+    $ raybus abort demo
+    $ raybus abort demo canary -n serving --wait --timeout 5m
     """
-    _give(actions.abort, name, session.where(kubeconfig, context, namespace))
+    _annotate(actions.abort, names, session.where(kubeconfig, context, namespace), Reporting(output, wait, timeout))
 
 
 def retry(
-    name: NameArgument,
+    names: NamesArgument,
+    output: ResultOption = Output.TEXT,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = TIMEOUT,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
     """Withdraw an abort and retry the same spec.
 
-    Example: raybus retry demo
+    Examples:
+    $ raybus retry demo
+    $ raybus retry demo canary -n serving --wait --timeout 5m
     """
-    _give(actions.retry, name, session.where(kubeconfig, context, namespace))
+    _annotate(actions.retry, names, session.where(kubeconfig, context, namespace), Reporting(output, wait, timeout))
 
 
 def undo(
-    name: NameArgument,
+    names: NamesArgument,
     to_revision: Annotated[
         int | None,
         typer.Option(
             "--to-revision",
-            help="A number that 'raybus history' shows; without it, the spec that served before this one.",
+            help="Revision of 'raybus history'; default: the spec that served before.",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the effect without changing anything.")] = False,
+    output: ResultOption = Output.TEXT,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = TIMEOUT,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Restore the spec before this one: its cluster spec and its Serve config; replicas stay as they are.
+    """Roll back to a previous revision: its cluster spec and its Serve config; replicas stay as they are.
 
     The plan is shown first, as 'raybus plan' does: during an upgrade it is a rollback, afterwards a new upgrade.
-    A spec that is managed in Git must be changed there too. Example: raybus undo demo --to-revision 3
+    A spec that is managed in Git must be changed there too.
+
+    Examples:
+    $ raybus undo demo --dry-run
+    $ raybus undo demo --to-revision 3
     """
     place = session.where(kubeconfig, context, namespace)
+    if to_revision is not None and len(names) > 1:
+        session.fail(errors.InvalidSpec("--to-revision takes one name: each RayService has its own revisions"))
 
-    async def work(kube: KubeClient) -> str:
-        snapshot = await reader.read(kube, place.namespace, name)
+    async def write(kube: KubeClient, space: str, name: str) -> Action:
+        snapshot = await reader.read(kube, space, name)
         _report_hidden(snapshot)
         entry = undoing.choose(histories.build(snapshot, now=session.now()), to_revision, name)
         change = undoing.change(snapshot.service, entry)
         patch = Patch(body=change.operations, content_type=JSON_PATCH)
-        goal = await server_dry_run.patch(kube, place.namespace, name, patch)
+        goal = await server_dry_run.patch(kube, space, name, patch)
         planned = plans.build(snapshot, goal, BETA, Sizing(), now=session.now())
-        printing.show(picture.draw(planned))
-        typer.echo()
+        if output is Output.TEXT:
+            printing.show(picture.draw(planned))
+            typer.echo()
         if planned.outcome is PlanOutcome.REFUSED:
             raise errors.Rejected(f"revision {entry.number} would be rejected; nothing is changed")
-        if not dry_run:
-            await kube.patch(RAY_SERVICE, place.namespace, name, patch)
-        return undoing.message(change, entry, planned.outcome, is_done=not dry_run)
+        stored = goal if dry_run else ray_service.decode(await kube.patch(RAY_SERVICE, space, name, patch))
+        note = undoing.message(change, entry, planned.outcome, is_done=not dry_run)
+        return undoing.action(note, stored.metadata.generation, is_dry_run=dry_run)
 
-    printing.message(f"rayservice.ray.io/{name}: {session.run(place, work)}")
+    performing.perform(write, names, place, Reporting(output, wait and not dry_run, timeout))
 
 
 def history(
@@ -150,9 +185,11 @@ def history(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Show the stored specs of a RayService, oldest first, the receipt of the last upgrade, and the upgrade in progress.
+    """Show the revisions of a RayService, oldest first, the receipt of the last upgrade, and the upgrade in progress.
 
-    Example: raybus history demo -o yaml
+    Examples:
+    $ raybus history demo
+    $ raybus history demo -o wide
     """
     place = session.where(kubeconfig, context, namespace)
 
@@ -207,24 +244,15 @@ def _report_hidden(snapshot: Snapshot) -> None:
             printing.message(f"Not readable: {each}", err=True)
 
 
-async def _blocking(kube: KubeClient, namespace: str, name: str) -> list[str]:
-    """Return why the new cluster of an upgrade cannot become ready."""
+async def _promote(kube: KubeClient, namespace: str, name: str) -> Action:
+    """Promote, and warn where the new cluster cannot become ready."""
     snapshot = await reader.read(kube, namespace, name)
-    return [
-        f"the new cluster cannot become ready: {each.message}; see 'raybus explain {name} -n {namespace}'"
-        for each in findings.of_new_cluster(snapshot, now=session.now())
-    ]
+    action = await performing.by_annotations(actions.promote)(kube, namespace, name)
+    for each in findings.of_new_cluster(snapshot, now=session.now()):
+        text = f"the new cluster cannot become ready: {each.message}; see 'raybus explain {name} -n {namespace}'"
+        printing.message(f"warning: {text}", err=True)
+    return action
 
 
-def _give(decide: Callable[[RayService], Action], name: str, place: Where) -> None:
-    """Write the annotations of a verb for the current RayService."""
-
-    async def work(kube: KubeClient) -> str:
-        service = await reader.service(kube, place.namespace, name)
-        actions.expect_ours(service)
-        action = decide(service)
-        body = {"metadata": {"uid": service.metadata.uid, "annotations": action.annotations}}
-        await kube.patch(RAY_SERVICE, place.namespace, name, Patch(body=body))
-        return action.message
-
-    printing.message(f"rayservice.ray.io/{name}: {session.run(place, work)}")
+def _annotate(decide: Callable[[RayService], Action], names: list[str], place: Where, how: Reporting) -> None:
+    performing.perform(performing.by_annotations(decide), names, place, how)

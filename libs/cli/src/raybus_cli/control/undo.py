@@ -12,6 +12,7 @@ from common import errors, labels
 from common.api.opaque import Body, Json
 from common.api.ray_service import RayService
 from common.ray import spec_hash
+from raybus_cli.control.actions import Action
 from raybus_cli.control.history import Entry
 from raybus_cli.planning.predict import PlanOutcome
 
@@ -81,8 +82,19 @@ def message(change: Change, entry: Entry, outcome: PlanOutcome, *, is_done: bool
     if outcome is PlanOutcome.ROLLED_BACK and entry.cluster:
         effect = f": the service rolls back to RayCluster {entry.cluster}"
     kept = "" if entry.serve_config is not None else "; its Serve config is unknown and stays"
-    end = "" if is_done else " (dry run: nothing is changed)"
-    return f"{' and '.join(change.fields)} {verb} restored from revision {entry.number}{effect}{kept}{end}"
+    start = "" if is_done else "dry run: nothing is changed; "
+    return f"{start}{' and '.join(change.fields)} {verb} restored from revision {entry.number}{effect}{kept}"
+
+
+def action(note: str, generation: int, *, is_dry_run: bool) -> Action:
+    """Return what a restored spec shows as; it is taken up when raybus has observed its generation."""
+    return Action(
+        annotations={},
+        effect="rolled back",
+        note=note,
+        is_dry_run=is_dry_run,
+        is_done=lambda later: later.status.observed_generation >= generation,
+    )
 
 
 def _restored(config: Json, goal: Json) -> Json:

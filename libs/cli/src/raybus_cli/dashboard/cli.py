@@ -42,7 +42,11 @@ def dashboard(
 
     It works with your kubeconfig and your rights, and changes nothing. Upgrade events come over NATS as with 'raybus
     events'; without NATS the page shows what the API server shows, and reports the error. Only this machine can
-    open the page. Exit code 0 after Ctrl-C. Example: raybus dashboard -A
+    open the page. Exit code 0 after Ctrl-C.
+
+    Examples:
+    $ raybus dashboard -A
+    $ raybus dashboard -n serving --port 0 --no-open
     """
     place = session.where(kubeconfig, context, namespace)
     try:

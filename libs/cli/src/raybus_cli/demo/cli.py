@@ -1,6 +1,7 @@
 """`raybus demo`: a real upgrade under load. Exit code 0 when no request failed, 1 when one did or the run did not end well."""
 
 import asyncio
+import shlex
 import shutil
 from enum import StrEnum
 from pathlib import Path
@@ -18,13 +19,7 @@ from raybus_cli.demo.load import Load
 from raybus_cli.demo.receipt import Receipt
 from raybus_cli.demo.scenario import DemoOptions, Scenario, Strategy
 from raybus_cli.demo.view import View
-
-NEXT_STEPS = """The cluster is still running. Inspect it with:
-  raybus cluster kubectl -- get rayservices,rayclusters,pods -n raybus-demo
-  raybus cluster kubectl -- get pods -n raybus
-  raybus cluster kubectl -- logs -n raybus deploy/service-reconciler
-Remove it:
-  raybus cluster down"""
+from raybus_cli.demo.watching import NAMESPACE, SERVICE
 
 
 class Output(StrEnum):
@@ -59,7 +54,12 @@ def demo(
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print the receipt.")] = Output.TEXT,
     save: Annotated[Path | None, typer.Option(help="Also write the receipt as JSON to this file.")] = None,
 ) -> None:
-    """Serve a model on a real local cluster, upgrade it under load, and count failed requests."""
+    """Serve a model on a real local cluster, upgrade it under load, and count failed requests.
+
+    Examples:
+    $ raybus demo
+    $ raybus demo --strategy incremental --keep
+    """
     try:
         plan = DemoOptions(manifests=_manifests(), least_requests=requests, load=Load(rate=rate), strategy=strategy)
         outcome = _run(driver, name, kubeconfig, plan=plan, keep=keep)
@@ -73,9 +73,27 @@ def demo(
         typer.echo(as_json)
     else:
         Console().print(receipt.render(outcome))
-    if keep:
-        typer.echo(NEXT_STEPS, err=True)
+    typer.echo(next_steps(name, kubeconfig, is_kept=keep or driver == "kubeconfig"), err=True)
     raise typer.Exit(0 if outcome.ok else 1)
+
+
+def next_steps(name: str | None, kubeconfig: Path | None, *, is_kept: bool) -> str:
+    """Return the commands that a user types next."""
+    if not is_kept:
+        return "Next: 'raybus demo --keep' leaves the cluster running, for 'raybus get' and 'raybus dashboard'."
+    which = f" --name {shlex.quote(name)}" if name else ""
+    path = shlex.quote(str(kubeconfig)) if kubeconfig else f"$(raybus cluster kubeconfig{which})"
+    removal = [] if kubeconfig else ["Remove it:", f"  raybus cluster down{which}"]
+    return "\n".join(
+        [
+            "The cluster is still running. Next:",
+            f"  export KUBECONFIG={path}",
+            "  raybus list -A",
+            f"  raybus get rayservice {SERVICE} -n {NAMESPACE} -w",
+            f"  raybus dashboard -n {NAMESPACE}",
+            *removal,
+        ]
+    )
 
 
 def _run(driver: str, name: str | None, kubeconfig: Path | None, *, plan: DemoOptions, keep: bool) -> Receipt:

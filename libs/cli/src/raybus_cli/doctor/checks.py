@@ -1,114 +1,47 @@
 """The checks of an installation: one line for each, with the remedy of a failed one."""
 
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Final, cast
-
-import msgspec
 
 from common import labels
 from common.api.opaque import Json
 from common.bus.sharding import PARTITIONS
 from common.runtime import ownership
 from common.version import VERSION
-from crd_generator import definitions
 from nats_admin import certificates
+from raybus_cli.doctor import check, prerequisites
+from raybus_cli.doctor.check import Category, Check, CheckState, Hint
 from raybus_cli.doctor.facts import Facts, Workload
+from raybus_cli.show import phase as phases
+from raybus_cli.show.phase import Tone
 
 SERVICES: Final = ("watcher", "cluster-reconciler", "service-reconciler", "traffic-manager")
 RECONCILERS: Final = SERVICES[1:]
 LEADER: Final = "ray-operator-leader"
-OLDEST: Final = (1, 27)
-"""The oldest minor version of Kubernetes that raybus is tried with."""
 SOON: Final = timedelta(days=30)
 STALE: Final = timedelta(seconds=60)
 """A Lease that was not renewed for so long has no holder, however far clocks are apart."""
+SHOWN: Final = 10
+"""RayServices with a fault that have a check of their own."""
 INSTALL: Final = "install raybus: 'kubectl apply -k deploy/overlays/production'; is --raybus-namespace right?"
 
 
-class CheckState(StrEnum):
-    """The result of a check."""
-
-    OK = "ok"
-    WARNING = "warning"
-    FAILED = "failed"
-    UNKNOWN = "unknown"
-    """The caller may not read it."""
-
-
-class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """One check."""
-
-    name: str
-    state: CheckState
-    text: str
-    remedy: str = ""
-
-
 def all_of(facts: Facts, *, now: datetime) -> list[Check]:
-    """Return all checks."""
+    """Return all checks, by category."""
     return [
-        _server(facts),
-        *_definitions(facts),
-        *_services(facts),
-        _nats(facts),
-        _leader(facts, now=now),
-        *_partitions(facts, now=now),
-        _certificate(facts, now=now),
-        _gateways(facts),
-        _kuberay(facts),
-        *_rights(facts),
+        *check.of(Category.KUBERNETES, Hint.INSTALL, prerequisites.server(facts)),
+        *check.of(Category.DEFINITIONS, Hint.UPGRADE, *prerequisites.definitions(facts)),
+        *check.of(Category.SERVICES, Hint.SERVICES, *_services(facts), _leader(facts, now=now)),
+        *check.of(Category.SERVICES, Hint.REPLICAS, *_partitions(facts, now=now)),
+        *check.of(Category.NATS, Hint.NATS, _nats(facts)),
+        *check.of(Category.NATS, Hint.CERTIFICATES, _certificate(facts, now=now)),
+        *check.of(Category.GATEWAY_API, Hint.GATEWAY_API, prerequisites.gateways(facts)),
+        *check.of(Category.OPERATORS, Hint.TWO_OPERATORS, prerequisites.kuberay(facts)),
+        *check.of(Category.RIGHTS, Hint.RIGHTS, *prerequisites.rights(facts)),
+        *check.of(Category.RAY_SERVICES, Hint.RAY_SERVICES, *_ray_services(facts)),
     ]
-
-
-def _server(facts: Facts) -> Check:
-    name, text = "Kubernetes", facts.server_version
-    parts = text.removeprefix("v").split(".")
-    if len(parts) < len(OLDEST) or not all(part.isdigit() for part in parts[: len(OLDEST)]):
-        return Check(name=name, state=CheckState.UNKNOWN, text=f"version {text or 'unknown'}")
-    if (int(parts[0]), int(parts[1])) < OLDEST:
-        wanted = ".".join(map(str, OLDEST))
-        return Check(
-            name=name, state=CheckState.WARNING, text=f"{text} is older than {wanted}", remedy="upgrade the cluster"
-        )
-    return Check(name=name, state=CheckState.OK, text=text)
-
-
-def _definitions(facts: Facts) -> Iterator[Check]:
-    ours = {each["metadata"]["name"]: each for each in definitions.all_definitions().values()}
-    apply = "apply them: 'kubectl apply --server-side -k deploy/crds'"
-    for name, want in ours.items():
-        title = f"CRD {name}"
-        if facts.definitions is None:
-            yield Check(name=title, state=CheckState.UNKNOWN, text="you may not read CustomResourceDefinitions")
-            continue
-        have = facts.definitions.get(name)
-        if have is None:
-            yield Check(name=title, state=CheckState.FAILED, text="is not installed", remedy=apply)
-            continue
-        missing = sorted(_fields(want) - _fields(have))
-        if missing:
-            text = f"lacks {len(missing)} field(s), such as {missing[0]}"
-            yield Check(name=title, state=CheckState.WARNING, text=text, remedy=apply)
-        else:
-            yield Check(name=title, state=CheckState.OK, text="installed, with all fields")
-
-
-def _fields(definition: Json) -> set[str]:
-    """Return the fields of the v1 spec down to worker groups, by path."""
-    versions = cast("list[Json]", definition["spec"]["versions"])
-    v1 = next((each for each in versions if each["name"] == "v1"), None)
-    schema: Json = {} if v1 is None else v1["schema"]["openAPIV3Schema"]["properties"].get("spec", {})
-    return set(_paths(schema, "spec", depth=4))
-
-
-def _paths(schema: Json, path: str, *, depth: int) -> Iterator[str]:
-    yield path
-    inner: Json = cast("Json", schema.get("items") or schema).get("properties") or {}
-    if depth and not path.endswith("template"):
-        for name, each in inner.items():
-            yield from _paths(cast("Json", each), f"{path}.{name}", depth=depth - 1)
 
 
 def _services(facts: Facts) -> Iterator[Check]:
@@ -216,51 +149,24 @@ def _certificate(facts: Facts, *, now: datetime) -> Check:
     return Check(name=name, state=CheckState.OK, text=text)
 
 
-def _gateways(facts: Facts) -> Check:
-    name, needed = "Gateway API", ", ".join(sorted(facts.asked_classes))
-    if facts.gateway_versions is None:
-        return Check(name=name, state=CheckState.UNKNOWN, text="the API server does not list its groups")
-    if not facts.gateway_versions:
-        text = "is not installed; upgrades in steps need it"
-        state = CheckState.FAILED if needed else CheckState.WARNING
-        return Check(
-            name=name, state=state, text=text, remedy="install it and a controller for it, such as Envoy Gateway"
+def _ray_services(facts: Facts) -> Iterator[Check]:
+    """Yield the number of RayServices in each phase, and one check for each that has a fault."""
+    if facts.ray_services is None:
+        yield Check(name="RayServices", state=CheckState.UNKNOWN, text="you may not read RayServices of all namespaces")
+        return
+    ours = [each for each in facts.ray_services if each.manager == labels.MANAGED_BY_US]
+    current = [(each.metadata, phases.of(each)) for each in ours]
+    counts = Counter(each.phase for _, each in current)
+    text = ", ".join(f"{number} {phase}" for phase, number in sorted(counts.items())) or "there is none"
+    yield Check(name="RayServices", state=CheckState.OK, text=text)
+    wrong = [(meta, each) for meta, each in current if phases.tone(each.phase) is Tone.BAD]
+    for meta, each in wrong[:SHOWN]:
+        yield Check(
+            name=f"RayService {meta.namespace}/{meta.name}",
+            state=CheckState.WARNING,
+            text=f"{each.phase}: {each.message}".rstrip(": "),
+            remedy=f"'raybus explain {meta.name} -n {meta.namespace}'",
         )
-    accepted = {
-        each.metadata.name
-        for each in facts.gateway_classes or []
-        if any((condition.type, condition.status) == ("Accepted", "True") for condition in each.status.conditions)
-    }
-    missing = sorted(facts.asked_classes - accepted)
-    if missing and facts.gateway_classes is not None:
-        text = f"no controller has accepted GatewayClass {missing[0]}, which a RayService names"
-        return Check(name=name, state=CheckState.FAILED, text=text, remedy="install a controller that serves it")
-    served = f"{', '.join(facts.gateway_versions)}; accepted classes: {', '.join(sorted(accepted)) or 'none'}"
-    return Check(name=name, state=CheckState.OK, text=served)
-
-
-def _kuberay(facts: Facts) -> Check:
-    if facts.kuberay is None:
-        return Check(name="KubeRay", state=CheckState.UNKNOWN, text="you may not read Deployments of all namespaces")
-    if facts.kuberay:
-        text = f"runs in {', '.join(facts.kuberay)}"
-        remedy = (
-            "two operators on the same objects overwrite each other unless they share the leader Lease: scale one to 0"
-        )
-        return Check(name="KubeRay", state=CheckState.WARNING, text=text, remedy=remedy)
-    return Check(name="KubeRay", state=CheckState.OK, text="does not run beside raybus")
-
-
-def _rights(facts: Facts) -> Iterator[Check]:
-    """Yield one check for each subject: the missing rights, or that there are none."""
-    for subject in dict.fromkeys(each.subject for each in facts.rights):
-        own = [each for each in facts.rights if each.subject == subject]
-        name = "your rights" if subject == "you" else f"rights of {subject}"
-        lacking = [f"{each.verb} {each.resource}" for each in own if each.is_allowed is False]
-        if lacking:
-            remedy = "request them" if subject == "you" else "apply the Roles and bindings of deploy/ again"
-            yield Check(name=name, state=CheckState.FAILED, text=f"lacking: {', '.join(lacking)}", remedy=remedy)
-        elif any(each.is_allowed is None for each in own):
-            yield Check(name=name, state=CheckState.UNKNOWN, text="you may not ask for them")
-        else:
-            yield Check(name=name, state=CheckState.OK, text=f"{len(own)} of {len(own)} granted")
+    if wrong[SHOWN:]:
+        text = f"{len(wrong[SHOWN:])} more have a fault"
+        yield Check(name="other RayServices", state=CheckState.WARNING, text=text, remedy="'raybus list -A' shows all")

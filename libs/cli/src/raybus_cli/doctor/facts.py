@@ -8,6 +8,7 @@ import msgspec
 from common.api.core import View
 from common.api.meta import Condition, ObjectMeta
 from common.api.opaque import Json
+from common.api.ray_service import RayService
 
 
 class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +68,17 @@ class GatewayClass(View, frozen=True, kw_only=True):
     status: GatewayClassStatus = GatewayClassStatus()
 
 
+class StorageClass(View, frozen=True, kw_only=True):
+    """A StorageClass."""
+
+    metadata: ObjectMeta
+
+    @property
+    def is_default(self) -> bool:
+        """Return whether volumes without a class get this one."""
+        return self.metadata.annotations.get("storageclass.kubernetes.io/is-default-class") == "true"
+
+
 class Right(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a subject may do something."""
 
@@ -93,8 +105,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     gateway_versions: list[str] | None = None
     """Versions of the Gateway API that are served; empty when it is not installed."""
     gateway_classes: list[GatewayClass] | None = None
+    ray_services: list[RayService] | None = None
     asked_classes: frozenset[str] = frozenset()
     """The classes that RayServices name."""
     kuberay: list[str] | None = None
     """Where KubeRay runs, as `namespace/name`."""
     rights: list[Right] = []
+    has_admission_policies: bool | None = None
+    storage_classes: list[StorageClass] | None = None

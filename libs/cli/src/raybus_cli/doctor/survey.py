@@ -14,7 +14,7 @@ from common.kube.client import KubeClient
 from common.kube.resources import CONFIG_MAP, LEASE, RAY_SERVICE, Resource
 from common.ray import serve_writer
 from raybus_cli.doctor import operator as operators
-from raybus_cli.doctor.facts import Facts, GatewayClass, Lease, Right, Workload
+from raybus_cli.doctor.facts import Facts, GatewayClass, Lease, Right, StorageClass, Workload
 from raybus_cli.reading.reader import Items
 
 T = TypeVar("T")
@@ -42,9 +42,38 @@ OF_SERVICES: Final = (
 )
 
 
+STORAGE_CLASS: Final = Resource(group="storage.k8s.io", kind="StorageClass", plural="storageclasses")
+POLICIES: Final = "/apis/admissionregistration.k8s.io/v1"
+POLICY: Final = "validatingadmissionpolicies"
+TO_INSTALL: Final = (
+    ("", "namespaces"),
+    ("apiextensions.k8s.io", "customresourcedefinitions"),
+    ("rbac.authorization.k8s.io", "clusterroles"),
+    ("rbac.authorization.k8s.io", "clusterrolebindings"),
+    ("scheduling.k8s.io", "priorityclasses"),
+    ("admissionregistration.k8s.io", POLICY),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
+)
+"""What overlays/production creates for the whole cluster."""
+TO_INSTALL_INSIDE: Final = (
+    ("", "configmaps"),
+    ("", "serviceaccounts"),
+    ("", "services"),
+    ("apps", "deployments"),
+    ("apps", "statefulsets"),
+    ("batch", "jobs"),
+    ("networking.k8s.io", "networkpolicies"),
+    ("policy", "poddisruptionbudgets"),
+    ("rbac.authorization.k8s.io", "roles"),
+    ("rbac.authorization.k8s.io", "rolebindings"),
+)
+"""What it creates in its namespace."""
+
+
 async def survey(kube: KubeClient, namespace: str) -> Facts:
     """Return the facts of the installation in a namespace."""
     servers = await _unless_hidden(kube.get(CONFIG_MAP, namespace, key_maps.SERVERS))
+    services = await _all(kube, RAY_SERVICE, RayService, None)
     return Facts(
         namespace=namespace,
         server_version=await _version(kube),
@@ -55,9 +84,27 @@ async def survey(kube: KubeClient, namespace: str) -> Facts:
         certificates=_certificates(servers),
         gateway_versions=await _gateway_versions(kube),
         gateway_classes=await _all(kube, GATEWAY_CLASS, GatewayClass, None),
-        asked_classes=await _asked_classes(kube),
+        ray_services=services,
+        asked_classes=_asked_classes(services),
         kuberay=await _kuberay(kube),
         rights=await _rights(kube, namespace),
+    )
+
+
+async def prerequisites(kube: KubeClient, namespace: str) -> Facts:
+    """Return the facts of a cluster before an installation in a namespace."""
+    inside = [await _right(kube, "you", None, "create", *each, namespace=namespace) for each in TO_INSTALL_INSIDE]
+    return Facts(
+        namespace=namespace,
+        server_version=await _version(kube),
+        definitions=await _definitions(kube),
+        gateway_versions=await _gateway_versions(kube),
+        gateway_classes=await _all(kube, GATEWAY_CLASS, GatewayClass, None),
+        asked_classes=_asked_classes(await _all(kube, RAY_SERVICE, RayService, None)),
+        kuberay=await _kuberay(kube),
+        rights=[*[await _right(kube, "you", None, "create", *each) for each in TO_INSTALL], *inside],
+        has_admission_policies=await _has_policies(kube),
+        storage_classes=await _all(kube, STORAGE_CLASS, StorageClass, None),
     )
 
 
@@ -100,9 +147,18 @@ async def _gateway_versions(kube: KubeClient) -> list[str] | None:
     return [str(each["version"]) for each in cast("list[Json]", answer.get("versions") or [])]
 
 
-async def _asked_classes(kube: KubeClient) -> frozenset[str]:
-    found = await _all(kube, RAY_SERVICE, RayService, None) or []
-    return frozenset(name for each in found if (name := _class_of(each)))
+async def _has_policies(kube: KubeClient) -> bool | None:
+    try:
+        answer: Json = msgspec.json.decode(await kube.request("GET", POLICIES))
+    except errors.NotFound:
+        return False
+    except errors.Forbidden:
+        return None
+    return any(each["name"] == POLICY for each in cast("list[Json]", answer.get("resources") or []))
+
+
+def _asked_classes(services: list[RayService] | None) -> frozenset[str]:
+    return frozenset(name for each in services or () if (name := _class_of(each)))
 
 
 def _class_of(service: RayService) -> str:
@@ -129,8 +185,12 @@ async def _rights(kube: KubeClient, namespace: str) -> list[Right]:
     return found
 
 
-async def _right(kube: KubeClient, subject: str, user: str | None, verb: str, group: str, resource: str) -> Right:
-    spec: Json = {"resourceAttributes": {"verb": verb, "group": group, "resource": resource}}
+async def _right(
+    kube: KubeClient, subject: str, user: str | None, verb: str, group: str, resource: str, *, namespace: str = ""
+) -> Right:
+    """Ask the API server for a right, in one namespace or in the whole cluster."""
+    attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}
+    spec: Json = {"resourceAttributes": attributes}
     kind = "selfsubjectaccessreviews"
     if user is not None:
         kind, spec = "subjectaccessreviews", {**spec, "user": user}

@@ -57,7 +57,11 @@ def events(
     """Show the steps of upgrades, in order, from the history for external consumers.
 
     Without --nats and --nats-credentials it registers a key in the cluster's ConfigMap nats-keys-subscriber while it
-    runs, and reaches NATS through 'kubectl port-forward'. Example: raybus events demo --since 10m
+    runs, and reaches NATS through 'kubectl port-forward'.
+
+    Examples:
+    $ raybus events demo --since 10m
+    $ raybus events serving/demo -f -o json
     """
     try:
         is_direct = nats is not None or nats_credentials is not None

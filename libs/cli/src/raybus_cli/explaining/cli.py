@@ -29,7 +29,11 @@ def explain(
 ) -> None:
     """Show why a RayService is not ready or its upgrade is stalled: the causes, most likely first, each with its evidence and a remedy.
 
-    It reads pods, nodes, scheduler, images, quota, Serve and Gateway. Example: raybus explain demo -o wide
+    It reads pods, nodes, scheduler, images, quota, Serve and Gateway.
+
+    Examples:
+    $ raybus explain demo
+    $ raybus explain demo -n serving -o wide
     """
     place = session.where(kubeconfig, context, namespace)
 

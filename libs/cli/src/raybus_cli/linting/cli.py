@@ -23,7 +23,11 @@ def lint(
 ) -> None:
     """Check manifests without a cluster: schema, the rules of raybus with file and field, and advice.
 
-    Exit code 1 when a manifest would be rejected. Example: raybus lint -f demo.yaml
+    Exit code 1 when a manifest would be rejected.
+
+    Examples:
+    $ raybus lint -f demo.yaml
+    $ kubectl kustomize overlays/production | raybus lint -f -
     """
     try:
         enabled = feature_gates.resolve(feature_gates.parse(gates))

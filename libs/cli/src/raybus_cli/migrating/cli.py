@@ -42,7 +42,10 @@ def check(
     """Show what taking over from KubeRay would change, object by object: it must be nothing. Reads only.
 
     Exit code 0 when it is nothing, 1 when something would change or is not supported, 2 when it could not be read.
-    Example: raybus migrate check -o wide
+
+    Examples:
+    $ raybus migrate check
+    $ raybus migrate check -n serving -o wide
     """
     place = session.where(kubeconfig, context, namespace, code=report.UNREAD_CODE)
 

@@ -48,6 +48,8 @@ def _option(accepted: Sequence[Output]) -> Any:
 OutputOption = Annotated[Output, _option(tuple(Output))]
 ReportOption = Annotated[Output, _option((Output.TEXT, Output.WIDE, Output.JSON, Output.YAML))]
 """Of a verb that shows no objects, which have names, but findings about them."""
+ResultOption = Annotated[Output, _option((Output.TEXT, Output.JSON, Output.YAML, Output.NAME))]
+"""Of a verb that acts on objects."""
 VersionOption = Annotated[Output, _option((Output.TEXT, Output.JSON, Output.YAML))]
 
 

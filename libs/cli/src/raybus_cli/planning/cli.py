@@ -46,7 +46,11 @@ def plan(
 ) -> None:
     """Show the effect of a manifest on the running service: nothing, in place, or a new cluster; by which fields, at what cost.
 
-    Nothing is changed. Exit code 1 when the manifest would be rejected. Example: raybus plan -f demo.yaml --step 10
+    Nothing is changed. Exit code 1 when the manifest would be rejected.
+
+    Examples:
+    $ raybus plan -f demo.yaml
+    $ raybus plan -f demo.yaml --max-surge 50 --step 10
     """
     place = session.where(kubeconfig, context, namespace)
     try:

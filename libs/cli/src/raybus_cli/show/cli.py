@@ -51,7 +51,10 @@ def get(
     """Show RayServices or RayClusters: with names as trees, without names as a table.
 
     The forms are those of kubectl: rayservices, rayservice NAME NAME, rayservice/NAME raycluster/NAME.
-    Example: raybus get rayservice demo -w
+
+    Examples:
+    $ raybus get rayservice demo
+    $ raybus get raycluster -A -l app=demo -w
     """
     try:
         asked = targets.parse(arguments, all_namespaces=all_namespaces, selector=selector)
@@ -79,7 +82,9 @@ def list_(
 ) -> None:
     """List all RayServices and RayClusters.
 
-    Example: raybus list -A -o wide
+    Examples:
+    $ raybus list
+    $ raybus list -A -o wide
     """
     place = session.where(kubeconfig, context, namespace)
     scope = None if all_namespaces else place.namespace
@@ -96,7 +101,11 @@ def status(
 ) -> None:
     """Wait until the present spec is served; exit code 0 when it is, 1 when it failed, is stalled or aborted, 3 after the timeout.
 
-    A cause that waiting cannot remove ends it at once. Example: kubectl apply -f demo.yaml && raybus status demo --timeout 15m
+    A cause that waiting cannot remove ends it at once.
+
+    Examples:
+    $ raybus status demo --timeout 0
+    $ kubectl apply -f demo.yaml && raybus status demo --timeout 15m
     """
     length = durations.parse_or_seconds(timeout)
     if length is None or length.total_seconds() < 0:

@@ -26,7 +26,9 @@ def version(
 ) -> None:
     """Print the version of raybus.
 
-    Example: raybus version -o json
+    Examples:
+    $ raybus version --short
+    $ raybus version -o json
     """
     found = Version()
     if output is not Output.TEXT:

@@ -32,11 +32,15 @@ def up(
         typer.Option(help="Folder for the streams and keys of the new NATS server; default: a temporary one."),
     ] = None,
 ) -> None:
-    """Run NATS and the four services as processes of this machine.
+    """Run NATS and the four services as local processes.
 
     Prints one JSON line on standard output when all are ready: {"ready": true, "pids": {"nats": 1, "provisioner": 2,
     "watcher": 3, …}}. A service with one replica has its pid as a number, one with more a list. Ends within 10 s of
     SIGTERM or SIGINT with exit code 0.
+
+    Examples:
+    $ raybus up --kubeconfig ~/.kube/config
+    $ raybus up --kubeconfig test.yaml --replicas watcher=2 --log-dir logs
     """
     try:
         chosen = Options(

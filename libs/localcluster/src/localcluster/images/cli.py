@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 import typer
@@ -16,7 +16,13 @@ from localcluster.images.builder import ImageArchive
 from localcluster.progress import Progress
 from localcluster.settings import Settings
 
-app = typer.Typer(help="Build container images without (or with) Docker.", no_args_is_help=True)
+HELP: Final = """Build the container images, with or without Docker.
+
+Examples:
+$ raybus images build
+$ raybus images release --registry registry.example.com/raybus
+"""
+app = typer.Typer(help=HELP, no_args_is_help=True)
 
 
 class Output(StrEnum):

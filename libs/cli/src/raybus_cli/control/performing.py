@@ -1,0 +1,143 @@
+"""Performs a verb on RayServices, one after the other: writes, prints the result, waits until raybus has taken it up."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import StrEnum
+from functools import partial
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+from common.api.ray_service import RayService
+from common.kube.client import KubeClient, Patch
+from common.kube.resources import RAY_SERVICE
+from raybus_cli import waiting
+from raybus_cli.access import session
+from raybus_cli.access.kubeconfig import Where
+from raybus_cli.control import actions
+from raybus_cli.control.actions import Action
+from raybus_cli.output import printing
+from raybus_cli.output.printing import Output
+from raybus_cli.reading import reader
+from raybus_cli.show import phase
+
+TIMEOUT: Final = 600
+TIMED_OUT: Final = 3
+"""The exit code after the time limit of a wait."""
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until raybus has taken it up.")]
+TimeoutOption = Annotated[
+    float,
+    typer.Option(
+        "--timeout",
+        parser=waiting.seconds,
+        metavar="DURATION",
+        help="Longest time of --wait: 10m, 90s.",
+        show_default="10m",
+    ),
+]
+Write = Callable[[KubeClient, str, str], Awaitable[Action]]
+"""Performs a verb on the RayService of a namespace and a name."""
+
+
+class ActionState(StrEnum):
+    """How far an action is."""
+
+    REQUESTED = "requested"
+    DONE = "done"
+    TIMED_OUT = "timed out"
+    DRY_RUN = "dry run"
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a verb for programs."""
+
+    namespace: str
+    name: str
+    action: str
+    note: str
+    state: ActionState
+
+
+class Reporting(msgspec.Struct, frozen=True):
+    """The options that the verbs have in common."""
+
+    output: Output
+    wait: bool
+    limit: float
+    """Seconds."""
+
+
+def by_annotations(decide: Callable[[RayService], Action]) -> Write:
+    """Return a verb that writes the annotations of an action for the current RayService."""
+
+    async def write(kube: KubeClient, namespace: str, name: str) -> Action:
+        service = await reader.service(kube, namespace, name)
+        actions.expect_ours(service)
+        action = decide(service)
+        body = {"metadata": {"uid": service.metadata.uid, "annotations": action.annotations}}
+        await kube.patch(RAY_SERVICE, namespace, name, Patch(body=body))
+        return action
+
+    return write
+
+
+def perform(write: Write, names: Sequence[str], place: Where, how: Reporting) -> None:
+    """Perform a verb on each RayService; end with 1 when one of them failed, with 3 when one was not taken up in time."""
+    code, done = 0, dict[str, Action]()
+    for name in dict.fromkeys(names):
+        try:
+            done[name] = session.run(place, partial(_write, write, place.namespace, name))
+        except SystemExit as ended:
+            if len(names) == 1 or ended.code == session.INTERRUPTED:
+                raise
+            code = 1  # the error is printed; the other objects do not depend on it
+            continue
+        if how.output is Output.TEXT:
+            printing.message(_line(name, done[name]))
+    late = session.run(place, partial(_wait, place.namespace, done, how.limit)) if how.wait and done else {}
+    _print([_result(place.namespace, name, action, how, late) for name, action in done.items()], how.output)
+    for name, why in late.items():
+        printing.message(f"error: not within {how.limit:g} s: {why}; see 'raybus explain {name}'", err=True)
+    if code or late:
+        raise SystemExit(code or TIMED_OUT)
+
+
+async def _write(write: Write, namespace: str, name: str, kube: KubeClient) -> Action:
+    return await write(kube, namespace, name)
+
+
+async def _wait(namespace: str, done: Mapping[str, Action], limit: float, kube: KubeClient) -> dict[str, str]:
+    """Return what is pending at the end, by name."""
+
+    async def read() -> dict[str, str]:
+        services = [(await reader.service(kube, namespace, name), action) for name, action in done.items()]
+        return {each.metadata.name: _pending(each, action) for each, action in services if not action.is_done(each)}
+
+    return await waiting.until(read, lambda left: "; ".join(left.values()), limit=limit)
+
+
+def _pending(service: RayService, action: Action) -> str:
+    current = phase.of(service)
+    return f"rayservice.ray.io/{service.metadata.name} is not {action.effect} yet: {current.phase}: {current.message}"
+
+
+def _line(name: str, action: Action) -> str:
+    return f"rayservice.ray.io/{name} {action.effect}" + (f" ({action.note})" if action.note else "")
+
+
+def _result(namespace: str, name: str, action: Action, how: Reporting, late: Mapping[str, str]) -> Result:
+    if action.is_dry_run:
+        state = ActionState.DRY_RUN
+    elif name in late:
+        state = ActionState.TIMED_OUT
+    else:
+        state = ActionState.DONE if how.wait else ActionState.REQUESTED
+    return Result(namespace=namespace, name=name, action=action.effect, note=action.note, state=state)
+
+
+def _print(results: Sequence[Result], output: Output) -> None:
+    if output is Output.NAME:
+        for each in results:
+            printing.message(f"rayservice.ray.io/{each.name}")
+    elif output is not Output.TEXT and results:
+        printing.data(results if len(results) > 1 else results[0], output)

@@ -1,0 +1,159 @@
+"""The checks of a cluster, which hold before and after an installation; and those of `raybus doctor --pre`."""
+
+from collections.abc import Iterator
+from typing import Final, cast
+
+from common.api.opaque import Json
+from crd_generator import definitions as crds
+from raybus_cli.doctor import check
+from raybus_cli.doctor.check import Category, Check, CheckState, Hint
+from raybus_cli.doctor.facts import Facts
+
+OLDEST: Final = (1, 27)
+"""The oldest minor version of Kubernetes that raybus is tried with."""
+APPLY: Final = "apply them: 'kubectl apply --server-side -k deploy/crds'"
+
+
+def before_installation(facts: Facts) -> list[Check]:
+    """Return the checks of a cluster that raybus is to be installed in."""
+    return [
+        *check.of(Category.KUBERNETES, Hint.INSTALL, server(facts), _policies(facts)),
+        *check.of(Category.DEFINITIONS, Hint.UPGRADE, *definitions(facts, is_installed=False)),
+        *check.of(Category.NATS, Hint.INSTALL, _storage(facts)),
+        *check.of(Category.GATEWAY_API, Hint.GATEWAY_API, gateways(facts)),
+        *check.of(Category.OPERATORS, Hint.MIGRATION, kuberay(facts, is_installed=False)),
+        *check.of(Category.RIGHTS, Hint.RIGHTS, *rights(facts)),
+    ]
+
+
+def server(facts: Facts) -> Check:
+    """Check the version of the API server."""
+    name, text = "Kubernetes", facts.server_version
+    parts = text.removeprefix("v").split(".")
+    if len(parts) < len(OLDEST) or not all(part.isdigit() for part in parts[: len(OLDEST)]):
+        return Check(name=name, state=CheckState.UNKNOWN, text=f"version {text or 'unknown'}")
+    if (int(parts[0]), int(parts[1])) < OLDEST:
+        wanted = ".".join(map(str, OLDEST))
+        return Check(
+            name=name, state=CheckState.WARNING, text=f"{text} is older than {wanted}", remedy="upgrade the cluster"
+        )
+    return Check(name=name, state=CheckState.OK, text=text)
+
+
+def definitions(facts: Facts, *, is_installed: bool = True) -> Iterator[Check]:
+    """Yield one check for each kind; before an installation it may be absent."""
+    ours = {each["metadata"]["name"]: each for each in crds.all_definitions().values()}
+    for name, want in ours.items():
+        title = f"CRD {name}"
+        if facts.definitions is None:
+            yield Check(name=title, state=CheckState.UNKNOWN, text="you may not read CustomResourceDefinitions")
+            continue
+        have = facts.definitions.get(name)
+        if have is None and not is_installed:
+            yield Check(name=title, state=CheckState.OK, text="absent, so deploy/crds can be applied")
+            continue
+        if have is None:
+            yield Check(name=title, state=CheckState.FAILED, text="is not installed", remedy=APPLY)
+            continue
+        missing = sorted(_fields(want) - _fields(have))
+        if missing:
+            text = f"lacks {len(missing)} field(s), such as {missing[0]}"
+            yield Check(name=title, state=CheckState.WARNING, text=text, remedy=APPLY)
+        else:
+            yield Check(name=title, state=CheckState.OK, text="installed, with all fields")
+
+
+def _fields(definition: Json) -> set[str]:
+    """Return the fields of the v1 spec down to worker groups, by path."""
+    versions = cast("list[Json]", definition["spec"]["versions"])
+    v1 = next((each for each in versions if each["name"] == "v1"), None)
+    schema: Json = {} if v1 is None else v1["schema"]["openAPIV3Schema"]["properties"].get("spec", {})
+    return set(_paths(schema, "spec", depth=4))
+
+
+def _paths(schema: Json, path: str, *, depth: int) -> Iterator[str]:
+    yield path
+    inner: Json = cast("Json", schema.get("items") or schema).get("properties") or {}
+    if depth and not path.endswith("template"):
+        for name, each in inner.items():
+            yield from _paths(cast("Json", each), f"{path}.{name}", depth=depth - 1)
+
+
+def gateways(facts: Facts) -> Check:
+    """Check the Gateway API, and the classes that RayServices name."""
+    name, needed = "Gateway API", ", ".join(sorted(facts.asked_classes))
+    if facts.gateway_versions is None:
+        return Check(name=name, state=CheckState.UNKNOWN, text="the API server does not list its groups")
+    if not facts.gateway_versions:
+        text = "is not installed; upgrades in steps need it"
+        state = CheckState.FAILED if needed else CheckState.WARNING
+        return Check(
+            name=name, state=state, text=text, remedy="install it and a controller for it, such as Envoy Gateway"
+        )
+    accepted = {
+        each.metadata.name
+        for each in facts.gateway_classes or []
+        if any((condition.type, condition.status) == ("Accepted", "True") for condition in each.status.conditions)
+    }
+    missing = sorted(facts.asked_classes - accepted)
+    if missing and facts.gateway_classes is not None:
+        text = f"no controller has accepted GatewayClass {missing[0]}, which a RayService names"
+        return Check(name=name, state=CheckState.FAILED, text=text, remedy="install a controller that serves it")
+    served = f"{', '.join(facts.gateway_versions)}; accepted classes: {', '.join(sorted(accepted)) or 'none'}"
+    return Check(name=name, state=CheckState.OK, text=served)
+
+
+def kuberay(facts: Facts, *, is_installed: bool = True) -> Check:
+    """Check that KubeRay's operator does not run in the same cluster."""
+    if facts.kuberay is None:
+        return Check(name="KubeRay", state=CheckState.UNKNOWN, text="you may not read Deployments of all namespaces")
+    if facts.kuberay:
+        text = f"runs in {', '.join(facts.kuberay)}"
+        remedy = (
+            "two operators on the same objects overwrite each other unless they share the leader Lease: scale one to 0"
+            if is_installed
+            else "take it over: 'raybus migrate check', then deploy/overlays/migration"
+        )
+        return Check(name="KubeRay", state=CheckState.WARNING, text=text, remedy=remedy)
+    return Check(
+        name="KubeRay", state=CheckState.OK, text="does not run beside raybus" if is_installed else "does not run"
+    )
+
+
+def rights(facts: Facts) -> Iterator[Check]:
+    """Yield one check for each subject: the missing rights, or that there are none."""
+    for subject in dict.fromkeys(each.subject for each in facts.rights):
+        own = [each for each in facts.rights if each.subject == subject]
+        name = "your rights" if subject == "you" else f"rights of {subject}"
+        lacking = [f"{each.verb} {each.resource}" for each in own if each.is_allowed is False]
+        if lacking:
+            remedy = "request them" if subject == "you" else "apply the Roles and bindings of deploy/ again"
+            yield Check(name=name, state=CheckState.FAILED, text=f"lacking: {', '.join(lacking)}", remedy=remedy)
+        elif any(each.is_allowed is None for each in own):
+            yield Check(name=name, state=CheckState.UNKNOWN, text="you may not ask for them")
+        else:
+            yield Check(name=name, state=CheckState.OK, text=f"{len(own)} of {len(own)} granted")
+
+
+def _policies(facts: Facts) -> Check:
+    name = "admission policies"
+    if facts.has_admission_policies is None:
+        return Check(name=name, state=CheckState.UNKNOWN, text="the API server does not list its resources")
+    if not facts.has_admission_policies:
+        text = "ValidatingAdmissionPolicy v1 is not served"
+        remedy = "upgrade Kubernetes to 1.30, or remove rights/own-namespace from the overlay and do not use deploy/admission"
+        return Check(name=name, state=CheckState.WARNING, text=text, remedy=remedy)
+    return Check(name=name, state=CheckState.OK, text="ValidatingAdmissionPolicy v1 is served")
+
+
+def _storage(facts: Facts) -> Check:
+    name, found = "storage class", facts.storage_classes
+    if found is None:
+        return Check(name=name, state=CheckState.UNKNOWN, text="you may not read StorageClasses")
+    default = next((each.metadata.name for each in found if each.is_default), None)
+    if default is not None:
+        return Check(name=name, state=CheckState.OK, text=f"{default} is the default")
+    names = ", ".join(sorted(each.metadata.name for each in found))
+    text = f"none of {names} is the default" if names else "there is none"
+    remedy = "mark one as the default, name one in an overlay of your own, or use deploy/overlays/local, which needs no volume"
+    return Check(name=name, state=CheckState.WARNING, text=text, remedy=remedy)

@@ -1,0 +1,45 @@
+"""Waits at the terminal: reads until nothing is pending or the time is over, and reports changes on standard error."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+import typer
+
+from common import durations, errors
+from raybus_cli.access import problems, session
+from raybus_cli.output import printing
+
+POLL_SECONDS: Final = 1.0
+"""Seconds between reads."""
+
+T = TypeVar("T")
+
+
+def seconds(given: str | int) -> float:
+    """Return the seconds of a duration option; its default may be a number."""
+    length = durations.parse_or_seconds(str(given))
+    if length is None or length.total_seconds() < 0:
+        raise typer.BadParameter(f"{given!r} is no duration; write for example 10m, 90s or 0")
+    return length.total_seconds()
+
+
+async def until(read: Callable[[], Awaitable[T]], pending: Callable[[T], str], *, limit: float) -> T:
+    """Return the first read with nothing pending, or the last one before the limit in seconds."""
+    loop = asyncio.get_running_loop()
+    began, reported = loop.time(), ""
+    while True:
+        spent = loop.time() - began
+        try:
+            found = await read()
+            text = pending(found)
+            if not text or spent >= limit:
+                return found
+        except (errors.Unavailable, errors.Throttled) as problem:
+            if spent >= limit or session.is_interrupted():
+                raise
+            text = problems.line(problem)
+        if text != reported:
+            printing.message(f"{spent:6.0f} s  {text}", err=True)
+            reported = text
+        await asyncio.sleep(min(POLL_SECONDS, max(0.0, limit - spent)))

@@ -1,0 +1,118 @@
+"""The checks before an installation: a cluster that is fit for it, and each fault by itself."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from crd_generator import definitions
+from raybus_cli.doctor import picture, prerequisites, survey
+from raybus_cli.doctor.check import CheckState
+from raybus_cli.doctor.facts import Facts, Right, StorageClass
+from support.golden import Golden
+from support.terminal import text_of
+
+DEPLOY = Path(__file__).parents[4] / "deploy"
+INSTALLED = ("base", "crds", "rights/everywhere", "rights/own-namespace", "rights/roles", "overlays/production")
+
+
+@cache
+def _crds() -> dict[str, Any]:
+    return {each["metadata"]["name"]: each for each in definitions.all_definitions().values()}
+
+
+def _class(*, default: bool) -> StorageClass:
+    mark = {"storageclass.kubernetes.io/is-default-class": "true"} if default else {}
+    return msgspec.convert({"metadata": {"name": "standard", "annotations": mark}}, StorageClass)
+
+
+def _fit(**fields: Any) -> Facts:
+    defaults: dict[str, Any] = {
+        "server_version": "v1.34.2",
+        "definitions": dict.fromkeys(_crds()),
+        "gateway_versions": ["v1"],
+        "gateway_classes": [],
+        "kuberay": [],
+        "rights": [Right(subject="you", verb="create", resource="namespaces", group="", is_allowed=True)],
+        "has_admission_policies": True,
+        "storage_classes": [_class(default=True)],
+    }
+    return Facts(namespace="raybus", **{**defaults, **fields})
+
+
+def test_a_cluster_that_is_fit(golden: Golden) -> None:
+    found = prerequisites.before_installation(_fit())
+    assert {each.state for each in found} == {CheckState.OK}
+    golden.check("cli/doctor-pre.txt", text_of(picture.draw(found)))
+
+
+@pytest.mark.parametrize(
+    ("facts", "name", "state", "text"),
+    [
+        pytest.param(
+            lambda: _fit(definitions=_crds()),
+            "CRD rayservices.ray.io",
+            CheckState.OK,
+            "installed, with all fields",
+            id="KubeRay's CRDs",
+        ),
+        pytest.param(
+            lambda: _fit(has_admission_policies=False),
+            "admission policies",
+            CheckState.WARNING,
+            "is not served",
+            id="no admission policies",
+        ),
+        pytest.param(
+            lambda: _fit(storage_classes=[_class(default=False)]),
+            "storage class",
+            CheckState.WARNING,
+            "none of standard is the default",
+            id="no default class",
+        ),
+        pytest.param(
+            lambda: _fit(storage_classes=[]), "storage class", CheckState.WARNING, "there is none", id="no class"
+        ),
+        pytest.param(
+            lambda: _fit(kuberay=["ray-system/kuberay-operator"]),
+            "KubeRay",
+            CheckState.WARNING,
+            "runs in ray-system/kuberay-operator",
+            id="KubeRay runs",
+        ),
+        pytest.param(
+            lambda: _fit(
+                rights=[Right(subject="you", verb="create", resource="clusterroles", group="", is_allowed=False)]
+            ),
+            "your rights",
+            CheckState.FAILED,
+            "lacking: create clusterroles",
+            id="a right is missing",
+        ),
+        pytest.param(
+            lambda: Facts(namespace="raybus"), "storage class", CheckState.UNKNOWN, "you may not read", id="no rights"
+        ),
+        pytest.param(
+            lambda: Facts(namespace="raybus"), "admission policies", CheckState.UNKNOWN, "does not list", id="no list"
+        ),
+    ],
+)
+def test_each_finding_has_its_state(facts: Callable[[], Facts], name: str, state: CheckState, text: str) -> None:
+    found = next(each for each in prerequisites.before_installation(facts()) if each.name == name)
+    assert found.state is state
+    assert text in found.text
+    assert bool(found.remedy) == (found.hint is not None) == (state in {CheckState.WARNING, CheckState.FAILED})
+
+
+def test_the_rights_to_install_are_those_for_every_kind_of_the_overlay() -> None:
+    files = [file for folder in INSTALLED for file in (DEPLOY / folder).rglob("*.yaml")]
+    documents = [each for file in files for each in yaml.safe_load_all(file.read_text()) if "kind" in each]
+    kinds = {(each["apiVersion"].rpartition("/")[0], each["kind"].lower()) for each in documents}
+    plurals = {(group, f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s") for group, kind in kinds}
+    plurals = {(group, name.replace("classs", "classes")) for group, name in plurals}
+    ours = {*survey.TO_INSTALL, *survey.TO_INSTALL_INSIDE}
+    assert ours == {each for each in plurals if each[0] != "kustomize.config.k8s.io" and each[1] != "configurations"}

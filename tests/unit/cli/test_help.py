@@ -1,0 +1,79 @@
+"""The help lists each verb in a group, and each verb shows two examples that this program accepts."""
+
+import re
+import shlex
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from raybus_cli import main
+from raybus_cli.main import PARTS, Panel
+
+PROGRAM = "raybus"
+ENDS = re.compile(r" && | \| |\$\(|<\(|\)| > ")
+"""Between the commands of an example."""
+
+
+def _commands(verb: str) -> list[Any]:
+    """Return a verb's command, and those below it."""
+    program: Any = get_command(main.build(verb))
+    command = program.commands[verb]
+    return [command, *getattr(command, "commands", {}).values()]
+
+
+def _examples(verb: str) -> list[str]:
+    """Return the lines below `Examples:` in the help of a verb."""
+    found: list[str] = []
+    for command in _commands(verb):
+        _, _, after = (command.help or "").partition("Examples:\n")
+        found += [line.removeprefix("$ ") for line in after.splitlines()]
+    return found
+
+
+def parse(arguments: list[str]) -> None:
+    """Parse a command line as the program does; raise the error of a wrong one."""
+    command: Any = get_command(main.build(arguments[0]))
+    name = PROGRAM
+    rest, parent = main.as_ours(arguments), None
+    while True:
+        context = command.make_context(name, rest, parent=parent)
+        if not hasattr(command, "resolve_command"):
+            return
+        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        parent = context
+
+
+def test_the_help_shows_the_verbs_in_groups() -> None:
+    shown = CliRunner().invoke(main.build(None), ["--help"], prog_name=PROGRAM).stdout
+    places = [shown.index(f"─ {panel} ─") for panel in Panel]
+    assert places == sorted(places)
+    assert "─ Commands ─" not in shown
+
+
+@pytest.mark.parametrize("verb", PARTS)
+def test_a_loaded_verb_stays_in_its_group(verb: str) -> None:
+    shown = CliRunner().invoke(main.build(verb), ["--help"], prog_name=PROGRAM).stdout
+    assert "─ Commands ─" not in shown
+
+
+@pytest.mark.parametrize("verb", PARTS)
+def test_every_verb_has_two_examples_thatparse(verb: str) -> None:
+    examples = _examples(verb)
+    assert len(examples) >= 2, f"the help of {verb} has {len(examples)} example(s)"
+    for example in examples:
+        ours = [part for part in ENDS.split(example) if part.split()[:2] == [PROGRAM, verb]]
+        assert ours, f"{example!r} does not show {verb}"
+        for part in ours:
+            parse(shlex.split(part)[1:])
+
+
+@pytest.mark.parametrize("verb", PARTS)
+def test_examples_fit_a_terminal_of_80_columns(verb: str) -> None:
+    assert [each for each in _examples(verb) if len(each) > 75] == []
+
+
+def test_an_example_with_an_unknown_option_would_be_found() -> None:
+    with pytest.raises(Exception, match="No such option"):
+        parse(["list", "--every"])

@@ -4,7 +4,7 @@ SHELL := /bin/bash
 VENV := .venv
 PY := $(VENV)/bin/python
 RUN := $(VENV)/bin
-PACKAGES := libs/common libs/nats-admin libs/crd-generator libs/localcluster libs/cli services/watcher services/cluster-reconciler services/service-reconciler services/traffic-manager
+PACKAGES := libs/common libs/nats-admin libs/notifications libs/crd-generator libs/localcluster libs/cli services/watcher services/cluster-reconciler services/service-reconciler services/traffic-manager
 # Bytecode is kept: a service starts in 0.7 s and not in 3 s, and the tests start dozens.
 unexport PYTHONDONTWRITEBYTECODE
 $(if $(VERBOSE),,.SILENT:)

@@ -59,7 +59,7 @@ async def read(secured: Secured, subscriber: Subscriber, expected: int, *, consu
     async def receive(message: Incoming) -> None:
         if message.subject.startswith("ray.events."):
             received.append(message.subject)
-            await session.publish_empty(message.reply)
+            await session.publish(message.reply)
 
     async with connect(secured.settings(subscriber.user)) as bus:
         session = await bus.session()

@@ -103,7 +103,7 @@ async def test_a_reader_of_every_secret_still_cannot_publish_state(
 async def test_a_service_changes_no_configmap_but_its_own(control_plane: ControlPlane, kube: KubeClient) -> None:
     stolen = nkeys.public_key(nkeys.new_seed())
     async with acting_as(control_plane, "cluster-reconciler") as thief:
-        for user in (*(each for each in key_registry.USERS if each != "cluster-reconciler"), key_registry.NAMED):
+        for user in (*(each for each in key_registry.USERS if each != "cluster-reconciler"), key_maps.NAMED):
             with pytest.raises(errors.Forbidden):
                 await register(thief, user, "thief", stolen)
             assert "thief" not in await registered(kube, user)

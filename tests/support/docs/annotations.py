@@ -238,5 +238,6 @@ def named() -> frozenset[str]:
 
 def sources() -> Iterator[Path]:
     """Return the modules of the services and of what they share."""
-    for folder in (ROOT / "libs" / "common", ROOT / "libs" / "nats-admin", *sorted((ROOT / "services").iterdir())):
+    libs = [ROOT / "libs" / name for name in ("common", "nats-admin", "notifications")]
+    for folder in (*libs, *sorted((ROOT / "services").iterdir())):
         yield from sorted((folder / "src").rglob("*.py"))

@@ -17,6 +17,7 @@ from cluster_reconciler import settings as cluster_settings
 from common import feature_gates, settings
 from common.feature_gates import BETA, Gate
 from common.settings import OPERATOR_FILE, Settings
+from notifications import settings as notification_settings
 from service_reconciler import settings as service_settings
 from support.docs import annotations, markdown
 
@@ -55,6 +56,9 @@ TEXTS: Final = {
     "RAYBUS_MAX_GROUPS_PER_CLUSTER": "Limit of worker groups per RayCluster ([limits](limits.md)).",
     "RAYBUS_MAX_HOSTS_PER_REPLICA": "Limit of hosts per replica of a worker group ([limits](limits.md)).",
     "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV": "Seconds between reconciles of an unchanged cluster; 0: none.",
+    "RAYBUS_NOTIFICATIONS_FILE": "Destinations, filters and templates ([notifications](../how-to/notifications.md)).",
+    "RAYBUS_NOTIFICATIONS_SECRETS": "Folder with `NAME.url`, and `NAME.key` for signed requests, of each destination.",
+    "RAYBUS_NATS_CREDENTIALS": "Outside of Kubernetes: folder with `ca.crt` and `users/subscriber-NAME.seed`.",
     "ENABLE_ZERO_DOWNTIME": "Default of the upgrade strategy: a new cluster, or none.",
 }
 """The meaning of each variable."""
@@ -149,6 +153,7 @@ def _parts() -> list[tuple[str, ModuleType, dict[str, object]]]:
         ("cluster-reconciler", cluster_settings, {}),
         ("cluster-reconciler, KubeRay's switches", cluster_config, config),
         ("service-reconciler", service_settings, service),
+        ("notifications", notification_settings, _defaults(notification_settings, notification_settings.Paths())),
     ]  # fmt: skip
 
 

@@ -23,6 +23,7 @@ OWNERS: Final = {
     "service_reconciler": "service-reconciler",
     "traffic_manager": "traffic-manager",
     "nats_admin": "The container keeper beside each NATS server",
+    "notifications": "notifications",
 }
 """Package to the title of its part, in the order of the page."""
 _DECLARES: Final = re.compile(r"^[A-Z_]+: Final = (Counter|Gauge|Histogram|Family)\(", re.MULTILINE)
@@ -103,7 +104,7 @@ def page() -> str:
 
 
 def _sources() -> Iterator[Path]:
-    shared = (ROOT / "libs" / each / "src" for each in ("common", "nats-admin"))
+    shared = (ROOT / "libs" / each / "src" for each in ("common", "nats-admin", "notifications"))
     for folder in sorted((*shared, *(ROOT / "services").glob("*/src"))):
         for path in sorted(folder.rglob("*.py")):
             if _DECLARES.search(path.read_text()):

@@ -12,6 +12,7 @@ from common.bus.nats import Bus, connect
 from common.upgrade import events as upgrade_events
 from common.upgrade.events import Event
 from nats_admin import provision
+from nats_admin.subscribers import Subscriber
 from support.servers.relayed import Secured, secured_nats
 from support.waiting import eventually_true
 
@@ -42,6 +43,12 @@ class Outside:
     async def provide(self) -> None:
         """Make the streams that are missing, as soon as the server is there."""
         await _persist(self._provide)
+
+    async def admit(self, *subscribers: Subscriber) -> None:
+        """Make the consumers of named subscribers."""
+        await provision.ensure_consumers(
+            await self.bus("provisioner-outside"), [each.consumer() for each in subscribers]
+        )
 
     async def publish(self, events: Sequence[Event], *, again: str = "") -> None:
         """Publish events as service-reconciler does, and wait until external consumers can read them; `again` stores one twice."""
@@ -81,9 +88,9 @@ async def _persist(work: Callable[[], Awaitable[None]]) -> None:
 
 
 @asynccontextmanager
-async def outside(folder: Path) -> AsyncGenerator[Outside]:
-    """Run a server without any event yet."""
-    async with secured_nats(folder) as secured, AsyncExitStack() as stack:
+async def outside(folder: Path, *, subscribers: tuple[Subscriber, ...] = ()) -> AsyncGenerator[Outside]:
+    """Run a server without any event yet; named subscribers have no consumer before `admit`."""
+    async with secured_nats(folder, subscribers=subscribers) as secured, AsyncExitStack() as stack:
         running = Outside(secured, folder, stack)
         await running.provide()
         yield running

@@ -7,7 +7,11 @@ from nats_admin import key_registry
 from support import manifests
 from support.manifests import BASE, DEPLOY
 
-ALL = [*manifests.read(BASE), *manifests.read(DEPLOY / "rights" / "everywhere")]
+ALL = [
+    *manifests.read(BASE),
+    *manifests.read(DEPLOY / "rights" / "everywhere"),
+    *manifests.read(DEPLOY / "components" / "notifications"),
+]
 READ = {"get", "list", "watch"}
 GATEWAY = "cluster gateway.networking.k8s.io"
 
@@ -27,6 +31,7 @@ def keys(*users: str) -> dict[str, set[str]]:
 IDENTITY = {"cluster /namespaces=kube-system": {"get"}}
 
 EXPECTED: dict[str, dict[str, set[str]]] = {
+    "notifications": keys(key_maps.NAMED),
     "watcher": {
         **IDENTITY,
         **keys("watcher"),

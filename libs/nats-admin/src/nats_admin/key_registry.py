@@ -17,13 +17,12 @@ from typing import Final
 import msgspec
 
 from common.bus import nkeys
-from common.bus.key_maps import MOST, PREFIX, SERVERS, trusted
+from common.bus.key_maps import MOST, NAMED, PREFIX, SERVERS, trusted
 from nats_admin import permissions
 from nats_admin.subscribers import Subscriber
 
 LABEL: Final = "raybus.io/nats-keys"
 """Marks all of these ConfigMaps for their watchers."""
-NAMED: Final = "named-subscribers"
 KEEPERS: Final = frozenset({"keeper", "keeper-outside"})
 """Users without a ConfigMap: the keeper itself writes their keys into the configuration."""
 PROCESSES: Final = (*permissions.SERVICES, "provisioner", "provisioner-outside")

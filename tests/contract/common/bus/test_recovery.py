@@ -65,7 +65,7 @@ async def save(bus: Bus, stream: str) -> Backup:
     async def receive(message: Incoming) -> None:
         chunks.put_nowait(message.data)
         if message.reply:
-            await session.publish_empty(message.reply)
+            await session.publish(message.reply)
 
     end = await session.listen(inbox, receive)
     answer = await bus.api(f"STREAM.SNAPSHOT.{stream}", {"deliver_subject": inbox, "chunk_size": 65536}, dict[str, Any])

@@ -57,6 +57,13 @@ async def test_a_key_is_registered_once_and_again_when_its_entry_was_removed() -
     assert maps.data["nats-keys-watcher"] == {"watcher-0": KEY}
 
 
+async def test_a_named_subscriber_registers_among_all_of_them_under_its_name() -> None:
+    maps = Maps()
+    maps.data |= {"nats-servers": {"nats-0": CERTIFICATE}, "nats-keys-named-subscribers": {}}
+    await Registration(SETTINGS, maps.connect, named_subscriber="slack").announce(KEY)
+    assert maps.data["nats-keys-named-subscribers"] == {"slack.watcher-0": KEY}
+
+
 async def test_what_was_learned_is_used_while_the_api_server_is_away() -> None:
     maps = Maps()
     maps.data["nats-servers"]["nats-0"] = CERTIFICATE

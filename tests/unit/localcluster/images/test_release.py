@@ -11,7 +11,7 @@ from localcluster.errors import MisuseError
 from localcluster.images import release
 from localcluster.images.cli import app
 from support import manifests
-from support.manifests import BASE
+from support.manifests import BASE, DEPLOY
 
 DIGESTS = {name: f"sha256:{number}{'0' * 63}" for number, name in enumerate(release.IMAGES)}
 
@@ -20,6 +20,17 @@ def test_it_holds_every_image_that_an_installation_runs() -> None:
     used = {container["image"] for container in manifests.containers(manifests.read(BASE)).values()}
 
     assert used == {f"{release.NAMES}/{name}:dev" for name in release.IMAGES}
+
+
+def test_it_holds_every_image_that_a_component_runs() -> None:
+    components = [
+        path for path in (DEPLOY / "components").iterdir() if "resources" in (path / "kustomization.yaml").read_text()
+    ]
+    used = {
+        container["image"] for path in components for container in manifests.containers(manifests.read(path)).values()
+    }
+
+    assert used == {f"{release.NAMES}/{name}:dev" for name in release.OPTIONAL}
 
 
 def test_the_component_replaces_each_name_by_the_registrys_and_a_digest() -> None:

@@ -179,9 +179,9 @@ class _Consumer:
         if headers["Status"] != "100":
             self._reading.abort(f"the server ended the consumer: {headers.get('Description', headers['Status'])}")
         elif message.reply:
-            await self._session.publish_empty(message.reply)
+            await self._session.publish(message.reply)
         elif stalled := headers.get("Nats-Consumer-Stalled"):
-            await self._session.publish_empty(stalled)
+            await self._session.publish(stalled)
         elif int(headers.get("Nats-Last-Consumer", self._last)) != self._last:
             self._reading.abort(f"deliveries up to {headers['Nats-Last-Consumer']} are missing")
 

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 
 import structlog
-from nats import errors as nats_errors
 
 from common import errors
 from common.bus import subjects
@@ -41,8 +40,8 @@ class Hints:
 
     async def send(self) -> None:
         """Make all others list the Leases now."""
-        with contextlib.suppress(errors.RaybusError, nats_errors.Error, OSError):
-            await self._bus.current.publish_empty(self._subject)
+        with contextlib.suppress(errors.RaybusError):
+            await self._bus.current.publish(self._subject)
 
     async def wait(self, seconds: float) -> None:
         """Return when a hint comes, at the latest after some seconds; one that came before counts."""

@@ -11,6 +11,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 PREFIX: Final = "nats-keys-"
 """The name of a user follows."""
+NAMED: Final = "named-subscribers"
+"""In place of a user: the keys of all named subscribers, each in an entry NAME or NAME.ANYTHING."""
 SERVERS: Final = "nats-servers"
 MOST: Final = 64
 """Keys of one user, and certificates of servers, that are read; further ones are ignored."""

@@ -31,14 +31,23 @@ class ConfigMap(msgspec.Struct, frozen=True):
 
 
 class Registration:
-    """The entry of one process, and the certificates of the servers."""
+    """The entry of one process, and the certificates of the servers.
 
-    def __init__(self, settings: Settings, connect: Callable[[], Awaitable[KubeClient]] | None = None) -> None:
+    A named subscriber registers under its name, among the keys of all of them; any other user in the ConfigMap of its own.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        connect: Callable[[], Awaitable[KubeClient]] | None = None,
+        *,
+        named_subscriber: str | None = None,
+    ) -> None:
         agent = f"raybus-{settings.service}"
         self._connect = connect or partial(KubeClient.connect, kubeconfig=settings.kubeconfig, user_agent=agent)
         self._namespace = settings.namespace
-        self._name = key_maps.PREFIX + settings.service
-        self._entry = identity_of(settings)
+        self._name = key_maps.PREFIX + (settings.service if named_subscriber is None else key_maps.NAMED)
+        self._entry = ".".join(filter(None, (named_subscriber, identity_of(settings))))
         self._kube: KubeClient | None = None
         self._trusted = ""
 

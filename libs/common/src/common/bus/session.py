@@ -64,10 +64,14 @@ class Session:
             raise errors.Unavailable(f"no responders for {subject}: the stream is missing or JetStream is off")
         return message
 
-    async def publish_empty(self, subject: str) -> None:
-        """Send an empty message, such as the answer to a flow-control question."""
-        if self.lost is None:
-            await self.client.publish(subject)
+    async def publish(self, subject: str, payload: bytes = b"", *, reply: str = "") -> None:
+        """Send a message that is not answered here, such as the answer to a flow-control question."""
+        if self.lost is not None:
+            return
+        try:
+            await self.client.publish(subject, payload, reply=reply)
+        except (nats_errors.Error, OSError) as problem:
+            raise errors.Unavailable(f"NATS cannot be reached: {text_of(problem)}") from problem
 
     async def listen(self, subject: str, handler: Handler) -> Callable[[], Awaitable[None]]:
         """Subscribe; return how to end that."""

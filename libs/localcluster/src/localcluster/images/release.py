@@ -23,6 +23,8 @@ NAMES: Final = "registry.invalid/raybus"
 
 IMAGES: Final = ("watcher", "cluster-reconciler", "service-reconciler", "traffic-manager", "nats")
 """The images of an installation."""
+OPTIONAL: Final = ("notifications",)
+"""The images of components, which the Helm chart does not have."""
 
 _REGISTRY: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*")
 
@@ -42,7 +44,7 @@ def make(registry: str, folder: Path, *, progress: Progress, checkout: Path) -> 
     source = provenance.read_source(checkout)
     if source is None:
         raise ClusterError(f"{checkout} differs from its commit; commit or remove what `git status` lists")
-    found = builder.ensure(IMAGES, progress=progress, checkout=checkout, reproducible=True)
+    found = builder.ensure((*IMAGES, *OPTIONAL), progress=progress, checkout=checkout, reproducible=True)
     for image in found.values():
         target = folder / image.target
         target.mkdir(parents=True, exist_ok=True)
@@ -52,7 +54,7 @@ def make(registry: str, folder: Path, *, progress: Progress, checkout: Path) -> 
             shutil.copyfile(path, target / path.name)
     digests = {image.target: image.manifest for image in found.values()}
     (folder / "kustomization.yaml").write_text(kustomization(registry, digests))
-    (folder / "values.yaml").write_text(helm_values(registry, digests))
+    (folder / "values.yaml").write_text(helm_values(registry, {name: digests[name] for name in IMAGES}))
     return [
         Pinned(name=name, ref=f"{registry}/{name}@{digest}", archive=folder / name / found[name].path.name)
         for name, digest in digests.items()

@@ -1,0 +1,1 @@
+"""Posts upgrade events to webhooks: Slack, what takes the same body, and any other HTTP receiver."""

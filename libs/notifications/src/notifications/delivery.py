@@ -1,0 +1,187 @@
+"""Delivers the events of one named subscriber to one destination, one after the other, so none waits for another destination.
+
+NATS keeps the position, and how often an event was delivered, so the process can end at any time. An event is acknowledged after
+the destination accepted it, or when it is dropped. An event that comes again is not sent again by the same process.
+"""
+
+import asyncio
+import contextlib
+import re
+import ssl
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import datetime
+from itertools import count
+from typing import Final
+
+import httpx
+import msgspec
+import structlog
+
+from common import errors
+from common.bus import subjects
+from common.bus.nats import Bus
+from common.bus.pull import Delivery, Pull, pulling
+from common.clock import Clock
+from common.upgrade import events as upgrade_events
+from common.upgrade.events import CloudEvent, Data
+from notifications import metrics, request, templates
+from notifications.request import Answer, Drop
+from notifications.settings import Destination, Notifications
+
+log = structlog.get_logger()
+
+EXTEND_SECONDS: Final = 10.0
+"""A third of the time after which NATS delivers an event to somebody else."""
+RECONNECT_SECONDS: Final = 1.0
+MOST_REMEMBERED: Final = 10_000
+_IDENTITY: Final = re.compile(r"[\x21-\x7e]{1,256}")
+
+
+class Message(msgspec.Struct, frozen=True):
+    """What is sent."""
+
+    identity: str
+    body: bytes
+    time: datetime
+
+
+class Courier:
+    """Delivers to one destination."""
+
+    def __init__(
+        self,
+        destination: Destination,
+        notifications: Notifications,
+        http: httpx.AsyncClient,
+        *,
+        clock: Clock,
+        jitter: Callable[[], float],
+    ) -> None:
+        self.problem: str | None = "no event was asked for yet"
+        """Why no event can come; None if NATS would deliver one."""
+        self._destination = destination
+        self._texts = notifications.texts
+        self._secrets = notifications.secrets[destination.name]
+        self._choices = notifications.choices
+        self._http = http
+        self._clock = clock
+        self._jitter = jitter
+        self._sent: OrderedDict[str, None] = OrderedDict()
+        self._log = log.bind(destination=destination.name)
+        for metric in (metrics.SENT, metrics.FAILED, metrics.DROPPED, metrics.NEWEST):
+            metric.labels(destination.name)
+
+    async def run(self, bus: Bus) -> None:
+        """Deliver until cancelled, whatever happens to NATS."""
+        while True:
+            try:
+                async with pulling(bus, subjects.EVENTS_STREAM, self._destination.name) as pull:
+                    self.problem = None
+                    while True:
+                        await self._take(pull, await pull.next())
+            except errors.NotFound as problem:
+                self._note(f"{problem}; name {self._destination.name} in NATS_SUBSCRIBERS")
+            except errors.Retryable as problem:
+                self._note(str(problem))
+            await asyncio.sleep(RECONNECT_SECONDS)
+
+    async def _take(self, pull: Pull, delivery: Delivery) -> None:
+        message = self._read(delivery) if delivery.stored_at >= pull.created else None
+        if message is not None and message.identity not in self._sent:
+            try:
+                await self._deliver(pull, delivery, message)
+            except asyncio.CancelledError:
+                with contextlib.suppress(errors.Unavailable):
+                    await pull.release(delivery)
+                raise
+            self._remember(message.identity)
+        await pull.acknowledge(delivery)
+
+    def _read(self, delivery: Delivery) -> Message | None:
+        """Return what is to be sent of an event; None for one that is filtered out, or is none of ours."""
+        try:
+            event = upgrade_events.decode(delivery.payload)
+        except msgspec.DecodeError as problem:
+            return self._unreadable(delivery, str(problem))
+        match event.source.split("/"):
+            case ["", "apis", "ray.io", "v1", "namespaces", namespace, "rayservices", name]:
+                pass
+            case _:
+                return self._unreadable(delivery, "its source is no RayService")
+        if not _IDENTITY.fullmatch(event.id):
+            return self._unreadable(delivery, "its id is no visible ASCII")
+        if not self._destination.wants(upgrade_events.kind_of(event.type), namespace, name):
+            return None
+        body = self._body(event, (namespace, name), delivery.payload)
+        return Message(event.id, msgspec.json.encode(body), event.time)
+
+    def _body(self, event: CloudEvent[Data], place: tuple[str, str], payload: bytes) -> request.Slack | request.Generic:
+        if self._destination.format == "slack":
+            return request.Slack(templates.render(self._texts, event, place, escape=templates.slack))
+        text = templates.render(self._texts, event, place, escape=str)
+        return request.Generic(text, msgspec.Raw(payload))
+
+    def _unreadable(self, delivery: Delivery, why: str) -> None:
+        metrics.DROPPED.labels(self._destination.name).inc()
+        self._log.error("an event is not readable, it is dropped", subject=delivery.subject, reason=why)
+
+    async def _deliver(self, pull: Pull, delivery: Delivery, message: Message) -> None:
+        """Send until the event is accepted or dropped."""
+        name = self._destination.name
+        for attempt in count(delivery.count):
+            answer = await self._post(message)
+            decision = request.decide(
+                answer, attempt=attempt, most=self._choices.attempts, now=self._clock.now(), jitter=self._jitter()
+            )
+            if decision is None:
+                metrics.SENT.labels(name).inc()
+                metrics.NEWEST.labels(name).set(message.time.timestamp())
+                self._log.info("sent", id=message.identity, attempt=attempt)
+                return
+            metrics.FAILED.labels(name).inc()
+            if isinstance(decision, Drop):
+                metrics.DROPPED.labels(name).inc()
+                self._log.error("dropped", id=message.identity, subject=delivery.subject, reason=decision.reason)
+                return
+            self._log.warning(
+                "not accepted, retrying",
+                id=message.identity,
+                attempt=attempt,
+                reason=str(answer),
+                seconds=decision.after,
+            )
+            await self._wait(pull, delivery, decision.after)
+
+    async def _post(self, message: Message) -> Answer:
+        """Send once. The body of the answer is not read, and no text of the HTTP library is kept: both can quote the address."""
+        headers = request.headers(message.identity, message.body, key=self._secrets.key, now=self._clock.now())
+        try:
+            async with (
+                asyncio.timeout(self._choices.timeout_seconds),
+                self._http.stream(
+                    "POST", self._secrets.url, content=message.body, headers=headers, follow_redirects=False
+                ) as answer,
+            ):
+                return Answer(answer.status_code, answer.headers.get("Retry-After", ""))
+        except (httpx.HTTPError, OSError, ssl.SSLError, TimeoutError) as problem:
+            self._log.warning("no answer", error=type(problem).__name__)
+            return Answer(request.NO_ANSWER)
+
+    async def _wait(self, pull: Pull, delivery: Delivery, seconds: float) -> None:
+        """Wait while the event stays ours."""
+        until = self._clock.monotonic() + seconds
+        while (left := until - self._clock.monotonic()) > 0:
+            await asyncio.sleep(min(left, EXTEND_SECONDS))
+            with contextlib.suppress(errors.Unavailable):  # without NATS it comes again, and is known by its id
+                await pull.extend(delivery)
+
+    def _remember(self, identity: str) -> None:
+        self._sent[identity] = None
+        if len(self._sent) > MOST_REMEMBERED:
+            self._sent.popitem(last=False)
+
+    def _note(self, problem: str) -> None:
+        if problem != self.problem:
+            self._log.warning("no events can be read, retrying", reason=problem)
+        self.problem = problem

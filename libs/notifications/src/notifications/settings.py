@@ -1,0 +1,164 @@
+"""Destinations, filters and templates, from a file; addresses and signing keys, from a folder of secrets.
+
+File `RAYBUS_NOTIFICATIONS_FILE` (YAML): `Choices`. Folder `RAYBUS_NOTIFICATIONS_SECRETS`: `NAME.url`, and `NAME.key` for a
+destination with signed requests. No error quotes a secret.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from string import Template
+from typing import Annotated, Final, Literal
+
+import httpx
+import msgspec
+from msgspec import Meta
+
+from common import errors
+from notifications import request, templates
+
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
+"""As of a named subscriber."""
+LONGEST_TIMEOUT: Final = 15.0
+"""Together with the pause between two extensions this is less than NATS waits for an acknowledgement."""
+
+
+class Destination(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """A receiver, and the events that it gets; an empty list excludes none."""
+
+    name: str
+    format: Literal["slack", "generic"] = "slack"
+    kinds: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()
+    ray_services: tuple[str, ...] = ()
+
+    def wants(self, kind: str, namespace: str, name: str) -> bool:
+        """Return whether an event of a RayService passes the filters."""
+        return all(
+            not allowed or value in allowed
+            for allowed, value in ((self.kinds, kind), (self.namespaces, namespace), (self.ray_services, name))
+        )
+
+
+class Choices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """The file."""
+
+    destinations: Annotated[tuple[Destination, ...], Meta(min_length=1)]
+    templates: dict[str, str] = {}
+    attempts: Annotated[int, Meta(ge=1, le=100)] = 12
+    timeout_seconds: Annotated[float, Meta(ge=1, le=LONGEST_TIMEOUT)] = 10.0
+    allow_http: bool = False
+
+
+class Secrets(msgspec.Struct, frozen=True):
+    """The address of a destination, which often is a secret itself, and its signing key."""
+
+    url: str
+    key: bytes | None
+
+    def __repr__(self) -> str:
+        return "Secrets(…)"
+
+
+class Notifications(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it, checked."""
+
+    choices: Choices
+    secrets: dict[str, Secrets]
+    """By the name of the destination."""
+    texts: dict[str, Template]
+
+
+class Paths(msgspec.Struct, frozen=True, kw_only=True):
+    """What the environment names."""
+
+    notifications_file: Path = Path("/etc/raybus/notifications/notifications.yaml")
+    notifications_secrets: Path = Path("/etc/raybus/notifications-secrets")
+    nats_credentials: Path | None = None
+    """A folder with `ca.crt` and `users/subscriber-NAME.seed`; None if keys are registered in Kubernetes."""
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> "Paths":
+        """Read the variables; what they name is checked when it is read."""
+        given = cls()
+        return cls(
+            notifications_file=Path(environ.get("RAYBUS_NOTIFICATIONS_FILE", "") or given.notifications_file),
+            notifications_secrets=Path(environ.get("RAYBUS_NOTIFICATIONS_SECRETS", "") or given.notifications_secrets),
+            nats_credentials=Path(environ.get("RAYBUS_NATS_CREDENTIALS", ""))
+            if environ.get("RAYBUS_NATS_CREDENTIALS")
+            else None,
+        )
+
+
+def read(paths: Paths) -> Notifications:
+    """Read and check everything; raise `InvalidSpec`, naming the field or the file, for the first value that cannot be meant."""
+    file = paths.notifications_file
+    try:
+        choices = decode(file.read_bytes())
+        texts = templates.checked(choices.templates)
+    except OSError as problem:
+        raise errors.InvalidSpec(f"RAYBUS_NOTIFICATIONS_FILE={file}: cannot be read: {problem.strerror}") from problem
+    except errors.InvalidSpec as problem:
+        raise errors.InvalidSpec(f"{file.name}: {problem}") from None
+    secrets = {each.name: _secrets(each.name, paths, choices) for each in choices.destinations}
+    return Notifications(choices=choices, secrets=secrets, texts=texts)
+
+
+def decode(text: bytes) -> Choices:
+    """Read the file's content, its templates unchecked; raise `InvalidSpec`, naming the field."""
+    try:
+        choices = msgspec.yaml.decode(text, type=Choices)
+    except msgspec.DecodeError as problem:
+        raise errors.InvalidSpec(str(problem)) from problem
+    _check_names(choices.destinations)
+    return choices
+
+
+def _check_names(destinations: tuple[Destination, ...]) -> None:
+    known = [kind for kind in templates.DEFAULTS if kind != templates.OTHER]
+    seen: set[str] = set()
+    for number, each in enumerate(destinations):
+        place = f"destinations[{number}]"
+        if not _NAME.fullmatch(each.name):
+            raise errors.InvalidSpec(f"{place}.name: {each.name!r} is no name: use up to 32 of a-z, 0-9 and '-'")
+        if each.name in seen:
+            raise errors.InvalidSpec(f"{place}.name: {each.name!r} occurs twice")
+        seen.add(each.name)
+        if wrong := [kind for kind in each.kinds if kind not in known]:
+            raise errors.InvalidSpec(f"{place}.kinds: there is no kind {wrong[0]!r}; kinds are {', '.join(known)}")
+
+
+def _secrets(name: str, paths: Paths, choices: Choices) -> Secrets:
+    url = _secret(paths, f"{name}.url")
+    if url is None:
+        raise errors.InvalidSpec(
+            f"destination {name!r} has no address: there is no file {name}.url in {paths.notifications_secrets};"
+            " add the entry to the Secret"
+        )
+    _check_url(name, url, choices)
+    key = _secret(paths, f"{name}.key")
+    try:
+        return Secrets(url, None if key is None else request.read_key(key))
+    except ValueError as problem:
+        raise errors.InvalidSpec(f"{name}.key: {problem}") from None
+
+
+def _check_url(name: str, url: str, choices: Choices) -> None:
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        parsed = httpx.URL("")
+    if parsed.scheme not in {"http", "https"} or not parsed.host:
+        raise errors.InvalidSpec(f"{name}.url: expected https://HOST/PATH (its content is not shown)")
+    if parsed.scheme == "http" and not choices.allow_http:
+        raise errors.InvalidSpec(f"{name}.url: expected https://; set allowHttp: true for a receiver without TLS")
+
+
+def _secret(paths: Paths, name: str) -> str | None:
+    """Return an entry of the Secret; None if it does not exist."""
+    try:
+        return (paths.notifications_secrets / name).read_text().strip()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError):
+        raise errors.InvalidSpec(f"{name}: cannot be read as text in {paths.notifications_secrets}") from None

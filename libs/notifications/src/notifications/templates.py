@@ -1,0 +1,119 @@
+"""The text of each kind of event: templates, their fields, and foreign text in them. Pure.
+
+The fields of a template are those of the event's `data` as docs/events shows them, with underscores for dots (`$upgrade_from`,
+`$receipt_seconds_draining`), and `FIELDS_OF_ALL`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from string import Template
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec import inspect
+
+from common import errors
+from common.clipping import clipped
+from common.upgrade import events as upgrade_events
+from common.upgrade.events import CloudEvent, Data
+
+FIELDS_OF_ALL: Final = frozenset({"namespace", "name", "kind", "time", "id"})
+OTHER: Final = "other"
+"""The template of a kind that a later release added."""
+LONGEST: Final = 500
+"""Characters of one field; messages quote what applications and Kubernetes wrote."""
+UNKNOWN: Final = "unknown"
+
+DEFAULTS: Final[Mapping[str, str]] = {
+    "started": "$namespace/$name: upgrade from $upgrade_from to $upgrade_to started ($reason, $strategy)",
+    "cluster-created": "$namespace/$name: RayCluster $cluster created",
+    "capacity-changed": "$namespace/$name: capacity ($direction): $upgrade_from $after_from_capacityPercent %, "
+    "$upgrade_to $after_to_capacityPercent %",
+    "traffic-shifted": "$namespace/$name: traffic ($direction): $upgrade_from $after_from_trafficPercent %, "
+    "$upgrade_to $after_to_trafficPercent %",
+    "paused": "$namespace/$name: upgrade to $upgrade_to paused ($reason): $message",
+    "resumed": "$namespace/$name: upgrade to $upgrade_to resumed",
+    "stalled": "$namespace/$name: upgrade to $upgrade_to stalled ($reason): $message",
+    "promoted": "$namespace/$name: $upgrade_to promoted, it serves all requests",
+    "drain-started": "$namespace/$name: $cluster gets no new requests and completes its requests in flight",
+    "completed": "$namespace/$name: upgrade from $upgrade_from to $upgrade_to completed ($receipt_outcome), "
+    "requests cut: $receipt_requestsCut",
+    "aborted": "$namespace/$name: upgrade to $upgrade_to aborted ($reason): $message",
+    "rolled-back": "$namespace/$name: rolled back ($outcome): $upgrade_from serves all requests, $upgrade_to is deleted",
+    "failed": "$namespace/$name: $upgrade_to failed ($reason): $message",
+    OTHER: "$namespace/$name: $kind",
+}
+"""Without any markup, so that they are text for every receiver."""
+
+
+def checked(given: Mapping[str, str]) -> dict[str, Template]:
+    """Return the templates of all kinds, the given ones in place of the defaults.
+
+    Raises:
+        InvalidSpec: A kind or a field does not exist, or a template does not parse; the text names both.
+    """
+    for kind, text in given.items():
+        if kind not in DEFAULTS:
+            raise errors.InvalidSpec(f"templates.{kind}: there is no such kind; kinds are {', '.join(DEFAULTS)}")
+        template = Template(text)
+        if not template.is_valid():
+            raise errors.InvalidSpec(f"templates.{kind}: a $ stands before no name of a field; write $$ for a $")
+        known = fields(kind)
+        if unknown := [name for name in template.get_identifiers() if name not in known]:
+            raise errors.InvalidSpec(
+                f"templates.{kind}: there is no field ${unknown[0]}; fields of {kind} are {', '.join(sorted(known))}"
+            )
+    return {kind: Template(text) for kind, text in (DEFAULTS | dict(given)).items()}
+
+
+def fields(kind: str) -> frozenset[str]:
+    """Return the fields that a template of a kind may name."""
+    return FIELDS_OF_ALL | frozenset(_paths(inspect.type_info(upgrade_events.KINDS.get(kind, Data))))
+
+
+def render(
+    templates: Mapping[str, Template], event: CloudEvent[Data], place: tuple[str, str], *, escape: Callable[[str], str]
+) -> str:
+    """Return the text of an event of a RayService; `escape` makes a field text for the receiver."""
+    kind = upgrade_events.kind_of(event.type)
+    namespace, name = place
+    time = event.time.isoformat(timespec="seconds").replace("+00:00", "Z")
+    values = {"namespace": namespace, "name": name, "kind": kind, "time": time, "id": event.id}
+    values |= _flat(msgspec.to_builtins(event.data))
+    template = templates.get(kind, templates[OTHER])
+    # A field that this event lacks, of a kind of a later release, stays visible as $field.
+    return template.safe_substitute({name: escape(_line(value)) for name, value in values.items()})
+
+
+def slack(text: str) -> str:
+    """Return a text that has no markup for Slack: no link, no mention, no channel."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _line(text: str) -> str:
+    """Return a foreign text as one line of bounded length."""
+    return clipped(" ".join(text.split()), LONGEST)
+
+
+def _paths(found: inspect.Type, path: str = "") -> Iterator[str]:
+    if isinstance(found, inspect.Metadata):
+        yield from _paths(found.type, path)
+    elif isinstance(found, inspect.StructType):
+        for field in found.fields:
+            yield from _paths(field.type, f"{path}_{field.encode_name}" if path else field.encode_name)
+    else:
+        yield path
+
+
+def _flat(value: Any, path: str = "") -> dict[str, str]:
+    match value:
+        case dict():
+            found: dict[str, str] = {}
+            for name, part in cast("dict[str, Any]", value).items():
+                found |= _flat(part, f"{path}_{name}" if path else name)
+            return found
+        case bool():
+            return {path: str(value).lower()}
+        case None:
+            return {path: UNKNOWN}
+        case _:
+            return {path: str(value)}

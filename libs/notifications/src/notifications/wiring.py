@@ -1,0 +1,80 @@
+"""The notifications put together: for each destination a NATS user, a connection and a courier."""
+
+import asyncio
+import os
+import random
+from http.cookiejar import DefaultCookiePolicy
+from pathlib import Path
+
+import httpx
+import msgspec
+
+from common import errors
+from common.bus import key_maps
+from common.bus.access import FileKeys, Keys, MadeKey
+from common.bus.key_registration import Registration
+from common.bus.nats import Bus
+from common.clock import SystemClock
+from common.observability import health
+from common.settings import Settings
+from notifications.delivery import Courier
+from notifications.settings import Paths, read
+
+
+async def serve(settings: Settings) -> None:
+    """Deliver to all destinations until cancelled."""
+    paths = Paths.from_environment(os.environ)
+    notifications = read(paths)
+    parts: list[tuple[Courier, Bus]] = []
+
+    def ready() -> str | None:
+        problems = (bus.problem or courier.problem for courier, bus in parts)
+        return next((each for each in problems if each is not None), None)
+
+    limits = httpx.Limits(max_keepalive_connections=0)
+    async with (
+        httpx.AsyncClient(timeout=notifications.choices.timeout_seconds, limits=limits) as http,
+        asyncio.TaskGroup() as group,
+    ):
+        http.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
+        for destination in notifications.choices.destinations:
+            user, keys = _user(settings, destination.name, paths.nats_credentials)
+            courier = Courier(destination, notifications, http, clock=SystemClock(), jitter=random.random)
+            parts.append((courier, Bus(user, keys)))
+        group.create_task(health.serve(settings.http_port, live=lambda: None, ready=ready))
+        running = [group.create_task(bus.run()) for _, bus in parts]
+        try:
+            await _deliver(parts)
+        finally:
+            for task in running:
+                task.cancel()
+
+
+async def _deliver(parts: list[tuple[Courier, Bus]]) -> None:
+    """Deliver; the end comes before that of the connections, so that an event in work is released."""
+    async with asyncio.TaskGroup() as group:
+        for courier, bus in parts:
+            group.create_task(courier.run(bus))
+
+
+def _user(settings: Settings, name: str, credentials: Path | None) -> tuple[Settings, Keys]:
+    """Return the NATS user of a named subscriber, and its key."""
+    user = msgspec.structs.replace(settings, service=f"subscriber-{name}")
+    if settings.nats_register_key:
+        registration = Registration(settings, named_subscriber=name)
+        keys = MadeKey(user, registration.announce, registration.close)
+        keys.refused = (
+            f"the server does not know {keys.public} for user {user.service} yet: name {name} in NATS_SUBSCRIBERS; `keeper`"
+            f" reads keys from ConfigMap {key_maps.PREFIX}{key_maps.NAMED}"
+        )
+        return user, keys
+    if credentials is None:
+        return user, FileKeys(user)
+    seed = credentials / "users" / f"{user.service}.seed"
+    if not seed.is_file():
+        raise errors.InvalidSpec(
+            f"RAYBUS_NATS_CREDENTIALS={credentials}: there is no {seed.relative_to(credentials)}; run"
+            f" `python -m nats_admin.provision credentials --subscribers {name}`"
+        )
+    user = msgspec.structs.replace(user, nats_seed_file=seed, nats_ca_file=credentials / "ca.crt")
+    return user, FileKeys(user)

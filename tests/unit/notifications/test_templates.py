@@ -1,0 +1,106 @@
+"""Texts of events: every kind, every field, and foreign text in them."""
+
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from common import errors
+from common.upgrade import events as upgrade_events
+from common.upgrade.events import CloudEvent, Data
+from notifications import templates
+from support.builders.example_upgrade import a_retreat, an_example_upgrade
+from support.upgrade_events import STALLED, UPGRADE
+
+EVENTS = [*an_example_upgrade(), *a_retreat()]
+PLACE = ("default", "greeter")
+
+
+def rendered(event: upgrade_events.Event, **given: str) -> str:
+    decoded = upgrade_events.decode(upgrade_events.encode(event).payload)
+    return templates.render(templates.checked(given), decoded, PLACE, escape=templates.slack)
+
+
+def of_kind(kind: str) -> upgrade_events.Event:
+    return next(each for each in EVENTS if each.kind == kind)
+
+
+def test_every_kind_has_a_template() -> None:
+    assert set(templates.DEFAULTS) == {*upgrade_events.KINDS, templates.OTHER}
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.kind)
+def test_a_default_template_fills_every_field(event: upgrade_events.Event) -> None:
+    text = rendered(event)
+    assert "$" not in text
+    assert text.startswith("default/greeter: ")
+
+
+def test_a_text_names_what_happened() -> None:
+    assert rendered(of_kind("stalled")) == (
+        f"default/greeter: upgrade to {UPGRADE.new} stalled (InsufficientCapacity): {STALLED}"
+    )
+    assert rendered(of_kind("completed")) == (
+        f"default/greeter: upgrade from {UPGRADE.old} to {UPGRADE.new} completed (Promoted), requests cut: 0"
+    )
+
+
+def test_a_template_can_name_the_time_and_nested_fields_of_the_data() -> None:
+    text = rendered(of_kind("completed"), completed="$time ${receipt_seconds_draining} s $$ $kind")
+    assert text == "2026-01-01T12:04:20Z 70 s $ completed"
+
+
+@pytest.mark.parametrize("kind", [*upgrade_events.KINDS, templates.OTHER])
+def test_no_field_of_an_event_hides_one_of_all_events(kind: str) -> None:
+    own = templates.fields(kind) - templates.FIELDS_OF_ALL
+    assert not templates.FIELDS_OF_ALL & {path.partition("_")[0] for path in own}
+    assert "upgrade_from" in own
+
+
+@pytest.mark.parametrize(
+    ("given", "reported"),
+    [
+        pytest.param({"stalled": "$reasson"}, "templates.stalled: there is no field $reasson; fields of stalled are "),
+        pytest.param({"promoted": "$reason"}, "templates.promoted: there is no field $reason; fields of promoted are "),
+        pytest.param({"stale": "x"}, "templates.stale: there is no such kind; kinds are started, "),
+        pytest.param({"failed": "5 $ more"}, "templates.failed: a \\$ stands before no name of a field"),
+    ],
+)
+def test_a_template_that_cannot_be_filled_is_refused_by_the_name_of_its_field(
+    given: dict[str, str], reported: str
+) -> None:
+    with pytest.raises(errors.InvalidSpec, match=reported.replace("$r", "\\$r")):
+        templates.checked(given)
+
+
+def stalled_with(message: str) -> str:
+    event = of_kind("stalled")
+    data = msgspec.structs.replace(event.data, message=message)
+    return rendered(msgspec.structs.replace(event, data=data), stalled="[$message]")
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        pytest.param("<!channel> <https://evil|ok> & more", "[&lt;!channel&gt; &lt;https://evil|ok&gt; &amp; more]"),
+        pytest.param("one\ndefault/other: upgrade completed", "[one default/other: upgrade completed]"),
+        pytest.param("\x1b[31mred\x07", "[red\ufffd]"),
+        pytest.param("$namespace ${name}", "[$namespace ${name}]"),
+        pytest.param("x" * 600, "[" + "x" * 499 + "…]"),
+    ],
+    ids=["links and mentions", "lines", "terminal", "fields", "length"],
+)
+def test_foreign_text_is_shown_as_text(message: str, shown: str) -> None:
+    assert stalled_with(message) == shown
+
+
+def test_a_kind_of_a_later_release_has_a_text() -> None:
+    event = CloudEvent[Data](
+        id="1",
+        source=upgrade_events.source(*PLACE),
+        type=upgrade_events.type_of("shadowed"),
+        subject="greeter",
+        time=datetime(2026, 1, 1, tzinfo=UTC),
+        data=Data(upgrade=UPGRADE),
+    )
+    assert templates.render(templates.checked({}), event, PLACE, escape=str) == "default/greeter: shadowed"

@@ -1,4 +1,4 @@
-"""The README and the tutorial as a new user follows them: every command is typed, in order, in one shell, in the checkout.
+"""The README and the three parts of the tutorial as a new user follows them: every command is typed, in order, in one shell, in the checkout.
 
 Left out are those that every run of the CI runs elsewhere (`support.docs.proven`). The cluster is that of all end-to-end tests, by its name. What came of each
 command goes to `build/tutorial.txt`; the tutorial shows it.
@@ -52,10 +52,26 @@ async def test_every_command_of_the_readme_and_the_tutorial_works(rig: Rig, know
     assert code == 0, f"$ {shown[-1].command}\n{shown[-1].text}"
     assert [each.command for each in shown] == [each.text for each in commands]
     assert "RayService raybus-demo/greeter: new cluster" in _of(shown, "raybus plan")[0]
-    at_first, held, at_last = _of(shown, "raybus get rayservice")
+    at_first, held, failing = _of(shown, "raybus get rayservice")
     assert re.search(r"pending .* 25 %", held)
-    assert _active(at_first) == _active(held) == _active(at_last) == (await observe(rig.kube)).active
-    assert "aborted" in _of(shown, "raybus explain")[0]
+    assert _active(at_first) == _active(held)
+    assert re.search(rf"^{_active(failing)} +active .* 100 %", failing, re.MULTILINE)
+    assert _active(held) != _active(failing) == (await observe(rig.kube)).active
+    _expect_the_messages_of_a_failed_upgrade(shown, serving=_active(failing))
+
+
+def _expect_the_messages_of_a_failed_upgrade(shown: list[Shown], *, serving: str) -> None:
+    completed, stalled, restored = _of(shown, "raybus status")
+    why, aborted = (" ".join(each.split()) for each in _of(shown, "raybus explain"))
+    undone, tried = (" ".join(each.split()) for each in _of(shown, "raybus undo"))
+    assert f"RayCluster {serving} serves" in completed
+    assert ("greeter Stalled: " in stalled, "exit code 1" in stalled) == (True, True), stalled
+    assert "the image raybus.invalid/ray:none cannot be pulled" in why
+    assert "check the image's name and tag, imagePullSecrets" in why
+    assert f"the service stays on RayCluster {serving}" in aborted
+    assert f"(RayCluster {serving})" in undone
+    assert f"RayCluster {serving} serves" in restored
+    assert "dry run: nothing is changed" in tried
 
 
 async def _forget_jobs(rig: Rig) -> None:

@@ -123,6 +123,18 @@ async def test_with_wait_the_cause_is_named_and_a_corrected_upgrade_continues(
     assert (harness.condition("UpgradeStalled"), harness.reasons().count("UpgradeStalled")) == (("", ""), 1)
 
 
+async def test_an_abort_ends_a_stall_and_the_spec_before_it_needs_no_cluster() -> None:
+    harness = await stalled("ImagePullFailed", no_image, policy="Wait")
+    blue = harness.active
+    annotate(harness, progress_deadline="20", on_deadline="Wait", abort="true")
+    await harness.until(harness.is_complete, seconds=60)
+    assert harness.condition("UpgradeAborted") == ("True", "AbortRequested")
+    assert harness.condition("UpgradeStalled") == ("", "")
+    harness.apply(upgradeStrategy=STEPS, annotations=held(progress_deadline="20", on_deadline="Wait"))
+    await harness.run(30)
+    assert (harness.active, harness.pending, harness.condition("UpgradeAborted")) == (blue, "", ("", ""))
+
+
 @pytest.mark.parametrize(("cause", "fault", "text"), CAUSES)
 async def test_with_rollback_the_service_returns_and_tries_no_more(cause: str, fault: Fault, text: str) -> None:
     harness = await stalled(cause, fault, policy="Rollback")

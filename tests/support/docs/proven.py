@@ -9,7 +9,8 @@ from support.docs import commands
 from support.docs.commands import Command
 from support.manifests import ROOT
 
-PAGES: Final = (ROOT / "README.md", ROOT / "docs" / "tutorial.md")
+PAGES: Final = (ROOT / "README.md", *sorted((ROOT / "docs" / "tutorial").glob("*.md")))
+"""In the order in which a new user reads them: the names of the tutorial's parts begin with their numbers."""
 PROVEN: Final = {
     "make setup": ".ci/run: make check",
     "make demo": "tests/e2e/test_upgrade.py: test_the_demo_upgrades_under_load_without_a_failed_request",

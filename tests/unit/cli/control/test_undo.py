@@ -194,6 +194,20 @@ def test_undo_in_mid_upgrade_rolls_back_to_the_active_cluster() -> None:
     )
 
 
+def test_undo_of_an_aborted_spec_restores_the_spec_that_serves() -> None:
+    service = snapshots.a_ready_service(config=a_config(snapshots.NEW_IMAGE))
+    text = service["spec"]["serveConfigV2"]
+    goals = [
+        a_goal(a_config("rayproject/ray:nightly"), text, 2),
+        a_goal(a_config(), text, 3, replaces=2),
+        a_goal(a_config(snapshots.NEW_IMAGE), text, 4, replaces=3),
+    ]
+    snapshot = at_rest(service=service, clusters=[a_cluster(BLUE, a_config())], goals=goals)
+    entry = undo.choose(history.build(snapshot, now=NOW), None, "demo")
+    message = undo.change(snapshot.service, entry).message
+    assert message == "spec.rayClusterConfig is restored from revision 3 (RayCluster demo-blue)"
+
+
 @pytest.mark.parametrize(
     ("number", "message"),
     [

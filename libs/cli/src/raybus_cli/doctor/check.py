@@ -23,16 +23,16 @@ class Category(StrEnum):
 class Hint(StrEnum):
     """The pages about failures and warnings."""
 
-    INSTALL = "docs/installation.md#install"
+    INSTALL = "docs/installation.md#apply-the-manifests"
     UPGRADE = "docs/installation.md#upgrade"
     SERVICES = "docs/troubleshooting.md#no-reaction-at-all"
     REPLICAS = "docs/how-to/sharding.md#scale-raybus-out"
     NATS = "docs/nats.md#topology"
     CERTIFICATES = "docs/nats.md#keys-and-certificates"
-    GATEWAY_API = "docs/how-to/gateway.md#the-gateway-that-raybus-creates"
+    GATEWAY_API = "docs/how-to/gateway.md#use-the-gateway-that-raybus-creates"
     TWO_OPERATORS = "docs/migration.md#two-operators-by-mistake"
     MIGRATION = "docs/migration.md#1-check"
-    RIGHTS = "docs/how-to/security.md#rights-in-kubernetes"
+    RIGHTS = "docs/how-to/security.md#check-the-rights-in-kubernetes"
     RAY_SERVICES = "docs/troubleshooting.md#a-service-is-not-ready"
 
 

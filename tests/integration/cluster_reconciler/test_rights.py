@@ -64,7 +64,7 @@ async def test_the_deployed_rights_are_enough_to_isolate(control_plane: ControlP
     """Rules that the API server stores in another form than the user's are not written again."""
     config = Config(gates=BETA | {Gate.NETWORK_POLICY})
     among_selectors: Body = {"podSelector": {"matchLabels": {}, "matchExpressions": []}, "namespaceSelector": {}}
-    rules = [{"to": [among_selectors], "ports": [{"port": 53}]}, {"to": [], "ports": []}]
+    rules: list[Body] = [{"to": [among_selectors], "ports": [{"port": 53}]}, {"to": [], "ports": []}]
     async with running(control_plane, config, kubeconfig=own_kubeconfig) as live:
         await live.apply(a_ray_cluster(network_policy={"worker": {"egressRules": rules}}))
         await live.until(lambda c, p: c.status.state == "ready" and len(p) == 4, "ready")
@@ -74,7 +74,7 @@ async def test_the_deployed_rights_are_enough_to_isolate(control_plane: ControlP
         await live.eventually(lambda: has_types(live, "c-workers-g", ["Egress"]), "the mode is followed")
         before = await policies(live)
         assert before["c-workers-g"]["metadata"]["generation"] == 2
-        memory_of(live.app.cache.all(RayCluster)[0], live.app.ports).forget_children()
+        memory_of(next(iter(live.app.cache.all(RayCluster))), live.app.ports).forget_children()
         live.enqueue_all()
         await asyncio.sleep(0.5)
         assert await policies(live) == before

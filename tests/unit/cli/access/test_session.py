@@ -34,3 +34,17 @@ def test_what_fails_while_it_is_interrupted_is_no_error(tmp_path: Path, capsys: 
     with pytest.raises(SystemExit) as ended:
         session.run(_where(tmp_path), work)
     assert (ended.value.code, capsys.readouterr().err) == (session.INTERRUPTED, "")
+
+
+def test_an_error_in_a_group_of_tasks_is_no_interruption(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise errors.Rejected("no")
+
+    async def work(_: KubeClient) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+
+    with pytest.raises(SystemExit) as ended:
+        session.run(_where(tmp_path), work)
+    assert (ended.value.code, capsys.readouterr().err) == (1, "error: no\n")

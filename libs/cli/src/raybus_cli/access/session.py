@@ -86,8 +86,13 @@ async def connect(place: Where) -> KubeClient:
 async def connected(place: Where, work: Callable[[KubeClient], Awaitable[T]]) -> T:
     """Return the result of the work; for an object that does not exist, name the namespaces that have one of its name."""
     kube = await connect(place)
-    try:
+
+    async def whole() -> T:
         return await work(kube)
+
+    try:
+        # Python 3.11 counts the failure of a TaskGroup as a cancellation of the task that waits for it, so this one must not wait for one.
+        return await asyncio.create_task(whole())  # noqa: TID251  (a TaskGroup here would be miscounted, too)
     except (errors.RaybusError, BaseExceptionGroup) as problem:
         if is_interrupted():  # an error during the cancellation is not the user's
             raise asyncio.CancelledError from problem

@@ -103,6 +103,17 @@ PARTS: Final = {
             ),
         ),
     ),
+    "Written by the command line": (
+        "On the pod templates of a spec; you can set it yourself, as `kubectl rollout restart` does for a Deployment.",
+        (
+            Key(
+                "raybus.io/restartedAt",
+                "pod templates",
+                "a time",
+                "When `raybus restart` asked for a new cluster. It enters the cluster spec hash, as any annotation of a template.",
+            ),
+        ),
+    ),
     "KubeRay's annotations": (
         "You set these; their meaning is KubeRay's. raybus copies those of a RayService to its RayClusters.",
         (

@@ -56,6 +56,11 @@ TEXTS = {
     "retry": "",
     "undo": "The command works at any time, also after the deletion of the old cluster, because raybus keeps [earlier specs](upgrade-controls.md#undo). Without "
     "`--to-revision` it restores the previous serving spec, not an aborted one.",
+    "restart": "A RayService without a change of its spec gets a new cluster of the same spec, and its traffic as at any upgrade; `raybus abort` and "
+    "`raybus undo` roll back. A RayCluster of its own needs `spec.upgradeStrategy.type: Recreate`; without it the command is refused. The "
+    "patch tests the generation: if the spec changes in between, it is read and planned again.",
+    "set": "`head` is the head's group. A spec in which every named container has the image already is refused, and so is an unknown group, with the names of "
+    "those that exist.",
     "history": "A spec with the role `gone` has no cluster; `raybus undo --to-revision` can still restore it. The outcome is that of the upgrade to "
     "the spec, where the status, the receipt of the last upgrade or a later record has it; else `-`.",
     "events": "The history for external consumers ([upgrade events](events/README.md)); it stays after the deletion of the objects. "
@@ -72,7 +77,7 @@ TEXTS = {
     "version": "",
 }
 """Text of each verb in addition to its help."""
-INNER = {"migrate": ["check"]}
+INNER = {"migrate": ["check"], "set": ["image"]}
 """Verbs that are followed by another argument."""
 SHOWN = {
     "get": [
@@ -83,6 +88,11 @@ SHOWN = {
     "list": [("raybus list -A", "list-pipe.txt")],
     "plan": [("raybus plan -f demo.yaml", "plan-new-cluster.txt"), ("raybus plan -f demo.yaml", "plan-in-place.txt")],
     "lint": [("raybus lint -f -", "lint.txt")],
+    "restart": [
+        ("raybus restart demo --dry-run", "restart.txt"),
+        ("raybus restart raycluster/lone --dry-run", "restart-cluster.txt"),
+    ],
+    "set": [("raybus set image demo head=rayproject/ray:2.53.0 --dry-run", "set-image.txt")],
     "history": [("raybus history demo", "history.txt"), ("raybus history demo -o wide | cat", "history-wide.txt")],
     "events": [("raybus events default/greeter", "events.txt")],
     "explain": [("raybus explain demo", "explain.txt")],

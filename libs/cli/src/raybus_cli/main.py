@@ -56,6 +56,10 @@ PARTS: Final = {
     ),
     "retry": Part(Panel.UPGRADE, "raybus_cli.control.cli", "retry", "Retry an aborted upgrade."),
     "undo": Part(Panel.UPGRADE, "raybus_cli.control.cli", "undo", "Roll back to a previous revision."),
+    "restart": Part(
+        Panel.UPGRADE, "raybus_cli.changing.cli", "restart", "Replace a cluster by a new one of the same spec."
+    ),
+    "set": Part(Panel.UPGRADE, "raybus_cli.changing.cli", "set_", "Change the images of a RayService or RayCluster."),
     "explain": Part(Panel.CHECK, "raybus_cli.explaining.cli", "explain", "Show blocking issues, with remedies."),
     "lint": Part(Panel.CHECK, "raybus_cli.linting.cli", "lint", "Check manifests without a cluster."),
     "doctor": Part(Panel.CHECK, "raybus_cli.doctor.cli", "doctor", "Check an installation, or a cluster before one."),

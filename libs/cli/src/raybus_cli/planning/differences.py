@@ -25,6 +25,7 @@ class Effect(StrEnum):
     """The effect of a changed field."""
 
     NEW_CLUSTER = "new cluster"
+    NEW_PODS = "new pods"
     IN_PLACE = "in place"
     NOTHING = "nothing now"
 

@@ -15,6 +15,7 @@ from raybus_cli.planning.predict import PlanOutcome
 _STYLES = {
     PlanOutcome.REFUSED: "bold red",
     PlanOutcome.NEW_CLUSTER: "bold yellow",
+    PlanOutcome.RECREATED: "bold yellow",
     PlanOutcome.ROLLED_BACK: "bold yellow",
     PlanOutcome.SUSPENDED: "bold yellow",
 }
@@ -23,7 +24,7 @@ _EFFECT_WIDTH: Final = 13
 
 def draw(plan: Plan) -> RenderableType:
     """Return a plan as text and tables."""
-    head = Text(f"RayService {plan.namespace}/{plan.name}: ")
+    head = Text(f"{plan.kind} {plan.namespace}/{plan.name}: ")
     head.append(plan.outcome, style=_STYLES.get(plan.outcome, "bold green"))
     lines: list[RenderableType] = [head, *(Text(f"  {each}") for each in plan.notes)]
     if plan.differences:
@@ -37,7 +38,10 @@ def draw(plan: Plan) -> RenderableType:
 def _difference(found: Difference) -> list[Text]:
     """Return a changed field on lines of its own: paths are too long for a column."""
     lines = [found.field, f"{found.old} → {found.new}", *([found.note] if found.note else [])]
-    effect = Text(f"{found.effect:{_EFFECT_WIDTH}}", style="yellow" if found.effect is Effect.NEW_CLUSTER else "")
+    effect = Text(
+        f"{found.effect:{_EFFECT_WIDTH}}",
+        style="yellow" if found.effect in {Effect.NEW_CLUSTER, Effect.NEW_PODS} else "",
+    )
     return [effect + Text(lines[0]), *(Text(f"{'':{_EFFECT_WIDTH}}{each}") for each in lines[1:])]
 
 

@@ -9,6 +9,7 @@ from common import annotation_record, labels
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import DEFAULT_DELETION_DELAY, RayService
+from common.api.ray_service import KIND as RAY_SERVICE
 from common.feature_gates import Gates
 from common.ray import serve_writer
 from common.upgrade import controls as upgrade_controls
@@ -57,8 +58,9 @@ class Way(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The effect of a manifest on one RayService."""
+    """The effect of a manifest on one RayService, or of a changed spec on a RayCluster."""
 
+    kind: str = RAY_SERVICE
     namespace: str
     name: str
     outcome: PlanOutcome

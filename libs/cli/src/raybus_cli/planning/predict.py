@@ -37,6 +37,8 @@ class PlanOutcome(StrEnum):
     NEW_CLUSTER = "new cluster"
     ROLLED_BACK = "rolled back"
     """The service rolls back to its active cluster."""
+    RECREATED = "recreated"
+    """All pods of a RayCluster are deleted, and created again."""
     SUSPENDED = "suspended"
     REFUSED = "refused"
 

@@ -6,7 +6,7 @@ from common.api import ray_service
 from common.api.opaque import Body
 from common.api.ray_service import RayService
 from common.kube.client import KubeClient, Patch
-from common.kube.resources import RAY_SERVICE
+from common.kube.resources import RAY_SERVICE, Resource
 
 _DRY_RUN: Final = {"dryRun": "All"}
 
@@ -24,6 +24,10 @@ async def replace(kube: KubeClient, namespace: str, body: Body) -> RayService:
 
 async def patch(kube: KubeClient, namespace: str, name: str, change: Patch) -> RayService:
     """Return a RayService as it would be after a patch."""
-    path, headers = RAY_SERVICE.path(namespace, name), {"Content-Type": change.content_type}
-    answer = await kube.request("PATCH", path, query=_DRY_RUN, body=change.body, headers=headers)
-    return ray_service.decode(answer)
+    return ray_service.decode(await send(kube, RAY_SERVICE, namespace, name, change))
+
+
+async def send(kube: KubeClient, resource: Resource, namespace: str, name: str, change: Patch) -> bytes:
+    """Return an object as it would be after a patch."""
+    path, headers = resource.path(namespace, name), {"Content-Type": change.content_type}
+    return await kube.request("PATCH", path, query=_DRY_RUN, body=change.body, headers=headers)

@@ -1,0 +1,1 @@
+"""`restart` and `set image`: changes of a cluster spec that make a new cluster, or new pods."""

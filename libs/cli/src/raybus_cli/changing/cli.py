@@ -1,0 +1,107 @@
+"""`raybus restart` and `raybus set image`: the options, the plan, and the report."""
+
+from typing import Annotated, Final
+
+import typer
+
+from common import errors
+from common.kube.client import KubeClient
+from raybus_cli.access import session
+from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption, Where
+from raybus_cli.changing import edits, execute, images
+from raybus_cli.changing.execute import Order
+from raybus_cli.completion.targets import Target, TargetArgument
+from raybus_cli.output import printing
+from raybus_cli.output.printing import ResultOption, Output
+from raybus_cli.planning import picture
+from raybus_cli.planning.plan import Plan
+
+RESTARTED: Final = "restarted"
+IMAGES_SET: Final = "image updated"
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the effect without changing anything.")]
+set_ = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False, help="Change one field.")
+
+
+def restart(
+    target: TargetArgument,
+    dry_run: DryRunOption = False,
+    output: ResultOption = Output.TEXT,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+) -> None:
+    """Replace the cluster by a new one of the same spec, as 'kubectl rollout restart' does for a Deployment.
+
+    It sets the annotation raybus.io/restartedAt on all pod templates: a RayService upgrades to a new cluster by its
+    upgradeStrategy; a RayCluster with upgradeStrategy Recreate gets new pods, and serves nothing until they are ready.
+    The plan is shown first. A spec that is managed in Git must be changed there too.
+
+    Examples:
+    $ raybus restart demo --dry-run
+    $ raybus restart raycluster/lone -n serving
+    """
+    now = session.now()
+    order = Order(
+        target=target, decide=lambda config: edits.restart(config, now=now), must_restart=True, is_dry_run=dry_run
+    )
+    _run(order, session.where(kubeconfig, context, namespace), output, RESTARTED)
+
+
+@set_.command("image")
+def image(
+    target: TargetArgument,
+    assignments: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="GROUP=IMAGE...",
+            help="head=IMAGE, a worker group's name, or '*=IMAGE' for all: the Ray container, or GROUP/CONTAINER=IMAGE.",
+        ),
+    ],
+    dry_run: DryRunOption = False,
+    output: ResultOption = Output.TEXT,
+    namespace: NamespaceOption = None,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+) -> None:
+    """Change images: a RayService upgrades to a new cluster, a RayCluster with upgradeStrategy Recreate gets new pods.
+
+    The plan is shown first, as 'raybus plan' does. rayVersion stays as it is. A spec that is managed in Git must be changed there too.
+
+    Examples:
+    $ raybus set image demo head=rayproject/ray:2.53.0 --dry-run
+    $ raybus set image demo '*=rayproject/ray:2.53.0' gpu/exporter=example.com/exporter:2
+    """
+    place = session.where(kubeconfig, context, namespace)
+    try:
+        wanted = [images.parse(each) for each in assignments]
+    except errors.InvalidSpec as problem:
+        session.fail(problem)
+    order = Order(target=target, decide=lambda config: edits.set_images(config, wanted), is_dry_run=dry_run)
+    _run(order, place, output, IMAGES_SET)
+
+
+def _run(order: Order, place: Where, output: Output, done: str) -> None:
+    is_text = output is Output.TEXT
+
+    def show(plan: Plan) -> None:
+        if is_text:
+            printing.show(picture.draw(plan))
+            typer.echo()
+
+    async def work(kube: KubeClient) -> Plan:
+        return await execute.change(kube, place.namespace, order, show)
+
+    found = session.run(place, work)
+    if output in {Output.JSON, Output.YAML}:
+        printing.data(found, output)
+    elif output is Output.NAME:
+        printing.message(order.target.full_name)
+    else:
+        printing.message(report(order.target, done, is_dry_run=order.is_dry_run))
+
+
+def report(target: Target, done: str, *, is_dry_run: bool) -> str:
+    """Return the last line: what was done, and how to follow it."""
+    if is_dry_run:
+        return f"{target.full_name} {done} (dry run: nothing is changed)"
+    return f"{target.full_name} {done} ('raybus get {target.kind.singular} {target.name} -w' follows it)"

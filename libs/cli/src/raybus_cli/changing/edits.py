@@ -1,0 +1,133 @@
+"""The fields that `restart` and `set image` change, and the JSON patch for them.
+
+The patch tests uid and generation and no text of the spec: the API server compares texts as it encodes them, with `<`, `>` and `&`
+escaped, so a test of a shell command would fail for ever. Generation changes with the spec alone, so writes of the status are no conflict.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final, TypeAlias
+
+import msgspec
+
+from common import errors, labels, pod_json
+from common.api.meta import ObjectMeta, rfc3339
+from common.api.opaque import Body, Json
+from raybus_cli.changing.images import ALL, HEAD, Assignment
+
+SHOWN: Final = 8
+"""Names that a message contains."""
+Place: TypeAlias = tuple[str | int, ...]
+
+
+class Edit(msgspec.Struct, frozen=True, kw_only=True):
+    """One field of a cluster spec, and its new value."""
+
+    place: Place
+    value: str | dict[str, str] | dict[str, dict[str, str]]
+    old: str = ""
+    new: str
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """The pod template of the head or of a worker group."""
+
+    name: str
+    place: Place
+    template: Json
+
+    @property
+    def containers(self) -> dict[str, tuple[Place, Json]]:
+        """Return the containers by name, the Ray container first, then the init containers."""
+        return {
+            pod_json.text(each, "name"): ((*self.place, "spec", field, at), each)
+            for field in ("containers", "initContainers")
+            for at, each in enumerate(pod_json.bodies(pod_json.spec(self.template), field))
+        }
+
+
+def groups(config: Json) -> list[Group]:
+    """Return the groups of a cluster spec, the head first."""
+    head = pod_json.body(pod_json.body(config, "headGroupSpec"), "template")
+    workers = [
+        Group(
+            name=pod_json.text(each, "groupName"),
+            place=("workerGroupSpecs", at, "template"),
+            template=pod_json.body(each, "template"),
+        )
+        for at, each in enumerate(pod_json.bodies(config, "workerGroupSpecs"))
+    ]
+    return [Group(name=HEAD, place=("headGroupSpec", "template"), template=head), *workers]
+
+
+def restart(config: Json, *, now: datetime) -> list[Edit]:
+    """Return the annotation for every pod template: templates are part of the cluster spec hash, so a new cluster is needed."""
+    at = rfc3339(now)
+    return [_annotation(each, at) for each in groups(config)]
+
+
+def _annotation(group: Group, at: str) -> Edit:
+    meta: Json | None = group.template.get("metadata")
+    held: dict[str, str] | None = None if meta is None else meta.get("annotations")
+    value, place = {labels.RESTARTED_AT: at}, (*group.place, "metadata")
+    if meta is None:
+        return Edit(place=place, value={"annotations": value}, new=f"{labels.RESTARTED_AT}: {at}")
+    if held is None:
+        return Edit(place=(*place, "annotations"), value=value, new=f"{labels.RESTARTED_AT}: {at}")
+    whole = (*place, "annotations", labels.RESTARTED_AT)
+    return Edit(place=whole, value=at, old=held.get(labels.RESTARTED_AT, ""), new=at)
+
+
+def set_images(config: Json, assignments: Sequence[Assignment]) -> list[Edit]:
+    """Return the images that change; raise `Rejected` for an unknown group or container, and when all have their image."""
+    wanted: dict[Place, Edit] = {}
+    given: dict[Place, str] = {}
+    for each in assignments:
+        for place, old in _containers(groups(config), each):
+            if given.setdefault(place, each.image) != each.image:
+                raise errors.Rejected(f"{each.target} gets two images, {given[place]} and {each.image}: name one")
+            if old != each.image:
+                wanted[place] = Edit(place=place, value=each.image, old=old, new=each.image)
+    if not wanted:
+        raise errors.Rejected("every named container has that image already; nothing is changed")
+    return list(wanted.values())
+
+
+def _containers(known: list[Group], assignment: Assignment) -> list[tuple[Place, str]]:
+    """Return the place and the value of each image that an assignment is about."""
+    chosen = [each for each in known if assignment.group in {ALL, each.name}]
+    if not chosen:
+        raise errors.Rejected(
+            f"there is no group {assignment.group!r}; groups: {_listed([g.name for g in known])}, or *"
+        )
+    found = [
+        ((*place, "image"), pod_json.text(body, "image"))
+        for group in chosen
+        for name, (place, body) in list(group.containers.items())[: None if assignment.container else 1]
+        if assignment.container in {"", name}
+    ]
+    if not found:
+        there = _listed(list(dict.fromkeys(name for each in chosen for name in each.containers)))
+        raise errors.Rejected(
+            f"group {assignment.group!r} has no container {assignment.container!r}; containers: {there}"
+            if assignment.container
+            else f"group {assignment.group!r} has no container"
+        )
+    return found
+
+
+def _listed(found: list[str]) -> str:
+    return ", ".join(found[:SHOWN]) + (f" and {len(found) - SHOWN} more" if len(found) > SHOWN else "")
+
+
+def operations(meta: ObjectMeta, root: Place, edits: Sequence[Edit]) -> list[Body]:
+    """Return a JSON patch, rejected once another object has the name or the spec is another."""
+    tests: list[Body] = [
+        {"op": "test", "path": "/metadata/uid", "value": meta.uid},
+        {"op": "test", "path": "/metadata/generation", "value": meta.generation},
+    ]
+    return [*tests, *({"op": "add", "path": _pointer((*root, *e.place)), "value": e.value} for e in edits)]
+
+
+def _pointer(place: Place) -> str:
+    return "".join("/" + str(each).replace("~", "~0").replace("/", "~1") for each in place)

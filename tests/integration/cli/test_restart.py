@@ -1,0 +1,151 @@
+"""`restart` and `set image` on a real API server, with objects in made-up states."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from common import errors
+from common.api.meta import ObjectMeta
+from common.api.opaque import Body, Json
+from common.kube.client import JSON_PATCH, Patch
+from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
+from integration.cli.conftest import Town
+from raybus_cli.changing import edits, images
+from support.builders import snapshots
+from support.builders.snapshots import BLUE, NEW_IMAGE, OLD_IMAGE, a_cluster, a_config, a_pod
+
+pytestmark = [pytest.mark.integration]
+KEY = "raybus.io/restartedAt"
+COMMAND = ["sh", "-c", "a && b <c >d 'é'"]
+"""The API server compares texts of a JSON patch as it encodes them, with some characters escaped."""
+
+
+def _config(**fields: Any) -> Json:
+    config = a_config(**fields)
+    config["headGroupSpec"]["template"]["spec"]["containers"][0]["command"] = COMMAND
+    return config
+
+
+async def _at_rest(town: Town) -> None:
+    config = _config()
+    service = snapshots.a_ready_service(config=config)
+    await town.settle(service, a_cluster(BLUE, config), pods=(a_pod(BLUE, "head"), a_pod(BLUE, "gpu", 1)))
+
+
+async def _lone(town: Town, **fields: Any) -> None:
+    body = a_cluster("lone", _config(**fields))
+    body["metadata"]["labels"] = {}
+    body["metadata"]["annotations"] = {}
+    await town.put(RAY_CLUSTER, body)
+
+
+async def _cluster(town: Town) -> Body:
+    return msgspec.json.decode(await town.kube.get(RAY_CLUSTER, town.namespace, "lone"))
+
+
+def _templates(config: Json) -> list[Json]:
+    return [each.template for each in edits.groups(config)]
+
+
+async def test_a_restart_annotates_the_templates_and_shows_the_plan_first(town: Town) -> None:
+    await _at_rest(town)
+    before = await town.service()
+    done = town.raybus("restart", "demo")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(f"RayService {town.namespace}/demo: new cluster\n")
+    assert done.out.endswith("the restart is requested; 'raybus get rayservice demo -w' follows it\n")
+    after = await town.service()
+    assert after["metadata"]["generation"] == before["metadata"]["generation"] + 1
+    templates = _templates(after["spec"]["rayClusterConfig"])
+    assert len({each["metadata"]["annotations"][KEY] for each in templates}) == 1
+    assert templates[0]["spec"]["containers"][0]["command"] == COMMAND
+
+
+async def test_a_second_restart_replaces_the_annotation(town: Town) -> None:
+    await _at_rest(town)
+    path = "/spec/rayClusterConfig/headGroupSpec/template/metadata"
+    value = {"annotations": {KEY: "before", "a": "b"}, "labels": {"c": "d"}}
+    patch = Patch(body=[{"op": "add", "path": path, "value": value}], content_type=JSON_PATCH)
+    await town.kube.patch(RAY_SERVICE, town.namespace, "demo", patch)
+    assert town.raybus("restart", "rayservice/demo").code == 0
+    meta = _templates((await town.service())["spec"]["rayClusterConfig"])[0]["metadata"]
+    assert (meta["annotations"]["a"], meta["labels"]) == ("b", {"c": "d"})
+    assert meta["annotations"][KEY] != "before"
+
+
+@pytest.mark.parametrize("verb", [("restart", "demo"), ("set", "image", "demo", f"*={NEW_IMAGE}")])
+async def test_a_dry_run_changes_nothing(town: Town, verb: tuple[str, ...]) -> None:
+    await _at_rest(town)
+    version = (await town.service())["metadata"]["resourceVersion"]
+    done = town.raybus(*verb, "--dry-run")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.endswith("(dry run: nothing is changed)\n")
+    assert town.raybus(*verb, "--dry-run", "-o", "json").data["outcome"] == "new cluster"
+    assert town.raybus(*verb, "--dry-run", "-o", "name").out == "rayservice.ray.io/demo\n"
+    assert (await town.service())["metadata"]["resourceVersion"] == version
+
+
+async def test_images_are_set_where_they_are_named(town: Town) -> None:
+    await _at_rest(town)
+    assert town.raybus("set", "image", "demo", f"gpu={NEW_IMAGE}").code == 0
+    head, gpu = _templates((await town.service())["spec"]["rayClusterConfig"])
+    assert (head["spec"]["containers"][0]["image"], gpu["spec"]["containers"][0]["image"]) == (OLD_IMAGE, NEW_IMAGE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        pytest.param(["tpu=ray:1"], 1, "there is no group 'tpu'; groups: head, gpu, or *", id="an unknown group"),
+        pytest.param([f"*={OLD_IMAGE}"], 1, "has that image already; nothing is changed", id="nothing to do"),
+        pytest.param(["head=Ray"], 2, "'Ray' is not an image reference", id="no image"),
+    ],
+)
+async def test_what_cannot_be_set_is_one_line(town: Town, arguments: list[str], code: int, message: str) -> None:
+    await _at_rest(town)
+    done = town.raybus("set", "image", "demo", *arguments)
+    assert (done.code, done.out, len(done.err.splitlines())) == (code, "", 1)
+    assert message in done.err
+
+
+async def test_the_api_server_refuses_a_patch_for_an_earlier_spec(town: Town) -> None:
+    await _at_rest(town)
+    meta = (await town.service())["metadata"]
+    found = edits.set_images(_config(), [images.parse(f"*={NEW_IMAGE}")])
+    for uid, generation in ((meta["uid"], meta["generation"] + 1), ("another", meta["generation"])):
+        stale = ObjectMeta(name="demo", uid=uid, generation=generation)
+        body = edits.operations(stale, ("spec", "rayClusterConfig"), found)
+        with pytest.raises(errors.Rejected):
+            await town.kube.patch(RAY_SERVICE, town.namespace, "demo", Patch(body=body, content_type=JSON_PATCH))
+    assert (await town.service())["metadata"]["generation"] == meta["generation"]
+
+
+async def test_a_cluster_that_is_recreated_is_restarted(town: Town) -> None:
+    await _lone(town, upgradeStrategy={"type": "Recreate"})
+    done = town.raybus("restart", "raycluster/lone")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(f"RayCluster {town.namespace}/lone: recreated\n")
+    assert all(KEY in each["metadata"]["annotations"] for each in _templates((await _cluster(town))["spec"]))
+
+
+async def test_a_cluster_that_is_not_recreated_is_refused_with_the_remedy(town: Town) -> None:
+    await _lone(town)
+    done = town.raybus("restart", "raycluster/lone")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("error: spec.upgradeStrategy.type of RayCluster lone is not set")
+    assert "set it to Recreate" in done.err
+
+
+async def test_a_cluster_of_a_service_is_restarted_through_the_service(town: Town) -> None:
+    await _at_rest(town)
+    done = town.raybus("restart", f"raycluster/{BLUE}")
+    assert (done.code, done.out) == (1, "")
+    assert "belongs to RayService demo" in done.err
+
+
+@pytest.mark.parametrize("verb", [("restart", "nobody"), ("set", "image", "nobody", "head=ray:1")])
+async def test_what_is_not_there_is_one_line(town: Town, verb: tuple[str, ...]) -> None:
+    done = town.raybus(*verb)
+    problem = f'rayservices.ray.io "nobody" not found in namespace "{town.namespace}"'
+    assert (done.code, done.out) == (1, "")
+    assert done.err == f"error: {problem}; see what there is with 'raybus list -A'\n"

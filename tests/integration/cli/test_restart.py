@@ -1,4 +1,4 @@
-"""`restart` and `set image` on a real API server, with objects in made-up states."""
+"""`restart`, `set image` and `logs` on a real API server, with objects in made-up states and without a kubelet."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ async def test_a_restart_annotates_the_templates_and_shows_the_plan_first(town: 
     done = town.raybus("restart", "demo")
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith(f"RayService {town.namespace}/demo: new cluster\n")
-    assert done.out.endswith("the restart is requested; 'raybus get rayservice demo -w' follows it\n")
+    assert done.out.endswith("rayservice.ray.io/demo restarted ('raybus get rayservice demo -w' follows it)\n")
     after = await town.service()
     assert after["metadata"]["generation"] == before["metadata"]["generation"] + 1
     templates = _templates(after["spec"]["rayClusterConfig"])
@@ -143,9 +143,39 @@ async def test_a_cluster_of_a_service_is_restarted_through_the_service(town: Tow
     assert "belongs to RayService demo" in done.err
 
 
-@pytest.mark.parametrize("verb", [("restart", "nobody"), ("set", "image", "nobody", "head=ray:1")])
+@pytest.mark.parametrize("verb", [("restart", "nobody"), ("set", "image", "nobody", "head=ray:1"), ("logs", "nobody")])
 async def test_what_is_not_there_is_one_line(town: Town, verb: tuple[str, ...]) -> None:
     done = town.raybus(*verb)
     problem = f'rayservices.ray.io "nobody" not found in namespace "{town.namespace}"'
     assert (done.code, done.out) == (1, "")
     assert done.err == f"error: {problem}; see what there is with 'raybus list -A'\n"
+
+
+async def test_logs_of_a_pod_without_a_node_are_one_line(town: Town) -> None:
+    await _at_rest(town)
+    done = town.raybus("logs", "demo")
+    assert (done.code, done.out, len(done.err.splitlines())) == (1, "", 1)
+    assert "see why with 'raybus explain'" in done.err
+
+
+async def test_logs_of_all_pods_report_each_that_cannot_be_read(town: Town) -> None:
+    await _at_rest(town)
+    done = town.raybus("logs", "demo", "--all")
+    assert (done.code, done.out) == (1, "")
+    assert [line.split()[2] for line in done.err.splitlines()] == [
+        f"pod/{BLUE}-head-aaaaa/ray:",
+        f"pod/{BLUE}-gpu-worker-00001/ray:",
+    ]
+
+
+async def test_logs_of_what_is_not_there_name_what_is(town: Town) -> None:
+    await _at_rest(town)
+    for options, message in (
+        (("--group", "tpu"), "has no pod of group 'tpu'; groups with pods: head, gpu"),
+        (("--pod", "gone"), "'raybus bundle demo' keeps the events"),
+        (("--cluster", "pending"), "no upgrade is in progress"),
+        (("-c", "x"), "containers: ray"),
+    ):
+        done = town.raybus("logs", "demo", *options)
+        assert (done.code, done.out, len(done.err.splitlines())) == (1, "", 1)
+        assert message in done.err

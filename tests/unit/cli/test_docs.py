@@ -61,6 +61,9 @@ TEXTS = {
     "patch tests the generation: if the spec changes in between, it is read and planned again.",
     "set": "`head` is the head's group. A spec in which every named container has the image already is refused, and so is an unknown group, with the names of "
     "those that exist.",
+    "logs": "Without `--raw` escapes for a terminal are removed. Without `-f` the logs follow one another, with `-f` their lines mix. The log of a pod "
+    "that was deleted is gone. The logs of replicas come from the files that Ray names; `-f` and `--tail` apply, `--since` and `-p` do "
+    "not. [Security](how-to/security.md#check-the-rights-in-kubernetes) lists the rights.",
     "history": "A spec with the role `gone` has no cluster; `raybus undo --to-revision` can still restore it. The outcome is that of the upgrade to "
     "the spec, where the status, the receipt of the last upgrade or a later record has it; else `-`.",
     "events": "The history for external consumers ([upgrade events](events/README.md)); it stays after the deletion of the objects. "
@@ -93,6 +96,7 @@ SHOWN = {
         ("raybus restart raycluster/lone --dry-run", "restart-cluster.txt"),
     ],
     "set": [("raybus set image demo head=rayproject/ray:2.53.0 --dry-run", "set-image.txt")],
+    "logs": [("raybus logs demo --all --tail 2", "logs.txt"), ("raybus logs demo --app app -o json", "logs-json.txt")],
     "history": [("raybus history demo", "history.txt"), ("raybus history demo -o wide | cat", "history-wide.txt")],
     "events": [("raybus events default/greeter", "events.txt")],
     "explain": [("raybus explain demo", "explain.txt")],

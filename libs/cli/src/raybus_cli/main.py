@@ -41,6 +41,7 @@ PARTS: Final = {
     "list": Part(Panel.OBSERVE, "raybus_cli.show.cli", "list_", "List RayServices and RayClusters."),
     "status": Part(Panel.OBSERVE, "raybus_cli.show.cli", "status", "Wait until the spec of a RayService is served."),
     "history": Part(Panel.OBSERVE, "raybus_cli.control.cli", "history", "Show the revisions of a RayService."),
+    "logs": Part(Panel.OBSERVE, "raybus_cli.logs.cli", "logs", "Print the logs of pods, or of Serve replicas."),
     "events": Part(Panel.OBSERVE, "raybus_cli.events.cli", "events", "Show upgrade events, past and new."),
     "dashboard": Part(
         Panel.OBSERVE, "raybus_cli.dashboard.cli", "dashboard", "Show RayServices and upgrades on a live page."

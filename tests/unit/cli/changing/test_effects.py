@@ -11,7 +11,6 @@ from common.api import ray_cluster
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.feature_gates import BETA
-from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from raybus_cli.changing import cli, edits, effects, images
 from raybus_cli.changing.edits import Edit
 from raybus_cli.changing.execute import Decide
@@ -20,6 +19,7 @@ from raybus_cli.planning import picture
 from raybus_cli.planning import plan as plans
 from raybus_cli.planning.plan import Plan, Sizing
 from raybus_cli.planning.predict import PlanOutcome
+from raybus_cli.reading import kinds
 from support.builders import snapshots
 from support.builders.snapshots import NOW, STEPS, a_cluster, a_config, at_rest
 from support.golden import Golden

@@ -12,7 +12,7 @@ from raybus_cli.changing import edits, execute, images
 from raybus_cli.changing.execute import Order
 from raybus_cli.completion.targets import Target, TargetArgument
 from raybus_cli.output import printing
-from raybus_cli.output.printing import ResultOption, Output
+from raybus_cli.output.printing import Output, ResultOption
 from raybus_cli.planning import picture
 from raybus_cli.planning.plan import Plan
 

@@ -50,6 +50,8 @@ ReportOption = Annotated[Output, _option((Output.TEXT, Output.WIDE, Output.JSON,
 """Of a verb that shows no objects, which have names, but findings about them."""
 ResultOption = Annotated[Output, _option((Output.TEXT, Output.JSON, Output.YAML, Output.NAME))]
 """Of a verb that acts on objects."""
+LinesOption = Annotated[Output, _option((Output.TEXT, Output.JSON))]
+"""Of a verb that prints line by line."""
 VersionOption = Annotated[Output, _option((Output.TEXT, Output.JSON, Output.YAML))]
 
 

@@ -263,10 +263,15 @@ class KubeClient:
         return content
 
     @asynccontextmanager
-    async def stream(self, path: str, *, query: Mapping[str, str]) -> AsyncGenerator[aiohttp.StreamReader]:
-        """Open a long answer, such as a watch; the caller reads lines, and the end of the block closes it."""
+    async def stream(
+        self, path: str, *, query: Mapping[str, str], most: int | None = None
+    ) -> AsyncGenerator[aiohttp.StreamReader]:
+        """Open a long answer, such as a watch; the caller reads lines, and the end of the block closes it.
+
+        `most` is given for another server behind the API server's proxy: it bounds the bytes of a refusal, and nothing is unpacked.
+        """
         timeout = aiohttp.ClientTimeout(total=None, connect=5.0)
-        async with self._send(_Call(method="GET", path=path, query=query, timeout=timeout)) as answer:
+        async with self._send(_Call(method="GET", path=path, query=query, timeout=timeout, most=most)) as answer:
             yield answer.content
 
     @asynccontextmanager

@@ -1,0 +1,128 @@
+"""Reads logs and passes them on line by line: one after another, or all at once while they are followed.
+
+Lines go through a queue to one writer. A write inside the block of a stream would turn a closed pipe into an error of the API server.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from common import errors
+from common.clipping import clipped
+from common.kube.client import KubeClient
+from common.kube.resources import POD
+from raybus_cli.access import problems
+from raybus_cli.logs import lines
+from raybus_cli.logs.lines import Form, Splitter
+from raybus_cli.logs.replicas import FAILED
+from raybus_cli.logs.selection import Log
+
+QUEUED: Final = 256
+"""Chunks that wait to be written; a slow reader of the output slows down the reading of the logs."""
+LARGEST_REFUSAL: Final = 64 * 2**10
+LONGEST_REASON: Final = 500
+NOT_STARTED: Final = ("is waiting to start", "does not have a host assigned")
+"""The texts of the API server for a container that has not started, and for a pod without a node."""
+NO_PREVIOUS: Final = "previous terminated container"
+Queue = asyncio.Queue[bytes | None]
+
+
+class Reader:
+    """Copies logs to the output."""
+
+    def __init__(
+        self, kube: KubeClient, namespace: str, form: Form, *, is_following: bool, report: Callable[[str], None]
+    ) -> None:
+        self._kube = kube
+        self._namespace = namespace
+        self._form = form
+        self._is_following = is_following
+        self._report = report
+        self._queue: Queue = asyncio.Queue(QUEUED)
+
+    async def copy(self, found: Sequence[Log], write: Callable[[bytes], None]) -> int:
+        """Copy all logs; return how many could not be read, which are reported. The failure of a single log is raised."""
+        failed, met = 0, None
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_write(self._queue, write))
+            try:
+                failed = await self._read_all(found)
+            except (errors.RaybusError, ExceptionGroup) as problem:  # the lines before it are still written
+                met = problem
+            await self._queue.put(None)
+        if met is not None:
+            raise met
+        return failed
+
+    async def _read_all(self, found: Sequence[Log]) -> int:
+        is_only = len(found) == 1
+        if not self._is_following:
+            return sum([await self._read(each, is_only=is_only) for each in found])
+        async with asyncio.TaskGroup() as readers:
+            tasks = [readers.create_task(self._read(each, is_only=is_only)) for each in found]
+        return sum(each.result() for each in tasks)
+
+    async def _read(self, log: Log, *, is_only: bool) -> bool:
+        """Copy one log; return whether it failed."""
+        try:
+            await self._stream(log)
+            if self._is_following and not log.is_of_ray:
+                await self._report_end(log)
+        except (errors.Rejected, errors.NotFound, errors.Unavailable) as problem:
+            found = refined(problem, log)
+            if is_only:
+                raise found from problem
+            self._report(f"{log.source}: {problems.line(found)}")
+            return True
+        return False
+
+    async def _stream(self, log: Log) -> None:
+        splitter, most = Splitter(), LARGEST_REFUSAL if log.is_of_ray else None
+        async with self._kube.stream(log.path, query=log.query, most=most) as content:
+            async for chunk in content.iter_any():
+                await self._pass_on(log, splitter.feed(chunk))
+        await self._pass_on(log, splitter.end())
+
+    async def _pass_on(self, log: Log, found: list[bytes]) -> None:
+        failure = next((each for each in found if log.is_of_ray and each.startswith(FAILED)), None)
+        whole = found if failure is None else found[: found.index(failure)]
+        if whole:
+            await self._queue.put(b"".join(lines.render(log.source, each, self._form) for each in whole))
+        if failure is not None:
+            text = clipped(failure.decode(errors="replace"), LONGEST_REASON)
+            raise errors.Rejected(f"Ray cannot read {log.source}: {text}; its node may be gone, see 'raybus explain'")
+
+    async def _report_end(self, log: Log) -> None:
+        """Report why a followed log has ended: its pod is gone, or its container."""
+        try:
+            await self._kube.get(POD, self._namespace, log.source.pod)
+        except errors.NotFound:
+            self._report(f"{log.source}: the pod is gone; its log ends here")
+        except errors.RaybusError:  # the log was read; why it ended is an extra
+            return
+        else:
+            self._report(f"{log.source}: the container ended; after a restart -p reads this log")
+
+
+async def _write(queue: Queue, write: Callable[[bytes], None]) -> None:
+    while (chunk := await queue.get()) is not None:
+        write(chunk)
+
+
+def refined(problem: errors.RaybusError, log: Log) -> errors.RaybusError:
+    """Return the problem of one log with its remedy."""
+    text = str(problem)
+    if log.is_of_ray:
+        return problem
+    if any(each in text for each in NOT_STARTED):
+        return errors.Rejected(
+            f"{text}; wait, see why with 'raybus explain', or read an init container with -c (kubectl describe pod {log.source.pod})"
+        )
+    if NO_PREVIOUS in text:
+        return errors.Rejected(f"{text}: it has not restarted; leave -p out")
+    if isinstance(problem, errors.NotFound):
+        return errors.Rejected(
+            f"pod {log.source.pod} is gone, and its log with it; 'raybus bundle' keeps the events, and of a container that restarted -p reads "
+            "the previous log"
+        )
+    return problem

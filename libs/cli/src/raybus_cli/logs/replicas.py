@@ -1,0 +1,101 @@
+"""The logs of Serve's replicas: their files are named in Serve's status, and Ray's dashboard reads them (its state API).
+
+The answer to `/api/v0/logs/file` is always 200, so an error is found in its text. What a status contains is untrusted: a file is read only if
+its name is that of a replica's log.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from common import errors
+from common.kube.resources import SERVICE
+from common.ray.serve_status import DEFAULT_APP
+from raybus_cli.logs.lines import Source
+from raybus_cli.logs.selection import Choice, Extent, Log
+
+FILES: Final = "/api/v0/logs/file"
+STREAM: Final = "/api/v0/logs/stream"
+PORT: Final = "dashboard"
+WHOLE: Final = "-1"
+FAILED: Final = b"[get_logs] Fetch log error"
+"""How Ray begins the text of an error."""
+SECONDS_OF_RAY: Final = "0.5"
+"""How often Ray reads a file that is followed."""
+_FILE: Final = re.compile(r"/?(serve/(replica_[\w.#:-]+\.log))")
+
+
+class Replica(msgspec.Struct, frozen=True, kw_only=True):
+    """A replica, and the file of its log."""
+
+    node_id: str | None = None
+    node_instance_id: str | None = None
+    """In a Ray cluster of Kubernetes the name of the pod."""
+    log_file_path: str | None = None
+
+
+class Deployment(msgspec.Struct, frozen=True, kw_only=True):
+    """A deployment of an application."""
+
+    replicas: list[Replica] | None = None
+
+
+class Application(msgspec.Struct, frozen=True, kw_only=True):
+    """A Serve application."""
+
+    deployments: dict[str, Deployment] = {}
+
+
+class Details(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read of `GET /api/serve/applications/`."""
+
+    applications: dict[str, Application] = {}
+
+
+def decode(body: bytes) -> Details:
+    """Read Serve's status; `Unavailable` for what is none."""
+    try:
+        return msgspec.json.decode(body, type=Details)
+    except (msgspec.DecodeError, RecursionError) as problem:
+        raise errors.Unavailable(f"the dashboard's answer is not Serve status: {problem}") from problem
+
+
+def logs(details: Details, namespace: str, service: str, choice: Choice, extent: Extent) -> list[Log]:
+    """Return the logs of the wanted replicas; raise `Rejected` when there is none."""
+    known = {name or DEFAULT_APP: each for name, each in details.applications.items()}
+    if choice.app is not None and choice.app not in known:
+        raise errors.Rejected(f"Serve has no application {choice.app!r}; applications: {', '.join(known) or 'none'}")
+    apps = [each for name, each in known.items() if choice.app in {None, name}]
+    deployments = {name: each for app in apps for name, each in app.deployments.items()}
+    if choice.deployment is not None and choice.deployment not in deployments:
+        there = ", ".join(deployments) or "none"
+        raise errors.Rejected(f"Serve has no deployment {choice.deployment!r}; deployments: {there}")
+    path = SERVICE.proxy(namespace, service, PORT, STREAM if extent.follow else FILES)
+    found = [
+        Log(source=source, path=path, query=_query(node, file, extent), is_of_ray=True)
+        for app in apps
+        for name, deployment in app.deployments.items()
+        if choice.deployment in {None, name}
+        for source, node, file in _files(deployment)
+        if choice.pod in {None, source.pod}
+    ]
+    if not found:
+        raise errors.Rejected(
+            "no replica with a log runs there now; see what Serve reports with 'raybus get' and 'raybus explain'"
+        )
+    return found
+
+
+def _files(deployment: Deployment) -> Iterator[tuple[Source, str, str]]:
+    for each in deployment.replicas or []:
+        named = _FILE.fullmatch(each.log_file_path or "")
+        if named is not None and each.node_id:
+            yield Source(each.node_instance_id or each.node_id, named[2]), each.node_id, named[1]
+
+
+def _query(node: str, file: str, extent: Extent) -> dict[str, str]:
+    tail = WHOLE if extent.tail is None else str(extent.tail)
+    query = {"node_id": node, "filename": file, "lines": tail, "format": "text"}
+    return {**query, "interval": SECONDS_OF_RAY} if extent.follow else query

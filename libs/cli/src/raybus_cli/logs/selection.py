@@ -1,0 +1,228 @@
+"""Which logs a command is about: the cluster, the pods, the containers; pure."""
+
+import math
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+
+from common import durations, errors, labels
+from common.api.core import Pod
+from common.api.ray_service import RayService
+from common.kube.resources import POD, RAY_SERVICE
+from raybus_cli.completion.targets import Target
+from raybus_cli.logs.lines import Source
+
+MOST: Final = 20
+"""Logs that one command reads; each takes a connection and a buffer."""
+SHOWN: Final = 8
+"""Names that a message contains."""
+ACTIVE: Final = "active"
+PENDING: Final = "pending"
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """The options that select logs, as given."""
+
+    cluster: str | None = None
+    head: bool = False
+    workers: bool = False
+    group: str | None = None
+    pod: str | None = None
+    container: str | None = None
+    every: bool = False
+    app: str | None = None
+    deployment: str | None = None
+
+    @property
+    def is_of_serve(self) -> bool:
+        """Return whether the logs of replicas are wanted."""
+        return self.app is not None or self.deployment is not None
+
+
+class Extent(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of each log is wanted."""
+
+    follow: bool = False
+    since: timedelta | None = None
+    tail: int | None = None
+    previous: bool = False
+
+
+class Log(msgspec.Struct, frozen=True, kw_only=True):
+    """A log, and the request that reads it."""
+
+    source: Source
+    path: str
+    query: dict[str, str]
+    is_of_ray: bool = False
+    """Whether Ray's dashboard answers, and not the API server."""
+
+
+def check(choice: Choice, extent: Extent, target: Target) -> None:
+    """Raise `InvalidSpec` for options that exclude one another."""
+    given = {
+        "--head": choice.head,
+        "--workers": choice.workers,
+        "--group": choice.group is not None,
+        "--pod": choice.pod is not None,
+        "--all": choice.every,
+    }
+    chosen = [name for name, is_given in given.items() if is_given]
+    if len(chosen) > 1:
+        raise errors.InvalidSpec(f"{' and '.join(chosen)} exclude one another: choose one")
+    if choice.cluster is not None and target.resource is not RAY_SERVICE:
+        raise errors.InvalidSpec(f"--cluster selects a cluster of a RayService; {target} is one already")
+    if not choice.is_of_serve:
+        return
+    others = {
+        "-c": choice.container is not None,
+        "--since": extent.since is not None,
+        "-p": extent.previous,
+        **{name: name in chosen for name in given if name != "--pod"},
+    }
+    wrong = [name for name, is_given in others.items() if is_given]
+    if wrong:
+        raise errors.InvalidSpec(
+            f"{' and '.join(wrong)} cannot be used with --app or --deployment, which read files of replicas: narrow them with --pod and --tail"
+        )
+
+
+def check_raw(raw: bool, *, is_terminal: bool) -> None:
+    """Raise `InvalidSpec` for raw lines on a terminal, which they could control."""
+    if raw and is_terminal:
+        raise errors.InvalidSpec("--raw would pass the escapes of a log to this terminal: write it to a file or a pipe")
+
+
+def since(text: str | None) -> timedelta | None:
+    """Read `--since`; `InvalidSpec` for what is no duration."""
+    if text is None:
+        return None
+    length = durations.parse_or_seconds(text)
+    if length is None or length <= timedelta(0):
+        raise errors.InvalidSpec(f"--since {text!r} is no duration; write for example 10m, 90s or 2h")
+    return length
+
+
+def cluster(service: RayService, asked: str | None, known: Sequence[str] = ()) -> str:
+    """Return the name of the wanted cluster; `known` are those of the RayService, needed for a name."""
+    name, status = service.metadata.name, service.status
+    active, pending = status.active_service_status.ray_cluster_name, status.pending_service_status.ray_cluster_name
+    if asked is None:
+        found = active or pending
+    elif asked in {ACTIVE, PENDING}:
+        found = active if asked == ACTIVE else pending
+    else:
+        if asked not in known:
+            raise errors.Rejected(f"RayService {name} has no RayCluster {asked}; {_there(known)}")
+        return asked
+    if found:
+        return found
+    if asked == PENDING and active:
+        raise errors.Rejected(f"RayService {name} has no pending cluster, because no upgrade is in progress")
+    raise errors.Rejected(
+        f"RayService {name} has no {asked or ACTIVE} cluster yet; see why with 'raybus explain {name}'"
+    )
+
+
+def pods(found: Sequence[Pod], choice: Choice, of: str, target: Target) -> list[Pod]:
+    """Return the wanted pods of a RayCluster; raise `Rejected` when there is none, or too many."""
+    there = sorted(found, key=lambda each: (_kind(each) != labels.HEAD, each.metadata.name))
+    if choice.pod is not None:
+        chosen = [each for each in there if each.metadata.name == choice.pod]
+        if not chosen:
+            raise gone(choice.pod, of, target)
+    elif choice.every:
+        chosen = there
+    elif choice.group is not None:
+        chosen = [each for each in there if _group(each) == choice.group]
+        if not chosen:
+            groups = list(dict.fromkeys(map(_group, there)))
+            raise errors.Rejected(
+                f"RayCluster {of} has no pod of group {choice.group!r}; groups with pods: {_listed(groups)}"
+            )
+    else:
+        wanted = labels.WORKER if choice.workers else labels.HEAD
+        chosen = [each for each in there if _kind(each) == wanted]
+    if not chosen:
+        what = "worker pod" if choice.workers else "pod" if choice.every else "head pod"
+        raise errors.Rejected(f"RayCluster {of} has no {what} now; {_remedy(target)}")
+    _bound(len(chosen), "pods", "--group, --pod or --head")
+    return chosen
+
+
+def gone(pod: str, of: str, target: Target) -> errors.Rejected:
+    """Return the refusal for a pod that does not exist, or not any more."""
+    return errors.Rejected(f"RayCluster {of} has no pod {pod}: if it is gone, so is its log; {_remedy(target)}")
+
+
+def _remedy(target: Target) -> str:
+    if target.resource is not RAY_SERVICE:
+        return f"see 'kubectl describe raycluster {target.name}'; -p reads the log of a container before its restart"
+    return (
+        f"'raybus explain {target.name}' names the cause, 'raybus bundle {target.name}' keeps the events, and -p reads the log of a "
+        "container before its restart"
+    )
+
+
+def logs(namespace: str, chosen: Sequence[Pod], choice: Choice, extent: Extent) -> list[Log]:
+    """Return the log of one container of each pod: the wanted one, else the Ray container."""
+    query = {
+        "follow": "true" if extent.follow else "",
+        "sinceSeconds": "" if extent.since is None else str(math.ceil(extent.since.total_seconds())),
+        "tailLines": "" if extent.tail is None else str(extent.tail),
+        "previous": "true" if extent.previous else "",
+    }
+    found: list[Log] = []
+    for pod in chosen:
+        name, container = pod.metadata.name, _container(pod, choice)
+        if container is None:
+            continue
+        asked = {"container": container, **{key: value for key, value in query.items() if value}}
+        found.append(Log(source=Source(name, container), path=POD.path(namespace, name, "log"), query=asked))
+    if not found:
+        there = list(dict.fromkeys(name for pod in chosen for name in _containers(pod)))
+        raise errors.Rejected(f"no container is named {choice.container!r}; containers: {_listed(there)}")
+    return found
+
+
+def bounded(found: list[Log]) -> list[Log]:
+    """Return the logs of replicas; raise `Rejected` when they are too many."""
+    _bound(len(found), "replicas", "--deployment or --pod")
+    return found
+
+
+def _bound(count: int, what: str, options: str) -> None:
+    if count > MOST:
+        raise errors.Rejected(
+            f"{count} {what} are more than the {MOST} that one command reads: narrow them with {options}"
+        )
+
+
+def _container(pod: Pod, choice: Choice) -> str | None:
+    there = _containers(pod)
+    if choice.container is None:
+        return there[0] if there else None
+    return choice.container if choice.container in there else None
+
+
+def _containers(pod: Pod) -> list[str]:
+    """Return the containers of a pod, the Ray container first; init containers once they have a status."""
+    return [*(each.name for each in pod.spec.containers), *(each.name for each in pod.status.init_container_statuses)]
+
+
+def _kind(pod: Pod) -> str:
+    return pod.metadata.labels.get(labels.NODE_TYPE, "")
+
+
+def _group(pod: Pod) -> str:
+    return pod.metadata.labels.get(labels.GROUP, "")
+
+
+def _there(known: Sequence[str]) -> str:
+    return f"it has {_listed(known)}" if known else "it has none"
+
+
+def _listed(found: Sequence[str]) -> str:
+    return ", ".join(found[:SHOWN]) + (f" and {len(found) - SHOWN} more" if len(found) > SHOWN else "")

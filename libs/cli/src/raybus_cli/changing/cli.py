@@ -69,7 +69,7 @@ def image(
 
     Examples:
     $ raybus set image demo head=rayproject/ray:2.53.0 --dry-run
-    $ raybus set image demo '*=rayproject/ray:2.53.0' gpu/exporter=example.com/exporter:2
+    $ raybus set image demo '*=rayproject/ray:2.53.0' gpu/sidecar=example.com/s:2
     """
     place = session.where(kubeconfig, context, namespace)
     try:

@@ -50,7 +50,7 @@ def test_in_the_middle_both_clusters_have_their_share(reported: Report) -> None:
     seen = reported.middle
     assert "Paused" in seen.head
     assert re.search(r"Upgrade: step [456] of 12", seen.head)
-    for each in ("active", "pending", "Traffic", "Capacity", "% ready of", "% wanted"):
+    for each in ("active", "pending", "Traffic", "Capacity", "% ready of", "% target"):
         assert each in seen.clusters
     assert seen.curves >= 4, "two clusters in two panels"
     assert any(each.startswith("paused (") for each in seen.lines[:2]), "a step that was on its way may be shown later"

@@ -94,7 +94,7 @@ async def _stream_with_a_limit(scene: Scene) -> AsyncGenerator[None]:
 AROUND: Final = (
     Cause(text="nats-server is killed", alerts=frozenset({"RaybusNatsAway"}), provoked=_no_nats),
     Cause(
-        text=f"nats-server starts anew with a certificate that ends in {LEFT.days} days",
+        text=f"nats-server restarts with a certificate that expires in {LEFT.days} days",
         alerts=frozenset({"RaybusNatsCertificateExpires"}),
         provoked=_old_certificate,
     ),
@@ -104,13 +104,13 @@ AROUND: Final = (
         provoked=_lease_of_kuberay,
     ),
     Cause(
-        text="somebody gave the stream RAY_STATE a limit, so the watcher does not write to it",
+        text="the stream RAY_STATE gets a limit, so the watcher does not write to it",
         alerts=frozenset({"RaybusWatcherNotSynced"}),
         provoked=_stream_with_a_limit,
     ),
 )
 STALE: Final = Cause(
-    text="the API server does not answer the watch of Jobs any more",
+    text="the API server stops answering the watch of Jobs",
     alerts=frozenset({"RaybusWatchStale"}),
     provoked=_silent_watch,
 )

@@ -6,7 +6,6 @@ import pytest
 
 from integration.isolated import result_of
 from integration.monitoring.alarmed import CAUSES, Report
-from support.manifests import ROOT
 from support.monitoring import files
 
 pytestmark = [pytest.mark.integration, pytest.mark.long_running]
@@ -33,8 +32,3 @@ def test_nothing_fires_before_a_cause(reported: Report) -> None:
 
 def test_alerts_name_their_object(reported: Report) -> None:
     assert [text for text in reported.texts if "no value" in text or "rror" in text] == []
-
-
-def test_the_page_names_the_cause_that_tries_each_alert() -> None:
-    page = (ROOT / "docs" / "alerts.md").read_text()
-    assert [each.text for each in CAUSES if each.text not in " ".join(page.split())] == []

@@ -151,6 +151,13 @@ async def test_what_needs_no_upgrade(desk: Desk) -> None:
     linted = await at.type(f"raybus lint -f {SERVICE}-v2.yaml")
     assert "0 error(s)" in linted.shown
     assert (await at.pipe("kubectl raybus list -o name")).splitlines()[0] == f"rayservice.ray.io/{SERVICE}"
+    assert len((await at.type(f"raybus logs {SERVICE} --tail 2")).lines) == 2
+    of_replicas = await at.pipe(f"raybus logs {SERVICE} --app {SERVICE} --tail 2 -o json")
+    assert f'"container":"replica_{SERVICE}_' in of_replicas
+    for change in ("restart {} --dry-run", "set image {} head=docker.io/rayproject/ray:2.60.1 --dry-run"):
+        planned = await at.type(f"raybus {change.format(SERVICE)}")
+        assert planned.lines[0] == f"RayService {NAMESPACE}/{SERVICE}: new cluster"
+        assert planned.lines[-1].endswith("(dry run: nothing is changed)")
     script = await at.pipe("raybus completion bash")
     typed = "COMP_WORDS=(raybus get rayservice gr) COMP_CWORD=3; _raybus_completion raybus; echo ${COMPREPLY[@]}"
     (at.folder / "complete.sh").write_text(f"{script}\n{typed}\n")

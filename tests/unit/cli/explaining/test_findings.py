@@ -284,6 +284,19 @@ def test_an_init_container_and_the_answer_in_an_event_are_named() -> None:
     )
 
 
+def test_one_image_is_one_cause_whichever_container_needs_it_and_whatever_the_registry_answers() -> None:
+    def pulling(name: str, answer: str) -> Any:
+        return {"name": name, "state": {"waiting": {"reason": "ErrImagePull", "message": f'image "{IMAGE}": {answer}'}}}
+
+    pods = [
+        a_pod(BLUE, "gpu", 1, ready=False, initContainerStatuses=[pulling("wait-gcs-ready", "read tcp port 1")]),
+        a_pod(BLUE, "gpu", 2, ready=False, containerStatuses=[pulling("ray", "read tcp port 2")]),
+    ]
+    service = a_service(NOT_READY, pending=snapshots.a_side(BLUE), endpoints=0)
+    (found,) = findings.explain(at_rest(service=service, pods=pods, serve={}), now=NOW).findings
+    assert found.message.startswith(f'Pod {BLUE}-gpu-worker-00001 and 1 more: cannot pull image "{IMAGE}"')
+
+
 IMAGE = "rayproject/ray:2.6O.0"
 SCHEDULED: Any = [{"type": "PodScheduled", "status": "True"}]
 RUNS: dict[str, Any] = {"name": "ray", "state": {"running": {}}}

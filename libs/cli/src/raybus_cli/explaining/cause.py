@@ -35,6 +35,8 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     """Without the pod."""
     remedy: str
+    image: str = ""
+    """The image that cannot be pulled: one cause, whichever container needs it and whatever the registry answers."""
     pod: str = ""
     """The name of the pod, where it is one's."""
     cluster: str = ""
@@ -70,7 +72,7 @@ def merged(causes: Iterable[Cause]) -> list[list[Cause]]:
     """Return the causes by rank, those that are the same on several objects together, each object once."""
     found: dict[tuple[Code, str], dict[tuple[str, str], Cause]] = {}
     for each in sorted(causes, key=lambda each: each.rank):
-        same = found.setdefault((each.code, each.what), {})
+        same = found.setdefault((each.code, each.image or each.what), {})
         held = same.setdefault((each.pod, each.cluster), each)
         new = tuple(line for line in each.evidence if line not in held.evidence)
         same[each.pod, each.cluster] = msgspec.structs.replace(held, evidence=held.evidence + new)

@@ -203,12 +203,12 @@ def _cause(
 ) -> Cause:
     """Return a problem of a cluster or of one of its pods as a cause."""
     code = Code(problem.code if problem.code in _SURE else problem.event)
-    name, what, container = "", problem.message, ""
+    name, what, container, pulled = "", problem.message, "", ""
     if pod is not None and what.startswith(f"pod {pod.metadata.name}"):
         name = pod.metadata.name
         what = what.removeprefix(f"pod {name}").lstrip(": ")
         pull = image_pull.of(pod, snapshot.events) if code is Code.IMAGE_PULL_FAILED else None
-        what = what if pull is None else str(pull)
+        what, pulled = (what, "") if pull is None else (str(pull), pull.image)
         container = next((each.name for each in pod.status.container_statuses if each.restart_count), "")
     is_capacity = code is Code.INSUFFICIENT_CAPACITY
     service = snapshot.service.metadata.name
@@ -216,6 +216,7 @@ def _cause(
         rank=_RANKS.get(code, Rank.OTHER),
         code=code,
         what=" ".join(what.split()),
+        image=pulled,
         pod=name,
         cluster=view.name if view is not None else "",
         container=container,

@@ -1,7 +1,7 @@
 """Checks a Serve config field by field, as Ray Serve does when it gets one (`ServeDeploySchema`).
 
-Serve converts a text to a number and back, and ignores a field that it does not know. Its versions differ: what the schema at hand
-refuses is an error, and what another version may accept is advice.
+Serve converts a text to a number and back, and ignores a field that it does not know. Its versions differ: what both Ray 2.52 and 2.60
+refuse is an error, and what one of them accepts is advice.
 """
 
 import difflib
@@ -110,7 +110,8 @@ _DEPLOYMENT: Final = {
 }
 _ACTOR: Final = {
     "runtime_env": _MAPPING,
-    **dict.fromkeys(("num_cpus", "num_gpus", "memory", "object_store_memory"), _AMOUNT),
+    **dict.fromkeys(("num_cpus", "num_gpus", "memory"), _AMOUNT),
+    "object_store_memory": _ANY,
     "resources": _MAPPING,
     "accelerator_type": _TEXT,
     "label_selector": _ANY,
@@ -165,10 +166,11 @@ def _application(application: Json, place: Place) -> Iterator[Verdict]:
             yield Level.ADVICE, (*place, key), f"Serve refuses it in an application; set http_options.{key}"
     if application.get("name") == "":
         yield Level.ERROR, (*place, "name"), REQUIRED
-    for key, check in (("import_path", _import_path), ("route_prefix", _route_prefix)):
-        value = application.get(key)
-        if isinstance(value, str) and (why := check(value)):
-            yield Level.ERROR, (*place, key), f"Invalid value: {value!r}: {why}"
+    imported, prefix = application.get("import_path"), application.get("route_prefix")
+    if isinstance(imported, str) and (why := _import_path(imported)):
+        yield Level.ERROR, (*place, "import_path"), f"Invalid value: {imported!r}: {why}"
+    if isinstance(prefix, str) and (why := _route_prefix(prefix)):  # the config is accepted, and the application fails
+        yield Level.ADVICE, (*place, "route_prefix"), f"Invalid value: {prefix!r}: {why}"
     for at, each in enumerate(_items(application.get("deployments"))):
         below = (*place, "deployments", at)
         if isinstance(each, dict):
@@ -181,9 +183,10 @@ def _deployment(deployment: Json, place: Place) -> Iterator[Verdict]:
     yield from _fields(deployment, _DEPLOYMENT, place)
     replicas, scaling = deployment.get("num_replicas"), deployment.get("autoscaling_config")
     if replicas is not None and replicas != "auto":
-        count = _number(replicas, Kind.WHOLE)
-        if count is None:
-            yield Level.ERROR, (*place, "num_replicas"), f"Invalid value: {replicas!r}: must be a whole number or auto"
+        count = _number(replicas)
+        if count is None or not count.is_integer():
+            level = Level.ERROR if count is None else Level.ADVICE
+            yield level, (*place, "num_replicas"), f"Invalid value: {replicas!r}: must be a whole number or auto"
         elif count < 1:
             yield Level.ERROR, (*place, "num_replicas"), f"Invalid value: {replicas!r}: must be at least 1"
         elif scaling is not None:
@@ -217,31 +220,35 @@ def _fields(held: Json, known: dict[str, Field], place: Place) -> Iterator[Verdi
 def _wrong(value: object, field: Field) -> tuple[Level, str] | None:
     """Return what is wrong with the type or the range of a value."""
     if field.kind in {Kind.WHOLE, Kind.NUMBER}:
-        why = _wrong_number(value, field)
-        return (Level.ERROR, why) if why else None
+        return _wrong_number(value, field)
     kind = _TYPES.get(field.kind, object)
     if isinstance(value, kind):
         return None
-    is_converted = (kind is str and not isinstance(value, dict | list)) or (kind is dict and isinstance(value, list))
+    is_converted = (kind is str and not isinstance(value, dict | list)) or (
+        kind is dict and (isinstance(value, list) or value == "")
+    )
     return (Level.ADVICE if is_converted else Level.ERROR), f"must be {field.kind}"
 
 
-def _wrong_number(value: object, field: Field) -> str:
-    """Return what is wrong with a number; empty when nothing is."""
-    number = _number(value, field.kind)
+def _wrong_number(value: object, field: Field) -> tuple[Level, str] | None:
+    number = _number(value)
     if number is None:
-        return f"must be {field.kind}"
+        return Level.ERROR, f"must be {field.kind}"
+    if field.kind is Kind.WHOLE and not number.is_integer():
+        return Level.ADVICE, f"must be {field.kind}"
     if field.least is not None and number < field.least:
-        return f"must be at least {field.least:g}"
-    return f"must be more than {field.above:g}" if field.above is not None and number <= field.above else ""
+        return Level.ERROR, f"must be at least {field.least:g}"
+    if field.above is not None and number <= field.above:
+        return Level.ERROR, f"must be more than {field.above:g}"
+    return None
 
 
-def _number(value: object, kind: Kind) -> float | None:
+def _number(value: object) -> float | None:
     """Return the number that Serve makes of a value."""
     if not isinstance(value, int | float | str):
         return None
     try:
-        return int(value) if kind is Kind.WHOLE else float(value)
+        return float(value)
     except (ValueError, OverflowError):
         return None
 

@@ -10,13 +10,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 from aiohttp import web
 from kubernetes_asyncio.client import Configuration
 
 from common import errors
-from common.api.opaque import Json
+from common.api.opaque import Body, Json
 from common.kube.client import KubeClient
 from raybus_cli.access import problems
 from raybus_cli.logs.lines import Form, Source
@@ -30,6 +31,11 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 HEAD = f"{BLUE}-head-aaaaa"
 SILENT = f"{BLUE}-gpu-worker-00001"
 """Its log has one line, and does not end."""
+
+
+def a_placed_pod(group: str, number: int = 0) -> Body:
+    pod = a_pod(BLUE, group, number)
+    return {**pod, "spec": {**pod["spec"], "nodeName": "n"}}
 
 
 def a_log(pod: str = "one", *, is_of_ray: bool = False) -> Log:
@@ -120,9 +126,6 @@ async def test_a_line_is_written_before_the_log_ends() -> None:
             id="not started",
         ),
         pytest.param(
-            refusing(400, "pod one does not have a host assigned"), "see why with 'raybus explain'", id="no node"
-        ),
-        pytest.param(
             refusing(400, 'previous terminated container "ray" in pod "one" not found'),
             "it has not restarted; leave -p out",
             id="no previous log",
@@ -158,6 +161,16 @@ async def test_of_several_pods_the_others_are_read(is_following: bool) -> None:
     assert await copied.of(handler, a_log("one"), a_log("two"), is_following=is_following) == 1
     assert copied.out == b"[pod/two/ray] x\n"
     assert copied.reports[0].startswith("pod/one/ray: pod one is gone")
+
+
+async def test_a_pod_without_a_node_has_no_log_to_read() -> None:
+    """The API server answers 200, with nothing in it."""
+
+    async def handler(request: web.Request) -> web.Response:
+        return web.Response(text="")
+
+    with pytest.raises(errors.Rejected, match="pod one has no node yet, and so no log; see why with 'raybus explain'"):
+        await Copied().of(handler, msgspec.structs.replace(a_log(), is_placed=False))
 
 
 async def test_a_pod_that_goes_while_it_is_followed_is_reported() -> None:
@@ -197,7 +210,7 @@ async def cluster(request: web.Request) -> web.StreamResponse:
     if request.path.endswith("/log"):
         return web.Response(body=b"\x1b[2Jhello\n" * 10_000)
     if request.path.endswith("/pods"):
-        return web.json_response({"items": [a_pod(BLUE, "head"), a_pod(BLUE, "gpu", 1)]})
+        return web.json_response({"items": [a_placed_pod("head"), a_placed_pod("gpu", 1)]})
     return web.json_response(snapshots.a_ready_service())
 
 

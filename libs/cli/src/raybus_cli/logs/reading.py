@@ -21,8 +21,8 @@ QUEUED: Final = 256
 """Chunks that wait to be written; a slow reader of the output slows down the reading of the logs."""
 LARGEST_REFUSAL: Final = 64 * 2**10
 LONGEST_REASON: Final = 500
-NOT_STARTED: Final = ("is waiting to start", "does not have a host assigned")
-"""The texts of the API server for a container that has not started, and for a pod without a node."""
+NOT_STARTED: Final = "is waiting to start"
+"""The text of the API server for a container that has not started."""
 NO_PREVIOUS: Final = "previous terminated container"
 Queue = asyncio.Queue[bytes | None]
 
@@ -77,6 +77,8 @@ class Reader:
         return False
 
     async def _stream(self, log: Log) -> None:
+        if not log.is_placed:
+            raise errors.Rejected(f"pod {log.source.pod} has no node yet, and so no log; see why with 'raybus explain'")
         splitter, most = Splitter(), LARGEST_REFUSAL if log.is_of_ray else None
         async with self._kube.stream(log.path, query=log.query, most=most) as content:
             async for chunk in content.iter_any():
@@ -114,7 +116,7 @@ def refined(problem: errors.RaybusError, log: Log) -> errors.RaybusError:
     text = str(problem)
     if log.is_of_ray:
         return problem
-    if any(each in text for each in NOT_STARTED):
+    if NOT_STARTED in text:
         return errors.Rejected(
             f"{text}; wait, see why with 'raybus explain', or read an init container with -c (kubectl describe pod {log.source.pod})"
         )

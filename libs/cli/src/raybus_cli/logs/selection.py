@@ -56,6 +56,8 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     source: Source
     path: str
     query: dict[str, str]
+    is_placed: bool = True
+    """Whether its pod has a node; of one without, the API server answers with an empty log."""
     is_of_ray: bool = False
     """Whether Ray's dashboard answers, and not the API server."""
 
@@ -180,7 +182,8 @@ def logs(namespace: str, chosen: Sequence[Pod], choice: Choice, extent: Extent) 
         if container is None:
             continue
         asked = {"container": container, **{key: value for key, value in query.items() if value}}
-        found.append(Log(source=Source(name, container), path=POD.path(namespace, name, "log"), query=asked))
+        path, is_placed = POD.path(namespace, name, "log"), bool(pod.spec.node_name)
+        found.append(Log(source=Source(name, container), path=path, query=asked, is_placed=is_placed))
     if not found:
         there = list(dict.fromkeys(name for pod in chosen for name in _containers(pod)))
         raise errors.Rejected(f"no container is named {choice.container!r}; containers: {_listed(there)}")

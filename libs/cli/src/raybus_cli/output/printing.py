@@ -76,8 +76,14 @@ def console(*, width: int | None = None) -> Console:
 
 
 def show(what: RenderableType) -> None:
-    """Print for people."""
-    console().print(what, soft_wrap=False)
+    """Print for people; a pipe gets no blanks at the ends of lines."""
+    printed = console()
+    if printed.is_terminal:
+        printed.print(what, soft_wrap=False)
+        return
+    with printed.capture() as captured:
+        printed.print(what, soft_wrap=False)
+    typer.echo("\n".join(line.rstrip(" ") for line in captured.get().split("\n")), nl=False)
 
 
 def data(value: Any, output: Output) -> None:

@@ -37,7 +37,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 PARTS: Final = {
-    "get": Part(Panel.OBSERVE, "raybus_cli.show.cli", "get", "Show a RayService as a tree."),
+    "get": Part(Panel.OBSERVE, "raybus_cli.show.cli", "get", "Show RayServices or RayClusters."),
     "list": Part(Panel.OBSERVE, "raybus_cli.show.cli", "list_", "List RayServices and RayClusters."),
     "status": Part(Panel.OBSERVE, "raybus_cli.show.cli", "status", "Wait until the spec of a RayService is served."),
     "history": Part(Panel.OBSERVE, "raybus_cli.control.cli", "history", "Show the revisions of a RayService."),

@@ -84,6 +84,8 @@ def test_the_rules_of_a_group_replace_those_of_all_workers() -> None:
         ({}, 8265),
         ({"dashboard-port": "9000"}, 9000),
         ({"dashboard-port": "x"}, 8265),
+        ({"dashboard-port": "9_000"}, 8265),
+        ({"dashboard-port": " 9000"}, 8265),
         ({"dashboard-port": "9" * 20}, 8265),
     ],
 )

@@ -4,6 +4,8 @@ Validation, pod construction and the other children ask the same questions; each
 Behaviour: spec raycluster §4.2 (S14, S17), §7, §11.
 """
 
+import re
+from collections.abc import Mapping
 from typing import Final
 
 from common import labels, pod_json, ports
@@ -11,6 +13,11 @@ from common.api.ray_cluster import HeadGroupSpec, RayCluster, WorkerGroupSpec
 
 AUTOSCALER_V2_ENV: Final = "RAY_enable_autoscaler_v2"
 _CREATORS: Final = frozenset({"RayCluster", "RayJob", "RayService"})
+
+_LONGEST: Final = 20
+"""Characters of a port; Python refuses numbers of more than 4,300 digits."""
+_NUMBER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_LARGEST: Final = 2**31 - 1
 
 RayGroup = HeadGroupSpec | WorkerGroupSpec
 """The common form of the head and a worker group: template, params, resources, labels."""
@@ -35,6 +42,14 @@ def worker_groups(cluster: RayCluster) -> list[WorkerGroupSpec]:
 def start_params(group: RayGroup) -> dict[str, str]:
     """Return a group's own rayStartParams, for reading."""
     return group.ray_start_params or {}
+
+
+def port_param(params: Mapping[str, str], name: str, default: int) -> int:
+    """Read a port of rayStartParams as Go does; what is no 32-bit number counts as not set."""
+    text = params.get(name, "")
+    if len(text) > _LONGEST or not _NUMBER.fullmatch(text) or not -_LARGEST - 1 <= int(text) <= _LARGEST:
+        return default
+    return int(text)
 
 
 def gcs_port(cluster: RayCluster) -> str:

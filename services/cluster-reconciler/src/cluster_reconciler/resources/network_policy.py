@@ -64,18 +64,14 @@ def _submitter(cluster: RayCluster) -> tuple[Body, ...]:
     for each in meta.owner_references:
         if each.controller and each.kind == "RayJob" and each.api_version.startswith("ray.io/"):
             pods = {labels.ORIGIN_NAME: each.name, labels.ORIGIN_KIND: "RayJob"}
-            port = {"protocol": "TCP", "port": _dashboard_port(cluster)}
-            return ({"from": [{"podSelector": {"matchLabels": pods}}], "ports": [port]},)
+            params = traits.start_params(cluster.spec.head_group_spec)
+            port = traits.port_param(params, "dashboard-port", ports.DASHBOARD)
+            rule: Body = {
+                "from": [{"podSelector": {"matchLabels": pods}}],
+                "ports": [{"protocol": "TCP", "port": port}],
+            }
+            return (rule,)
     return ()
-
-
-def _dashboard_port(cluster: RayCluster) -> int:
-    """Return the port of `dashboard-port`, or the default where that is no number of 32 bits."""
-    try:
-        port = int((cluster.spec.head_group_spec.ray_start_params or {}).get("dashboard-port", ""))
-    except ValueError:
-        return ports.DASHBOARD
-    return port if -(2**31) <= port < 2**31 else ports.DASHBOARD
 
 
 def _stored(rules: list[Json] | None) -> list[Json]:

@@ -5,7 +5,6 @@ that serve requests are ready only when their Serve proxy is.
 Behaviour: spec raycluster §11.10; acceptance cases 95-96.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -16,10 +15,6 @@ from common.ray import cluster_traits as traits
 from common.ray import version as ray_version
 
 _UNIFIED_SINCE: Final = (2, 53)
-_LONGEST: Final = 20
-"""Characters of a port; Python refuses numbers of more than 4,300 digits."""
-_NUMBER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_LARGEST: Final = 2**31 - 1
 
 
 def complete(pod: Body, node: Node, params: Mapping[str, str]) -> None:
@@ -58,7 +53,7 @@ def _handler(node: Node, params: Mapping[str, str]) -> Body:
         return {"httpGet": {"path": "/api/healthz", "port": _agent_port(params)}}
     if not node.is_head:
         return _shell(_raylet_check(params))
-    dashboard = _port(params, "dashboard-port", ports.DASHBOARD)
+    dashboard = traits.port_param(params, "dashboard-port", ports.DASHBOARD)
     return _shell(_raylet_check(params), _ask(dashboard, "api/gcs_healthz", seconds=10))
 
 
@@ -67,7 +62,7 @@ def _raylet_check(params: Mapping[str, str]) -> str:
 
 
 def _agent_port(params: Mapping[str, str]) -> int:
-    return _port(params, "dashboard-agent-listen-port", ports.DASHBOARD_AGENT)
+    return traits.port_param(params, "dashboard-agent-listen-port", ports.DASHBOARD_AGENT)
 
 
 def _ask(port: int, path: str, *, seconds: int) -> str:
@@ -76,11 +71,3 @@ def _ask(port: int, path: str, *, seconds: int) -> str:
 
 def _shell(*commands: str) -> Body:
     return {"exec": {"command": ["bash", "-c", " && ".join(commands)]}}
-
-
-def _port(params: Mapping[str, str], name: str, default: int) -> int:
-    """Read a port; what is no 32-bit number counts as not set."""
-    text = params.get(name, "")
-    if len(text) > _LONGEST or not _NUMBER.fullmatch(text) or not -_LARGEST - 1 <= int(text) <= _LARGEST:
-        return default
-    return int(text)

@@ -14,12 +14,12 @@ from common.feature_gates import BETA
 from raybus_cli.changing import cli, edits, effects, images
 from raybus_cli.changing.edits import Edit
 from raybus_cli.changing.execute import Decide
-from raybus_cli.completion.targets import Target
 from raybus_cli.planning import picture
 from raybus_cli.planning import plan as plans
 from raybus_cli.planning.plan import Plan, Sizing
 from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.reading import kinds
+from raybus_cli.reading.kinds import Target
 from support.builders import snapshots
 from support.builders.snapshots import NOW, STEPS, a_cluster, a_config, at_rest
 from support.golden import Golden

@@ -14,10 +14,10 @@ from common.api.opaque import Body, Json
 from common.kube.client import KubeClient
 from raybus_cli.changing import edits, execute, images
 from raybus_cli.changing.execute import Order
-from raybus_cli.completion.targets import Target
 from raybus_cli.planning.plan import Plan
 from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.reading import kinds
+from raybus_cli.reading.kinds import Target
 from support.builders import snapshots
 from support.builders.snapshots import BLUE, NEW_IMAGE, a_cluster, a_config
 from support.servers.loopback import served

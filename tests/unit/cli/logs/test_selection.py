@@ -10,10 +10,10 @@ from common import errors
 from common.api import ray_service
 from common.api.core import Pod
 from common.api.ray_service import RayService
-from raybus_cli.completion.targets import Target
 from raybus_cli.logs import selection
 from raybus_cli.logs.selection import Choice, Extent
 from raybus_cli.reading import kinds
+from raybus_cli.reading.kinds import Target
 from support.builders.snapshots import BLUE, GREEN, READY, a_pod, a_service, a_side
 
 DEMO = Target(kinds.SERVICE, "demo")

@@ -3,9 +3,9 @@
 import pytest
 
 from common import errors
-from raybus_cli.reading.kinds import CLUSTER, SERVICE
+from raybus_cli.reading.kinds import CLUSTER, SERVICE, Target
 from raybus_cli.show import targets
-from raybus_cli.show.targets import Target, Targets
+from raybus_cli.show.targets import Targets
 
 DEMO = Target(SERVICE, "demo")
 BLUE = Target(CLUSTER, "blue")

@@ -10,11 +10,12 @@ from raybus_cli.access import session
 from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption, Where
 from raybus_cli.changing import edits, execute, images
 from raybus_cli.changing.execute import Order
-from raybus_cli.completion.targets import Target, TargetArgument
+from raybus_cli.completion.targets import TargetArgument
 from raybus_cli.output import printing
 from raybus_cli.output.printing import Output, ResultOption
 from raybus_cli.planning import picture
 from raybus_cli.planning.plan import Plan
+from raybus_cli.reading.kinds import Target
 
 RESTARTED: Final = "restarted"
 IMAGES_SET: Final = "image updated"

@@ -9,11 +9,11 @@ from common.api.ray_cluster import KIND, RayCluster
 from common.kube.resources import RAY_CLUSTER
 from common.ray import cluster_traits
 from raybus_cli.changing.edits import Edit
-from raybus_cli.completion.targets import Target
 from raybus_cli.manifests.reading import path
 from raybus_cli.planning.differences import Difference, Effect
 from raybus_cli.planning.plan import Plan
 from raybus_cli.planning.predict import PlanOutcome
+from raybus_cli.reading.kinds import Target
 
 RECREATE: Final = "Recreate"
 

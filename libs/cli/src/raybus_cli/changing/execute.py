@@ -16,13 +16,13 @@ from raybus_cli.access import session
 from raybus_cli.changing import edits as changes
 from raybus_cli.changing import effects
 from raybus_cli.changing.edits import Edit, Place
-from raybus_cli.completion.targets import Target
 from raybus_cli.control import actions
 from raybus_cli.planning import plan as plans
 from raybus_cli.planning import server_dry_run
 from raybus_cli.planning.differences import CONFIG
 from raybus_cli.planning.plan import Plan, Sizing
 from raybus_cli.reading import reader
+from raybus_cli.reading.kinds import Target
 
 ATTEMPTS: Final = 5
 

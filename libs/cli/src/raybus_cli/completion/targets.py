@@ -2,38 +2,11 @@
 
 from typing import Annotated
 
-import msgspec
 import typer
 
-from common.kube.resources import Resource
 from raybus_cli.completion import names
 from raybus_cli.reading import kinds
-from raybus_cli.reading.kinds import Kind
-
-
-class Target(msgspec.Struct, frozen=True):
-    """The object that a command is about."""
-
-    kind: Kind
-    name: str
-
-    @property
-    def resource(self) -> Resource:
-        """Return how the API server addresses it."""
-        return self.kind.resource
-
-    def __str__(self) -> str:
-        return f"{self.resource.kind} {self.name}"
-
-    @property
-    def typed(self) -> str:
-        """Return the argument that names it, for the commands that a message recommends."""
-        return self.name if self.kind is kinds.SERVICE else f"{self.kind.singular}/{self.name}"
-
-    @property
-    def full_name(self) -> str:
-        """Return its name as `-o name` prints it."""
-        return self.kind.full(self.name)
+from raybus_cli.reading.kinds import Target
 
 
 def parse(given: str) -> Target:

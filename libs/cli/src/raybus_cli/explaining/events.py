@@ -142,7 +142,7 @@ def _is_evidence(event: Event, code: Code, cause: Cause) -> bool:
 
 
 def _note(snapshot: Snapshot, event: Event) -> str:
-    return reasons.by_field(event.note, str(snapshot.service.raw_spec.get("serveConfigV2") or ""))
+    return reasons.by_field(event.note, snapshot.service.serve_config)
 
 
 def _began(snapshot: Snapshot) -> datetime | None:

@@ -160,7 +160,7 @@ def _of_unmanaged(snapshot: Snapshot, *, now: datetime) -> Iterator[Cause]:
 
 def _of_serve_config(snapshot: Snapshot) -> Iterator[Cause]:
     """Yield the fields that Serve refuses, whether it has got the config yet or not."""
-    fields = serve_schema.refused_fields(str(snapshot.service.raw_spec.get("serveConfigV2") or ""))
+    fields = serve_schema.refused_fields(snapshot.service.serve_config)
     if fields:
         code, name = Code.SERVE_CONFIG_REFUSED, snapshot.service.metadata.name
         text = f"Ray Serve refuses spec.serveConfigV2: {'; '.join(fields)}"

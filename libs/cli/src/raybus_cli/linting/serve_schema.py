@@ -5,7 +5,6 @@ refuse is an error, and what one of them accepts is advice.
 """
 
 import difflib
-from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final, cast
@@ -273,13 +272,13 @@ def _route_prefix(value: str) -> str:
 def _duplicates(applications: list[tuple[int, Json]], key: str, default: str) -> Iterator[Verdict]:
     """Yield the applications with a value that an earlier one has; null is none, an absent value is the default."""
     held = [(at, each.get(key, default)) for at, each in applications]
-    seen: Counter[str] = Counter()
+    seen: set[str] = set()
     for at, value in held:
         if isinstance(value, str):
-            if seen[value]:
+            if value in seen:
                 hint = "" if key in dict(applications)[at] else f", the default; set {key}"
                 yield Level.ERROR, ("applications", at, key), f"Duplicate value: {value!r}{hint}"
-            seen[value] += 1
+            seen.add(value)
 
 
 def _items(value: object) -> list[object]:

@@ -16,7 +16,7 @@ from common.ray.dashboard import APPLICATIONS, LARGEST_STATUS
 from common.ray.view import dashboard_service
 from raybus_cli.access import session
 from raybus_cli.access.kubeconfig import ContextOption, KubeconfigOption, NamespaceOption
-from raybus_cli.completion.targets import Target, TargetArgument
+from raybus_cli.completion.targets import TargetArgument
 from raybus_cli.logs import replicas, selection
 from raybus_cli.logs.lines import Form
 from raybus_cli.logs.reading import Reader
@@ -24,6 +24,7 @@ from raybus_cli.logs.selection import Choice, Extent, Log
 from raybus_cli.output import printing
 from raybus_cli.output.printing import LinesOption, Output
 from raybus_cli.reading import reader
+from raybus_cli.reading.kinds import Target
 from raybus_cli.reading.reader import Items
 
 DECLARATIVE: Final = {"api_type": "declarative"}

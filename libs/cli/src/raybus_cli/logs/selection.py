@@ -11,8 +11,8 @@ from common import durations, errors, labels
 from common.api.core import Pod
 from common.api.ray_service import RayService
 from common.kube.resources import POD, RAY_SERVICE
-from raybus_cli.completion.targets import Target
 from raybus_cli.logs.lines import Source
+from raybus_cli.reading.kinds import Target
 
 MOST: Final = 20
 """Logs that one command reads; each takes a connection and a buffer."""

@@ -33,6 +33,31 @@ CLUSTER: Final = Kind(RAY_CLUSTER)
 KINDS: Final = (SERVICE, CLUSTER)
 
 
+class Target(msgspec.Struct, frozen=True):
+    """The object that a command is about."""
+
+    kind: Kind
+    name: str
+
+    @property
+    def resource(self) -> Resource:
+        """Return how the API server addresses it."""
+        return self.kind.resource
+
+    def __str__(self) -> str:
+        return f"{self.resource.kind} {self.name}"
+
+    @property
+    def typed(self) -> str:
+        """Return the argument that names it, for the commands that a message recommends."""
+        return self.name if self.kind is SERVICE else f"{self.kind.singular}/{self.name}"
+
+    @property
+    def full_name(self) -> str:
+        """Return its name as `-o name` prints it."""
+        return self.kind.full(self.name)
+
+
 def find(text: str) -> Kind | None:
     """Return the kind of a text."""
     return next((each for each in KINDS if each.is_named(text)), None)

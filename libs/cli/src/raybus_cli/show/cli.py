@@ -17,12 +17,11 @@ from raybus_cli.completion.names import NameArgument, TargetsArgument
 from raybus_cli.output import printing
 from raybus_cli.output.printing import Output, OutputOption
 from raybus_cli.reading import kinds, reader
-from raybus_cli.reading.kinds import KINDS, Kind
+from raybus_cli.reading.kinds import KINDS, Kind, Target
 from raybus_cli.reading.snapshot import ClusterSnapshot, Snapshot
 from raybus_cli.show import frame, listing, rollout_status, targets, watching
 from raybus_cli.show.frame import Frame
 from raybus_cli.show.rollout_status import RolloutState, RolloutStatus
-from raybus_cli.show.targets import Target
 from raybus_cli.show.watching import POLL_SECONDS
 
 STARTUP_SECONDS: Final = 60.0

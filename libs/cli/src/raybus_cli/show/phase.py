@@ -100,7 +100,7 @@ def of(service: RayService) -> CurrentPhase:
 
 def _caused(service: RayService, held: Condition, phase: Phase) -> CurrentPhase:
     """Return a phase with the cause that its condition names, else with the condition's own reason."""
-    message = reasons.by_field(held.message, str(service.raw_spec.get("serveConfigV2") or ""))
+    message = reasons.by_field(held.message, service.serve_config)
     cause = next((message.removeprefix(each) for each in _CAUSED if message.startswith(each)), None)
     if cause is None:
         return CurrentPhase(phase=phase, reason=held.reason, message=message)

@@ -75,7 +75,7 @@ def _failure(snapshot: Snapshot, current: CurrentPhase, *, now: datetime) -> str
 
 def _lasting(snapshot: Snapshot, *, now: datetime) -> Iterator[str]:
     """Yield the causes that waiting cannot remove, on the cluster that is to serve the spec."""
-    refused = serve_schema.refused_fields(str(snapshot.service.raw_spec.get("serveConfigV2") or ""))
+    refused = serve_schema.refused_fields(snapshot.service.serve_config)
     if refused:
         yield f"Ray Serve refuses spec.serveConfigV2: {'; '.join(refused)}"
     if conditions.is_true(snapshot.service.status.conditions, "RollbackInProgress"):

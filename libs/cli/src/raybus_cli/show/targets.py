@@ -8,17 +8,10 @@ import msgspec
 
 from common import errors
 from raybus_cli.reading import kinds
-from raybus_cli.reading.kinds import KINDS, Kind
+from raybus_cli.reading.kinds import KINDS, Kind, Target
 
 ALL: Final = "all"
 """The category that both CRDs are in."""
-
-
-class Target(msgspec.Struct, frozen=True):
-    """One object."""
-
-    kind: Kind
-    name: str
 
 
 class Targets(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ from common.bus.messages import Message
 from common.feature_gates import BETA
 from common.kube import resources
 from common.kube.resources import POD, Resource
-from common.ray import config_reader
+from common.ray import serve_api
 from common.ray.dashboard import APPLICATIONS, METRICS, DirectDashboard
 from common.runtime.cache import Object
 from common.runtime.controller import Reconcile
@@ -351,12 +351,12 @@ def suffered(attack: Attack, *, watch: Watch | None = None) -> Tenancy:
             await _play(tenancy)
         return tenancy
 
-    thread, config_reader._thread = config_reader._thread, _Inline()  # pyright: ignore[reportPrivateUsage]
+    thread, serve_api._thread = serve_api._thread, _Inline()  # pyright: ignore[reportPrivateUsage]
     try:
         with asyncio.Runner(loop_factory=lambda: _WatchedLoop(watch)) as runner:
             return runner.run(scenario())
     finally:
-        config_reader._thread = thread  # pyright: ignore[reportPrivateUsage]
+        serve_api._thread = thread  # pyright: ignore[reportPrivateUsage]
 
 
 async def _play(tenancy: Tenancy) -> None:

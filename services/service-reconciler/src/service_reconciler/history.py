@@ -16,7 +16,8 @@ from common.kube import client
 from common.kube.client import Kube
 from common.kube.resources import CONTROLLER_REVISION, label_selector
 from common.ray import goal_revision
-from common.ray.goal_revision import GoalRevision, GoalRevisions, Spec
+from common.ray.goal_revision import GoalRevision, Spec
+from common.ray.revision import Listed
 from common.runtime.actions import Create, Delete, Patch
 from service_reconciler.promotion import revisions
 from service_reconciler.promotion.revisions import Record
@@ -38,7 +39,7 @@ class History:
     async def _read(self, meta: ObjectMeta) -> list[GoalRevision]:
         selector = label_selector(goal_revision.marks(meta.name))
         body = await self._kube.list(CONTROLLER_REVISION, meta.namespace, label_selector=selector)
-        return goal_revision.of(meta, msgspec.json.decode(body, type=GoalRevisions).items)
+        return goal_revision.of(meta, msgspec.json.decode(body, type=Listed[GoalRevision]).items)
 
     async def _write(self, namespace: str, record: Record) -> None:
         match record:

@@ -19,22 +19,10 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.clock import ClockWatch
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, illegal_name
-from common.ray import (
-    adoption,
-    config_reader,
-    dashboard_identity,
-    drain_poll,
-    endpoints,
-    ongoing,
-    owner,
-    poll_interval,
-    revision,
-    serve_writer,
-    submit,
-)
-from common.ray.revisions import Revisions
-from common.ray.serve_api import ServeApi
-from common.ray.view import dashboard_service, head_is_ready
+from common.ray import ongoing, owner, poll_interval, revision, serve_writer, service_ports, submit
+from common.ray.config_writer import Revisions
+from common.ray.serve_api import ServeApi, read_ahead
+from common.ray.view import addresses_of, dashboard_service, head_is_ready, verify_identity
 from common.runtime.cache import Cache, Objects
 from common.runtime.key import Key
 from common.runtime.lookup import Lookup
@@ -103,7 +91,7 @@ class Observer:
             foreign = await self._foreign_names(service)
             clusters, clusters_names = self._clusters(service, serve, foreign)
         active, pending = await self._views(service, clusters_names, now=now)
-        await config_reader.ready(service.serve_config, *(each.given for each in (active, pending) if each is not None))
+        await read_ahead(service.serve_config, *(each.given for each in (active, pending) if each is not None))
         route = await self._route(service)
         return Observed(
             service=service,
@@ -216,7 +204,7 @@ class Observer:
             reading = group.create_task(self._serve.poll(cluster, self.dashboard_service(cluster), max_age=age))
             checks = group.create_task(self._serve.check_proxy(head, max_age=max(max_age, RECENT))) if head else None
         put_ago = self._serve.put_at(cluster)
-        current = adoption.current(records, reading.result().details)
+        current = revision.current(records, reading.result().details)
         return ClusterView(
             cluster=cluster,
             pods=pods,
@@ -266,7 +254,7 @@ class Observer:
         if due is None or due > now:
             return draining
         running = [pod for pod in draining.pods if pod.status.phase not in IDLE_PHASES]
-        counts = await drain_poll.ask(self._serve.ongoing_requests, running)
+        counts = await ongoing.ask(self._serve.ongoing_requests, running)
         answers = [each for each in counts if each is not None]
         found = ongoing.total(answers)
         return msgspec.structs.replace(
@@ -294,17 +282,17 @@ class Observer:
             for backend in backends
             for each in self._cache.list(EndpointSlice, namespace, {labels.SERVICE_NAME: backend})
         ]
-        return endpoints.count(slices)
+        return service_ports.pod_count(slices)
 
 
 def _verified(view: ClusterView | None, other: ClusterView | None) -> ClusterView | None:
     """Return a view without an answer that the other cluster gave."""
     if view is None or other is None:
         return view
-    reading = dashboard_identity.verify_identity(
+    reading = verify_identity(
         view.serve,
-        dashboard_identity.addresses_of(view.cluster, view.pods),
-        dashboard_identity.addresses_of(other.cluster, other.pods),
+        addresses_of(view.cluster, view.pods),
+        addresses_of(other.cluster, other.pods),
     )
     return msgspec.structs.replace(view, serve=reading)
 

@@ -18,11 +18,10 @@ from common.clock import Clock, ClockWatch
 from common.kube.client import Kube, KubeClient
 from common.kube.resources import RAY_SERVICE
 from common.ray import dashboard as dashboards
-from common.ray.config_writer import ConfigWriter
+from common.ray.config_writer import ConfigWriter, Revisions
 from common.ray.dashboard import Dashboard
-from common.ray.keys import keys_of
+from common.ray.owner import keys_of
 from common.ray.revision import Revision
-from common.ray.revisions import Revisions
 from common.ray.serve_api import LEAST_WORKERS, ServeApi
 from common.runtime import replica
 from common.runtime.cache import Cache, Object

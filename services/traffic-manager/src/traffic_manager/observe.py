@@ -22,19 +22,10 @@ from common.clock import Clock
 from common.kube import managers
 from common.kube.client import Kube
 from common.kube.resources import ENDPOINT_SLICE, GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, Resource
-from common.ray import (
-    adoption,
-    config_reader,
-    dashboard_identity,
-    endpoints,
-    owner,
-    poll_interval,
-    revision,
-    serve_writer,
-)
-from common.ray.revisions import Revisions
-from common.ray.serve_api import ServeApi
-from common.ray.view import dashboard_service, head_is_ready
+from common.ray import owner, poll_interval, revision, serve_writer, service_ports
+from common.ray.config_writer import Revisions
+from common.ray.serve_api import ServeApi, read_ahead
+from common.ray.view import addresses_of, dashboard_service, head_is_ready, verify_identity
 from common.runtime.cache import Cache, Object, Objects
 from common.runtime.key import Key
 from common.runtime.lookup import Lookup
@@ -94,7 +85,7 @@ class Observer:
             return None
         service = await self._with_own_clusters(service)
         active, pending = await self._views(service, now=now)
-        await config_reader.ready(service.serve_config, *(each.given for each in (active, pending) if each is not None))
+        await read_ahead(service.serve_config, *(each.given for each in (active, pending) if each is not None))
         is_users, is_incremental = weighted_route.is_users(service), serve_writer.is_recorded(service)
         is_wanted = is_incremental and not is_users
         our_route = await gateways.own_route(self._lookup, self._cache, service.metadata, is_wanted=is_wanted)
@@ -301,15 +292,15 @@ class Observer:
         view = ClusterView(
             cluster=cluster,
             serve_service=self._cache.get(Service, namespace, backend),
-            endpoints=endpoints.count(slices),
-            addresses=endpoints.addresses(slices),
+            endpoints=service_ports.pod_count(slices),
+            addresses=service_ports.pod_addresses(slices),
         )
         if not head_is_ready(cluster):
             return view
         records = await self._revisions.of(cluster)
         age = 0.0 if revision.is_open(records) else max_age
         reading = await self._serve.poll(cluster, self.dashboard_service(cluster), max_age=age)
-        put_ago, given = self._serve.put_at(cluster), adoption.current(records, reading.details)
+        put_ago, given = self._serve.put_at(cluster), revision.current(records, reading.details)
         return msgspec.structs.replace(
             view,
             serve=reading,
@@ -331,7 +322,5 @@ def _verified(view: ClusterView | None, other: ClusterView | None) -> ClusterVie
     """Return a view without an answer that the other cluster gave."""
     if view is None or other is None:
         return view
-    reading = dashboard_identity.verify_identity(
-        view.serve, dashboard_identity.addresses_of(view.cluster), dashboard_identity.addresses_of(other.cluster)
-    )
+    reading = verify_identity(view.serve, addresses_of(view.cluster), addresses_of(other.cluster))
     return msgspec.structs.replace(view, serve=reading)

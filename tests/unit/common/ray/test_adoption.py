@@ -5,7 +5,7 @@ import pytest
 
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
-from common.ray import adoption
+from common.ray import revision
 from common.ray.revision import OUTCOME, Given, Outcome, Revision
 from common.ray.serve_status import Application, ServeDetails
 
@@ -63,18 +63,18 @@ V1, V2 = ("v1", ACCEPTED), ("v2", SENT)
     ],
 )
 def test_what_a_cluster_has(held: list[Revision], details: ServeDetails | None, has: str | None) -> None:
-    found = adoption.current(held, details)
+    found = revision.current(held, details)
     assert (found.serve_config if found is not None else None) == (config(has) if has is not None else None)
 
 
 def test_what_runs_decides_when_it_is_neither_the_intent_nor_the_one_before() -> None:
-    found = adoption.current(records(V1, V2), runs("v9"))
+    found = revision.current(records(V1, V2), runs("v9"))
     assert found is not None
     assert (msgspec.json.decode(found.serve_config)["applications"], found.spec_hash) == ([app("v9")], "v1")
 
 
 def test_a_cluster_without_a_record_has_what_serve_reports() -> None:
-    found = adoption.current([], runs("v1"))
+    found = revision.current([], runs("v1"))
     assert found is not None
     assert msgspec.json.decode(found.serve_config) == {"applications": [app("v1")]}
 
@@ -82,4 +82,4 @@ def test_a_cluster_without_a_record_has_what_serve_reports() -> None:
 def test_a_config_with_hidden_values_is_not_taken_over() -> None:
     secret = {**app("v1"), "runtime_env": {"env_vars": {"KEY": "<redacted>"}}}
     details = ServeDetails(applications={"app": Application(deployed_app_config=secret)})
-    assert adoption.current([], details) is None
+    assert revision.current([], details) is None

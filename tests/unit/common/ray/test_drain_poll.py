@@ -6,7 +6,7 @@ import pytest
 
 from common.api.core import Pod, PodStatus
 from common.api.meta import ObjectMeta
-from common.ray import drain_poll, serve_api
+from common.ray import ongoing, serve_api
 from common.ray.dashboard import ProxyPod
 from common.ray.ongoing import Ongoing
 from common.ray.serve_api import SLOW_AT_ONCE, ServeApi
@@ -53,9 +53,9 @@ def test_ten_thousand_pods_that_hang_hold_few_calls_for_a_short_time() -> None:
         slow = Slow(clock)
         api = ServeApi(slow, FakeKube(), clock)
         began = clock.monotonic()
-        counts = await drain_poll.ask(api.ongoing_requests, pods(MANY))
+        counts = await ongoing.ask(api.ongoing_requests, pods(MANY))
         assert set(counts) == {None}
-        assert (slow.most, slow.asked) == (drain_poll.AT_ONCE, drain_poll.SILENT_AFTER)
+        assert (slow.most, slow.asked) == (ongoing.AT_ONCE, ongoing.SILENT_AFTER)
         assert clock.monotonic() - began <= 5 * HANGS
 
     virtual_time.run(poll())
@@ -66,15 +66,15 @@ def test_pods_that_were_slow_share_a_few_calls_over_all_clusters() -> None:
         clock = VirtualClock()
         slow = Slow(clock, Ongoing())
         api = ServeApi(slow, FakeKube(), clock)
-        clusters = [pods(drain_poll.AT_ONCE, cluster=str(number)) for number in range(12)]
+        clusters = [pods(ongoing.AT_ONCE, cluster=str(number)) for number in range(12)]
         async with asyncio.TaskGroup() as group:
             for each in clusters:
-                group.create_task(drain_poll.ask(api.ongoing_requests, each))
+                group.create_task(ongoing.ask(api.ongoing_requests, each))
         assert slow.most == serve_api.AT_ONCE
         slow.most = 0
         async with asyncio.TaskGroup() as group:
             for each in clusters:
-                group.create_task(drain_poll.ask(api.ongoing_requests, each))
+                group.create_task(ongoing.ask(api.ongoing_requests, each))
         assert slow.most == SLOW_AT_ONCE
 
     virtual_time.run(poll())
@@ -85,6 +85,6 @@ def test_nobody_is_asked_once_the_total_is_unknown(silent: list[int], asked: int
     async def one(pod: Pod) -> Ongoing | None:
         return None if int(pod.metadata.name.rpartition("-")[2]) in silent else Ongoing(proxies=1)
 
-    counts = asyncio.run(drain_poll.ask(one, pods(40)))
+    counts = asyncio.run(ongoing.ask(one, pods(40)))
     assert len(counts) == asked
     assert (None in counts) == bool(silent)

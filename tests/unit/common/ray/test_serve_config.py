@@ -6,7 +6,7 @@ import pytest
 
 from common.api.opaque import Json
 from common.errors import InvalidSpec
-from common.ray import config_reader, go_yaml, serve_config
+from common.ray import go_yaml, serve_api, serve_config
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ async def test_the_loop_goes_on_while_a_long_text_is_read() -> None:
     assert len(text) > 150_000
 
     async def read() -> None:
-        await config_reader.ready(text)
+        await serve_api.read_ahead(text)
 
     async with asyncio.TaskGroup() as group:
         reading = group.create_task(read())
@@ -111,7 +111,7 @@ async def test_the_loop_goes_on_while_a_long_text_is_read() -> None:
 
 async def test_what_was_read_by_the_thread_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "applications: []\n" + "# note\n" * 1_000
-    await config_reader.ready(text)
+    await serve_api.read_ahead(text)
     monkeypatch.setattr(go_yaml, "load", None)
-    await config_reader.ready(text, None)
+    await serve_api.read_ahead(text, None)
     assert serve_config.to_json(text) == {"applications": []}

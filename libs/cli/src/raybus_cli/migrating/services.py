@@ -12,8 +12,8 @@ from common.api.ray_cluster import RayClusterStatus
 from common.api.ray_service import RayService, RayServiceStatus
 from common.clock import Clock, ClockWatch
 from common.kube.client import Kube
+from common.ray.config_writer import Revisions
 from common.ray.dashboard import Dashboard
-from common.ray.revisions import Revisions
 from common.ray.serve_api import ServeApi
 from common.ray.serve_status import ServeDetails
 from common.runtime.cache import Cache

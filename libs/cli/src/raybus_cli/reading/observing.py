@@ -7,7 +7,7 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.feature_gates import BETA, Gates
 from common.problem import message_of
-from common.ray import adoption, revision
+from common.ray import revision
 from common.ray.view import Reading
 from raybus_cli.reading.snapshot import Snapshot
 from service_reconciler import observed as seen
@@ -57,7 +57,7 @@ def records(snapshot: Snapshot, cluster: RayCluster) -> list[revision.Revision]:
 
 def given(snapshot: Snapshot, cluster: RayCluster) -> revision.Given | None:
     """Return the present Serve config of a cluster; None when it is unknown."""
-    return adoption.current(records(snapshot, cluster), snapshot.serve.get(cluster.metadata.name))
+    return revision.current(records(snapshot, cluster), snapshot.serve.get(cluster.metadata.name))
 
 
 def _view(snapshot: Snapshot, name: str) -> ClusterView | None:

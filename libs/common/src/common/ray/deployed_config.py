@@ -16,58 +16,30 @@ import msgspec
 
 from common import errors
 from common.api.opaque import Json
-from common.ray import serve_config
+from common.ray import serve_config, serve_status
 from common.ray.serve_status import DEFAULT_APP, ServeDetails
 
 DELETING: Final = "DELETING"
 REDACTED: Final = "<redacted>"
 """Ray's dashboard shows this to browsers in place of the values of environment variables."""
 _APPLICATION: Final = frozenset(
-    {
-        "route_prefix",
-        "import_path",
-        "runtime_env",
-        "deployments",
-        "args",
-        "autoscaling_policy",
-        "external_scaler_enabled",
-    }
+    {"route_prefix", "import_path", "runtime_env", "args", "autoscaling_policy", "external_scaler_enabled"}
 )
 _DEPLOYMENT: Final = frozenset(
-    {
-        "autoscaling_config",
-        "backpressure_config",
-        "deployment_actors",
-        "gang_scheduling_config",
+    {"autoscaling_config", "backpressure_config", "deployment_actors", "gang_scheduling_config"}
+    | {
         "graceful_shutdown_timeout_s",
         "graceful_shutdown_wait_loop_s",
         "health_check_period_s",
         "health_check_timeout_s",
-        "max_ongoing_requests",
-        "max_queued_requests",
-        "max_replicas_per_node",
-        "max_surge_percent",
-        "num_replicas",
-        "placement_group_bundle_label_selector",
-        "placement_group_bundles",
-        "placement_group_strategy",
-        "ray_actor_options",
-        "request_router_config",
-        "rolling_update_percentage",
-        "user_config",
     }
+    | {"max_ongoing_requests", "max_queued_requests", "max_replicas_per_node", "max_surge_percent", "num_replicas"}
+    | {"placement_group_bundle_label_selector", "placement_group_bundles", "placement_group_strategy"}
+    | {"request_router_config", "rolling_update_percentage", "user_config"}
 )
 _ACTOR: Final = frozenset(
-    {
-        "accelerator_type",
-        "fallback_strategy",
-        "label_selector",
-        "memory",
-        "num_cpus",
-        "num_gpus",
-        "resources",
-        "runtime_env",
-    }
+    {"accelerator_type", "fallback_strategy", "label_selector", "memory", "num_cpus", "num_gpus"}
+    | {"resources", "runtime_env"}
 )
 """Options that Ray 2.60 reports where they are set; others count only where they are reported."""
 _LOGGING: Final = "logging_config"
@@ -119,25 +91,28 @@ def fingerprint(details: ServeDetails) -> str:
     return hashlib.sha256(msgspec.json.encode(configs(details), order="sorted")).hexdigest()
 
 
-def is_redacted(value: object) -> bool:
-    """Return whether a reported config hides values, so that it must not be sent back."""
-    match value:
-        case dict():
-            return any(is_redacted(each) for each in cast("Json", value).values())
-        case list():
-            return any(is_redacted(each) for each in cast("list[object]", value))
-        case _:
-            return value == REDACTED
+def reported(details: ServeDetails) -> str | None:
+    """Return the config that Serve runs with; None unless each application came by a config that hides no value."""
+    apps = [config for _, config in sorted(configs(details).items())]
+    if not apps or None in apps or any(REDACTED in level for level in serve_status.levels(apps)):
+        return None
+    options = {
+        "proxy_location": details.proxy_location,
+        "http_options": details.http_options,
+        "grpc_options": details.grpc_options,
+        "applications": apps,
+    }
+    config: Json = {key: value for key, value in options.items() if value is not None}
+    return msgspec.json.encode(config, order="sorted").decode()
 
 
 @lru_cache(maxsize=4096)
 def _applications(config: str) -> dict[str, Json] | None:
     """Return the applications of a config by name; None where it cannot be read."""
     try:
-        parsed = serve_config.to_json(config)
+        apps: object = serve_config.to_json(config).get("applications")
     except errors.InvalidSpec:
         return None
-    apps: object = msgspec.json.decode(msgspec.json.encode(parsed)).get("applications")
     if not isinstance(apps, list) or not all(isinstance(each, dict) for each in cast("list[object]", apps)):
         return None
     return {str(each.get("name") or DEFAULT_APP): each for each in cast("list[Json]", apps)}
@@ -151,15 +126,12 @@ def _differences(wanted: Json, have: Json) -> Iterator[str]:
         if name not in first or name not in second:
             yield f"deployment {name}"
             continue
-        for option in _of_deployment(first[name], second[name]):
+        pair = first[name], second[name]
+        for option in _options(*pair, expected=_DEPLOYMENT, ignored={"name", "ray_actor_options", _LOGGING}):
             yield f"deployment {name}: {option}"
-
-
-def _of_deployment(wanted: Json, have: Json) -> Iterator[str]:
-    yield from _options(wanted, have, expected=_DEPLOYMENT, ignored={"name", "ray_actor_options", _LOGGING})
-    actor = (_mapping(wanted.get("ray_actor_options")), _mapping(have.get("ray_actor_options")))
-    for option in _options(*actor, expected=_ACTOR, ignored=set()):
-        yield f"ray_actor_options.{option}"
+        actors = (_mapping(each.get("ray_actor_options")) for each in pair)
+        for option in _options(*actors, expected=_ACTOR, ignored=set()):
+            yield f"deployment {name}: ray_actor_options.{option}"
 
 
 def _deployments(app: Json) -> dict[str, Json]:
@@ -175,9 +147,8 @@ def _mapping(value: object) -> Json:
 
 def _options(wanted: Json, have: Json, *, expected: frozenset[str], ignored: set[str]) -> Iterator[str]:
     for key in sorted((wanted.keys() | have.keys()) - ignored):
-        if key not in have and key not in expected:
-            continue
-        if key not in have or key not in wanted or not _equal(wanted[key], have[key]):
+        is_same = key in wanted and key in have and _equal(wanted[key], have[key])
+        if (key in have or key in expected) and not is_same:
             yield key
 
 
@@ -186,8 +157,7 @@ def _equal(wanted: object, have: object) -> bool:
     match wanted, have:
         case dict(), dict():
             first, second = cast("Json", wanted), cast("Json", have)
-            keys = first.keys() | second.keys()
-            return all(_equal(first.get(key), second.get(key)) for key in keys)
+            return all(_equal(first.get(key), second.get(key)) for key in first.keys() | second.keys())
         case list(), list():
             some, others = cast("list[object]", wanted), cast("list[object]", have)
             return len(some) == len(others) and all(map(_equal, some, others))

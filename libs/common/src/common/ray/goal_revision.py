@@ -19,10 +19,8 @@ from common.kube.resources import CONTROLLER_REVISION
 from common.ray import owner, spec_hash
 from common.ray.revision import RECORD
 
-GOAL: Final = "goal"
 REPLACES: Final = "raybus.io/replaces"
 """On a record: the name of the record of the spec that served before it."""
-_DIGITS: Final = 10
 
 
 class Goal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -69,12 +67,6 @@ class GoalRevision(msgspec.Struct, frozen=True, kw_only=True):
         return self.metadata.annotations.get(REPLACES, "")
 
 
-class GoalRevisions(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a list."""
-
-    items: list[GoalRevision] = []
-
-
 def asked_of(service: RayService) -> Spec:
     """Return what a RayService asks for now."""
     goal = Goal(ray_cluster_config=service.raw_cluster_config, serve_config=service.spec.serve_config_v2)
@@ -89,20 +81,19 @@ def served_by(cluster: RayCluster, serve_config: str | None) -> Spec:
 
 def marks(service: str) -> dict[str, str]:
     """Return the labels of a RayService's records."""
-    return {**owner.marks(service), RECORD: GOAL}
+    return {**owner.marks(service), RECORD: "goal"}
 
 
 def of(service: ObjectMeta, found: Iterable[GoalRevision]) -> list[GoalRevision]:
     """Return the records of this very RayService (not of one that had its name), oldest first."""
-    own = [each for each in found if any(ref.uid == service.uid for ref in each.metadata.owner_references)]
-    return sorted(own, key=lambda each: each.revision)
+    return sorted((each for each in found if owner.owns(service, each.metadata)), key=lambda each: each.revision)
 
 
 def name(service: ObjectMeta, spec: Spec) -> str:
     """Return the name of a spec's record."""
     served = spec.goal.serve_config
     text = "\n".join((service.uid, spec.hash, "unknown" if served is None else f"={served}"))
-    return f"{service.name}-goal-{hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]}"
+    return f"{service.name}-goal-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
 
 def build(service: ObjectMeta, spec: Spec, number: int, *, replaces: str) -> Body:
@@ -125,7 +116,5 @@ def build(service: ObjectMeta, spec: Spec, number: int, *, replaces: str) -> Bod
 def renewal(have: GoalRevision, number: int, *, replaces: str) -> Body:
     """Return the merge patch by which a spec that came back is the newest."""
     noted: Json = {REPLACES: replaces or None}
-    return {
-        "metadata": {"resourceVersion": have.metadata.resource_version, "annotations": noted},
-        "revision": number,
-    }
+    meta = {"resourceVersion": have.metadata.resource_version, "annotations": noted}
+    return {"metadata": meta, "revision": number}

@@ -7,18 +7,24 @@ Where HAProxy is the proxy, that line counts the requests of HAProxy's newest pr
 requests and reports none of them, but the replicas that work on them do.
 """
 
+import asyncio
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Final
 
 import msgspec
+
+from common.api.core import Pod
 
 PROXIES: Final = (b"ray_serve_num_ongoing_http_requests", b"ray_serve_num_ongoing_grpc_requests")
 REPLICAS: Final = b"ray_serve_replica_processing_queries"
 HA_PROXIES: Final = b"ray_serve_haproxy_process_count"
 MOST: Final = 10**6
 """Requests in flight at one node; a larger number does not count."""
+AT_ONCE: Final = 16
+SILENT_AFTER: Final = 64
+"""Pods without an answer after which the cluster counts as silent."""
 _SAMPLES: Final = re.compile(rb"^(?:" + b"|".join((*PROXIES, REPLICAS, HA_PROXIES)) + rb")[^\r\n]*", re.MULTILINE)
 """Of an untrusted text, only these lines are parsed."""
 _IS_RAY: Final = re.compile(rb"^ray_", re.MULTILINE)
@@ -52,35 +58,44 @@ def total(counts: Sequence[Ongoing]) -> Ongoing:
     )
 
 
+async def ask(one: Callable[[Pod], Coroutine[None, None, Ongoing | None]], pods: Sequence[Pod]) -> list[Ongoing | None]:
+    """Return the answers of pods, None for a pod without one; after such a pod the rest is left out, since the total is unknown.
+
+    One RayService may have 10,000 pods, and a tenant's pods may let a caller wait. So it never holds more than `AT_ONCE` of the calls
+    that a process makes, and not for longer than a few batches of pods that do not answer.
+    """
+    counts: list[Ongoing | None] = []
+    for first in range(0, len(pods), AT_ONCE):
+        async with asyncio.TaskGroup() as group:
+            asked = [group.create_task(one(pod)) for pod in pods[first : first + AT_ONCE]]
+        counts += [each.result() for each in asked]
+        answered = sum(each is not None for each in counts)
+        if answered < len(counts) and (answered or len(counts) >= SILENT_AFTER):
+            break
+    return counts
+
+
 def count(exposition: bytes) -> Ongoing | None:
     """Return the ongoing requests in a text of Prometheus's format; None when it has none."""
     lines = _SAMPLES.findall(exposition)
-    proxies, replicas, processes = (_sum(lines, names) for names in (PROXIES, (REPLICAS,), (HA_PROXIES,)))
-    if proxies is None or replicas is None or processes is None:
+    proxies, replicas, processes = (_numbers(lines, names) for names in (PROXIES, (REPLICAS,), (HA_PROXIES,)))
+    totals = [sum(each) for each in (proxies, replicas, processes)]
+    if not all(total <= MOST for total in totals) or not _IS_RAY.search(exposition):  # a sum with NaN is not
         return None
-    if not _IS_RAY.search(exposition):
-        return None
-    if processes.is_reported and not proxies.is_reported:  # its socket did not answer when it was asked last
+    if processes and not proxies:  # its socket did not answer when it was asked last
         return None
     return Ongoing(
-        proxies=proxies.number,
-        replicas=replicas.number,
-        has_ha_proxy=processes.is_reported,
-        has_older=processes.number > 1,
+        proxies=math.ceil(totals[0]),
+        replicas=math.ceil(totals[1]),
+        has_ha_proxy=bool(processes),
+        has_older=math.ceil(totals[2]) > 1,
     )
 
 
-class _Sum(msgspec.Struct, frozen=True):
-    number: int
-    is_reported: bool
-
-
-def _sum(lines: Sequence[bytes], names: tuple[bytes, ...]) -> _Sum | None:
-    """Add up the lines of some names; None when one of them is no number."""
-    found = [_number(line, names) for line in lines if line.startswith(names)]
-    reported = [each for each in found if each is not None]
-    number = sum(reported)
-    return _Sum(math.ceil(number), bool(reported)) if number <= MOST else None
+def _numbers(lines: Sequence[bytes], names: tuple[bytes, ...]) -> list[float]:
+    """Return the values of the lines of some names, NaN for one that cannot be meant."""
+    numbers = (_number(line, names) for line in lines if line.startswith(names))
+    return [each for each in numbers if each is not None]
 
 
 def _number(line: bytes, names: tuple[bytes, ...]) -> float | None:

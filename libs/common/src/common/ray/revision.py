@@ -1,13 +1,14 @@
-"""A ControllerRevision for each Serve config that a cluster is given, owned by the cluster (design rule 7, ADR 5).
+"""A ControllerRevision for each Serve config that a cluster is given, owned by the cluster (design rule 7, spec rayservice §12.7, ADR 5).
 
 KubeRay keeps the last config in memory: a restart in mid-upgrade makes it push the new config onto the old cluster. A record of
 ours is written before the PUT, as an intent, and completed with the outcome after it. An intent without an outcome is resolved
-by what Serve reports as deployed. The number is part of the name, so that of two writers one gets a conflict.
+at each reconcile by what Serve reports as deployed, since a PUT may be executed long after its sender is gone. The number is part of
+the name, so that of two writers one gets a conflict.
 """
 
 import hashlib
 from enum import StrEnum
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -15,8 +16,10 @@ from common import labels
 from common.api.meta import ObjectMeta
 from common.api.opaque import Body, Json
 from common.api.ray_cluster import RayCluster
-from common.kube.resources import CONTROLLER_REVISION, label_selector
-from common.ray import owner
+from common.kube.resources import CONTROLLER_REVISION
+from common.ray import deployed_config, owner
+from common.ray.deployed_config import Match
+from common.ray.serve_status import ServeDetails
 
 RECORD: Final = "raybus.io/record"
 SERVE_CONFIG: Final = "serve-config"
@@ -60,38 +63,43 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
         return Outcome(outcome) if outcome in set(Outcome) else Outcome.SENT
 
 
-class Revisions(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a list."""
-
-    items: list[Revision] = []
+T = TypeVar("T")
 
 
-def selector(cluster: str) -> str:
-    """Return the label selector of a cluster's records."""
-    return label_selector({labels.CLUSTER: cluster, RECORD: SERVE_CONFIG})
+class Listed(msgspec.Struct, Generic[T], frozen=True):
+    """The answer to a list of records."""
+
+    items: list[T] = []
 
 
-def name(cluster: ObjectMeta, number: int) -> str:
-    """Return the name of a record; a cluster that is made again under its name has other records."""
-    return f"{cluster.name}-serve-{hashlib.sha256(cluster.uid.encode()).hexdigest()[:6]}-{number}"
+def marks(cluster: str) -> dict[str, str]:
+    """Return the labels of a cluster's records."""
+    return {labels.CLUSTER: cluster, RECORD: SERVE_CONFIG}
 
 
 def build(cluster: RayCluster, given: Given, number: int) -> Body:
     """Return the record of what a cluster is about to be given; the highest number is the current one."""
     meta = cluster.metadata
+    incarnation = hashlib.sha256(meta.uid.encode()).hexdigest()[:6]  # made again under its name, it has other records
     return {
         "apiVersion": CONTROLLER_REVISION.api_version,
         "kind": CONTROLLER_REVISION.kind,
         "metadata": {
-            "name": name(meta, number),
+            "name": f"{meta.name}-serve-{incarnation}-{number}",
             "namespace": meta.namespace,
-            "labels": {labels.CLUSTER: meta.name, RECORD: SERVE_CONFIG},
+            "labels": marks(meta.name),
             "annotations": {OUTCOME: Outcome.SENT},
             "ownerReferences": owner.cluster_reference(meta),
         },
         "data": msgspec.to_builtins(given),
         "revision": number,
     }
+
+
+def of(cluster: RayCluster, found: list[Revision]) -> list[Revision]:
+    """Return the records of this very cluster (not of one that had its name), newest first."""
+    own = [each for each in found if owner.owns(cluster.metadata, each.metadata)]
+    return sorted(own, key=lambda each: (each.revision, each.metadata.name), reverse=True)
 
 
 def is_open(records: list[Revision]) -> bool:
@@ -114,8 +122,22 @@ def needless(records: list[Revision]) -> list[Revision]:
     return [*refused, *unknown[MOST:], *superseded[KEPT:]]
 
 
-def of(cluster: RayCluster, found: list[Revision]) -> list[Revision]:
-    """Return the records of this very cluster (not of one that had its name), newest first."""
-    uid = cluster.metadata.uid
-    own = [each for each in found if any(ref.uid == uid for ref in each.metadata.owner_references)]
-    return sorted(own, key=lambda each: (each.revision, each.metadata.name), reverse=True)
+def current(records: list[Revision], details: ServeDetails | None) -> Given | None:
+    """Return what a cluster has, from its records (newest first) and from what Serve reports; None when it is unknown."""
+    candidates = open_ones(records)
+    if candidates and candidates[0].outcome is Outcome.ACCEPTED:
+        return candidates[0].data
+    if details is not None and details.applications:
+        found = [deployed_config.compare(each.data.serve_config, details).match for each in candidates]
+        if Match.SAME in found:
+            return candidates[found.index(Match.SAME)].data
+    possible = [each for each in candidates if each.outcome is not Outcome.REFUSED]
+    if possible and possible[0].outcome is Outcome.ACCEPTED:
+        return possible[0].data
+    if details is None:
+        return None
+    if not details.applications:  # the next PUT decides; Ray refuses what it cannot run: then the one before is left
+        return possible[0].data if possible else None
+    config = deployed_config.reported(details)
+    oldest = possible[-1].data if possible else Given()  # has the other facts; a cluster of KubeRay's has no record
+    return None if config is None else msgspec.structs.replace(oldest, serve_config=config)

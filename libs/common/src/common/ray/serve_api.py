@@ -10,9 +10,10 @@ import re
 from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -22,7 +23,7 @@ from common.api.ray_cluster import RayCluster
 from common.clock import Clock
 from common.kube.client import Kube
 from common.kube.resources import SECRET, illegal_name
-from common.ray import config_reader, deployed_config, serve_config, view
+from common.ray import deployed_config, serve_config, view
 from common.ray.dashboard import Dashboard, Head, ProxyPod
 from common.ray.ongoing import Ongoing
 from common.ray.view import CHECKS_KEPT, LONGEST_RETRY, Put, Reading, Refusal, Seen, metrics_port, serve_port
@@ -44,6 +45,17 @@ REPEATS_FORGOTTEN: Final = 1200.0
 """Seconds after which a config that is sent once more counts as sent for the first time."""
 TOKEN_KEY: Final = "auth_token"  # noqa: S105  (a Secret's key)
 _TOKEN: Final = re.compile(rb"[\x20-\x7e]+")
+SHORT: Final = 4096
+"""Characters of a Serve config that are read in a few milliseconds."""
+_thread: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="serve-config")
+"""One: readers share the interpreter with the loop, and each takes as much of it as the loop."""
+
+
+async def read_ahead(*configs: str | None) -> None:
+    """Read long Serve configs in a thread, each once, before deciding code asks what they mean."""
+    for config in configs:
+        if config is not None and len(config) > SHORT and not serve_config.is_read(config):
+            await asyncio.get_running_loop().run_in_executor(_thread, serve_config.read, config)
 
 
 class Memory(msgspec.Struct):
@@ -76,6 +88,18 @@ class Checks(msgspec.Struct):
     """Whether the last check took its time."""
 
 
+T = TypeVar("T")
+
+
+def _remembered(held: OrderedDict[str, T], key: str, new: T) -> T:
+    """Return what is remembered under a key; what was asked for longest ago makes room."""
+    found = held.setdefault(key, new)
+    held.move_to_end(key)
+    if len(held) > REMEMBERED:
+        held.popitem(last=False)
+    return found
+
+
 class _Secret(msgspec.Struct, frozen=True):
     data: dict[str, str] = {}
 
@@ -94,11 +118,10 @@ class ServeApi:
         """Calls under way to hosts that were slow the last time."""
 
     async def poll(self, cluster: RayCluster, service: Service | None, *, max_age: float) -> Reading:
-        memory = self._memory(cluster)
+        memory = _remembered(self._clusters, cluster.metadata.uid, Memory())
         now = self._clock.monotonic()
-        pause = (
-            max(max_age, min(LONGEST_PAUSE, 0.25 * 2.0**memory.reading.failures)) if memory.reading.problem else max_age
-        )
+        failing = min(LONGEST_PAUSE, 0.25 * 2.0**memory.reading.failures) if memory.reading.problem else 0.0
+        pause = max(max_age, failing)
         if (memory.read_at is not None and now - memory.read_at < pause) or self._is_full(slow=memory.is_slow):
             return memory.reading
         memory.answered_at = now if memory.answered_at is None else memory.answered_at
@@ -124,7 +147,7 @@ class ServeApi:
         return Seen(reading=memory.reading, age=self._clock.monotonic() - memory.answered_at)
 
     async def check_proxy(self, pod: Pod, *, max_age: float) -> tuple[bool, ...]:
-        checks = self._checks(pod.metadata.uid)
+        checks = _remembered(self._pods, pod.metadata.uid, Checks())
         now = self._clock.monotonic()
         pause = max(max_age, LONGEST_PAUSE) if checks.is_slow else max_age
         if (checks.checked_at is not None and now - checks.checked_at < pause) or self._is_full(slow=checks.is_slow):
@@ -142,7 +165,8 @@ class ServeApi:
 
     async def ongoing_requests(self, pod: Pod) -> Ongoing | None:
         """Return what a pod reports of the requests in flight; None when it does not, or enough slow hosts are asked already."""
-        meta, checks = pod.metadata, self._checks(_metrics_of(pod.metadata.uid))
+        meta = pod.metadata
+        checks = _remembered(self._pods, f"metrics of {meta.uid}", Checks())
         if not pod.status.pod_ip or self._is_full(slow=checks.is_slow):
             return None
         where = ProxyPod(namespace=meta.namespace, name=meta.name, ip=pod.status.pod_ip, port=metrics_port(pod))
@@ -155,13 +179,13 @@ class ServeApi:
     async def submit(
         self, cluster: RayCluster, service: Service | None, config: str, *, target_capacity: int | None = None
     ) -> None:
-        memory = self._memory(cluster)
+        memory = _remembered(self._clusters, cluster.metadata.uid, Memory())
         memory.read_at = None
         began, is_full = self._clock.monotonic(), self._is_full(slow=memory.takes_slowly)
         try:
             if memory.refusal is not None and is_full:
                 raise errors.Unavailable(memory.refusal.text)
-            await config_reader.ready(config)
+            await read_ahead(config)
             body = serve_config.to_json(config)
             if target_capacity is not None:
                 body = {**body, "target_capacity": target_capacity}
@@ -184,17 +208,19 @@ class ServeApi:
         """Remember why a config was not sent at all, so that it is not tried again at once."""
         wait = RETRY_UNANSWERED if isinstance(problem, errors.AlreadyExists) else LONGEST_RETRY
         retry_at = self._clock.now() + wait
-        self._memory(cluster).refusal = Refusal(config=config, text=str(problem), retry_at=retry_at, is_answer=False)
+        _remembered(self._clusters, cluster.metadata.uid, Memory()).refusal = Refusal(
+            config=config, text=str(problem), retry_at=retry_at, is_answer=False
+        )
 
     def refused(self, cluster: RayCluster) -> Refusal | None:
-        return self._memory(cluster).refusal
+        return _remembered(self._clusters, cluster.metadata.uid, Memory()).refusal
 
     def put_at(self, cluster: RayCluster) -> float | None:
-        at = self._memory(cluster).put_at
+        at = _remembered(self._clusters, cluster.metadata.uid, Memory()).put_at
         return None if at is None else self._clock.monotonic() - at
 
     def put(self, cluster: RayCluster) -> Put | None:
-        return self._memory(cluster).put
+        return _remembered(self._clusters, cluster.metadata.uid, Memory()).put
 
     def _note_put(self, memory: Memory, config: str, capacity: int | None) -> None:
         now, last = self._clock.monotonic(), memory.put
@@ -221,7 +247,7 @@ class ServeApi:
         for each in objects:
             self._clusters.pop(each.metadata.uid, None)
             self._pods.pop(each.metadata.uid, None)
-            self._pods.pop(_metrics_of(each.metadata.uid), None)
+            self._pods.pop(f"metrics of {each.metadata.uid}", None)
 
     def _is_full(self, *, slow: bool) -> bool:
         """Return whether a host that was slow the last time would have to wait for its turn."""
@@ -236,20 +262,6 @@ class ServeApi:
                 yield
         finally:
             self._slow -= slow
-
-    def _checks(self, key: str) -> Checks:
-        checks = self._pods.setdefault(key, Checks())
-        self._pods.move_to_end(key)
-        if len(self._pods) > REMEMBERED:
-            self._pods.popitem(last=False)
-        return checks
-
-    def _memory(self, cluster: RayCluster) -> Memory:
-        memory = self._clusters.setdefault(cluster.metadata.uid, Memory())
-        self._clusters.move_to_end(cluster.metadata.uid)
-        if len(self._clusters) > REMEMBERED:
-            self._clusters.popitem(last=False)
-        return memory
 
     async def _head(self, cluster: RayCluster, service: Service | None, memory: Memory) -> Head:
         meta = cluster.metadata
@@ -289,8 +301,3 @@ class ServeApi:
                 raise errors.Unavailable(f"the auth token in secret {where} is not a text that a header can carry")
             memory.token = token.decode()
         return memory.token
-
-
-def _metrics_of(uid: str) -> str:
-    """Return the key of what is remembered of a pod's metrics."""
-    return f"metrics of {uid}"

@@ -6,8 +6,9 @@ proxy without replicas drains, so a status alone proves nothing. Numbers are hel
 untrusted, and decisions calculate with them. Spec rayservice §12.4; design rule 8.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from itertools import islice
 from typing import Annotated, Any, Final, cast
 
 import msgspec
@@ -103,19 +104,17 @@ def decode(body: bytes) -> ServeDetails:
     if sum(1 + len(each.deployments or {}) for each in details.applications.values()) > MOST_NAMED:
         raise msgspec.DecodeError(f"it has more than {MOST_NAMED} applications and deployments")
     opaque = [details.http_options, details.grpc_options]
-    if _is_deep([*opaque, *(each.deployed_app_config for each in details.applications.values())]):
+    opaque += [each.deployed_app_config for each in details.applications.values()]
+    if any(True for _ in islice(levels(opaque), DEEPEST, None)):
         raise msgspec.DecodeError(f"it is nested deeper than {DEEPEST} levels")
     return details
 
 
-def _is_deep(values: list[Any]) -> bool:
-    """Return whether values have more than `DEEPEST` levels, without recursion."""
-    level = values
-    for _ in range(DEEPEST):
-        level = [inner for outer in level for inner in _inside(outer)]
-        if not level:
-            return False
-    return True
+def levels(values: list[Any]) -> Iterator[list[Any]]:
+    """Yield values, then the values inside of them, level by level, without recursion."""
+    while values:
+        yield values
+        values = [inner for outer in values for inner in _inside(outer)]
 
 
 def _inside(value: Any) -> Iterable[Any]:

@@ -1,8 +1,10 @@
-"""The ports that a head's first container offers, as Services name them (spec rayservice §10.1, §10.2)."""
+"""What Services lead to: ports of a head's first container (spec rayservice §10.1, §10.2), and ready pods (§11.4; acceptance 76)."""
 
-from typing import Any, Final, cast
+from collections.abc import Iterable, Iterator
+from typing import Final
 
-from common import ports
+from common import pod_json, ports
+from common.api.core import Endpoint, EndpointSlice
 from common.api.opaque import Body, Json
 
 GRPC: Final = "serve-grpc"
@@ -11,9 +13,8 @@ GRPC: Final = "serve-grpc"
 
 def of_head(config: Json) -> dict[str, int]:
     """Return name → number; Ray's five defaults when the container declares none."""
-    template = cast("Json", _at(config, "headGroupSpec", "template", "spec"))
-    containers = cast("list[Json]", template.get("containers") or [{}])
-    declared = cast("list[Json]", containers[0].get("ports") or [])
+    container = pod_json.ray_container(pod_json.body(head_group(config), "template"))
+    declared = pod_json.bodies(container, "ports")
     if not declared:
         return dict(ports.HEAD_DEFAULTS)
     return {each.get("name") or f"{each['containerPort']}-port": each["containerPort"] for each in declared}
@@ -33,11 +34,21 @@ def of_grpc(config: Json) -> int | None:
 
 def head_group(config: Json) -> Json:
     """Return `headGroupSpec`."""
-    return cast("Json", _at(config, "headGroupSpec"))
+    return pod_json.body(config, "headGroupSpec")
 
 
-def _at(config: Json, *path: str) -> Any:
-    found: Any = config
-    for part in path:
-        found = found.get(part) or {}
-    return found
+def pod_count(slices: Iterable[EndpointSlice]) -> int:
+    """Count the pods behind all slices that are ready; a pod in two of them is one pod."""
+    return len({endpoint.target_ref.uid for endpoint in _ready(slices) if endpoint.target_ref is not None})
+
+
+def pod_addresses(slices: Iterable[EndpointSlice]) -> frozenset[str]:
+    """Return the addresses of the pods behind all slices that are ready."""
+    return frozenset(address for endpoint in _ready(slices) for address in endpoint.addresses)
+
+
+def _ready(slices: Iterable[EndpointSlice]) -> Iterator[Endpoint]:
+    for each in slices:
+        for endpoint in each.endpoints or []:
+            if endpoint.conditions.ready and endpoint.target_ref is not None and endpoint.target_ref.uid:
+                yield endpoint

@@ -1,5 +1,6 @@
 """State of Serve on one cluster; both services that may write to a dashboard read it through this."""
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -8,12 +9,15 @@ import msgspec
 from common import names, ports
 from common.api.core import Pod, Service
 from common.api.ray_cluster import RayCluster
+from common.ray import serve_status
 from common.ray.serve_status import ServeDetails
 
 LONGEST_RETRY: Final = timedelta(seconds=10)
 """Until a Serve config that was refused is sent again."""
 CHECKS_KEPT: Final = 3
 """Health checks of a proxy that are remembered."""
+SILENT: Final = 3
+"""Failed reads that make a silent dashboard a problem; a wrong identity is one at once."""
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +103,32 @@ def foreign_service(service: Service, cluster: RayCluster) -> str | None:
     return None
 
 
+class ClusterAddresses(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster and the addresses at which its pods are known to be."""
+
+    name: str
+    addresses: frozenset[str]
+
+
+def addresses_of(cluster: RayCluster, pods: Iterable[Pod] = ()) -> ClusterAddresses:
+    """Return a cluster with the addresses of its head in the status and of its known pods."""
+    known = (cluster.status.head.pod_ip, *(pod.status.pod_ip for pod in pods))
+    return ClusterAddresses(name=cluster.metadata.name, addresses=frozenset(each for each in known if each))
+
+
+def verify_identity(reading: Reading, own: ClusterAddresses, other: ClusterAddresses) -> Reading:
+    """Return an answer, or that it was the other cluster's: it names nodes of that one and none of this one.
+
+    A pod may take over the address of an earlier one a moment later, and a connection or a name may still lead to it. Such an answer
+    must neither show that a cluster serves nor take this cluster's config.
+    """
+    nodes = serve_status.nodes(reading.details) if reading.details is not None else frozenset[str]()
+    if nodes & own.addresses or not nodes & other.addresses:
+        return reading
+    text = f"the dashboard of RayCluster {own.name} answers for RayCluster {other.name}"
+    return Reading(problem=text, failures=SILENT)
+
+
 def head_is_ready(cluster: RayCluster) -> bool:
     """Return whether the RayCluster reports that its head pod is ready."""
     return any(each.type == "HeadPodReady" and each.status == "True" for each in cluster.status.conditions)
@@ -115,6 +145,5 @@ def metrics_port(pod: Pod) -> int:
 
 
 def _port(pod: Pod, name: str, default: int) -> int:
-    container = pod.spec.containers[0] if pod.spec.containers else None
-    declared = container.ports if container is not None else []
+    declared = (port for container in pod.spec.containers[:1] for port in container.ports)
     return next((port.container_port for port in declared if port.name == name), default)

@@ -8,7 +8,7 @@ import msgspec
 from common.api.core import Pod
 from common.kube.resources import POD
 from common.runtime.cache import Cache
-from watcher import trimming
+from watcher import published
 
 
 class _Listed(msgspec.Struct, frozen=True):
@@ -17,7 +17,7 @@ class _Listed(msgspec.Struct, frozen=True):
 
 def kib_each(listed: bytes) -> float:
     """Return the KiB that each pod of a list takes; 0 when there is none."""
-    messages = [trimming.trim(POD, bytes(raw)) for raw in msgspec.json.decode(listed, type=_Listed).items]
+    messages = [published.trim(POD, bytes(raw)) for raw in msgspec.json.decode(listed, type=_Listed).items]
     cache = Cache()
     gc.collect()
     tracemalloc.start()

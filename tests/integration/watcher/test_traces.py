@@ -26,7 +26,7 @@ from support.servers.relayed import provisioned
 from support.waiting import eventually
 from watcher.adapters.bus import NatsStream
 from watcher.outbox import Outbox
-from watcher.relay import Relay
+from watcher.relay import Relay, Source
 
 pytestmark = [pytest.mark.integration]
 
@@ -59,7 +59,7 @@ async def test_a_change_is_followed_from_the_watcher_to_what_is_written(tmp_path
         await eventually(lambda: bus.problem is None, within=30.0, what="the reader's connection")
         outbox = Outbox(stream, await stream.load(), lambda _: None)
         relay = Relay(outbox, lambda _: None)
-        reported = relay.sink(0, resources.POD)
+        reported = Source(relay, 0, resources.POD)
         watched = Watched(kinds={"Pod": Pod}, root=Pod, keys_of=own_key)
         controller = Controller("test", watched, cache=Cache(), clock=SystemClock())
         with tracing.configured("test", file=tmp_path / "traces", environment={}):

@@ -121,7 +121,7 @@ class Tenancy:
         self.stream = FakeStream()
         self._outlet = _Outlet(self.stream)
         self.relay = Relay(self._outlet, self.restarts.append)  # pyright: ignore[reportArgumentType]  (what it needs of an outbox)
-        self._sources = {each.kind: self.relay.sink(number, each) for number, each in enumerate(WATCHED)}
+        self._sources = {each.kind: Source(self.relay, number, each) for number, each in enumerate(WATCHED)}
         self.kube.on_change.append(self._deliver)
         self.kube.faults.append(self._admission)
         http = httpx.AsyncClient(transport=httpx.MockTransport(self._dashboard))

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from watcher import leadership
-from watcher.leadership import Lease, LeaseObservation, LeaseSpec, Role
+from watcher.leadership import LeaseObservation, LeaseSpec, Role
 
 AT = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
 KUBERAY = LeaseSpec(holder_identity="kuberay", lease_duration_seconds=15, renew_time="1", lease_transitions=3)
@@ -23,7 +23,7 @@ KUBERAY = LeaseSpec(holder_identity="kuberay", lease_duration_seconds=15, renew_
     ],
 )
 def test_another_holder_is_waited_for(spec: LeaseSpec, seen_for: float, waits_for: str | None) -> None:
-    assert leadership.holder_to_wait_for(LeaseObservation(Lease(spec), 100.0), "me", now=100.0 + seen_for) == waits_for
+    assert leadership.holder_to_wait_for(LeaseObservation(spec, None, 100.0), "me", now=100.0 + seen_for) == waits_for
 
 
 @pytest.mark.parametrize(
@@ -43,16 +43,16 @@ def test_the_annotation_contains_what_the_holder_does(annotation: str, role: Rol
 
 def test_a_watcher_that_yields_is_not_waited_for_and_kuberay_sees_a_held_lease() -> None:
     mine = leadership.taken(None, "first", at=AT)
-    seen = LeaseObservation(Lease(mine, leadership.role_of(mine, "first yields")), 0.0)
+    seen = LeaseObservation(mine, leadership.role_of(mine, "first yields"), 0.0)
 
     assert leadership.holder_to_wait_for(seen, "second", now=0.0) is None
     assert (mine.holder_identity, mine.lease_duration_seconds) == ("first", leadership.DURATION_SECONDS)
 
 
 def test_a_renewal_starts_the_wait_anew_and_a_second_observation_does_not() -> None:
-    first = leadership.observe(None, Lease(KUBERAY), now=10.0)
-    again = leadership.observe(first, Lease(KUBERAY), now=20.0)
-    renewed = leadership.observe(again, Lease(LeaseSpec(holder_identity="kuberay", renew_time="2")), now=21.0)
+    first = leadership.observe(None, KUBERAY, None, now=10.0)
+    again = leadership.observe(first, KUBERAY, None, now=20.0)
+    renewed = leadership.observe(again, LeaseSpec(holder_identity="kuberay", renew_time="2"), None, now=21.0)
 
     assert (first.since, again.since, renewed.since) == (10.0, 10.0, 21.0)
 
@@ -60,7 +60,7 @@ def test_a_renewal_starts_the_wait_anew_and_a_second_observation_does_not() -> N
 @pytest.mark.parametrize("minutes", [-5, 5])
 def test_a_leader_with_a_wrong_clock_is_judged_by_what_we_observed(minutes: int) -> None:
     theirs = leadership.taken(None, "other", at=AT + timedelta(minutes=minutes))
-    seen = leadership.observe(None, Lease(theirs), now=100.0)
+    seen = leadership.observe(None, theirs, None, now=100.0)
 
     assert leadership.holder_to_wait_for(seen, "me", now=99.9 + leadership.DURATION_SECONDS) == "other"
     assert leadership.holder_to_wait_for(seen, "me", now=100.0 + leadership.DURATION_SECONDS) is None
@@ -79,7 +79,7 @@ def test_taking_over_counts_a_transition_and_renewing_does_not() -> None:
 def test_letting_go_lets_the_next_one_begin_at_once() -> None:
     released = leadership.released(leadership.taken(KUBERAY, "me", at=AT), at=AT)
 
-    assert leadership.holder_to_wait_for(LeaseObservation(Lease(released), 0.0), "other", now=0.0) is None
+    assert leadership.holder_to_wait_for(LeaseObservation(released, None, 0.0), "other", now=0.0) is None
 
 
 def test_a_leader_stops_before_its_lease_can_expire() -> None:

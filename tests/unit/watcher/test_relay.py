@@ -17,7 +17,7 @@ from common.kube import resources
 from common.kube.resources import Resource
 from support.fakes.stream import FakeStateStream
 from support.waiting import eventually
-from watcher import trimming
+from watcher import published
 from watcher.outbox import Outbox
 from watcher.relay import Relay, Source
 
@@ -34,7 +34,12 @@ class Setup:
         self.relay = Relay(outbox, self.reasons.append)
 
     def source(self, number: int, resource: Resource) -> Source:
-        return self.relay.sink(number, resource)
+        return Source(self.relay, number, resource)
+
+    @property
+    def is_moving(self) -> bool:
+        """Return whether a tree has not arrived at its place yet."""
+        return bool(self.relay._held_back)  # pyright: ignore[reportPrivateUsage]  (nobody else needs to know)
 
     def waiting(self) -> dict[str, Message]:
         """Return what would be sent, before any worker runs."""
@@ -109,7 +114,7 @@ class Running:
         return {where: each for where, each in self.setup.stream.messages.items() if isinstance(each, kind)}
 
     async def at_rest(self) -> None:
-        await eventually(lambda: len(self.setup.outbox) == 0 and not self.setup.relay.is_moving, what="the moves")
+        await eventually(lambda: len(self.setup.outbox) == 0 and not self.setup.is_moving, what="the moves")
 
 
 @asynccontextmanager
@@ -283,7 +288,7 @@ async def test_an_object_that_is_held_back_when_all_is_listed_is_not_declared_de
     setup.source(SERVICES, resources.RAY_SERVICE).present(an_object("svc", 6))
     clusters.present(an_object("demo", 7, origin="svc"))
     clusters.listed({("ns", "demo")}, "9")
-    assert setup.relay.is_moving
+    assert setup.is_moving
     setup.relay.everything_is_listed()
 
     put = setup.waiting().get(subject(before, "RayCluster", "demo"))
@@ -383,7 +388,7 @@ async def test_whatever_an_object_does_to_a_decoder_it_alone_is_in_quarantine(
             raise RecursionError
         return raw
 
-    monkeypatch.setattr(trimming, "trim", fail)
+    monkeypatch.setattr(published, "trim", fail)
     clusters = setup.source(CLUSTERS, resources.RAY_CLUSTER)
     for name in ("hostile", "demo"):
         clusters.present(an_object(name, 4))

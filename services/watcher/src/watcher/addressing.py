@@ -38,35 +38,20 @@ class Address(msgspec.Struct, frozen=True):
 
 def parent_of(kind: str, meta: ObjectMeta) -> Ref | None:
     """Return the parent of an object; None for a root."""
-    match kind:
-        case "RayService":
-            return None
-        case "RayCluster":
-            return _origin(kind, meta) or _controller(kind, meta)
-        case _:
-            return _controller(kind, meta) or _labelled(kind, meta)
-
-
-def _labelled(kind: str, meta: ObjectMeta) -> Ref | None:
-    """Return the parent of an object without a controller, by the labels that reconcilers list by."""
-    if cluster := meta.labels.get(labels.CLUSTER) or meta.labels.get(labels.HEADLESS_WORKER_SERVICE):
-        return Ref(RAY_CLUSTER, meta.namespace, cluster)
-    if kind == "EndpointSlice" and (service := meta.labels.get(labels.SERVICE_NAME)):
-        return Ref(SERVICE, meta.namespace, service)
-    return _origin(kind, meta)
-
-
-def _origin(kind: str, meta: ObjectMeta) -> Ref | None:
-    name = meta.labels.get(labels.ORIGIN_NAME)
-    of = meta.labels.get(labels.ORIGIN_KIND)
-    return Ref(of, meta.namespace, name) if name and of in ROOTS and of in PARENTS.get(kind, ROOTS) else None
-
-
-def _controller(kind: str, meta: ObjectMeta) -> Ref | None:
-    for owner in meta.owner_references:
-        if owner.controller and owner.kind in PARENTS.get(kind, ROOTS):
-            return Ref(owner.kind, meta.namespace, owner.name)
-    return None
+    if kind == RAY_SERVICE:
+        return None
+    parents, namespace = PARENTS.get(kind, ROOTS), meta.namespace
+    owners = (owner for owner in meta.owner_references if owner.controller and owner.kind in parents)
+    controller = next((Ref(owner.kind, namespace, owner.name) for owner in owners), None)
+    if kind != RAY_CLUSTER:
+        if controller is not None:
+            return controller
+        if cluster := meta.labels.get(labels.CLUSTER) or meta.labels.get(labels.HEADLESS_WORKER_SERVICE):
+            return Ref(RAY_CLUSTER, namespace, cluster)
+        if kind == "EndpointSlice" and (service := meta.labels.get(labels.SERVICE_NAME)):
+            return Ref(SERVICE, namespace, service)
+    name, of = meta.labels.get(labels.ORIGIN_NAME), meta.labels.get(labels.ORIGIN_KIND)
+    return Ref(of, namespace, name) if name and of in ROOTS and of in parents else controller
 
 
 class OwnerGraph:
@@ -79,10 +64,6 @@ class OwnerGraph:
         self._removed: set[Ref] = set()
         """Objects that are gone and still have children."""
 
-    def __len__(self) -> int:
-        """Count all that is remembered."""
-        return len(self._parents) + len(self._children) + len(self._removed)
-
     def add(self, ref: Ref, parent: Ref | None) -> list[Ref]:
         """Take an object in, or its new parent; return everything below it if that may belong elsewhere now."""
         self._removed.discard(ref)
@@ -92,7 +73,13 @@ class OwnerGraph:
         self._parents[ref] = parent
         if parent is not None:
             self._children.setdefault(parent, {})[ref] = None
-        return self._below(ref)
+        below: dict[Ref, None] = {}
+        waiting = [ref]
+        while waiting:
+            children = [child for child in self._children.get(waiting.pop(), ()) if child not in below]
+            below.update(dict.fromkeys(children))
+            waiting += children
+        return list(below)
 
     def remove(self, ref: Ref) -> None:
         """Forget an object; one with children is remembered until they are gone too."""
@@ -118,18 +105,7 @@ class OwnerGraph:
     def _unlink(self, ref: Ref) -> None:
         parent = self._parents.get(ref)
         siblings = self._children.get(parent) if parent is not None else None
-        if parent is None or siblings is None:
-            return
-        siblings.pop(ref, None)
-        if not siblings:
-            del self._children[parent]
-
-    def _below(self, ref: Ref) -> list[Ref]:
-        found: dict[Ref, None] = {}
-        waiting = [ref]
-        while waiting:
-            for child in self._children.get(waiting.pop(), ()):
-                if child not in found:
-                    found[child] = None
-                    waiting.append(child)
-        return list(found)
+        if parent is not None and siblings is not None:
+            siblings.pop(ref, None)
+            if not siblings:
+                del self._children[parent]

@@ -45,17 +45,12 @@ class Role(StrEnum):
     """Holds it against KubeRay only; any watcher may take it."""
 
 
-class Lease(msgspec.Struct, frozen=True):
-    """A Lease; `role` is None when its holder is no watcher of raybus."""
-
-    spec: LeaseSpec
-    role: Role | None = None
-
-
 class LeaseObservation(msgspec.Struct, frozen=True):
     """A Lease as it was read, and since when it has been unchanged (monotonic seconds)."""
 
-    lease: Lease
+    spec: LeaseSpec
+    role: Role | None
+    """None when its holder is no watcher of raybus."""
     since: float
 
 
@@ -71,41 +66,31 @@ def annotation_of(holder: str, role: Role) -> str:
     return f"{holder} {role}"
 
 
-def observe(before: LeaseObservation | None, lease: Lease, *, now: float) -> LeaseObservation:
+def observe(before: LeaseObservation | None, spec: LeaseSpec, role: Role | None, *, now: float) -> LeaseObservation:
     """Return the observation of a Lease after one more read."""
-    return before if before is not None and before.lease == lease else LeaseObservation(lease, now)
+    if before is not None and (before.spec, before.role) == (spec, role):
+        return before
+    return LeaseObservation(spec, role, now)
 
 
 def holder_to_wait_for(seen: LeaseObservation, me: str, *, now: float) -> str | None:
     """Return another holder of the Lease that has not expired and does not yield; None when there is none."""
-    spec = seen.lease.spec
-    holder = spec.holder_identity
-    if not holder or holder == me or seen.lease.role is Role.YIELDS:
+    holder = seen.spec.holder_identity
+    if not holder or holder == me or seen.role is Role.YIELDS:
         return None
-    return holder if now < seen.since + (spec.lease_duration_seconds or DURATION_SECONDS) else None
+    return holder if now < seen.since + (seen.spec.lease_duration_seconds or DURATION_SECONDS) else None
 
 
 def taken(spec: LeaseSpec | None, me: str, *, at: datetime) -> LeaseSpec:
     """Return the spec of the Lease once this replica holds it, or has renewed it."""
     stamp = micro_time(at)
-    mine = spec is not None and spec.holder_identity == me
-    before = (spec.lease_transitions or 0) if spec is not None else -1
-    return LeaseSpec(
-        holder_identity=me,
-        lease_duration_seconds=DURATION_SECONDS,
-        acquire_time=(spec.acquire_time or stamp) if mine and spec is not None else stamp,
-        renew_time=stamp,
-        lease_transitions=before if mine else before + 1,
-    )
+    if spec is not None and spec.holder_identity == me:
+        acquired, transitions = spec.acquire_time or stamp, spec.lease_transitions or 0
+    else:
+        acquired, transitions = stamp, (spec.lease_transitions or 0) + 1 if spec is not None else 0
+    return LeaseSpec(me, DURATION_SECONDS, acquired, stamp, transitions)
 
 
 def released(spec: LeaseSpec, *, at: datetime) -> LeaseSpec:
     """Return the spec of the Lease once this replica has released it."""
-    stamp = micro_time(at)
-    return LeaseSpec(
-        holder_identity="",
-        lease_duration_seconds=1,
-        acquire_time=stamp,
-        renew_time=stamp,
-        lease_transitions=spec.lease_transitions,
-    )
+    return LeaseSpec("", 1, micro_time(at), micro_time(at), spec.lease_transitions)

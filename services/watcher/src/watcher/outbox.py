@@ -20,7 +20,7 @@ from common.bus import messages
 from common.bus.feed import Synced
 from common.bus.messages import Gone, Message, Quarantined, State
 from common.observability import tracing
-from watcher import metrics, quarantine
+from watcher import metrics, published
 from watcher.ports import Entry, Stream
 
 log = structlog.get_logger()
@@ -69,7 +69,6 @@ class Outbox:
         """How many messages we have stored; each makes the stream longer by one."""
 
     def __len__(self) -> int:
-        """Count the subjects with a newest state that is not stored yet."""
         return len(self._tickets)
 
     @property
@@ -79,12 +78,9 @@ class Outbox:
 
     def stored(self) -> dict[str, str]:
         """Return the kind of object under each subject that holds one, or will."""
-        waiting = {
-            subject: put.message.kind
-            for subject, put in self._next.items()
-            if isinstance(put.message, State | Quarantined)
-        }
-        return {subject: entry.kind for subject, entry in self._held.items() if entry.kind} | waiting
+        waiting = ((subject, put.message) for subject, put in self._next.items())
+        held = {subject: entry.kind for subject, entry in self._held.items() if entry.kind}
+        return held | {subject: each.kind for subject, each in waiting if isinstance(each, State | Quarantined)}
 
     async def newest(self, subject: str) -> Message | None:
         """Return what a subject is to hold, or holds; None when neither is known at this moment."""
@@ -121,15 +117,12 @@ class Outbox:
             subject = await self._queue.get()
             self._busy.add(subject)
             while (put := self._next.pop(subject, None)) is not None:
-                if self._waits_for_room(put.message):
+                if not isinstance(put.message, Gone) and asyncio.get_running_loop().time() < self._full_until:
                     self._postpone(subject, put)
                     break
                 await self._deliver(subject, put)
                 metrics.PENDING.set(len(self._tickets))
             self._busy.discard(subject)
-
-    def _waits_for_room(self, message: Message) -> bool:
-        return not isinstance(message, Gone) and asyncio.get_running_loop().time() < self._full_until
 
     def _postpone(self, subject: str, put: _Put) -> None:
         """Serve a subject later, and others meanwhile."""
@@ -140,20 +133,16 @@ class Outbox:
         """Free space for a tombstone by purging its subject; have any other message wait. Return whether to try again now."""
         self.problem = str(problem)
         metrics.FULL.set(1)
-        if isinstance(put.message, Gone):
-            await self._purge(subject)
-            await asyncio.sleep(PAUSE_SECONDS)
-            return True
-        self._full_until = asyncio.get_running_loop().time() + FULL_SECONDS
-        self._postpone(subject, put)
-        return False
-
-    async def _purge(self, subject: str) -> None:
-        known = self._held.get(subject, NOTHING)
-        if known.sequence:
+        if not isinstance(put.message, Gone):
+            self._full_until = asyncio.get_running_loop().time() + FULL_SECONDS
+            self._postpone(subject, put)
+            return False
+        if known := self._held.get(subject, NOTHING).sequence:
             with contextlib.suppress(errors.Retryable):
-                await self._stream.purge(subject, up_to=known.sequence)
+                await self._stream.purge(subject, up_to=known)
                 self._held.pop(subject, None)
+        await asyncio.sleep(PAUSE_SECONDS)
+        return True
 
     async def _deliver(self, subject: str, put: _Put) -> None:
         """Publish one message, however long it takes; a newer one makes it pointless, unless it may have been stored."""
@@ -198,7 +187,10 @@ class Outbox:
         self.problem = None
         metrics.FULL.set(0)
         self._full_until = float("-inf")
-        self._hold(subject, _entry(sequence, message))
+        if isinstance(message, Gone):
+            self._held.pop(subject, None)  # the server forgets a tombstone as well
+        else:
+            self._held[subject] = _entry(sequence, message)
         self.last_sequence = max(self.last_sequence, sequence)
         self.stored_count += 1
         metrics.PUBLISHED.labels(_kind(message)).inc()
@@ -228,13 +220,6 @@ class Outbox:
         while True:
             await asyncio.Event().wait()
 
-    def _hold(self, subject: str, entry: Entry) -> None:
-        """Remember what a subject holds; a tombstone is not remembered, the server forgets it as well."""
-        if entry.is_gone:
-            self._held.pop(subject, None)
-        else:
-            self._held[subject] = entry
-
     def _stored(self, subject: str, ticket: int) -> None:
         if self._tickets.get(subject) == ticket:
             del self._tickets[subject]
@@ -250,7 +235,7 @@ def _instead_of(subject: str, message: Message, problem: Exception) -> Message |
     if not isinstance(message, State):
         return None
     metrics.QUARANTINED.labels(message.kind).inc()
-    return quarantine.of_state(message, f"its state cannot be published: {str(problem) or repr(problem)}")
+    return published.quarantined_state(message, f"its state cannot be published: {str(problem) or repr(problem)}")
 
 
 def _entry(sequence: int, message: Message) -> Entry:

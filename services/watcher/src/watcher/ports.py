@@ -30,52 +30,32 @@ class StreamIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Server(Protocol):
-    """NATS as a replica sees it that leads, or would like to."""
+    """NATS as a replica sees it that leads, or would like to.
 
-    async def identity(self) -> StreamIdentity:
-        """Return the identity of the stream; `NotFound` when there is none, `Unavailable` without an answer."""
-        ...
+    `identity` raises `NotFound` when there is no stream, `Unavailable` without an answer; `is_in_reach` is whether the server itself
+    answers, whatever its streams do; `reconnect` has another connection made, perhaps to another server.
+    """
 
-    async def is_in_reach(self) -> bool:
-        """Return whether the server itself answers, whatever its streams do."""
-        ...
-
-    async def reconnect(self, why: str) -> None:
-        """Have another connection made, perhaps to another server."""
-        ...
+    async def identity(self) -> StreamIdentity: ...
+    async def is_in_reach(self) -> bool: ...
+    async def reconnect(self, why: str) -> None: ...
 
 
 class Stream(Protocol):
-    """The state stream as its only writer sees it; every call may raise `Unavailable`."""
+    """The state stream as its only writer sees it; every call may raise `Unavailable`.
 
-    async def until_lost(self) -> str:
-        """Wait until the present connection is lost; return why."""
-        ...
+    `until_lost` waits for the end of the present connection and returns why; `identity` raises `NotFound` when there is no stream,
+    `InvalidSpec` when its configuration does not fit. `load` returns what every subject holds, `last` and `read` what one holds, and
+    `marker` the newest sync marker, of any watcher. `purge` takes a subject's messages from the stream up to a sequence: that needs no
+    room, as a tombstone does. `publish` stores a message if `expected` is still the subject's last sequence, else `Conflict`; it
+    returns its sequence.
+    """
 
-    async def identity(self) -> StreamIdentity:
-        """Return the identity of the stream; `NotFound` when there is none, `InvalidSpec` when its configuration does not fit."""
-        ...
-
-    async def load(self) -> dict[str, Entry]:
-        """Return what every subject holds."""
-        ...
-
-    async def last(self, subject: str) -> Entry:
-        """Return what one subject holds."""
-        ...
-
-    async def read(self, subject: str) -> Message | None:
-        """Return the message that one subject holds."""
-        ...
-
-    async def marker(self) -> Synced | None:
-        """Return the newest sync marker, of any watcher."""
-        ...
-
-    async def purge(self, subject: str, *, up_to: int) -> None:
-        """Take a subject's messages from the stream up to a sequence: that needs no room, as a tombstone does."""
-        ...
-
-    async def publish(self, subject: str, message: Message, *, expected: int | None, message_id: str) -> int:
-        """Store a message if `expected` is still the subject's last sequence, else `Conflict`; return its sequence."""
-        ...
+    async def until_lost(self) -> str: ...
+    async def identity(self) -> StreamIdentity: ...
+    async def load(self) -> dict[str, Entry]: ...
+    async def last(self, subject: str) -> Entry: ...
+    async def read(self, subject: str) -> Message | None: ...
+    async def marker(self) -> Synced | None: ...
+    async def purge(self, subject: str, *, up_to: int) -> None: ...
+    async def publish(self, subject: str, message: Message, *, expected: int | None, message_id: str) -> int: ...

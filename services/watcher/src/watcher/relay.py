@@ -7,6 +7,7 @@ starts from the beginning, because Kubernetes is the truth and the stream is tra
 """
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from typing import Final
 
@@ -22,19 +23,20 @@ from common.bus.sharding import Place
 from common.kube.resources import Resource
 from common.kube.watch import Key
 from common.observability import tracing
-from watcher import addressing, metrics, quarantine, trimming
+from watcher import addressing, metrics, published
 from watcher.addressing import OwnerGraph, Ref
-from watcher.moves import Moves
 from watcher.outbox import Outbox
 
 log = structlog.get_logger()
 
 OUTBOX_LIMIT: Final = 256
 """With so many subjects waiting, a tree that moves waits too."""
+AT_ONCE: Final = 32
+"""Objects of one tree that are moved before the next tree has its turn; so a large tree, or one that moves all the time, delays no other."""
 PAUSE_SECONDS: Final = 0.05
 TRIES: Final = 200
 """So often the message of an object is asked for that moves: it may be on its way, or NATS away for seconds."""
-_envelope: Final = msgspec.json.Decoder(quarantine.Envelope)
+_envelope: Final = msgspec.json.Decoder(published.Envelope)
 
 
 class _Object(msgspec.Struct):
@@ -58,16 +60,14 @@ class Relay:
         self._objects: dict[Ref, _Object] = {}
         self._uncertain: dict[Ref, State | Quarantined] = {}
         """Objects with a root that may still change, with what to publish then."""
-        self._moves = Moves()
+        self._moving: dict[Ref, dict[Ref, None]] = {}
+        """Trees that change their place, each with its objects that have not moved yet."""
+        self._move_asked = asyncio.Event()
         self._held_back: dict[Ref, State | Quarantined] = {}
         """Objects that change their place together with all below them, with what to publish once that has moved."""
         self._is_listing = True
         self._versions: dict[int, int] = {}
         """The version of each watch's last list."""
-
-    def sink(self, source: int, resource: Resource) -> "Source":
-        """Return the sink of one watch."""
-        return Source(self, source, resource)
 
     # --- what watches deliver ----------------------------------------------------------------------------------------
 
@@ -98,9 +98,9 @@ class Relay:
             self._hold_back(ref, known, message, misplaced)
         else:
             self._place(ref, known, message, received=received)
-        for child in below:
-            if child in self._uncertain:
-                self._place_again(child)
+        for child in below:  # its root was unknown, and something above it has changed
+            if (state := self._uncertain.get(child)) is not None and (waiting := self._objects.get(child)) is not None:
+                self._place(child, waiting, state)
         metrics.OBJECTS.set(len(self._objects))
 
     def gone(self, source: int, kind: str, raw: bytes) -> None:
@@ -137,16 +137,15 @@ class Relay:
         self._is_listing = False
         for ref, state in list(self._uncertain.items()):
             self._place(ref, self._objects[ref], state)
-        wanted = {self._destination(ref, known) for ref, known in self._objects.items()}
+        # An object that is held back is at its place in a moment, and must not be declared deleted.
+        wanted = {ref: known.subject or self._at(ref) for ref, known in self._objects.items()}
+        subjects_wanted = set(wanted.values())
         for subject, kind in self._outbox.stored().items():
             where = subjects.parse_state(subject)
-            if (
-                where is None or subject in wanted or kind not in forms.FORMS
-            ):  # a kind of another build is left to that build's watcher
-                continue
+            if where is None or subject in subjects_wanted or kind not in forms.FORMS:
+                continue  # a kind of another build is left to that build's watcher
             ref = Ref(kind, where.namespace, where.name)
-            living = self._objects.get(ref)
-            target = subjects.parse_state(self._destination(ref, living)) if living is not None else None
+            target = subjects.parse_state(wanted.get(ref, ""))
             moved_to = target.place if target is not None else None
             self._outbox.put(subject, _gone(ref, str(self.version), moved_to=moved_to))
 
@@ -161,7 +160,6 @@ class Relay:
             self._outbox.put(subjects.synced(partition), marker)
 
     def __len__(self) -> int:
-        """Count the objects that the API server shows."""
         return len(self._objects)
 
     # --- places ------------------------------------------------------------------------------------------------------
@@ -182,31 +180,18 @@ class Relay:
         if old and old != subject:
             self._outbox.put(old, _gone(ref, state.version, moved_to=place))
 
-    def _place_again(self, ref: Ref) -> None:
-        """Publish an object with an unknown root, after something above it has changed."""
-        known, state = self._objects.get(ref), self._uncertain.get(ref)
-        if known is not None and state is not None:
-            self._place(ref, known, state)
-
     # --- a tree changes its root -------------------------------------------------------------------------------------
 
     def _is_misplaced(self, ref: Ref) -> bool:
         """Return whether a published object is at another place than its root's tree; an unpublished one needs no move."""
         known = self._objects.get(ref)
-        return (
-            known is not None and bool(known.subject) and ref not in self._uncertain and known.subject != self._at(ref)
-        )
-
-    def _destination(self, ref: Ref, known: _Object) -> str:
-        """Return the subject of an object, also while it is held back: it is there in a moment, and must not be declared deleted."""
-        return known.subject or self._at(ref)
+        return known is not None and known.subject not in {"", self._at(ref)} and ref not in self._uncertain
 
     def _at(self, ref: Ref) -> str:
         """Return the subject that an object belongs to."""
         return subjects.state(self._place_of(ref), ref.kind, ref.namespace, ref.name)
 
     def _place_of(self, ref: Ref) -> Place:
-        """Return where the tree of an object belongs."""
         return sharding.place_of(self._owners.address(ref).root)
 
     def _hold_back(self, ref: Ref, known: _Object, message: State | Quarantined, below: list[Ref]) -> None:
@@ -215,24 +200,29 @@ class Relay:
             old, known.subject = known.subject, ""
             self._outbox.put(old, _gone(ref, message.version, moved_to=self._place_of(ref)))
         self._held_back[ref] = message
-        self._moves.add(ref, below)
-
-    @property
-    def is_moving(self) -> bool:
-        """Return whether a tree has not arrived at its place yet."""
-        return bool(self._held_back)
+        self._moving.setdefault(ref, {}).update(dict.fromkeys(below))
+        self._move_asked.set()
 
     async def move(self) -> None:
         """Move what is apart, some objects at a time and tree by tree in turn, until cancelled."""
         while True:
-            tree, some = await self._moves.take()
+            while not self._moving:
+                self._move_asked.clear()
+                await self._move_asked.wait()
+            tree = next(iter(self._moving))
+            waiting = self._moving.pop(tree)
+            some = list(itertools.islice(waiting, AT_ONCE))
+            for ref in some:
+                del waiting[ref]
+            if waiting:
+                self._moving[tree] = waiting
             async with asyncio.TaskGroup() as group:
                 for ref in some:
                     group.create_task(self._move(ref))
             while len(self._outbox) > OUTBOX_LIMIT:  # noqa: ASYNC110  (what changes meanwhile does not wait behind them)
                 await asyncio.sleep(PAUSE_SECONDS)
             message, known = self._held_back.get(tree), self._objects.get(tree)
-            if self._moves.is_done(tree) and message is not None:
+            if tree not in self._moving and message is not None:
                 del self._held_back[tree]
                 if known is not None:
                     self._place(tree, known, message)
@@ -281,7 +271,7 @@ def _message(resource: Resource, meta: ObjectMeta, raw: bytes, why: str) -> Stat
     kind = resource.kind
     if not why:
         try:
-            body = trimming.trim(resource, raw)
+            body = published.trim(resource, raw)
         except Exception as problem:  # noqa: BLE001  (see above)
             why = f"it cannot be read: {problem!r}"
         else:
@@ -296,29 +286,24 @@ def _message(resource: Resource, meta: ObjectMeta, raw: bytes, why: str) -> Stat
             )
     metrics.QUARANTINED.labels(kind).inc()
     log.warning("an object is in quarantine", object=f"{kind} {meta.namespace}/{meta.name}", why=why)
-    return quarantine.of(kind, meta, why)
+    return published.quarantined(kind, meta, why)
 
 
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """The sink of one watch; implements `common.kube.watch.Sink`."""
 
-    def __init__(self, relay: Relay, number: int, resource: Resource) -> None:
-        self._relay = relay
-        self._number = number
-        self._resource = resource
+    relay: Relay
+    number: int
+    resource: Resource
 
     def present(self, raw: bytes) -> None:
-        """Take an object as it is now."""
-        self._relay.take(self._number, self._resource, raw)
+        self.relay.take(self.number, self.resource, raw)
 
     def spoiled(self, raw: bytes, why: str) -> None:
-        """Take an object that cannot be shown whole."""
-        self._relay.take(self._number, self._resource, raw, why)
+        self.relay.take(self.number, self.resource, raw, why)
 
     def gone(self, raw: bytes) -> None:
-        """Take the last state of an object that was deleted."""
-        self._relay.gone(self._number, self._resource.kind, raw)
+        self.relay.gone(self.number, self.resource.kind, raw)
 
     def listed(self, keys: set[Key], version: str) -> None:
-        """Take the result of a list: these objects and no others exist."""
-        self._relay.listed(self._number, self._resource.kind, keys, version)
+        self.relay.listed(self.number, self.resource.kind, keys, version)

@@ -5,7 +5,9 @@ must move that the stream does not hold. The next session begins at once the fir
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 import structlog
@@ -16,10 +18,10 @@ from common.bus.feed import Synced
 from common.kube.client import KubeClient
 from common.kube.watch import Target, Timing, Watch
 from common.runtime import supervision
-from watcher import metrics
+from watcher import metrics, published
 from watcher.outbox import IN_FLIGHT, Outbox
 from watcher.ports import Stream, StreamIdentity
-from watcher.relay import Relay
+from watcher.relay import Relay, Source
 
 log = structlog.get_logger()
 
@@ -39,21 +41,20 @@ class Sessions:
     """Keeps the stream equal to the API server for as long as it runs."""
 
     def __init__(
-        self,
-        kube: KubeClient,
-        stream: Stream,
-        targets: Sequence[Target],
-        *,
-        new_epoch: Callable[[], str],
-        jitter: Callable[[], float],
-        timing: Timing | None = None,
+        self, kube: KubeClient, stream: Stream, namespaces: Sequence[str], *, new_epoch: Callable[[], str]
     ) -> None:
+        """Follow some namespaces; no namespace means all."""
         self._kube = kube
         self._stream = stream
-        self._targets = targets
+        self._targets = [
+            target
+            for namespace in (namespaces or [None])
+            for target in (
+                *(Target(resource=kind, namespace=namespace, selector=part) for kind, part in published.REQUIRED),
+                *(Target(resource=kind, namespace=namespace, is_optional=True) for kind in published.OPTIONAL),
+            )
+        ]
         self._new_epoch = new_epoch
-        self._jitter = jitter
-        self._timing = timing or Timing()
         self._watches: list[Watch] = []
         self._outbox: Outbox | None = None
         self._problem: str | None = "the stream has not been asked for yet"
@@ -105,7 +106,7 @@ class Sessions:
         outbox = self._outbox = Outbox(self._stream, await self._stream.load(), end_session)
         relay = Relay(outbox, end_session)
         self._watches = [
-            Watch(self._kube, target, relay.sink(number, target.resource), jitter=self._jitter, timing=self._timing)
+            Watch(self._kube, target, Source(relay, number, target.resource), jitter=random.random, timing=Timing())
             for number, target in enumerate(self._targets)
         ]
         async with asyncio.TaskGroup() as group:
@@ -114,9 +115,9 @@ class Sessions:
             ]
             tasks += [group.create_task(_deliver(outbox, end_session)) for _ in range(IN_FLIGHT)]
             tasks.append(group.create_task(relay.move()))
-            tasks.append(group.create_task(self._guard(identity, outbox, end_session)))
+            tasks.append(group.create_task(_end_with(partial(self._guard, identity, outbox), end_session)))
             tasks.append(group.create_task(self._complete(relay, outbox, before)))
-            tasks.append(group.create_task(self._listen(end_session)))
+            tasks.append(group.create_task(_end_with(self._stream.until_lost, end_session)))
             why = await over
             for task in tasks:
                 task.cancel()
@@ -150,54 +151,45 @@ class Sessions:
                 )
                 await outbox.flush()
                 if not marked:
-                    self._synced(epoch, len(relay), loop.time() - began)
+                    self._problem = None
+                    metrics.SYNCED.set(1)
+                    metrics.EPOCHS.inc()
+                    seconds = round(loop.time() - began, 3)
+                    log.info("the stream holds all there is", epoch=epoch, objects=len(relay), seconds=seconds)
                 marked, renewed_at = version, loop.time()
             await asyncio.sleep(CHECK_SECONDS)
 
-    def _synced(self, epoch: str, objects: int, seconds: float) -> None:
-        self._problem = None
-        metrics.SYNCED.set(1)
-        metrics.EPOCHS.inc()
-        log.info("the stream holds all there is", epoch=epoch, objects=objects, seconds=round(seconds, 3))
-
-    async def _guard(self, identity: StreamIdentity, outbox: Outbox, end_session: Callable[[str], None]) -> None:
-        """End the session when the stream is another one than at its start, or has lost messages."""
+    async def _guard(self, identity: StreamIdentity, outbox: Outbox) -> str:
+        """Wait until the stream is another one than at its start, or has lost messages, or has those of another writer; return why."""
         outbox.last_sequence = max(outbox.last_sequence, identity.last_sequence)
         while True:
             await asyncio.sleep(CHECK_SECONDS)
-            self._measure(outbox)
+            metrics.SYNCED.set(self._problem is None and outbox.problem is None)
+            now = asyncio.get_running_loop().time()
+            for watch in self._watches:
+                if watch.is_served:
+                    metrics.WATCH_AGE.labels(str(watch.target)).set(now - watch.received_at)
             newest = outbox.last_sequence
             try:
                 found = await self._stream.identity()
             except errors.NotFound:
-                end_session("the state stream is gone")
-                return
+                return "the state stream is gone"
             except errors.Terminal as problem:
-                end_session(str(problem))
-                return
+                return str(problem)
             except errors.Retryable as problem:
                 log.warning("the stream cannot be asked", why=str(problem))
                 continue
             metrics.STREAM_BYTES.set(found.size)
             if found.created != identity.created:
-                end_session("the state stream was created anew")
-                return
+                return "the state stream was created anew"
             if found.last_sequence < newest:
-                end_session(f"the state stream fell back from {newest} to {found.last_sequence}")
-                return
+                return f"the state stream fell back from {newest} to {found.last_sequence}"
             if found.last_sequence > identity.last_sequence + outbox.stored_count + outbox.in_flight:
-                end_session("somebody else has written to the state stream: a watcher before us, or of another cluster")
-                return
+                return "somebody else has written to the state stream: a watcher before us, or of another cluster"
 
-    async def _listen(self, end_session: Callable[[str], None]) -> None:
-        end_session(await self._stream.until_lost())
 
-    def _measure(self, outbox: Outbox) -> None:
-        now = asyncio.get_running_loop().time()
-        metrics.SYNCED.set(self._problem is None and outbox.problem is None)
-        for watch in self._watches:
-            if watch.is_served:
-                metrics.WATCH_AGE.labels(str(watch.target)).set(now - watch.received_at)
+async def _end_with(reason: Callable[[], Awaitable[str]], end_session: Callable[[str], None]) -> None:
+    end_session(await reason())
 
 
 async def _deliver(outbox: Outbox, end_session: Callable[[str], None]) -> None:

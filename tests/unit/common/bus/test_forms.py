@@ -21,7 +21,7 @@ from service_reconciler.promotion.receipt import SoFar
 from service_reconciler.wiring import KINDS as SERVICE_KINDS
 from support.golden import Golden
 from traffic_manager.wiring import KINDS as TRAFFIC_KINDS
-from watcher import trimming, watched
+from watcher import published
 
 FORMS: Final[dict[str, tuple[Any, str]]] = {
     "Pod": (core.Pod, forms.written("Pod")),
@@ -117,11 +117,11 @@ def test_a_change_that_is_no_addition_is_found(after: Schema, expected: list[str
 
 
 def test_whatever_is_watched_or_read_has_a_form() -> None:
-    kinds = {resource.kind for resource in (*(kind for kind, _ in watched.REQUIRED), *watched.OPTIONAL)}
+    kinds = {resource.kind for resource in (*(kind for kind, _ in published.REQUIRED), *published.OPTIONAL)}
 
     assert kinds <= forms.FORMS.keys()
     assert CLUSTER_KINDS.keys() | SERVICE_KINDS.keys() | TRAFFIC_KINDS.keys() <= kinds
-    assert trimming.VIEWS.keys() <= FORMS.keys(), "each view that is published has its schema held here"
+    assert published.VIEWS.keys() <= FORMS.keys(), "each view that is published has its schema held here"
 
 
 def test_a_service_lists_the_forms_that_it_would_read() -> None:

@@ -1,6 +1,7 @@
 """The state stream on NATS: `watcher.ports.Stream`, and `watcher.ports.Server`."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from secrets import token_hex
 
@@ -23,7 +24,6 @@ class NatsStream:
         self._may_write = may_write
 
     async def until_lost(self) -> str:
-        """Wait until the present connection is lost; return why."""
         session = await self._bus.session()
         lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -38,21 +38,16 @@ class NatsStream:
             forget()
 
     async def is_in_reach(self) -> bool:
-        """Return whether the server itself answers, whatever its streams do."""
         try:
             return await self._bus.current.is_answered()
         except errors.Unavailable:
             return False
 
     async def reconnect(self, why: str) -> None:
-        """Have another connection made, perhaps to another server."""
-        try:
+        with contextlib.suppress(errors.Unavailable):  # there is none, and another one is on its way
             await self._bus.current.close(why)
-        except errors.Unavailable:
-            return  # there is none, and another one is on its way
 
     async def identity(self) -> StreamIdentity:
-        """Return the identity of the stream; `NotFound` when there is none."""
         info = await self._bus.stream(subjects.STATE_STREAM)
         if wrong := streams.unusable(info.config):
             raise errors.InvalidSpec(
@@ -63,19 +58,18 @@ class NatsStream:
 
     async def load(self) -> dict[str, Entry]:
         """Return what every subject holds, read from headers alone; `Unavailable` for a stream that this watcher must not write to."""
-        await self._examine()
+        ours = await self._installation.learn()
+        marker = await self.marker()
+        if marker is not None and (why := epoch.foreign(marker.epoch, ours)):
+            raise errors.Unavailable(why)
         held: dict[str, Entry] = {}
         read = asyncio.Event()
 
         def take(stored: Stored) -> None:
             held[stored.subject] = _entry(stored)
 
-        source = Source(
-            stream=subjects.STATE_STREAM,
-            filter=subjects.ALL_STATE,
-            name=f"watcher-{token_hex(6)}",
-            headers_only=True,
-        )
+        name = f"watcher-{token_hex(6)}"
+        source = Source(stream=subjects.STATE_STREAM, filter=subjects.ALL_STATE, name=name, headers_only=True)
         async with consume(self._bus, [source], take=take, read=read.set) as reading:
             async with asyncio.TaskGroup() as group:
                 broken = group.create_task(reading.until_broken())
@@ -87,15 +81,7 @@ class NatsStream:
                 raise errors.Unavailable("the state stream could not be read to its end")
         return {subject: entry for subject, entry in held.items() if not entry.is_gone}
 
-    async def _examine(self) -> None:
-        """Refuse a stream that another installation writes to."""
-        ours = await self._installation.learn()
-        marker = await self.marker()
-        if marker is not None and (why := epoch.foreign(marker.epoch, ours)):
-            raise errors.Unavailable(why)
-
     async def last(self, subject: str) -> Entry:
-        """Return what one subject holds."""
         stored = await self._bus.last(subjects.STATE_STREAM, subject)
         if stored is None:
             return Entry()
@@ -105,12 +91,10 @@ class NatsStream:
         return Entry(sequence=stored.sequence, uid=marker.epoch if isinstance(marker, Synced) else "")
 
     async def read(self, subject: str) -> Message | None:
-        """Return the message that one subject holds."""
         stored = await self._bus.last(subjects.STATE_STREAM, subject)
         return messages.decode(subject, stored.headers, stored.payload) if stored is not None else None
 
     async def marker(self) -> Synced | None:
-        """Return the newest sync marker, of any watcher."""
         try:
             message = await self.read(subjects.synced(0))
         except messages.Undecodable:
@@ -118,14 +102,12 @@ class NatsStream:
         return message if isinstance(message, Synced) else None
 
     async def purge(self, subject: str, *, up_to: int) -> None:
-        """Take a subject's messages from the stream up to a sequence."""
         if not self._may_write():
             raise errors.Unavailable("another watcher may lead by now")
         request = {"filter": subject, "seq": up_to + 1}
         await self._bus.api(f"STREAM.PURGE.{subjects.STATE_STREAM}", request, dict[str, object])
 
     async def publish(self, subject: str, message: Message, *, expected: int | None, message_id: str) -> int:
-        """Store a message if `expected` is still the subject's last sequence, else `Conflict`; return its sequence."""
         wire = messages.encode(message)
         if not self._may_write():
             raise errors.Unavailable("another watcher may lead by now")

@@ -15,7 +15,7 @@ from common.clock import Clock
 from common.kube.client import Kube
 from common.kube.resources import LEASE
 from watcher import leadership, metrics
-from watcher.leadership import Lease, LeaseObservation, LeaseSpec, Role
+from watcher.leadership import LeaseObservation, LeaseSpec, Role
 from watcher.reach import Reach
 
 log = structlog.get_logger()
@@ -23,16 +23,16 @@ log = structlog.get_logger()
 OURS: Final = (errors.RaybusError, TimeoutError)
 
 
-class _Read(msgspec.Struct, frozen=True):
+class _Lease(msgspec.Struct, frozen=True):
     """A Lease as it was read; `metadata` is written back unchanged."""
 
     metadata: Body
     spec: LeaseSpec = LeaseSpec()
 
     @property
-    def lease(self) -> Lease:
+    def role(self) -> Role | None:
         annotations: dict[str, str] = self.metadata.get("annotations") or {}
-        return Lease(self.spec, leadership.role_of(self.spec, annotations.get(leadership.ANNOTATION, "")))
+        return leadership.role_of(self.spec, annotations.get(leadership.ANNOTATION, ""))
 
 
 class Leadership:
@@ -44,6 +44,7 @@ class Leadership:
         self._namespace = namespace
         self._me = me
         self._reach = reach
+        self._where = f"the Lease {namespace}/{leadership.LEASE_NAME}"
         self._seen: LeaseObservation | None = None
         self._valid_until = 0.0
         self._written_at = 0.0
@@ -63,10 +64,10 @@ class Leadership:
         while (why := self._reach.problem) is not None or not await self._try(Role.LEADS):
             if why is not None:
                 await self._try(Role.YIELDS)
-                self._set_problem(why)
+                self.set_problem(why)
             await asyncio.sleep(leadership.CHECK_SECONDS)
         log.info("leading", lease=leadership.LEASE_NAME, identity=self._me)
-        self._is_leading(1)
+        _export(is_leading=True)
         self.problem = self.standing_by = None
         try:
             yield
@@ -74,7 +75,7 @@ class Leadership:
             await self._release()
             raise
         finally:
-            self._is_leading(0)
+            _export(is_leading=False)
             self._valid_until = 0.0
 
     async def keep(self) -> str:
@@ -83,18 +84,22 @@ class Leadership:
             await asyncio.sleep(leadership.CHECK_SECONDS)
             if self._reach.is_lost:
                 return self._reach.problem or "NATS was out of reach"
-            if self.has_valid_lease and monotonic() < self._written_at + leadership.RENEW_SECONDS:
+            if self.has_valid_lease and self._is_renewed:
                 continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, self._valid_until - monotonic())):
-                    if not await self._try(Role.LEADS) and (holder := self._other_holder()) is not None:
+                    is_ours = await self._try(Role.LEADS)
+                    holder = self._seen.spec.holder_identity if self._seen is not None else self._me
+                    if not is_ours and holder != self._me:
                         return f"the Lease now belongs to {holder or 'nobody'}"
             if not self.has_valid_lease:
                 return f"the Lease could not be renewed for {leadership.DEADLINE_SECONDS:g} s"
 
-    def lost(self, why: str) -> None:
-        """Record that this replica no longer leads."""
-        self._set_problem(why)
+    def set_problem(self, why: str) -> None:
+        """Record why this replica does not lead, and no other watcher is known to."""
+        if why != self.problem:
+            log.warning("not leading", why=why)
+        self.problem, self.standing_by = why, None
 
     # --- one attempt -------------------------------------------------------------------------------------------------
 
@@ -107,111 +112,84 @@ class Leadership:
             return False
         except OURS as problem:
             if role is Role.LEADS:
-                self._set_problem(f"{self._where} cannot be had: {problem or 'the API server does not answer'}")
+                self.set_problem(f"{self._where} cannot be had: {problem or 'the API server does not answer'}")
             return False
 
     async def _take(self, role: Role) -> bool:
         asked = monotonic()
-        read = await self._read()
-        if read is None:
+        found = await self._read()
+        if found is None:
             if role is Role.LEADS:
-                self._wrote(
-                    await self._kube.create(LEASE, self._namespace, self._body(self._mine(None), {}, role)), asked
-                )
+                await self._write(None, role, asked)
             return role is Role.LEADS
-        self._seen = leadership.observe(self._seen, read.lease, now=monotonic())
-        if role is Role.YIELDS and (read.spec.holder_identity != self._me or self._has_yielded()):
-            return False
-        if (holder := leadership.holder_to_wait_for(self._seen, self._me, now=monotonic())) is not None:
-            self._wait_for(holder)
-            return False
-        await self._write(self._mine(read.spec), read, role, asked)
-        return True
-
-    def _has_yielded(self) -> bool:
-        """Return whether the annotation has the role `YIELDS` and the Lease was renewed within `RENEW_SECONDS`."""
-        yields = self._seen is not None and self._seen.lease.role is Role.YIELDS
-        return yields and monotonic() < self._written_at + leadership.RENEW_SECONDS
-
-    def _other_holder(self) -> str | None:
-        """Return another holder of the Lease: empty when nobody holds it, None when this replica does."""
-        holder = self._seen.lease.spec.holder_identity if self._seen is not None else self._me
-        return None if holder == self._me else holder or ""
-
-    def _wait_for(self, holder: str) -> None:
-        """Stand by for another watcher; a holder of any other kind is a problem."""
+        self._seen = leadership.observe(self._seen, found.spec, found.role, now=monotonic())
+        if role is Role.YIELDS:
+            has_yielded = self._seen.role is Role.YIELDS and self._is_renewed
+            if has_yielded or found.spec.holder_identity != self._me:
+                return False
+        if (holder := leadership.holder_to_wait_for(self._seen, self._me, now=monotonic())) is None:
+            await self._write(found, role, asked)
+            return True
         held = f"{self._where} is held by {holder}"
-        if self._seen is None or self._seen.lease.role is None:
-            self._set_problem(held)
-            return
+        if self._seen.role is None:
+            self.set_problem(held)
+            return False
         if self.standing_by is None:
             log.info("standing by", why=held)
         self.problem, self.standing_by = None, held
+        return False
+
+    @property
+    def _is_renewed(self) -> bool:
+        return monotonic() < self._written_at + leadership.RENEW_SECONDS
 
     async def _release(self) -> None:
         try:
             async with asyncio.timeout(leadership.RENEW_SECONDS):
-                while not await self._is_released():
-                    pass  # a renewal that was cancelled has still reached the API server in between
+                while (found := await self._read()) is not None and found.spec.holder_identity == self._me:
+                    # A renewal that was cancelled may still reach the API server in between.
+                    with contextlib.suppress(errors.Conflict):
+                        await self._put(leadership.released(found.spec, at=self._clock.now()), found, Role.LEADS)
+                        log.info("the Lease was released", lease=leadership.LEASE_NAME)
+                        return
         except OURS as problem:
             log.warning("the Lease was not released", error=str(problem) or "the API server does not answer")
 
-    async def _is_released(self) -> bool:
-        """Let the Lease go if it is ours; return whether that is done."""
-        read = await self._read()
-        if read is None or read.spec.holder_identity != self._me:
-            return True
-        try:
-            await self._write(leadership.released(read.spec, at=self._clock.now()), read, Role.LEADS, 0.0)
-        except errors.Conflict:
-            return False
-        log.info("the Lease was released", lease=leadership.LEASE_NAME)
-        return True
-
     # --- the API server ----------------------------------------------------------------------------------------------
 
-    async def _read(self) -> _Read | None:
+    async def _read(self) -> _Lease | None:
         try:
             answer = await self._kube.get(LEASE, self._namespace, leadership.LEASE_NAME)
         except errors.NotFound:
             return None
-        return msgspec.json.decode(answer, type=_Read)
+        return msgspec.json.decode(answer, type=_Lease)
 
-    async def _write(self, spec: LeaseSpec, read: _Read, role: Role, asked: float) -> None:
-        answer = await self._kube.replace(LEASE, self._namespace, self._body(spec, read.metadata, role))
-        self._wrote(answer, asked)
-
-    def _wrote(self, answer: bytes, asked: float) -> None:
-        """Record our own write; the Lease is ours for some time from the moment that we asked for it."""
-        lease = msgspec.json.decode(answer, type=_Read).lease
-        self._seen = LeaseObservation(lease, monotonic())
+    async def _write(self, found: _Lease | None, role: Role, asked: float) -> None:
+        """Take or renew the Lease; it is ours for some time from the moment that we asked for it."""
+        mine = leadership.taken(None if found is None else found.spec, self._me, at=self._clock.now())
+        lease = await self._put(mine, found, role)
+        self._seen = LeaseObservation(lease.spec, lease.role, monotonic())
         self._written_at = asked
         self._valid_until = asked + leadership.DEADLINE_SECONDS if lease.role is Role.LEADS else 0.0
 
-    def _mine(self, spec: LeaseSpec | None) -> LeaseSpec:
-        return leadership.taken(spec, self._me, at=self._clock.now())
-
-    def _body(self, spec: LeaseSpec, metadata: Body, role: Role) -> Body:
-        role_annotation = {leadership.ANNOTATION: leadership.annotation_of(self._me, role)}
-        annotations: dict[str, str] = {**(metadata.get("annotations") or {}), **role_annotation}
-        kept = {name: value for name, value in metadata.items() if name != "managedFields"}
-        place = {"name": leadership.LEASE_NAME, "namespace": self._namespace}
-        return {
+    async def _put(self, spec: LeaseSpec, found: _Lease | None, role: Role) -> _Lease:
+        metadata = {} if found is None else found.metadata
+        annotations: dict[str, str] = metadata.get("annotations") or {}
+        body = {
             "apiVersion": LEASE.api_version,
             "kind": LEASE.kind,
-            "metadata": {**kept, **place, "annotations": annotations},
+            "metadata": {
+                **{name: value for name, value in metadata.items() if name != "managedFields"},
+                "name": leadership.LEASE_NAME,
+                "namespace": self._namespace,
+                "annotations": {**annotations, leadership.ANNOTATION: leadership.annotation_of(self._me, role)},
+            },
             "spec": msgspec.to_builtins(spec),
         }
+        write = self._kube.create if found is None else self._kube.replace
+        return msgspec.json.decode(await write(LEASE, self._namespace, body), type=_Lease)
 
-    @property
-    def _where(self) -> str:
-        return f"the Lease {self._namespace}/{leadership.LEASE_NAME}"
 
-    def _is_leading(self, number: int) -> None:
-        metrics.LEADER.set(number)
-        metrics.MASTER.labels(leadership.LEASE_NAME).set(number)
-
-    def _set_problem(self, why: str | None) -> None:
-        if why != self.problem:
-            log.warning("not leading", why=why)
-        self.problem, self.standing_by = why, None
+def _export(*, is_leading: bool) -> None:
+    metrics.LEADER.set(is_leading)
+    metrics.MASTER.labels(leadership.LEASE_NAME).set(is_leading)

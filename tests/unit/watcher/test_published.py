@@ -7,7 +7,7 @@ import pytest
 
 from common.kube import resources
 from common.kube.resources import Resource
-from watcher import trimming
+from watcher import published
 
 LAST_APPLIED = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "team": "a"}
 
@@ -18,7 +18,7 @@ def an_object(**more: object) -> bytes:
 
 
 def trimmed(resource: Resource, raw: bytes) -> dict[str, Any]:
-    return msgspec.json.decode(trimming.trim(resource, raw), type=dict[str, Any])
+    return msgspec.json.decode(published.trim(resource, raw), type=dict[str, Any])
 
 
 @pytest.mark.parametrize("resource", [resources.RAY_SERVICE, resources.RAY_CLUSTER])
@@ -51,4 +51,4 @@ def test_a_pod_that_does_not_fit_its_view_is_published_whole_but_for_environment
 
 def test_secrets_never_reach_the_bus() -> None:
     with pytest.raises(ValueError, match="must not be published"):
-        trimming.trim(resources.SECRET, an_object(data={"key": "dmFsdWU="}))
+        published.trim(resources.SECRET, an_object(data={"key": "dmFsdWU="}))

@@ -1,0 +1,135 @@
+"""Which objects the watcher publishes, and what of each: pure.
+
+Label selectors exclude objects of others. A selector has no "or", so Services, and the EndpointSlices that carry
+their labels, are followed in three parts that exclude one another. Gateway API kinds are optional: their CRDs may come
+later, or never.
+
+Objects that a decision reads through a view in `common.api.core` keep the fields of that view; all others keep
+everything but the bookkeeping. KubeRay copies a RayService's annotations to its RayClusters, kubectl's last-applied one
+included (spec rayservice §4.3), so these two kinds keep theirs.
+
+An object with a state that cannot be published is in quarantine. Readers make no decision on it, nor on the root object that it
+belongs to; so they need the metadata by which that is found, and the reason. Everything else goes on.
+"""
+
+from typing import Any, Final, cast
+
+import msgspec
+
+from common import labels
+from common.api import core
+from common.api.meta import ObjectMeta
+from common.api.opaque import Body
+from common.bus.messages import Quarantined, State
+from common.kube import resources
+from common.kube.resources import Resource
+
+_ORIGIN: Final = f"!{labels.CLUSTER},{labels.ORIGIN_NAME}"
+_HEADLESS: Final = f"!{labels.CLUSTER},!{labels.ORIGIN_NAME},{labels.HEADLESS_WORKER_SERVICE}"
+REQUIRED: Final[tuple[tuple[Resource, str], ...]] = (
+    (resources.RAY_SERVICE, ""),
+    (resources.RAY_CLUSTER, ""),
+    (resources.SERVICE, labels.CLUSTER),
+    (resources.SERVICE, _ORIGIN),
+    (resources.SERVICE, _HEADLESS),
+    (resources.POD, labels.NODE_TYPE),
+    (resources.ENDPOINT_SLICE, labels.CLUSTER),
+    (resources.ENDPOINT_SLICE, _ORIGIN),
+    (resources.JOB, f"{labels.APP_CREATED_BY}={labels.KUBERAY_OPERATOR}"),
+    (resources.CONTROLLER_REVISION, labels.CLUSTER),
+)
+"""Kinds that are followed, each with a label selector."""
+OPTIONAL: Final = (resources.GATEWAY, resources.HTTP_ROUTE, resources.GRPC_ROUTE)
+
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+KEEP_LAST_APPLIED: Final = frozenset({"RayService", "RayCluster"})
+NEVER: Final = frozenset({"Secret"})
+"""Kinds that must not reach the bus."""
+ENVIRONMENTS: Final = frozenset({"env", "envFrom"})
+VIEWS: Final[dict[str, type[core.Pod] | type[core.EndpointSlice] | type[core.Job]]] = {
+    "Pod": core.Pod,
+    "EndpointSlice": core.EndpointSlice,
+    "Job": core.Job,
+}
+ROOT_LABELS: Final = frozenset(
+    {labels.CLUSTER, labels.ORIGIN_NAME, labels.ORIGIN_KIND, labels.SERVICE_NAME, labels.HEADLESS_WORKER_SERVICE}
+)
+"""By these a reader finds the root of an object in quarantine."""
+LONGEST_REASON: Final = 512
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """An object as far as its metadata."""
+
+    metadata: ObjectMeta
+
+
+def trim(resource: Resource, raw: bytes) -> bytes:
+    """Return the body that the bus holds of an object."""
+    if resource.kind in NEVER:
+        raise ValueError(f"a {resource.kind} must not be published")
+    view = VIEWS.get(resource.kind)
+    if view is None:
+        return _finished(resource, msgspec.json.decode(raw))
+    try:
+        found = msgspec.json.decode(raw, type=view)
+    except msgspec.ValidationError:
+        return _finished(resource, _without_environments(msgspec.json.decode(raw)))
+    kept = msgspec.json.encode(found)
+    if LAST_APPLIED in found.metadata.annotations:
+        return _finished(resource, msgspec.json.decode(kept))
+    return f'{{"apiVersion":"{resource.api_version}","kind":"{resource.kind}",'.encode() + kept[1:]
+
+
+def _without_environments(value: Any) -> Any:
+    """Return a copy of what fits no view, without the fields that may hold secrets."""
+    if isinstance(value, list):
+        return [_without_environments(each) for each in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: _without_environments(each)
+        for name, each in cast("dict[str, Any]", value).items()
+        if not (name in ENVIRONMENTS and isinstance(each, list))
+    }
+
+
+def _finished(resource: Resource, body: Body) -> bytes:
+    """Return the JSON of a body, with its kind: the items of a list come without."""
+    metadata: Body = body["metadata"]
+    metadata.pop("managedFields", None)
+    annotations: Body = metadata.get("annotations") or {}
+    if resource.kind not in KEEP_LAST_APPLIED:
+        annotations.pop(LAST_APPLIED, None)
+    return msgspec.json.encode({"apiVersion": resource.api_version, "kind": resource.kind, **body})
+
+
+def quarantined(kind: str, meta: ObjectMeta, why: str) -> Quarantined:
+    """Return what is published in place of an object; small, whatever the object holds."""
+    kept = ObjectMeta(
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        labels={name: value for name, value in meta.labels.items() if name in ROOT_LABELS},
+        owner_references=[owner for owner in meta.owner_references if owner.controller],
+    )
+    return Quarantined(
+        kind=kind,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        version=meta.resource_version,
+        body=msgspec.json.encode(Envelope(kept)),
+        why=why[:LONGEST_REASON],
+    )
+
+
+def quarantined_state(state: State, why: str) -> Quarantined:
+    """Return what is published in place of a state that the server does not take."""
+    try:
+        meta = msgspec.json.decode(state.body, type=Envelope).metadata
+    except (msgspec.DecodeError, RecursionError):
+        meta = ObjectMeta()
+    place = {"name": state.name, "namespace": state.namespace, "uid": state.uid, "resource_version": state.version}
+    return quarantined(state.kind, msgspec.structs.replace(meta, **place), why)

@@ -51,5 +51,7 @@ def test_a_cluster_that_had_all_its_pods_is_steady(status: dict[str, object], *,
     cache = Cache()
     cluster = msgspec.structs.replace(a_ray_cluster(), status=msgspec.convert(status, RayClusterStatus))
     cache.put(cluster)
-    assert priority(cache).is_steady(Key("ns", "c")) is is_steady
-    assert not priority(cache).is_steady(Key("ns", "another"))
+    judge = priority(cache).is_steady
+    assert judge is not None
+    assert judge(Key("ns", "c")) is is_steady
+    assert not judge(Key("ns", "another"))

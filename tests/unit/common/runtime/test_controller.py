@@ -67,7 +67,7 @@ async def test_nothing_is_decided_before_the_state_is_synced() -> None:
     shell.partition.changed("Pod", a_pod("a"), trace="")
     await shell.run_for(10)
     assert shell.reconciles == []
-    assert shell.controller.loading == 1
+    assert shell.controller.informer.loading == 1
 
 
 async def test_every_key_is_reconciled_once_after_a_load() -> None:

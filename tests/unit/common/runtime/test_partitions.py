@@ -95,7 +95,7 @@ async def test_one_partition_is_worked_on_while_another_one_loads() -> None:
         first.synced(10)
         await asyncio.sleep(1)
         assert shell.reconciles == ["a"]
-        assert shell.controller.loading == 1
+        assert shell.controller.informer.loading == 1
         second.synced(10)
 
     await shell.run(script)
@@ -139,7 +139,7 @@ async def test_a_released_partition_drops_its_objects_and_keys() -> None:
     assert (shell.names(RayCluster), shell.names(Pod)) == ({"b"}, {"b-pod"})
     assert sorted(shell.forgotten) == ["a", "a-pod", "just-created"]
     assert shell.reconciles == ["a", "b"]
-    assert shell.controller.held == {2}
+    assert shell.controller.informer.followed.keys() == {2}
 
 
 async def test_a_reconcile_may_end_before_its_partition_is_released() -> None:

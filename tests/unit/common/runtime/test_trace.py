@@ -15,7 +15,7 @@ FIRST, SECOND, LOADED = (messages.trace_of("uid", version) for version in ("1", 
 
 
 def test_the_newest_change_is_what_a_reconcile_is_about() -> None:
-    keys: ReconcileTraces[str] = ReconcileTraces()
+    keys = ReconcileTraces()
     for change in (FIRST, SECOND, ""):
         keys.enqueued("ns/a", change, waits=True)
 
@@ -27,7 +27,7 @@ def test_the_newest_change_is_what_a_reconcile_is_about() -> None:
 
 
 def test_a_key_that_is_forgotten_has_no_change() -> None:
-    keys: ReconcileTraces[str] = ReconcileTraces()
+    keys = ReconcileTraces()
     keys.enqueued("ns/a", FIRST, waits=True)
     keys.forget("ns/a")
     with keys.reconciling("ns/a"):
@@ -36,7 +36,7 @@ def test_a_key_that_is_forgotten_has_no_change() -> None:
 
 @pytest.mark.long
 def test_every_change_reports_its_wait_once(tmp_path: Path) -> None:
-    keys: ReconcileTraces[str] = ReconcileTraces()
+    keys = ReconcileTraces()
     with tracing.configured("test", file=tmp_path / "traces", environment={}):
         keys.enqueued("ns/a", LOADED, waits=False)
         for change in (FIRST, *[SECOND] * (2 * MOST_WAITING)):

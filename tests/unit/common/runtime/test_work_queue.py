@@ -1,17 +1,35 @@
 """A key is in work at most once, nothing that was asked for is lost, and failures back off."""
 
 import asyncio
+from collections.abc import Callable, Hashable
 
 import looptime
 import pytest
 
+from common.observability.reconcile_meter import ReconcileMeter
+from common.runtime.key import one_size
 from common.runtime.work_queue import NEW_IN_A_ROW, WorkQueue
 
 pytestmark = pytest.mark.looptime
 
 
+def in_one_group(_key: str) -> Hashable:
+    return None
+
+
+def a_queue(
+    *,
+    group_of: Callable[[str], Hashable] = in_one_group,
+    size_of: Callable[[str], int] = one_size,
+    is_steady: Callable[[str], bool] | None = None,
+    meter: ReconcileMeter | None = None,
+) -> WorkQueue[str]:
+    meter = meter or ReconcileMeter("test")
+    return WorkQueue(group_of=group_of, size_of=size_of, is_steady=is_steady, meter=meter)
+
+
 async def test_a_key_asked_for_twice_is_taken_once() -> None:
-    queue: WorkQueue[str] = WorkQueue()
+    queue = a_queue()
     queue.add("a")
     queue.add("a")
     queue.add("b")
@@ -20,7 +38,7 @@ async def test_a_key_asked_for_twice_is_taken_once() -> None:
 
 
 async def test_a_key_enqueued_in_work_is_taken_once_more_after_it() -> None:
-    queue: WorkQueue[str] = WorkQueue()
+    queue = a_queue()
     queue.add("a")
     key = await queue.take()
     queue.add(key)
@@ -34,7 +52,7 @@ async def test_a_key_enqueued_in_work_is_taken_once_more_after_it() -> None:
 
 async def test_a_promised_reconcile_comes_at_its_time() -> None:
     loop = asyncio.get_running_loop()
-    queue: WorkQueue[str] = WorkQueue()
+    queue = a_queue()
     queue.add_at("a", loop.time() + 30)
     assert await queue.take() == "a"
     assert loop.time() == pytest.approx(30)
@@ -42,7 +60,7 @@ async def test_a_promised_reconcile_comes_at_its_time() -> None:
 
 async def test_the_earlier_of_two_promises_counts() -> None:
     loop = asyncio.get_running_loop()
-    queue: WorkQueue[str] = WorkQueue()
+    queue = a_queue()
     queue.add_at("a", loop.time() + 30)
     queue.add_at("a", loop.time() + 5)
     queue.add_at("a", loop.time() + 60)
@@ -55,7 +73,7 @@ async def test_the_earlier_of_two_promises_counts() -> None:
 
 
 async def test_failures_wait_longer_each_time_and_a_success_forgets_them() -> None:
-    queue: WorkQueue[str] = WorkQueue()
+    queue = a_queue()
     waits: list[float] = []
     queue.add("a")
     for _ in range(4):
@@ -67,7 +85,7 @@ async def test_failures_wait_longer_each_time_and_a_success_forgets_them() -> No
 
 
 async def test_a_failed_key_that_was_enqueued_meanwhile_is_reconciled_at_once() -> None:
-    queue: WorkQueue[str] = WorkQueue()
+    queue = a_queue()
     queue.add("a")
     key = await queue.take()
     queue.add(key)
@@ -81,14 +99,14 @@ def test_looptime_is_what_runs_these_tests() -> None:
 
 
 async def test_groups_take_turns() -> None:
-    queue: WorkQueue[str] = WorkQueue(group_of=lambda key: key[0])
+    queue = a_queue(group_of=lambda key: key[0])
     for key in ("a1", "a2", "a3", "b1", "c1", "b2"):
         queue.add(key)
     assert [await queue.take() for _ in range(6)] == ["a1", "b1", "c1", "a2", "b2", "a3"]
 
 
 async def test_what_is_new_goes_first_but_not_for_ever() -> None:
-    queue: WorkQueue[str] = WorkQueue()
+    queue = a_queue()
     queue.add("known")
     added = [f"new-{number}" for number in range(NEW_IN_A_ROW + 2)]
     for key in added:
@@ -99,7 +117,7 @@ async def test_what_is_new_goes_first_but_not_for_ever() -> None:
 
 
 async def test_what_was_at_rest_waits_in_a_lane_of_its_own() -> None:
-    queue: WorkQueue[str] = WorkQueue(group_of=lambda key: key[0], is_steady=lambda key: "rested" in key)
+    queue = a_queue(group_of=lambda key: key[0], is_steady=lambda key: "rested" in key)
     for number in range(3):
         queue.add(f"new{number}", is_new=True)
     for key in ("a-rested-1", "a-rested-2", "b-rested"):
@@ -114,7 +132,7 @@ async def test_what_was_at_rest_waits_in_a_lane_of_its_own() -> None:
 
 
 async def test_a_waiter_for_keys_at_rest_is_notified_by_nothing_else() -> None:
-    queue: WorkQueue[str] = WorkQueue(is_steady=lambda key: key == "rested")
+    queue = a_queue(is_steady=lambda key: key == "rested")
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(queue.take_steady())
         await asyncio.sleep(1)
@@ -128,7 +146,7 @@ async def test_a_waiter_for_keys_at_rest_is_notified_by_nothing_else() -> None:
 
 async def test_a_key_is_in_work_once_whichever_lane_it_waits_in() -> None:
     at_rest = {"key"}
-    queue: WorkQueue[str] = WorkQueue(is_steady=lambda key: key in at_rest)
+    queue = a_queue(is_steady=lambda key: key in at_rest)
     queue.add("key")
     assert await queue.take_steady() == "key"
     at_rest.clear()
@@ -139,7 +157,7 @@ async def test_a_key_is_in_work_once_whichever_lane_it_waits_in() -> None:
 
 
 async def test_a_timer_does_not_make_a_key_go_before_what_is_new() -> None:
-    queue: WorkQueue[str] = WorkQueue()
+    queue = a_queue()
     queue.add("resync")
     queue.done(await queue.take(), requeue_at=asyncio.get_running_loop().time() + 60)
     await asyncio.sleep(61)
@@ -148,7 +166,7 @@ async def test_a_timer_does_not_make_a_key_go_before_what_is_new() -> None:
 
 
 async def test_a_key_after_many_other_keys_does_not_wait_for_them() -> None:
-    queue: WorkQueue[str] = WorkQueue()
+    queue = a_queue()
     for number in range(100):
         queue.add(f"bulk-{number:02}", is_new=True)
     assert await queue.take() == "bulk-00"
@@ -158,7 +176,7 @@ async def test_a_key_after_many_other_keys_does_not_wait_for_them() -> None:
 
 async def test_a_small_source_does_not_wait_for_a_growing_backlog() -> None:
     sizes = {"little": 1, "huge": 500}
-    queue: WorkQueue[str] = WorkQueue(size_of=lambda key: sizes.get(key, 3))
+    queue = a_queue(size_of=lambda key: sizes.get(key, 3))
     queue.add("huge", is_new=True)
     for number in range(50):
         queue.add(f"bulk-{number:02}", is_new=True)
@@ -170,7 +188,7 @@ async def test_a_small_source_does_not_wait_for_a_growing_backlog() -> None:
 
 async def test_no_key_of_a_backlog_starves() -> None:
     sizes = {"huge": 500}
-    queue: WorkQueue[str] = WorkQueue(size_of=lambda key: sizes.get(key, 1))
+    queue = a_queue(size_of=lambda key: sizes.get(key, 1))
     background = [f"bulk-{number}" for number in range(9)]
     for key in [*background[:3], "huge", *background[3:]]:
         queue.add(key, is_new=True)
@@ -179,10 +197,11 @@ async def test_no_key_of_a_backlog_starves() -> None:
     assert sorted(taken) == sorted(["huge", *background])
 
 
-class RecordingMeter:
+class RecordingMeter(ReconcileMeter):
     """Records what a queue reports to its meter."""
 
     def __init__(self) -> None:
+        super().__init__("test")
         self.lines: list[str] = []
 
     def added(self) -> None:
@@ -197,7 +216,7 @@ class RecordingMeter:
 
 async def test_a_queue_reports_how_long_keys_wait_and_work() -> None:
     meter = RecordingMeter()
-    queue: WorkQueue[str] = WorkQueue(meter=meter)
+    queue = a_queue(meter=meter)
     assert (queue.longest_wait(), queue.under_way()) == (0, [])
     queue.add("a")
     queue.add("a")
@@ -214,7 +233,7 @@ async def test_a_queue_reports_how_long_keys_wait_and_work() -> None:
 
 
 async def test_workers_of_idle_groups_take_no_second_key_of_a_group() -> None:
-    queue: WorkQueue[str] = WorkQueue(group_of=lambda key: key[0])
+    queue = a_queue(group_of=lambda key: key[0])
     for key in ("a1", "a2", "b1"):
         queue.add(key)
     assert [await queue.take_of_idle_group(), await queue.take_of_idle_group()] == ["a1", "b1"]
@@ -226,7 +245,7 @@ async def test_workers_of_idle_groups_take_no_second_key_of_a_group() -> None:
 
 async def test_workers_of_idle_groups_take_a_key_once_its_group_is_idle_or_its_time_has_come() -> None:
     loop = asyncio.get_running_loop()
-    queue: WorkQueue[str] = WorkQueue(group_of=lambda key: key[0])
+    queue = a_queue(group_of=lambda key: key[0])
     queue.add("a1")
     queue.add("a2")
     await queue.take_of_idle_group()
@@ -242,7 +261,7 @@ async def test_workers_of_idle_groups_take_a_key_once_its_group_is_idle_or_its_t
 
 
 async def test_workers_of_idle_groups_take_what_had_reached_its_goal() -> None:
-    queue: WorkQueue[str] = WorkQueue(group_of=lambda key: key[0], is_steady=lambda _key: True)
+    queue = a_queue(group_of=lambda key: key[0], is_steady=lambda _key: True)
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(queue.take_of_idle_group())
         await asyncio.sleep(1)

@@ -27,7 +27,7 @@ class Queue(Protocol):
 
 
 class ReconcileMeter:
-    """The series of one controller; implements `common.runtime.work_queue.Meter`."""
+    """The series of one controller; `common.runtime.work_queue` and `controller` report to it."""
 
     def __init__(self, controller: str) -> None:
         self._controller = controller

@@ -73,11 +73,8 @@ class Cache:
         indexed = next(label for label in INDEXED if label in selector)
         keys = self._index.get((kind, namespace, indexed, selector[indexed]), set())
         found = [self._objects[key] for key in sorted(keys)]
-        return [
-            each
-            for each in found
-            if isinstance(each, kind) and all(each.metadata.labels.get(k) == v for k, v in selector.items())
-        ]
+        wanted = selector.items()
+        return [each for each in found if isinstance(each, kind) and wanted <= each.metadata.labels.items()]
 
     def all(self, kind: type[T]) -> Iterable[T]:
         """Return every object of a type."""
@@ -94,20 +91,18 @@ class Cache:
         against another partition that shows the object: it has moved there. A reload counts also in the same version: a watcher of
         another build may publish other fields of it.
         """
-        key = key_of(obj)
-        version = version_of(obj.metadata)
+        key, version = key_of(obj), version_of(obj.metadata)
         gone_at, reported_by = self._gone.get(key, (-1, None))
-        if gone_at >= version and (partition is None or reported_by is None or reported_by == partition):
+        if gone_at >= version and (partition is None or reported_by in (None, partition)):
             return False
         known = self._objects.get(key)
         if partition is not None:
             self._assign(key, partition)
         elif known is None:
             self._unassigned[key] = None
-        if known is not None and version_of(known.metadata) >= version:
-            is_same = not is_reload or known == obj
-            if is_same or version_of(known.metadata) > version:
-                return False
+        known_at = -1 if known is None else version_of(known.metadata)
+        if known_at > version or (known_at == version and (not is_reload or known == obj)):
+            return False
         if gone_at < version:
             self._gone.pop(key, None)
         self._unindex(key)
@@ -187,12 +182,10 @@ class Cache:
 
     def _assign(self, key: Key, partition: int) -> None:
         """Set the partition of an object."""
-        before = self._partitions.get(key)
-        if before == partition:
-            return
-        self._unassign(key)
-        self._partitions[key] = partition
-        self._by_partition[partition][key] = None
+        if self._partitions.get(key) != partition:
+            self._unassign(key)
+            self._partitions[key] = partition
+            self._by_partition[partition][key] = None
 
     def _unassign(self, key: Key) -> None:
         self._unassigned.pop(key, None)

@@ -16,7 +16,6 @@ import structlog
 
 from common import errors
 from common.api.meta import ObjectMeta
-from common.bus.feed import Listener
 from common.clock import Clock
 from common.observability.reconcile_meter import ReconcileMeter
 from common.runtime import supervision
@@ -41,8 +40,6 @@ TIDY_SECONDS = 5.0
 
 Forget = Callable[[Objects], None]
 """Drops what a service remembers of objects that another replica reconciles from now on."""
-
-
 ReportQuarantine = Callable[[ObjectMeta, str], Awaitable[None]]
 """Reports on an object that it waits for an object in quarantine, and the reason of the quarantine."""
 
@@ -69,18 +66,22 @@ class Controller:
     ) -> None:
         self.name = name
         self._clock = clock
+        self._forget = forget
+        self._report_quarantine = report_quarantine
         self._meter = ReconcileMeter(name)
+        self._has_steady_lane = priority.is_steady is not None
         self._queue: WorkQueue[Key] = WorkQueue(
             group_of=lambda key: key.namespace,
             size_of=_unless_it_fails(priority.size_of, 1),
-            is_steady=_unless_it_fails(priority.is_steady, False),  # noqa: FBT003  (an answer)
+            is_steady=priority.is_steady and _unless_it_fails(priority.is_steady, False),  # noqa: FBT003  (an answer)
             meter=self._meter,
         )
-        self._has_steady_lane = priority.has_steady_lane
         self._meter.follow(self._queue)
-        self._informer = Informer(name, watched, cache=cache, enqueue=self._queue.add)
-        self._forget = forget
-        self._report_quarantine = report_quarantine
+        self.enqueue = self._queue.add
+        """Enqueues a key for a reason that no message brings."""
+        self.informer = Informer(name, watched, cache=cache, queue=self._queue)
+        self.hold = self.informer.hold
+        """Acquires a partition and returns its listener; its keys are reconciled once its state is complete."""
         self._running: dict[Key, asyncio.Timeout] = {}
         """The running reconciles, each with its time limit."""
         self._ended = asyncio.Event()
@@ -88,48 +89,25 @@ class Controller:
 
     # --- which partitions are ours -----------------------------------------------------------------------------------
 
-    def hold(self, partition: int) -> Listener:
-        """Acquire a partition and return its listener; its keys are reconciled once its state is complete."""
-        return self._informer.hold(partition)
-
     def stop(self, partitions: Set[int]) -> frozenset[int]:
         """Start no more reconciles in some partitions; return those in which a reconcile is still running."""
-        self._informer.stop(partitions)
-        return frozenset(each for each in partitions if self._informer.keys_in({each}, self._running))
+        self.informer.stop(partitions)
+        return frozenset(each for each in partitions if self.informer.keys_in({each}, self._running))
 
     async def release(self, partitions: Set[int], *, grace_seconds: float = 0.0) -> None:
         """Stop and forget some partitions once their reconciles have ended; cancel those after `grace_seconds`."""
         self.stop(partitions)
         limit = asyncio.get_running_loop().time() + grace_seconds
-        for key in self._informer.keys_in(partitions, self._running):
+        for key in self.informer.keys_in(partitions, self._running):
             self._running[key].reschedule(min(limit, self._running[key].when() or limit))
-        while self._informer.keys_in(partitions, self._running):
+        while self.informer.keys_in(partitions, self._running):
             self._ended.clear()
             await self._ended.wait()
-        gone, keys = self._informer.forget(partitions)
+        gone, keys = self.informer.forget(partitions)
         for key in keys:
             self._queue.forget(key)
         for forget in self._forget:
             forget(gone)
-
-    @property
-    def kinds(self) -> frozenset[str]:
-        """Return the kinds that decisions are about."""
-        return self._informer.kinds
-
-    @property
-    def held(self) -> frozenset[int]:
-        """Return the partitions that are ours."""
-        return self._informer.held
-
-    @property
-    def loading(self) -> int:
-        """Count our partitions without a complete state; readiness depends on it."""
-        return self._informer.loading
-
-    def enqueue(self, key: Key) -> None:
-        """Enqueue a key for a reason that no message brings (a poll, a timer)."""
-        self._queue.add(key)
 
     # --- what the workers do -----------------------------------------------------------------------------------------
 
@@ -154,7 +132,7 @@ class Controller:
     async def _tidy(self) -> None:
         while True:
             await asyncio.sleep(TIDY_SECONDS)
-            self._informer.tidy()
+            self.informer.tidy()
             for key, state in self._queue.overdue(OVERDUE_SECONDS):
                 log.warning("a key makes no progress", object=str(key), state=state)
 
@@ -163,10 +141,10 @@ class Controller:
     ) -> None:
         while True:
             key = await take()
-            silent_since = None if guard is None else self._informer.silent_since(key)
-            if self._informer.may_reconcile(key):
+            if self.informer.may_reconcile(key):
                 chosen = reconcile
-            elif silent_since is None:  # once the state of its partition is complete, every key is enqueued
+            elif guard is None or (silent_since := self.informer.silent_since(key)) is None:
+                # Once the state of its partition is complete, every key is enqueued.
                 await self._report_waiting(key)
                 self._queue.done(key)
                 continue
@@ -174,23 +152,19 @@ class Controller:
                 self._queue.done(key, requeue_at=silent_since + SILENCE_SECONDS)
                 continue
             else:
-                chosen = guard or reconcile
-            with (
-                structlog.contextvars.bound_contextvars(object=str(key)),
-                self._informer.reconciling(key),
-            ):
+                chosen = guard
+            with structlog.contextvars.bound_contextvars(object=str(key)), self.informer.traces.reconciling(key):
                 await self._reconcile(chosen, key, time_limit)
 
     async def _report_waiting(self, key: Key) -> None:
-        if self._report_quarantine is not None and (held := self._informer.quarantine_of(key)) is not None:
+        if self._report_quarantine is not None and (held := self.informer.quarantine_of(key)) is not None:
             try:
                 await self._report_quarantine(*held)
             except Exception as problem:  # noqa: BLE001  (an Event is never worth a worker)
                 log.warning("the quarantine was not reported", object=str(key), error=repr(problem))
 
     async def _reconcile(self, reconcile: Reconcile, key: Key, time_limit: float) -> None:
-        now = self._clock.now()
-        started = self._clock.monotonic()
+        now, started = self._clock.now(), self._clock.monotonic()
         try:
             async with asyncio.timeout(time_limit) as self._running[key]:
                 again = await reconcile(key, now=now)
@@ -201,13 +175,16 @@ class Controller:
                 raise
             result = self._failed(key, problem)
         else:
-            self._queue.done(key, requeue_at=self._loop_time(again))
-            result = "success" if again is None else "requeue_after"
+            result, requeue_at = "success", None
+            if again is not None:
+                wait = max(timedelta(0), again - self._clock.now()).total_seconds()
+                result, requeue_at = "requeue_after", asyncio.get_running_loop().time() + wait
+            self._queue.done(key, requeue_at=requeue_at)
         finally:
             del self._running[key]
             self._ended.set()
         if not self._queue.waits(key):
-            self._informer.idle(key)
+            self.informer.idle(key)
         self._meter.reconciled(result, self._clock.monotonic() - started)
 
     def _failed(self, key: Key, problem: BaseException) -> str:
@@ -225,7 +202,7 @@ class Controller:
             case errors.Terminal():
                 wait = self._queue.retry(key, after=min(SLOW_RETRY, 0.25 * 2 ** self._queue.failures(key)))
                 log.warning("the user must correct this", error=str(problem), retry_after=wait)
-            case TimeoutError() if not self._informer.may_reconcile(key):
+            case TimeoutError() if not self.informer.may_reconcile(key):
                 wait = self._queue.retry(key)
                 log.info("a reconcile was cancelled, because its partition goes to another replica")
             case TimeoutError():
@@ -237,12 +214,6 @@ class Controller:
                 log.error("a reconcile failed by our own fault", retry_after=wait, exc_info=problem)
         self._meter.failed()
         return "error"
-
-    def _loop_time(self, moment: datetime | None) -> float | None:
-        if moment is None:
-            return None
-        wait = max(timedelta(0), moment - self._clock.now())
-        return asyncio.get_running_loop().time() + wait.total_seconds()
 
 
 def _cause(problem: Exception) -> Exception:

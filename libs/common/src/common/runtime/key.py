@@ -1,10 +1,15 @@
-"""Keys of the reconciles of one controller: the changes that concern them, and their order in the work queue. Pure."""
+"""Keys of the reconciles of one controller: the changes that concern them, their order in the work queue, their quarantine. Pure.
 
-from collections.abc import Callable, Iterable, Mapping
+An object is in quarantine from the message that declares it, or that does not decode, until a newer one, its deletion, or a reload.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Final
 
 import msgspec
 
+from common.api.meta import ObjectMeta
 from common.runtime.cache import Object
 
 
@@ -37,23 +42,62 @@ def one_size(_key: object) -> int:
     return 1
 
 
-def never_steady(_key: object) -> bool:
-    """Regard no key as steady."""
-    return False
-
-
 class Priority(msgspec.Struct, frozen=True, kw_only=True):
     """Order of keys in the work queue; called when a key begins to wait."""
 
     size_of: Callable[[Key], int] = one_size
     """Amount of work of a new key."""
-    is_steady: Callable[[Key], bool] = never_steady
-    """Whether a key had reached its goal before it was enqueued."""
-
-    @property
-    def has_steady_lane(self) -> bool:
-        """Return whether steady keys get workers of their own."""
-        return self.is_steady is not never_steady
+    is_steady: Callable[[Key], bool] | None = None
+    """Whether a key had reached its goal before it was enqueued: such keys get workers of their own."""
 
 
 FIFO: Final = Priority()
+
+Named = tuple[str, str, str]
+"""An object by its kind, namespace and name."""
+
+
+class Held(msgspec.Struct, frozen=True):
+    """An object in quarantine, and the keys that wait for it."""
+
+    partition: int
+    keys: frozenset[Key]
+    metadata: ObjectMeta
+    why: str
+
+
+class Quarantine:
+    """The objects in quarantine in one replica: their state is not known, so the keys that it concerns wait."""
+
+    def __init__(self) -> None:
+        self._held: dict[Named, Held] = {}
+        self._waits_for: defaultdict[Key, dict[Named, None]] = defaultdict(dict)
+
+    def put(self, named: Named, held: Held) -> None:
+        """Take an object in."""
+        self.pop(named)
+        self._held[named] = held
+        for key in held.keys:
+            self._waits_for[key][named] = None
+
+    def pop(self, named: Named, *, partition: int | None = None) -> frozenset[Key]:
+        """Let an object out, unless another partition has put it in; return the keys that waited for it."""
+        held = self._held.get(named)
+        if held is None or partition not in {None, held.partition}:
+            return frozenset()
+        del self._held[named]
+        for key in held.keys:
+            del self._waits_for[key][named]
+            if not self._waits_for[key]:
+                del self._waits_for[key]
+        return held.keys
+
+    def release(self, partitions: Set[int]) -> None:
+        """Let all objects of some partitions out."""
+        for named in [named for named, held in self._held.items() if held.partition in partitions]:
+            self.pop(named)
+
+    def of(self, key: Key) -> Held | None:
+        """Return an object for which a key waits."""
+        named = next(iter(self._waits_for.get(key, ())), None)
+        return self._held[named] if named is not None else None

@@ -143,7 +143,7 @@ class _Replica:
             reader=self._settings.service,
             tree=app.tree,
             installation=installation,
-            kinds=app.controller.kinds,
+            kinds=frozenset(app.controller.informer.watched.kinds),
         )
         await self._bus.session()  # a replica that does not reach NATS acquires no partition
         async with asyncio.TaskGroup() as group:
@@ -186,5 +186,5 @@ class _Replica:
             return "the Leases of the replicas are not yet read"
         if self._membership.problem is not None:
             return self._membership.problem
-        loading, held = self._app.controller.loading, len(self._app.controller.held)
+        loading, held = self._app.controller.informer.loading, len(self._app.controller.informer.followed)
         return f"the state of {loading} of our {held} partitions is still loading" if loading else None

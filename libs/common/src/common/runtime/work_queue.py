@@ -15,13 +15,13 @@ alone (`take_of_idle_group`): one namespace, whatever its reconciles wait for, h
 
 import asyncio
 import heapq
-from collections import Counter
-from collections.abc import Callable, Hashable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Hashable
 from contextlib import suppress
-from typing import Final, Generic, Protocol, TypeVar
+from functools import cached_property
+from typing import Final, Generic, TypeVar
 
-from common.runtime.fair_lane import FairLane
-from common.runtime.key import never_steady, one_size
+from common.observability.reconcile_meter import ReconcileMeter
 
 K = TypeVar("K", bound=Hashable)
 
@@ -40,61 +40,26 @@ def backoff(failures: int) -> float:
     return min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(failures - 1, 40)) if failures > 0 else 0.0
 
 
-class Meter(Protocol):
-    """Measures a queue; each call must return at once."""
-
-    def added(self) -> None:
-        """Count a key that waits now."""
-        ...
-
-    def waited(self, seconds: float) -> None:
-        """Record how long a key waited that is taken now."""
-        ...
-
-    def worked(self, seconds: float) -> None:
-        """Record how long a key was in work."""
-        ...
-
-
-class _NoMeter:
-    """Counts nothing."""
-
-    def added(self) -> None:
-        pass
-
-    def waited(self, seconds: float) -> None:
-        pass
-
-    def worked(self, seconds: float) -> None:
-        pass
-
-
-def _one_group(_key: object) -> Hashable:
-    return None
-
-
 class WorkQueue(Generic[K]):
-    """The keys of one service; all methods belong to one event loop."""
+    """The keys of one controller, in groups; all methods belong to one event loop."""
 
     def __init__(
         self,
         *,
-        group_of: Callable[[K], Hashable] = _one_group,
-        size_of: Callable[[K], int] = one_size,
-        is_steady: Callable[[K], bool] = never_steady,
-        meter: Meter | None = None,
+        group_of: Callable[[K], Hashable],
+        size_of: Callable[[K], int],
+        is_steady: Callable[[K], bool] | None,
+        meter: ReconcileMeter,
     ) -> None:
-        self._meter: Meter = meter or _NoMeter()
         self._group_of = group_of
-        self._loop: asyncio.AbstractEventLoop | None = None
-        """The loop of all times here; None before the first key."""
-        self._new: FairLane[K] = FairLane(group_of, size_of=size_of)
-        self._known: FairLane[K] = FairLane(group_of)
-        self._steady: FairLane[K] = FairLane(group_of)
         self._is_steady = is_steady
+        self._meter = meter
+        self._new = _FairLane(group_of, size_of)
+        self._known = _FairLane(group_of)
+        self._steady = _FairLane(group_of)
         self._new_in_a_row = 0
         self._waiting: dict[K, float] = {}
-        """Keys in `_new`, `_known` and `_steady`, and since when."""
+        """Keys in the lanes, and since when."""
         self._busy: dict[K, float] = {}
         """Keys in work, and since when."""
         self._busy_groups: Counter[Hashable] = Counter()
@@ -109,26 +74,37 @@ class WorkQueue(Generic[K]):
         self._changed = asyncio.Event()
         self._steady_changed = asyncio.Event()
 
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of all times here; the first key asks for it, and a scrape in another thread only after that."""
+        return asyncio.get_running_loop()
+
     def __len__(self) -> int:
         return len(self._waiting)
 
     def longest_wait(self) -> float:
         """Return for how many seconds the key has waited that waits longest."""
-        if self._loop is None or not self._waiting:
-            return 0.0
-        return self._loop.time() - min(self._waiting.values())
+        return self._loop.time() - min(self._waiting.values()) if self._waiting else 0.0
 
     def under_way(self) -> list[float]:
         """Return for how many seconds each key in work has been in work."""
-        return [] if self._loop is None else [self._loop.time() - since for since in self._busy.values()]
+        return [self._loop.time() - since for since in self._busy.values()]
 
     def overdue(self, seconds: float) -> list[tuple[K, str]]:
         """Return the keys that have waited, or were in work, for longer, each with which of the two."""
-        if self._loop is None:
-            return []
-        before = self._loop.time() - seconds
+        before = asyncio.get_running_loop().time() - seconds
         states = (("waiting", self._waiting), ("in work", self._busy))
         return [(key, state) for state, keys in states for key, since in keys.items() if since < before]
+
+    def waits(self, key: K) -> bool:
+        """Return whether a reconcile of a key is requested as soon as possible."""
+        return key in self._waiting or key in self._dirty
+
+    def failures(self, key: K) -> int:
+        """Return how often in a row a key has failed."""
+        return self._failures.get(key, 0)
+
+    # --- what is asked for -------------------------------------------------------------------------------------------
 
     def add(self, key: K, *, is_new: bool = False) -> None:
         """Enqueue a key as soon as possible; `is_new` when its object has just been created."""
@@ -143,12 +119,44 @@ class WorkQueue(Generic[K]):
         heapq.heappush(self._timers, (when, self._order, key))
         self._changed.set()
 
+    def forget(self, key: K) -> None:
+        """Drop all that is known of a key; a waiting key is still taken."""
+        for known in (self._failures, self._due, self._dirty):
+            known.pop(key, None)
+
+    def _ask(self, key: K, lane: "_FairLane[K]") -> None:
+        if self.waits(key):
+            return
+        now = self._loop.time()
+        self._meter.added()
+        if key in self._busy:
+            self._dirty[key] = now
+        else:
+            self._put(key, lane, since=now)
+
+    def _lane(self, key: K) -> "_FairLane[K]":
+        """Return the lane of a known key."""
+        return self._steady if self._is_steady is not None and self._is_steady(key) else self._known
+
+    def _put(self, key: K, lane: "_FairLane[K]", *, since: float) -> None:
+        self._waiting[key] = since
+        lane.put(key)
+        self._changed.set()
+        if lane is self._steady:
+            self._steady_changed.set()
+
+    # --- what the workers take ---------------------------------------------------------------------------------------
+
     async def take(self) -> K:
         """Wait for a key and mark it busy; `done` or `retry` must follow."""
         while True:
             self._fire_timers()
-            if self._new or self._known:
-                return self._taken(self._next())
+            if self._new.groups and (self._new_in_a_row < NEW_IN_A_ROW or not self._known.groups):
+                self._new_in_a_row += 1
+                return self._taken(self._new.take())
+            if self._known.groups:
+                self._new_in_a_row = 0
+                return self._taken(self._known.take())
             await self._wait()
 
     async def take_of_idle_group(self) -> K:
@@ -156,13 +164,13 @@ class WorkQueue(Generic[K]):
         while True:
             self._fire_timers()
             for lane in (self._new, self._known, self._steady):
-                if lane.has_outside(self._busy_groups):
+                if any(group not in self._busy_groups for group in lane.groups):
                     return self._taken(lane.take(self._busy_groups))
             await self._wait()
 
     async def take_steady(self) -> K:
         """Wait for a steady key, and do as `take` does."""
-        while not self._steady:
+        while not self._steady.groups:
             self._steady_changed.clear()
             await self._steady_changed.wait()
         return self._taken(self._steady.take())
@@ -176,26 +184,11 @@ class WorkQueue(Generic[K]):
 
     def retry(self, key: K, *, after: float = 0.0) -> float:
         """Report a reconcile that failed; return the seconds until the next one, at least `after`."""
-        failures = self._failures.get(key, 0) + 1
-        self._failures[key] = failures
-        wait = max(after, backoff(failures))
+        self._failures[key] = self.failures(key) + 1
+        wait = max(after, backoff(self._failures[key]))
         self._release(key)
         self.add_at(key, asyncio.get_running_loop().time() + wait)
         return wait
-
-    def forget(self, key: K) -> None:
-        """Drop all that is known of a key; a waiting key is still taken."""
-        self._failures.pop(key, None)
-        self._due.pop(key, None)
-        self._dirty.pop(key, None)
-
-    def waits(self, key: K) -> bool:
-        """Return whether a reconcile of a key is requested as soon as possible."""
-        return key in self._waiting or key in self._dirty
-
-    def failures(self, key: K) -> int:
-        """Return how often in a row a key has failed."""
-        return self._failures.get(key, 0)
 
     async def _wait(self) -> None:
         """Wait until a key is added, a group becomes idle, or a timer is due."""
@@ -204,59 +197,6 @@ class WorkQueue(Generic[K]):
             async with asyncio.timeout_at(self._timers[0][0] if self._timers else None):
                 await self._changed.wait()
 
-    def _taken(self, key: K) -> K:
-        now = asyncio.get_running_loop().time()
-        self._meter.waited(now - self._waiting.pop(key))
-        self._busy[key] = now
-        self._busy_groups[self._group_of(key)] += 1
-        self._due.pop(key, None)
-        return key
-
-    def _next(self) -> K:
-        if self._new and (self._new_in_a_row < NEW_IN_A_ROW or not self._known):
-            self._new_in_a_row += 1
-            return self._new.take()
-        self._new_in_a_row = 0
-        return self._known.take()
-
-    def _ask(self, key: K, lane: FairLane[K]) -> None:
-        if key in self._waiting or key in self._dirty:
-            return
-        self._loop = asyncio.get_running_loop()
-        self._meter.added()
-        if key in self._busy:
-            self._dirty[key] = self._loop.time()
-        else:
-            self._put(key, lane, since=self._loop.time())
-
-    def _lane(self, key: K) -> FairLane[K]:
-        """Return the lane of a known key."""
-        return self._steady if self._is_steady(key) else self._known
-
-    def _put(self, key: K, lane: FairLane[K], *, since: float) -> None:
-        self._waiting[key] = since
-        lane.put(key)
-        self._changed.set()
-        if lane is self._steady:
-            self._steady_changed.set()
-
-    def _release(self, key: K) -> None:
-        began = self._busy.pop(key, None)
-        if began is not None:
-            self._meter.worked(asyncio.get_running_loop().time() - began)
-            self._leave_work(self._group_of(key))
-        since = self._dirty.pop(key, None)
-        if since is not None:
-            self._put(key, self._lane(key), since=since)
-
-    def _leave_work(self, group: Hashable) -> None:
-        """Count one key of a group less in work; notify the workers of idle groups if the group has more keys."""
-        self._busy_groups[group] -= 1
-        if self._busy_groups[group] == 0:
-            del self._busy_groups[group]
-            if any(lane.waits(group) for lane in (self._new, self._known, self._steady)):
-                self._changed.set()
-
     def _fire_timers(self) -> None:
         now = asyncio.get_running_loop().time() + EARLY
         while self._timers and self._timers[0][0] <= now:
@@ -264,3 +204,85 @@ class WorkQueue(Generic[K]):
             if self._due.get(key) == when:
                 del self._due[key]
                 self._ask(key, self._known)
+
+    def _taken(self, key: K) -> K:
+        now = self._loop.time()
+        self._meter.waited(now - self._waiting.pop(key))
+        self._busy[key] = now
+        self._busy_groups[self._group_of(key)] += 1
+        self._due.pop(key, None)
+        return key
+
+    def _release(self, key: K) -> None:
+        """Take a key out of work; notify the workers of idle groups if that was the last of its group, and others wait."""
+        began = self._busy.pop(key, None)
+        if began is not None:
+            self._meter.worked(self._loop.time() - began)
+            group = self._group_of(key)
+            self._busy_groups[group] -= 1
+            if self._busy_groups[group] == 0:
+                del self._busy_groups[group]
+                if any(group in lane.groups for lane in (self._new, self._known, self._steady)):
+                    self._changed.set()
+        since = self._dirty.pop(key, None)
+        if since is not None:
+            self._put(key, self._lane(key), since=since)
+
+
+class _FairLane(Generic[K]):
+    """Keys that wait, taken in a fair order: round-robin over groups, first in first out within a group.
+
+    So a namespace with a thousand keys delays a single key of another one by one reconcile, not by a thousand (design rule 10). With
+    `size_of` a group alternates between its oldest and its smallest key: a small cluster does not wait for many larger ones, a cluster
+    of the same size does not wait for all that came before it, and each of the others waits at most twice as long.
+    """
+
+    def __init__(self, group_of: Callable[[K], Hashable], size_of: Callable[[K], int] | None = None) -> None:
+        self._group_of = group_of
+        self._size_of = size_of
+        self.groups: OrderedDict[Hashable, _Group[K]] = OrderedDict()
+        """Those with a key that waits, in order of their next turn."""
+
+    def put(self, key: K) -> None:
+        """Let a key wait with the others of its group; it must not wait already."""
+        group = self._group_of(key)
+        if group not in self.groups:
+            self.groups[group] = _Group(self._size_of)
+        self.groups[group].put(key)
+
+    def take(self, busy: Collection[Hashable] = ()) -> K:
+        """Return the next key of a group that is not among the busy ones; there must be one."""
+        group = next(group for group in self.groups if group not in busy)
+        waiting = self.groups[group]
+        key = waiting.take()
+        if waiting.keys:
+            self.groups.move_to_end(group)
+        else:
+            del self.groups[group]
+        return key
+
+
+class _Group(Generic[K]):
+    def __init__(self, size_of: Callable[[K], int] | None) -> None:
+        self._size_of = size_of
+        self.keys: OrderedDict[K, None] = OrderedDict()
+        """In the order of arrival."""
+        self._by_size: list[tuple[int, int, K]] = []
+        """A heap: size, then the newest first; keys that have been taken are passed over."""
+        self._arrivals = 0
+        self._smallest_is_next = False
+
+    def put(self, key: K) -> None:
+        self.keys[key] = None
+        if self._size_of is not None:
+            self._arrivals += 1
+            heapq.heappush(self._by_size, (self._size_of(key), -self._arrivals, key))
+
+    def take(self) -> K:
+        key = next(iter(self.keys))
+        if self._smallest_is_next:
+            while (key := heapq.heappop(self._by_size)[2]) not in self.keys:
+                pass
+        self._smallest_is_next = self._size_of is not None and not self._smallest_is_next
+        del self.keys[key]
+        return key

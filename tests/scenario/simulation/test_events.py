@@ -14,7 +14,7 @@ from scenario.simulation.faults import FAULTS
 from scenario.simulation.rollouts import begun, end_of, simulated
 from scenario.simulation.setting import Setting
 from scenario.upgrade.harness import GREEN
-from service_reconciler.upgrade_events import current, steps
+from service_reconciler import upgrade_events
 
 pytestmark = pytest.mark.long
 
@@ -59,38 +59,38 @@ async def test_many_deaths_at_random_lose_none(seed: int) -> None:
 
 def _forgets_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every second step of traffic-manager pass untold."""
-    honest, seen = steps.unpublished, set[str]()
+    honest, seen = upgrade_events.steps, set[str]()
 
-    def unpublished(*args: Any, **kwargs: Any) -> Any:
+    def steps(*args: Any, **kwargs: Any) -> Any:
         for each in honest(*args, **kwargs):
             seen.add(each.id)
             if len(seen) % 2:
                 yield each
 
-    monkeypatch.setattr(steps, "unpublished", unpublished)
+    monkeypatch.setattr(upgrade_events, "steps", steps)
 
 
 def _forgets_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Publish no promotion."""
-    honest = current.events
+    honest = upgrade_events.of_status
 
-    def events(*args: Any, **kwargs: Any) -> list[Event]:
+    def of_status(*args: Any, **kwargs: Any) -> list[Event]:
         return [each for each in honest(*args, **kwargs) if each.kind != "promoted"]
 
-    monkeypatch.setattr(current, "events", events)
+    monkeypatch.setattr(upgrade_events, "of_status", of_status)
 
 
 def _invents(monkeypatch: pytest.MonkeyPatch) -> None:
     """Publish another content each time that an event is repeated."""
-    honest, count = current.events, list[int]()
+    honest, count = upgrade_events.of_status, list[int]()
 
-    def events(*args: Any, **kwargs: Any) -> Iterator[Event]:
+    def of_status(*args: Any, **kwargs: Any) -> Iterator[Event]:
         for each in honest(*args, **kwargs):
             count.append(1)
             is_pause = isinstance(each.data, Paused)
             yield msgspec.structs.replace(each, name=f"{each.name}-{len(count)}") if is_pause else each
 
-    monkeypatch.setattr(current, "events", events)
+    monkeypatch.setattr(upgrade_events, "of_status", of_status)
 
 
 @pytest.mark.parametrize(

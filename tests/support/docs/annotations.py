@@ -14,7 +14,7 @@ import msgspec
 from cluster_reconciler.redis_cleanup import DEFAULT_TIMEOUT as REDIS_TIMEOUT
 from common import durations
 from common.upgrade import controls as upgrade_controls
-from service_reconciler.promotion import drain
+from service_reconciler.promotion import dangling
 from support.docs import markdown
 from support.manifests import ROOT
 
@@ -86,7 +86,7 @@ PARTS: Final = {
             Key(
                 "raybus.io/drain-timeout",
                 _SERVICE,
-                f"{_DURATION}; `{durations.text(drain.DEFAULT_TIMEOUT)}` when absent",
+                f"{_DURATION}; `{durations.text(dangling.DEFAULT_TIMEOUT)}` when absent",
                 "Time after the deletion delay in which the old cluster may finish its requests in flight.",
             ),
             Key(

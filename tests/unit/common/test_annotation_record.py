@@ -11,7 +11,7 @@ from common.api.gateway import HttpRoute
 from common.upgrade import traffic_record
 from common.upgrade.receipt import Receipt
 from common.upgrade.traffic_record import Record, Share
-from service_reconciler.promotion import dangling, drain, receipt
+from service_reconciler.promotion import dangling, receipt
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 OURS = Record(clusters={"blue": Share(uid="u", capacity=100, weight=60, moved_at=NOW)}, changed_at=NOW)
@@ -57,7 +57,7 @@ def test_a_writer_of_a_route_or_a_cluster_can_break_no_reader(text: str) -> None
 def test_a_moment_that_cannot_be_meant_is_none(text: str) -> None:
     marks = {labels.DELETE_AFTER: text, labels.DRAINING_SINCE: text}
     cluster = ray_cluster.decode({"metadata": {"name": "c", "annotations": marks}, "spec": {}})
-    assert (dangling.due_at(cluster), drain.since(cluster)) == (None, None)
+    assert (dangling.due_at(cluster), dangling.draining_since(cluster)) == (None, None)
 
 
 def test_a_moment_with_a_time_zone_is_read() -> None:

@@ -13,21 +13,19 @@ from common.api.ray_cluster import RayCluster
 from common.kube.resources import POD, RAY_CLUSTER
 from common.runtime.actions import Action, ActionEvents, Annotate, Delete, EmitEvent, Patch
 from common.upgrade.receipt import Receipt
-from service_reconciler import events
-from service_reconciler.actions import Publish
+from service_reconciler import events, upgrade_events
 from service_reconciler.observed import DrainingCluster, Observed, drains
-from service_reconciler.promotion import drain, origin
+from service_reconciler.promotion import dangling
 from service_reconciler.promotion import receipt as receipts
 from service_reconciler.promotion.dangling import Cleanup, Kept
 from service_reconciler.reasons import EventReason
-from service_reconciler.upgrade_events import ends
 
 
 def writes(observed: Observed, cleanup: Cleanup, *, now: datetime) -> list[Action]:
     """Return the writes of a clean-up; a receipt comes before its cluster goes, for a restart in between must not lose it."""
     actions: list[Action] = [each for kept in cleanup.kept for each in _kept(kept)]
     for mark in cleanup.mark:
-        actions += [Publish(event=each) for each in ends.drained(observed, mark, now=now)]
+        actions += upgrade_events.drain_started(observed, mark, now=now)
         meta = {"resourceVersion": mark.cluster.metadata.resource_version, "annotations": mark.annotations}
         report = events.old_cluster_marked(_place(mark.cluster))
         if mark.draining is not None:
@@ -40,27 +38,27 @@ def writes(observed: Observed, cleanup: Cleanup, *, now: datetime) -> list[Actio
     actions += [deletion(each) for each in cleanup.delete]
     actions += [EmitEvent(event=ended(each)) for each in cleanup.drained]
     active = observed.active.cluster if observed.active is not None else None
-    if active is not None and origin.from_of(active) in {each.metadata.name for each in cleanup.delete}:
+    if active is not None and receipts.upgraded_from(active) in {each.metadata.name for each in cleanup.delete}:
         actions.append(_upgrade_over(active))
     return [*actions, *_without_the_old(observed, active, now=now)]
 
 
 def _without_the_old(observed: Observed, active: RayCluster | None, *, now: datetime) -> list[Action]:
     """End an upgrade with an old cluster that is gone before raybus deleted it, or before it could write that it did."""
-    old = origin.from_of(active) if active is not None else ""
+    old = receipts.upgraded_from(active)
     if active is None or not old or any(each.metadata.name == old for each in observed.clusters):
         return []
     found = receipts.lost(observed, active, old, now=now)
-    published = [Publish(event=each) for each in ends.completed(observed, found)]
+    published = upgrade_events.completed(observed, found)
     actions = published if receipts.is_written(observed, found) else _received(observed, found)
     return [*actions, _upgrade_over(active)]
 
 
 def _received(observed: Observed, receipt: Receipt) -> list[Action]:
     """Publish the end of an upgrade, and write its receipt on the RayService unless that has a later one."""
-    published = [Publish(event=each) for each in ends.completed(observed, receipt)]
+    published = upgrade_events.completed(observed, receipt)
     if receipts.is_overtaken(observed, receipt):
-        return [*published]
+        return published
     failed = f"The receipt of the upgrade from {receipt.old} to {receipt.new} is not written: "
     report = ActionEvents(
         success=normal(EventReason.UPGRADE_RECEIPT, "Upgrade", str(receipt)),
@@ -119,8 +117,8 @@ def _lacks(pod: Pod, mark: dict[str, str]) -> bool:
 
 
 def _mark(cluster: RayCluster, *, now: datetime) -> dict[str, str]:
-    since = drain.since(cluster)
-    refreshes = drain.refreshes(since, now=now) if since is not None else 0
+    since = dangling.draining_since(cluster)
+    refreshes = dangling.refreshes(since, now=now) if since is not None else 0
     return {labels.DRAINING: "true"} | ({labels.DRAIN_REFRESH: str(refreshes)} if refreshes else {})
 
 
@@ -137,7 +135,7 @@ def _pod_marked(pod: Pod, mark: dict[str, str]) -> Patch:
 
 def began(observed: Observed, draining: DrainingCluster, due: datetime) -> Event:
     """Return the event of a cluster that begins to drain, with the time and condition of its end."""
-    cap = due + drain.timeout_of(observed.service)
+    cap = due + dangling.timeout_of(observed.service)
     how = (
         "its proxies close connections between requests"
         if draining.is_graceful
@@ -145,7 +143,7 @@ def began(observed: Observed, draining: DrainingCluster, due: datetime) -> Event
     )
     end = f"after {rfc3339(due)} once nothing is in flight, at {rfc3339(cap)} at the latest"
     text = f"RayCluster {_where(draining)} drains: {how}. It is deleted {end}"
-    odd = drain.odd_timeout(observed.service)
+    odd = dangling.odd_timeout(observed.service)
     if odd is not None:
         return warning(EventReason.DRAIN_STARTED, "Drain", f"{text}; {odd}, so 60 s hold")
     return normal(EventReason.DRAIN_STARTED, "Drain", text)
@@ -153,7 +151,7 @@ def began(observed: Observed, draining: DrainingCluster, due: datetime) -> Event
 
 def ended(draining: DrainingCluster) -> Event:
     """Return the event of a drain that ended."""
-    note = f"RayCluster {_where(draining)} was deleted with {drain.in_flight(draining.ongoing)}"
+    note = f"RayCluster {_where(draining)} was deleted with {dangling.in_flight(draining.ongoing)}"
     is_quiet = draining.ongoing == 0 or (draining.is_silent and not draining.is_graceful)
     event = normal if is_quiet else warning
     return event(EventReason.DRAIN_ENDED, "Drain", note)

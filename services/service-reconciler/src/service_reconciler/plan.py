@@ -25,7 +25,7 @@ from common.ray.submit import Submit
 from common.runtime.actions import Action, Create, Delete, EmitEvent, Patch, Plan, SetFinalizers, earliest
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import traffic_record
-from service_reconciler import draining, events, initializing, plain_service, polling, serving
+from service_reconciler import draining, events, initializing, plain_service, polling, serving, upgrade_events
 from service_reconciler.actions import RecordRevision, UpdateServiceStatus
 from service_reconciler.events import Outcome
 from service_reconciler.observed import ClusterView, Names, Observed
@@ -41,7 +41,6 @@ from service_reconciler.status import compute, room, suspend
 from service_reconciler.status.compute import Result
 from service_reconciler.status.conditions import is_timed_out
 from service_reconciler.status.suspend import State
-from service_reconciler.upgrade_events import publication
 
 CONFIGS: Final = "configs"
 """The chain of Serve configs: whatever else is refused, a cluster gets its own."""
@@ -52,7 +51,7 @@ RELEASE: Final = timedelta(seconds=30)
 
 def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
     """Decide what one observation leads to; the same observation at the same time gives the same plan."""
-    published = publication.current_state(observed, now=now)
+    published = upgrade_events.current_state(observed, now=now)
     if observed.service.metadata.deletion_timestamp is not None:
         plan = _deletion(observed, now=now)
         return msgspec.structs.replace(plan, actions=(*published, *plan.actions))
@@ -78,9 +77,12 @@ def _deletion(observed: Observed, *, now: datetime) -> Plan[Action]:
         return Plan(requeue_at=now + polling.STARTING, note="traffic-manager takes our part out of the user's route")
     if not observed.clusters:
         kept = tuple(each for each in meta.finalizers if each != labels.RAYSERVICE_FINALIZER)
-        actions = (*publication.deleted(observed, now=now), SetFinalizers(finalizers=kept))
+        actions = (*upgrade_events.deleted(observed, now=now), SetFinalizers(finalizers=kept))
         return Plan(actions=actions, note="all its clusters are gone")
-    gone = (*publication.deleted(observed, now=now), *(draining.deletion(each) for each in _alive(observed.clusters)))
+    gone = (
+        *upgrade_events.deleted(observed, now=now),
+        *(draining.deletion(each) for each in _alive(observed.clusters)),
+    )
     return Plan(actions=gone, requeue_at=now + polling.STARTING, note="its clusters are going")
 
 
@@ -111,10 +113,10 @@ def _suspended(observed: Observed, state: State, *, now: datetime) -> Plan[Actio
     match state:
         case State.REQUESTED:
             status = suspend.requested(observed, now=now)
-            actions = (*publication.suspended(observed, now=now), *_written(observed, status, now=now))
+            actions = (*upgrade_events.suspended(observed, now=now), *_written(observed, status, now=now))
             return Plan(actions=actions, requeue_at=now, note="suspend is requested")
         case State.SUSPENDING:
-            gone = (*publication.swept(observed, now=now), *_everything(observed))
+            gone = (*upgrade_events.swept(observed, now=now), *_everything(observed))
             written = _written(observed, suspend.suspending(observed, now=now), now=now)
             requeue_at = now + polling.STARTING
             return Plan(actions=(*gone, *written), requeue_at=requeue_at, note="everything is being deleted")
@@ -145,9 +147,9 @@ def _running(observed: Observed, *, now: datetime) -> Plan[Action]:
         *sent,
         *plain_service.label_writes(observed),
         *switch.actions,
-        *publication.before(observed, names, status, now=now),
+        *upgrade_events.before(observed, names, status, now=now),
         *_written(observed, status, now=now),
-        *publication.after(observed, names, status, now=now),
+        *upgrade_events.after(observed, names, status, now=now),
     ]
     created = [] if has_timed_out else _creation(observed, names)
     actions += [EmitEvent(event=events.timeout(observed, now=now))] if has_timed_out else created

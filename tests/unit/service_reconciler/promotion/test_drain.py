@@ -5,37 +5,45 @@ from datetime import datetime, timedelta
 import pytest
 
 from common.api import ray_service
-from service_reconciler.promotion import drain
+from service_reconciler.promotion import dangling
 from support.builders.ray_service import a_ray_service
 
 SINCE = datetime.fromisoformat("2026-11-21T12:00:00+00:00")
+SETTLED = SINCE + dangling.SETTLING
 CAP = SINCE + timedelta(seconds=100)
 
 
 @pytest.mark.parametrize(
-    ("why", "at", "ongoing", "deletes", "reason", "again"),
+    ("why", "at", "ongoing", "again"),
     [
-        ("nothing is in flight", 40, 0, True, "nothing is in flight", None),
-        ("requests are", 40, 3, False, "3 requests in flight", 41),
-        ("one is", 40, 1, False, "1 request in flight", 41),
-        ("the number is unknown", 40, None, False, "an unknown number of requests in flight", 41),
-        ("a count may be from before the mark", 5, 0, False, "the count may be old", 15),
-        ("the cap ends it all the same", 100, 3, True, "the drain time-out is over with 3 requests in flight", None),
-        ("also when the number is unknown", 100, None, True, "the drain time-out is over with an unknown number", None),
-        ("no requeue is later than the cap", 99.5, 3, False, "3 requests in flight", 100),
+        ("nothing is in flight", 40, 0, None),
+        ("requests are", 40, 3, 41),
+        ("one is", 40, 1, 41),
+        ("the number is unknown", 40, None, 41),
+        ("a count may be from before the mark", 5, 0, 15),
+        ("the cap ends it all the same", 100, 3, None),
+        ("also when the number is unknown", 100, None, None),
+        ("no requeue is later than the cap", 99.5, 3, 100),
     ],
 )
-def test_verdicts(why: str, at: float, ongoing: int | None, deletes: bool, reason: str, again: float | None) -> None:
-    found = drain.decide(ongoing, since=SINCE, cap=CAP, now=SINCE + timedelta(seconds=at))
-    assert found.deletes is deletes, why
-    assert found.reason.startswith(reason)
-    assert found.requeue_at == (None if again is None else SINCE + timedelta(seconds=again))
+def test_a_draining_cluster_goes_or_is_checked_again(
+    why: str, at: float, ongoing: int | None, again: float | None
+) -> None:
+    found = dangling.recheck_at(ongoing, settled=SETTLED, cap=CAP, now=SINCE + timedelta(seconds=at))
+    assert found == (None if again is None else SINCE + timedelta(seconds=again)), why
 
 
 def test_a_cap_before_the_count_can_be_trusted_holds() -> None:
     now = SINCE + timedelta(seconds=5)
-    found = drain.decide(0, since=SINCE, cap=now, now=now)
-    assert (found.deletes, found.requeue_at) == (True, None)
+    assert dangling.recheck_at(0, settled=SETTLED, cap=now, now=now) is None
+
+
+@pytest.mark.parametrize(
+    ("ongoing", "text"),
+    [(3, "3 requests in flight"), (1, "1 request in flight"), (None, "an unknown number of requests in flight")],
+)
+def test_requests_in_flight_as_a_text(ongoing: int | None, text: str) -> None:
+    assert dangling.in_flight(ongoing) == text
 
 
 @pytest.mark.parametrize(
@@ -55,8 +63,8 @@ def test_a_cap_before_the_count_can_be_trusted_holds() -> None:
 def test_time_outs(text: str | None, seconds: float, is_odd: bool) -> None:
     annotations = {} if text is None else {"raybus.io/drain-timeout": text}
     service = ray_service.decode(a_ray_service(annotations=annotations))
-    assert drain.timeout_of(service) == timedelta(seconds=seconds)
-    assert (drain.odd_timeout(service) is not None) is is_odd
+    assert dangling.timeout_of(service) == timedelta(seconds=seconds)
+    assert (dangling.odd_timeout(service) is not None) is is_odd
 
 
 @pytest.mark.parametrize(
@@ -65,5 +73,5 @@ def test_time_outs(text: str | None, seconds: float, is_odd: bool) -> None:
 )
 def test_the_pods_of_a_draining_cluster_are_changed_again(at: float, refreshes: int, again: float | None) -> None:
     now = SINCE + timedelta(seconds=at)
-    assert drain.refreshes(SINCE, now=now) == refreshes
-    assert drain.next_refresh(SINCE, now=now) == (None if again is None else SINCE + timedelta(seconds=again))
+    assert dangling.refreshes(SINCE, now=now) == refreshes
+    assert dangling.next_refresh(SINCE, now=now) == (None if again is None else SINCE + timedelta(seconds=again))

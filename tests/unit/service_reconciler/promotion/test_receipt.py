@@ -7,7 +7,6 @@ import pytest
 
 from common.api.ray_cluster import RayCluster
 from common.upgrade.receipt import Outcome, Receipt, Seconds
-from service_reconciler.observed import DrainingCluster
 from service_reconciler.promotion import receipt
 from service_reconciler.promotion.receipt import SoFar
 
@@ -38,7 +37,7 @@ def a_cluster(text: str | None) -> RayCluster:
 
 def made(so_far: SoFar, *, ongoing: int | None = None) -> Receipt | None:
     cluster = a_cluster(msgspec.json.encode(so_far).decode())
-    return receipt.finished(cluster, DrainingCluster(cluster=cluster, pods=(), ongoing=ongoing), now=later(92.4))
+    return receipt.finished(cluster, ongoing, now=later(92.4))
 
 
 def test_the_whole_of_it() -> None:

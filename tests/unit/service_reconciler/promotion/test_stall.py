@@ -10,7 +10,7 @@ from common.problem import Problem
 from common.upgrade.controls import Controls, OnDeadline
 from common.upgrade.traffic_record import Upgrade
 from service_reconciler.observed import Observed
-from service_reconciler.promotion import progress, stall
+from service_reconciler.promotion import stall
 from service_reconciler.promotion.stall import Verdict
 from service_reconciler.reasons import Reason
 from support.builders.upgrade import a_condition, a_pod, a_view, an_upgrade, at
@@ -56,7 +56,7 @@ FLAPPED = an_upgrade(
     ],
 )
 def test_giving_back_repeatedly_is_no_progress(observed: Observed, seconds: float) -> None:
-    assert progress.since(observed, observed.pending, now=NOW) == at(seconds)
+    assert stall.progress_since(observed, observed.pending, now=NOW) == at(seconds)
 
 
 def test_a_canary_that_flaps_is_named_as_the_cause() -> None:
@@ -101,7 +101,7 @@ def test_a_canary_that_flaps_is_named_as_the_cause() -> None:
     ],
 )
 def test_when_an_upgrade_last_progressed(observed: Observed, seconds: float) -> None:
-    assert progress.since(observed, observed.pending, now=NOW) == at(seconds)
+    assert stall.progress_since(observed, observed.pending, now=NOW) == at(seconds)
 
 
 def judged(observed: Observed, controls: Controls = CONTROLS, *, now: float = 1000) -> Verdict:

@@ -41,29 +41,22 @@ def decide(observed: Observed, *, now: datetime) -> Control:
     """Return what bears on the upgrade of a RayService now."""
     controls = upgrade_controls.of(observed.service)
     is_back = decided.is_rolling_back(observed.service)
-    asked = _asked_pause(controls) if observed.names.pending and observed.names.active else None
-    verdict = stall.Verdict() if asked else stall.decide(observed, controls, is_back=is_back, now=now)
+    pause, verdict = None, stall.Verdict()
+    if observed.names.pending and observed.names.active and controls.pauses and not controls.promotes:
+        pause = Problem(Reason.PAUSE_REQUESTED, f"paused by {labels.PAUSE}")
+    else:
+        verdict = stall.decide(observed, controls, is_back=is_back, now=now)
     abort = _abort(observed, controls, None if is_back else verdict.stall)
-    pause = asked or (None if is_back or abort else _pause_of(verdict.stall, controls))
+    is_forward = not is_back and abort is None and not controls.promotes
+    if verdict.stall is not None and is_forward and controls.on_deadline is OnDeadline.PAUSE:
+        text = f"paused at the deadline ({labels.ON_DEADLINE}: {OnDeadline.PAUSE})"
+        pause = Problem(Reason.PROGRESS_DEADLINE_EXCEEDED, text)
     return Control(abort=abort, pause=pause, stall=verdict.stall, problems=controls.problems, requeue_at=verdict.due)
 
 
 def is_goal(observed: Observed, view: ClusterView, control: Control) -> bool:
     """Return whether the active cluster is all that is wanted."""
     return control.abort is not None or observed.match(view) is Match.FULL
-
-
-def _asked_pause(controls: Controls) -> Problem[Reason] | None:
-    if not controls.pauses or controls.promotes:
-        return None
-    return Problem(Reason.PAUSE_REQUESTED, f"paused by {labels.PAUSE}")
-
-
-def _pause_of(stalled: Problem[Reason] | None, controls: Controls) -> Problem[Reason] | None:
-    if stalled is None or controls.promotes or controls.on_deadline is not OnDeadline.PAUSE:
-        return None
-    text = f"paused at the deadline ({labels.ON_DEADLINE}: {OnDeadline.PAUSE})"
-    return Problem(Reason.PROGRESS_DEADLINE_EXCEEDED, text)
 
 
 def _abort(observed: Observed, controls: Controls, stalled: Problem[Reason] | None) -> Problem[Reason] | None:

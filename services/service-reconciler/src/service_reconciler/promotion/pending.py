@@ -7,12 +7,10 @@ from enum import StrEnum
 
 import msgspec
 
-from common.api.ray_service import ServiceUpgradeStrategy
 from common.ray import serve_writer
-from service_reconciler.config import Config
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.promotion import rollback
-from service_reconciler.promotion.control import NONE, Control, is_goal
+from service_reconciler.promotion.control import Control, is_goal
 from service_reconciler.promotion.rollback import Course
 from service_reconciler.resources.ray_cluster import Match
 
@@ -37,21 +35,31 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The message of the condition RollbackInProgress; None while nothing is rolled back."""
 
 
-def decide(observed: Observed, control: Control = NONE) -> Decision:
+def decide(observed: Observed, control: Control) -> Decision:
     """Decide whether a new cluster is prepared, the pending one is dropped, or all stays."""
-    if observed.pending is None:
-        return _without_pending(observed, control)
-    if observed.is_incremental and observed.active is not None:
-        return _in_steps(observed, observed.active, observed.pending, control)
-    if _is_left_alone(observed, observed.pending):
-        note = f"RayCluster {observed.names.active} is gone and the pending cluster gets requests"
-        return Decision(step=Step.PROMOTE, names=Names(active=observed.pending.name), note=note)
-    return _at_once(observed, observed.pending, control)
+    course, active, pending = Course.FORWARD, observed.active, observed.pending
+    if pending is None:
+        step, note = _without_pending(observed, control)
+    elif observed.is_incremental and active is not None:
+        course, note = rollback.decide(observed, active, pending, control)
+        step = _in_steps(observed, active, course, control)
+    else:
+        step, note = _at_once(observed, pending, control)
+    names = {
+        Step.KEEP: observed.names,
+        Step.NEW: Names(active=observed.names.active, pending=observed.fresh_name),
+        Step.DROP: Names(active=observed.names.active),
+        Step.PROMOTE: Names(active=observed.names.pending),
+    }[step]
+    return Decision(step=step, names=names, note=note, rollback=note if course is Course.BACK else None)
 
 
 def replaces_clusters(observed: Observed) -> bool:
     """Return whether a changed spec may have a new cluster; the strategy None has its first cluster only."""
-    return _is_enabled(observed.service.spec.upgrade_strategy, observed.config)
+    strategy = observed.service.spec.upgrade_strategy
+    if strategy is None or strategy.type is None:
+        return observed.config.zero_downtime
+    return strategy.type in {"NewCluster", serve_writer.INCREMENTAL}
 
 
 def falls_back(observed: Observed) -> bool:
@@ -59,80 +67,51 @@ def falls_back(observed: Observed) -> bool:
     return serve_writer.asks_for_steps(observed.service) and not observed.is_incremental
 
 
-def _is_left_alone(observed: Observed, held: ClusterView) -> bool:
-    """Return whether only the pending cluster is left to serve, whatever the spec asks for by now (design rule 8)."""
-    is_wanted = observed.match(held) is not Match.DIFFERENT
-    has_lost = bool(observed.names.active) and observed.active is None
-    return has_lost and not is_wanted and observed.is_incremental and observed.requests_from(held.name) is not None
-
-
-def _at_once(observed: Observed, held: ClusterView, control: Control) -> Decision:
+def _at_once(observed: Observed, pending: ClusterView, control: Control) -> tuple[Step, str]:
+    is_wanted = observed.match(pending) is not Match.DIFFERENT
+    # the last cluster that gets requests serves whatever the spec asks for by now (design rule 8)
+    is_left = bool(observed.names.active) and observed.active is None
+    if is_left and not is_wanted and observed.is_incremental and observed.requests_from(pending.name) is not None:
+        return Step.PROMOTE, f"RayCluster {observed.names.active} is gone and the pending cluster gets requests"
     if observed.serving == observed.names.pending:
-        return _keep(observed, "the pending cluster serves already")
+        return Step.KEEP, "the pending cluster serves already"
     if control.abort is not None:
-        return _drop(observed, control.abort.message)
-    if observed.match(held) is not Match.DIFFERENT:
-        return _keep(observed, "the pending cluster is what the spec asks for")
+        return Step.DROP, control.abort.message
+    if is_wanted:
+        return Step.KEEP, "the pending cluster is what the spec asks for"
     if observed.active is not None and observed.match(observed.active) is Match.FULL:
-        return _drop(observed, "the spec is the active cluster's again")
-    if not replaces_clusters(observed):
-        return _keep(observed, "the upgrade strategy allows no further cluster")
-    return _new(observed, "the spec changed again before the pending cluster served")
+        return Step.DROP, "the spec is the active cluster's again"
+    kept = Step.KEEP, "the upgrade strategy allows no further cluster"
+    changed = Step.NEW, "the spec changed again before the pending cluster served"
+    return changed if replaces_clusters(observed) else kept
 
 
-def _in_steps(observed: Observed, active: ClusterView, held: ClusterView, control: Control) -> Decision:
-    verdict = rollback.decide(observed, active, held, control)
-    match verdict.course:
-        case Course.FORWARD:
-            return _keep(observed, verdict.note)
-        case Course.BACK:
-            return Decision(step=Step.KEEP, names=observed.names, note=verdict.note, rollback=verdict.note)
+def _in_steps(observed: Observed, active: ClusterView, course: Course, control: Control) -> Step:
+    match course:
+        case Course.FORWARD | Course.BACK:
+            return Step.KEEP
         case Course.PROMOTED:
-            return Decision(step=Step.PROMOTE, names=Names(active=held.name), note=verdict.note)
+            return Step.PROMOTE
         case Course.DROPPED:
             is_wanted = observed.match(active) is Match.DIFFERENT and replaces_clusters(observed)
-            is_new = is_wanted and control.abort is None
-            return _new(observed, verdict.note) if is_new else _drop(observed, verdict.note)
+            return Step.NEW if is_wanted and control.abort is None else Step.DROP
 
 
-def _without_pending(observed: Observed, control: Control) -> Decision:
+def _without_pending(observed: Observed, control: Control) -> tuple[Step, str]:
     names, active = observed.names, observed.active
     if names.pending:
-        if active is not None and is_goal(observed, active, control):
-            return _drop(observed, "the spec was reverted before the pending cluster was created")
-        return _keep(observed, "the pending cluster is to be created")
+        is_reverted = active is not None and is_goal(observed, active, control)
+        dropped = Step.DROP, "the spec was reverted before the pending cluster was created"
+        return dropped if is_reverted else (Step.KEEP, "the pending cluster is to be created")
     if active is None:
-        return _new(observed, "there is no cluster" if not names.active else "the active cluster is gone")
+        return Step.NEW, "there is no cluster" if not names.active else "the active cluster is gone"
     if control.abort is not None:
-        return _keep(observed, control.abort.message)
-    return _with_active_alone(observed, observed.match(active))
-
-
-def _with_active_alone(observed: Observed, found: Match) -> Decision:
-    match found:
+        return Step.KEEP, control.abort.message
+    match observed.match(active):
         case Match.FULL:
-            return _keep(observed, "the active cluster is what the spec asks for")
+            return Step.KEEP, "the active cluster is what the spec asks for"
         case Match.APPENDED:
-            return _keep(observed, "worker groups are added to the active cluster")
-        case Match.DIFFERENT if replaces_clusters(observed):
-            return _new(observed, "the cluster spec changed")
+            return Step.KEEP, "worker groups are added to the active cluster"
         case Match.DIFFERENT:
-            return _keep(observed, "the cluster spec changed, but the upgrade strategy is None")
-
-
-def _is_enabled(strategy: ServiceUpgradeStrategy | None, config: Config) -> bool:
-    kind = strategy.type if strategy is not None else None
-    return config.zero_downtime if kind is None else kind in {"NewCluster", serve_writer.INCREMENTAL}
-
-
-def _keep(observed: Observed, note: str) -> Decision:
-    return Decision(step=Step.KEEP, names=observed.names, note=note)
-
-
-def _drop(observed: Observed, note: str) -> Decision:
-    return Decision(step=Step.DROP, names=Names(active=observed.names.active), note=note)
-
-
-def _new(observed: Observed, note: str) -> Decision:
-    names = Names(active=observed.names.active, pending=observed.fresh_name)
-    return Decision(step=Step.NEW, names=names, note=note)
+            kept = Step.KEEP, "the cluster spec changed, but the upgrade strategy is None"
+            return (Step.NEW, "the cluster spec changed") if replaces_clusters(observed) else kept

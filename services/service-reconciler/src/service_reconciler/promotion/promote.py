@@ -36,14 +36,10 @@ def target_in_steps(observed: Observed) -> tuple[str, str]:
         return observed.active.name, "the active cluster is first until all has moved"
     if observed.pending is None:
         return "", "there is no cluster"
-    why = not_ready(observed, observed.pending) or _not_whole(observed.pending)
-    return ("", f"the pending cluster waits: {why}") if why else (observed.pending.name, "the first cluster is ready")
-
-
-def _not_whole(view: ClusterView) -> str | None:
-    details = view.serve.details
+    details = observed.pending.serve.details
     is_whole = details is not None and serve_status.capacity(details) >= WHOLE
-    return None if is_whole else "it does not run with its whole capacity yet"
+    why = not_ready(observed, observed.pending) or (None if is_whole else "it does not run with its whole capacity yet")
+    return ("", f"the pending cluster waits: {why}") if why else (observed.pending.name, "the first cluster is ready")
 
 
 def not_ready(observed: Observed, pending: ClusterView) -> str | None:

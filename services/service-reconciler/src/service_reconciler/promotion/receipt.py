@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from common import annotation_record, conditions, labels
 from common.annotation_record import AnnotationRecord
@@ -18,14 +17,21 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayServiceStatus
 from common.upgrade.receipt import Outcome, Receipt, Seconds, span
 from common.upgrade.traffic_record import WHOLE, Upgrade
-from service_reconciler.observed import DrainingCluster, Names, Observed
-from service_reconciler.promotion import origin
+from service_reconciler.observed import Names, Observed
 from service_reconciler.reasons import ConditionType
 
 SO_FAR: Final = "raybus.io/upgrade-so-far"
 """On an unneeded cluster: what is known of its upgrade when the traffic is off it."""
 BOTH: Final = 200
 """Percent of capacity that an upgrade without steps has while both clusters run."""
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """An upgrade between two clusters, one of which is the active one now."""
+
+    pair: Names
+    """The old cluster as the active one, and the new one as pending."""
+    is_promoted: bool
 
 
 class SoFar(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
@@ -42,10 +48,35 @@ class SoFar(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     least: int | None = None
 
 
+def origin_of(names: Names, active: RayCluster | None, left: RayCluster) -> Origin | None:
+    """Return the upgrade that left a cluster behind, None when there was none with the active one, which may be gone.
+
+    A cluster names its predecessor until its upgrade is over; where neither does, as KubeRay's do not, their ages decide.
+    """
+    name = left.metadata.name
+    is_aborted = Origin(pair=Names(active=names.active, pending=name), is_promoted=False)
+    is_replaced = Origin(pair=Names(active=name, pending=names.active), is_promoted=True)
+    if not names.active:
+        return None
+    if upgraded_from(left) == names.active:
+        return is_aborted
+    if active is None or upgraded_from(active) == name:
+        return is_replaced
+    born, born_before = active.metadata.creation_timestamp, left.metadata.creation_timestamp
+    if upgraded_from(active) or upgraded_from(left) or born is None or born_before is None:
+        return None
+    return is_replaced if born_before <= born else is_aborted
+
+
+def upgraded_from(cluster: RayCluster | None) -> str:
+    """Return the cluster that this one was made to replace; empty when there was none, or its upgrade is over."""
+    return cluster.metadata.annotations.get(labels.UPGRADE_FROM, "") if cluster is not None else ""
+
+
 def so_far(observed: Observed, unneeded: RayCluster, *, now: datetime) -> str | None:
     """Return what is written on a cluster that becomes unneeded; None when it was part of no upgrade."""
     active = observed.active.cluster if observed.active is not None else None
-    found = origin.of(observed.names, active, unneeded)
+    found = origin_of(observed.names, active, unneeded)
     if found is None:
         return None
     outcome = Outcome.PROMOTED if found.is_promoted else failure(observed, observed.service.status, found.pair)
@@ -67,10 +98,10 @@ def begun(annotations: Mapping[str, str]) -> SoFar | None:
     return annotation_record.decode(annotations.get(SO_FAR, ""), SoFar)
 
 
-def finished(cluster: RayCluster, draining: DrainingCluster | None, *, now: datetime) -> Receipt | None:
-    """Return the receipt of the upgrade that leaves a cluster behind, which goes now."""
+def finished(cluster: RayCluster, ongoing: int | None, *, now: datetime) -> Receipt | None:
+    """Return the receipt of the upgrade that leaves a cluster behind, which goes now with requests in flight."""
     held = begun(cluster.metadata.annotations)
-    return None if held is None else _closed(held, draining.ongoing if draining is not None else None, now=now)
+    return None if held is None else _closed(held, ongoing, now=now)
 
 
 def lost(observed: Observed, active: RayCluster, old: str, *, now: datetime) -> Receipt:
@@ -119,8 +150,7 @@ def _so_far(observed: Observed, pair: Names, new: RayCluster | None, outcome: Ou
 
 
 def _closed(held: SoFar, ongoing: int | None, *, now: datetime) -> Receipt:
-    end = whole_seconds(now)
-    moved = held.moved or held.completed
+    end, moved = whole_seconds(now), held.moved or held.completed
     return Receipt(
         old=held.old,
         new=held.new,
@@ -139,5 +169,5 @@ def _closed(held: SoFar, ongoing: int | None, *, now: datetime) -> Receipt:
 
 
 def _stats(observed: Observed, pair: Names) -> Upgrade | None:
-    held: Upgrade | UnsetType = observed.record.upgrade
-    return None if held is UNSET or Names(active=held.old, pending=held.new) != pair else held
+    held = observed.record.upgrade
+    return held if isinstance(held, Upgrade) and Names(active=held.old, pending=held.new) == pair else None

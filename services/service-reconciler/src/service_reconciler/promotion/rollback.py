@@ -8,8 +8,6 @@ one status write, refused when the RayService changed since, so a spec that is r
 from enum import StrEnum
 from typing import Final
 
-import msgspec
-
 from common import names
 from common.ray.view import head_is_ready
 from common.upgrade import traffic_record
@@ -18,9 +16,6 @@ from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.promotion.control import Control, is_goal
 from service_reconciler.resources.ray_cluster import Match
 
-REVERTED: Final = "Goal state reverted to original cluster, rolling back."
-ABORTED: Final = "Upgrade aborted, rolling back to original cluster."
-THIRD: Final = "Goal state changed mid-upgrade, rolling back to original cluster."
 SILENT_AFTER: Final = 3
 """Failed polls in a row after which no plan waits for a dashboard to take a capacity."""
 _ACTIVE: Final = Share(capacity=WHOLE, weight=WHOLE)
@@ -38,35 +33,24 @@ class Course(StrEnum):
     """Everything is back: the pending cluster is not needed any more."""
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an upgrade goes, and why."""
-
-    course: Course
-    note: str
-
-
-def decide(observed: Observed, active: ClusterView, pending: ClusterView, control: Control) -> Verdict:
-    """Return where an upgrade in steps goes now."""
-    if (why := _turned(observed, active, pending, control)) is not None:
-        course = Course.DROPPED if _is_back(observed.record, active, pending) else Course.BACK
-        return Verdict(course=course, note=why)
-    if control.pause is not None:
-        return Verdict(course=Course.FORWARD, note=control.pause.message)
-    if _is_over(observed, active, pending):
-        return Verdict(course=Course.PROMOTED, note="all traffic and all capacity have moved")
-    return Verdict(course=Course.FORWARD, note="traffic moves to the pending cluster")
-
-
-def _turned(observed: Observed, active: ClusterView, pending: ClusterView, control: Control) -> str | None:
-    """Return why the traffic rolls back to the active cluster, None when it goes forward."""
+def decide(observed: Observed, active: ClusterView, pending: ClusterView, control: Control) -> tuple[Course, str]:
+    """Return where an upgrade in steps goes now, and why."""
     if control.abort is not None:
-        return ABORTED
-    if is_goal(observed, active, control):
-        return REVERTED
-    return THIRD if observed.match(pending) is Match.DIFFERENT else None
+        why = "Upgrade aborted, rolling back to original cluster."
+    elif is_goal(observed, active, control):
+        why = "Goal state reverted to original cluster, rolling back."
+    elif observed.match(pending) is Match.DIFFERENT:
+        why = "Goal state changed mid-upgrade, rolling back to original cluster."
+    elif control.pause is not None:
+        return Course.FORWARD, control.pause.message
+    elif _has_moved(observed, active, pending):
+        return Course.PROMOTED, "all traffic and all capacity have moved"
+    else:
+        return Course.FORWARD, "traffic moves to the pending cluster"
+    return (Course.DROPPED if _is_back(observed.record, active, pending) else Course.BACK), why
 
 
-def _is_over(observed: Observed, active: ClusterView, pending: ClusterView) -> bool:
+def _has_moved(observed: Observed, active: ClusterView, pending: ClusterView) -> bool:
     """Return whether the route itself gives the pending cluster everything, and the active one has no capacity left."""
     held = traffic_record.of_route(observed.route).clusters
     old, new = held.get(active.name, _ACTIVE), held.get(pending.name, _PENDING)
@@ -79,7 +63,5 @@ def _is_over(observed: Observed, active: ClusterView, pending: ClusterView) -> b
 def _is_back(record: Record, active: ClusterView, pending: ClusterView) -> bool:
     """Return whether the active cluster has everything; the share of a dead cluster does not count."""
     old, new = record.clusters.get(active.name, _ACTIVE), record.clusters.get(pending.name, _PENDING)
-    if (old.capacity, old.weight, new.weight) != (WHOLE, WHOLE, 0):
-        return False
     is_dead = not head_is_ready(pending.cluster) or pending.serve.failures >= SILENT_AFTER
-    return new.capacity == 0 or is_dead
+    return (old.capacity, old.weight, new.weight) == (WHOLE, WHOLE, 0) and (new.capacity == 0 or is_dead)

@@ -1,0 +1,270 @@
+"""The upgrade events for external consumers: pure, from the observation and the status alone, so that a repetition is the same.
+
+Events are published in this order. A step of traffic-manager comes before the status shows it, for it waits with the next one
+until then (`steps`). The state in the status comes once it is written, and again by each new process as long as it holds
+(`of_status`); what the status is about to forget comes before. What ends with an object comes before its deletion. So no record of
+published events is needed, and a crash at any moment costs at most a repetition.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+import msgspec
+
+from common import conditions, labels
+from common.api.meta import Condition
+from common.api.ray_service import ClusterServiceStatus, RayServiceStatus
+from common.ray import serve_writer
+from common.runtime.actions import Action
+from common.upgrade import events as upgrade_events
+from common.upgrade.events import (
+    Aborted,
+    CapacityChanged,
+    Cause,
+    ClusterCreated,
+    Completed,
+    Data,
+    Direction,
+    DrainStarted,
+    Event,
+    Failed,
+    Paused,
+    Promoted,
+    Resumed,
+    RolledBack,
+    Share,
+    Split,
+    Stalled,
+    Started,
+    TrafficShifted,
+    Upgrade,
+)
+from common.upgrade.receipt import Outcome, Receipt
+from common.upgrade.traffic_record import WHOLE
+from service_reconciler import decided
+from service_reconciler.actions import Publish
+from service_reconciler.observed import Names, Observed
+from service_reconciler.promotion import dangling
+from service_reconciler.promotion import receipt as receipts
+from service_reconciler.reasons import ConditionType
+from service_reconciler.status import compute, traffic
+from service_reconciler.status.conditions import is_timed_out
+
+
+def current_state(observed: Observed, *, now: datetime) -> list[Action]:
+    """Publish the state in the status; first of all, since a later write may make it past."""
+    return _published(of_status(observed, observed.names, observed.service.status, now=now))
+
+
+def before(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> list[Action]:
+    """Publish what cannot be observed any more once a status with these names is written."""
+    is_over = is_timed_out(status.conditions)
+    end = _failed(observed, status, now=now) if is_over else _unmade(observed, names, status, now=now)
+    return _published((*steps(observed, now=now), *end))
+
+
+def after(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> list[Action]:
+    """Publish what the status shows from this write on."""
+    old = observed.service.status
+    if not compute.differs(old, status):
+        return []
+    known = {each.id for each in of_status(observed, observed.names, old, now=now)}
+    kept = Names() if is_timed_out(status.conditions) else names
+    new = of_status(observed, kept, compute.stamped(status, now=now), now=now)
+    return _published(each for each in new if each.id not in known)
+
+
+def suspended(observed: Observed, *, now: datetime) -> list[Action]:
+    """Publish the end of the upgrade that is on when its service is suspended."""
+    why = "The RayService is suspended; all its clusters are deleted."
+    return _cut_short(observed, "ServiceSuspended", why, now=now)
+
+
+def deleted(observed: Observed, *, now: datetime) -> list[Action]:
+    """Publish what ends with a RayService."""
+    why = "The RayService is deleted, and all its clusters with it."
+    return [*_cut_short(observed, "ServiceDeleted", why, now=now), *swept(observed, now=now)]
+
+
+def swept(observed: Observed, *, now: datetime) -> list[Action]:
+    """Publish the ends of upgrades with old clusters that still drain, and are deleted before their time."""
+    alive = (each for each in observed.clusters if each.metadata.deletion_timestamp is None)
+    ended = (receipts.finished(each, None, now=now) for each in alive)
+    lacking = (each for each in ended if each is not None and not receipts.is_written(observed, each))
+    return [action for each in lacking for action in completed(observed, each)]
+
+
+def drain_started(observed: Observed, mark: dangling.Mark, *, now: datetime) -> list[Action]:
+    """Publish that the old cluster begins to drain, when its first deadline is written on it."""
+    held = receipts.begun(mark.annotations)
+    if dangling.due_at(mark.cluster) is not None or held is None or held.outcome is not Outcome.PROMOTED:
+        return []
+    data = DrainStarted(
+        upgrade=_upgrade(observed, Names(active=held.old, pending=held.new)),
+        cluster=mark.cluster.metadata.name,
+        deletion_delay_seconds=round(dangling.delay_of(observed.service).total_seconds()),
+        drain_timeout_seconds=round(dangling.timeout_of(observed.service).total_seconds()),
+    )
+    return _published([_event(observed, data, at=now)])
+
+
+def completed(observed: Observed, found: Receipt) -> list[Action]:
+    """Publish that an upgrade is over, from its receipt; one that was rolled back was over before."""
+    if found.outcome is not Outcome.PROMOTED:
+        return []
+    upgrade = _upgrade(observed, Names(active=found.old, pending=found.new))
+    return _published([_event(observed, Completed(upgrade=upgrade, receipt=found), at=found.finished)])
+
+
+def steps(observed: Observed, *, now: datetime) -> Iterator[Event]:
+    """Yield what traffic-manager has changed in an upgrade in steps since the status was written; weights come first, as they are moved.
+
+    It takes the next step only when the status shows the last one (ADR 6), so each of them is observed here once.
+    """
+    status, names = observed.service.status, observed.names
+    held = status.active_service_status, status.pending_service_status
+    is_shown = (held[0].ray_cluster_name, held[1].ray_cluster_name) == (names.active, names.pending)
+    if not (observed.is_incremental and names.active and names.pending and is_shown):
+        return
+    empty = (ClusterServiceStatus(ray_cluster_name=each) for each in (names.active, names.pending))
+    before, after = _split(*held), _split(*(traffic.mirrored(observed, each, names) for each in empty))
+    between = Split(old=_with_traffic(before.old, after.old), new=_with_traffic(before.new, after.new))
+    direction = Direction.BACK if decided.is_rolling_back(observed.service) else Direction.FORWARD
+    upgrade, changed_at = _upgrade(observed, names), observed.record.changed_at
+    for kind, was, now_is in ((TrafficShifted, before, between), (CapacityChanged, between, after)):
+        if was != now_is:
+            data = kind(upgrade=upgrade, direction=direction, before=was, after=now_is)
+            yield _event(observed, data, changed_at, now_is, at=changed_at or now)
+
+
+def of_status(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> Iterator[Event]:
+    """Yield the events of a status with these names and of the clusters that are there, in the order in which they came about.
+
+    An unneeded cluster shows the upgrade's end until it has a deadline. Repetitions are the same to the byte,
+    since a condition brings its reason, its text and the moment of its transition.
+    """
+    at, there = status.last_update_time or now, {each.metadata.name: each for each in observed.clusters}
+    active = there.get(names.active)
+    lost = receipts.upgraded_from(active)
+    if lost and lost not in there:
+        pair = Names(active=lost, pending=names.active)
+        yield _event(observed, Promoted(upgrade=_upgrade(observed, pair)), at=at)
+    for cluster in observed.clusters:
+        is_needed = cluster.metadata.name in {names.active, names.pending}
+        if is_needed or labels.DELETE_AFTER in cluster.metadata.annotations:
+            continue
+        found = receipts.origin_of(names, active, cluster)
+        if found is None:
+            continue
+        if found.is_promoted:
+            yield _event(observed, Promoted(upgrade=_upgrade(observed, found.pair)), at=at)
+        else:
+            yield from _of_conditions(observed, found.pair, status, ConditionType.UPGRADE_ABORTED)
+            yield _rolled_back(observed, found.pair, status, at=at)
+    if names.active and names.pending:
+        yield _begun(observed, names, status, at=at)
+        kinds = (ConditionType.UPGRADE_STALLED, ConditionType.UPGRADE_PAUSED, ConditionType.UPGRADE_ABORTED)
+        yield from _of_conditions(observed, names, status, *kinds)
+
+
+def _begun(observed: Observed, names: Names, status: RayServiceStatus, *, at: datetime) -> Event:
+    """Return how far the upgrade that is on has come: it began, or its cluster exists."""
+    upgrade, there = _upgrade(observed, names), {each.metadata.name: each.metadata for each in observed.clusters}
+    if (meta := there.get(names.pending)) is not None:
+        data = ClusterCreated(upgrade=upgrade, cluster=meta.name, uid=meta.uid)
+        return _event(observed, data, meta.uid, at=meta.creation_timestamp or at)
+    started = Started(
+        upgrade=upgrade,
+        reason=Cause.SPEC_CHANGED if names.active in there else Cause.ACTIVE_CLUSTER_GONE,
+        strategy=serve_writer.INCREMENTAL if observed.is_incremental else "NewCluster",
+        generation=status.observed_generation,
+    )
+    return _event(observed, started, at=at)
+
+
+def _of_conditions(observed: Observed, pair: Names, status: RayServiceStatus, *kinds: ConditionType) -> Iterator[Event]:
+    for held in (conditions.find(status.conditions, kind) for kind in kinds):
+        if held is not None and (data := _data_of(_upgrade(observed, pair), held)) is not None:
+            when = held.last_transition_time
+            yield _event(observed, data, when, held.reason, held.message, at=when)
+
+
+def _data_of(upgrade: Upgrade, held: Condition) -> Data | None:
+    match held.type, held.status:
+        case ConditionType.UPGRADE_STALLED, "True":
+            return Stalled(upgrade=upgrade, reason=held.reason, message=held.message)
+        case ConditionType.UPGRADE_PAUSED, "True":
+            return Paused(upgrade=upgrade, reason=held.reason, message=held.message)
+        case ConditionType.UPGRADE_PAUSED, _:
+            return Resumed(upgrade=upgrade)
+        case ConditionType.UPGRADE_ABORTED, "True":
+            return Aborted(upgrade=upgrade, reason=held.reason, message=held.message, over=False)
+        case _:
+            return None
+
+
+def _unmade(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> Iterator[Event]:
+    """Yield the abort of an upgrade without its cluster; with it, `of_status` yields the abort afterwards."""
+    held, kind = observed.names, ConditionType.UPGRADE_ABORTED
+    is_over = held.active and held.pending and held.pending not in {names.active, names.pending}
+    if not is_over or any(each.metadata.name == held.pending for each in observed.clusters):
+        return
+    abort = conditions.find(status.conditions, kind)
+    if abort is not None and not decided.holds(observed.service, kind):
+        upgrade = _upgrade(observed, held)
+        data = Aborted(upgrade=upgrade, reason=abort.reason, message=abort.message, over=False)
+        yield _event(observed, data, abort.reason, abort.message, at=now)
+    yield _rolled_back(observed, held, status, at=now)
+
+
+def _failed(observed: Observed, status: RayServiceStatus, *, now: datetime) -> Iterator[Event]:
+    """Yield that a service did not become ready in time, and that nothing is tried any more."""
+    held, ready = observed.names, conditions.find(status.conditions, ConditionType.READY)
+    pair = held if held.pending else Names(pending=held.active)
+    if ready is not None and pair.pending:
+        data = Failed(upgrade=_upgrade(observed, pair), reason=ready.reason, message=ready.message)
+        yield _event(observed, data, at=now)
+
+
+def _cut_short(observed: Observed, reason: str, message: str, *, now: datetime) -> list[Action]:
+    """Publish the abort of the upgrade that is on when its service ends."""
+    found, names = list(steps(observed, now=now)), observed.names
+    if names.active and names.pending:
+        data = Aborted(upgrade=_upgrade(observed, names), reason=reason, message=message, over=True)
+        found.append(_event(observed, data, reason, at=now))
+    return _published(found)
+
+
+def _rolled_back(observed: Observed, pair: Names, status: RayServiceStatus, *, at: datetime) -> Event:
+    """Return that an upgrade is over and the service stays where it was."""
+    outcome = receipts.failure(observed, status, pair)
+    return _event(observed, RolledBack(upgrade=_upgrade(observed, pair), outcome=outcome), at=at)
+
+
+def _split(old: ClusterServiceStatus, new: ClusterServiceStatus) -> Split:
+    """Return the parts that a status shows; at the beginning the old cluster has everything."""
+    weight = new.traffic_routed_percent or 0
+    rest = WHOLE - weight if old.traffic_routed_percent is None else old.traffic_routed_percent
+    return Split(
+        old=Share(capacity_percent=WHOLE if old.target_capacity is None else old.target_capacity, traffic_percent=rest),
+        new=Share(capacity_percent=new.target_capacity or 0, traffic_percent=weight),
+    )
+
+
+def _with_traffic(share: Share, other: Share) -> Share:
+    return msgspec.structs.replace(share, traffic_percent=other.traffic_percent)
+
+
+def _upgrade(observed: Observed, pair: Names) -> Upgrade:
+    return upgrade_events.upgrade(observed.service.metadata.uid, pair.active, pair.pending)
+
+
+def _event(observed: Observed, data: Data, *facts: object, at: datetime) -> Event:
+    """Return an event; its id is made of durable facts, which distinguish it from others of its kind in the same upgrade."""
+    meta = observed.service.metadata
+    identity = upgrade_events.identity(data.upgrade, type(data), *facts)
+    return Event(namespace=meta.namespace, name=meta.name, id=identity, time=at, data=data)
+
+
+def _published(events: Iterable[Event]) -> list[Action]:
+    return [Publish(event=each) for each in events]

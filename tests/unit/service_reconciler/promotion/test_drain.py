@@ -9,7 +9,7 @@ from service_reconciler.promotion import dangling
 from support.builders.ray_service import a_ray_service
 
 SINCE = datetime.fromisoformat("2026-11-21T12:00:00+00:00")
-SETTLED = SINCE + dangling.SETTLING
+FRESH = SINCE + dangling.SETTLING
 CAP = SINCE + timedelta(seconds=100)
 
 
@@ -29,13 +29,13 @@ CAP = SINCE + timedelta(seconds=100)
 def test_a_draining_cluster_goes_or_is_checked_again(
     why: str, at: float, ongoing: int | None, again: float | None
 ) -> None:
-    found = dangling.recheck_at(ongoing, settled=SETTLED, cap=CAP, now=SINCE + timedelta(seconds=at))
+    found = dangling.recheck_at(ongoing, fresh_at=FRESH, cap=CAP, now=SINCE + timedelta(seconds=at))
     assert found == (None if again is None else SINCE + timedelta(seconds=again)), why
 
 
 def test_a_cap_before_the_count_can_be_trusted_holds() -> None:
     now = SINCE + timedelta(seconds=5)
-    assert dangling.recheck_at(0, settled=SETTLED, cap=now, now=now) is None
+    assert dangling.recheck_at(0, fresh_at=FRESH, cap=now, now=now) is None
 
 
 @pytest.mark.parametrize(

@@ -146,19 +146,19 @@ def _requeue_at(
     cap = due + timeout_of(observed.service)
     if draining.is_silent and not is_graceful:  # the user asked for no drain, and nothing can be observed
         cap = min(cap, due + SETTLING)
-    settled = since + (SETTLING_HA_PROXY if draining.has_ha_proxy else SETTLING)
-    again = recheck_at(draining.ongoing, settled=settled, cap=cap, now=now)
+    fresh_at = since + (SETTLING_HA_PROXY if draining.has_ha_proxy else SETTLING)
+    again = recheck_at(draining.ongoing, fresh_at=fresh_at, cap=cap, now=now)
     return None if again is None else earliest(again, refresh)
 
 
-def recheck_at(ongoing: int | None, *, settled: datetime, cap: datetime, now: datetime) -> datetime | None:
+def recheck_at(ongoing: int | None, *, fresh_at: datetime, cap: datetime, now: datetime) -> datetime | None:
     """Return when to count the requests in flight of a cluster past its delay again, None when it goes now.
 
-    `ongoing` is None when their number is unknown; that there are none may be an old count until `settled`.
+    `ongoing` is None when their number is unknown; that there are none may be an old count until `fresh_at`.
     """
-    if now >= cap or (ongoing == 0 and now >= settled):
+    if now >= cap or (ongoing == 0 and now >= fresh_at):
         return None
-    return min(cap, settled if ongoing == 0 else now + RECHECK)
+    return min(cap, fresh_at if ongoing == 0 else now + RECHECK)
 
 
 def _is_late(observed: Observed, *, now: datetime) -> bool:

@@ -12,7 +12,7 @@ from common.ray.view import ServeView
 from common.upgrade.controls import Controls
 from common.upgrade.policy import Policy
 from traffic_manager import options
-from traffic_manager.migration.state import Side
+from traffic_manager.migration.state import Direction, Side
 from traffic_manager.observed import Observed
 from traffic_manager.status import proven_capacity
 
@@ -32,8 +32,8 @@ def greedy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let both clusters have more than the user allows."""
     honest = options.policy
 
-    def policy(observed: Observed, controls: Controls) -> Policy:
-        return msgspec.structs.replace(honest(observed, controls), surge=90)
+    def policy(observed: Observed, controls: Controls, direction: Direction) -> Policy:
+        return msgspec.structs.replace(honest(observed, controls, direction), surge=90)
 
     monkeypatch.setattr(options, "policy", policy)
 

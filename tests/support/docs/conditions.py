@@ -13,7 +13,7 @@ import msgspec
 from cluster_reconciler import reasons as of_clusters
 from service_reconciler import reasons as of_services
 from support.docs import markdown
-from traffic_manager import reasons as of_traffic
+from traffic_manager import events as of_traffic
 
 
 class Meaning(msgspec.Struct, frozen=True):

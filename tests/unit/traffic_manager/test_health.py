@@ -69,7 +69,6 @@ def silent(failures: int) -> Reading:
     ("view", "expected"),
     [
         pytest.param(a_view(), 100, id="all is well"),
-        pytest.param(None, 0, id="its RayCluster does not exist"),
         pytest.param(a_view(head="False"), 0, id="its head is not ready"),
         pytest.param(a_view(endpoints=0), 0, id="no endpoint is ready"),
         pytest.param(a_view(an_answer(running=0)), 0, id="no replica runs"),
@@ -106,7 +105,7 @@ def silent(failures: int) -> Reading:
         pytest.param(a_view(addresses=frozenset({"2001:db8::1"})), 100, id="addresses of another family prove nothing"),
     ],
 )
-def test_what_a_cluster_may_keep(view: ClusterView | None, expected: int) -> None:
+def test_what_a_cluster_may_keep(view: ClusterView, expected: int) -> None:
     found = health.of(view, now=NOW)
     assert found.sustainable == expected
     assert bool(found.reason) == (expected < 100)

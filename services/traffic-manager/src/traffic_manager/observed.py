@@ -73,6 +73,16 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """The poll interval of a cluster that serves."""
 
     @property
+    def pair(self) -> tuple[ClusterView, ClusterView] | None:
+        """Return the active cluster and the pending one of an upgrade, where both exist."""
+        return None if self.active is None or self.pending is None else (self.active, self.pending)
+
+    @property
+    def sole(self) -> ClusterView | None:
+        """Return the only cluster; None for two, and for none."""
+        return (self.active or self.pending) if self.pair is None else None
+
+    @property
     def is_incremental(self) -> bool:
         """Return whether traffic moves in steps, by what service-reconciler recorded."""
         return serve_writer.is_recorded(self.service)
@@ -105,7 +115,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def routes(self) -> tuple[HttpRoute, ...]:
         """Return the route that carries the traffic, and those that did before."""
-        return (*((self.route,) if self.route is not None else ()), *self.former_routes)
+        return self.former_routes if self.route is None else (self.route, *self.former_routes)
 
     @property
     def own_backends(self) -> frozenset[str]:
@@ -121,14 +131,9 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def former_routes(self) -> tuple[HttpRoute, ...]:
         """Return the routes that carried the traffic before this one."""
-        weighted = weighted_route.name_of(self.service)
-        ours = () if self.our_route is None else (self.our_route,)
-        return tuple(each for each in (*ours, *self.users_routes) if each.metadata.name != weighted)
+        weighted, held = weighted_route.name_of(self.service), (self.our_route, *self.users_routes)
+        return tuple(each for each in held if each is not None and each.metadata.name != weighted)
 
     def is_true(self, kind: str) -> bool:
-        """Return whether a condition of the RayService is True.
-
-        That is a decision of service-reconciler, which reaches this service through the status alone. This service writes no condition, so
-        it reads no decision of its own there.
-        """
+        """Return whether a condition of the RayService is True: a decision of service-reconciler, as this service writes no condition."""
         return conditions.is_true(self.service.status.conditions, kind)

@@ -3,7 +3,6 @@
 Ours beside them: the annotation `raybus.io/max-unavailable-percent`.
 """
 
-from collections.abc import Iterable
 from datetime import timedelta
 
 import msgspec
@@ -18,25 +17,20 @@ from traffic_manager.migration.state import Direction
 from traffic_manager.observed import Observed
 
 
-def policy(observed: Observed, controls: Controls) -> Policy:
-    """Return how fast traffic moves; without any options an upgrade is finished in one step."""
-    unavailable = controls.unavailable
-    for options in _given(observed):
-        found = policies.of(options, unavailable=unavailable)
-        if found is not None and (found.may_progress or serve_writer.asks_for_steps(observed.service)):
-            return found
-    return Policy(unavailable=unavailable)
+def policy(observed: Observed, controls: Controls, direction: Direction) -> Policy:
+    """Return how fast traffic moves; without any options an upgrade is finished in one step.
 
-
-def accelerated(policy: Policy, observed: Observed, controls: Controls, direction: Direction) -> Policy:
-    """Return the policy of an upgrade that the user wants to end: as fast as proven capacity allows.
-
-    A promoted upgrade needs no heed of the surge either; one that is aborted keeps to it, for its cluster lacks no capacity.
+    One that the user wants to end goes as fast as proven capacity allows. A promoted upgrade needs no heed of the surge either; one that
+    is aborted keeps to it, for its cluster lacks no capacity.
     """
-    at_once = msgspec.structs.replace(policy, step=100, interval=timedelta(0))
+    asks = serve_writer.asks_for_steps(observed.service)
+    given = (policies.of(options, unavailable=controls.unavailable) for options in _given(observed))
+    usable = (each for each in given if each is not None and (each.may_progress or asks))
+    held = next(usable, Policy(unavailable=controls.unavailable))
+    at_once = msgspec.structs.replace(held, step=100, interval=timedelta(0))
     if direction is Direction.BACK:
-        return at_once if observed.is_aborted and policy.may_progress else policy
-    return msgspec.structs.replace(at_once, surge=100) if controls.promotes else policy
+        return at_once if observed.is_aborted and held.may_progress else held
+    return msgspec.structs.replace(at_once, surge=100) if controls.promotes else held
 
 
 def pause(observed: Observed, controls: Controls) -> str | None:
@@ -55,10 +49,8 @@ def gateway_class(observed: Observed) -> str:
     return next((name for each in _given(observed) if (name := each.get("gatewayClassName"))), "")
 
 
-def _given(observed: Observed) -> Iterable[Json]:
-    strategies: list[Json] = []
-    if serve_writer.asks_for_steps(observed.service):
-        strategies.append(observed.service.raw_spec.get("upgradeStrategy") or {})
-    if observed.pending is not None:
-        strategies.append(observed.pending.strategy)
+def _given(observed: Observed) -> list[Json]:
+    of_spec: Json = observed.service.raw_spec.get("upgradeStrategy") or {}
+    strategies = [of_spec] if serve_writer.asks_for_steps(observed.service) else []
+    strategies += [] if observed.pending is None else [observed.pending.strategy]
     return [each.get("clusterUpgradeOptions") or {} for each in strategies]

@@ -5,14 +5,13 @@ Each pass changes one thing that users can see: weights, or capacities. What ser
 service-reconciler has not taken it in, or refuses it (ADR 11). Spec rayservice §8, §9; acceptance 39-68.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
 
-from common.api.event import Event, normal, warning
-from common.api.gateway import RoutingProblem, route_problem
-from common.errors import InvalidSpec
+from common.api.event import normal, warning
 from common.kube.resources import SERVICE
 from common.problem import message_of
 from common.ray import parity, poll_interval, serve_status
@@ -22,14 +21,14 @@ from common.runtime.actions import MAIN, Action, Create, EmitEvent, Patch, Plan
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import traffic_record as records
 from common.upgrade.policy import Policy
-from common.upgrade.traffic_record import WHOLE, Record, Share
-from traffic_manager import options, overwriting, routing, serving
+from common.upgrade.traffic_record import WHOLE, Share
+from traffic_manager import options, routing, serving
 from traffic_manager.actions import BACKENDS, MoveCapacity
+from traffic_manager.events import EventReason
 from traffic_manager.migration import step, weights
-from traffic_manager.migration.state import Direction, Migration, Side, Split
-from traffic_manager.observed import Baseline, ClusterView, Observed
-from traffic_manager.reasons import EventReason
-from traffic_manager.resources import cluster_serve_service
+from traffic_manager.migration.state import Direction, Migration, Side
+from traffic_manager.observed import ClusterView, Observed
+from traffic_manager.resources import backend
 from traffic_manager.status import health, proven_capacity, traffic_record
 
 STARTING: Final = timedelta(seconds=1)
@@ -45,12 +44,15 @@ def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
         return Plan(actions=routing.released(observed), note="the RayService is going, and all that it owns with it")
     if observed.is_true("Suspending") or observed.is_true("Suspended"):
         return Plan(actions=routing.removal(observed), note="the service is suspended")
-    if (due := overwriting.due(observed, now=now)) is not None:
+    if (due := routing.overwrite_due(observed, now=now)) is not None:
         note = "somebody replaces our backends again and again"
         return Plan(actions=_sheds(observed, now=now), requeue_at=min(due, now + WATCHED), note=note)
     if not observed.is_spec_observed:
         return _unobserved(observed, now=now)
-    return _vetted(observed, now=now)
+    if observed.is_incremental:
+        return _incremental(observed, now=now)
+    is_unrouted = Plan(actions=routing.released(observed), note="its traffic needs no weighted route")
+    return _left_behind(observed, now=now) if routing.is_left_behind(observed) else is_unrouted
 
 
 def make_guard_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
@@ -61,89 +63,66 @@ def make_guard_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
     is_going = observed.service.metadata.deletion_timestamp is not None
     if is_going or observed.is_true("Suspending") or not observed.is_incremental or not observed.pending_name:
         return Plan(note="the bus is silent, and no upgrade in steps is on")
-    active, pending = observed.active, observed.pending
-    if active is None or pending is None:
-        sole = active or pending
-        planned = () if sole is None else _single(observed, sole, now=now).actions
-        actions = tuple(each for each in planned if isinstance(each, Patch))
+    if (sole := observed.sole) is not None:
+        actions = tuple(each for each in _single(observed, sole, now=now).actions if isinstance(each, Patch))
     else:
         actions = _sheds(observed, now=now)
-    return Plan(
-        actions=actions, requeue_at=now + WATCHED, note="the bus is silent: traffic leaves what cannot carry it"
-    )
-
-
-def _vetted(observed: Observed, *, now: datetime) -> Plan[Action]:
-    if observed.is_incremental:
-        return _incremental(observed, now=now)
-    if routing.is_left_behind(observed):
-        return _left_behind(observed, now=now)
-    return Plan(actions=routing.released(observed), note="its traffic needs no weighted route")
+    note = "the bus is silent: traffic leaves what cannot carry it"
+    return Plan(actions=actions, requeue_at=now + WATCHED, note=note)
 
 
 def _incremental(observed: Observed, *, now: datetime) -> Plan[Action]:
     """Keep Gateway, routes and configs of a service with traffic that moves in steps, and take the next step."""
-    active, pending = observed.active, observed.pending
     # with two clusters weights follow proven capacity: a cluster without its Service has none; a single cluster gets all at once
-    chain = BACKENDS if active is not None and pending is not None else MAIN
+    chain = MAIN if observed.pair is None else BACKENDS
     before = (*routing.gateway_writes(observed), *_backends(observed, chain=chain))
-    if active is not None and pending is not None:
-        plan = _upgrading(observed, active, pending, now=now)
-    elif (sole := active or pending) is not None:
-        plan = _single(observed, sole, now=now)
+    if observed.pair is not None:
+        plan = _upgrading(observed, observed.pair, now=now)
+    elif observed.sole is not None:
+        plan = _single(observed, observed.sole, now=now)
     else:
         plan = Plan(note="there is no cluster yet")
-    requeue_at = plan.requeue_at if not before else now
-    return Plan(actions=(*before, *plan.actions), requeue_at=requeue_at, note=plan.note)
+    return Plan(actions=(*before, *plan.actions), requeue_at=now if before else plan.requeue_at, note=plan.note)
 
 
 def _unobserved(observed: Observed, *, now: datetime) -> Plan[Action]:
     """Guard what serves by its route until service-reconciler has observed the spec; it never does with an invalid one."""
     note = "service-reconciler has not taken in the spec as it is now"
-    active, pending = observed.active, observed.pending
     if not routing.is_left_behind(observed):
         return Plan(note=note)
-    if observed.is_incremental and active is not None and pending is not None:
-        return _upgrading(observed, active, pending, now=now)
+    if observed.is_incremental and observed.pair is not None:
+        return _upgrading(observed, observed.pair, now=now)
     plan = _left_behind(observed, now=now)
-    return Plan(actions=plan.actions, requeue_at=plan.requeue_at, note=f"{note}; {plan.note}")
+    return msgspec.structs.replace(plan, note=f"{note}; {plan.note}")
 
 
 def _left_behind(observed: Observed, *, now: datetime) -> Plan[Action]:
     """Keep a route from the time of weighted traffic at the cluster that serves, for requests may still come that way (§9.5)."""
-    view = _serving(observed, now=now)
+    view, pair = observed.sole, observed.pair
+    if pair is not None:  # the active one, unless only the pending one can serve
+        active, pending = pair
+        is_dead = health.of(active, now=now).sustainable == 0
+        view = pending if is_dead and health.ready_capacity(pending, WHOLE) > 0 else active
     if view is None:
         return Plan(note="a route is left, and there is no cluster for it")
-    share = traffic_record.share(observed.record, view.cluster.metadata, ALL)
-    share = traffic_record.weighed(share, WHOLE, now=now, is_followed=_is_followed(observed))
-    acts = (*_backends(observed), *routing.writes(observed, {view.name: share}, (view,), now=now))
-    is_shared = observed.active is not None and observed.pending is not None
+    share = _whole(observed, traffic_record.share(observed.record, view.cluster.metadata, ALL), now=now)
     return Plan(
-        actions=acts,
-        requeue_at=now + WATCHED if is_shared else None,
+        actions=(*_backends(observed), *routing.writes(observed, {view.name: share}, (view,), now=now)),
+        requeue_at=None if pair is None else now + WATCHED,
         note="the route of an earlier strategy follows the cluster that serves",
     )
 
 
-def _serving(observed: Observed, *, now: datetime) -> ClusterView | None:
-    """Return the cluster for a route that shares nothing: the active one, unless only the pending one can serve."""
-    active, pending = observed.active, observed.pending
-    if pending is None or active is None:
-        return active or pending
-    is_dead = health.of(active, now=now).sustainable == 0
-    return pending if is_dead and health.ready_capacity(pending, WHOLE) > 0 else active
+def _whole(observed: Observed, share: Share, *, now: datetime) -> Share:
+    """Return a cluster's part with all of the traffic."""
+    return traffic_record.weighed(share, WHOLE, now=now, is_followed=routing.lag(observed) is None)
 
 
 def _backends(observed: Observed, *, chain: str = MAIN) -> tuple[Action, ...]:
-    actions: list[Action] = []
-    for view in (observed.active, observed.pending):
-        if view is None or view.serve_service is not None:
-            continue
-        try:
-            actions.append(Create(resource=SERVICE, body=cluster_serve_service.build(view.cluster), chain=chain))
-        except InvalidSpec:  # service-reconciler reports it to the user
-            continue
-    return tuple(actions)
+    """Return the creation of the Services that clusters lack; service-reconciler reports a head without a port for Serve."""
+    views = (each for each in (observed.active, observed.pending) if each is not None and each.serve_service is None)
+    bodies = (backend.build(each.cluster) for each in views)
+    return tuple(Create(resource=SERVICE, body=each, chain=chain) for each in bodies if each is not None)
 
 
 def _single(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Action]:
@@ -151,66 +130,69 @@ def _single(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Act
     share = traffic_record.share(observed.record, view.cluster.metadata, ALL)
     is_frozen = view is observed.active and (bool(observed.pending_name) or observed.is_aborted)
     sent = serving.submissions(observed, [(view, share.capacity, is_frozen)], now=now)
-    if (others := _serving_still(observed, view, share)) is not None:
-        wanted = share
-        routed = _redistributed(observed, others, now=now)
-    else:
-        wanted = traffic_record.weighed(share, WHOLE, now=now, is_followed=_is_followed(observed))
-        routed = routing.writes(observed, {view.name: wanted}, (view,), now=now)
+    routed = _others_writes(observed, view, share, now=now)
+    if routed is None:
+        share = _whole(observed, share, now=now)
+        routed = routing.writes(observed, {view.name: share}, (view,), now=now)
     moved: tuple[Action, ...] = ()
-    if not routed and not sent and share.capacity != WHOLE and routing.record_route(observed) is not None:
-        clusters = {**observed.record.clusters, view.name: msgspec.structs.replace(wanted, capacity=WHOLE)}
+    if not routed and not sent and share.capacity != WHOLE:
+        clusters = {**observed.record.clusters, view.name: msgspec.structs.replace(share, capacity=WHOLE)}
         moved = _moved(observed, [(view, WHOLE)], clusters, now=now)
     acts = (*routed, *sent, *moved)
-    requeue_at = now if acts else now + _interval(view, rest=observed.rest, now=now)
-    return Plan(actions=acts, requeue_at=requeue_at, note="one cluster gets everything")
+    quiet = poll_interval.interval(now - _last_changed_at(view))
+    if not head_is_ready(view.cluster) or view.serve.details is None:
+        quiet = max(STARTING, quiet)
+    elif serve_status.is_running(view.serve.details):
+        quiet = observed.rest
+    return Plan(actions=acts, requeue_at=now if acts else now + quiet, note="one cluster gets everything")
 
 
-def _serving_still(observed: Observed, view: ClusterView, share: Share) -> tuple[ClusterView, ...] | None:
-    """Return the clusters that get the requests until the only one that is wanted can; None when that one gets them.
+def _others_writes(observed: Observed, view: ClusterView, share: Share, *, now: datetime) -> tuple[Action, ...] | None:
+    """Return what other clusters get until the only one that is wanted can serve; None when that one gets the requests.
 
-    There are none before the first cluster is promoted, unless the route sends to what does not exist any more.
+    There are none before the first cluster is promoted, unless the route sends to what does not exist any more. The share of deleted
+    clusters goes to the existing one with the largest share.
     """
-    if observed.others and view is not observed.active and health.ready_capacity(view, share.capacity) < WHOLE:
-        return observed.others
+    others = observed.others
+    is_new = bool(others) and view is not observed.active and health.ready_capacity(view, share.capacity) < WHOLE
     is_first = not observed.active_name and (not observed.gone or routing.record_route(observed) is None)
-    return () if is_first and not observed.others else None
-
-
-def _redistributed(observed: Observed, others: tuple[ClusterView, ...], *, now: datetime) -> tuple[Action, ...]:
-    """Return the actions that give the share of deleted clusters to the existing cluster with the largest share."""
-    held = {each.name: traffic_record.share(observed.record, each.cluster.metadata, NEW) for each in others}
+    if not is_new and (others or not is_first):
+        return None
     if not observed.gone or not others:
         return ()
+    held = {each.name: traffic_record.share(observed.record, each.cluster.metadata, NEW) for each in others}
     best = max(others, key=lambda each: held[each.name].weight)
-    share = traffic_record.weighed(held[best.name], WHOLE, now=now, is_followed=_is_followed(observed))
-    return routing.writes(observed, {best.name: share}, (best,), now=now)
+    shares = {best.name: _whole(observed, held[best.name], now=now)}
+    return routing.writes(observed, shares, (best,), now=now)
 
 
-class _Situation(msgspec.Struct, frozen=True, kw_only=True):
+class _Upgrade(msgspec.Struct, frozen=True, kw_only=True):
     """Both clusters of an upgrade as a step is decided from them."""
 
+    views: tuple[ClusterView, ClusterView]
+    """The active one and the pending one."""
+    shares: dict[str, Share]
     migration: Migration
     policy: Policy
-    shares: dict[str, Share]
 
 
-def _situation(observed: Observed, active: ClusterView, pending: ClusterView, *, now: datetime) -> _Situation:
+def _upgrade(observed: Observed, views: tuple[ClusterView, ClusterView], *, now: datetime) -> _Upgrade:
+    active, pending = views
     direction = Direction.BACK if observed.is_true("RollbackInProgress") else Direction.FORWARD
-    is_back = direction is Direction.BACK
+    is_bound = direction is Direction.FORWARD and observed.is_spec_observed
+    goal = observed.service.spec.serve_config_v2 if is_bound else None
+    controls, lag = upgrade_controls.of(observed.service), routing.lag(observed)
     record = traffic_record.without_future_times(observed.record, now=now)
-    shares = _shares(observed, record, active, pending, now=now)
-    old, new = shares[active.name], shares[pending.name]
-    goal = None if is_back or not observed.is_spec_observed else observed.service.spec.serve_config_v2
-    controls = upgrade_controls.of(observed.service)
-    policy = options.accelerated(options.policy(observed, controls), observed, controls, direction)
+    new = traffic_record.share(record, pending.cluster.metadata, NEW)
+    new = traffic_record.weighed(new, new.weight, now=now, is_followed=lag is None)
+    rest = Share(capacity=WHOLE, weight=WHOLE - new.weight)
+    old = traffic_record.share(record, active.cluster.metadata, rest)
+    old = traffic_record.weighed(old, rest.weight, now=now, is_followed=lag is None)
+    shares = {active.name: old, pending.name: new}
+    mirror = traffic_record.numbers(records.of_status(observed.service).clusters)
     sides = proven_capacity.side(active, old, now=now), proven_capacity.side(pending, new, goal=goal, now=now)
     if controls.parity:
-        sides = _in_parity((active, pending), sides, direction)
-        sides = (
-            _taking_over(active, sides[0], pending, whole=active.whole),
-            _taking_over(pending, sides[1], active, whole=active.whole),
-        )
+        sides = _in_parity(views, sides, direction)
     migration = Migration(
         direction=direction,
         active=sides[0],
@@ -218,46 +200,47 @@ def _situation(observed: Observed, active: ClusterView, pending: ClusterView, *,
         pause=options.pause(observed, controls),
         gateway_problem=message_of(routing.gateway_problem(observed)),
         route_problem=message_of(routing.problem(observed)),
-        lag=message_of(_lag(observed)),
+        lag=message_of(lag),
         changed_at=record.changed_at,
-        is_mirrored=_is_mirrored(observed, shares),
+        is_mirrored=traffic_record.numbers(shares).items() <= mirror.items(),
     )
-    return _Situation(migration=migration, policy=policy, shares=shares)
+    policy = options.policy(observed, controls, direction)
+    return _Upgrade(views=views, shares=shares, migration=migration, policy=policy)
 
 
 def _sheds(observed: Observed, *, now: datetime) -> tuple[Action, ...]:
     """Return what takes traffic away from a cluster of an upgrade that is observed not to carry it, and nothing else."""
-    active, pending = observed.active, observed.pending
-    if active is None or pending is None or not observed.is_incremental:
+    if observed.pair is None or not observed.is_incremental:
         return ()
-    found = _situation(observed, active, pending, now=now)
+    found = _upgrade(observed, observed.pair, now=now)
     guarded = step.guard(found.migration, found.policy)
-    if guarded is None or guarded.weights is None:
-        return ()
-    return _stepped(observed, (active, pending), found.shares, guarded, now=now)
+    return () if guarded is None or guarded.weights is None else _stepped(observed, found, guarded, now=now)
 
 
-def _upgrading(observed: Observed, active: ClusterView, pending: ClusterView, *, now: datetime) -> Plan[Action]:
-    found = _situation(observed, active, pending, now=now)
-    migration, policy, shares = found.migration, found.policy, found.shares
-    direction, old, new = migration.direction, shares[active.name], shares[pending.name]
-    stranded = _stranded(migration)
-    guarded = step.guard(migration, policy)
+def _upgrading(observed: Observed, views: tuple[ClusterView, ClusterView], *, now: datetime) -> Plan[Action]:
+    found = _upgrade(observed, views, now=now)
+    m, policy, (active, pending) = found.migration, found.policy, views
+    is_forward, soon = m.direction is Direction.FORWARD, now + poll_interval.FASTEST
+    guarded = step.guard(m, policy)
     if guarded is not None and guarded.weights is not None:  # nothing that may take its time comes before
-        acts = _stepped(observed, (active, pending), shares, guarded, now=now)
+        acts = _stepped(observed, found, guarded, now=now)
         if acts:
-            return Plan(actions=acts, requeue_at=now + poll_interval.FASTEST, note=guarded.note)
-    routed = routing.writes(observed, shares, (active, pending), now=now)
-    frozen = direction is Direction.BACK or not observed.is_spec_observed
-    sent = serving.submissions(observed, [(pending, new.capacity, frozen), (active, old.capacity, True)], now=now)
+            return Plan(actions=acts, requeue_at=soon, note=guarded.note)
+    why = weights.stranded(m)
+    stranded = () if why is None else (EmitEvent(event=warning(EventReason.TRAFFIC_NOT_CARRIED, "Upgrade", why)),)
+    routed = routing.writes(observed, found.shares, views, now=now)
+    is_frozen = not is_forward or not observed.is_spec_observed
+    parts = [(pending, m.pending.capacity, is_frozen), (active, m.active.capacity, True)]
+    sent = serving.submissions(observed, parts, now=now)
     if routed or sent:
         note = "the route and the Serve configs come first"
-        return Plan(actions=(*stranded, *routed, *sent), requeue_at=now + poll_interval.FASTEST, note=note)
-    next_step = step.decide(migration, policy, now=now) if observed.is_spec_observed else guarded or step.HOLD
-    actions = _stepped(observed, (active, pending), shares, next_step, now=now)
-    if not actions and direction is Direction.FORWARD and observed.is_spec_observed and not policy.may_progress:
-        actions = (EmitEvent(event=_cannot_progress()),)
-    requeue_at = _next_poll(migration, (active, pending), next_step.requeue_at, now=now)
+        return Plan(actions=(*stranded, *routed, *sent), requeue_at=soon, note=note)
+    next_step = step.decide(m, policy, now=now) if observed.is_spec_observed else guarded or step.HOLD
+    actions = _stepped(observed, found, next_step, now=now)
+    if not actions and not is_frozen and not policy.may_progress:
+        note = "The upgrade cannot progress: maxSurgePercent and stepSizePercent must both be greater than 0"
+        actions = (EmitEvent(event=warning(EventReason.UPGRADE_CANNOT_PROGRESS, "Upgrade", note)),)
+    requeue_at = _next_poll(m, views, next_step.requeue_at, now=now)
     return Plan(actions=(*stranded, *actions), requeue_at=requeue_at, note=next_step.note)
 
 
@@ -265,59 +248,30 @@ def _in_parity(
     views: tuple[ClusterView, ClusterView], sides: tuple[Side, Side], direction: Direction
 ) -> tuple[Side, Side]:
     """Return both sides; the proven capacity of the scale-up side is no more than its autoscaled replicas carry."""
-    is_forward = direction is Direction.FORWARD
-    source, growing = views if is_forward else views[::-1]
-    weight, side = (sides[0].weight, sides[1]) if is_forward else (sides[1].weight, sides[0])
-    if source.serve.details is None or growing.serve.details is None:
-        return sides
-    whole = None if views[0].whole is None else views[0].whole.replicas
-    limit, why = parity.limit(source.serve.details, weight, growing.serve.details, whole)
-    if limit >= side.proven:
-        return sides
-    bound = msgspec.structs.replace(side, proven=limit, not_ready_reason=why)
-    return (sides[0], bound) if is_forward else (bound, sides[1])
+    (active, pending), (old, new) = views, sides
+    whole = None if active.whole is None else active.whole.replicas
+    if active.serve.details is not None and pending.serve.details is not None:
+        if direction is Direction.FORWARD:
+            limit, why = parity.limit(active.serve.details, old.weight, pending.serve.details, whole)
+            new = _bounded(new, limit, why)
+        else:
+            limit, why = parity.limit(pending.serve.details, new.weight, active.serve.details, whole)
+            old = _bounded(old, limit, why)
+    return _taking_over(active, old, pending, whole), _taking_over(pending, new, active, whole)
 
 
-def _taking_over(view: ClusterView, side: Side, losing: ClusterView, *, whole: Baseline | None) -> Side:
+def _bounded(side: Side, limit: int, why: str) -> Side:
+    return side if limit >= side.proven else msgspec.structs.replace(side, proven=limit, not_ready_reason=why)
+
+
+def _taking_over(view: ClusterView, side: Side, losing: ClusterView, whole: Mapping[str, int] | None) -> Side:
     """Return a side; next to one with a silent dashboard and no other problem it gets no more than its replicas can follow to."""
     if view.serve.details is None or not health.is_silent(losing):
         return side
-    limit, why = parity.takeover(view.serve.details, None if whole is None else whole.replicas)
+    limit, why = parity.takeover(view.serve.details, whole)
     if limit >= side.ready:
         return side
     return msgspec.structs.replace(side, ready=limit, proven=min(limit, side.proven), not_ready_reason=why)
-
-
-def _shares(
-    observed: Observed, record: Record, active: ClusterView, pending: ClusterView, *, now: datetime
-) -> dict[str, Share]:
-    """Return what both clusters have by the record; one that it does not name has nothing, or the rest."""
-    is_followed = _is_followed(observed)
-    new = traffic_record.share(record, pending.cluster.metadata, NEW)
-    new = traffic_record.weighed(new, new.weight, now=now, is_followed=is_followed)
-    rest = Share(capacity=WHOLE, weight=WHOLE - new.weight)
-    old = traffic_record.share(record, active.cluster.metadata, rest)
-    old = traffic_record.weighed(old, WHOLE - new.weight, now=now, is_followed=is_followed)
-    return {active.name: old, pending.name: new}
-
-
-def _is_followed(observed: Observed) -> bool:
-    """Return whether the Gateways follow the routes as they are."""
-    return _lag(observed) is None
-
-
-def _lag(observed: Observed) -> RoutingProblem | None:
-    """Return why a Gateway may still follow an earlier generation of the route; no route sends nothing."""
-    route = routing.record_route(observed)
-    if route is None:
-        return None
-    return routing.problem(observed) if route is observed.route else route_problem(route)
-
-
-def _stranded(m: Migration) -> tuple[EmitEvent, ...]:
-    """Return the event of traffic that no cluster can carry."""
-    why = weights.stranded(m)
-    return () if why is None else (EmitEvent(event=warning(EventReason.TRAFFIC_NOT_CARRIED, "Upgrade", why)),)
 
 
 def _next_poll(
@@ -327,47 +281,33 @@ def _next_poll(
     changed = (m.changed_at,) if m.changed_at is not None else ()
     poll = poll_interval.interval(now - max(*(_last_changed_at(each) for each in views), *changed))
     is_shared = m.active.weight > 0 and m.pending.weight > 0
-    is_uncertain = any(
-        side.excess or view.serve.failures for side, view in zip((m.active, m.pending), views, strict=True)
-    )
+    is_uncertain = m.active.excess or m.pending.excess or any(each.serve.failures for each in views)
     moments = [now + (poll_interval.FASTEST if is_uncertain else min(poll, WATCHED) if is_shared else poll)]
     moments += [each.unhealthy_since + health.GRACE for each in views if each.unhealthy_since is not None]
     moments += [due] if due is not None else []
     return min(each for each in moments if each > now)
 
 
-def _stepped(
-    observed: Observed,
-    views: tuple[ClusterView, ClusterView],
-    shares: dict[str, Share],
-    next_step: step.Step,
-    *,
-    now: datetime,
-) -> tuple[Action, ...]:
-    active, pending = views
+def _stepped(observed: Observed, found: _Upgrade, next_step: step.Step, *, now: datetime) -> tuple[Action, ...]:
+    """Return the writes of one step."""
+    (active, pending), shares = found.views, found.shares
     if (split := next_step.weights) is not None:
-        is_followed = _is_followed(observed)
+        is_followed, is_shed = found.migration.lag is None, next_step.is_shed
         moved = {
             view.name: traffic_record.weighed(
-                shares[view.name], weight, now=now, is_followed=is_followed, is_shed=next_step.is_shed
+                shares[view.name], weight, now=now, is_followed=is_followed, is_shed=is_shed
             )
             for view, weight in ((active, split.active), (pending, split.pending))
         }
-        routed = routing.writes(observed, moved, views, now=now)
-        return (*routed, EmitEvent(event=_shifted(observed, split))) if routed else ()
-    if (split := next_step.capacities) is not None:
-        replace = msgspec.structs.replace
-        clusters = {
-            active.name: replace(shares[active.name], capacity=split.active),
-            pending.name: replace(shares[pending.name], capacity=split.pending),
-        }
-        changed = [
-            (view, clusters[view.name].capacity)
-            for view in (pending, active)
-            if clusters[view.name].capacity != shares[view.name].capacity
-        ]
-        return _moved(observed, changed, clusters, now=now)
-    return ()
+        routed = routing.writes(observed, moved, found.views, now=now)
+        note = f"{active.name} gets {split.active} and {pending.name} {split.pending} percent: {split.note}"
+        return (*routed, EmitEvent(event=normal(EventReason.TRAFFIC_SHIFTED, "Upgrade", note))) if routed else ()
+    if (split := next_step.capacities) is None:
+        return ()
+    wanted = [(pending, split.pending), (active, split.active)]
+    changed = [(view, capacity) for view, capacity in wanted if capacity != shares[view.name].capacity]
+    clusters = {view.name: msgspec.structs.replace(shares[view.name], capacity=each) for view, each in wanted[::-1]}
+    return _moved(observed, changed, clusters, now=now)
 
 
 def _moved(
@@ -379,7 +319,8 @@ def _moved(
     Nor would the head of one that is to grow: nothing is sent before it is ready. Nor is anything sent right after a PUT without an answer:
     Ray may have carried it out, so what it runs was restored to the record and changed again without end.
     """
-    if routing.record_route(observed) is None or any(serving.is_put_off(view, now=now) for view, _ in changed):
+    route = routing.record_route(observed)
+    if route is None or any(serving.is_put_off(view, now=now) for view, _ in changed):
         return ()
     submits: list[Submit] = []
     for view, capacity in changed:
@@ -392,38 +333,10 @@ def _moved(
         submits.append(put)
     pair = (observed.active_name, observed.pending_name) if len(clusters) > 1 else None
     record = traffic_record.of(observed.record, clusters, now=now, pair=pair)
-    return (MoveCapacity(submits=tuple(submits), record=routing.recorded(observed, record)),)
-
-
-def _is_mirrored(observed: Observed, shares: dict[str, Share]) -> bool:
-    mirror = records.of_status(observed.service).clusters
-    return all(
-        name in mirror and (mirror[name].capacity, mirror[name].weight) == (share.capacity, share.weight)
-        for name, share in shares.items()
-    )
-
-
-def _shifted(observed: Observed, split: Split) -> Event:
-    note = (
-        f"{observed.active_name} gets {split.active} and {observed.pending_name} {split.pending} percent: {split.note}"
-    )
-    return normal(EventReason.TRAFFIC_SHIFTED, "Upgrade", note)
-
-
-def _cannot_progress() -> Event:
-    note = "The upgrade cannot progress: maxSurgePercent and stepSizePercent must both be greater than 0"
-    return warning(EventReason.UPGRADE_CANNOT_PROGRESS, "Upgrade", note)
-
-
-def _interval(view: ClusterView, *, rest: timedelta, now: datetime) -> timedelta:
-    quiet = poll_interval.interval(now - _last_changed_at(view))
-    details = view.serve.details
-    if not head_is_ready(view.cluster) or details is None:
-        return max(STARTING, quiet)
-    return rest if serve_status.is_running(details) else quiet
+    return (MoveCapacity(submits=tuple(submits), record=routing.recorded(route, record)),)
 
 
 def _last_changed_at(view: ClusterView) -> datetime:
     """Return when a cluster last changed, or was sent a config."""
-    sent = (view.put_at,) if view.put_at is not None else ()
-    return max((poll_interval.last_changed_at(view.cluster), *sent))
+    changed_at = poll_interval.last_changed_at(view.cluster)
+    return changed_at if view.put_at is None else max(changed_at, view.put_at)

@@ -3,82 +3,81 @@
 One HTTPRoute carries the weights and their record: ours, or the user's own (`common.upgrade.weighted_route`). Others follow it with the
 same weights: the GRPCRoute where the application takes gRPC calls, and routes that carried the traffic before the user named
 another one, until that one is taken. Spec rayservice §9; acceptance 39, 51, 55, 87, 88.
+
+`spec.rules` of an HTTPRoute is one value for server-side apply. A tool that owns it and applies its own manifest empties our backends, and
+requests fail until they are there again. They are written again, with an Event and less often each time: two tools that each want
+their own must not write as fast as they can.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
-from common import names
+import msgspec
+from msgspec import UNSET
+
+from common import names, ports
 from common.api.event import warning
 from common.api.gateway import Gateway, HttpRoute, Route, RoutingCode, RoutingProblem, route_problem
 from common.api.opaque import Json
-from common.errors import Invariant
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, Resource
 from common.problem import Problem
 from common.ray import owner, service_ports
-from common.runtime.actions import Action, Create, Delete, EmitEvent, Patch
+from common.runtime.actions import MAIN, Action, Create, Delete, EmitEvent, Patch
 from common.upgrade import traffic_record as records
 from common.upgrade import weighted_route
-from common.upgrade.traffic_record import Record, Share
+from common.upgrade.traffic_record import Overwritten, Record, Share
 from traffic_manager import actions as chains
-from traffic_manager import events, options, overwriting
+from traffic_manager import events, options
+from traffic_manager.events import EventReason
 from traffic_manager.observed import ClusterView, Observed
-from traffic_manager.reasons import EventReason
-from traffic_manager.resources import gateway, grpc_route, http_route, users_route
+from traffic_manager.resources import gateway, routes
 from traffic_manager.resources.backend import Backend
 from traffic_manager.status import traffic_record
+
+CALM: Final = timedelta(minutes=1)
+"""After so long the next replacement of our backends is the first again."""
+AT_ONCE: Final = 3
+"""Replacements in a row that are answered at once."""
+LONGEST: Final = timedelta(seconds=4)
 
 
 def gateway_writes(observed: Observed) -> tuple[Action, ...]:
     """Return what the Gateway lacks; where the user brought a route, its Gateway is theirs."""
-    name = options.gateway_class(observed)
+    name, meta, have = options.gateway_class(observed), observed.service.metadata, observed.gateway
     if not name or weighted_route.is_users(observed.service) or GATEWAY.kind in observed.unknown_kinds:
         return ()
-    meta = observed.service.metadata
-    have = observed.gateway
-    where = f"{meta.namespace}/{names.gateway(meta.name)}"
-    port = _grpc_listener(observed)
+    # before the route of gRPC calls exists, its kind is unknown, and a listener for it is refused
+    is_known = observed.grpc_route is not None or gateway.takes_grpc(have)
+    port = _grpc_port(observed) if is_known and _wants_grpc(observed) else None
     if have is None:
-        body = gateway.build(meta, gateway_class=name, grpc_port=port)
-        return (Create(resource=GATEWAY, body=body, events=events.created(GATEWAY.kind, where), chain=chains.GATEWAY),)
-    may_write = have.metadata.deletion_timestamp is None and _is_ours(observed, have)
-    if not may_write or gateway.drift(have, gateway_class=name, grpc_port=port) is None:
+        return (_created(GATEWAY, gateway.build(meta, name, port), chain=chains.GATEWAY),)
+    patch = gateway.corrected(have, name, port)
+    if have.metadata.deletion_timestamp is not None or not owner.owns(meta, have.metadata) or patch is None:
         return ()
-    patch = gateway.patch(have, gateway_class=name, grpc_port=port)
-    report = events.updated(GATEWAY.kind, where)
-    return (Patch(resource=GATEWAY, name=have.metadata.name, patch=patch, events=report, chain=chains.GATEWAY),)
+    return (_changed(GATEWAY, have, patch, chain=chains.GATEWAY),)
 
 
 def writes(
-    observed: Observed,
-    shares: Mapping[str, Share],
-    views: Sequence[ClusterView],
-    *,
-    now: datetime,
+    observed: Observed, shares: Mapping[str, Share], views: Sequence[ClusterView], *, now: datetime
 ) -> tuple[Action, ...]:
     """Return what makes all routes give these shares, nothing when they do."""
     pair = (views[0].name, views[1].name) if len(views) > 1 else None
-    record = overwriting.noted(observed, traffic_record.of(observed.record, dict(shares), now=now, pair=pair), now=now)
-    backends = [
-        Backend(cluster=view.name, port=http_route.serve_port(view.cluster.raw_spec), weight=shares[view.name].weight)
-        for view in views
-    ]
+    record = _noted(observed, traffic_record.of(observed.record, dict(shares), now=now, pair=pair), now=now)
+    offered = [(view, service_ports.of_head(view.cluster.raw_spec).get("serve", ports.SERVE)) for view in views]
+    backends = [Backend(cluster=view.name, port=port, weight=shares[view.name].weight) for view, port in offered]
     carried = _weighted_route(observed, backends, record)
-    return (
-        *carried,
-        *(_unrouted_grpc(observed) if carried else ()),
-        *((EmitEvent(event=event),) if carried and (event := overwriting.event(observed)) is not None else ()),
-        *_former_route_writes(observed, backends, record),
-        *_grpc(observed, shares, views),
-    )
+    reports = (_unrouted_grpc(observed), _overwritten(observed)) if carried else ()
+    former = _former_route_writes(observed, backends, record)
+    return (*carried, *(each for each in reports if each is not None), *former, *_grpc(observed, shares, views))
 
 
 def is_left_behind(observed: Observed) -> bool:
     """Return whether a route is there from the time when the traffic moved in steps."""
-    route = observed.route
+    service, route = observed.service, observed.route
     if route is None:
         return False
-    return users_route.is_held(route) if weighted_route.is_users(observed.service) else _is_ours(observed, route)
+    return routes.is_held(route) if weighted_route.is_users(service) else owner.owns(service.metadata, route.metadata)
 
 
 def record_route(observed: Observed) -> HttpRoute | None:
@@ -90,29 +89,25 @@ def record_route(observed: Observed) -> HttpRoute | None:
     return next((each for each in former if records.of_route(each) == record), next(iter(former), None))
 
 
-def recorded(observed: Observed, record: Record) -> Patch:
+def recorded(route: HttpRoute, record: Record) -> Patch:
     """Return the write of a record only."""
-    route = record_route(observed)
-    if route is None:
-        raise Invariant("a record needs a route to stand on")
-    return Patch(resource=HTTP_ROUTE, name=route.metadata.name, patch=http_route.record_patch(route, record))
+    return Patch(resource=HTTP_ROUTE, name=route.metadata.name, patch=routes.record_patch(route, record))
 
 
 def removal(observed: Observed) -> tuple[Action, ...]:
     """Return what takes our Gateway and routes away, and everything of ours out of the user's."""
     pairs = ((GATEWAY, observed.gateway), (HTTP_ROUTE, observed.our_route), (GRPC_ROUTE, observed.grpc_route))
-    gone: list[Action] = []
-    for resource, have in pairs:
-        if have is not None and have.metadata.deletion_timestamp is None and _is_ours(observed, have):
-            meta = have.metadata
-            report = events.deleted(resource.kind, f"{meta.namespace}/{meta.name}")
-            gone.append(Delete(resource=resource, name=meta.name, uid=meta.uid, events=report))
+    gone = (
+        Delete(resource=resource, name=meta.name, uid=meta.uid, events=events.deleted(resource, meta))
+        for resource, meta in ((resource, have.metadata) for resource, have in pairs if have is not None)
+        if meta.deletion_timestamp is None and owner.owns(observed.service.metadata, meta)
+    )
     return (*gone, *released(observed))
 
 
 def released(observed: Observed) -> tuple[Action, ...]:
     """Return what takes everything of ours out of the routes that users brought."""
-    return tuple(_release(observed, each) for each in observed.users_routes if users_route.is_held(each))
+    return tuple(_release(observed, each) for each in observed.users_routes if routes.is_held(each))
 
 
 def gateway_problem(observed: Observed) -> RoutingProblem | None:
@@ -133,34 +128,68 @@ def problem(observed: Observed) -> RoutingProblem | None:
     return None if why is None else why.at(where)
 
 
+def lag(observed: Observed) -> RoutingProblem | None:
+    """Return why a Gateway may still follow an earlier generation of the route; no route sends nothing."""
+    route = record_route(observed)
+    if route is None:
+        return None
+    return problem(observed) if route is observed.route else route_problem(route)
+
+
+def overwrite_due(observed: Observed, *, now: datetime) -> datetime | None:
+    """Return when a route may be written again; None when it was not replaced, or when that is now."""
+    held = observed.record.overwritten
+    if observed.overwriter is None or held is UNSET or held.streak < AT_ONCE or now < held.at:
+        return None
+    moment = held.at + min(LONGEST, timedelta(seconds=0.5) * 2 ** min(held.streak - AT_ONCE, 8))
+    return moment if now < moment else None
+
+
+def _noted(observed: Observed, record: Record, *, now: datetime) -> Record:
+    """Return the record with the replacement of our backends that is repaired now."""
+    held, by = record.overwritten, observed.overwriter
+    if by is None:
+        return record
+    streak = held.streak + 1 if held is not UNSET and now - held.at < CALM else 1
+    return msgspec.structs.replace(record, overwritten=Overwritten(at=now, by=by, streak=streak))
+
+
+def _overwritten(observed: Observed) -> EmitEvent | None:
+    """Return the event of a replaced route; its text stays the same, so that repeats are counted."""
+    if observed.overwriter is None or observed.route is None:
+        return None
+    meta = observed.route.metadata
+    text = (
+        f"HTTPRoute {meta.namespace}/{meta.name}: field manager {observed.overwriter} replaced spec.rules, and requests failed until "
+        "raybus had written its backends again; let that tool leave spec.rules alone (docs/how-to/gateway.md, A route in Git)"
+    )
+    return EmitEvent(event=warning(EventReason.ROUTE_OVERWRITTEN, "Reconcile", text))
+
+
 def _weighted_route(observed: Observed, backends: Sequence[Backend], record: Record) -> tuple[Action, ...]:
     """Return the write of the route that carries weights and record."""
-    meta, have = observed.service.metadata, observed.route
-    where = f"{meta.namespace}/{weighted_route.name_of(observed.service)}"
-    is_users = weighted_route.is_users(observed.service)
+    have = observed.route
     if have is None:
-        if is_users or HTTP_ROUTE.kind in observed.unknown_kinds:
+        if weighted_route.is_users(observed.service) or HTTP_ROUTE.kind in observed.unknown_kinds:
             return ()
-        body = http_route.build(meta, backends, record)
-        return (Create(resource=HTTP_ROUTE, body=body, events=events.created(HTTP_ROUTE.kind, where)),)
-    if have.metadata.deletion_timestamp is not None:
-        return ()
-    if not _is_usable(observed):
+        return (_created(HTTP_ROUTE, routes.build(HTTP_ROUTE, observed.service.metadata, backends, record)),)
+    if have.metadata.deletion_timestamp is not None or not _is_usable(observed):
         return ()
     return _followed(observed, have, backends, record)
 
 
 def _followed(observed: Observed, have: HttpRoute, backends: Sequence[Backend], record: Record) -> tuple[Action, ...]:
     """Return the write that gives one route these shares and their record; nothing when it has them."""
-    meta, own = observed.service.metadata, observed.own_backends
+    meta, own, patch = observed.service.metadata, observed.own_backends, None
     if have.metadata.name == names.http_route(meta.name):
-        if http_route.drift(have, meta, backends) is not None:
-            return (_changed(HTTP_ROUTE, have, http_route.patch(have, meta, backends, record)),)
-    elif weighted_route.crowded(have, own, len(backends)) is None and users_route.drift(have, meta, own, backends):
-        return (_changed(HTTP_ROUTE, have, users_route.patch(have, meta, own, backends, record)),)
+        patch = routes.corrected(HTTP_ROUTE, have, meta, backends, record)
+    elif weighted_route.crowded(have, own, len(backends)) is None:
+        patch = routes.corrected_users(have, meta, own, backends, record)
+    if patch is not None:
+        return (_changed(HTTP_ROUTE, have, patch),)
     if record.clusters == records.of_route(have).clusters:
         return ()
-    return (Patch(resource=HTTP_ROUTE, name=have.metadata.name, patch=http_route.record_patch(have, record)),)
+    return (recorded(have, record),)
 
 
 def _is_usable(observed: Observed) -> bool:
@@ -174,11 +203,6 @@ def _is_usable(observed: Observed) -> bool:
 def _may_write(observed: Observed, have: HttpRoute) -> bool:
     """Return whether a route that carried the traffic before may still be written."""
     return have.metadata.deletion_timestamp is None and weighted_route.refusal(observed.service, have) is None
-
-
-def _is_ours(observed: Observed, have: Gateway | Route) -> bool:
-    """Return whether an object is one that we made; nothing else is changed or deleted under the name of ours."""
-    return owner.owns(observed.service.metadata, have.metadata)
 
 
 def _former_route_writes(observed: Observed, backends: Sequence[Backend], record: Record) -> tuple[Action, ...]:
@@ -204,26 +228,19 @@ def _former_route_writes(observed: Observed, backends: Sequence[Backend], record
 def _grpc(observed: Observed, shares: Mapping[str, Share], views: Sequence[ClusterView]) -> tuple[Action, ...]:
     """Return the write of the GRPCRoute; without a cluster that takes gRPC calls there is none."""
     meta, have = observed.service.metadata, observed.grpc_route
-    where = f"{meta.namespace}/{names.grpc_route(meta.name)}"
-    ports = [(view, service_ports.of_grpc(view.cluster.raw_spec)) for view in views]
-    backends = [
-        Backend(cluster=view.name, port=port, weight=shares[view.name].weight)
-        for view, port in ports
-        if port is not None
-    ]
-    if have is not None and not _is_ours(observed, have):
-        return ()
-    if not _wants_grpc(observed):
-        if have is None or have.metadata.deletion_timestamp is not None or backends:
-            return ()
-        report = events.deleted(GRPC_ROUTE.kind, where, suspending=False)
-        return (Delete(resource=GRPC_ROUTE, name=have.metadata.name, uid=have.metadata.uid, events=report),)
+    offered = [(view.name, service_ports.of_grpc(view.cluster.raw_spec)) for view in views]
+    backends = [Backend(cluster=name, port=at, weight=shares[name].weight) for name, at in offered if at is not None]
+    is_wanted = _wants_grpc(observed)
     if have is None:
-        body = grpc_route.build(meta, backends)
-        return (Create(resource=GRPC_ROUTE, body=body, events=events.created(GRPC_ROUTE.kind, where)),)
-    if have.metadata.deletion_timestamp is not None or grpc_route.drift(have, meta, backends) is None:
+        return (_created(GRPC_ROUTE, routes.build(GRPC_ROUTE, meta, backends)),) if is_wanted else ()
+    if not owner.owns(meta, have.metadata) or have.metadata.deletion_timestamp is not None:
         return ()
-    return (_changed(GRPC_ROUTE, have, grpc_route.patch(have, meta, backends)),)
+    if is_wanted:
+        patch = routes.corrected(GRPC_ROUTE, have, meta, backends)
+        return () if patch is None else (_changed(GRPC_ROUTE, have, patch),)
+    report = events.deleted(GRPC_ROUTE, have.metadata, suspending=False)
+    gone = Delete(resource=GRPC_ROUTE, name=have.metadata.name, uid=have.metadata.uid, events=report)
+    return () if backends else (gone,)
 
 
 def _wants_grpc(observed: Observed) -> bool:
@@ -232,34 +249,31 @@ def _wants_grpc(observed: Observed) -> bool:
     return is_ours and _grpc_port(observed) is not None and GRPC_ROUTE.kind not in observed.unknown_kinds
 
 
-def _grpc_listener(observed: Observed) -> int | None:
-    """Return the port of the listener of gRPC calls; before the route of such calls exists, its kind is unknown."""
-    is_known = observed.grpc_route is not None or gateway.takes_grpc(observed.gateway)
-    return _grpc_port(observed) if is_known and _wants_grpc(observed) else None
-
-
 def _grpc_port(observed: Observed) -> int | None:
     """Return the port through which the active cluster takes gRPC calls, or the pending one when only that does."""
     views = (each for each in (observed.active, observed.pending) if each is not None)
     return next((port for each in views if (port := service_ports.of_grpc(each.cluster.raw_spec)) is not None), None)
 
 
-def _unrouted_grpc(observed: Observed) -> tuple[EmitEvent, ...]:
+def _unrouted_grpc(observed: Observed) -> EmitEvent | None:
     """Return the event of an application with gRPC calls behind a user's route."""
     if not weighted_route.is_users(observed.service) or _grpc_port(observed) is None:
-        return ()
+        return None
     text = (
         f"gRPC calls are not routed: HTTPRoute {weighted_route.name_of(observed.service)} is yours, and so is its Gateway, "
         "which raybus gives no listener. To have them routed, remove the annotation"
     )
-    return (EmitEvent(event=warning(EventReason.GRPC_ROUTE_UNSUPPORTED, "Reconcile", text)),)
+    return EmitEvent(event=warning(EventReason.GRPC_ROUTE_UNSUPPORTED, "Reconcile", text))
 
 
 def _release(observed: Observed, have: HttpRoute) -> Patch:
-    return _changed(HTTP_ROUTE, have, users_route.release(have, observed.service.metadata, observed.own_backends))
+    return _changed(HTTP_ROUTE, have, routes.release(have, observed.service.metadata, observed.own_backends))
 
 
-def _changed(resource: Resource, have: Route, patch: Json) -> Patch:
-    meta = have.metadata
-    report = events.updated(resource.kind, f"{meta.namespace}/{meta.name}")
-    return Patch(resource=resource, name=meta.name, patch=patch, events=report)
+def _created(resource: Resource, body: Json, *, chain: str = MAIN) -> Create:
+    return Create(resource=resource, body=body, events=events.created(body), chain=chain)
+
+
+def _changed(resource: Resource, have: Gateway | Route, patch: Json, *, chain: str = MAIN) -> Patch:
+    report = events.updated(resource, have.metadata)
+    return Patch(resource=resource, name=have.metadata.name, patch=patch, events=report, chain=chain)

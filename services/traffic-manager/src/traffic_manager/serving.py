@@ -22,15 +22,23 @@ def submissions(
     observed: Observed, parts: Iterable[tuple[ClusterView, int, bool]], *, now: datetime
 ) -> tuple[Submit, ...]:
     """Return the configs to send now; a part is a cluster, its capacity, and whether its config is frozen."""
-    found = (_submission(observed, view, capacity, is_frozen=is_frozen, now=now) for view, capacity, is_frozen in parts)
-    return tuple(each for each in found if each is not None)
+    submits: list[Submit] = []
+    for view, capacity, is_frozen in parts:
+        found = submit.decide(view, observed.service.serve_config, frozen=is_frozen, now=now)
+        config = found.config
+        if config is None and submit.has_other_capacity(view, capacity, now=now):
+            config = view.given
+        if config is not None:
+            report = events.config_sent(view.cluster.metadata, found.drift)
+            submits.append(_submit(observed, view, config, capacity, report))
+    return tuple(submits)
 
 
 def with_capacity(observed: Observed, view: ClusterView, capacity: int) -> Submit | None:
     """Return the PUT that changes a cluster's capacity and nothing else; None for one that was never given a config."""
     if view.given is None:
         return None
-    return _submit(observed, view, view.given, capacity, events.capacity_sent(_where(view)))
+    return _submit(observed, view, view.given, capacity, events.capacity_sent(view.cluster.metadata))
 
 
 def is_put_off(view: ClusterView, *, now: datetime) -> bool:
@@ -38,31 +46,8 @@ def is_put_off(view: ClusterView, *, now: datetime) -> bool:
     return view.refused is not None and view.refused.config == view.given and not view.refused.is_due(now)
 
 
-def _submission(
-    observed: Observed, view: ClusterView, capacity: int, *, is_frozen: bool, now: datetime
-) -> Submit | None:
-    goal = observed.service.serve_config
-    submission = submit.decide(view, goal, frozen=is_frozen, now=now)
-    config = submission.config
-    if config is None and submit.has_other_capacity(view, capacity, now=now):
-        config = view.given
-    if config is None:
-        return None
-    report = events.config_sent(_where(view))
-    if submission.drift is not None:
-        report = events.config_restored(_where(view), submission.drift)
-    return _submit(observed, view, config, capacity, report)
-
-
 def _submit(observed: Observed, view: ClusterView, config: str, capacity: int, report: ActionEvents) -> Submit:
-    strategy: Json = observed.service.raw_spec.get("upgradeStrategy") or {}
-    given = Given(
-        serve_config=config,
-        spec_hash=view.cluster.metadata.annotations.get(labels.SPEC_HASH, ""),
-        upgrade_strategy=view.strategy or strategy,
-    )
+    strategy: Json = view.strategy or observed.service.raw_spec.get("upgradeStrategy") or {}
+    spec_hash = view.cluster.metadata.annotations.get(labels.SPEC_HASH, "")
+    given = Given(serve_config=config, spec_hash=spec_hash, upgrade_strategy=strategy)
     return Submit(cluster=view.cluster, given=given, after=view.record, capacity=capacity, events=report, chain=CONFIGS)
-
-
-def _where(view: ClusterView) -> str:
-    return f"{view.cluster.metadata.namespace}/{view.name}"

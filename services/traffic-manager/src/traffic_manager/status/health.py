@@ -12,11 +12,11 @@ from typing import Final
 import msgspec
 
 from common.ray import serve_status
-from common.ray.serve_status import Application, AppState, Deployment, ServeDetails
+from common.ray.serve_status import AppState, Deployment, ServeDetails
 from common.ray.view import head_is_ready
+from common.upgrade.traffic_record import WHOLE
 from traffic_manager.observed import Baseline, ClusterView
 
-WHOLE: Final = 100
 GRACE: Final = timedelta(seconds=3)
 SILENT_AFTER: Final = 3
 """Failed polls in a row after which a dashboard counts as dead; one less is enough after `GRACE`."""
@@ -30,35 +30,55 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-DEAD: Final = 0
 HEALTHY: Final = Health()
 
 
-def of(view: ClusterView | None, *, now: datetime) -> Health:
+def of(view: ClusterView, *, now: datetime) -> Health:
     """Return what is observed of a cluster's health."""
-    if view is None:
-        return Health(sustainable=DEAD, reason="its RayCluster does not exist")
-    if (why := fatal(view)) is not None:
-        return Health(sustainable=DEAD, reason=why)
     lasts = view.unhealthy_since is not None and now - view.unhealthy_since >= GRACE
-    if lasts and (why := passing(view)) is not None:
-        return Health(sustainable=DEAD, reason=why)
-    return _partial(view)
+    why = _fatal(view) or (_passing(view) if lasts else None)
+    return _partial(view) if why is None else Health(sustainable=0, reason=why)
 
 
-def fatal(view: ClusterView) -> str | None:
-    """Return what certainly keeps a cluster from serving anything."""
-    if (why := _out_of_service(view)) is not None:
-        return why
-    if view.serve.failures >= SILENT_AFTER:
-        return f"its dashboard is silent: {view.serve.problem}"
-    details = view.serve.details
-    return None if details is None else next(_without_replicas(view, details), None)
+def is_healthy(view: ClusterView) -> bool:
+    """Return whether a cluster has no observed problem, and its Serve has answered."""
+    is_well = view.serve.details is not None and _fatal(view) is None and _passing(view) is None
+    return is_well and _partial(view) == HEALTHY
 
 
 def is_silent(view: ClusterView) -> bool:
     """Return whether a cluster's only problem is a silent dashboard: its pods take requests, so it may still serve."""
     return view.serve.details is None and _out_of_service(view) is None
+
+
+def ready_capacity(view: ClusterView, capacity: int) -> int:
+    """Return the percent of the traffic that a cluster can take over, whatever Serve config it runs."""
+    details = view.serve.details
+    if details is None or _fatal(view) is not None or not details.applications or _has_no_proxy(details):
+        return 0
+    if any(each.status not in {AppState.RUNNING, AppState.UNHEALTHY} for each in details.applications.values()):
+        return 0
+    runs_with = min(capacity, int(serve_status.capacity(details)))
+    return runs_with * min([WHOLE, *(each.running * WHOLE // each.target for each in _parts(view, details))]) // WHOLE
+
+
+def baseline(view: ClusterView, weight: int) -> Baseline | None:
+    """Return how many replicas carry a weight now; None when Serve did not answer."""
+    details = view.serve.details
+    if details is None:
+        return None
+    return Baseline(weight=weight, replicas={each.name: each.running for each in _parts(view, details)})
+
+
+def _fatal(view: ClusterView) -> str | None:
+    """Return what certainly keeps a cluster from serving anything; a deployment on its way without replicas gets its time."""
+    if (why := _out_of_service(view)) is not None:
+        return why
+    if view.serve.failures >= SILENT_AFTER:
+        return f"its dashboard is silent: {view.serve.problem}"
+    parts = () if view.serve.details is None else _parts(view, view.serve.details)
+    idle = (each.name for each in parts if each.running == 0 and not each.is_deploying)
+    return next((f"no replica of {name} is running" for name in idle), None)
 
 
 def _out_of_service(view: ClusterView) -> str | None:
@@ -70,51 +90,22 @@ def _out_of_service(view: ClusterView) -> str | None:
     return "none of its pods is ready to be sent requests" if view.endpoints == 0 else None
 
 
-def passing(view: ClusterView) -> str | None:
+def _passing(view: ClusterView) -> str | None:
     """Return what keeps a cluster from serving, unless it passes by itself."""
     details = view.serve.details
     if details is None:
         return f"its dashboard is silent: {view.serve.problem}" if view.serve.failures >= SILENT_AFTER - 1 else None
     if not details.applications:
         return "no application is deployed"
-    for name, app in sorted(details.named().items()):
-        if app.status in _FAILED and _lost(view, app) == 0:
-            return f"application {name} is {app.status}"
-        if (why := _idle(view, name, app)) is not None:
-            return why
-    return "no proxy is healthy" if _has_no_proxy(details) else None
-
-
-def is_healthy(view: ClusterView) -> bool:
-    """Return whether a cluster has no observed problem, and its Serve has answered."""
-    has_answered = view.serve.details is not None and fatal(view) is None and passing(view) is None
-    return has_answered and _partial(view) == HEALTHY
-
-
-def ready_capacity(view: ClusterView, capacity: int) -> int:
-    """Return the percent of the traffic that a cluster can take over, whatever Serve config it runs."""
-    details = view.serve.details
-    if details is None or fatal(view) is not None or not details.applications or _has_no_proxy(details):
-        return 0
-    if any(each.status not in {AppState.RUNNING, AppState.UNHEALTHY} for each in details.applications.values()):
-        return 0
-    runs_with = min(capacity, int(serve_status.capacity(details)))
-    shares = (len(reachable(view, each)) * WHOLE // (each.target_num_replicas or 1) for _, each in _counted(details))
-    return runs_with * min([WHOLE, *shares]) // WHOLE
-
-
-def baseline(view: ClusterView, weight: int) -> Baseline | None:
-    """Return how many replicas carry a weight now; None when Serve did not answer."""
-    details = view.serve.details
-    if details is None:
-        return None
-    return Baseline(weight=weight, replicas={name: len(reachable(view, each)) for name, each in _counted(details)})
-
-
-def reachable(view: ClusterView, deployment: Deployment) -> list[serve_status.Replica]:
-    """Return the running replicas but those on nodes with pods that take no requests any more."""
     lost = _lost_nodes(view)
-    return [each for each in deployment.running if each.node_ip not in lost]
+    idle = {each.app: each.name for each in reversed([*_parts(view, details)]) if each.running == 0}
+    for name, app in sorted(details.named().items()):
+        lacks = (each for each in app.deployments.values() if _running(each, lost) < (each.target_num_replicas or 0))
+        if app.status in _FAILED and next(lacks, None) is None:
+            return f"application {name} is {app.status}"
+        if app.status != AppState.RUNNING and name in idle:
+            return f"no replica of {idle[name]} is running"
+    return "no proxy is healthy" if _has_no_proxy(details) else None
 
 
 def _partial(view: ClusterView) -> Health:
@@ -126,65 +117,53 @@ def _partial(view: ClusterView) -> Health:
     if details is None or before is None:
         return HEALTHY
     found = HEALTHY
-    for name, deployment in _counted(details):
-        running, had = len(reachable(view, deployment)), before.replicas.get(name, 0)
-        target = deployment.target_num_replicas or 0
-        if _is_deploying(details, name) or running >= min(had, target):
+    for each in _parts(view, details):
+        had = before.replicas.get(each.name, 0)
+        if each.is_deploying or each.running >= min(had, each.target):
             continue
-        of_target = int(serve_status.capacity(details)) * running // target
-        left = max(of_target, before.weight * running // had)
+        of_target = int(serve_status.capacity(details)) * each.running // each.target
+        left = max(of_target, before.weight * each.running // had)
         if left < found.sustainable:
-            found = Health(sustainable=left, reason=f"{running} of {had} replicas of {name} are left")
+            found = Health(sustainable=left, reason=f"{each.running} of {had} replicas of {each.name} are left")
     return found
 
 
-def _without_replicas(view: ClusterView, details: ServeDetails) -> Iterator[str]:
-    """Yield deployments of which nothing runs; one that is being deployed gets its time."""
-    for name, deployment in _counted(details):
-        if not reachable(view, deployment) and not _is_deploying(details, name):
-            yield f"no replica of {name} is running"
+class _Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A deployment that should have replicas."""
+
+    app: str
+    name: str
+    """`<application>/<deployment>`."""
+    target: int
+    running: int
+    is_deploying: bool
+    """Whether its application is on its way to another state."""
 
 
-def _idle(view: ClusterView, name: str, app: Application) -> str | None:
-    if app.status == AppState.RUNNING:
-        return None
-    for each, deployment in sorted(app.deployments.items()):
-        if deployment.replicas is not None and deployment.target_num_replicas and not reachable(view, deployment):
-            return f"no replica of {name}/{each} is running"
-    return None
+def _parts(view: ClusterView, details: ServeDetails) -> Iterator[_Part]:
+    lost = _lost_nodes(view)
+    for app, held in sorted(details.named().items()):
+        is_deploying = held.status not in {AppState.RUNNING, *_FAILED}
+        for name, each in sorted(held.deployments.items()):
+            if each.replicas is not None and (target := each.target_num_replicas):
+                running = _running(each, lost)
+                yield _Part(app=app, name=f"{app}/{name}", target=target, running=running, is_deploying=is_deploying)
 
 
-def _lost(view: ClusterView, app: Application) -> int:
-    """Count the replicas that an application lacks."""
-    return sum(
-        max(0, (each.target_num_replicas or 0) - len(reachable(view, each))) for each in app.deployments.values()
-    )
+def _running(deployment: Deployment, lost: frozenset[str]) -> int:
+    """Count the running replicas but those on lost nodes."""
+    return sum(each.node_ip not in lost for each in deployment.running)
 
 
-def _is_deploying(details: ServeDetails, name: str) -> bool:
-    app = details.named().get(name.rpartition("/")[0])
-    return app is not None and app.status not in {AppState.RUNNING, *_FAILED}
-
-
-def _counted(details: ServeDetails) -> Iterator[tuple[str, Deployment]]:
-    """Yield the deployments that should have replicas, as `<application>/<deployment>`."""
-    for name, app in sorted(details.named().items()):
-        for each, deployment in sorted(app.deployments.items()):
-            if deployment.replicas is not None and deployment.target_num_replicas:
-                yield f"{name}/{each}", deployment
+def _lost_nodes(view: ClusterView) -> frozenset[str]:
+    """Return the nodes with replicas but with pods that take no requests; none where addresses cannot be compared."""
+    details = view.serve.details
+    if details is None or not (view.addresses and serve_status.nodes(details) & view.addresses):
+        return frozenset()
+    return serve_status.serving_nodes(details) - view.addresses - {view.cluster.status.head.pod_ip}
 
 
 def _has_no_proxy(details: ServeDetails) -> bool:
     if details.proxies is None or details.proxy_location == "Disabled":
         return False
     return not any(each.status == "HEALTHY" for each in details.proxies.values())
-
-
-def _lost_nodes(view: ClusterView) -> frozenset[str]:
-    """Return the nodes with replicas but with pods that take no requests; none where addresses cannot be compared."""
-    details = view.serve.details
-    if details is None or not view.addresses:
-        return frozenset()
-    if not serve_status.nodes(details) & view.addresses:
-        return frozenset()
-    return serve_status.serving_nodes(details) - view.addresses - {view.cluster.status.head.pod_ip}

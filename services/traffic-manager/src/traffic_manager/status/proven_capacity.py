@@ -7,8 +7,10 @@ replicas and proxies must be there, and the backend must have a ready endpoint. 
 from collections.abc import Iterator
 from datetime import datetime
 
+from msgspec import UNSET
+
 from common.ray import serve_status, submit
-from common.ray.serve_status import AppState, ServeDetails
+from common.ray.serve_status import AppState
 from common.ray.view import head_is_ready
 from common.upgrade.traffic_record import Share
 from traffic_manager.migration.state import Side
@@ -37,14 +39,14 @@ def side(view: ClusterView, share: Share, *, now: datetime, goal: str | None = N
         unhealthy_reason=found.reason,
         ready=ready,
         sent=traffic_record.sent(share),
-        was_shed=traffic_record.was_shed(share),
+        was_shed=share.shed_at is not UNSET,
         healthy_since=view.healthy_since,
     )
 
 
-def is_alive(view: ClusterView | None) -> bool:
+def is_alive(view: ClusterView) -> bool:
     """Return whether a cluster is expected to serve what it has been given."""
-    if view is None or not head_is_ready(view.cluster) or view.serve.failures >= health.SILENT_AFTER:
+    if not head_is_ready(view.cluster) or view.serve.failures >= health.SILENT_AFTER:
         return False
     details = view.serve.details
     sick = {AppState.DEPLOY_FAILED, AppState.UNHEALTHY}
@@ -63,15 +65,11 @@ def _reasons(view: ClusterView, share: Share, goal: str | None) -> Iterator[str]
     if details is None:
         yield view.serve.problem or "its dashboard was not asked yet"
         return
-    yield from _serve_reasons(details, share)
-    if view.endpoints == 0:
-        yield "none of its pods is ready to be sent requests"
-
-
-def _serve_reasons(details: ServeDetails, share: Share) -> Iterator[str]:
     if serve_status.capacity(details) != share.capacity:
         yield f"Serve runs with target capacity {serve_status.capacity(details):g} instead of {share.capacity}"
     if not serve_status.is_running(details):
         yield serve_status.not_serving(details) or "its applications do not run"
     if (unproxied := serve_status.unproxied(details)) is not None:
         yield unproxied
+    if view.endpoints == 0:
+        yield "none of its pods is ready to be sent requests"

@@ -1,5 +1,6 @@
 """The record as it should be: what each cluster has, and when that last changed (ADR 1)."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
@@ -27,7 +28,7 @@ def share(record: Record, cluster: ObjectMeta, default: Share) -> Share:
     return msgspec.structs.replace(part, uid=cluster.uid)
 
 
-def weighed(old: Share, weight: int, *, now: datetime, is_followed: bool = True, is_shed: bool = False) -> Share:
+def weighed(old: Share, weight: int, *, now: datetime, is_followed: bool, is_shed: bool = False) -> Share:
     """Return a part with a weight; the time of its last move changes only with it.
 
     `is_followed` is whether the Gateways follow the route as it is; else they may still send what was written before. `is_shed` is
@@ -36,27 +37,24 @@ def weighed(old: Share, weight: int, *, now: datetime, is_followed: bool = True,
     if old.weight == weight and old.moved_at is not None:
         return old
     most = max(weight, old.weight if is_followed else sent(old))
+    sent_at_most = UNSET if most == weight else most
     shed_at = now if is_shed and weight < old.weight else UNSET if weight > old.weight else old.shed_at
-    return msgspec.structs.replace(
-        old, weight=weight, moved_at=now, sent=UNSET if most == weight else most, shed_at=shed_at
-    )
+    return msgspec.structs.replace(old, weight=weight, moved_at=now, sent=sent_at_most, shed_at=shed_at)
 
 
 def sent(share: Share) -> int:
     """Return the most that a Gateway may still send a cluster which does not follow the route as it is now."""
-    return share.weight if isinstance(share.sent, UnsetType) else max(share.weight, share.sent)
+    return share.weight if share.sent is UNSET else max(share.weight, share.sent)
 
 
-def was_shed(share: Share) -> bool:
-    """Return whether a cluster lost traffic for its health, and has not got any more since."""
-    return not isinstance(share.shed_at, UnsetType)
+def numbers(clusters: Mapping[str, Share]) -> dict[str, tuple[int, int]]:
+    """Return capacity and weight of each cluster."""
+    return {name: (each.capacity, each.weight) for name, each in clusters.items()}
 
 
-def of(old: Record, clusters: dict[str, Share], *, now: datetime, pair: tuple[str, str] | None = None) -> Record:
+def of(old: Record, clusters: dict[str, Share], *, now: datetime, pair: tuple[str, str] | None) -> Record:
     """Return the record of these clusters and no others; `pair` names the old and the new one of an upgrade."""
-    numbers = {name: (each.capacity, each.weight) for name, each in clusters.items()}
-    before = {name: (each.capacity, each.weight) for name, each in old.clusters.items()}
-    changed_at = old.changed_at if numbers == before else now
+    changed_at = old.changed_at if numbers(clusters) == numbers(old.clusters) else now
     upgrade = old.upgrade if pair is None else _followed(old.upgrade, pair, clusters, now=now)
     return Record(clusters=clusters, changed_at=changed_at, upgrade=upgrade, overwritten=old.overwritten)
 
@@ -65,23 +63,13 @@ def _followed(
     held: Upgrade | UnsetType, pair: tuple[str, str], clusters: dict[str, Share], *, now: datetime
 ) -> Upgrade:
     """Return the statistics of an upgrade, this change included."""
-    old, new = pair
     total = sum(each.capacity for each in clusters.values())
-    has_moved = new in clusters and clusters[new].weight > 0
-    if isinstance(held, UnsetType) or (held.old, held.new) != pair:
-        held = Upgrade(old=old, new=new, began_at=now, most=total, least=total)
-    shed = [each.shed_at for each in clusters.values() if each.shed_at == each.moved_at == now]
-    best = clusters[new].weight if new in clusters else 0
-    is_best = best > (0 if isinstance(held.best, UnsetType) else held.best)
-    if is_best:
+    best = clusters[pair[1]].weight if pair[1] in clusters else 0
+    if held is UNSET or (held.old, held.new) != pair:
+        held = Upgrade(old=pair[0], new=pair[1], began_at=now, most=total, least=total)
+    if best > (held.best or 0):
         held = msgspec.structs.replace(held, best=best, sheds=UNSET, shed_at=UNSET)
-    if shed:
-        count = 0 if isinstance(held.sheds, UnsetType) else held.sheds
-        first = now if isinstance(held.shed_at, UnsetType) else held.shed_at
-        held = msgspec.structs.replace(held, sheds=count + 1, shed_at=first)
-    return msgspec.structs.replace(
-        held,
-        most=max(held.most, total),
-        least=min(held.least, total),
-        moved_at=held.moved_at or (now if has_moved else None),
-    )
+    if any(each.shed_at == each.moved_at == now for each in clusters.values()):
+        held = msgspec.structs.replace(held, sheds=(held.sheds or 0) + 1, shed_at=held.shed_at or now)
+    moved_at = held.moved_at or (now if best > 0 else None)
+    return msgspec.structs.replace(held, most=max(held.most, total), least=min(held.least, total), moved_at=moved_at)

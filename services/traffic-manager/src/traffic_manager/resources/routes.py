@@ -1,0 +1,143 @@
+"""Which cluster gets which share of the requests: our HTTPRoute and GRPCRoute, and a HTTPRoute that the user brings.
+
+Of `<RayService>-httproute` we own the parent, the one rule's match and backends, and the traffic record; hostnames, filters, time-outs
+and annotations of users stay. `<RayService>-grpcroute` has the very shares of the HTTPRoute. It hangs on a listener of its own, for
+of an HTTPRoute and a GRPCRoute on one listener a Gateway must refuse one; it has no match, so it takes every call, and no record.
+
+Of a user's route we write the backends that are ours, the record, and the labels that name its RayService; with them the watcher puts
+it beside that. Hostnames, parents, matches, filters, other rules and other backends with their weights stay.
+
+Source: spec rayservice §9.2, §9.6; acceptance 39, 51, 55, 87.
+"""
+
+from collections.abc import Sequence, Set
+from typing import Any, Final, cast
+
+import msgspec
+
+from common import names
+from common.api.gateway import HttpRoute, Route
+from common.api.meta import ObjectMeta
+from common.api.opaque import Json
+from common.kube.resources import GRPC_ROUTE, Resource
+from common.ray import owner
+from common.upgrade import weighted_route
+from common.upgrade.traffic_record import ANNOTATION, Record
+from traffic_manager.resources import backend
+from traffic_manager.resources.backend import Backend
+
+GRPC_LISTENER: Final = "grpc"
+MATCH: Final[Json] = {"path": {"type": "PathPrefix", "value": "/"}}
+
+
+def build(resource: Resource, service: ObjectMeta, backends: Sequence[Backend], record: Record | None = None) -> Json:
+    """Return the HTTPRoute or GRPCRoute of a RayService; the first has a record."""
+    annotations = {} if record is None else {"annotations": {ANNOTATION: _text(record)}}
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {
+            "name": (names.grpc_route if resource is GRPC_ROUTE else names.http_route)(service.name),
+            "namespace": service.namespace,
+            **annotations,
+            "ownerReferences": owner.reference(service),
+        },
+        "spec": _spec(resource, service, backends, [{}]),
+    }
+
+
+def corrected(
+    resource: Resource, have: Route, service: ObjectMeta, backends: Sequence[Backend], record: Record | None = None
+) -> Json | None:
+    """Return the merge patch that writes shares and record to a route of ours, refused when it changed meanwhile; None for no patch."""
+    is_grpc, spec = resource is GRPC_ROUTE, have.spec
+    parents = [(each.name, each.namespace, each.section_name if is_grpc else None) for each in spec.parent_refs]
+    is_hung = parents == [(names.gateway(service.name), service.namespace, GRPC_LISTENER if is_grpc else None)]
+    if is_hung and len(spec.rules) == 1:
+        (rule,) = spec.rules
+        paths = [each.get("path") for each in rule.matches]
+        held = [(each.name, each.namespace, each.port, each.weight) for each in rule.backend_refs]
+        wanted = [(names.serve_service(each.cluster), service.namespace, each.port, each.weight) for each in backends]
+        if (paths, held) == ([] if is_grpc else [MATCH["path"]], wanted):
+            return None
+    return {"metadata": _meta(have, record), "spec": _spec(resource, service, backends, _rules(have) or [{}])}
+
+
+def corrected_users(
+    have: HttpRoute, service: ObjectMeta, own: Set[str], backends: Sequence[Backend], record: Record
+) -> Json | None:
+    """Return the merge patch that writes our part of a user's route; None for no patch.
+
+    `own` are the Services that are ours wherever a rule names them.
+    """
+    marks, rules = owner.marks(service.name), have.spec.rules
+    wanted = [(names.serve_service(each.cluster), each.port, each.weight) for each in backends]
+    ours = (rules[index].backend_refs for index in weighted_route.rules_of(have, own))
+    held = ([(each.name, each.port, each.weight) for each in rule if each.name in own] for rule in ours)
+    if marks.items() <= have.metadata.labels.items() and all(each == wanted for each in held):
+        return None
+    references = backend.references(service.namespace, backends)
+    return {
+        "metadata": {**_meta(have, record), "labels": marks},
+        "spec": {"rules": _users_rules(have, own, references)},
+    }
+
+
+def record_patch(have: HttpRoute, record: Record) -> Json:
+    """Return the merge patch that writes only the record, refused when the route changed since it was observed."""
+    return {"metadata": _meta(have, record)}
+
+
+def is_held(have: HttpRoute) -> bool:
+    """Return whether a route holds anything of ours."""
+    return ANNOTATION in have.metadata.annotations
+
+
+def release(have: HttpRoute, service: ObjectMeta, own: Set[str]) -> Json:
+    """Return the merge patch that takes everything of ours out of a user's route, and nothing else."""
+    marks: Json = dict.fromkeys(owner.marks(service.name))
+    return {
+        "metadata": {**_meta(have), "labels": marks, "annotations": {ANNOTATION: None}},
+        "spec": {"rules": _users_rules(have, own, [])},
+    }
+
+
+def _meta(have: Route, record: Record | None = None) -> Json:
+    version: Json = {"resourceVersion": have.metadata.resource_version}
+    return version if record is None else {**version, "annotations": {ANNOTATION: _text(record)}}
+
+
+def _text(record: Record) -> str:
+    return msgspec.json.encode(record).decode()
+
+
+def _rules(have: Route) -> list[Json]:
+    """Return the rules as the route holds them, with what users added."""
+    return cast("list[Json]", msgspec.json.decode(have.spec_json, type=dict[str, Any]).get("rules") or [])
+
+
+def _spec(resource: Resource, service: ObjectMeta, backends: Sequence[Backend], held: list[Json]) -> Json:
+    parent = {"name": names.gateway(service.name), "namespace": service.namespace}
+    rule = {**held[0], "matches": [dict(MATCH)], "backendRefs": backend.references(service.namespace, backends)}
+    if resource is GRPC_ROUTE:
+        parent["sectionName"] = GRPC_LISTENER
+        del rule["matches"]
+    return {"parentRefs": [parent], "rules": [rule]}
+
+
+def _users_rules(have: HttpRoute, own: Set[str], references: list[Json]) -> list[Json]:
+    """Return all rules, ours with these backends in the place of our old ones, or after the others."""
+    ours = weighted_route.rules_of(have, own)
+    return [
+        {**rule, "backendRefs": _merged(rule, own, references)} if index in ours else rule
+        for index, rule in enumerate(_rules(have))
+    ]
+
+
+def _merged(rule: Json, own: Set[str], references: list[Json]) -> list[Json]:
+    held = cast("list[Json]", rule.get("backendRefs") or [])
+    first = next((index for index, each in enumerate(held) if each.get("name", "") in own), len(held))
+    replaced: Json = held[first] if first < len(held) else {}
+    kept = {key: value for key, value in replaced.items() if key == "filters"}
+    after = [each for each in held[first:] if each.get("name", "") not in own]
+    return [*held[:first], *({**kept, **each} for each in references), *after]

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from cluster_reconciler.resources import autoscaler_rbac
+from cluster_reconciler.resources import autoscaler
 from common import errors
 from common.api import ray_cluster
 from common.api.ray_cluster import RayCluster
@@ -222,12 +222,12 @@ async def test_the_autoscaler_gets_its_role_from_an_operator_that_holds_those_ri
 ) -> None:
     namespace = autoscaling.metadata.namespace
     async with acting_as(control_plane, "cluster-reconciler") as kube:
-        await kube.create(resources.SERVICE_ACCOUNT, namespace, autoscaler_rbac.service_account(autoscaling))
-        await kube.create(resources.ROLE, namespace, autoscaler_rbac.role(autoscaling))
+        await kube.create(resources.SERVICE_ACCOUNT, namespace, autoscaler.service_account(autoscaling))
+        await kube.create(resources.ROLE, namespace, autoscaler.role(autoscaling))
 
         async def is_bound() -> bool:
             try:
-                await kube.create(resources.ROLE_BINDING, namespace, autoscaler_rbac.role_binding(autoscaling))
+                await kube.create(resources.ROLE_BINDING, namespace, autoscaler.role_binding(autoscaling))
             except errors.NotFound:
                 return False  # the API server judges by a copy of its own, which learns of the Role a little later
             return True
@@ -236,7 +236,7 @@ async def test_the_autoscaler_gets_its_role_from_an_operator_that_holds_those_ri
 
 
 async def test_no_operator_grants_what_it_does_not_hold(control_plane: ControlPlane, autoscaling: RayCluster) -> None:
-    role = autoscaler_rbac.role(autoscaling) | {"metadata": {"name": "greedy"}}
+    role = autoscaler.role(autoscaling) | {"metadata": {"name": "greedy"}}
     role["rules"] = [{"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["delete"]}]
     async with acting_as(control_plane, "cluster-reconciler") as kube:
         with pytest.raises(errors.Forbidden, match="is attempting to grant RBAC permissions not currently held"):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from cluster_reconciler.config import Config
-from cluster_reconciler.resources.route import ROUTE
+from cluster_reconciler.resources.ingress import ROUTE
 from common import errors, labels
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster

@@ -2,7 +2,7 @@
 
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import head_pod, worker_pod
-from cluster_reconciler.resources.pod_labels import ReplicaIndex
+from cluster_reconciler.resources.node import ReplicaIndex
 from common.api.opaque import Body, Json
 from common.api.ray_cluster import RayCluster
 from support.builders.ray_cluster import first_group

@@ -1,6 +1,6 @@
 """What only this service's plans ask for. `execute.py` does it; all other actions are in `common.runtime.actions`."""
 
-from cluster_reconciler.resources.pod_labels import ReplicaIndex
+from cluster_reconciler.resources.node import ReplicaIndex
 from cluster_reconciler.status.conditions import Failure
 from common.api.ray_cluster import WorkerGroupSpec
 from common.kube.resources import POD

@@ -13,19 +13,8 @@ from cluster_reconciler import actions, events, network_policies
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.reasons import EventReason
-from cluster_reconciler.resources import (
-    auth,
-    autoscaler_rbac,
-    gcs_storage_pvc,
-    graceful_drain,
-    head_service,
-    headless_service,
-    ingress,
-    owner,
-    route,
-    serve_service,
-)
-from cluster_reconciler.resources.route import ROUTE
+from cluster_reconciler.resources import auth, autoscaler, gcs_fault_tolerance, graceful_drain, ingress, owner, services
+from cluster_reconciler.resources.ingress import ROUTE
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import (
@@ -60,9 +49,9 @@ def looked_up(cluster: RayCluster, config: Config) -> tuple[Child, ...]:
     found: list[Child] = []
     if traits.is_autoscaling(cluster):
         found += [
-            Child(SERVICE_ACCOUNT, autoscaler_rbac.service_account_name(cluster)),
-            Child(ROLE, autoscaler_rbac.role_name(cluster)),
-            Child(ROLE_BINDING, autoscaler_rbac.role_name(cluster)),
+            Child(SERVICE_ACCOUNT, autoscaler.service_account_name(cluster)),
+            Child(ROLE, autoscaler.role_name(cluster)),
+            Child(ROLE_BINDING, autoscaler.role_name(cluster)),
         ]
     if ingress.is_needed(cluster):
         found.append(_ingress_child(cluster, config))
@@ -72,14 +61,18 @@ def looked_up(cluster: RayCluster, config: Config) -> tuple[Child, ...]:
         found.append(Child(SECRET, auth.secret_name(cluster)))
     if traits.is_fault_tolerant(cluster) and traits.has_embedded_storage(cluster):
         found.append(
-            Child(PERSISTENT_VOLUME_CLAIM, gcs_storage_pvc.name(cluster), digest(gcs_storage_pvc.build(cluster)))
+            Child(
+                PERSISTENT_VOLUME_CLAIM,
+                gcs_fault_tolerance.claim_name(cluster),
+                digest(gcs_fault_tolerance.build_claim(cluster)),
+            )
         )
     return tuple(found)
 
 
 def _ingress_child(cluster: RayCluster, config: Config) -> Child:
     if config.uses_routes:
-        return Child(ROUTE, route.name(cluster))
+        return Child(ROUTE, ingress.route_name(cluster))
     return Child(INGRESS, ingress.name(cluster), digest(ingress.build(cluster)))
 
 
@@ -124,22 +117,22 @@ def left_behind(observed: Observed) -> str | None:
 def _rbac(observed: Observed, absent: set[Resource]) -> list[Action]:
     cluster, have = observed.cluster, observed.found.get(ROLE)
     if have is not None and not owner.controls(cluster, have):
-        return [Refuse(event=events.foreign_role(cluster, autoscaler_rbac.role_name(cluster)))]
+        return [Refuse(event=events.foreign_role(cluster, autoscaler.role_name(cluster)))]
     found: list[Action] = []
     if SERVICE_ACCOUNT in absent:
-        own = autoscaler_rbac.users_service_account(cluster)
+        own = autoscaler.users_service_account(cluster)
         if own:
             return [Refuse(event=events.service_account_missing(cluster, own))]
-        found.append(_create(cluster, SERVICE_ACCOUNT, autoscaler_rbac.service_account(cluster)))
+        found.append(_create(cluster, SERVICE_ACCOUNT, autoscaler.service_account(cluster)))
     if ROLE in absent:
-        found.append(_create(cluster, ROLE, autoscaler_rbac.role(cluster), if_exists=IfExists.NEED_OWN))
+        found.append(_create(cluster, ROLE, autoscaler.role(cluster), if_exists=IfExists.NEED_OWN))
     return found
 
 
 def _binding(cluster: RayCluster, absent: set[Resource]) -> list[Action]:
     if ROLE_BINDING not in absent:
         return []
-    return [_create(cluster, ROLE_BINDING, autoscaler_rbac.role_binding(cluster))]
+    return [_create(cluster, ROLE_BINDING, autoscaler.role_binding(cluster))]
 
 
 def _lacking(cluster: RayCluster, absent: set[Resource], *, token: str) -> list[Action]:
@@ -151,12 +144,12 @@ def _lacking(cluster: RayCluster, absent: set[Resource], *, token: str) -> list[
         body = auth.secret(cluster, token=token)
         found.append(Create(resource=SECRET, body=body, if_exists=IfExists.ACCEPT))
     if PERSISTENT_VOLUME_CLAIM in absent:
-        claim = gcs_storage_pvc.options(cluster).claim_name
+        claim = gcs_fault_tolerance.claim_options(cluster).claim_name
         if claim:
             found.append(EmitEvent(event=events.pvc_missing(cluster, claim)))
         else:
-            body = gcs_storage_pvc.build(cluster)
-            report = events.created_pvc(cluster, gcs_storage_pvc.name(cluster))
+            body = gcs_fault_tolerance.build_claim(cluster)
+            report = events.created_pvc(cluster, gcs_fault_tolerance.claim_name(cluster))
             found.append(Create(resource=PERSISTENT_VOLUME_CLAIM, body=body, events=report, if_exists=IfExists.ACCEPT))
     return found
 
@@ -167,7 +160,7 @@ def _ingress_steps(observed: Observed, absent: set[Resource]) -> list[Action]:
     if INGRESS in absent:
         found.append(_create(cluster, INGRESS, ingress.build(cluster)))
     if ROUTE in absent:
-        found.append(_create(cluster, ROUTE, route.build(cluster)))
+        found.append(_create(cluster, ROUTE, ingress.build_route(cluster)))
     have = observed.found.get(INGRESS)
     return found if have is None else [*found, *_drifted_ingress(cluster, have)]
 
@@ -193,12 +186,12 @@ def _foreign_drain_module(observed: Observed) -> list[Action]:
 def _drifted_claim(observed: Observed) -> list[Action]:
     """Return what is done about our volume claim when it differs from what it should be."""
     cluster, have = observed.cluster, observed.found.get(PERSISTENT_VOLUME_CLAIM)
-    if have is None or gcs_storage_pvc.options(cluster).claim_name:
+    if have is None or gcs_fault_tolerance.claim_options(cluster).claim_name:
         return []
-    name, found = gcs_storage_pvc.name(cluster), list[Action]()
-    if drift := gcs_storage_pvc.drift(cluster, have):
+    name, found = gcs_fault_tolerance.claim_name(cluster), list[Action]()
+    if drift := gcs_fault_tolerance.claim_drift(cluster, have):
         found.append(EmitEvent(event=events.pvc_differs(cluster, name, drift)))
-    body = gcs_storage_pvc.realigned(cluster, have)
+    body = gcs_fault_tolerance.realigned_claim(cluster, have)
     if body is None:
         return found
     other = owner.controller(have)
@@ -213,13 +206,13 @@ def _services(observed: Observed, config: Config) -> list[Action]:
     cluster = observed.cluster
     found: list[Action] = []
     if not observed.head_services:
-        found.append(_create(cluster, SERVICE, head_service.build(cluster, config), if_exists=IfExists.NEED_OWN))
+        found.append(_create(cluster, SERVICE, services.build_head(cluster, config), if_exists=IfExists.NEED_OWN))
     if observed.headless_service is None and any(group.num_of_hosts > 1 for group in traits.worker_groups(cluster)):
-        found.append(_create(cluster, SERVICE, headless_service.build(cluster), if_exists=IfExists.NEED_OWN))
-    if observed.serve_service is None and serve_service.is_needed(cluster):
-        body = serve_service.build(cluster)
+        found.append(_create(cluster, SERVICE, services.build_headless(cluster), if_exists=IfExists.NEED_OWN))
+    if observed.serve_service is None and services.needs_serve(cluster):
+        body = services.build_serve(cluster)
         if body is None:
-            found.append(Refuse(event=events.no_serve_port(serve_service.NO_PORT)))
+            found.append(Refuse(event=events.no_serve_port(services.NO_SERVE_PORT)))
         else:
             found.append(Create(resource=SERVICE, body=body, if_exists=IfExists.ACCEPT))
     return found

@@ -8,7 +8,7 @@ import structlog
 
 from cluster_reconciler.batch import workload_aware
 from cluster_reconciler.config import Config
-from cluster_reconciler.resources import route
+from cluster_reconciler.resources import ingress
 from common import errors
 from common.feature_gates import Gate
 from common.kube.client import KubeClient
@@ -62,6 +62,6 @@ def adapt(config: Config, found: GroupList) -> Config:
         )
     return msgspec.structs.replace(
         config,
-        is_openshift=any(group.name in route.GROUPS for group in found.groups),
+        is_openshift=any(group.name in ingress.OPENSHIFT_GROUPS for group in found.groups),
         has_cert_manager=CERT_MANAGER in versions,
     )

@@ -15,7 +15,7 @@ from cluster_reconciler.config import Config
 from cluster_reconciler.memory import Memories, Memory
 from cluster_reconciler.metrics import ClusterMetrics
 from cluster_reconciler.observed import Child, Observed
-from cluster_reconciler.resources import head_service, owner
+from cluster_reconciler.resources import owner, services
 from common import errors, labels, names
 from common.api.core import Job, Pod, Service
 from common.api.opaque import Body
@@ -92,7 +92,7 @@ def from_state(cluster: RayCluster, io: Ports, live: "LookedUp | Observed | None
     return Observed(
         cluster=cluster,
         pods=pods,
-        head_services=tuple(io.cache.list(Service, meta.namespace, head_service.list_labels(cluster))),
+        head_services=tuple(io.cache.list(Service, meta.namespace, services.head_list_labels(cluster))),
         headless_service=io.cache.get(Service, meta.namespace, names.headless_service(meta.name)),
         serve_service=io.cache.get(Service, meta.namespace, names.serve_service(meta.name)),
         cleanup_jobs=tuple(io.cache.list(Job, meta.namespace, _CLEANUP | {labels.CLUSTER: meta.name})),

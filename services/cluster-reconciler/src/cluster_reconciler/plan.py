@@ -24,7 +24,7 @@ from cluster_reconciler.pods.upgrade import UpgradeMove
 from cluster_reconciler.reasons import ReplicaFailure
 from cluster_reconciler.refusals import Refusal
 from cluster_reconciler.resources import graceful_drain, head_pod, worker_pod
-from cluster_reconciler.resources.pod_labels import ReplicaIndex
+from cluster_reconciler.resources.node import ReplicaIndex
 from cluster_reconciler.status.conditions import Failure, is_reported_unsupported
 from common import labels
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec

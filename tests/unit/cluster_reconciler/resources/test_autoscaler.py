@@ -3,7 +3,7 @@
 import pytest
 
 from cluster_reconciler.config import Config
-from cluster_reconciler.resources import autoscaler_rbac, owner
+from cluster_reconciler.resources import autoscaler, owner
 from common.api.opaque import Body, Json
 from support.builders.ray_cluster import IMAGE, a_group, a_head, a_ray_cluster, a_template
 from support.builders.ray_pod import containers_of, env_of, head_of, ray_container_of, ray_start_of, worker_of
@@ -117,12 +117,12 @@ def test_rights() -> None:
         "ownerReferences": [owner.reference(cluster)],
     }
     rbac = "rbac.authorization.k8s.io"
-    assert autoscaler_rbac.service_account(cluster) == {
+    assert autoscaler.service_account(cluster) == {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
         "metadata": metadata,
     }
-    assert autoscaler_rbac.role(cluster) == {
+    assert autoscaler.role(cluster) == {
         "apiVersion": f"{rbac}/v1",
         "kind": "Role",
         "metadata": metadata,
@@ -132,7 +132,7 @@ def test_rights() -> None:
             {"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["get", "patch"]},
         ],
     }
-    assert autoscaler_rbac.role_binding(cluster) == {
+    assert autoscaler.role_binding(cluster) == {
         "apiVersion": f"{rbac}/v1",
         "kind": "RoleBinding",
         "metadata": metadata,
@@ -143,6 +143,6 @@ def test_rights() -> None:
 
 def test_names_of_rights_are_cut_and_the_users_account_is_used() -> None:
     cluster = a_ray_cluster("a" + "b" * 52, head=a_head(template=a_template(service_account_name="custom")))
-    assert autoscaler_rbac.users_service_account(cluster) == "custom"
-    assert autoscaler_rbac.service_account_name(cluster) == "custom"
-    assert autoscaler_rbac.role_name(cluster) == "b" * 50
+    assert autoscaler.users_service_account(cluster) == "custom"
+    assert autoscaler.service_account_name(cluster) == "custom"
+    assert autoscaler.role_name(cluster) == "b" * 50

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from cluster_reconciler.config import Config
-from cluster_reconciler.resources import gcs_storage_pvc, owner, redis_cleanup_job
+from cluster_reconciler.resources import gcs_fault_tolerance, owner, redis_cleanup_job
 from common import labels
 from common.api.opaque import Json
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
@@ -133,7 +133,7 @@ def test_case_35_rocksdb(storage: Json | None, mount: Json, claim: str) -> None:
 def test_case_35_claim(storage: Json, spec: Json, *, is_owned: bool) -> None:
     cluster = a_ray_cluster(gcs_fault_tolerance_options={**ROCKSDB, "storage": storage})
     owners: Json = {"ownerReferences": [owner.reference(cluster)]} if is_owned else {}
-    assert gcs_storage_pvc.build(cluster) == {
+    assert gcs_fault_tolerance.build_claim(cluster) == {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": "c-gcs-pvc", "namespace": "ns", "labels": {"ray.io/cluster": "c"}, **owners},

@@ -8,7 +8,7 @@ import pytest
 
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import graceful_drain, head_pod, worker_pod
-from cluster_reconciler.resources.pod_labels import ReplicaIndex
+from cluster_reconciler.resources.node import ReplicaIndex
 from common import labels
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster

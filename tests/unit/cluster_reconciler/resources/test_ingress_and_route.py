@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from cluster_reconciler.resources import ingress, owner, route
+from cluster_reconciler.resources import ingress, owner
 from common.api.opaque import Json
 from support.builders.ray_cluster import a_container, a_head, a_ray_cluster, a_template
 
@@ -56,7 +56,7 @@ def test_an_empty_class_is_a_class(annotations: dict[str, str], ingress_class: s
 
 def test_route() -> None:
     cluster = a_ray_cluster(annotations={"kubernetes.io/ingress.class": "nginx"})
-    assert route.build(cluster) == {
+    assert ingress.build_route(cluster) == {
         "apiVersion": "route.openshift.io/v1",
         "kind": "Route",
         "metadata": {
@@ -88,11 +88,11 @@ def test_route() -> None:
 )
 def test_names(name: str, ingress_name: str, route_name: str) -> None:
     cluster = a_ray_cluster(name)
-    assert (ingress.name(cluster), route.name(cluster)) == (ingress_name, route_name)
+    assert (ingress.name(cluster), ingress.route_name(cluster)) == (ingress_name, route_name)
 
 
 @pytest.mark.parametrize("length", [50, 51, 63])
 def test_routes_of_two_clusters_never_have_one_name_in_a_long_namespace(length: int) -> None:
-    names = {route.name(a_ray_cluster(name, metadata={"namespace": "n" * length})) for name in ("a", "b")}
+    names = {ingress.route_name(a_ray_cluster(name, metadata={"namespace": "n" * length})) for name in ("a", "b")}
     assert len(names) == 2
     assert all(re.fullmatch("[a-z][a-z0-9]*", name) for name in names)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster_reconciler.resources import logical_resources
+from cluster_reconciler.resources import ray_start
 from common.ray import desired_resources
 
 
@@ -38,7 +38,7 @@ def test_is_gpu(key: str, *, is_gpu: bool) -> None:
     ],
 )
 def test_from_top_level(resources: dict[str, str], params: dict[str, str]) -> None:
-    assert logical_resources.from_top_level(resources) == params
+    assert ray_start.from_top_level(resources) == params
 
 
 @pytest.mark.parametrize(
@@ -56,23 +56,23 @@ def test_from_top_level(resources: dict[str, str], params: dict[str, str]) -> No
     ],
 )
 def test_numbers_in_their_shortest_form(amount: float, text: str) -> None:
-    assert logical_resources.render({"x": amount}) == f"""'{{"x":{text}}}'"""
+    assert ray_start.render({"x": amount}) == f"""'{{"x":{text}}}'"""
 
 
 def test_names_are_escaped_as_go_escapes_them() -> None:
     """`json.Marshal` leaves nothing that HTML or JavaScript would read."""
-    assert logical_resources.render({"a<b>&\u2028": 1.0}) == r"""'{"a\u003cb\u003e\u0026\u2028":1}'"""
+    assert ray_start.render({"a<b>&\u2028": 1.0}) == r"""'{"a\u003cb\u003e\u0026\u2028":1}'"""
 
 
 @given(st.dictionaries(st.text(max_size=8), st.floats(allow_nan=False, allow_infinity=False), max_size=4))
 def test_rendered_amounts_read_back_as_they_were(amounts: dict[str, float]) -> None:
-    assert json.loads(logical_resources.render(amounts)[1:-1], parse_int=float) == amounts
+    assert json.loads(ray_start.render(amounts)[1:-1], parse_int=float) == amounts
 
 
 @pytest.mark.parametrize("resources", ["null", "'{}'", "'{\"n\":null}'", "'{\"n\":1}'"])
 def test_resources_without_an_amount_do_not_cost_the_flags_of_accelerators(resources: str) -> None:
     """Go reads null as no amount."""
     limits = {"nvidia.com/gpu": "2", "google.com/tpu": "4"}
-    found = logical_resources.derived({"resources": resources}, {"resources": {"limits": limits}})
+    found = ray_start.derived({"resources": resources}, {"resources": {"limits": limits}})
     assert found["num-gpus"] == "2"
     assert json.loads(found["resources"][1:-1])["TPU"] == 4

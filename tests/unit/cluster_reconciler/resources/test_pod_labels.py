@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster_reconciler.config import Config
-from cluster_reconciler.resources import pod_labels
-from cluster_reconciler.resources.pod_labels import ReplicaIndex
+from cluster_reconciler.resources.node import FIXED, ReplicaIndex
 from common import labels
 from common.api.opaque import Json
 from common.feature_gates import BETA, Gate
@@ -125,4 +124,4 @@ def test_no_label_of_a_user_hides_a_pod_from_its_cluster(
 ) -> None:
     cluster = a_ray_cluster(groups=[a_group(template=a_template(labels=template), labels=group)])
     found = worker_of(cluster, Config(default_pod_labels=defaults))["metadata"]["labels"]
-    assert {key: found[key] for key in pod_labels.FIXED} == {key: WORKER[key] for key in pod_labels.FIXED}
+    assert {key: found[key] for key in FIXED} == {key: WORKER[key] for key in FIXED}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import head_pod, owner, worker_pod
-from cluster_reconciler.resources.pod_labels import ReplicaIndex
+from cluster_reconciler.resources.node import ReplicaIndex
 from common.api.opaque import Json
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template, first_group
 from support.builders.ray_pod import head_of, ray_container_of, worker_of

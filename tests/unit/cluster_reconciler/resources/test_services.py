@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from cluster_reconciler.config import Config
-from cluster_reconciler.resources import head_service, headless_service, owner, serve_service
+from cluster_reconciler.resources import owner, services
 from common import labels
 from common.api.opaque import Json
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
@@ -31,7 +31,7 @@ def a_head_declaring(*declared: Json, **fields: Any) -> Json:
 
 def test_case_106_default() -> None:
     cluster = a_ray_cluster()
-    assert head_service.build(cluster, Config()) == {
+    assert services.build_head(cluster, Config()) == {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
@@ -55,7 +55,7 @@ def test_case_106_default() -> None:
     ],
 )
 def test_case_106_types(service_type: str, config: Config, differences: Json) -> None:
-    spec = head_service.build(a_ray_cluster(head=a_head(service_type=service_type)), config)["spec"]
+    spec = services.build_head(a_ray_cluster(head=a_head(service_type=service_type)), config)["spec"]
     assert spec == {"selector": LABELS, "ports": ports(DEFAULTS), **differences}
 
 
@@ -75,19 +75,19 @@ def test_case_106_types(service_type: str, config: Config, differences: Json) ->
     ],
 )
 def test_case_107_declared_ports(declared: list[Json], expected: list[tuple[str, int]]) -> None:
-    service = head_service.build(a_ray_cluster(head=a_head_declaring(*declared)), Config())
+    service = services.build_head(a_ray_cluster(head=a_head_declaring(*declared)), Config())
     assert service["spec"]["ports"] == ports(expected)
 
 
 def test_case_102_the_service_follows_the_applications_name() -> None:
     template = a_template(labels={"app.kubernetes.io/name": "x", "ray.io/cluster": "evil", "ray.io/identifier": "y"})
-    service = head_service.build(a_ray_cluster(head=a_head(template=template)), Config())
+    service = services.build_head(a_ray_cluster(head=a_head(template=template)), Config())
     assert service["spec"]["selector"] == {**LABELS, "app.kubernetes.io/name": "x"}
     assert service["metadata"]["labels"] == {**LABELS, "app.kubernetes.io/name": "x"}
 
 
 def test_annotations_of_the_default_service() -> None:
-    service = head_service.build(a_ray_cluster(head_service_annotations={"a": "b"}), Config())
+    service = services.build_head(a_ray_cluster(head_service_annotations={"a": "b"}), Config())
     assert service["metadata"]["annotations"] == {"a": "b"}
 
 
@@ -103,7 +103,7 @@ def test_case_108_the_users_own_service() -> None:
     }
     head = a_head_declaring({"name": "gcs", "containerPort": 6379}, head_service=own, service_type="NodePort")
     cluster = a_ray_cluster(head=head, head_service_annotations={"a": "ours"})
-    assert head_service.build(cluster, Config()) == {
+    assert services.build_head(cluster, Config()) == {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
@@ -131,7 +131,7 @@ def test_case_108_the_users_own_service() -> None:
 )
 def test_case_108_defaults(own: Json, name: str, spec_type: str | None) -> None:
     cluster = a_ray_cluster(head=a_head(head_service=own))
-    service = head_service.build(cluster, Config())
+    service = services.build_head(cluster, Config())
     assert (service["metadata"]["name"], service["spec"].get("type")) == (name, spec_type)
     assert "clusterIP" not in service["spec"]
     assert cluster.spec.head_group_spec.head_service == own
@@ -150,7 +150,7 @@ def test_case_108_defaults(own: Json, name: str, spec_type: str | None) -> None:
 )
 def test_serve_service(head: Json, expected: list[Json]) -> None:
     cluster = a_ray_cluster(head={**head, "serviceType": "NodePort"})
-    assert serve_service.build(cluster) == {
+    assert services.build_serve(cluster) == {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
@@ -169,8 +169,8 @@ def test_serve_service(head: Json, expected: list[Json]) -> None:
 
 def test_case_109_no_serve_port() -> None:
     cluster = a_ray_cluster(head=a_head_declaring({"name": "gcs", "containerPort": 6379}))
-    assert serve_service.build(cluster) is None
-    assert serve_service.NO_PORT == (
+    assert services.build_serve(cluster) is None
+    assert services.NO_SERVE_PORT == (
         "Please specify a port named 'serve' (or with the prefix 'serve-', e.g. 'serve-grpc') in the Ray head "
         "container; otherwise, the Kubernetes service for Ray Serve will not be created."
     )
@@ -178,12 +178,12 @@ def test_case_109_no_serve_port() -> None:
 
 @pytest.mark.parametrize(("value", "is_needed"), [("true", True), ("True", False), ("", False)])
 def test_the_serve_service_is_requested_by_the_exact_value(value: str, *, is_needed: bool) -> None:
-    assert serve_service.is_needed(a_ray_cluster(annotations={labels.ENABLE_SERVE_SERVICE: value})) == is_needed
+    assert services.needs_serve(a_ray_cluster(annotations={labels.ENABLE_SERVE_SERVICE: value})) == is_needed
 
 
 def test_case_67_headless_service() -> None:
     cluster = a_ray_cluster(groups=[a_group("a"), a_group("b", num_of_hosts=4)])
-    assert headless_service.build(cluster) == {
+    assert services.build_headless(cluster) == {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {

@@ -6,6 +6,7 @@ Behaviour: spec raycluster §8.3, §11.14; acceptance cases 99-100.
 from typing import Final
 
 from cluster_reconciler.resources import owner
+from cluster_reconciler.resources.node import WAIT_GCS_READY
 from common import labels, names, pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
@@ -16,7 +17,6 @@ from common.ray import cluster_traits as traits
 VOLUME: Final = "ray-token"
 MOUNT_PATH: Final = "/var/run/secrets/ray.io/serviceaccount"
 KEY: Final = "auth_token"
-DISABLED: Final = "disabled"
 
 
 def secret_name(cluster: RayCluster) -> str:
@@ -28,7 +28,7 @@ def secret_name(cluster: RayCluster) -> str:
 def needs_secret(cluster: RayCluster) -> bool:
     """Return whether we make a token; an empty mode makes one too, as in KubeRay, though no pod uses it."""
     options = cluster.spec.auth_options
-    if options is None or options.mode == DISABLED:
+    if options is None or options.mode == "disabled":
         return False
     return not traits.has_kubernetes_auth(cluster) and not options.secret_name
 
@@ -54,8 +54,8 @@ def configure_container(container: Body, cluster: RayCluster) -> None:
         pod_json.ensure_list(container, "volumeMounts").append(mount)
 
 
-def configure_pod(pod: Body, cluster: RayCluster, *, init_container: str) -> None:
-    """Let the Ray container and one init container authenticate; the user's other containers do not change."""
+def configure_pod(pod: Body, cluster: RayCluster) -> None:
+    """Let the Ray container and our init container authenticate; the user's other containers do not change."""
     if not traits.has_token_auth(cluster):
         return
     configure_container(pod_json.ray_container(pod), cluster)
@@ -63,5 +63,5 @@ def configure_pod(pod: Body, cluster: RayCluster, *, init_container: str) -> Non
         sources = [{"serviceAccountToken": {"path": "token"}}]
         pod_json.add_missing_volume(pod, {"name": VOLUME, "projected": {"sources": sources}})
     for container in pod_json.bodies(pod["spec"], "initContainers"):
-        if container["name"] == init_container:
+        if container["name"] == WAIT_GCS_READY:
             configure_container(container, cluster)

@@ -1,20 +1,23 @@
-"""What GCS fault tolerance adds to pods: annotations, the store's address and credentials, or its volume.
+"""What GCS fault tolerance adds to pods: annotations, the store's address and credentials, or its volume; and the claim of that volume.
 
-Behaviour: spec raycluster §11.13; acceptance cases 35, 42, 105.
+Behaviour: spec raycluster §8.7, §11.13, §12.6; acceptance cases 35, 39-42, 105.
 """
 
 from typing import Final
 
-from cluster_reconciler.resources import gcs_storage_pvc
-from common import labels, pod_json
+from cluster_reconciler.resources import owner
+from common import labels, pod_json, quantity
 from common.api.opaque import Body
-from common.api.ray_cluster import GcsFaultToleranceOptions, RayCluster, RedisCredential
+from common.api.ray_cluster import GcsEmbeddedStorage, GcsFaultToleranceOptions, RayCluster, RedisCredential
+from common.kube.resources import PERSISTENT_VOLUME_CLAIM
 from common.pod_json import literal
 from common.ray import cluster_traits as traits
 
 STORAGE_VOLUME: Final = "gcs-storage"
 STORAGE_PATH: Final = "/data/gcs"
 WORKER_RECONNECT_SECONDS: Final = "600"
+DEFAULT_SIZE: Final = "1Gi"
+DEFAULT_ACCESS_MODES: Final = ("ReadWriteOnce",)
 
 
 def head_params(cluster: RayCluster) -> dict[str, str]:
@@ -22,12 +25,13 @@ def head_params(cluster: RayCluster) -> dict[str, str]:
     options = cluster.spec.gcs_fault_tolerance_options
     if options is None or traits.has_embedded_storage(cluster):
         return {}
-    params: dict[str, str] = {}
-    if options.redis_username is not None:
-        params["redis-username"] = "$REDIS_USERNAME"
-    if options.redis_password is not None:
-        params["redis-password"] = "$REDIS_PASSWORD"
-    return params
+    return {name.lower().replace("_", "-"): f"${name}" for name in _credentials(options)}
+
+
+def _credentials(options: GcsFaultToleranceOptions) -> dict[str, RedisCredential]:
+    """Return what is given of Redis' user name and password, by the name of its environment variable."""
+    given = {"REDIS_USERNAME": options.redis_username, "REDIS_PASSWORD": options.redis_password}
+    return {name: credential for name, credential in given.items() if credential is not None}
 
 
 def configure_head(pod: Body, cluster: RayCluster) -> None:
@@ -36,16 +40,36 @@ def configure_head(pod: Body, cluster: RayCluster) -> None:
     annotations[labels.FT_ENABLED] = "true" if traits.is_fault_tolerant(cluster) else "false"
     if not traits.is_fault_tolerant(cluster):
         return
-    if traits.has_embedded_storage(cluster):
-        _mount_store(pod, cluster)
-        return
-    annotations[labels.EXTERNAL_STORAGE_NAMESPACE] = storage_namespace(cluster)
     container = pod_json.ray_container(pod)
-    pod_json.add_missing_env(container, literal("RAY_external_storage_namespace", storage_namespace(cluster)))
-    if (options := cluster.spec.gcs_fault_tolerance_options) is not None:
-        pod_json.add_env(container, *_redis_env(options))
+    if traits.has_embedded_storage(cluster):
+        _mount_store(pod, container, cluster)
+        return
+    options = cluster.spec.gcs_fault_tolerance_options
+    namespace = (options.external_storage_namespace if options else "") or cluster.metadata.annotations.get(
+        labels.EXTERNAL_STORAGE_NAMESPACE, cluster.metadata.uid
+    )
+    annotations[labels.EXTERNAL_STORAGE_NAMESPACE] = namespace
+    pod_json.add_missing_env(container, literal("RAY_external_storage_namespace", namespace))
+    if options is not None:
+        pod_json.add_env(container, literal("RAY_REDIS_ADDRESS", options.redis_address))
+        for name, credential in _credentials(options).items():
+            value: Body = {"value": credential.value} if credential.value else {}
+            source: Body = {} if credential.value_from is None else {"valueFrom": credential.value_from}
+            pod_json.add_env(container, {"name": name, **value, **source})
     elif (password := traits.start_params(cluster.spec.head_group_spec).get("redis-password")) is not None:
         pod_json.add_missing_env(container, literal("REDIS_PASSWORD", password))
+
+
+def _mount_store(pod: Body, container: Body, cluster: RayCluster) -> None:
+    pod_json.add_missing_env(
+        container, literal("RAY_gcs_storage", "rocksdb"), literal("RAY_gcs_storage_path", STORAGE_PATH)
+    )
+    mount: Body = {"name": STORAGE_VOLUME, "mountPath": STORAGE_PATH}
+    if sub_path := claim_options(cluster).sub_path:
+        mount["subPath"] = sub_path
+    pod_json.ensure_list(container, "volumeMounts").append(mount)
+    volume = {"name": STORAGE_VOLUME, "persistentVolumeClaim": {"claimName": claim_name(cluster)}}
+    pod_json.ensure_list(pod["spec"], "volumes").append(volume)
 
 
 def configure_worker(pod: Body, cluster: RayCluster) -> None:
@@ -55,40 +79,58 @@ def configure_worker(pod: Body, cluster: RayCluster) -> None:
         pod_json.add_missing_env(pod_json.ray_container(pod), timeout)
 
 
-def storage_namespace(cluster: RayCluster) -> str:
-    """Return the prefix of the cluster's keys in Redis."""
-    options = cluster.spec.gcs_fault_tolerance_options
-    if options is not None and options.external_storage_namespace:
-        return options.external_storage_namespace
-    return cluster.metadata.annotations.get(labels.EXTERNAL_STORAGE_NAMESPACE, cluster.metadata.uid)
+def claim_options(cluster: RayCluster) -> GcsEmbeddedStorage:
+    """Return what the user asked of the volume; all defaults when nothing was."""
+    tolerance = cluster.spec.gcs_fault_tolerance_options
+    return (tolerance.storage if tolerance else None) or GcsEmbeddedStorage()
 
 
-def _redis_env(options: GcsFaultToleranceOptions) -> list[Body]:
-    envs = [literal("RAY_REDIS_ADDRESS", options.redis_address)]
-    if options.redis_username is not None:
-        envs.append(_credential("REDIS_USERNAME", options.redis_username))
-    if options.redis_password is not None:
-        envs.append(_credential("REDIS_PASSWORD", options.redis_password))
-    return envs
+def claim_name(cluster: RayCluster) -> str:
+    """Return the claim's name: the user's own claim, or ours."""
+    return claim_options(cluster).claim_name or f"{cluster.metadata.name}-gcs-pvc"
 
 
-def _credential(name: str, credential: RedisCredential) -> Body:
-    env: Body = {"name": name}
-    if credential.value:
-        env["value"] = credential.value
-    if credential.value_from is not None:
-        env["valueFrom"] = credential.value_from
-    return env
+def build_claim(cluster: RayCluster) -> Body:
+    """Build our claim; it outlives the cluster under the policy Retain."""
+    wanted = claim_options(cluster)
+    spec: Body = {
+        "accessModes": list(wanted.access_modes or DEFAULT_ACCESS_MODES),
+        "resources": {"requests": {"storage": DEFAULT_SIZE if wanted.size is None else wanted.size}},
+    }
+    if wanted.storage_class_name is not None:
+        spec["storageClassName"] = wanted.storage_class_name
+    own = {labels.CLUSTER: cluster.metadata.name}
+    claim = owner.child(cluster, PERSISTENT_VOLUME_CLAIM, name=claim_name(cluster), labels=own, spec=spec)
+    if wanted.deletion_policy == "Retain":
+        del claim["metadata"]["ownerReferences"]
+    return claim
 
 
-def _mount_store(pod: Body, cluster: RayCluster) -> None:
-    container = pod_json.ray_container(pod)
-    pod_json.add_missing_env(
-        container, literal("RAY_gcs_storage", "rocksdb"), literal("RAY_gcs_storage_path", STORAGE_PATH)
-    )
-    mount: Body = {"name": STORAGE_VOLUME, "mountPath": STORAGE_PATH}
-    if sub_path := gcs_storage_pvc.options(cluster).sub_path:
-        mount["subPath"] = sub_path
-    pod_json.ensure_list(container, "volumeMounts").append(mount)
-    claim = {"claimName": gcs_storage_pvc.name(cluster)}
-    pod_json.ensure_list(pod["spec"], "volumes").append({"name": STORAGE_VOLUME, "persistentVolumeClaim": claim})
+def claim_drift(cluster: RayCluster, have: Body) -> str:
+    """Return the differences between a claim as read and the user's options; a claim cannot be changed."""
+    wanted, spec = claim_options(cluster), pod_json.body(have, "spec")
+    found: list[str] = []
+    size = quantity.parse(DEFAULT_SIZE if wanted.size is None else wanted.size)
+    current = quantity.parse(pod_json.mapping(pod_json.body(spec, "resources"), "requests").get("storage", "0"))
+    if size.compare(current) != 0:
+        found.append(f"requested size {size} != current {current}")
+    has_class = pod_json.text(spec, "storageClassName") or "<default>"
+    if wanted.storage_class_name not in {None, has_class}:
+        found.append(f"storageClassName {wanted.storage_class_name} != current {has_class}")
+    modes, has_modes = wanted.access_modes or DEFAULT_ACCESS_MODES, pod_json.strings(spec, "accessModes")
+    if sorted(modes) != sorted(has_modes):
+        found.append(f"accessModes [{' '.join(modes)}] != current [{' '.join(has_modes)}]")
+    return "; ".join(found)
+
+
+def realigned_claim(cluster: RayCluster, have: Body) -> Body | None:
+    """Return a claim as read, with the owner that the deletion policy asks for; None when it has it."""
+    outlives = claim_options(cluster).deletion_policy == "Retain"
+    if owner.controls(cluster, have) is not outlives:
+        return None
+    references = [
+        each for each in pod_json.bodies(have["metadata"], "ownerReferences") if each.get("uid") != cluster.metadata.uid
+    ]
+    if not outlives:
+        references.append(owner.reference(cluster))
+    return {**have, "metadata": {**have["metadata"], "ownerReferences": references}}

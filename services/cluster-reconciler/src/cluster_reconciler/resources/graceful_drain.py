@@ -48,7 +48,7 @@ def obstacle(cluster: RayCluster) -> str | None:
     groups = {"the head group": cluster.spec.head_group_spec.template} | {
         f"worker group {group.group_name}": group.template for group in traits.worker_groups(cluster)
     }
-    is_overwritten = cluster.metadata.annotations.get(labels.OVERWRITE_CONTAINER_CMD, "").lower() == "true"
+    is_overwritten = ray_start.is_overwritten(cluster.metadata.annotations)
     for where, template in groups.items():
         if pod_json.has_env(pod_json.ray_container(template), CALLBACK):
             return f"{where} sets {CALLBACK} itself; remove it, or set {labels.GRACEFUL_DRAIN} to false"
@@ -76,10 +76,8 @@ def configure_pod(pod: Body, node: Node) -> str:
     annotations: Json = {"path": "annotations", "fieldRef": {"fieldPath": "metadata.annotations"}}
     code: Json = {"name": CODE_VOLUME, "configMap": {"name": config_map_name(node.cluster)}}
     mounts = pod_json.ensure_list(pod_json.ray_container(pod), "volumeMounts")
-    for volume, path in (
-        (code, CODE_PATH),
-        ({"name": POD_VOLUME, "downwardAPI": {"items": [annotations]}}, POD_PATH),
-    ):
+    described: Json = {"name": POD_VOLUME, "downwardAPI": {"items": [annotations]}}
+    for volume, path in ((code, CODE_PATH), (described, POD_PATH)):
         pod_json.add_missing_volume(pod, volume)
         mounts.append({"name": volume["name"], "mountPath": path, "readOnly": True})
     return _EXPORTS

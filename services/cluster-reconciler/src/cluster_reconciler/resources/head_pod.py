@@ -4,17 +4,7 @@ Behaviour: spec raycluster §11.1, §11.2; acceptance cases 42, 49, 85-105.
 """
 
 from cluster_reconciler.config import Config
-from cluster_reconciler.resources import (
-    auth,
-    autoscaler_container,
-    autoscaler_rbac,
-    gcs_fault_tolerance,
-    pod_labels,
-    ray_pod,
-    ray_start,
-    volumes,
-    wait_gcs_ready,
-)
+from cluster_reconciler.resources import autoscaler, gcs_fault_tolerance, ray_pod, ray_start
 from cluster_reconciler.resources.node import Node
 from common import labels, names
 from common.api.opaque import Body
@@ -27,30 +17,21 @@ def name_prefix(cluster: RayCluster) -> str:
     return names.pod_prefix(cluster.metadata.name, labels.HEAD)
 
 
-def fixed_name(cluster: RayCluster, config: Config) -> str | None:
-    """Return the name that the pod has every time, when the operator is configured so."""
-    return name_prefix(cluster).removesuffix("-") if config.head_pod_name_is_fixed else None
-
-
 def build(cluster: RayCluster, config: Config, *, name: str) -> Body:
-    """Build the pod; a name in the user's template wins over the one given, as in KubeRay."""
+    """Build the pod; a name in the user's template wins over the one given, as in KubeRay, and a fixed name over both."""
     node = Node(cluster=cluster, config=config, group=cluster.spec.head_group_spec)
     pod = ray_pod.begin(node)
-    params = ray_start.head_params(cluster)
-    metadata = pod["metadata"]
-    metadata["name"] = fixed_name(cluster, config) or metadata.get("name") or name
-    if not config.head_pod_name_is_fixed:
-        metadata["generateName"] = name_prefix(cluster)
-    metadata["labels"] = pod_labels.head(node)
+    params = ray_start.params_of(node)
+    if config.head_pod_name_is_fixed:
+        pod["metadata"]["name"] = name_prefix(cluster).removesuffix("-")
+    else:
+        pod["metadata"] |= {"name": pod["metadata"].get("name") or name, "generateName": name_prefix(cluster)}
     if traits.is_autoscaling(cluster):
-        pod["spec"]["serviceAccountName"] = autoscaler_rbac.service_account_name(cluster)
-        autoscaler_container.append(pod, node)
+        pod["spec"]["serviceAccountName"] = autoscaler.service_account_name(cluster)
+        autoscaler.append_container(pod, node)
     gcs_fault_tolerance.configure_head(pod, cluster)
-    ray_pod.add_metrics_port(pod)
-    auth.configure_pod(pod, cluster, init_container=wait_gcs_ready.NAME)
-    ray_pod.add_sidecars(pod, config.head_sidecars)
-    volumes.add_shared_memory(pod, params)
+    ray_pod.add_parts(pod, node, params)
     if traits.is_autoscaling(cluster):
-        volumes.share_logs(pod, with_container=autoscaler_container.NAME)
+        ray_pod.share_logs(pod, with_container=autoscaler.CONTAINER)
     ray_pod.finish(pod, node, params)
     return pod

@@ -1,15 +1,23 @@
-"""The Ingress that lets users outside the cluster reach the dashboard.
+"""The Ingress that lets users outside the cluster reach the dashboard, and the Route that replaces it on OpenShift.
 
-Behaviour: spec raycluster §8.2, §12.4; acceptance case 110.
+Behaviour: spec raycluster §8.2, §12.4, §12.5; acceptance case 110.
 """
 
 import copy
+import hashlib
+from typing import Final
 
-from cluster_reconciler.resources import head_service, owner
+from cluster_reconciler.resources import owner, services
 from common import labels, names, pod_json, ports
 from common.api.opaque import Body
 from common.api.ray_cluster import IngressOptions, RayCluster
-from common.kube.resources import INGRESS
+from common.kube.resources import INGRESS, Resource
+
+ROUTE: Final = Resource(group="route.openshift.io", kind="Route", plural="routes")
+OPENSHIFT_GROUPS: Final = frozenset({"route.openshift.io", "security.openshift.io", "config.openshift.io"})
+"""API groups that only OpenShift has."""
+HASH: Final = 10
+"""Characters of a hash in a name."""
 
 
 def is_needed(cluster: RayCluster) -> bool:
@@ -22,34 +30,26 @@ def name(cluster: RayCluster) -> str:
     return names.checked(f"{cluster.metadata.name}-head-ingress")
 
 
-def own_labels(cluster: RayCluster) -> dict[str, str]:
-    """Return the labels of an Ingress or of a Route."""
-    return {
-        labels.CLUSTER: cluster.metadata.name,
-        labels.IDENTIFIER: head_service.identifier(cluster),
-        **labels.BY_OPERATOR,
-    }
-
-
-def dashboard_port(cluster: RayCluster) -> int:
-    """Return the dashboard's port on the head Service."""
-    return head_service.port_numbers(cluster).get("dashboard", ports.DASHBOARD)
-
-
 def build(cluster: RayCluster) -> Body:
     """Build the Ingress; the cluster's annotations configure the controller, save the class, which has a field."""
     options = cluster.spec.head_group_spec.ingress_options or IngressOptions()
     annotations = dict(cluster.metadata.annotations)
     ingress_class = annotations.pop(labels.INGRESS_CLASS, None)
-    spec: Body = {"rules": [_rule(cluster, options)]}
+    service = {"name": services.head_name(cluster), "port": {"number": _dashboard_port(cluster)}}
+    path = {
+        "path": "/" if options.path is None else options.path,
+        "pathType": options.path_type or "Prefix",
+        "backend": {"service": service},
+    }
+    rule: Body = {"http": {"paths": [path]}}
+    if options.host:
+        rule["host"] = options.host
+    spec: Body = {"rules": [rule]}
     if ingress_class is not None:
         spec["ingressClassName"] = ingress_class
     if options.tls:
         spec["tls"] = copy.deepcopy(options.tls)
-    body = owner.child(cluster, INGRESS, name=name(cluster), labels=own_labels(cluster), spec=spec)
-    if annotations:
-        body["metadata"]["annotations"] = annotations
-    return body
+    return _child(cluster, INGRESS, name(cluster), spec, annotations)
 
 
 def updated(cluster: RayCluster, have: Body) -> Body | None:
@@ -61,23 +61,38 @@ def updated(cluster: RayCluster, have: Body) -> Body | None:
     chosen = pod_json.body(have, "spec").get("ingressClassName")
     if chosen is not None:
         want["spec"].setdefault("ingressClassName", chosen)
-    metadata = {**have["metadata"], "labels": want["metadata"]["labels"]}
-    metadata["annotations"] = want["metadata"].get("annotations", {})
-    same_annotations = pod_json.mapping(have["metadata"], "annotations") == metadata["annotations"]
-    same_labels = pod_json.mapping(have["metadata"], "labels") == metadata["labels"]
-    if same_annotations and same_labels and have.get("spec") == want["spec"]:
+    wanted = {field: want["metadata"].get(field, {}) for field in ("labels", "annotations")}
+    are_equal = all(pod_json.mapping(have["metadata"], field) == value for field, value in wanted.items())
+    if are_equal and have.get("spec") == want["spec"]:
         return None
-    return {**have, "metadata": metadata, "spec": want["spec"]}
+    return {**have, "metadata": {**have["metadata"], **wanted}, "spec": want["spec"]}
 
 
-def _rule(cluster: RayCluster, options: IngressOptions) -> Body:
-    service = {"name": head_service.name(cluster), "port": {"number": dashboard_port(cluster)}}
-    path = {
-        "path": "/" if options.path is None else options.path,
-        "pathType": options.path_type or "Prefix",
-        "backend": {"service": service},
+def route_name(cluster: RayCluster) -> str:
+    """Return the Route's name, cut so that name and namespace fit one DNS label; where no room is left, a hash distinguishes clusters."""
+    room = 51 - len(cluster.metadata.namespace)
+    if room <= 0:
+        return f"r{hashlib.sha256(cluster.metadata.name.encode()).hexdigest()[:HASH]}"
+    return names.checked(f"{cluster.metadata.name}-head-route"[:room])
+
+
+def build_route(cluster: RayCluster) -> Body:
+    """Build the Route."""
+    spec: Body = {
+        "to": {"kind": "Service", "name": services.head_name(cluster), "weight": 100},
+        "port": {"targetPort": _dashboard_port(cluster)},
+        "wildcardPolicy": "None",
     }
-    rule: Body = {"http": {"paths": [path]}}
-    if options.host:
-        rule["host"] = options.host
-    return rule
+    return _child(cluster, ROUTE, route_name(cluster), spec, dict(cluster.metadata.annotations))
+
+
+def _dashboard_port(cluster: RayCluster) -> int:
+    return services.port_numbers(cluster).get("dashboard", ports.DASHBOARD)
+
+
+def _child(cluster: RayCluster, resource: Resource, name: str, spec: Body, annotations: dict[str, str]) -> Body:
+    identity = {labels.CLUSTER: cluster.metadata.name, labels.IDENTIFIER: services.identifier(cluster)}
+    body = owner.child(cluster, resource, name=name, labels=identity | labels.BY_OPERATOR, spec=spec)
+    if annotations:
+        body["metadata"]["annotations"] = annotations
+    return body

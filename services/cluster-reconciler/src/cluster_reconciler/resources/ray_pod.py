@@ -1,15 +1,34 @@
 """The steps that head and worker pods share, first to last: a copy of the template, then what makes it a Ray node.
 
-Behaviour: spec raycluster §11.1.
+The order of the environment matters where a name repeats: Kubernetes lets the last one win, and the user's own come first. From Ray 2.53
+the agent answers probes on one HTTP path; before that a shell asks the raylet and, on the head, the GCS. Workers that
+serve requests are ready only when their Serve proxy is.
+Behaviour: spec raycluster §11.1, §11.8 (last paragraph), §11.9 rows 6-15, §11.10, §11.11; acceptance cases 91, 95-98, 103.
 """
 
 import copy
 from collections.abc import Mapping
+from typing import Final
 
-from cluster_reconciler.resources import env, graceful_drain, owner, probes, ray_start
-from cluster_reconciler.resources.node import Node
+from cluster_reconciler.resources import auth, graceful_drain, owner, ray_start
+from cluster_reconciler.resources.node import Node, pod_labels
 from common import labels, pod_json, ports
 from common.api.opaque import Body
+from common.pod_json import from_field, literal
+from common.ray import cluster_traits as traits
+from common.ray import version as ray_version
+
+CLUSTER_NAME: Final = from_field("RAY_CLUSTER_NAME", f"metadata.labels['{labels.CLUSTER}']")
+CLUSTER_NAMESPACE: Final = from_field("RAY_CLUSTER_NAMESPACE", "metadata.namespace")
+_SERVICE_TIMEOUTS: Final = (
+    literal("RAY_timeout_ms_task_wait_for_death_info", "0"),
+    literal("RAY_gcs_server_request_timeout_seconds", "5"),
+    literal("RAY_SERVE_KV_TIMEOUT_S", "5"),
+)
+"""Shorter waits inside Ray, for clusters that serve requests."""
+_SHARED_MEMORY_PATH: Final = "/dev/shm"  # noqa: S108 - where Linux keeps shared memory, in the container
+_LOGS_PATH: Final = "/tmp/ray"  # noqa: S108 - where Ray writes its logs, in the container
+_UNIFIED_PROBES_SINCE: Final = (2, 53)
 
 
 def begin(node: Node) -> Body:
@@ -18,21 +37,40 @@ def begin(node: Node) -> Body:
     metadata = pod_json.ensure_body(template, "metadata")
     metadata["namespace"] = node.cluster.metadata.namespace
     annotations = pod_json.ensure_body(metadata, "annotations")
-    if node.cluster.metadata.annotations.get(labels.OVERWRITE_CONTAINER_CMD, "").lower() == "true":
+    if ray_start.is_overwritten(node.cluster.metadata.annotations):
         annotations[labels.OVERWRITE_CONTAINER_CMD] = "true"
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
 
 
-def add_metrics_port(pod: Body) -> None:
-    """Declare the port that Prometheus reads, unless a port has its name."""
+def add_parts(pod: Body, node: Node, params: Mapping[str, str]) -> None:
+    """Add labels, the port that Prometheus reads, authentication, the operator's own containers, and memory for the object store."""
+    pod["metadata"]["labels"] = pod_labels(node)
     container = pod_json.ray_container(pod)
     if pod_json.port_named(container, "metrics") is None:
         pod_json.ensure_list(container, "ports").append({"name": "metrics", "containerPort": ports.METRICS})
+    auth.configure_pod(pod, node.cluster)
+    sidecars = node.config.head_sidecars if node.is_head else node.config.worker_sidecars
+    pod["spec"]["containers"].extend(copy.deepcopy(sidecars))
+    if "plasma-directory" in params:
+        return  # the user placed the object store elsewhere
+    resources = pod_json.body(container, "resources")
+    amounts = pod_json.mapping(resources, "requests") | pod_json.mapping(resources, "limits")
+    limit = {"sizeLimit": amounts["memory"]} if amounts.get("memory") is not None else {}
+    volume: Body = {"name": "shared-mem", "emptyDir": {"medium": "Memory", **limit}}
+    _mount_empty_dir(pod, container, volume, _SHARED_MEMORY_PATH)
 
 
-def add_sidecars(pod: Body, sidecars: tuple[Body, ...]) -> None:
-    """Append the operator's own containers."""
-    pod["spec"]["containers"].extend(copy.deepcopy(list(sidecars)))
+def share_logs(pod: Body, *, with_container: str) -> None:
+    """Let another container of the pod see Ray's logs and the Ray container see its."""
+    other = next(container for container in pod_json.containers(pod) if container["name"] == with_container)
+    for container in (pod_json.ray_container(pod), other):
+        _mount_empty_dir(pod, container, {"name": "ray-logs", "emptyDir": {}}, _LOGS_PATH)
+
+
+def _mount_empty_dir(pod: Body, container: Body, volume: Body, path: str) -> None:
+    if not pod_json.has_mount(container, path=path):
+        pod_json.add_missing_volume(pod, volume)
+        pod_json.ensure_list(container, "volumeMounts").append({"name": volume["name"], "mountPath": path})
 
 
 def finish(pod: Body, node: Node, params: Mapping[str, str]) -> None:
@@ -41,7 +79,75 @@ def finish(pod: Body, node: Node, params: Mapping[str, str]) -> None:
     text = ray_start.command(params, pod_json.ray_container(pod), is_head=node.is_head)
     exports = graceful_drain.configure_pod(pod, node)
     ray_start.set_container_command(pod, text, node.config, exports=exports)
-    env.complete_init_containers(pod, node)
-    env.complete_ray_container(pod, node, ray_start=text)
-    probes.complete(pod, node, params)
+    _complete_env(pod, node, text)
+    _add_probes(pod_json.ray_container(pod), node, params)
     pod["metadata"]["ownerReferences"] = [owner.reference(node.cluster)]
+
+
+def _complete_env(pod: Body, node: Node, command: str) -> None:
+    """Give every init container, the user's too, the address of the head, and the Ray container all that it needs of its cluster."""
+    head_address = (literal("FQ_RAY_IP", node.head_fqdn), literal("RAY_IP", node.head_fqdn.partition(".")[0]))
+    for init_container in pod_json.bodies(pod["spec"], "initContainers"):
+        pod_json.add_env(init_container, *head_address)
+    container = pod_json.ray_container(pod)
+    pod_json.add_missing_env(container, *node.config.default_container_envs)
+    pod_json.add_env(
+        container,
+        *(() if node.is_head else head_address),
+        CLUSTER_NAME,
+        CLUSTER_NAMESPACE,
+        from_field("RAY_CLOUD_INSTANCE_ID", "metadata.name"),
+        from_field("RAY_NODE_TYPE_NAME", f"metadata.labels['{labels.GROUP}']"),
+        literal("KUBERAY_GEN_RAY_START_CMD", command),
+    )
+    pod_json.add_missing_env(
+        container,
+        literal("RAY_PORT", node.gcs_port),
+        *(_SERVICE_TIMEOUTS if traits.is_for_a_service(node.cluster) else ()),
+        literal("RAY_ADDRESS", f"127.0.0.1:{node.gcs_port}" if node.is_head else node.gcs_address),
+        literal("RAY_USAGE_STATS_KUBERAY_IN_USE", "1"),
+    )
+    if node.is_head:
+        tags = f"kuberay_version={node.config.version};kuberay_crd={traits.creator_kind(node.cluster)}"
+        pod_json.add_env(container, literal("RAY_USAGE_STATS_EXTRA_TAGS", tags))
+    pod_json.add_missing_env(container, literal("RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE", "1"))
+
+
+def _add_probes(container: Body, node: Node, params: Mapping[str, str]) -> None:
+    """Give the Ray container those probes that it lacks."""
+    if not node.config.injects_probes:
+        return
+    agent = traits.port_param(params, "dashboard-agent-listen-port", ports.DASHBOARD_AGENT)
+    raylet = _ask(agent, "api/local_raylet_healthz", seconds=2)
+    if ray_version.is_at_least(node.cluster.spec.ray_version, _UNIFIED_PROBES_SINCE):
+        is_alive: Body = {"httpGet": {"path": "/api/healthz", "port": agent}}
+    elif node.is_head:
+        dashboard = traits.port_param(params, "dashboard-port", ports.DASHBOARD)
+        is_alive = _shell(raylet, _ask(dashboard, "api/gcs_healthz", seconds=10))
+    else:
+        is_alive = _shell(raylet)
+    failures, is_ready = 10, is_alive
+    if traits.is_for_a_service(node.cluster) and not node.is_head:
+        serve = pod_json.port_named(container, "serve") or ports.SERVE
+        failures, is_ready = 1, _shell(raylet, _ask(serve, "-/healthz", seconds=10))
+    for probe, delay, allowed, handler in (
+        ("livenessProbe", 30, 120, is_alive),
+        ("readinessProbe", 10, failures, is_ready),
+    ):
+        if container.get(probe) is None:
+            container[probe] = {
+                "initialDelaySeconds": delay,
+                "timeoutSeconds": 5 if node.is_head else 2,
+                "periodSeconds": 5,
+                "successThreshold": 1,
+                "failureThreshold": allowed,
+                **handler,
+            }
+
+
+def _ask(port: int, path: str, *, seconds: int) -> str:
+    return f"wget --tries 1 -T {seconds} -q -O- http://localhost:{port}/{path} | grep success"
+
+
+def _shell(*commands: str) -> Body:
+    return {"exec": {"command": ["bash", "-c", " && ".join(commands)]}}

@@ -1,55 +1,138 @@
 """The `ray start` command of a pod: its parameters, its text, and the container command that runs it.
 
+A group's top-level `resources` overwrite rayStartParams; resource counts that neither names are derived from the Ray container's limits.
 Behaviour: spec raycluster §11.4-11.7; acceptance cases 85-93, 101.
 """
 
-from collections.abc import Mapping
-from typing import Final
+import json
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Final, cast
 
 from cluster_reconciler.config import Config
-from cluster_reconciler.resources import gcs_fault_tolerance, logical_resources
-from common import labels, pod_json, ports
+from cluster_reconciler.resources import gcs_fault_tolerance
+from cluster_reconciler.resources.node import Node
+from common import labels, pod_json, ports, quantity
 from common.api.opaque import Body
-from common.api.ray_cluster import RayCluster
+from common.quantity import Quantity, QuantityError
 from common.ray import cluster_traits as traits
-from common.ray.cluster_traits import RayGroup
+from common.ray.desired_resources import is_gpu
 
+ACCELERATORS: Final = {"aws.amazon.com/neuroncore": "neuron_cores", "google.com/tpu": "TPU"}
+"""Kubernetes' name of an accelerator to Ray's."""
 _TAKES_A_BOOLEAN: Final = frozenset({"log-color", "include-dashboard", "include-log-monitor"})
 """Options that Ray wants with `=true` or `=false`; every other boolean is a bare flag, or absent."""
-
 _RAISE_OPEN_FILES: Final = "ulimit -n ${RAY_START_ULIMIT_OPEN_FILES:-65536}"
+_QUOTES: Final = "'\"` "
 
 
-def head_params(cluster: RayCluster) -> dict[str, str]:
-    """Return the head's parameters, all but what its container's resources add."""
-    params = _own_params(cluster.spec.head_group_spec)
-    params.setdefault("dashboard-host", "0.0.0.0")  # noqa: S104 - Ray's default, localhost, is out of the Service's reach
-    if traits.is_autoscaling(cluster):
-        params["no-monitor"] = "true"
-    return params | gcs_fault_tolerance.head_params(cluster)
-
-
-def worker_params(group: RayGroup, *, gcs_address: str) -> dict[str, str]:
-    """Return a worker's parameters, all but what its container's resources add."""
-    params = _own_params(group)
-    params.setdefault("address", gcs_address)
-    return params
-
-
-def _own_params(group: RayGroup) -> dict[str, str]:
-    params = dict(traits.start_params(group))
-    params |= logical_resources.from_top_level(group.resources or {})
+def params_of(node: Node) -> dict[str, str]:
+    """Return a node's parameters, all but what its container's resources add."""
+    group = node.group
+    params = {**traits.start_params(group), **from_top_level(group.resources or {})}
     if group.labels:
         params["labels"] = ",".join(f"{key}={value}" for key, value in sorted(group.labels.items()))
     params.setdefault("metrics-export-port", str(ports.METRICS))
     params.setdefault("dashboard-agent-listen-port", str(ports.DASHBOARD_AGENT))
     params["block"] = "true"
-    return params
+    if not node.is_head:
+        params.setdefault("address", node.gcs_address)
+        return params
+    params.setdefault("dashboard-host", "0.0.0.0")  # noqa: S104 - Ray's default, localhost, is out of the Service's reach
+    if traits.is_autoscaling(node.cluster):
+        params["no-monitor"] = "true"
+    return params | gcs_fault_tolerance.head_params(node.cluster)
+
+
+def from_top_level(resources: Mapping[str, str]) -> dict[str, str]:
+    """Return the rayStartParams of a group's `resources`; an entry that is no quantity is skipped."""
+    params: dict[str, str] = {}
+    custom: dict[str, float] = {}
+    for name, amount in _readable(sorted(resources.items())):
+        lower = name.lower()
+        if param := "num-gpus" if is_gpu(lower) else {"cpu": "num-cpus", "memory": "memory"}.get(lower):
+            params[param] = str(amount.round_up())
+        else:
+            custom[name] = amount.to_float()
+    return params | ({"resources": render(custom)} if custom else {})
+
+
+def derived(params: Mapping[str, str], container: Body) -> dict[str, str]:
+    """Return the rayStartParams that follow from a container's resources and are not set yet.
+
+    The first accelerator is added to the `resources` that are set, unless they have one; beside an unreadable text no
+    accelerator is derived.
+    """
+    resources = pod_json.body(container, "resources")
+    limits = dict(_readable(pod_json.mapping(resources, "limits").items()))
+    requests = dict(_readable(pod_json.mapping(resources, "requests").items()))
+    found = {
+        "num-cpus": _whole(limits.get("cpu")) or _whole(requests.get("cpu")),
+        "memory": _whole(limits.get("memory")),
+    }
+    amounts = _amounts(params)
+    if amounts is not None:
+        found["num-gpus"] = next(filter(None, (_whole(limits[key]) for key in sorted(limits) if is_gpu(key))), None)
+    result = {param: value for param, value in found.items() if value is not None and param not in params}
+    if amounts is not None and amounts.keys().isdisjoint(ACCELERATORS.values()):
+        for key in sorted(limits.keys() & ACCELERATORS.keys()):
+            if not limits[key].is_zero:
+                return result | {"resources": render(amounts | {ACCELERATORS[key]: limits[key].to_float()})}
+    return result
+
+
+def _amounts(params: Mapping[str, str]) -> dict[str, float] | None:
+    """Read the `resources` param as Go does, for which null is no amount; None when it is not an object of numbers."""
+    try:
+        decoded: object = json.loads(params.get("resources", "{}").strip(_QUOTES))
+    except json.JSONDecodeError:
+        return None
+    if decoded is not None and not isinstance(decoded, dict):
+        return None
+    held = cast("dict[str, object]", decoded or {})
+    amounts = {name: 0 if amount is None else amount for name, amount in held.items()}
+    if any(isinstance(amount, bool) or not isinstance(amount, int | float) for amount in amounts.values()):
+        return None
+    return cast("dict[str, float]", amounts)
+
+
+def _readable(resources: Iterable[tuple[str, str]]) -> Iterable[tuple[str, Quantity]]:
+    for name, amount in resources:
+        try:
+            yield name, quantity.parse(amount)
+        except QuantityError:
+            continue
+
+
+def _whole(amount: Quantity | None) -> str | None:
+    return None if amount is None or amount.is_zero else str(amount.round_up())
+
+
+def render(amounts: Mapping[str, float]) -> str:
+    """Write a map of amounts as Ray reads it on a shell's command line: `'{"TPU":4,"a":0.5}'`.
+
+    Strings are written as Go's JSON encoder does: what HTML or JavaScript would read is escaped.
+    """
+    escapes = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}
+    pairs = (
+        f"{json.dumps(name, ensure_ascii=False).translate(escapes)}:{_number(amount)}"
+        for name, amount in sorted(amounts.items())
+    )
+    return f"'{{{','.join(pairs)}}}'"
+
+
+def _number(amount: float) -> str:
+    """Write a number in its shortest form, as Go does: with an exponent only below 1e-6 and from 1e21 on."""
+    shortest = repr(float(amount))
+    if amount == 0 or 1e-6 <= abs(amount) < 1e21:
+        return format(Decimal(shortest), "f").removesuffix(".0")
+    mantissa, exponent = shortest.split("e")
+    return f"{mantissa}e{exponent[0]}{exponent[1:].lstrip('0')}"
 
 
 def command(params: Mapping[str, str], container: Body, *, is_head: bool) -> str:
     """Return the text of the command: two blanks between flags and one at the end, as KubeRay writes it."""
-    complete = {**params, **logical_resources.derived(params, container)}
+    complete = {**params, **derived(params, container)}
     flags = "".join(_flag(option, value) for option, value in sorted(complete.items()))
     return f"ray start --head {flags}" if is_head else f"ray start {flags}"
 
@@ -65,23 +148,28 @@ def shell(config: Config) -> list[str]:
     return ["/bin/bash", "-cl" if config.uses_login_shell else "-c", "--"]
 
 
+def is_overwritten(annotations: Mapping[str, str]) -> bool:
+    """Return whether annotations leave the container command to the user."""
+    return annotations.get(labels.OVERWRITE_CONTAINER_CMD, "").lower() == "true"
+
+
 def is_users_own(template: Body) -> bool:
     """Return whether the user runs `ray start` in a pod or a template, and we do not."""
     annotations = pod_json.mapping(pod_json.body(template, "metadata"), "annotations")
-    return annotations.get(labels.OVERWRITE_CONTAINER_CMD, "").lower() == "true" or "ray start" in _own(template)
+    return is_overwritten(annotations) or "ray start" in _own_command(template)
 
 
-def _own(template: Body) -> str:
+def _own_command(template: Body) -> str:
     container = pod_json.ray_container(template)
     arguments = [*pod_json.strings(container, "command"), *pod_json.strings(container, "args")]
     return "".join(f" {argument} " for argument in arguments)
 
 
-def set_container_command(pod: Body, ray_start: str, config: Config, *, exports: str = "") -> None:
+def set_container_command(pod: Body, ray_start: str, config: Config, *, exports: str) -> None:
     """Make the Ray container run `ray start` after the user's own command, unless the user runs it."""
     if is_users_own(pod):
         return
-    container, own = pod_json.ray_container(pod), _own(pod)
+    container, own = pod_json.ray_container(pod), _own_command(pod)
     generated = f"{exports}{_RAISE_OPEN_FILES}; {ray_start}"
     container["command"] = shell(config)
     container["args"] = [f"{own} && {generated}" if own else generated]

@@ -14,7 +14,7 @@ from common.kube.resources import JOB
 from common.pod_json import literal
 
 DEADLINE_SECONDS: Final = 300
-RESOURCES: Final = {"cpu": "200m", "memory": "256Mi"}
+_RESOURCES: Final = {"cpu": "200m", "memory": "256Mi"}
 _GUIDE: Final = "https://docs.ray.io/en/master/cluster/kubernetes/user-guides/kuberay-gcs-ft.html"
 
 
@@ -26,33 +26,28 @@ def name(cluster: RayCluster) -> str:
 def build(cluster: RayCluster, config: Config) -> Body:
     """Build the Job from a head pod: it needs the same credentials, volumes and placement."""
     pod = head_pod.build(cluster, config, name=name(cluster))
-    del pod["metadata"]["name"]
-    pod["metadata"]["labels"][labels.NODE_TYPE] = labels.REDIS_CLEANUP
-    container = pod_json.ray_container(pod)
-    pod["spec"] |= {"containers": [container], "restartPolicy": "Never"}
-    _turn_into_cleanup(container, config)
-    spec: Body = {
-        "backoffLimit": 0,
-        "activeDeadlineSeconds": DEADLINE_SECONDS,
-        "template": {"metadata": pod["metadata"], "spec": pod["spec"]},
-    }
-    own = dict(pod["metadata"]["labels"])
-    job = owner.child(cluster, JOB, name=name(cluster), labels=own, spec=spec)
-    job["metadata"]["annotations"] = dict(pod["metadata"]["annotations"])
-    return job
-
-
-def _turn_into_cleanup(container: Body, config: Config) -> None:
+    metadata, container = pod["metadata"], pod_json.ray_container(pod)
+    del metadata["name"]
+    metadata["labels"][labels.NODE_TYPE] = labels.REDIS_CLEANUP
     for probe in ("livenessProbe", "readinessProbe"):
         container.pop(probe, None)
     container["command"] = ray_start.shell(config)
     container["args"] = [_script(takes_username=pod_json.has_env(container, "REDIS_USERNAME"))]
-    container["resources"] = {"limits": dict(RESOURCES), "requests": dict(RESOURCES)}
+    container["resources"] = {"limits": dict(_RESOURCES), "requests": dict(_RESOURCES)}
     pod_json.add_env(
         container,
         literal("RAY_redis_db_connect_retries", "120"),
         literal("RAY_redis_db_connect_wait_milliseconds", "500"),
     )
+    pod["spec"] |= {"containers": [container], "restartPolicy": "Never"}
+    spec: Body = {
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": DEADLINE_SECONDS,
+        "template": {"metadata": metadata, "spec": pod["spec"]},
+    }
+    job = owner.child(cluster, JOB, name=name(cluster), labels=dict(metadata["labels"]), spec=spec)
+    job["metadata"]["annotations"] = dict(metadata["annotations"])
+    return job
 
 
 def _script(*, takes_username: bool) -> str:

@@ -1,24 +1,21 @@
-"""A worker pod: the group's template made into a node that joins the head.
+"""A worker pod: the group's template made into a node that joins the head, once an init container finds that the GCS answers.
 
-Behaviour: spec raycluster §11.1, §11.2; acceptance cases 86-105.
+Behaviour: spec raycluster §11.1, §11.2, §11.8; acceptance cases 86-105.
 """
 
+import copy
+from typing import Final
+
 from cluster_reconciler.config import Config
-from cluster_reconciler.resources import (
-    auth,
-    gcs_fault_tolerance,
-    pod_labels,
-    ray_pod,
-    ray_start,
-    volumes,
-    wait_gcs_ready,
-)
-from cluster_reconciler.resources.node import Node
-from cluster_reconciler.resources.pod_labels import ReplicaIndex
-from common import labels, names
+from cluster_reconciler.resources import gcs_fault_tolerance, ray_pod, ray_start
+from cluster_reconciler.resources.node import WAIT_GCS_READY, Node, ReplicaIndex
+from common import labels, names, pod_json
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster, WorkerGroupSpec
 from common.ray import cluster_traits as traits
+
+_WAIT_RESOURCES: Final = {"cpu": "200m", "memory": "256Mi"}
+_FAQ: Final = "https://docs.ray.io/en/master/cluster/kubernetes/troubleshooting.html"
 
 
 def name_prefix(cluster: RayCluster, group: WorkerGroupSpec) -> str:
@@ -28,21 +25,51 @@ def name_prefix(cluster: RayCluster, group: WorkerGroupSpec) -> str:
 
 def build(cluster: RayCluster, group: WorkerGroupSpec, config: Config, *, name: str, replica: ReplicaIndex) -> Body:
     """Build the pod at a place of its group."""
-    node = Node(cluster=cluster, config=config, group=group)
+    node = Node(cluster=cluster, config=config, group=group, replica=replica)
     pod = ray_pod.begin(node)
-    params = ray_start.worker_params(group, gcs_address=node.gcs_address)
-    pod["metadata"] |= {
-        "name": name,
-        "generateName": name_prefix(cluster, group),
-        "labels": pod_labels.worker(node, group, replica),
-    }
-    wait_gcs_ready.append(pod, node)
+    params = ray_start.params_of(node)
+    pod["metadata"] |= {"name": name, "generateName": name_prefix(cluster, group)}
+    if config.injects_init_container:
+        # before anything is added to the Ray container, with which it shares env and mounts
+        pod_json.ensure_list(pod["spec"], "initContainers").append(_wait_gcs_ready(pod_json.ray_container(pod), node))
     gcs_fault_tolerance.configure_worker(pod, cluster)
-    ray_pod.add_metrics_port(pod)
     if traits.is_autoscaling(cluster) and traits.autoscaler_version(cluster) == "v2":
         pod["spec"]["restartPolicy"] = "Never"
-    auth.configure_pod(pod, cluster, init_container=wait_gcs_ready.NAME)
-    ray_pod.add_sidecars(pod, config.worker_sidecars)
-    volumes.add_shared_memory(pod, params)
+    ray_pod.add_parts(pod, node, params)
     ray_pod.finish(pod, node, params)
     return pod
+
+
+def _wait_gcs_ready(ray_container: Body, node: Node) -> Body:
+    """Build the init container from the Ray container of the template.
+
+    It is silent for two minutes, since errors are normal while a head starts; then it shows what goes wrong.
+    """
+    shared = ("image", "imagePullPolicy", "securityContext", "env", "volumeMounts")
+    script = f"""\
+SECONDS=0
+while true; do
+  if (( SECONDS <= 120 )); then
+    if ray health-check --address {node.gcs_address} > /dev/null 2>&1; then
+      echo "GCS is ready."
+      break
+    fi
+    echo "$SECONDS seconds elapsed: Waiting for GCS to be ready."
+  else
+    if ray health-check --address {node.gcs_address}; then
+      echo "GCS is ready. Any error messages above can be safely ignored."
+      break
+    fi
+    echo "$SECONDS seconds elapsed: Still waiting for GCS to be ready. \
+For troubleshooting, refer to the FAQ at {_FAQ}."
+  fi
+  sleep 5
+done
+"""
+    return {
+        "name": WAIT_GCS_READY,
+        **{field: copy.deepcopy(ray_container[field]) for field in shared if ray_container.get(field) is not None},
+        "command": ray_start.shell(node.config),
+        "args": [script],
+        "resources": {"limits": dict(_WAIT_RESOURCES), "requests": dict(_WAIT_RESOURCES)},
+    }

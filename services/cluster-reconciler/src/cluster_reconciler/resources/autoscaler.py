@@ -1,0 +1,115 @@
+"""The autoscaler, a container beside the head's, and what it may do: its ServiceAccount, Role and RoleBinding.
+
+Behaviour: spec raycluster §8.1, §11.12, §12.7; acceptance cases 20-21, 98.
+"""
+
+import copy
+from typing import Final
+
+from cluster_reconciler.resources import auth, owner, ray_pod, ray_start
+from cluster_reconciler.resources.node import Node
+from common import labels, names, pod_json
+from common.api.opaque import Body
+from common.api.ray_cluster import RayCluster
+from common.kube.resources import ROLE, ROLE_BINDING, SERVICE_ACCOUNT, Resource
+from common.pod_json import from_field, literal
+from common.ray import cluster_traits as traits
+
+CONTAINER: Final = "autoscaler"
+COMMAND: Final = (
+    "ray kuberay-autoscaler --cluster-name $(RAY_CLUSTER_NAME) --cluster-namespace $(RAY_CLUSTER_NAMESPACE)"
+)
+_RESOURCES: Final = {"cpu": "500m", "memory": "512Mi"}
+_RULES: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
+    ("", "pods", ("get", "list", "watch", "patch")),
+    ("", "pods/resize", ("patch",)),
+    ("ray.io", "rayclusters", ("get", "patch")),
+)
+
+
+def users_service_account(cluster: RayCluster) -> str:
+    """Return the ServiceAccount that the head template names; empty when it names none."""
+    return pod_json.text(pod_json.spec(cluster.spec.head_group_spec.template), "serviceAccountName")
+
+
+def service_account_name(cluster: RayCluster) -> str:
+    """Return the ServiceAccount that the head pod runs under: the template's, or one named as the cluster."""
+    return names.checked(users_service_account(cluster) or cluster.metadata.name)
+
+
+def role_name(cluster: RayCluster) -> str:
+    """Return the name of the Role and of the RoleBinding."""
+    return names.checked(cluster.metadata.name)
+
+
+def service_account(cluster: RayCluster) -> Body:
+    """Build the ServiceAccount."""
+    return _child(cluster, SERVICE_ACCOUNT, service_account_name(cluster))
+
+
+def role(cluster: RayCluster) -> Body:
+    """Build the Role: see and patch pods, resize them, and change the cluster's replica counts."""
+    rules = [{"apiGroups": [group], "resources": [resource], "verbs": list(verbs)} for group, resource, verbs in _RULES]
+    return _child(cluster, ROLE, role_name(cluster), rules=rules)
+
+
+def role_binding(cluster: RayCluster) -> Body:
+    """Build the RoleBinding between the two."""
+    namespace = cluster.metadata.namespace
+    account = {"kind": SERVICE_ACCOUNT.kind, "name": service_account_name(cluster), "namespace": namespace}
+    of = {"apiGroup": ROLE.group, "kind": ROLE.kind, "name": role_name(cluster)}
+    return _child(cluster, ROLE_BINDING, role_name(cluster), subjects=[account], roleRef=of)
+
+
+def _child(cluster: RayCluster, resource: Resource, name: str, **content: object) -> Body:
+    own = {labels.CLUSTER: cluster.metadata.name, **labels.BY_OPERATOR}
+    return owner.child(cluster, resource, name=name, labels=own, **content)
+
+
+def append_container(pod: Body, node: Node) -> None:
+    """Append the container; when the spec names an autoscaler version, set it for Ray too."""
+    ray_container = pod_json.ray_container(pod)
+    pod_json.ensure_list(pod["spec"], "containers").append(_container(ray_container, node))
+    version = traits.autoscaler_version(node.cluster)
+    if version == "v2":
+        pod["spec"]["restartPolicy"] = "Never"
+    if version in {"v1", "v2"}:
+        pod_json.add_env(ray_container, literal(traits.AUTOSCALER_V2_ENV, "true" if version == "v2" else "false"))
+
+
+def _container(ray_container: Body, node: Node) -> Body:
+    """Build the container: what the user set replaces a field as a whole; env and mounts are appended."""
+    container: Body = {
+        "name": CONTAINER,
+        "image": ray_container.get("image", ""),
+        "imagePullPolicy": "IfNotPresent",
+        "command": ray_start.shell(node.config),
+        "args": [COMMAND],
+        "resources": {"limits": dict(_RESOURCES), "requests": dict(_RESOURCES)},
+    }
+    pod_json.add_env(
+        container,
+        ray_pod.CLUSTER_NAME,
+        ray_pod.CLUSTER_NAMESPACE,
+        from_field("RAY_HEAD_POD_NAME", "metadata.name"),
+        literal("KUBERAY_CRD_VER", "v1"),
+        literal("KUBERAY_GEN_AUTOSCALER_START_CMD", COMMAND),
+    )
+    auth.configure_container(container, node.cluster)
+    options = node.cluster.spec.autoscaler_options
+    if options is None:
+        return container
+    replaced = {
+        "resources": options.resources,
+        "image": options.image,
+        "imagePullPolicy": options.image_pull_policy,
+        "securityContext": options.security_context,
+        "command": options.command or None,
+        "args": options.args or None,
+    }
+    container |= copy.deepcopy({field: value for field, value in replaced.items() if value is not None})
+    appended = {"env": options.env, "envFrom": options.env_from, "volumeMounts": options.volume_mounts}
+    for field, values in appended.items():
+        if values:
+            pod_json.ensure_list(container, field).extend(copy.deepcopy(values))
+    return container

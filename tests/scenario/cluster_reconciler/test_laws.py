@@ -12,7 +12,7 @@ from cluster_reconciler.pods import groups, head, suspend
 from cluster_reconciler.pods.head import HeadDecision, HeadMove
 from cluster_reconciler.pods.naming import Namer
 from cluster_reconciler.pods.suspend import SuspendMove
-from cluster_reconciler.status import gate
+from cluster_reconciler.status import compute
 from common import labels
 from common.api.opaque import Body
 from common.runtime.cache import Cache
@@ -86,7 +86,7 @@ async def test_a_cluster_that_stays_without_a_head_is_found(monkeypatch: pytest.
 
 async def test_a_write_without_need_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     chaos = await a_chaos()
-    monkeypatch.setattr(gate, "has_changed", always(True))
+    monkeypatch.setattr(compute, "has_changed", always(True))
     with pytest.raises(Violation, match="written without need"):
         await chaos.come_to_rest()
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cluster_reconciler import limits, wiring
+from cluster_reconciler import plan, wiring
 from cluster_reconciler.config import Config
 from common import labels
 from common.api.opaque import Body
@@ -65,7 +65,7 @@ async def _waits(tenants: int) -> list[float]:
     async with asyncio.TaskGroup() as group:
         task = group.create_task(shared.app.controller.run(shared.app.reconciler, workers=WORKERS))
         for number in range(2 * tenants):
-            shared.create(f"tenant-{number % tenants}", f"large-{number}", limits.BATCH)
+            shared.create(f"tenant-{number % tenants}", f"large-{number}", plan.BATCH)
         for number in range(6):
             await asyncio.sleep(EVERY)
             asked[f"small-{number}"] = shared.clock.monotonic()

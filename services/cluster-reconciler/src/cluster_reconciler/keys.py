@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from cluster_reconciler.reasons import State
-from cluster_reconciler.status import counters
+from cluster_reconciler.status import compute
 from common.api import ray_cluster
 from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.runtime.cache import Cache, Object
@@ -27,7 +27,7 @@ def priority(cache: Cache) -> Priority:
     def size_of(key: Key) -> int:
         """Count the worker pods that a cluster should have."""
         cluster = cache.get(RayCluster, key.namespace, key.name)
-        return 0 if cluster is None else counters.desired(cluster)
+        return 0 if cluster is None else compute.desired_workers(cluster)
 
     def is_steady(key: Key) -> bool:
         cluster = cache.get(RayCluster, key.namespace, key.name)

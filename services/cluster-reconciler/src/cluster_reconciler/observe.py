@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from cluster_reconciler import batch, children, network_policies, refusals
+from cluster_reconciler import batch, children, refusals
 from cluster_reconciler.actions import ClusterPlan
 from cluster_reconciler.config import Config
 from cluster_reconciler.memory import Memories, Memory
@@ -188,10 +188,14 @@ async def _look_up(cluster: RayCluster, io: Ports, *, now: datetime) -> LookedUp
 
 
 async def _listed_policies(cluster: RayCluster, io: Ports, *, now: datetime) -> tuple[Body, ...] | None:
-    """List the cluster's NetworkPolicies, unless they were observed lately to be as they should be."""
-    if not io.config.has(Gate.NETWORK_POLICY) or not network_policies.may_exist(cluster):
-        return None
+    """List the cluster's NetworkPolicies, unless they were observed lately to be as they should be.
+
+    A spec without any that never changed had none before.
+    """
     memory, meta = memory_of(cluster, io), cluster.metadata
+    may_exist = cluster.spec.network_policy is not None or meta.generation > 1
+    if not io.config.has(Gate.NETWORK_POLICY) or not may_exist:
+        return None
     all_of_them = Child(NETWORK_POLICY, "", str(meta.generation))
     if memory.trusts(all_of_them, now=now):
         return None
@@ -199,7 +203,7 @@ async def _listed_policies(cluster: RayCluster, io: Ports, *, now: datetime) -> 
         NETWORK_POLICY, meta.namespace, label_selector=label_selector({labels.CLUSTER: meta.name})
     )
     listed: tuple[Body, ...] = tuple(msgspec.json.decode(answer)["items"])
-    if network_policies.actions(cluster, listed):
+    if children.policies(cluster, listed):
         return listed
     memory.saw(all_of_them, now=now)
     return None

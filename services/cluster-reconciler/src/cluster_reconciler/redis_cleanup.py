@@ -7,17 +7,18 @@ comes, so that nothing writes any more (spec raycluster §7; acceptance cases 29
 from datetime import datetime, timedelta
 from typing import Final
 
+import msgspec
+
 from cluster_reconciler import events
 from cluster_reconciler.actions import ClusterPlan, step
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Observed, is_terminating
 from cluster_reconciler.resources import redis_cleanup_job
 from common import labels
-from common.api.core import Job, Pod
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import JOB, POD
 from common.ray import cluster_traits as traits
-from common.runtime.actions import SILENT, Action, ActionEvents, Create, DeleteCollection, IfExists, SetFinalizers
+from common.runtime.actions import SILENT, ActionEvents, Create, DeleteCollection, IfExists, Parallel, SetFinalizers
 
 DEFAULT_TIMEOUT: Final = timedelta(seconds=300)
 _DIGITS: Final = 18
@@ -29,16 +30,19 @@ _FINISHED: Final = frozenset({"Complete", "Failed", "FailureTarget"})
 
 def plan(observed: Observed, config: Config, *, now: datetime) -> ClusterPlan | None:
     """Return what the finalizer requires; None when it requires nothing and the cluster may be reconciled."""
-    cluster = observed.cluster
-    is_held = labels.GCS_FT_FINALIZER in cluster.metadata.finalizers
-    deleted_at = cluster.metadata.deletion_timestamp
-    if deleted_at is not None and is_held and traits.has_embedded_storage(cluster):
+    cluster, meta = observed.cluster, observed.cluster.metadata
+    is_held, is_embedded = labels.GCS_FT_FINALIZER in meta.finalizers, traits.has_embedded_storage(cluster)
+    if meta.deletion_timestamp is not None and is_held and is_embedded:
         return _release(cluster, "the embedded store needs no cleaning")
-    if not _is_active(cluster, config):
+    if is_embedded or not traits.is_fault_tolerant(cluster) or not config.cleans_up_redis:
         return None
-    if deleted_at is None:
-        return None if is_held else _hold(cluster, now)
-    return _clean_up(observed, config, deleted_at, now)
+    if meta.deletion_timestamp is not None:
+        return _clean_up(observed, config, meta.deletion_timestamp, now)
+    if is_held:
+        return None
+    action = SetFinalizers(finalizers=(*meta.finalizers, labels.GCS_FT_FINALIZER))
+    note = "the finalizer comes first"
+    return ClusterPlan(actions=step(action), writes_status=False, is_periodic=False, requeue_at=now, note=note)
 
 
 def timeout(cluster: RayCluster) -> timedelta:
@@ -49,62 +53,42 @@ def timeout(cluster: RayCluster) -> timedelta:
     return timedelta(seconds=min(seconds, _LONGEST)) if seconds > 0 else DEFAULT_TIMEOUT
 
 
-def _is_active(cluster: RayCluster, config: Config) -> bool:
-    uses_redis = traits.is_fault_tolerant(cluster) and not traits.has_embedded_storage(cluster)
-    return config.cleans_up_redis and uses_redis
-
-
-def _hold(cluster: RayCluster, now: datetime) -> ClusterPlan:
-    """Put the finalizer on before anything else exists, and reconcile again at once."""
-    action = SetFinalizers(finalizers=(*cluster.metadata.finalizers, labels.GCS_FT_FINALIZER))
-    return _only(action, "the finalizer comes first", requeue_at=now)
-
-
 def _clean_up(observed: Observed, config: Config, deleted_at: datetime, now: datetime) -> ClusterPlan:
-    cluster = observed.cluster
+    cluster, removals = observed.cluster, list[Parallel]()
     ends_at = deleted_at + timeout(cluster)
-    pods = ((labels.HEAD, observed.heads), (labels.WORKER, observed.workers))
-    removals = tuple(each for kind, held in pods for action in _remove(cluster, kind, held) for each in step(action))
+    for node_type, pods in ((labels.HEAD, observed.heads), (labels.WORKER, observed.workers)):
+        if not all(map(is_terminating, pods)):
+            selector = {labels.CLUSTER: cluster.metadata.name, labels.NODE_TYPE: node_type}
+            removals += step(DeleteCollection(resource=POD, selector=selector))
+    waiting = ClusterPlan(actions=tuple(removals), writes_status=False, requeue_at=ends_at)
     if observed.heads:
-        return ClusterPlan(actions=removals, writes_status=False, requeue_at=ends_at, note="waiting for the head to go")
+        return msgspec.structs.replace(waiting, note="waiting for the head to go")
     if now >= ends_at:
-        return _release(cluster, "cleaning took too long", report=events.force_deleted(cluster, now - deleted_at))
+        storage = cluster.metadata.annotations.get(labels.EXTERNAL_STORAGE_NAMESPACE, "")
+        event = events.FORCE_DELETED.about(cluster, waited=_go_duration(now - deleted_at), storage=storage)
+        return _release(cluster, "cleaning took too long", ActionEvents(success=event))
     if observed.cleanup_jobs:
-        if _has_finished(observed.cleanup_jobs[0]):
+        reached = observed.cleanup_jobs[0].status.conditions
+        if any(each.type in _FINISHED and each.status == "True" for each in reached):
             return _release(cluster, "the cleanup Job has finished")
-        note = "waiting for the cleanup Job"
-        return ClusterPlan(actions=removals, writes_status=False, requeue_at=ends_at, note=note)
-    report = events.created_cleanup_job(cluster, redis_cleanup_job.name(cluster))
+        return msgspec.structs.replace(waiting, note="waiting for the cleanup Job")
     body = redis_cleanup_job.build(cluster, config)
-    create = Create(resource=JOB, body=body, events=report, if_exists=IfExists.NEED_OWN)
-    steps = (*removals, *step(create))
-    return ClusterPlan(actions=steps, writes_status=False, requeue_at=ends_at, note="the head is gone: cleaning Redis")
+    report = events.CREATED_CLEANUP_JOB.about(cluster, redis_cleanup_job.name(cluster))
+    removals += step(Create(resource=JOB, body=body, events=report, if_exists=IfExists.NEED_OWN))
+    return msgspec.structs.replace(waiting, actions=tuple(removals), note="the head is gone: cleaning Redis")
 
 
-def _remove(cluster: RayCluster, node_type: str, pods: tuple[Pod, ...]) -> tuple[DeleteCollection, ...]:
-    if all(is_terminating(pod) for pod in pods):
-        return ()
-    selector = {labels.CLUSTER: cluster.metadata.name, labels.NODE_TYPE: node_type}
-    return (DeleteCollection(resource=POD, selector=selector),)
-
-
-def _release(cluster: RayCluster, note: str, *, report: ActionEvents = SILENT) -> ClusterPlan:
+def _release(cluster: RayCluster, note: str, report: ActionEvents = SILENT) -> ClusterPlan:
     """Let the cluster go."""
-    if labels.GCS_FT_FINALIZER not in cluster.metadata.finalizers:
-        return ClusterPlan(writes_status=False, is_periodic=False, note=note)
-    left = tuple(each for each in cluster.metadata.finalizers if each != labels.GCS_FT_FINALIZER)
-    return _only(SetFinalizers(finalizers=left, events=report), note, requeue_at=None)
+    held = cluster.metadata.finalizers
+    left = tuple(each for each in held if each != labels.GCS_FT_FINALIZER)
+    actions = step(SetFinalizers(finalizers=left, events=report)) if labels.GCS_FT_FINALIZER in held else ()
+    return ClusterPlan(actions=actions, writes_status=False, is_periodic=False, note=note)
 
 
-def _only(action: Action, note: str, *, requeue_at: datetime | None) -> ClusterPlan:
-    return ClusterPlan(
-        actions=step(action),
-        writes_status=False,
-        is_periodic=False,
-        requeue_at=requeue_at,
-        note=note,
-    )
-
-
-def _has_finished(job: Job) -> bool:
-    return any(each.type in _FINISHED and each.status == "True" for each in job.status.conditions)
+def _go_duration(span: timedelta) -> str:
+    """Write a span as Go does: `5m0.5s`."""
+    minutes, seconds = divmod(span.total_seconds(), 60)
+    hours, minutes = divmod(int(minutes), 60)
+    head = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    return f"{head}{seconds:g}s"

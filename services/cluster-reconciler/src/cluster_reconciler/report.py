@@ -13,7 +13,7 @@ from cluster_reconciler import observe
 from cluster_reconciler.actions import ClusterPlan, is_of_pod, step
 from cluster_reconciler.observe import Ports
 from cluster_reconciler.reasons import ConditionType
-from cluster_reconciler.status import compute, gate, head_info
+from cluster_reconciler.status import compute
 from cluster_reconciler.status.compute import Outcome
 from cluster_reconciler.status.conditions import Failure, suspension
 from common import conditions
@@ -31,35 +31,37 @@ def plan(cluster: RayCluster, outcome: Outcome, io: Ports, *, now: datetime) -> 
     has_conditions = io.config.has(Gate.STATUS_CONDITIONS)
     if outcome.failure is not None and outcome.failure.is_of_name:
         return _refused(cluster, outcome.failure, now=now) if has_conditions else ClusterPlan()
+    old = cluster.status
     observed = observe.from_state(cluster, io)
-    violation = head_info.violation(observed, has_failed=outcome.failure is not None)
+    violation = compute.head_violation(observed, has_failed=outcome.failure is not None)
     if violation is not None:
         return ClusterPlan(fault=violation)
     outcome = msgspec.structs.replace(outcome, unsupported=cluster_rules.unsupported(cluster, io.config.gates))
     status = compute.compute(observed, outcome, now=now, has_conditions=has_conditions)
     memory = observe.memory_of(cluster, io)
-    if not gate.has_changed(cluster.status, status):
-        memory.progress_since = None
+    gathered_since, memory.progress_since = memory.progress_since, None
+    if not compute.has_changed(old, status):
         return ClusterPlan()
-    if gate.is_mere_progress(cluster.status, status):
-        memory.progress_since = min(memory.progress_since or now, now)
+    if compute.is_mere_progress(old, status):
+        memory.progress_since = min(gathered_since or now, now)
         if now < memory.progress_since + GATHERED_FOR:
             return ClusterPlan(requeue_at=memory.progress_since + GATHERED_FOR)
-    memory.progress_since = None
-    before, after = (suspension(each.conditions) for each in (cluster.status, status))
-    return ClusterPlan(actions=step(UpdateStatus(status=status)), requeue_at=None if before is after else now)
+        memory.progress_since = None
+    is_same = suspension(old.conditions) is suspension(status.conditions)
+    return ClusterPlan(actions=step(UpdateStatus(status=status)), requeue_at=None if is_same else now)
 
 
 def _refused(cluster: RayCluster, failure: Failure, *, now: datetime) -> ClusterPlan:
     """Return the condition ReplicaFailure of a cluster with a name that breaks a rule, if its status does not have it yet."""
-    status = compute.refused(cluster.status, failure, now=now)
-    return ClusterPlan(actions=step(UpdateStatus(status=status)) if gate.has_changed(cluster.status, status) else ())
+    known = conditions.updated(cluster.status.conditions, failure.update, now=now)
+    status = msgspec.structs.replace(cluster.status, conditions=known)
+    return ClusterPlan(actions=step(UpdateStatus(status=status)) if compute.has_changed(cluster.status, status) else ())
 
 
 def makes_provisioned(cluster: RayCluster, status: ClusterPlan) -> bool:
     """Return whether a status that is written makes a cluster provisioned."""
     written = [each.status for each in status.flat if isinstance(each, UpdateStatus)]
-    return any(_is_provisioned(each) for each in written) and not _is_provisioned(cluster.status)
+    return any(map(_is_provisioned, written)) and not _is_provisioned(cluster.status)
 
 
 def _is_provisioned(status: msgspec.Struct) -> bool:

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from cluster_reconciler import limits
+from cluster_reconciler import plan
 from cluster_reconciler.pods import multi_host
 from cluster_reconciler.pods.groups import GroupDecision
 from common.api.core import Pod
@@ -14,7 +14,7 @@ def a_replica(name: str, index: int, hosts: int = 2, **fields: Any) -> list[Pod]
     return [a_pod(f"{name}-{host}", replica=name, index=index, **fields) for host in range(hosts)]
 
 
-def decide(*pods: Pod, may_shrink: bool = True, room: int = limits.BATCH, **group: Any) -> GroupDecision:
+def decide(*pods: Pod, may_shrink: bool = True, room: int = plan.BATCH, **group: Any) -> GroupDecision:
     cluster = a_ray_cluster(groups=[a_group(num_of_hosts=2, **group)])
     return multi_host.decide(
         an_observation(*pods, cluster=cluster), first_group(cluster), may_shrink=may_shrink, room=room

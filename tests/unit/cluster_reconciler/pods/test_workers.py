@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from cluster_reconciler import limits
+from cluster_reconciler import plan
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import groups, workers
 from cluster_reconciler.pods.groups import GroupDecision
@@ -13,7 +13,7 @@ from support.builders.ray_cluster import a_group, a_ray_cluster, first_group
 def decide(
     *pods: Any,
     may_shrink: bool = True,
-    room: int = limits.BATCH,
+    room: int = plan.BATCH,
     has_indexes: bool = True,
     awaited: tuple[str, ...] = (),
     **group: Any,
@@ -152,7 +152,7 @@ def test_the_pods_are_gone_through_once_however_many_groups_name_some() -> None:
     observed = an_observation(*pods, cluster=cluster)
     vars(observed)["workers"] = CountedPods(observed.workers)
     decisions = [
-        workers.decide(observed, group, may_shrink=True, room=limits.BATCH, has_indexes=True)
+        workers.decide(observed, group, may_shrink=True, room=plan.BATCH, has_indexes=True)
         for group in cluster.spec.worker_group_specs or []
     ]
     assert [gone(each) for each in decisions] == [[f"{each}-0"] for each in names]

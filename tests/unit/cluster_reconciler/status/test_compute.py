@@ -6,7 +6,7 @@ import pytest
 
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.reasons import ReplicaFailure
-from cluster_reconciler.status import compute, gate, head_info
+from cluster_reconciler.status import compute
 from cluster_reconciler.status.compute import Outcome
 from cluster_reconciler.status.conditions import Failure, head_ready
 from common import conditions
@@ -171,14 +171,14 @@ def test_sums_are_written_as_kubernetes_writes_them(head: str, worker: str | Non
 
 
 def test_the_head_is_described_by_pod_and_service() -> None:
-    info = head_info.compute(an_observation(a_head_pod()))
+    info = compute.head_info(an_observation(a_head_pod()))
     assert (info.pod_ip, info.service_ip, info.pod_name, info.service_name) == (
         "10.0.0.1",
         "10.0.0.1",
         "c-head-x",
         "c-head-svc",
     )
-    own = head_info.compute(an_observation(head_services=(a_head_service(cluster_ip="10.96.0.9"),)))
+    own = compute.head_info(an_observation(head_services=(a_head_service(cluster_ip="10.96.0.9"),)))
     assert (own.pod_ip, own.service_ip) == ("", "10.96.0.9")
 
 
@@ -205,13 +205,13 @@ def test_endpoints_prefer_node_ports_and_are_never_removed() -> None:
     ],
 )
 def test_what_makes_a_status_impossible(observed: Observed, starts: str) -> None:
-    assert (head_info.violation(observed, has_failed=False) or "").startswith(starts)
+    assert (compute.head_violation(observed, has_failed=False) or "").startswith(starts)
 
 
 def test_a_status_without_a_service_has_the_reason() -> None:
     observed = an_observation(head_services=())
-    assert head_info.violation(observed, has_failed=True) is None
-    assert head_info.compute(observed) == HeadInfo()
+    assert compute.head_violation(observed, has_failed=True) is None
+    assert compute.head_info(observed) == HeadInfo()
 
 
 @pytest.mark.acceptance("raycluster", 114)
@@ -220,9 +220,9 @@ def test_a_status_is_written_only_for_what_counts() -> None:
     later = msgspec.structs.replace(
         status, last_update_time=NOW + timedelta(hours=1), observed_generation=7, desired_cpu="99"
     )
-    assert not gate.has_changed(status, later)
-    assert gate.has_changed(status, msgspec.structs.replace(status, ready_worker_replicas=2))
-    assert not gate.has_changed(status, status_of(after(status, *RUNNING)))
+    assert not compute.has_changed(status, later)
+    assert compute.has_changed(status, msgspec.structs.replace(status, ready_worker_replicas=2))
+    assert not compute.has_changed(status, status_of(after(status, *RUNNING)))
 
 
 def test_the_time_of_a_transition_moves_only_with_the_status() -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cluster_reconciler.reasons import ConditionType
-from cluster_reconciler.status import gate
+from cluster_reconciler.status import compute
 from common.api.meta import Condition
 from common.api.ray_cluster import RayClusterStatus
 
@@ -36,11 +36,11 @@ def a_status(*true: ConditionType, ready: int = 0) -> RayClusterStatus:
     ],
 )
 def test_mere_progress_may_wait(old: RayClusterStatus, new: RayClusterStatus, *, waits: bool, why: str) -> None:
-    assert gate.is_mere_progress(old, new) is waits, why
+    assert compute.is_mere_progress(old, new) is waits, why
 
 
 def test_a_worker_that_is_lost_may_not_wait() -> None:
-    assert not gate.is_mere_progress(
+    assert not compute.is_mere_progress(
         RayClusterStatus(last_update_time=THEN, desired_worker_replicas=3, ready_worker_replicas=2),
         a_status(ready=1),
     )

@@ -13,7 +13,7 @@ from cluster_reconciler.config import Config
 from cluster_reconciler.observe import Ports
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.refusals import find as refusal_of
-from cluster_reconciler.status import compute, gate, head_info
+from cluster_reconciler.status import compute
 from common.api import ray_cluster
 from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.clock import SystemClock
@@ -77,11 +77,11 @@ def _unsupported(cluster: RayCluster, config: Config) -> list[Finding]:
 def _status(observed: Observed, plan: ClusterPlan, config: Config, *, now: datetime) -> list[Finding]:
     """Return the changes of the status."""
     outcome = report.outcome(plan, Executed())
-    if not plan.writes_status or head_info.violation(observed, has_failed=outcome.failure is not None) is not None:
+    if not plan.writes_status or compute.head_violation(observed, has_failed=outcome.failure is not None) is not None:
         return []
     old = observed.cluster.status
     new = compute.compute(observed, outcome, now=now, has_conditions=config.has(Gate.STATUS_CONDITIONS))
-    if not gate.has_changed(old, new):
+    if not compute.has_changed(old, new):
         return []
     fields = ", ".join(_fields(old, new))
     if old.state != new.state:

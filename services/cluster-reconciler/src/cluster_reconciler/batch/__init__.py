@@ -1,22 +1,21 @@
-"""Batch schedulers: one port, one adapter a file; which one is used is fixed at the start (spec raycluster §17)."""
+"""Batch schedulers; which one is used is fixed at the start (spec raycluster §17)."""
 
-from cluster_reconciler.batch.kai import Kai
-from cluster_reconciler.batch.port import BatchScheduler, KubernetesDefault
-from cluster_reconciler.batch.scheduler_plugins import SchedulerPlugins
+from typing import Final
+
+from cluster_reconciler.batch.schedulers import BatchScheduler, Kai, SchedulerPlugins, YuniKorn
 from cluster_reconciler.batch.volcano import Volcano
 from cluster_reconciler.batch.workload_aware import WorkloadAware
-from cluster_reconciler.batch.yunikorn import YuniKorn
 from cluster_reconciler.config import BatchSchedulerName, Config
 from common.feature_gates import Gate
 
-_SCHEDULERS: dict[BatchSchedulerName, BatchScheduler] = {
-    BatchSchedulerName.NONE: KubernetesDefault(),
+_SCHEDULERS: Final = {
+    BatchSchedulerName.NONE: BatchScheduler(),
     BatchSchedulerName.VOLCANO: Volcano(),
     BatchSchedulerName.YUNIKORN: YuniKorn(),
     BatchSchedulerName.SCHEDULER_PLUGINS: SchedulerPlugins(),
     BatchSchedulerName.KAI: Kai(),
 }
-_WORKLOAD_AWARE = WorkloadAware()
+_WORKLOAD_AWARE: Final = WorkloadAware()
 
 
 def scheduler(config: Config) -> BatchScheduler:

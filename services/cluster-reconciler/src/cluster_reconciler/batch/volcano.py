@@ -3,12 +3,11 @@
 from typing import Final
 
 from cluster_reconciler import events
-from cluster_reconciler.batch.port import NOTHING, Submission, copy_label
+from cluster_reconciler.batch.schedulers import NOTHING, BatchScheduler, Submission, copy_label, pod_group_failed
 from cluster_reconciler.children import digest
 from cluster_reconciler.observed import Child, Observed
-from cluster_reconciler.reasons import EventReason
 from cluster_reconciler.resources import owner
-from cluster_reconciler.status import counters
+from cluster_reconciler.status import compute
 from common import labels, pod_json, quantity
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
@@ -24,11 +23,10 @@ TOPOLOGY_MODE: Final = "volcano.sh/network-topology-mode"
 TOPOLOGY_TIER: Final = "volcano.sh/network-topology-highest-tier-allowed"
 
 
-class Volcano:
-    """Implements `BatchScheduler`."""
+class Volcano(BatchScheduler):
+    """Volcano; a RayJob's clusters share the PodGroup of the job, which is not ours."""
 
     def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:
-        """Return the PodGroup; a RayJob's clusters share that of the job, which is not ours."""
         if traits.creator_kind(cluster) == "RayJob":
             return ()
         return (Child(POD_GROUP, name(cluster), digest(_numbers(cluster))),)
@@ -37,10 +35,9 @@ class Volcano:
         """Make the PodGroup, or bring its two numbers up to date."""
         cluster = observed.cluster
         if problem := _tier_problem(cluster):
-            return Submission(
-                actions=(Refuse(event=events.invalid(cluster, "spec", problem, EventReason.INVALID_SPEC)),)
-            )
-        report = events.pod_group_failed(f"Failed creating pod group {cluster.metadata.namespace}/{name(cluster)}")
+            event = events.INVALID_SPEC.about(cluster, what="spec", problem=problem)
+            return Submission(actions=(Refuse(event=event),))
+        report = pod_group_failed(cluster, f"Failed creating pod group {cluster.metadata.namespace}/{name(cluster)}")
         if any(child.resource == POD_GROUP for child in observed.absent):
             create = Create(resource=POD_GROUP, body=build(cluster), events=report, if_exists=IfExists.ACCEPT)
             return Submission(actions=(create,))
@@ -54,9 +51,8 @@ class Volcano:
         """Name PodGroup, group and scheduler."""
         copy_label(cluster, pod, QUEUE)
         copy_label(cluster, pod, PRIORITY_CLASS)
-        pod_json.ensure_body(pod["metadata"], "annotations").update(
-            {"scheduling.k8s.io/group-name": name(cluster), "volcano.sh/task-spec": group}
-        )
+        marks = {"scheduling.k8s.io/group-name": name(cluster), "volcano.sh/task-spec": group}
+        pod_json.ensure_body(pod["metadata"], "annotations").update(marks)
         pod["spec"]["schedulerName"] = "volcano"
 
 
@@ -70,17 +66,14 @@ def name(cluster: RayCluster) -> str:
 
 def build(cluster: RayCluster) -> Body:
     """Build the PodGroup."""
-    own = cluster.metadata.labels
-    spec: Body = _numbers(cluster)
+    own, spec = cluster.metadata.labels, _numbers(cluster)
     if queue := own.get(QUEUE):
         spec["queue"] = queue
     if priority := own.get(PRIORITY_CLASS):
         spec["priorityClassName"] = priority
     if mode := own.get(TOPOLOGY_MODE):
-        topology: Body = {"mode": mode}
-        if tier := own.get(TOPOLOGY_TIER):
-            topology["highestTierAllowed"] = int(tier)
-        spec["networkTopology"] = topology
+        tier = own.get(TOPOLOGY_TIER)
+        spec["networkTopology"] = {"mode": mode, **({"highestTierAllowed": int(tier)} if tier else {})}
     group = owner.child(cluster, POD_GROUP, name=name(cluster), labels={}, spec=spec, status={"phase": "Pending"})
     group["metadata"]["annotations"] = dict(cluster.metadata.annotations)
     return group
@@ -88,13 +81,10 @@ def build(cluster: RayCluster) -> Body:
 
 def _numbers(cluster: RayCluster) -> Body:
     """Return how many pods and how much room a start needs: all of it, or the least when the autoscaler adds the rest."""
-    if traits.is_autoscaling(cluster):
-        members = counters.least(cluster)
-        room = desired_resources.totals(cluster, lambda group: group.min_replicas or 0)
-    else:
-        members = counters.desired(cluster)
-        room = desired_resources.totals(cluster)
-    return {"minMember": members + 1, "minResources": room}
+    if not traits.is_autoscaling(cluster):
+        return {"minMember": compute.desired_workers(cluster) + 1, "minResources": desired_resources.totals(cluster)}
+    room = desired_resources.totals(cluster, lambda group: group.min_replicas or 0)
+    return {"minMember": compute.least_workers(cluster) + 1, "minResources": room}
 
 
 def _updated(cluster: RayCluster, have: Body) -> Body | None:

@@ -6,12 +6,11 @@ autoscaler, has neither, and remaining ones are deleted (spec raycluster §17.5)
 
 from typing import Final
 
-from cluster_reconciler import events
-from cluster_reconciler.batch.port import GANG, NOTHING, Submission
+from cluster_reconciler.batch.schedulers import GANG, NOTHING, BatchScheduler, Submission, pod_group_failed
 from cluster_reconciler.children import digest
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.resources import owner
-from cluster_reconciler.status import counters
+from cluster_reconciler.status import compute
 from common import labels, pod_json
 from common.api import ray_cluster
 from common.api.opaque import Body
@@ -27,25 +26,22 @@ TEMPLATE: Final = "cluster"
 PROTECTION: Final = "scheduling.k8s.io/podgroup-protection"
 
 
-class WorkloadAware:
-    """Implements `BatchScheduler`."""
+class WorkloadAware(BatchScheduler):
+    """Kubernetes' own scheduler of gangs."""
 
     def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:
         """Return Workload and PodGroup, also of a cluster that should have none."""
         wanted = digest({"minCount": _members(cluster), "isGang": is_gang(cluster)})
-        return (
-            Child(WORKLOAD, cluster.metadata.name, wanted),
-            Child(POD_GROUP, pod_group_name(cluster), wanted),
-        )
+        names = {WORKLOAD: cluster.metadata.name, POD_GROUP: pod_group_name(cluster)}
+        return tuple(Child(resource, name, wanted) for resource, name in names.items())
 
     def submit(self, observed: Observed) -> Submission:
-        """Bring both objects a step nearer to what they should be."""
-        cluster = observed.cluster
-        if not is_gang(cluster):
+        """Bring both objects a step nearer to what they should be: what does not fit is deleted, and what is absent is made."""
+        if not is_gang(observed.cluster):
             return _clean_up(observed)
-        return _workload(observed) or _pod_group(observed) or _missing(observed)
+        return _unfit_workload(observed) or _unfit_pod_group(observed) or _missing(observed)
 
-    def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:  # noqa: ARG002  (the port's parameter)
+    def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:  # noqa: ARG002  (for others)
         """Name the PodGroup of a gang."""
         if is_gang(cluster):
             pod["spec"]["schedulingGroup"] = {"podGroupName": pod_group_name(cluster)}
@@ -62,72 +58,50 @@ def pod_group_name(cluster: RayCluster) -> str:
     return f"{cluster.metadata.name}-{TEMPLATE}"
 
 
-def workload(cluster: RayCluster) -> Body:
-    """Build the Workload."""
-    reference = {"apiGroup": "ray.io", "kind": ray_cluster.KIND, "name": cluster.metadata.name}
-    spec: Body = {"controllerRef": reference, "podGroupTemplates": [{"name": TEMPLATE, **_policy(cluster)}]}
-    return owner.child(cluster, WORKLOAD, name=cluster.metadata.name, labels=_labels(cluster), spec=spec)
-
-
-def pod_group(cluster: RayCluster) -> Body:
-    """Build the PodGroup."""
-    template = {"workloadName": cluster.metadata.name, "podGroupTemplateName": TEMPLATE}
-    spec: Body = {"podGroupTemplateRef": {"workload": template}, **_policy(cluster)}
-    return owner.child(cluster, POD_GROUP, name=pod_group_name(cluster), labels=_labels(cluster), spec=spec)
-
-
-def _labels(cluster: RayCluster) -> dict[str, str]:
-    return {labels.CLUSTER: cluster.metadata.name}
-
-
-def _policy(cluster: RayCluster) -> Body:
-    return {"schedulingPolicy": {"gang": {"minCount": _members(cluster)}}}
-
-
 def _members(cluster: RayCluster) -> int:
-    return counters.desired(cluster) + 1
+    return compute.desired_workers(cluster) + 1
 
 
-def _workload(observed: Observed) -> Submission | None:
-    """Replace a Workload that does not fit; None when it does, or is not there."""
-    cluster, have = observed.cluster, observed.found.get(WORKLOAD)
+def _unfit_workload(observed: Observed) -> Submission | None:
+    have, dependent = observed.found.get(WORKLOAD), observed.found.get(POD_GROUP)
     if have is None:
         return None
-    if problem := _in_the_way(cluster, WORKLOAD, have):
+    if problem := _obstacle(observed, WORKLOAD, have):
         return problem
     templates = pod_json.bodies(pod_json.body(have, "spec"), "podGroupTemplates")
-    if [(each.get("name"), _count(each)) for each in templates] == [(TEMPLATE, _members(cluster))]:
+    if [(each.get("name"), _count(each)) for each in templates] == [(TEMPLATE, _members(observed.cluster))]:
         return None
-    dependent = observed.found.get(POD_GROUP)
-    if dependent is not None and owner.controls(cluster, dependent):
+    if dependent is not None and owner.controls(observed.cluster, dependent):
         what = f"PodGroup {_place(dependent)} before replacing stale Workload"
         return _delete(POD_GROUP, dependent, waits_for=f"deleted {what}, will retry after deletion completes")
-    waits_for = f"deleted stale Workload {_place(have)}, will retry after deletion completes"
-    return _delete(WORKLOAD, have, waits_for=waits_for)
+    return _delete_stale(WORKLOAD, have)
 
 
-def _pod_group(observed: Observed) -> Submission | None:
-    """Replace a PodGroup that does not fit; None when it does, or is not there."""
-    cluster, have = observed.cluster, observed.found.get(POD_GROUP)
+def _unfit_pod_group(observed: Observed) -> Submission | None:
+    have = observed.found.get(POD_GROUP)
     if have is None:
         return None
-    if problem := _in_the_way(cluster, POD_GROUP, have):
+    if problem := _obstacle(observed, POD_GROUP, have):
         return problem
-    if _count(pod_json.body(have, "spec")) == _members(cluster):
-        return None
-    waits_for = f"deleted stale PodGroup {_place(have)}, will retry after deletion completes"
-    return _delete(POD_GROUP, have, waits_for=waits_for)
+    is_fit = _count(pod_json.body(have, "spec")) == _members(observed.cluster)
+    return None if is_fit else _delete_stale(POD_GROUP, have)
 
 
 def _missing(observed: Observed) -> Submission:
     """Make what is absent."""
-    cluster = observed.cluster
+    cluster, name = observed.cluster, observed.cluster.metadata.name
     absent = {child.resource for child in observed.absent}
+    policy: Body = {"schedulingPolicy": {"gang": {"minCount": _members(cluster)}}}
+    reference = {"apiGroup": "ray.io", "kind": ray_cluster.KIND, "name": name}
+    template = {"workload": {"workloadName": name, "podGroupTemplateName": TEMPLATE}}
     made: list[Action] = []
-    for resource, body in ((WORKLOAD, workload(cluster)), (POD_GROUP, pod_group(cluster))):
+    for resource, own, spec in (
+        (WORKLOAD, name, {"controllerRef": reference, "podGroupTemplates": [{"name": TEMPLATE, **policy}]}),
+        (POD_GROUP, pod_group_name(cluster), {"podGroupTemplateRef": template, **policy}),
+    ):
         if resource in absent:
-            where = f"{cluster.metadata.namespace}/{body['metadata']['name']}"
-            report = events.pod_group_failed(f"failed to create {resource.kind} {where}")
+            body = owner.child(cluster, resource, name=own, labels={labels.CLUSTER: name}, spec=spec)
+            report = pod_group_failed(cluster, f"failed to create {resource.kind} {_place(body)}")
             made.append(Create(resource=resource, body=body, events=report, if_exists=IfExists.NEED_OWN))
     return Submission(actions=tuple(made))
 
@@ -141,14 +115,18 @@ def _clean_up(observed: Observed) -> Submission:
     return NOTHING
 
 
-def _in_the_way(cluster: RayCluster, resource: Resource, have: Body) -> Submission | None:
+def _obstacle(observed: Observed, resource: Resource, have: Body) -> Submission | None:
     what = f"{resource.kind} {_place(have)}"
-    if not owner.controls(cluster, have):
+    if not owner.controls(observed.cluster, have):
         remedy = "rename it or use a different RayCluster name to avoid the collision"
         return Submission(waits_for=f"{what} already exists and is not owned by this RayCluster; {remedy}")
-    if "deletionTimestamp" not in have["metadata"]:
-        return None
-    return _delete(resource, have, waits_for=f"{what} is being deleted, will retry")
+    is_going = "deletionTimestamp" in have["metadata"]
+    return _delete(resource, have, waits_for=f"{what} is being deleted, will retry") if is_going else None
+
+
+def _delete_stale(resource: Resource, have: Body) -> Submission:
+    what = f"stale {resource.kind} {_place(have)}"
+    return _delete(resource, have, waits_for=f"deleted {what}, will retry after deletion completes")
 
 
 def _delete(resource: Resource, have: Body, *, waits_for: str) -> Submission:

@@ -1,19 +1,34 @@
-"""The whole status of a RayCluster, in the order of spec raycluster §13.1."""
+"""The whole status of a RayCluster, in the order of spec raycluster §13.1, and whether it is written (§14; acceptance cases 52, 114)."""
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
 from cluster_reconciler.observed import Observed
-from cluster_reconciler.reasons import ConditionType, State
+from cluster_reconciler.pods import groups
+from cluster_reconciler.reasons import ConditionType, EventReason, State
 from cluster_reconciler.status import conditions as of_cluster
-from cluster_reconciler.status import counters, head_info
 from cluster_reconciler.status.conditions import Failure
 from common import conditions
 from common.api.meta import Condition, whole_seconds
-from common.api.ray_cluster import RayClusterStatus
+from common.api.ray_cluster import HeadInfo, RayCluster, RayClusterStatus
+from common.conditions import ConditionUpdate
+from common.ray import cluster_traits as traits
 from common.ray import desired_resources
+
+_IGNORED: Final = {"last_update_time", "observed_generation", "state_transition_times"} | {
+    f"desired_{resource}" for resource in ("cpu", "memory", "gpu", "tpu")
+}
+"""What does not count on its own, as in KubeRay: it is written along with what does."""
+_PROGRESS: Final = ("ready_worker_replicas", "available_worker_replicas", "head", "endpoints")
+_REPORTED_AT_ONCE: Final = (
+    ConditionType.REPLICA_FAILURE,
+    ConditionType.UNSUPPORTED,
+    ConditionType.SUSPENDING,
+    ConditionType.SUSPENDED,
+)
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,63 +43,132 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compute(observed: Observed, outcome: Outcome, *, now: datetime, has_conditions: bool) -> RayClusterStatus:
-    """Return the status that `observed` deserves; the caller has checked `head_info.violation`."""
-    old = observed.cluster.status
-    desired = desired_resources.compute(observed.cluster)
-    counted = counters.count(observed)
-    is_ready = outcome.is_clean and len(observed.pods) == counted.desired + 1 and of_cluster.all_running(observed.pods)
+    """Return the status that `observed` deserves; the caller has checked `head_violation`. The counters count pods, in spite of their names."""
+    cluster, old = observed.cluster, observed.cluster.status
+    resources, desired = desired_resources.compute(cluster), desired_workers(cluster)
+    active = [group for group in traits.worker_groups(cluster) if not group.suspend]
+    limits = (
+        (groups.UNBOUNDED if each.max_replicas is None else each.max_replicas) * groups.hosts(each) for each in active
+    )
+    is_ready = outcome.is_clean and len(observed.pods) == desired + 1 and of_cluster.all_running(observed.pods)
     state = State.READY.value if is_ready else old.state
-    if observed.cluster.spec.suspend and not observed.pods:
+    if cluster.spec.suspend and not observed.pods:
         state = State.SUSPENDED.value
+    transitions = old.state_transition_times
+    if state != old.state:
+        transitions = {**(transitions or {}), state: whole_seconds(now)}
     return RayClusterStatus(
         state=state,
         reason="" if is_ready else old.reason,
-        desired_cpu=desired.cpu,
-        desired_memory=desired.memory,
-        desired_gpu=desired.gpu,
-        desired_tpu=desired.tpu,
+        desired_cpu=resources.cpu,
+        desired_memory=resources.memory,
+        desired_gpu=resources.gpu,
+        desired_tpu=resources.tpu,
         last_update_time=whole_seconds(now),
-        state_transition_times=_transitions(old, state, now),
-        endpoints=head_info.endpoints(observed, old.endpoints),
-        head=head_info.compute(observed),
+        state_transition_times=transitions,
+        endpoints=_endpoints(observed),
+        head=head_info(observed),
         conditions=list(_conditions(observed, outcome, now) if has_conditions else old.conditions),
-        ready_worker_replicas=counted.ready,
-        available_worker_replicas=counted.available,
-        desired_worker_replicas=counted.desired,
-        min_worker_replicas=counted.least,
-        max_worker_replicas=counted.most,
-        observed_generation=observed.cluster.metadata.generation,
+        ready_worker_replicas=sum(pod.is_running_and_ready for pod in observed.workers),
+        available_worker_replicas=sum(pod.status.phase == "Running" for pod in observed.workers),
+        desired_worker_replicas=desired,
+        min_worker_replicas=least_workers(cluster),
+        max_worker_replicas=min(sum(limits), groups.UNBOUNDED),
+        observed_generation=cluster.metadata.generation,
     )
 
 
-def refused(old: RayClusterStatus, failure: Failure, *, now: datetime) -> RayClusterStatus:
-    """Return the status of a cluster of which nothing but the name was read: all stays but the condition ReplicaFailure."""
-    return msgspec.structs.replace(
-        old, conditions=conditions.updated(old.conditions, of_cluster.replica_failure(failure), now=now)
-    )
+def desired_workers(cluster: RayCluster) -> int:
+    """Return how many worker pods there should be."""
+    return sum(map(groups.target, traits.worker_groups(cluster)))
+
+
+def least_workers(cluster: RayCluster) -> int:
+    """Return how many worker pods there are when the autoscaler has taken all that it may."""
+    active = (group for group in traits.worker_groups(cluster) if not group.suspend)
+    return sum((group.min_replicas or 0) * groups.hosts(group) for group in active)
 
 
 def _conditions(observed: Observed, outcome: Outcome, now: datetime) -> Sequence[Condition]:
     known: Sequence[Condition] = observed.cluster.status.conditions
+    updates = [of_cluster.head_ready(observed)]
     if outcome.failure is not None:
-        known = conditions.updated(known, of_cluster.replica_failure(outcome.failure), now=now)
+        updates.insert(0, outcome.failure.update)
     elif outcome.is_clean:
         known = conditions.without(known, ConditionType.REPLICA_FAILURE)
-    known = conditions.updated(known, of_cluster.head_ready(observed), now=now)
-    if _awaits_provisioning(observed, known):
-        known = conditions.updated(known, of_cluster.provisioned(observed), now=now)
-    known = of_cluster.suspended(known, observed, now=now)
+    is_suspended = of_cluster.suspension(known) is ConditionType.SUSPENDED
+    if not is_suspended and not observed.holds(ConditionType.PROVISIONED):
+        updates.append(of_cluster.provisioned(observed))
+    known = of_cluster.suspended(conditions.updated(known, *updates, now=now), observed, now=now)
     if not outcome.unsupported:
         return conditions.without(known, ConditionType.UNSUPPORTED)
-    return conditions.updated(known, of_cluster.unsupported(outcome.unsupported), now=now)
+    update = ConditionUpdate(ConditionType.UNSUPPORTED, "True", EventReason.UNSUPPORTED, outcome.unsupported)
+    return conditions.updated(known, update, now=now)
 
 
-def _awaits_provisioning(observed: Observed, known: Sequence[Condition]) -> bool:
-    was_provisioned = conditions.is_true(observed.cluster.status.conditions, ConditionType.PROVISIONED)
-    return not was_provisioned and of_cluster.suspension(known) is not ConditionType.SUSPENDED
+def head_violation(observed: Observed, *, has_failed: bool) -> str | None:
+    """Return why the head's addresses are unknown, so that no status can be written; None when they are known.
+
+    Where something `has_failed`, its Service may be missing for that very reason, which the status reports.
+    """
+    cluster = observed.cluster.metadata
+    if len(observed.heads) > 1:
+        found = " ".join(pod.metadata.name for pod in observed.heads)
+        return f"found multiple heads. cluster name {cluster.name}, pods [{found}]"
+    match observed.head_services:
+        case ():
+            return None if has_failed else f"unable to find head service. cluster name {cluster.name}"
+        case (service,):
+            return None if service.spec.cluster_ip else f"head service IP is empty. cluster name {cluster.name}"
+        case services:
+            found = " ".join(service.metadata.name for service in services)
+            return f"found multiple head services. cluster name {cluster.name}, services [{found}]"
 
 
-def _transitions(old: RayClusterStatus, state: str, now: datetime) -> dict[str, datetime] | None:
-    if state == old.state:
-        return old.state_transition_times
-    return {**(old.state_transition_times or {}), state: whole_seconds(now)}
+def head_info(observed: Observed) -> HeadInfo:
+    """Return names and addresses of the head's pod and Service (spec raycluster §13.6); the caller has checked `head_violation`."""
+    head = observed.heads[0] if observed.heads else None
+    pod_ip, pod_name = (head.status.pod_ip, head.metadata.name) if head else ("", "")
+    if not observed.head_services:
+        return HeadInfo(pod_ip=pod_ip, pod_name=pod_name)
+    service = observed.head_services[0]
+    service_ip = pod_ip if service.spec.cluster_ip == "None" else service.spec.cluster_ip
+    return HeadInfo(pod_ip=pod_ip, pod_name=pod_name, service_ip=service_ip, service_name=service.metadata.name)
+
+
+def _endpoints(observed: Observed) -> dict[str, str] | None:
+    """Return port name to the number of the node's port, or the container's; entries are added or overwritten, never removed (§13.7)."""
+    known = observed.cluster.status.endpoints
+    if not observed.head_services:
+        return known
+    ports = observed.head_services[0].spec.ports
+    numbers = {port.name: port.node_port or port.target_port for port in ports if port.name}
+    return {**(known or {}), **{name: str(number) for name, number in numbers.items() if number}}
+
+
+def has_changed(old: RayClusterStatus, new: RayClusterStatus) -> bool:
+    """Return whether two statuses differ in anything that counts."""
+    unset = {name: getattr(RayClusterStatus(), name) for name in _IGNORED}
+    return msgspec.structs.replace(old, **unset) != msgspec.structs.replace(new, **unset)
+
+
+def is_mere_progress(old: RayClusterStatus, new: RayClusterStatus) -> bool:
+    """Return whether some more pods are ready, others are still to come, and nothing else has happened since the last write.
+
+    That a cluster begins is progress too: where hundreds begin at once, their first pods come before that status.
+    """
+    if new.ready_worker_replicas >= new.desired_worker_replicas:
+        return False
+    if old.last_update_time is None:
+        return not any(conditions.is_true(new.conditions, kind) for kind in _REPORTED_AT_ONCE)
+    grew = (
+        new.ready_worker_replicas >= old.ready_worker_replicas
+        and new.available_worker_replicas >= old.available_worker_replicas
+    )
+    kinds = (ConditionType.HEAD_POD_READY,) if conditions.is_true(new.conditions, ConditionType.HEAD_POD_READY) else ()
+    unset = {name: getattr(RayClusterStatus(), name) for name in _PROGRESS}
+    before, after = (
+        msgspec.structs.replace(each, **unset, conditions=conditions.without(each.conditions, *kinds))
+        for each in (old, new)
+    )
+    return grew and not has_changed(before, after)

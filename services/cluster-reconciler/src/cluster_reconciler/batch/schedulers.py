@@ -1,0 +1,125 @@
+"""What a batch scheduler wants of us: its own object beside a cluster, and marks on the cluster's pods; and those that want little."""
+
+from typing import Final
+
+import msgspec
+
+from cluster_reconciler import events
+from cluster_reconciler.observed import Child, Observed
+from cluster_reconciler.pods import groups
+from cluster_reconciler.resources import owner
+from cluster_reconciler.status import compute
+from common import labels, pod_json
+from common.api.opaque import Body
+from common.api.ray_cluster import RayCluster
+from common.kube.resources import Resource
+from common.ray import cluster_traits as traits
+from common.ray import desired_resources
+from common.runtime.actions import Action, ActionEvents, Create, IfExists
+
+GANG: Final = "ray.io/gang-scheduling-enabled"
+"""A label of the RayCluster: all its pods are placed together, or none."""
+POD_GROUP: Final = Resource(group="scheduling.x-k8s.io", version="v1alpha1", kind="PodGroup", plural="podgroups")
+TASK_GROUPS: Final = "yunikorn.apache.org/task-groups"
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """What is done before pods are made."""
+
+    actions: tuple[Action, ...] = ()
+    waits_for: str = ""
+    """Why no pods may be made yet; the key is requeued soon."""
+
+
+NOTHING: Final = Submission()
+
+
+class BatchScheduler:
+    """One scheduler that places the pods of a cluster; this one is that of Kubernetes itself, pod by pod."""
+
+    def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:  # noqa: ARG002  (for others)
+        """Return the scheduler's own objects, which are looked up at the API server."""
+        return ()
+
+    def submit(self, observed: Observed) -> Submission:  # noqa: ARG002  (for others)
+        """Announce the cluster to the scheduler."""
+        return NOTHING
+
+    def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:
+        """Put the scheduler's marks on a pod to be; `group` is `headgroup` or a worker group."""
+
+
+class Kai(BatchScheduler):
+    """NVIDIA's KAI scheduler: a queue on the pods is all (§17.4)."""
+
+    def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:  # noqa: ARG002  (for others)
+        copy_label(cluster, pod, "kai.scheduler/queue")
+        pod["spec"]["schedulerName"] = "kai-scheduler"
+
+
+class YuniKorn(BatchScheduler):
+    """YuniKorn: everything it needs is on the pods (§17.2; acceptance case 117)."""
+
+    def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:
+        """Name application, queue and scheduler, and for a gang its groups."""
+        copy_label(cluster, pod, "yunikorn.apache.org/app-id", into="applicationId")
+        copy_label(cluster, pod, "yunikorn.apache.org/queue", into="queue")
+        pod["spec"]["schedulerName"] = "yunikorn"
+        if GANG in cluster.metadata.labels:
+            known = cluster.metadata.annotations.get(TASK_GROUPS) or _task_groups(cluster)
+            marks = {"yunikorn.apache.org/task-group-name": group, TASK_GROUPS: known}
+            pod_json.ensure_body(pod["metadata"], "annotations").update(marks)
+
+
+def _task_groups(cluster: RayCluster) -> str:
+    """Describe the gang: the head, then every worker group with the pods that it must have at least."""
+    members = [(labels.HEAD_GROUP, cluster.spec.head_group_spec.template, 1)] + [
+        (group.group_name, group.template, (group.min_replicas or 0) * groups.hosts(group))
+        for group in traits.worker_groups(cluster)
+    ]
+    described: list[Body] = []
+    for name, template, least in members:
+        spec = pod_json.spec(template)
+        found: Body = {"minResource": desired_resources.of_template(template)}
+        found |= {field: spec[field] for field in ("nodeSelector", "affinity") if spec.get(field)}
+        found["name"] = name
+        if spec.get("tolerations"):
+            found["tolerations"] = spec["tolerations"]
+        described.append({**found, "minMember": least})
+    return msgspec.json.encode(described).decode()
+
+
+class SchedulerPlugins(BatchScheduler):
+    """The coscheduling of Kubernetes' scheduler-plugins (§17.3)."""
+
+    def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:
+        return (Child(POD_GROUP, cluster.metadata.name),) if GANG in cluster.metadata.labels else ()
+
+    def submit(self, observed: Observed) -> Submission:
+        """Make the PodGroup of a gang; it is never changed. The cluster owns it without controlling it."""
+        if not any(child.resource == POD_GROUP for child in observed.absent):
+            return NOTHING
+        cluster = observed.cluster
+        room = {"minMember": compute.desired_workers(cluster) + 1, "minResources": desired_resources.totals(cluster)}
+        body = owner.child(cluster, POD_GROUP, name=cluster.metadata.name, labels={}, spec=room)
+        for reference in body["metadata"]["ownerReferences"]:
+            del reference["controller"], reference["blockOwnerDeletion"]
+        report = pod_group_failed(cluster, "failed to create PodGroup")
+        return Submission(actions=(Create(resource=POD_GROUP, body=body, events=report, if_exists=IfExists.ACCEPT),))
+
+    def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:  # noqa: ARG002  (for others)
+        """Name the scheduler, and the PodGroup of a gang."""
+        if GANG in cluster.metadata.labels:
+            pod_json.ensure_body(pod["metadata"], "labels")["scheduling.x-k8s.io/pod-group"] = cluster.metadata.name
+        pod["spec"]["schedulerName"] = "scheduler-plugins-scheduler"
+
+
+def copy_label(cluster: RayCluster, pod: Body, label: str, *, into: str | None = None) -> None:
+    """Copy a label of the cluster to a pod, unless it is empty."""
+    if value := cluster.metadata.labels.get(label, ""):
+        pod_json.ensure_body(pod["metadata"], "labels")[into or label] = value
+
+
+def pod_group_failed(cluster: RayCluster, problem: str) -> ActionEvents:
+    """Return the Events of a gang that cannot be created for the scheduler."""
+    return ActionEvents(failure=events.POD_GROUP_FAILED.about(cluster, problem=problem))

@@ -10,14 +10,14 @@ from typing import Final
 
 import msgspec
 
-from common.api import ray_cluster, ray_service, ray_types
+from common.api import go_types, ray_cluster, ray_service
 from common.api.go_types import GoField
 from support.docs import markdown
 from support.docs.field_texts import TEXTS
 
 _ROOTS: Final = {
-    "RayService": (ray_types.SERVICE_SPEC, ray_types.SERVICE_STATUS),
-    "RayCluster": (ray_types.CLUSTER_SPEC, ray_types.CLUSTER_STATUS),
+    "RayService": (go_types.SERVICE_SPEC, go_types.SERVICE_STATUS),
+    "RayCluster": (go_types.CLUSTER_SPEC, go_types.CLUSTER_STATUS),
 }
 _LIMITS: Final = {"Enum": "one of", "Minimum": "at least"}
 _PLAIN: Final = {
@@ -62,16 +62,16 @@ def structs() -> list[str]:
 
 def paths() -> set[str]:
     """Return every field as `Type.field`."""
-    return {f"{_short(name)}.{field.name}" for name in structs() for field in ray_types.known()[name].fields}
+    return {f"{_short(name)}.{field.name}" for name in structs() for field in go_types.known()[name].fields}
 
 
 def _reach(name: str, found: dict[str, None]) -> None:
     if name in found:
         return
     found[name] = None
-    for field in ray_types.known()[name].fields:
+    for field in go_types.known()[name].fields:
         inner = _bare(field.type)
-        if inner.startswith(ray_types.PREFIX):
+        if inner.startswith(go_types.PREFIX):
             _reach(inner, found)
 
 
@@ -90,7 +90,7 @@ def _struct(name: str) -> type[msgspec.Struct]:
 
 def _section(title: str, name: str) -> list[str]:
     first_line = (_struct(name).__doc__ or "").split("\n")[0]
-    rows = [_row(name, field) for field in ray_types.known()[name].fields]
+    rows = [_row(name, field) for field in go_types.known()[name].fields]
     return [
         f"### {title}",
         "",
@@ -123,7 +123,7 @@ def _type(written: str) -> str:
         return f"list of {_type(written.removeprefix('[]'))}"
     if written.startswith("map[string]"):
         return f"map to {_type(written.removeprefix('map[string]'))}"
-    if written.startswith(ray_types.PREFIX):
+    if written.startswith(go_types.PREFIX):
         return _link(written)
     return _PLAIN.get(written, f"`{written}`")
 
@@ -141,4 +141,4 @@ def _bare(written: str) -> str:
 
 
 def _short(name: str) -> str:
-    return name.removeprefix(ray_types.PREFIX)
+    return name.removeprefix(go_types.PREFIX)

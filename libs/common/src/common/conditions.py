@@ -8,8 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from common.api.clip import LONGEST_MESSAGE, clipped
-from common.api.meta import Condition, whole_seconds
+from common.api.meta import LONGEST_MESSAGE, Condition, clipped, whole_seconds
 
 
 class ConditionUpdate(msgspec.Struct, frozen=True):

@@ -9,8 +9,8 @@ Source: spec raycluster §1; spec rayservice §2.
 
 from typing import Any, Final
 
-from common.api import ray_types
-from common.api.ray_types import PREFIX
+from common.api import go_types
+from common.api.go_types import PREFIX
 from crd_generator import schema
 from crd_generator.schema import Schema, Version
 
@@ -20,7 +20,7 @@ V1ALPHA1: Final = Version(
         {
             *(f"core/v1.{kind}" for kind in ("PodTemplateSpec", "Service", "SecurityContext")),
             *(f"core/v1.{kind}" for kind in ("EnvVar", "EnvFromSource", "VolumeMount")),
-            *(ray_types.CLUSTER_STATUS, ray_types.SERVICE_STATUS),
+            *(go_types.CLUSTER_STATUS, go_types.SERVICE_STATUS),
         }
     ),
     left_out=frozenset(
@@ -70,13 +70,13 @@ def all_definitions() -> dict[str, Schema]:
     """Return each definition by its file's name."""
     cluster = _definition(
         "RayCluster",
-        _version("v1", ray_types.CLUSTER_SPEC, ray_types.CLUSTER_STATUS, _CLUSTER_COLUMNS),
-        _version("v1alpha1", ray_types.CLUSTER_SPEC, ray_types.CLUSTER_STATUS, _CLUSTER_COLUMNS),
+        _version("v1", go_types.CLUSTER_SPEC, go_types.CLUSTER_STATUS, _CLUSTER_COLUMNS),
+        _version("v1alpha1", go_types.CLUSTER_SPEC, go_types.CLUSTER_STATUS, _CLUSTER_COLUMNS),
     )
     service = _definition(
         "RayService",
-        _version("v1", ray_types.SERVICE_SPEC, ray_types.SERVICE_STATUS, _SERVICE_COLUMNS),
-        _version("v1alpha1", ray_types.SERVICE_SPEC, ray_types.SERVICE_STATUS, ()),
+        _version("v1", go_types.SERVICE_SPEC, go_types.SERVICE_STATUS, _SERVICE_COLUMNS),
+        _version("v1alpha1", go_types.SERVICE_SPEC, go_types.SERVICE_STATUS, ()),
     )
     return {"ray.io_rayclusters.yaml": cluster, "ray.io_rayservices.yaml": service}
 

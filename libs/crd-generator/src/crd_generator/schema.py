@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from common.api import ray_types
+from common.api import go_types
 from common.api.go_types import GoField, GoType
 
 Schema: TypeAlias = dict[str, Any]
@@ -101,7 +101,7 @@ def _struct(name: str, version: Version) -> Schema:
 
 
 def _is_atomic(name: str) -> bool:
-    kind = ray_types.known()[name]
+    kind = go_types.known()[name]
     return kind.atomic or any(_is_atomic(field.type) for field in kind.fields if not field.name)
 
 
@@ -112,7 +112,7 @@ def _is_required(path: str, field: GoField, version: Version) -> bool:
 
 def _fields(name: str, version: Version) -> list[tuple[str, GoField]]:
     """Return the fields with the type that declares them; embedded structs give theirs."""
-    known: GoType = ray_types.known()[name]
+    known: GoType = go_types.known()[name]
     found: list[tuple[str, GoField]] = []
     for field in known.fields:
         if not field.name:

@@ -3,8 +3,7 @@
 import msgspec
 import pytest
 
-from common.api.clip import clipped
-from common.api.meta import ObjectMeta
+from common.api.meta import ObjectMeta, clipped
 from common.api.ray_service import AppStatus, RayService, ServeDeploymentStatus
 from service_reconciler.status import room
 

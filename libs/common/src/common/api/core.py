@@ -117,7 +117,6 @@ class ServicePort(View, frozen=True, kw_only=True):
     port: int = 0
     node_port: int = 0
     target_port: int | str = 0
-    app_protocol: str | None = None
 
 
 class ServiceSpec(View, frozen=True, kw_only=True):

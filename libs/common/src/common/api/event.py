@@ -1,11 +1,8 @@
 """An event that a decision reports to a user about an object; `common.runtime.events` writes it."""
 
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
-
-NORMAL: Final = "Normal"
-WARNING: Final = "Warning"
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,9 +16,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 def normal(reason: str, action: str, note: str) -> Event:
     """Return an Event of the type Normal."""
-    return Event(type=NORMAL, reason=reason, action=action, note=note)
+    return Event(type="Normal", reason=reason, action=action, note=note)
 
 
 def warning(reason: str, action: str, note: str) -> Event:
     """Return an Event of the type Warning."""
-    return Event(type=WARNING, reason=reason, action=action, note=note)
+    return Event(type="Warning", reason=reason, action=action, note=note)

@@ -5,7 +5,6 @@ generation of it, because an old acceptance proves nothing about new weights (§
 """
 
 from enum import StrEnum
-from typing import Final
 
 import msgspec
 
@@ -13,9 +12,6 @@ from common.api.core import View
 from common.api.meta import Condition, ObjectMeta
 from common.api.opaque import Json
 from common.problem import Problem
-
-GATEWAY_CONDITIONS: Final = ("Accepted", "Programmed")
-ROUTE_CONDITIONS: Final = ("Accepted", "ResolvedRefs")
 
 
 class RoutingCode(StrEnum):
@@ -138,44 +134,44 @@ def gateway_problem(gateway: Gateway | None) -> RoutingProblem | None:
     """Return why a Gateway does not take requests, None when it does."""
     if gateway is None:
         return Problem(RoutingCode.MISSING, "does not exist")
-    return _problem(gateway.status.conditions, GATEWAY_CONDITIONS, generation=0)
+    return _problem(gateway.status.conditions, "Accepted", "Programmed", generation=0)
 
 
 def route_problem(route: Route) -> RoutingProblem | None:
-    """Return why a Gateway does not follow a route as it is now, None when each of its parents does."""
-    if not route.spec.parent_refs:
+    """Return why a Gateway does not follow a route as it is now, None when each of its parents does.
+
+    Several controllers may report on the same parent.
+    """
+    meta, wanted = route.metadata, route.spec.parent_refs
+    if not wanted:
         return Problem(RoutingCode.NO_PARENT, "names no Gateway in spec.parentRefs")
-    return next((why for each in route.spec.parent_refs if (why := _parent_problem(route, each)) is not None), None)
+    for parent in wanted:
+        held = [each for each in route.status.parents if _place(each.parent_ref, meta) == _place(parent, meta)]
+        if not held:
+            return Problem(RoutingCode.NOT_ACCEPTED, "is not accepted yet", transient=True)
+        for each in held:
+            problem = _problem(each.conditions, "Accepted", "ResolvedRefs", generation=meta.generation)
+            if problem is not None:
+                return problem
+    return None
 
 
 def lagging_parents(route: Route) -> tuple[tuple[str, str], ...]:
     """Return the Gateways, by namespace and name, that accepted a route and have not seen it as it is now."""
-    meta = route.metadata
     return tuple(
-        (each.parent_ref.namespace or meta.namespace, each.parent_ref.name)
+        _place(each.parent_ref, route.metadata)[:2]
         for each in route.status.parents
         for condition in each.conditions
-        if condition.type == "Accepted"
-        and condition.status == "True"
-        and condition.observed_generation < meta.generation
+        if (condition.type, condition.status) == ("Accepted", "True")
+        and condition.observed_generation < route.metadata.generation
     )
 
 
-def _parent_problem(route: Route, parent: ParentRef) -> RoutingProblem | None:
-    """Return why one parent does not accept a route; several controllers may report on the same parent."""
-    meta = route.metadata
-    parents = [each for each in route.status.parents if _identity(each.parent_ref, meta) == _identity(parent, meta)]
-    if not parents:
-        return Problem(RoutingCode.NOT_ACCEPTED, "is not accepted yet", transient=True)
-    problems = (_problem(each.conditions, ROUTE_CONDITIONS, generation=meta.generation) for each in parents)
-    return next((why for why in problems if why is not None), None)
-
-
-def _identity(parent: ParentRef, meta: ObjectMeta) -> tuple[str, str, str | None, int | None]:
+def _place(parent: ParentRef, meta: ObjectMeta) -> tuple[str, str, str | None, int | None]:
     return parent.namespace or meta.namespace, parent.name, parent.section_name, parent.port
 
 
-def _problem(conditions: tuple[Condition, ...], wanted: tuple[str, ...], *, generation: int) -> RoutingProblem | None:
+def _problem(conditions: tuple[Condition, ...], *wanted: str, generation: int) -> RoutingProblem | None:
     held = {each.type: each for each in conditions}
     for kind in wanted:
         code, found = RoutingCode(f"Not{kind}"), held.get(kind)

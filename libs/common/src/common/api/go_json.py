@@ -1,6 +1,6 @@
 """Writes plain JSON data as Go's `encoding/json` writes the typed object: byte for byte, so that hashes agree with KubeRay's.
 
-Field order and omit rules come from `ray_types`; maps are sorted; `<`, `>`, `&` and U+2028/9 are escaped; quantities are canonical; structs that Go
+Field order and omit rules come from `go_types`; maps are sorted; `<`, `>`, `&` and U+2028/9 are escaped; quantities are canonical; structs that Go
 cannot omit appear empty; unknown fields vanish. Absent and null are the same thing to Go.
 
 Behaviour: spec rayservice §6.1.
@@ -8,13 +8,14 @@ Behaviour: spec rayservice §6.1.
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 from typing import Any, Final, TypeAlias, cast
 
 from common import quantity
-from common.api import ray_types
+from common.api import go_types
 from common.api.go_types import GoField
+from common.api.meta import rfc3339
 
 Writer: TypeAlias = Callable[[object], str]
 _Object: TypeAlias = dict[str, object]
@@ -75,7 +76,7 @@ def _map_writer(item: str) -> Writer:
 
 
 def _struct_writer(name: str) -> Writer:
-    fields = _flattened(name)
+    fields = list(go_types.fields_of(name))
 
     def write(value: object) -> str:
         data: _Object = {} if value is None else _expect(dict, value, name)
@@ -98,25 +99,12 @@ def _written(field: GoField, entry: object) -> str:
         raise TypeMismatchError(str(error), path=field.name) from error
 
 
-def _flattened(name: str) -> list[GoField]:
-    """Return the fields as they appear: those of embedded structs stand in their place."""
-    fields: list[GoField] = []
-    for field in ray_types.known()[name].fields:
-        fields.extend([field] if field.name else _flattened(field.type))
-    return fields
-
-
 def _is_empty(go_type: str, value: object) -> bool:
     """Return whether `omitempty` drops a value: a struct never, a pointer only when nil."""
     if go_type.startswith("*"):
         return value is None
-    if go_type.startswith(("[]", "map[")):
-        return not value
-    if go_type in {"quantity", "intOrString"}:
-        return False
-    if go_type in _SCALARS:
-        return not value
-    return False
+    is_plain = go_type in _SCALARS and go_type not in {"quantity", "intOrString"}
+    return not value and (is_plain or go_type.startswith(("[]", "map[")))
 
 
 def _string(value: object) -> str:
@@ -154,10 +142,7 @@ def _int_or_string(value: object) -> str:
 
 
 def _time(value: object) -> str:
-    if value is None:
-        return "null"
-    moment = datetime.fromisoformat(_expect(str, value, "a time"))
-    return f'"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"'
+    return "null" if value is None else f'"{rfc3339(datetime.fromisoformat(_expect(str, value, "a time")))}"'
 
 
 def _json(value: object) -> str:

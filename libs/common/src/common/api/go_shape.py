@@ -8,7 +8,7 @@ from typing import Any, Final, Optional
 
 import msgspec
 
-from common.api import ray_types
+from common.api import go_types
 from common.api.go_types import GoField
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
@@ -27,18 +27,11 @@ _SCALARS: Final[dict[str, Any]] = {
 
 def misfit(obj: object) -> str | None:
     """Return which field of an object's spec does not fit its type; None for other kinds than the two of Ray."""
-    match obj:
-        case RayCluster():
-            return _problem(ray_types.CLUSTER_SPEC, obj.spec_json)
-        case RayService():
-            return _problem(ray_types.SERVICE_SPEC, obj.spec_json)
-        case _:
-            return None
-
-
-def _problem(go_type: str, text: msgspec.Raw) -> str | None:
+    if not isinstance(obj, RayCluster | RayService):
+        return None
+    go_type = go_types.CLUSTER_SPEC if isinstance(obj, RayCluster) else go_types.SERVICE_SPEC
     try:
-        _decoder(go_type).decode(text)
+        _decoder(go_type).decode(obj.spec_json)
     except (msgspec.DecodeError, RecursionError) as problem:
         return f"spec: {problem}"
     return None
@@ -60,25 +53,13 @@ def _view(go_type: str) -> Any:
         return dict[str, _view(go_type.removeprefix("map[string]"))]
     if go_type in _SCALARS:
         return _SCALARS[go_type]
-    fields = [_field(f"field_{number}", go_type, field) for number, field in enumerate(_fields(go_type))]
-    return msgspec.defstruct("GoStruct", fields, kw_only=True, gc=False)
+    is_ours, fields = go_type.startswith(go_types.PREFIX), enumerate(go_types.fields_of(go_type))
+    views = [_field(f"field_{number}", field, is_ours=is_ours) for number, field in fields]
+    return msgspec.defstruct("GoStruct", views, kw_only=True, gc=False)
 
 
-def _field(name: str, owner: str, field: GoField) -> tuple[str, Any, Any]:
-    if _is_needed(owner, field):
+def _field(name: str, field: GoField, *, is_ours: bool) -> tuple[str, Any, Any]:
+    """Return a field; one without which nothing can be read is required. The rules of validation cover those of Ray's own types."""
+    if not is_ours and (field.required or (field.keep and not field.optional)) and not field.default:
         return name, _view(field.type), msgspec.field(name=field.name)
     return name, Optional[_view(field.type)], msgspec.field(name=field.name, default=None)  # noqa: UP045  (see above)
-
-
-def _fields(go_type: str) -> list[GoField]:
-    """Return the fields as they appear: those of embedded structs stand in their place."""
-    found: list[GoField] = []
-    for field in ray_types.known()[go_type].fields:
-        found += [field] if field.name else _fields(field.type)
-    return found
-
-
-def _is_needed(owner: str, field: GoField) -> bool:
-    """Return whether nothing can be read without a field; the rules of validation cover the fields of Ray's own types."""
-    is_ours = owner.startswith(ray_types.PREFIX)
-    return not is_ours and (field.required or (field.keep and not field.optional)) and not field.default

@@ -1,17 +1,34 @@
-"""How the Go API types serialise: the vocabulary shared by the spec hash and the CRD generator.
+"""The Go API types: how they serialise, as the spec hash and the CRD generator need to know.
 
-`go_schema.json` holds Kubernetes' types as read by `crd_generator.go_source`; `ray_types` adds the ray.io types from our own structs.
+`go_schema.json` holds Kubernetes' types as read by `crd_generator.go_source`; the ray.io types are read off our own structs: `T | None` is a
+Go pointer (a map or list for those), `T` is a value, field order is declaration order, `Api` has the rest.
 A type is named by an expression: `string`, `bool`, `int32`, `int64`, `quantity`, `intOrString`, `time`, `json`, `*T`, `[]T`, `map[string]T`, or the
 name of a struct such as `core/v1.Container`.
 """
 
+import json
+import types
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from common.api import ray_cluster, ray_service
+from common.api.opaque import Api
+
 SCHEMA_FILE: Final = Path(__file__).with_name("go_schema.json")
+PREFIX: Final = "ray/v1."
+CLUSTER_SPEC: Final = PREFIX + ray_cluster.RayClusterSpec.__name__
+CLUSTER_STATUS: Final = PREFIX + ray_cluster.RayClusterStatus.__name__
+SERVICE_SPEC: Final = PREFIX + ray_service.RayServiceSpec.__name__
+SERVICE_STATUS: Final = PREFIX + ray_service.RayServiceStatus.__name__
+_SCALARS: Final[dict[Any, str]] = {str: "string", bool: "bool", int: "int32"}
+_ROOTS: Final = (
+    *(ray_cluster.RayClusterSpec, ray_cluster.RayClusterStatus),
+    *(ray_service.RayServiceSpec, ray_service.RayServiceStatus),
+)
 
 
 class GoField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -55,3 +72,61 @@ class GoSchema(msgspec.Struct, frozen=True, kw_only=True):
 def kubernetes() -> GoSchema:
     """Load the data file."""
     return msgspec.json.decode(SCHEMA_FILE.read_bytes(), type=GoSchema)
+
+
+@cache
+def known() -> dict[str, GoType]:
+    """Return every Go type by name: Kubernetes' and ours."""
+    found = dict(kubernetes().types)
+    for root in _ROOTS:
+        _add(root, found)
+    return found
+
+
+def fields_of(go_type: str) -> Iterator[GoField]:
+    """Yield the fields of a struct as they appear: those of embedded structs stand in their place."""
+    for field in known()[go_type].fields:
+        yield from [field] if field.name else fields_of(field.type)
+
+
+def _add(struct: type[msgspec.Struct], found: dict[str, GoType]) -> str:
+    name = PREFIX + struct.__name__
+    if name not in found:
+        hints = get_type_hints(struct, include_extras=True)
+        fields = msgspec.structs.fields(struct)
+        found[name] = GoType(fields=[_field(field.encode_name, hints[field.name], found) for field in fields])
+    return name
+
+
+def _field(name: str, hint: object, found: dict[str, GoType]) -> GoField:
+    written, facts = _expression(hint, found)
+    limits = {"Enum": ";".join(facts.enum)} if facts.enum else {}
+    return GoField(
+        name=name,
+        type=written,
+        keep=facts.keep,
+        optional=facts.optional or not facts.keep,
+        nullable=facts.nullable,
+        list_type="map" if facts.keys else "",
+        list_keys=list(facts.keys),
+        default="" if facts.default is None else json.dumps(facts.default),
+        rules=limits | ({} if facts.minimum is None else {"Minimum": str(facts.minimum)}),
+        cel=list(facts.cel),
+    )
+
+
+def _expression(hint: object, found: dict[str, GoType]) -> tuple[str, Api]:
+    """Return the Go type of a Python type, with the facts of its outermost marker."""
+    kind, parts = get_origin(hint), get_args(hint)
+    if kind is Annotated:
+        facts = [note for note in parts[1:] if isinstance(note, Api)]
+        named = next((note.go for note in facts if note.go), None)
+        return named or _expression(parts[0], found)[0], facts[-1] if facts else Api()
+    if kind in {Union, types.UnionType}:
+        written = _expression(next(part for part in parts if part is not types.NoneType), found)[0]
+        return written if written.startswith(("[]", "map[")) else f"*{written}", Api()
+    if kind in {list, dict}:
+        return ("[]" if kind is list else "map[string]") + _expression(parts[-1], found)[0], Api()
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return _add(hint, found), Api()
+    return _SCALARS[hint], Api()

@@ -42,11 +42,10 @@ def label_key_problems(key: str) -> list[str]:
     if "/" in prefix:
         rule = _mismatch("", _KEY, f"a valid label key {_KEY_CHARACTERS}", *examples)[0]
         return [f"{rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
-    problems = [f"prefix part {problem}" for problem in _subdomain_problems(prefix)] if slash else []
+    domain = (dns_1123_subdomain_problems(prefix) if prefix else ["must be non-empty"]) if slash else []
     size = ["must be non-empty"] if not name else _too_long(name, 63)
-    return problems + [
-        f"name part {problem}" for problem in [*size, *_mismatch(name, _KEY, _KEY_CHARACTERS, *examples)]
-    ]
+    own = (*size, *_mismatch(name, _KEY, _KEY_CHARACTERS, *examples))
+    return [*(f"prefix part {each}" for each in domain), *(f"name part {each}" for each in own)]
 
 
 def label_value_problems(value: str) -> list[str]:
@@ -69,10 +68,6 @@ def path_segment_problems(name: str) -> list[str]:
     if name in {"", ".", ".."}:
         return [f"may not be '{name}'"]
     return [f"may not contain '{character}'" for character in "/%" if character in name]
-
-
-def _subdomain_problems(prefix: str) -> list[str]:
-    return dns_1123_subdomain_problems(prefix) if prefix else ["must be non-empty"]
 
 
 def _too_long(text: str, most: int) -> list[str]:

@@ -1,14 +1,20 @@
-"""Kubernetes metadata and conditions, as far as we read them."""
+"""Kubernetes metadata, conditions and times, as far as we read and write them."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from common.api.markers import Api
+from common.api.opaque import Api
 
 Time: TypeAlias = Annotated[datetime, Api(go="time")]
 Int64: TypeAlias = Annotated[int, Api(go="int64")]
+LONGEST_MESSAGE: Final = 8192
+"""Characters of a condition's message, or of a reason that stands in a status; the schema of a condition takes 32,768, etcd objects of 1.5 MiB."""
+MARK: Final = " characters left out; the Ray dashboard has them] … "
+_MARK_ROOM: Final = 80
+SKEW: Final = timedelta(seconds=5)
+"""By how much the clocks of two machines may differ: a moment that is further ahead was written before a clock was set back."""
 
 
 class ApiStruct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -57,10 +63,6 @@ class Condition(ApiStruct, frozen=True, kw_only=True):
 Conditions: TypeAlias = Annotated[list[Annotated[Condition, Api(go="meta/v1.Condition")]], Api(keys=("type",))]
 
 
-SKEW: Final = timedelta(seconds=5)
-"""By how much the clocks of two machines may differ: a moment that is further ahead was written before a clock was set back."""
-
-
 def whole_seconds(moment: datetime) -> datetime:
     """Drop the fraction of a second, as Kubernetes writes times."""
     return moment.replace(microsecond=0)
@@ -74,3 +76,14 @@ def rfc3339(moment: datetime) -> str:
 def micro_time(moment: datetime) -> str:
     """Return Kubernetes' MicroTime, the text form of the times in Leases and Events: microseconds, UTC."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def clipped(text: str, limit: int) -> str:
+    """Return at most `limit` characters of a text: its beginning and, with more room, its end, since the last lines of a traceback matter most."""
+    if len(text) <= limit:
+        return text
+    room = limit - _MARK_ROOM
+    if room <= 0:
+        return text[:limit]
+    head, tail = room // 3, room - room // 3
+    return f"{text[:head]} … [{len(text) - room}{MARK}{text[-tail:]}"

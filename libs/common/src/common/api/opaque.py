@@ -5,7 +5,30 @@ A typed model would drop the fields that it does not know. The marker names the 
 
 from typing import Annotated, Any, TypeAlias
 
-from common.api.markers import Api
+import msgspec
+
+
+class Api(msgspec.Struct, frozen=True, kw_only=True):
+    """Properties of a field of our API structs beyond its Python type: how Go writes it, and what the CRD's schema demands of it.
+
+    Stands in `Annotated[type, Api(...)]`; msgspec passes over it, the spec hash and the CRD generator read it.
+    """
+
+    go: str = ""
+    """Type expression of `common.api.go_types`, where the Python type does not determine it."""
+    keep: bool = False
+    """Written even when empty (Go: no `omitempty`)."""
+    optional: bool = False
+    """Not required by the schema although it is always written."""
+    nullable: bool = False
+    default: str | int | None = None
+    enum: tuple[str, ...] = ()
+    minimum: int | None = None
+    keys: tuple[str, ...] = ()
+    """The list is a map by these fields."""
+    cel: tuple[tuple[str, str], ...] = ()
+    """Pairs of rule and message."""
+
 
 Json: TypeAlias = dict[str, Any]
 Body: TypeAlias = Json
@@ -22,6 +45,5 @@ VolumeMount: TypeAlias = Annotated[Json, Api(go="core/v1.VolumeMount")]
 IngressTls: TypeAlias = Annotated[Json, Api(go="networking/v1.IngressTLS")]
 NetworkPolicyIngressRule: TypeAlias = Annotated[Json, Api(go="networking/v1.NetworkPolicyIngressRule")]
 NetworkPolicyEgressRule: TypeAlias = Annotated[Json, Api(go="networking/v1.NetworkPolicyEgressRule")]
-
 QuantityText: TypeAlias = Annotated[str | int | float, Api(go="quantity")]
 """A quantity as users write it, a bare number included; `common.quantity.parse` reads it."""

@@ -12,23 +12,9 @@ from typing import Annotated, Any, Final, cast
 
 import msgspec
 
-from common.api.markers import Api
+from common.api import opaque
 from common.api.meta import ApiStruct, Conditions, Int64, ObjectMeta, Time
-from common.api.opaque import (
-    EnvFromSource,
-    EnvVar,
-    EnvVarSource,
-    IngressTls,
-    Json,
-    NetworkPolicyEgressRule,
-    NetworkPolicyIngressRule,
-    PodTemplate,
-    QuantityText,
-    ResourceRequirements,
-    SecurityContext,
-    ServiceTemplate,
-    VolumeMount,
-)
+from common.api.opaque import Api, Json, QuantityText
 
 API_VERSION: Final = "ray.io/v1"
 KIND: Final = "RayCluster"
@@ -60,16 +46,16 @@ class AuthOptions(ApiStruct, frozen=True, kw_only=True):
 class AutoscalerOptions(ApiStruct, frozen=True, kw_only=True):
     """Overrides of the autoscaler container."""
 
-    resources: ResourceRequirements | None = None
+    resources: opaque.ResourceRequirements | None = None
     image: str | None = None
     image_pull_policy: str | None = None
-    security_context: SecurityContext | None = None
+    security_context: opaque.SecurityContext | None = None
     idle_timeout_seconds: int | None = None
     upscaling_mode: Annotated[str | None, Api(enum=("Default", "Aggressive", "Conservative"))] = None
     version: Annotated[str | None, Api(enum=("v1", "v2"))] = None
-    env: list[EnvVar] | None = None
-    env_from: list[EnvFromSource] | None = None
-    volume_mounts: list[VolumeMount] | None = None
+    env: list[opaque.EnvVar] | None = None
+    env_from: list[opaque.EnvFromSource] | None = None
+    volume_mounts: list[opaque.VolumeMount] | None = None
     command: list[str] | None = None
     args: list[str] | None = None
 
@@ -77,7 +63,7 @@ class AutoscalerOptions(ApiStruct, frozen=True, kw_only=True):
 class RedisCredential(ApiStruct, frozen=True, kw_only=True):
     """A Redis user name or password, written out or taken from elsewhere."""
 
-    value_from: EnvVarSource | None = None
+    value_from: opaque.EnvVarSource | None = None
     value: str = ""
 
 
@@ -111,8 +97,8 @@ class CollectorOptions(ApiStruct, frozen=True, kw_only=True):
 
     image: str | None = None
     image_pull_policy: str | None = None
-    resources: ResourceRequirements | None = None
-    env: list[EnvVar] | None = None
+    resources: opaque.ResourceRequirements | None = None
+    env: list[opaque.EnvVar] | None = None
 
 
 class HistoryServerOptions(ApiStruct, frozen=True, kw_only=True):
@@ -124,16 +110,16 @@ class HistoryServerOptions(ApiStruct, frozen=True, kw_only=True):
 class NetworkPolicyRules(ApiStruct, frozen=True, kw_only=True):
     """Rules added to those that Ray needs."""
 
-    ingress_rules: list[NetworkPolicyIngressRule] | None = None
-    egress_rules: list[NetworkPolicyEgressRule] | None = None
+    ingress_rules: list[opaque.NetworkPolicyIngressRule] | None = None
+    egress_rules: list[opaque.NetworkPolicyEgressRule] | None = None
 
 
 class WorkerGroupNetworkPolicyRules(ApiStruct, frozen=True, kw_only=True):
     """Rules of one worker group, in place of those of all workers."""
 
     group_name: Annotated[str, Api(keep=True)] = ""
-    ingress_rules: list[NetworkPolicyIngressRule] | None = None
-    egress_rules: list[NetworkPolicyEgressRule] | None = None
+    ingress_rules: list[opaque.NetworkPolicyIngressRule] | None = None
+    egress_rules: list[opaque.NetworkPolicyEgressRule] | None = None
 
 
 class NetworkPolicyConfig(ApiStruct, frozen=True, kw_only=True):
@@ -157,14 +143,14 @@ class IngressOptions(ApiStruct, frozen=True, kw_only=True):
     host: str | None = None
     path: str | None = None
     path_type: Annotated[str | None, Api(enum=("Exact", "Prefix", "ImplementationSpecific"))] = None
-    tls: list[IngressTls] | None = None
+    tls: list[opaque.IngressTls] | None = None
 
 
 class HeadGroupSpec(ApiStruct, frozen=True, kw_only=True):
     """The head pod."""
 
-    template: Annotated[PodTemplate, Api(keep=True)] = msgspec.field(default_factory=dict[str, Any])
-    head_service: ServiceTemplate | None = None
+    template: Annotated[opaque.PodTemplate, Api(keep=True)] = msgspec.field(default_factory=dict[str, Any])
+    head_service: opaque.ServiceTemplate | None = None
     enable_ingress: bool | None = None
     ingress_options: IngressOptions | None = None
     resources: dict[str, str] | None = None
@@ -192,7 +178,7 @@ class WorkerGroupSpec(ApiStruct, frozen=True, kw_only=True):
     resources: dict[str, str] | None = None
     labels: dict[str, str] | None = None
     ray_start_params: Annotated[dict[str, str] | None, Api(keep=True, optional=True)] = None
-    template: Annotated[PodTemplate, Api(keep=True)] = msgspec.field(default_factory=dict[str, Any])
+    template: Annotated[opaque.PodTemplate, Api(keep=True)] = msgspec.field(default_factory=dict[str, Any])
     scale_strategy: ScaleStrategy = ScaleStrategy()
     num_of_hosts: Annotated[int, Api(default=1)] = 0
 
@@ -230,10 +216,6 @@ def _no_quantity() -> QuantityText:
     return "0"
 
 
-def _no_head() -> HeadInfo:
-    return HeadInfo()
-
-
 class RayClusterStatus(ApiStruct, frozen=True, kw_only=True):
     """What a RayCluster is. The four quantities and `head` are written even when empty."""
 
@@ -245,7 +227,7 @@ class RayClusterStatus(ApiStruct, frozen=True, kw_only=True):
     last_update_time: Annotated[Time | None, Api(nullable=True)] = None
     state_transition_times: dict[str, Time] | None = None
     endpoints: dict[str, str] | None = None
-    head: HeadInfo = msgspec.field(default_factory=_no_head)
+    head: HeadInfo = msgspec.field(default_factory=HeadInfo)
     reason: str = ""
     conditions: Conditions = []  # noqa: RUF012 - msgspec copies it
     ready_worker_replicas: int = 0
@@ -256,23 +238,28 @@ class RayClusterStatus(ApiStruct, frozen=True, kw_only=True):
     observed_generation: Int64 = 0
 
 
-class RayCluster(msgspec.Struct, frozen=True, kw_only=True, rename="camel", dict=True):
-    """A RayCluster as read. `spec` is decoded when first asked for, so that an odd one fails where it is used, not where it arrives."""
+class RayObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel", dict=True):
+    """What both kinds have; a spec is decoded when first asked for, so that an odd one fails where it is used, not where it arrives."""
 
     metadata: ObjectMeta
     spec_json: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"{}"), name="spec")
-    status: RayClusterStatus = RayClusterStatus()
-
-    @cached_property
-    def spec(self) -> RayClusterSpec:
-        """The typed view of the spec; raises msgspec.ValidationError, which names the field."""
-        return msgspec.json.decode(self.spec_json, type=RayClusterSpec, strict=False)
 
     @cached_property
     def raw_spec(self) -> Json:
         """The spec as written: what is hashed and copied. Never change it in place."""
         found: object = msgspec.json.decode(self.spec_json)
         return cast("Json", found) if isinstance(found, dict) else {}
+
+
+class RayCluster(RayObject, frozen=True, kw_only=True, rename="camel", dict=True):
+    """A RayCluster as read."""
+
+    status: RayClusterStatus = RayClusterStatus()
+
+    @cached_property
+    def spec(self) -> RayClusterSpec:
+        """The typed view of the spec; raises msgspec.ValidationError, which names the field."""
+        return msgspec.json.decode(self.spec_json, type=RayClusterSpec, strict=False)
 
 
 def decode(obj: bytes | str | Mapping[str, Any]) -> RayCluster:

@@ -10,10 +10,9 @@ from typing import Annotated, Any, Final, cast
 import msgspec
 
 from common import labels
-from common.api.markers import Api
-from common.api.meta import ApiStruct, Conditions, Int64, ObjectMeta, Time
-from common.api.opaque import Json, ServiceTemplate
-from common.api.ray_cluster import MANAGED_BY, RayClusterSpec, RayClusterStatus
+from common.api.meta import ApiStruct, Conditions, Int64, Time
+from common.api.opaque import Api, Json, ServiceTemplate
+from common.api.ray_cluster import MANAGED_BY, RayClusterSpec, RayClusterStatus, RayObject
 
 API_VERSION: Final = "ray.io/v1"
 KIND: Final = "RayService"
@@ -67,10 +66,6 @@ class AppStatus(ApiStruct, frozen=True, kw_only=True):
     message: str = ""
 
 
-def _no_cluster_status() -> RayClusterStatus:
-    return RayClusterStatus()
-
-
 class ClusterServiceStatus(ApiStruct, frozen=True, kw_only=True):
     """One of the two clusters of a service; `rayClusterStatus` is written even when empty."""
 
@@ -79,11 +74,7 @@ class ClusterServiceStatus(ApiStruct, frozen=True, kw_only=True):
     traffic_routed_percent: int | None = None
     last_traffic_migrated_time: Time | None = None
     ray_cluster_name: str = ""
-    ray_cluster_status: RayClusterStatus = msgspec.field(default_factory=_no_cluster_status)
-
-
-def _no_service_status() -> ClusterServiceStatus:
-    return ClusterServiceStatus()
+    ray_cluster_status: RayClusterStatus = msgspec.field(default_factory=RayClusterStatus)
 
 
 class RayServiceStatus(ApiStruct, frozen=True, kw_only=True):
@@ -92,29 +83,21 @@ class RayServiceStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []  # noqa: RUF012 - msgspec copies it
     last_update_time: Time | None = None
     service_status: str = ""
-    active_service_status: ClusterServiceStatus = msgspec.field(default_factory=_no_service_status)
-    pending_service_status: ClusterServiceStatus = msgspec.field(default_factory=_no_service_status)
+    active_service_status: ClusterServiceStatus = msgspec.field(default_factory=ClusterServiceStatus)
+    pending_service_status: ClusterServiceStatus = msgspec.field(default_factory=ClusterServiceStatus)
     num_serve_endpoints: int = 0
     observed_generation: Int64 = 0
 
 
-class RayService(msgspec.Struct, frozen=True, kw_only=True, rename="camel", dict=True):
-    """A RayService as read; like `ray_cluster.RayCluster`, its spec is decoded when first asked for."""
+class RayService(RayObject, frozen=True, kw_only=True, rename="camel", dict=True):
+    """A RayService as read."""
 
-    metadata: ObjectMeta
-    spec_json: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"{}"), name="spec")
     status: RayServiceStatus = RayServiceStatus()
 
     @cached_property
     def spec(self) -> RayServiceSpec:
         """The typed view of the spec; raises msgspec.ValidationError, which names the field."""
         return msgspec.json.decode(self.spec_json, type=RayServiceSpec, strict=False)
-
-    @cached_property
-    def raw_spec(self) -> Json:
-        """The spec as written. Never change it in place."""
-        found: object = msgspec.json.decode(self.spec_json)
-        return cast("Json", found) if isinstance(found, dict) else {}
 
     @property
     def manager(self) -> str:

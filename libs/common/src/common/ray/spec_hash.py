@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
-from common.api import go_json, ray_types
+from common.api import go_json, go_types
 from common.api.opaque import Json
 
 Spec: TypeAlias = Json
@@ -33,7 +33,7 @@ def service_goal_hash(config: Spec, *, worker_groups: int | None = None) -> str:
 
 def canonical_json(spec: Spec) -> str:
     """Return the text that is hashed."""
-    return go_json.encode(ray_types.CLUSTER_SPEC, _muted(spec))
+    return go_json.encode(go_types.CLUSTER_SPEC, _muted(spec))
 
 
 def _muted(spec: Spec) -> Spec:

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import msgspec
 
-from common.api import go_json, ray_types
+from common.api import go_json, go_types
 from common.api.opaque import Json
 
 
 def filled(config: Json) -> Json:
     """Return a config with the zero values that Go adds."""
-    written = msgspec.json.decode(go_json.encode(ray_types.CLUSTER_SPEC, config))
+    written = msgspec.json.decode(go_json.encode(go_types.CLUSTER_SPEC, config))
     return cast("Json", _merged(config, written))
 
 

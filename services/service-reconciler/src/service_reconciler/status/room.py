@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from common.api.clip import MARK, clipped
+from common.api.meta import MARK, clipped
 from common.api.ray_service import AppStatus, RayService, RayServiceStatus, ServeDeploymentStatus
 from common.ray.serve_status import AppState
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from common.api import go_types, meta, ray_cluster, ray_service, ray_types
+from common.api import go_types, meta, ray_cluster, ray_service
 from common.api.meta import Condition
 from common.api.ray_cluster import RayClusterStatus
 from common.api.ray_service import ClusterServiceStatus
@@ -79,7 +79,7 @@ def test_an_object_without_spec_and_status_decodes() -> None:
 
 
 def test_go_pointers_values_and_lists_follow_from_the_python_types() -> None:
-    types = {field.name: field.type for field in ray_types.known()["ray/v1.WorkerGroupSpec"].fields}
+    types = {field.name: field.type for field in go_types.known()["ray/v1.WorkerGroupSpec"].fields}
     assert types["suspend"] == "*bool"
     assert types["numOfHosts"] == "int32"
     assert types["template"] == "core/v1.PodTemplateSpec"
@@ -88,7 +88,7 @@ def test_go_pointers_values_and_lists_follow_from_the_python_types() -> None:
 
 
 def test_every_kubernetes_type_that_a_field_mentions_is_known() -> None:
-    known = ray_types.known()
+    known = go_types.known()
     mentioned = {field.type.rpartition("]")[2].removeprefix("*") for kind in known.values() for field in kind.fields}
     built_in = {"string", "bool", "int32", "int64", "quantity", "intOrString", "time", "json"}
     assert mentioned - built_in <= set(known)

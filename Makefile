@@ -9,7 +9,7 @@ PACKAGES := libs/common libs/nats-admin libs/notifications libs/crd-generator li
 unexport PYTHONDONTWRITEBYTECODE
 $(if $(VERBOSE),,.SILENT:)
 
-.PHONY: help setup lock lint check format prepare prepare-long-running prepare-node test unit integration long-running e2e e2e-all e2e-upgrades e2e-rolling soak chaos hostile simulate mutants quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out docs golden clean
+.PHONY: help setup lock lint check format prepare prepare-long-running prepare-node test unit integration long-running e2e e2e-all e2e-upgrades e2e-rolling soak chaos hostile simulate mutants quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out hops docs golden clean
 
 help: ## show this list
 	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -122,6 +122,10 @@ bench-latency: setup ## from a pod's change to the start of its reconcile, at re
 bench-scale-out: setup ## four replicas against one with LATENCY=400 ms to the API server, N=160 clusters
 	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
 	cd tests && ../$(PY) -m bench.scale_out -n $(or $(N),160) --latency $(or $(LATENCY),400)
+
+hops: setup ## how many functions a change goes through, from its watch event to its write
+	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
+	cd tests && ../$(PY) -m bench.hops
 
 docs: setup ## build the documentation into build/docs, every link and anchor checked
 	$(RUN)/uv pip install --quiet --python $(PY) --require-hashes -r requirements-docs.lock

@@ -1,0 +1,206 @@
+"""Through how many functions of raybus does a change go?
+
+    make hops
+
+A real API server, etcd, scheduler, controller-manager and NATS; simulated pods (kwok), fake Ray heads and a fake gateway; the services
+as `raybus up` runs them. Two ways are counted:
+
+- a RayCluster is scaled up: from the user's request to the request that creates the pod;
+- an upgrade moves one step: from one write of the weights to the next.
+
+A function counts when it is on the stack while work is handed on (to a task that waits, to NATS, to the API server) or when it returns
+actions of a plan. What the processes do at rest as well (Leases, timers) does not count.
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from rich.table import Table
+
+from bench import background, heads, pod_network, report, rig
+from bench.report import emit
+from bench.rig import ALONE, Rig
+from common.kube.client import Patch
+from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
+from localcluster.api import read_manifests
+from localcluster.binaries import GATEWAY_CRDS
+from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config, a_strategy
+from support.servers import raybus_up
+from support.servers.gateway_controller import GatewayController
+from support.servers.programs import prepared
+from support.waiting import eventually_true
+
+RETURNS: Final = "returns actions"
+PROBE: Final = Path(__file__).parent / "hops_probe"
+SETTLING_SECONDS: Final = 15.0
+REST_SECONDS: Final = 20.0
+"""What happens in so many seconds without a change belongs to no change."""
+INTERVAL: Final = 3
+"""Seconds between two steps of the upgrade."""
+ROUTES: Final = {each.kind for each in (GATEWAY, HTTP_ROUTE, GRPC_ROUTE)}
+
+
+class HandOver(msgspec.Struct, frozen=True, array_like=True):
+    """One line of the probe."""
+
+    at: float
+    what: str
+    functions: tuple[str, ...]
+
+
+class Way(msgspec.Struct, frozen=True, kw_only=True):
+    """The functions that one change went through."""
+
+    name: str
+    functions: list[str]
+    """`path:name`, in the order in which they had their part."""
+
+    @property
+    def files(self) -> list[str]:
+        """Return their files."""
+        return list(dict.fromkeys(each.partition(":")[0] for each in self.functions))
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run showed."""
+
+    ways: list[Way]
+
+
+async def measure(folder: Path) -> Figures:
+    """Run both changes on a control plane of their own."""
+    environment = {"PYTHONPATH": str(PROBE), "RAYBUS_HOPS": str(folder)}
+    async with rig.fresh() as found, heads.played():
+        async with found.control_plane.api() as api:
+            definitions = read_manifests(prepared(GATEWAY_CRDS))
+            await api.apply_definitions([each for each in definitions if each["spec"]["names"]["kind"] in ROUTES])
+        up = raybus_up.started(found.work / "up", "--kubeconfig", str(found.kubeconfig), environment=environment)
+        with up as running:
+            await running.ready(within=120)
+            async with asyncio.TaskGroup() as group:
+                gateways = group.create_task(GatewayController(found.kube, ALONE).run())
+                ways = [await _scaled_up(found, folder), await _stepped(found, folder)]
+                gateways.cancel()
+    return Figures(ways=ways)
+
+
+async def _scaled_up(found: Rig, folder: Path) -> Way:
+    """Add a worker to a RayCluster at rest."""
+    async with background.watching(found, background.CLUSTERS, background.is_ready) as ready:
+        await background.create_cluster(found, ALONE, "scaled", workers=1)
+        await ready.count(1)
+    emit("a RayCluster is ready; seeing what happens at rest")
+    rest = await _at_rest(folder)
+    began = time.monotonic()
+    larger = background.a_cluster("scaled", 2)["spec"]
+    async with background.watching(found, background.PODS, background.is_running) as running:
+        await running.count(2)
+        await found.kube.patch(RAY_CLUSTER, ALONE, "scaled", Patch(body={"spec": larger}))
+        await running.count(3)
+    return _way("a RayCluster is scaled up", folder, rest, lambda each: each.at > began, _is_to("POST", "/pods"))
+
+
+async def _stepped(found: Rig, folder: Path) -> Way:
+    """Upgrade a RayService in steps; the way is that between two writes of weights."""
+    strategy = a_strategy(surge=50, step=25, interval=INTERVAL)
+    config = a_cluster_config(a_group(minReplicas=1), enableInTreeAutoscaling=True)
+    service = a_ray_service(config=config, upgradeStrategy=strategy, rayClusterDeletionDelaySeconds=0)
+    del service["metadata"]["namespace"]
+    await found.kube.create(RAY_SERVICE, ALONE, service)
+    await _until(found, lambda status: status["activeServiceStatus"].get("trafficRoutedPercent") == 100, "it serves")
+    emit("a RayService is ready; seeing what happens at rest")
+    rest = await _at_rest(folder)
+    began = time.monotonic()
+    later = a_cluster_config(a_group(minReplicas=1), image="rayproject/ray:2.53.0", enableInTreeAutoscaling=True)
+    patch = Patch(body={"spec": {"rayClusterConfig": later, "serveConfigV2": a_serve_config(message="v2")}})
+    await found.kube.patch(RAY_SERVICE, ALONE, "demo", patch)
+    pending = "pendingServiceStatus"
+    await _until(found, lambda status: status.get(pending, {}).get("trafficRoutedPercent", 0) >= 75, "three steps")
+    is_write = _is_to("PATCH", "/httproutes/")
+    writes = [each.at for each in _hand_overs(folder) if each.at > began and is_write(each)]
+    last = next(before for before, after in reversed(list(pairwise(writes))) if after - before > INTERVAL / 2)
+    return _way("an upgrade moves one step", folder, rest, lambda each: each.at > last, is_write)
+
+
+async def _until(found: Rig, holds: Callable[[dict[str, dict[str, int]]], bool], what: str) -> None:
+    async def is_so() -> bool:
+        body = msgspec.json.decode(await found.kube.get(RAY_SERVICE, ALONE, "demo"))
+        return holds(body.get("status", {"activeServiceStatus": {}}))
+
+    await eventually_true(is_so, within=120.0, every=0.05, what=what)
+
+
+# --- what the probes wrote ---------------------------------------------------------------------------------------------------
+
+
+async def _at_rest(folder: Path) -> frozenset[tuple[str, tuple[str, ...]]]:
+    """Return the hand-overs that are seen while nothing is changed."""
+    await asyncio.sleep(SETTLING_SECONDS)
+    began = time.monotonic()
+    await asyncio.sleep(REST_SECONDS)
+    return frozenset((each.what, each.functions) for each in _hand_overs(folder) if each.at > began)
+
+
+def _hand_overs(folder: Path) -> list[HandOver]:
+    decoder = msgspec.json.Decoder(HandOver)
+    lines = [line for file in folder.iterdir() for line in file.read_bytes().split(b"\n")[:-1]]
+    return sorted((decoder.decode(each) for each in lines), key=lambda each: each.at)
+
+
+def _is_to(verb: str, path: str) -> Callable[[HandOver], bool]:
+    return lambda each: each.what.startswith(f"{verb} ") and path in each.what
+
+
+def _way(
+    name: str,
+    folder: Path,
+    rest: frozenset[tuple[str, tuple[str, ...]]],
+    begins: Callable[[HandOver], bool],
+    ends: Callable[[HandOver], bool],
+) -> Way:
+    functions: dict[str, None] = {}
+    for each in _hand_overs(folder):
+        if begins(each) and (each.what == RETURNS or (each.what, each.functions) not in rest):
+            functions |= dict.fromkeys(reversed(each.functions))
+            if ends(each):
+                return Way(name=name, functions=list(functions))
+    raise SystemExit(f"hops: {name}: the change was never seen to end")
+
+
+def table(figures: Figures) -> Table:
+    """Return the figures as people read them."""
+    shown = Table("way", "functions", "files", title="functions from a change to its write", title_justify="left")
+    for each in figures.ways:
+        shown.add_row(each.name, str(len(each.functions)), str(len(each.files)))
+    return shown
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Count and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", choices=["table", "json"], default="table", help="what goes to standard output (table)")
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, default=report.OUTPUT / "hops", help="where the lists go (build/bench/hops)"
+    )
+    asked = parser.parse_args(arguments)
+    pod_network.enter("bench.hops")
+    report.keep_stdout_clean()
+    folder = asked.out / "probes"
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        old.unlink()
+    figures = report.measured(measure(folder))
+    (asked.out / "functions.json").write_bytes(msgspec.json.format(msgspec.json.encode(figures)))
+    report.show(figures, lambda: table(figures), form=asked.o)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

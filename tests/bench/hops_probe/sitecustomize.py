@@ -1,0 +1,70 @@
+"""Writes down where a process hands work on; Python imports this by its name where `bench.hops` puts its folder on the path.
+
+Each line of `$RAYBUS_HOPS/<pid>` is one hand-over: to a task that waits, to NATS, or to the API server; with the functions of raybus
+on the stack at that moment, or with the one function that returned an action.
+"""
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, cast
+
+OURS: Final = re.compile(r"/((?:libs/common|services/[a-z-]+)/src/.*\.py)$")
+WAKES: Final = "set_result"
+"""The built-in method that wakes a task."""
+_paths: dict[str, str] = {}
+
+
+def _path(file: str) -> str:
+    """Return the path of a file of ours within the project; nothing for others."""
+    if file not in _paths:
+        found = OURS.search(file)
+        _paths[file] = found[1] if found else ""
+    return _paths[file]
+
+
+def _stack(frame: FrameType | None) -> Iterator[str]:
+    while frame is not None:
+        if (path := _path(frame.f_code.co_filename)) and not frame.f_code.co_name.startswith("<"):
+            yield f"{path}:{frame.f_code.co_qualname}"
+        frame = frame.f_back
+
+
+def _is_action(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        some = cast("Sequence[Any]", value[:4])
+        return any(_is_action(each) for each in some)
+    return bool(getattr(value, "actions", None)) or type(value).__module__.endswith(".actions")
+
+
+class _Probe:
+    def __init__(self, folder: Path) -> None:
+        self._file = (folder / str(os.getpid())).open("w", buffering=1)
+
+    def __call__(self, frame: FrameType, event: str, value: Any) -> None:
+        code = frame.f_code
+        if event == "c_call":
+            if getattr(value, "__name__", "") == WAKES:
+                self._write("wakes a task", frame)
+        elif event == "call":
+            if code.co_name == "publish" and "/nats/" in code.co_filename:
+                self._write(f"publishes {frame.f_locals['subject']}", frame)
+            elif code.co_name == "_request" and code.co_filename.endswith("aiohttp/client.py"):
+                held = frame.f_locals
+                self._write(f"{held.get('method')} {str(held.get('str_or_url')).partition('?')[0]}", frame)
+        elif event == "return" and _path(code.co_filename) and value is not None and _is_action(value):
+            self._write("returns actions", frame, one=True)
+
+    def _write(self, what: str, frame: FrameType, *, one: bool = False) -> None:
+        held = list(_stack(frame))
+        if held:
+            self._file.write(json.dumps([time.monotonic(), what, held[:1] if one else held]) + "\n")
+
+
+if "RAYBUS_HOPS" in os.environ:
+    sys.setprofile(_Probe(Path(os.environ["RAYBUS_HOPS"])))

@@ -27,13 +27,13 @@ def test_it_is_open_only_until_the_moment_that_a_renewal_named() -> None:
     clock = Watch()
     fence = Fence(clock)
     assert not fence.is_open
-    fence.open_until(5.0)
+    fence.open_until = 5.0
     clock.now = 4.9
     fence.check()
     clock.now = 5.0
     with pytest.raises(errors.NotOurs):
         fence.check()
-    fence.open_until(9.0)
+    fence.open_until = 9.0
     fence.close()
     with pytest.raises(errors.NotOurs):
         fence.check()

@@ -12,6 +12,7 @@ import pytest
 
 from common import errors, labels
 from common.api.opaque import Body
+from common.bus.hints import Hints
 from common.clock import Clock, SystemClock
 from common.kube.resources import LEASE, Resource
 from common.runtime import ownership
@@ -57,7 +58,7 @@ class HintBroadcast:
             each.set()
 
 
-class HintSubscription:
+class HintSubscription(Hints):
     """One replica's hints."""
 
     def __init__(self, hints: HintBroadcast, event: asyncio.Event) -> None:
@@ -161,7 +162,6 @@ class Replica:
             self.workers,
             fleet.hints.subscribe(),
             fence=self.fence,
-            steady=time,
             is_able=lambda: self.is_able,
             controller="test",
         )

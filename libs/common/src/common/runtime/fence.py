@@ -14,29 +14,24 @@ RETRY_SECONDS = 1.0
 
 
 class Fence:
-    """Lets writes pass until a moment that each renewal moves on."""
+    """Lets writes pass until a moment of its clock that each renewal moves on."""
 
     def __init__(self, clock: Callable[[], float] = steady) -> None:
-        self._clock = clock
-        self._until = float("-inf")
+        self.clock = clock
+        self.open_until = float("-inf")
 
     @property
     def is_open(self) -> bool:
         """Return whether a write would pass now."""
-        return self._clock() < self._until
-
-    def open_until(self, moment: float) -> None:
-        """Let writes pass until a moment of the clock."""
-        self._until = moment
+        return self.clock() < self.open_until
 
     def close(self) -> None:
         """Let nothing pass."""
-        self._until = float("-inf")
+        self.open_until = float("-inf")
 
     def check(self) -> None:
         """Raise `NotOurs` unless writes may pass."""
         if not self.is_open:
             ownership.FENCED.inc()
-            raise errors.NotOurs(
-                "not written: our Lease is not sure, so another replica may own this", after=RETRY_SECONDS
-            )
+            why = "not written: our Lease is not sure, so another replica may own this"
+            raise errors.NotOurs(why, after=RETRY_SECONDS)

@@ -14,10 +14,11 @@ from typing import Protocol
 import structlog
 
 from common import errors
+from common.bus.hints import Hints
 from common.observability import ownership as metrics
 from common.runtime import ownership
 from common.runtime.fence import Fence
-from common.runtime.ownership import ReplicaLease
+from common.runtime.ownership import LeaseObservation, ReplicaLease
 from common.runtime.replica_leases import ReplicaLeases
 
 log = structlog.get_logger()
@@ -39,7 +40,6 @@ class PartitionHandler(Protocol):
 
     def acquire(self, partitions: Set[int]) -> None:
         """Begin to follow some partitions."""
-        ...
 
     def stop(self, partitions: Set[int]) -> frozenset[int]:
         """Start no more reconciles in some partitions; return those with a running reconcile."""
@@ -47,32 +47,18 @@ class PartitionHandler(Protocol):
 
     async def release(self, partitions: Set[int], *, grace_seconds: float) -> None:
         """Stop and forget some partitions; running reconciles may continue for `grace_seconds`."""
-        ...
-
-
-class Hints(Protocol):
-    """Notifications among replicas that their Leases have changed."""
-
-    async def send(self) -> None:
-        """Make the other replicas list the Leases now."""
-        ...
-
-    async def wait(self, seconds: float) -> None:
-        """Wait for a notification, at most so many seconds."""
-        ...
 
 
 class Membership:
     """The partitions of one replica, and its Lease."""
 
-    def __init__(  # noqa: PLR0913  (all its ports)
+    def __init__(
         self,
         leases: ReplicaLeases,
         handler: PartitionHandler,
         hints: Hints,
         *,
         fence: Fence,
-        steady: Callable[[], float],
         is_able: Callable[[], bool],
         controller: str,
     ) -> None:
@@ -80,26 +66,23 @@ class Membership:
         self._handler = handler
         self._hints = hints
         self._fence = fence
-        self._steady = steady
+        self._now = fence.clock
         self._is_able = is_able
         self._controller = controller
         self._held: frozenset[int] = frozenset()
+        """The partitions that this replica reconciles."""
         self._mine: ReplicaLease | None = None
         """Our Lease as we wrote it last."""
-        self._others: ownership.LeaseObservations = {}
-        self._ours: ownership.LeaseObservations = {}
+        self._others: dict[str, LeaseObservation] = {}
+        self._ours: dict[str, LeaseObservation] = {}
         """Our own Lease as the API server has it."""
         self._is_ousted = False
         self._contested: frozenset[int] = frozenset()
-        """Partitions that we held at the last list although another Lease named them."""
+        """Partitions that we held at the last list although another Lease named them, which happens only where one was edited by hand.
+        A replica that has just claimed a partition of ours sees that at once and takes it back, so two lists must agree."""
         self._renewed_at = float("-inf")
         self._problem: str | None = "the Leases are not yet read"
         metrics.LEASE_AGE.labels(leases.name).set_function(self._age)
-
-    @property
-    def held(self) -> frozenset[int]:
-        """Return the partitions that this replica reconciles."""
-        return self._held
 
     @property
     def problem(self) -> str | None:
@@ -113,14 +96,16 @@ class Membership:
     async def run(self) -> None:
         """Take part until cancelled."""
         while True:
+            problem, pause = None, RETRY_SECONDS
             try:
                 await self._turn()
-            except errors.RaybusError as problem:
-                self._note(f"the Leases of the replicas cannot be kept: {problem}")
-                await self._hints.wait(RETRY_SECONDS)
-            else:
-                self._note(None)
-                await self._hints.wait(self._pause())
+                pause = self._pause()
+            except errors.RaybusError as refused:
+                problem = f"the Leases of the replicas cannot be kept: {refused}"
+                if problem != self._problem:
+                    log.warning("the Leases cannot be kept", why=problem)
+            self._problem = problem
+            await self._hints.wait(pause)
 
     async def leave(self) -> None:
         """Hand all over, so that others continue at once; after a failure they wait for the end of our Lease."""
@@ -133,7 +118,7 @@ class Membership:
                     await self._keep_only(busy)
                     await self._release(busy, grace_seconds=RECONCILE_GRACE_SECONDS)
                 if self._mine is not None:
-                    await self._leases.drop(uid=self._mine.uid)
+                    await self._leases.delete(self._leases.name, uid=self._mine.uid)
                 await self._hints.send()
         except (errors.RaybusError, TimeoutError) as problem:
             log.warning("the partitions could not be handed over", error=str(problem))
@@ -151,22 +136,28 @@ class Membership:
         self._mine = mine or self._mine
         for each in [each.lease for each in self._others.values() if each.remaining <= 0]:
             await self._clear(each)
-        await self._release_contested()
+        contested = ownership.contested(self._held, self._others)
+        lasting, self._contested = contested & self._contested, contested
+        if lasting:
+            spelt = ownership.spell(lasting)
+            log.warning("two Leases name the same partitions, so they are released", partitions=spelt)
+            await self._hand_over(lasting)
         takes_part = self._is_able()
         change = ownership.decide(self._leases.identity, self._held, self._others, takes_part=takes_part)
         if change.release:
             await self._hand_over(change.release)
         if change.acquire:
             await self._acquire(change.acquire)
-        if self._is_due(takes_part=takes_part):
+        written = self._mine and (self._mine.partitions, self._mine.takes_part)
+        if written != (self._held, takes_part) or self._age() + LIST_SECONDS / 2 >= ownership.RENEW_SECONDS:
             await self._write(self._held)
 
     async def _observe(self) -> ReplicaLease | None:
         """Read all Leases; return ours."""
         listed = {each.name: each for each in await self._leases.list()}
         mine = listed.pop(self._leases.name, None)
-        self._ours = ownership.observe(self._ours, [] if mine is None else [mine], now=self._steady())
-        self._others = ownership.observe(self._others, listed.values(), now=self._steady())
+        self._ours = ownership.observe(self._ours, [] if mine is None else [mine], now=self._now())
+        self._others = ownership.observe(self._others, listed.values(), now=self._now())
         return mine
 
     def _is_ours(self, found: ReplicaLease | None) -> bool:
@@ -182,7 +173,7 @@ class Membership:
             lost, self._held = self._held, frozenset()
             self._mine = None
             log.warning("our Lease is gone, and all partitions with it", partitions=len(lost), lease=self._leases.name)
-            self._count("lost", lost)
+            metrics.HANDOVERS.labels(self._controller, "lost").inc(len(lost))
             self._is_ousted = found is not None
             await self._handler.release(lost, grace_seconds=0.0)
         if self._is_ousted and found is not None and self._ours[found.name].remaining > 0:
@@ -190,45 +181,28 @@ class Membership:
                 f"another process renews {found.name}: give every replica an identity of its own (RAYBUS_IDENTITY)"
             )
         self._is_ousted = False
-        asked_at, takes_part = self._steady(), self._is_able()
-        if found is None:
-            self._mine = await self._create(takes_part=takes_part)
-        else:  # of the process before us, in the same pod
+        asked_at, takes_part = self._now(), self._is_able()
+        if found is not None:  # of the process before us, in the same pod
             self._mine = await self._leases.write(found, frozenset(), takes_part=takes_part)
+        else:
+            try:
+                self._mine = await self._leases.create(takes_part=takes_part)
+            except errors.AlreadyExists:  # made by a request without an answer, or its label was removed
+                await self._leases.delete(self._leases.name)
+                self._mine = await self._leases.create(takes_part=takes_part)
         self._renew(asked_at)
         await self._hints.send()
-
-    async def _create(self, *, takes_part: bool) -> ReplicaLease:
-        try:
-            return await self._leases.create(takes_part=takes_part)
-        except errors.AlreadyExists:  # made by a request without an answer, or its label was removed
-            await self._leases.drop()
-            return await self._leases.create(takes_part=takes_part)
 
     async def _clear(self, expired: ReplicaLease) -> None:
         """Delete the Lease of a replica that was silent for too long."""
         try:
-            await self._leases.clear(expired)
+            await self._leases.delete(expired.name, uid=expired.uid, version=expired.version)
         except errors.Conflict:
             return  # it was renewed meanwhile
         except errors.NotFound:
             pass
         log.warning("a replica was silent for too long", identity=expired.identity, partitions=len(expired.partitions))
-        self._others = {name: each for name, each in self._others.items() if name != expired.name}
-
-    async def _release_contested(self) -> None:
-        """Release what another Lease names as well, which happens only where a Lease was edited by hand.
-
-        A replica that has just claimed a partition of ours sees that at once and takes it back, so two lists must agree.
-        """
-        contested = ownership.contested(self._held, self._others)
-        lasting = contested & self._contested
-        self._contested = contested
-        if lasting:
-            log.warning(
-                "two Leases name the same partitions, so they are released", partitions=ownership.spell(lasting)
-            )
-            await self._hand_over(lasting)
+        del self._others[expired.name]
 
     async def _acquire(self, wanted: frozenset[int]) -> None:
         """Claim partitions, and begin with those that no other replica claims."""
@@ -236,10 +210,10 @@ class Membership:
         mine = await self._observe()
         if mine is None or self._mine is None or mine.version != self._mine.version:
             return  # the next turn reads the reason, and begins with nothing
-        won = wanted.difference(*(each.lease.partitions for each in self._others.values()))
+        won = ownership.unclaimed(wanted, self._others)
         self._held |= won
         self._handler.acquire(won)
-        self._count("taken", won)
+        metrics.HANDOVERS.labels(self._controller, "taken").inc(len(won))
         log.info("partitions taken", partitions=ownership.spell(won), held=len(self._held))
         if won != wanted:
             await self._write(self._held)
@@ -257,7 +231,7 @@ class Membership:
         """Stop the reconciles of some partitions; our Lease still names them."""
         await self._handler.release(partitions, grace_seconds=grace_seconds)
         self._held -= partitions
-        self._count("given", partitions)
+        metrics.HANDOVERS.labels(self._controller, "given").inc(len(partitions))
         log.info("partitions released", partitions=ownership.spell(partitions), held=len(self._held))
 
     async def _keep_only(self, busy: frozenset[int]) -> None:
@@ -280,19 +254,13 @@ class Membership:
         """Renew our Lease, with what it is to name."""
         if self._mine is None:
             return
-        asked_at = self._steady()
+        asked_at = self._now()
         self._mine = await self._leases.write(self._mine, partitions, takes_part=takes_part and self._is_able())
         self._renew(asked_at)
 
     def _renew(self, asked_at: float) -> None:
         self._renewed_at = asked_at
-        self._fence.open_until(asked_at + ownership.DEADLINE_SECONDS)
-
-    def _is_due(self, *, takes_part: bool) -> bool:
-        """Return whether our Lease must be written: it is old, or differs from what holds."""
-        if self._mine is None or (self._mine.partitions, self._mine.takes_part) != (self._held, takes_part):
-            return True
-        return self._age() + LIST_SECONDS / 2 >= ownership.RENEW_SECONDS
+        self._fence.open_until = asked_at + ownership.DEADLINE_SECONDS
 
     def _pause(self) -> float:
         """Return for how many seconds no list is needed, unless a hint comes."""
@@ -302,12 +270,4 @@ class Membership:
         return min(LIST_SECONDS, until_renewal, *(each.remaining for each in self._others.values()))
 
     def _age(self) -> float:
-        return self._steady() - self._renewed_at
-
-    def _count(self, direction: str, partitions: frozenset[int]) -> None:
-        metrics.HANDOVERS.labels(self._controller, direction).inc(len(partitions))
-
-    def _note(self, problem: str | None) -> None:
-        if problem is not None and problem != self._problem:
-            log.warning("the Leases cannot be kept", why=problem)
-        self._problem = problem
+        return self._now() - self._renewed_at

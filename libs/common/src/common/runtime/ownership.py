@@ -33,7 +33,6 @@ class ReplicaLease(msgspec.Struct, frozen=True, kw_only=True):
     """The content of one replica's Lease."""
 
     name: str
-    """Name of the Lease."""
     uid: str
     version: str
     identity: str
@@ -73,13 +72,13 @@ LeaseObservations = Mapping[str, LeaseObservation]
 
 def observe(before: LeaseObservations, listed: Iterable[ReplicaLease], *, now: float) -> dict[str, LeaseObservation]:
     """Return the observations after one more list of all Leases."""
-    return {each.name: _observed_again(before.get(each.name), each, now=now) for each in listed}
-
-
-def _observed_again(before: LeaseObservation | None, found: ReplicaLease, *, now: float) -> LeaseObservation:
-    if before is None or (before.lease.uid, before.lease.version) != (found.uid, found.version):
-        return LeaseObservation(found, 0.0, now)
-    return LeaseObservation(found, before.age + min(now - before.at, LONGEST_GAP), now)
+    found: dict[str, LeaseObservation] = {}
+    for each in listed:
+        last = before.get(each.name)
+        is_same = last is not None and (last.lease.uid, last.lease.version) == (each.uid, each.version)
+        age = last.age + min(now - last.at, LONGEST_GAP) if last is not None and is_same else 0.0
+        found[each.name] = LeaseObservation(each, age, now)
+    return found
 
 
 def decide(me: str, held: frozenset[int], others: LeaseObservations, *, takes_part: bool) -> Rebalance:
@@ -92,8 +91,7 @@ def decide(me: str, held: frozenset[int], others: LeaseObservations, *, takes_pa
     if not takes_part:
         return Rebalance(release=held) if living else Rebalance()
     wanted = share({**living, me: held})[me]
-    taken = frozenset[int]().union(*(each.lease.partitions for each in others.values()))
-    return Rebalance(release=held - wanted, acquire=wanted - held - taken)
+    return Rebalance(release=held - wanted, acquire=unclaimed(wanted - held, others))
 
 
 def share(holdings: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:
@@ -115,6 +113,11 @@ def share(holdings: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:
             shares[member].add(partition)
             room[member] -= 1
     return {member: frozenset(found) for member, found in shares.items()}
+
+
+def unclaimed(partitions: frozenset[int], others: LeaseObservations) -> frozenset[int]:
+    """Return those partitions that no other Lease names."""
+    return partitions.difference(*(each.lease.partitions for each in others.values()))
 
 
 def is_everything_held(held: frozenset[int], others: LeaseObservations) -> bool:

@@ -6,7 +6,7 @@ partitions. A missing server is waited for, never a reason to crash. At the end 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Set
+from collections.abc import AsyncGenerator, Callable, Set
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from secrets import token_hex
@@ -54,32 +54,6 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
         await self.controller.run(self.reconciler, workers=max(workers, self.least_workers), guard=self.guard)
 
 
-class PartitionFeeds:
-    """Follows the partitions that are ours; implements `common.runtime.membership.PartitionHandler`."""
-
-    def __init__(self, controller: Controller, feed: Feed, group: asyncio.TaskGroup) -> None:
-        self._controller = controller
-        self._feed = feed
-        self._group = group
-        self._following: dict[int, asyncio.Task[None]] = {}
-
-    def acquire(self, partitions: Set[int]) -> None:
-        for each in sorted(partitions):
-            listener = self._controller.hold(each)
-            follow = partial(self._feed.follow, frozenset({each}), listener)
-            self._following[each] = self._group.create_task(supervision.keep(f"feed of partition {each}", follow))
-
-    def stop(self, partitions: Set[int]) -> frozenset[int]:
-        return self._controller.stop(partitions)
-
-    async def release(self, partitions: Set[int], *, grace_seconds: float) -> None:
-        for each in partitions:
-            following = self._following.pop(each, None)
-            if following is not None:
-                following.cancel()
-        await self._controller.release(partitions, grace_seconds=grace_seconds)
-
-
 Assemble = Callable[[KubeClient, Clock], AbstractAsyncContextManager[App]]
 """Puts a reconciler together for the length of a block; may ask the API server first, and wait for it."""
 
@@ -88,21 +62,17 @@ async def run(settings: Settings, assemble: Assemble, *, version: str, bus: Bus 
     """Run a reconciler until cancelled; a service that publishes on the bus itself passes its own `bus`."""
     user_agent = f"raybus-{settings.service}/{version}"
     async with _client(settings, user_agent) as kube, _client(settings, user_agent) as own:
-        fence, clock = Fence(), ServerClock()
-        own.follow_dates(clock.learn)  # Leases alone go through it, so no tenant writes these dates
-        bus = bus or Bus(settings)
+        # Leases go through a client of their own: no number of reconciles delays a renewal, and the fence does not stop one.
+        clock, fence, bus = ServerClock(), Fence(), bus or Bus(settings)
+        own.follow_dates(clock.learn)  # of Leases alone, so no tenant writes these dates
         kube.guard(fence.check)
         bus.guard(fence.check)
-        leases = ReplicaLeases(
-            own,  # a client of its own: no number of reconciles delays a renewal, and the fence does not stop one
-            SystemClock(),
-            namespace=settings.namespace,
-            service=settings.service,
-            identity=identity_of(settings),
-            session=token_hex(8),
-        )
-        learn = partial(installation.learn, own, settings.namespace)
-        await _Replica(settings, leases, fence, bus, learn).run(partial(assemble, kube, clock))
+        replica = _Replica(settings, bus, own, fence)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(health.serve(settings.http_port, live=lambda: None, ready=replica.problem))
+            group.create_task(bus.run())
+            async with assemble(kube, clock) as app:
+                await replica.take_part(app)
 
 
 @asynccontextmanager
@@ -114,47 +84,61 @@ async def _client(settings: Settings, user_agent: str) -> AsyncGenerator[KubeCli
         await kube.close()
 
 
+class PartitionFeeds:
+    """Follows the partitions that are ours; implements `common.runtime.membership.PartitionHandler`."""
+
+    def __init__(self, controller: Controller, feed: Feed, group: asyncio.TaskGroup) -> None:
+        self._controller = controller
+        self._feed = feed
+        self._group = group
+        self._following: dict[int, asyncio.Task[None]] = {}
+        self.stop = controller.stop
+
+    def acquire(self, partitions: Set[int]) -> None:
+        for each in sorted(partitions):
+            follow = partial(self._feed.follow, frozenset({each}), self._controller.hold(each))
+            self._following[each] = self._group.create_task(supervision.keep(f"feed of partition {each}", follow))
+
+    async def release(self, partitions: Set[int], *, grace_seconds: float) -> None:
+        for each in partitions & self._following.keys():
+            self._following.pop(each).cancel()
+        await self._controller.release(partitions, grace_seconds=grace_seconds)
+
+
 class _Replica:
-    def __init__(
-        self, settings: Settings, leases: ReplicaLeases, fence: Fence, bus: Bus, learn: Callable[[], Awaitable[str]]
-    ) -> None:
-        self._learn_installation = learn
-        self._feed: StateFeed | None = None
+    def __init__(self, settings: Settings, bus: Bus, kube: KubeClient, fence: Fence) -> None:
         self._settings = settings
-        self._leases = leases
-        self._fence = fence
         self._bus = bus
+        self._kube = kube
+        self._fence = fence
         self._app: App | None = None
+        self._feed: StateFeed | None = None
         self._membership: Membership | None = None
         self._reached_bus_at = float("-inf")
 
-    async def run(self, assemble: Callable[[], AbstractAsyncContextManager[App]]) -> None:
-        async with asyncio.TaskGroup() as outer:
-            outer.create_task(health.serve(self._settings.http_port, live=lambda: None, ready=self._ready))
-            outer.create_task(self._bus.run())
-            async with assemble() as self._app:
-                await self._take_part(self._app)
-
-    async def _take_part(self, app: App) -> None:
-        hints = Hints(self._bus, service=self._settings.service)
-        installation = await self._learn_installation()
+    async def take_part(self, app: App) -> None:
+        self._app, service, namespace = app, self._settings.service, self._settings.namespace
+        hints = Hints(self._bus, service=service)
         feed = self._feed = StateFeed(
             self._bus,
-            reader=self._settings.service,
+            reader=service,
             tree=app.tree,
-            installation=installation,
+            installation=await installation.learn(self._kube, namespace),
             kinds=frozenset(app.controller.informer.watched.kinds),
+        )
+        identity, session = identity_of(self._settings), token_hex(8)
+        leases = ReplicaLeases(
+            self._kube, SystemClock(), namespace=namespace, service=service, identity=identity, session=session
         )
         await self._bus.session()  # a replica that does not reach NATS acquires no partition
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(hints.run()), group.create_task(app.run(workers=self._settings.workers))]
             tasks.append(group.create_task(feed.check_forms()))
             self._membership = membership = Membership(
-                self._leases,
+                leases,
                 PartitionFeeds(app.controller, feed, group),
                 hints,
                 fence=self._fence,
-                steady=steady,
                 is_able=self._is_able,
                 controller=app.controller.name,
             )
@@ -175,7 +159,8 @@ class _Replica:
         is_readable = self._feed is None or self._feed.unreadable is None
         return is_readable and steady() - self._reached_bus_at < BUS_TIMEOUT
 
-    def _ready(self) -> str | None:
+    def problem(self) -> str | None:
+        """Return why this replica is not ready."""
         if self._bus.problem is not None:
             return self._bus.problem
         if self._feed is not None and self._feed.problem is not None:

@@ -6,8 +6,7 @@ dead and had its Lease deleted cannot renew it. No call may outlast the time in 
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable
 from hashlib import blake2b
 from typing import Final
 
@@ -47,7 +46,6 @@ class ReplicaLeases:
         self._kube = kube
         self._clock = clock
         self._namespace = namespace
-        self._service = service
         self.identity = identity
         self.session = session
         self.name = name(service, identity)
@@ -55,42 +53,28 @@ class ReplicaLeases:
 
     async def list(self) -> list[ReplicaLease]:
         """Read all Leases of the service as they are now."""
-        selector = f"{labels.REPLICA_OF}={self._service}"
-        async with _bounded():
-            answer = await self._kube.list(LEASE, self._namespace, label_selector=selector)
+        selector = f"{labels.REPLICA_OF}={self._labels[labels.REPLICA_OF]}"
+        answer = await _in_time(self._kube.list(LEASE, self._namespace, label_selector=selector))
         return [_replica_lease(each) for each in msgspec.json.decode(answer, type=_Leases).items]
 
     async def create(self, *, takes_part: bool) -> ReplicaLease:
         """Make our Lease, which names no partition yet; `AlreadyExists` when it is there."""
-        metadata = {"name": self.name, "labels": self._labels}
-        async with _bounded():
-            answer = await self._kube.create(LEASE, self._namespace, self._body(metadata, frozenset(), takes_part))
+        body = self._body({}, frozenset(), takes_part)
+        answer = await _in_time(self._kube.create(LEASE, self._namespace, body))
         return _replica_lease(msgspec.json.decode(answer, type=_Lease))
 
     async def write(self, mine: ReplicaLease, partitions: frozenset[int], *, takes_part: bool) -> ReplicaLease:
         """Renew our Lease with what we hold; `Conflict` or `NotFound` when it is not the Lease that we know."""
-        metadata = {
-            "name": self.name,
-            "uid": mine.uid,
-            "resourceVersion": mine.version,
-            "labels": self._labels,
-        }
-        async with _bounded():
-            answer = await self._kube.replace(LEASE, self._namespace, self._body(metadata, partitions, takes_part))
+        body = self._body({"uid": mine.uid, "resourceVersion": mine.version}, partitions, takes_part)
+        answer = await _in_time(self._kube.replace(LEASE, self._namespace, body))
         return _replica_lease(msgspec.json.decode(answer, type=_Lease))
 
-    async def clear(self, expired: ReplicaLease) -> None:
-        """Delete a Lease that was not renewed; `Conflict` if it has been by now."""
-        async with _bounded():
-            await self._kube.delete(LEASE, self._namespace, expired.name, uid=expired.uid, version=expired.version)
+    async def delete(self, name: str, *, uid: str | None = None, version: str | None = None) -> None:
+        """Delete a Lease; `Conflict` if it is another one, or was renewed, by now."""
+        await _in_time(self._kube.delete(LEASE, self._namespace, name, uid=uid, version=version))
 
-    async def drop(self, *, uid: str | None = None) -> None:
-        """Delete our own Lease, whatever its version."""
-        async with _bounded():
-            await self._kube.delete(LEASE, self._namespace, self.name, uid=uid)
-
-    def _body(self, metadata: Body, partitions: frozenset[int], takes_part: bool) -> Body:  # noqa: FBT001  (read off the call)
-        metadata["annotations"] = {
+    def _body(self, replaced: Body, partitions: frozenset[int], takes_part: bool) -> Body:  # noqa: FBT001  (read off the call)
+        annotations = {
             labels.PARTITIONS: ownership.spell(partitions),
             labels.TAKES_PART: str(takes_part).lower(),
             labels.SESSION: self.session,
@@ -98,7 +82,7 @@ class ReplicaLeases:
         return {
             "apiVersion": LEASE.api_version,
             "kind": LEASE.kind,
-            "metadata": metadata,
+            "metadata": {"name": self.name, **replaced, "labels": self._labels, "annotations": annotations},
             "spec": {
                 "holderIdentity": self.identity,
                 "leaseDurationSeconds": ownership.DURATION_SECONDS,
@@ -130,10 +114,9 @@ def _replica_lease(lease: _Lease) -> ReplicaLease:
     )
 
 
-@asynccontextmanager
-async def _bounded() -> AsyncGenerator[None]:
+async def _in_time(call: Awaitable[bytes]) -> bytes:
     try:
         async with asyncio.timeout(CALL_SECONDS):
-            yield
+            return await call
     except TimeoutError as problem:
         raise errors.Unavailable(f"the API server does not answer within {CALL_SECONDS:g} s") from problem

@@ -30,7 +30,7 @@ from common.kube.resources import RAY_CLUSTER
 from common.runtime import replica
 from common.runtime.cache import Cache, Object, Objects
 from common.runtime.controller import Controller
-from common.runtime.events import EventRecorder, quarantine_reporter
+from common.runtime.events import EventRecorder
 from common.runtime.executor import Executor
 from common.runtime.key import Key, Watched
 from common.runtime.reconciler import Reconciler
@@ -57,11 +57,12 @@ def assemble(
 ) -> App:
     """Put the reconciler together."""
     cache = Cache()
-    events = EventRecorder(kube, controller=EVENT_SOURCE, instance=f"{EVENT_SOURCE}-{instance}", clock=clock)
+    source = f"{EVENT_SOURCE}-{instance}"
+    events = EventRecorder(kube, RAY_CLUSTER, controller=EVENT_SOURCE, instance=source, clock=clock)
     ports = Ports(
         kube=kube,
         cache=cache,
-        executor=Executor(kube, cache, events, views=KINDS, regarding=RAY_CLUSTER, clock=clock),
+        executor=Executor(kube, cache, events, views=KINDS, clock=clock),
         config=config,
         clock=clock,
         memories=Memories(),
@@ -92,7 +93,7 @@ def assemble(
         clock=clock,
         priority=priority(cache),
         forget=[forget],
-        report_quarantine=quarantine_reporter(events, RAY_CLUSTER),
+        report_quarantine=events.report_quarantine,
     )
     return App(controller=controller, reconciler=reconciler, cache=cache, ports=ports)
 

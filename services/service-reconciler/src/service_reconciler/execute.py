@@ -60,7 +60,7 @@ class Execution:
             metrics.note(observed, action)
             return True
 
-        return (await self._executor.execute(service, plan.actions, perform)).conclude(now=now)
+        return (await self._executor.execute(service, plan.actions, perform)).conclude(now)
 
     async def _submit(self, meta: ObjectMeta, action: Submit) -> None:
         """Send a Serve config; report one that was sent and cannot be recorded."""

@@ -26,7 +26,7 @@ from common.ray.serve_api import LEAST_WORKERS, ServeApi
 from common.runtime import replica
 from common.runtime.cache import Cache, Object
 from common.runtime.controller import Controller
-from common.runtime.events import EventRecorder, quarantine_reporter
+from common.runtime.events import EventRecorder
 from common.runtime.executor import Executor
 from common.runtime.key import Watched
 from common.runtime.lookup import Lookup
@@ -73,10 +73,11 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
     if registry is not None:
         registry.register(metrics.RayServiceCollector(cache, serve, clock))
     revisions = Revisions(kube, cache)
-    events = EventRecorder(kube, controller=EVENT_SOURCE, instance=f"{EVENT_SOURCE}-{instance}", clock=clock)
+    source = f"{EVENT_SOURCE}-{instance}"
+    events = EventRecorder(kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=source, clock=clock)
     lookup = Lookup(kube, cache, clock)
     observer = Observer(cache, serve, revisions, config=config, lookup=lookup, watch=ClockWatch(clock))
-    executor = Executor(kube, cache, events, views=KINDS, regarding=RAY_SERVICE, clock=clock)
+    executor = Executor(kube, cache, events, views=KINDS, clock=clock)
     execution = Execution(
         executor,
         ConfigWriter(serve, revisions),
@@ -93,7 +94,7 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
             cache=cache,
             clock=clock,
             forget=(serve.forget, revisions.forget, observer.forget),
-            report_quarantine=quarantine_reporter(events, RAY_SERVICE),
+            report_quarantine=events.report_quarantine,
         ),
         reconciler=Reconciler(observer.observe, make_plan, execution.execute),
         cache=cache,

@@ -57,7 +57,7 @@ class Execution:
                     await writer.write(action)
             return True
 
-        return (await self._executor.execute(service, plan.actions, perform)).conclude(now=now)
+        return (await self._executor.execute(service, plan.actions, perform)).conclude(now)
 
     async def _create(self, service: ObjectMeta, action: Create, writer: Writer) -> bool:
         """Create an object, unless the API server knows no such kind; the rest of the plan does not depend on it."""

@@ -53,9 +53,10 @@ def assemble(kube: Kube, dashboard: Dashboard, *, clock: Clock, instance: str) -
     cache = Cache()
     serve = ServeApi(dashboard, kube, clock)
     revisions = Revisions(kube, cache)
-    events = EventRecorder(kube, controller=EVENT_SOURCE, instance=f"traffic-manager-{instance}", clock=clock)
+    source = f"traffic-manager-{instance}"
+    events = EventRecorder(kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=source, clock=clock)
     observer = Observer(cache, kube, serve, revisions, clock=clock)
-    executor = Executor(kube, cache, events, views=KINDS, regarding=RAY_SERVICE, clock=clock)
+    executor = Executor(kube, cache, events, views=KINDS, clock=clock)
     execution = Execution(executor, ConfigWriter(serve, revisions), reads=observer)
 
     watched = Watched(kinds=KINDS, root=RayService, keys_of=keys_of(cache))

@@ -217,12 +217,14 @@ async def test_events_of_our_recorder_are_accepted(kube: Kube) -> None:
     from common.kube.resources import RAY_CLUSTER  # noqa: PLC0415
     from common.runtime.events import EventRecorder  # noqa: PLC0415
 
-    recorder = EventRecorder(kube, controller="raycluster-controller", instance="contract-0", clock=SystemClock())
+    recorder = EventRecorder(
+        kube, RAY_CLUSTER, controller="raycluster-controller", instance="contract-0", clock=SystemClock()
+    )
     meta = ObjectMeta(namespace=NAMESPACE, name=a_name(), uid=str(uuid.uuid4()), resource_version="1")
     reported = Event(type="Warning", reason="Reported", action="Test", note="ü" * 1000)
-    await recorder.record(RAY_CLUSTER, meta, reported)
-    await recorder.record(RAY_CLUSTER, meta, reported)
-    await recorder.record(RAY_CLUSTER, meta, Event(type="Normal", reason="Many", action="Test", note="x"), count=3)
+    await recorder.record(meta, reported)
+    await recorder.record(meta, reported)
+    await recorder.record(meta, Event(type="Normal", reason="Many", action="Test", note="x"), count=3)
     items = read(await kube.list(EVENT, NAMESPACE))["items"]
     counts = {item["reason"]: item["series"]["count"] for item in items if item["regarding"]["name"] == meta.name}
     assert counts == {"Reported": 2, "Many": 3}

@@ -18,12 +18,14 @@ CREATED = Event(type="Normal", reason="CreatedHeadPod", action="Create", note="C
 
 
 def a_recorder(kube: FakeKube, clock: FakeClock) -> EventRecorder:
-    return EventRecorder(kube, controller="raycluster-controller", instance="raycluster-controller-a", clock=clock)
+    return EventRecorder(
+        kube, RAY_CLUSTER, controller="raycluster-controller", instance="raycluster-controller-a", clock=clock
+    )
 
 
 async def test_an_event_names_its_object_and_controller() -> None:
     kube = FakeKube()
-    await a_recorder(kube, FakeClock()).record(RAY_CLUSTER, META, CREATED)
+    await a_recorder(kube, FakeClock()).record(META, CREATED)
     body = kube.requests[0].body
     assert body["regarding"] == {
         "apiVersion": "ray.io/v1",
@@ -41,7 +43,7 @@ async def test_an_event_names_its_object_and_controller() -> None:
 @pytest.mark.parametrize("name", ["x" * 253, "x" * 235 + "-.-" + "y" * 15])
 async def test_an_event_has_a_name_however_long_that_of_its_object_is(name: str) -> None:
     kube = FakeKube()
-    await a_recorder(kube, FakeClock()).record(RAY_CLUSTER, msgspec.structs.replace(META, name=name), CREATED)
+    await a_recorder(kube, FakeClock()).record(msgspec.structs.replace(META, name=name), CREATED)
     found = kube.requests[0].body["metadata"]["name"]
     assert len(found) <= 253
     assert re.fullmatch(r"x+\.[0-9a-f]+", found)
@@ -55,14 +57,14 @@ async def test_repeats_are_counted_and_seldom_written_until_there_is_silence() -
     for seconds in (0, 10, 10, 300, 60, 361):
         clock.advance(seconds)
         kube.requests.clear()
-        await recorder.record(RAY_CLUSTER, META, CREATED)
+        await recorder.record(META, CREATED)
         written += [(each.verb, each.body.get("series", {}).get("count")) for each in kube.requests]
     assert written == [("create", None), ("patch", 2), ("patch", 5), ("create", None)]
 
 
 async def test_many_at_once_are_one_event_with_their_number() -> None:
     kube = FakeKube()
-    await a_recorder(kube, FakeClock()).record(RAY_CLUSTER, META, CREATED, count=3)
+    await a_recorder(kube, FakeClock()).record(META, CREATED, count=3)
     (request,) = kube.requests
     assert request.body["series"] == {"count": 3, "lastObservedTime": request.body["eventTime"]}
 
@@ -70,21 +72,21 @@ async def test_many_at_once_are_one_event_with_their_number() -> None:
 async def test_an_event_that_is_gone_by_now_is_not_missed() -> None:
     kube, clock = FakeKube(), FakeClock()
     recorder = a_recorder(kube, clock)
-    await recorder.record(RAY_CLUSTER, META, CREATED)
+    await recorder.record(META, CREATED)
     kube.objects.clear()
-    await recorder.record(RAY_CLUSTER, META, CREATED)
+    await recorder.record(META, CREATED)
     assert [each.verb for each in kube.requests] == ["create", "patch"]
 
 
 async def test_a_long_note_is_cut_to_what_the_api_server_takes() -> None:
     kube = FakeKube()
     long = Event(type="Warning", reason="X", action="Validate", note="ü" * 2000)
-    await a_recorder(kube, FakeClock()).record(RAY_CLUSTER, META, long)
+    await a_recorder(kube, FakeClock()).record(META, long)
     assert len(kube.requests[0].body["note"].encode()) <= 1024
 
 
 async def test_a_lost_event_does_not_fail_the_reconcile() -> None:
     kube = FakeKube()
     kube.faults.append(lambda _request: errors.Forbidden("no"))
-    await a_recorder(kube, FakeClock()).record(RAY_CLUSTER, META, CREATED)
+    await a_recorder(kube, FakeClock()).record(META, CREATED)
     assert len(kube.requests) == 1

@@ -41,8 +41,8 @@ class Run:
         self.clock = FakeClock()
         self.kube = FakeKube()
         self.done: list[str] = []
-        recorder = EventRecorder(self.kube, controller="c", instance="i", clock=self.clock)
-        self.executor = Executor(self.kube, Cache(), recorder, views={}, regarding=RAY_SERVICE, clock=self.clock)
+        recorder = EventRecorder(self.kube, RAY_SERVICE, controller="c", instance="i", clock=self.clock)
+        self.executor = Executor(self.kube, Cache(), recorder, views={}, clock=self.clock)
 
     async def execute(self, *steps: Action | Parallel) -> Executed:
         root = RayService(metadata=ObjectMeta(name="demo", namespace="default", uid="u"))
@@ -160,7 +160,7 @@ async def test_a_plan_that_takes_too_long_is_cut() -> None:
     run = Run()
     result = await run.execute(Parallel(actions=some("abcdefghi", seconds=SLICE)), Parallel(actions=some("j")))
     assert (run.done, result.is_cut) == (list("abcdefgh"), True)
-    assert result.conclude(now=run.clock.now()) == run.clock.now()
+    assert result.conclude(run.clock.now()) == run.clock.now()
 
 
 async def test_what_is_begun_is_completed_before_the_cut() -> None:
@@ -173,4 +173,4 @@ async def test_what_is_begun_is_completed_before_the_cut() -> None:
 async def test_a_plan_in_time_is_not_cut() -> None:
     run = Run()
     result = await run.execute(Parallel(actions=some("a", seconds=SLICE)))
-    assert (run.done, result.is_cut, result.conclude(now=run.clock.now())) == (["a"], False, None)
+    assert (run.done, result.is_cut, result.conclude(run.clock.now())) == (["a"], False, None)

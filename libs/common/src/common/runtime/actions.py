@@ -5,6 +5,7 @@ An action brings the Events that report it. As text it is a short phrase for the
 
 from datetime import datetime
 from enum import Enum, auto
+from itertools import chain
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -200,7 +201,5 @@ class Plan(msgspec.Struct, Generic[Step], frozen=True, kw_only=True):
     @property
     def flat(self) -> tuple[Action, ...]:
         """Return the actions, those of a `Parallel` one by one."""
-        found: list[Action] = []
-        for step in self.actions:
-            found += step.actions if isinstance(step, Parallel) else (step,)
-        return tuple(found)
+        steps = (step.actions if isinstance(step, Parallel) else (step,) for step in self.actions)
+        return tuple(chain.from_iterable(steps))

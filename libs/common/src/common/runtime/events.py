@@ -6,7 +6,6 @@ that cannot be written is logged and forgotten: events report, they decide nothi
 """
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
@@ -42,58 +41,60 @@ class Series(msgspec.Struct, kw_only=True):
     is_repeat_written: bool
     """Whether the API server knows that it repeats."""
 
-    def is_worth_a_write(self) -> bool:
-        """Return whether the count should be written now."""
-        return not self.is_repeat_written or self.seen - self.written >= QUIET_SECONDS
-
 
 class EventRecorder:
-    """Writes events for one controller."""
+    """Writes events of one controller about objects of one kind."""
 
-    def __init__(self, kube: Kube, *, controller: str, instance: str, clock: Clock) -> None:
+    def __init__(self, kube: Kube, regarding: Resource, *, controller: str, instance: str, clock: Clock) -> None:
         self._kube = kube
+        self.regarding = regarding
         self._controller = controller
         self._instance = instance
         self._clock = clock
         self._recorded: OrderedDict[tuple[str, Event], Series] = OrderedDict()
 
-    async def record(self, resource: Resource, regarding: ObjectMeta, event: Event, *, count: int = 1) -> None:
+    async def record(self, about: ObjectMeta, event: Event, *, count: int = 1) -> None:
         """Write an event about an object, which has happened `count` times just now."""
-        key, seen = (regarding.uid, event), self._clock.monotonic()
+        key, seen = (about.uid, event), self._clock.monotonic()
         series = self._recorded.get(key)
         try:
             if series is None or seen - series.seen > QUIET_SECONDS:
-                body = self._body(resource, regarding, event, count)
-                name = body["metadata"]["name"]
-                self._remember(
-                    key, Series(name=name, count=count, seen=seen, written=seen, is_repeat_written=count > 1)
+                body = self._body(about, event, count)
+                name: str = body["metadata"]["name"]
+                self._recorded.pop(key, None)
+                self._recorded[key] = Series(
+                    name=name, count=count, seen=seen, written=seen, is_repeat_written=count > 1
                 )
-                await self._kube.create(EVENT, regarding.namespace, body)
+                if len(self._recorded) > REMEMBERED:
+                    self._recorded.popitem(last=False)
+                await self._kube.create(EVENT, about.namespace, body)
                 return
             series.count, series.seen = series.count + count, seen
-            if series.is_worth_a_write():
+            if not series.is_repeat_written or seen - series.written >= QUIET_SECONDS:
                 series.is_repeat_written, series.written = True, seen
                 patch = Patch(body={"series": self._series(series.count)})
-                await self._kube.patch(EVENT, regarding.namespace, series.name, patch)
+                await self._kube.patch(EVENT, about.namespace, series.name, patch)
         except errors.RaybusError as problem:
             log.warning("an event is lost", reason=event.reason, note=event.note, error=str(problem))
 
-    def _remember(self, key: tuple[str, Event], series: Series) -> None:
-        self._recorded.pop(key, None)
-        self._recorded[key] = series
-        if len(self._recorded) > REMEMBERED:
-            self._recorded.popitem(last=False)
+    async def report_quarantine(self, about: ObjectMeta, why: str) -> None:
+        """Report on a root object that it waits for an object in quarantine."""
+        kind = self.regarding.kind
+        note = f"{why}. {kind} {about.namespace}/{about.name} is not reconciled until that object is changed or deleted"
+        await self.record(about, warning(QUARANTINED, "Reconcile", note))
 
     def _series(self, count: int) -> Body:
         return {"count": count, "lastObservedTime": micro_time(self._clock.now())}
 
-    def _body(self, resource: Resource, regarding: ObjectMeta, event: Event, count: int) -> Body:
+    def _body(self, about: ObjectMeta, event: Event, count: int) -> Body:
         now = self._clock.now()
-        stamp = int(now.timestamp() * 1e9) ^ (hash((regarding.uid, event)) & 0xFFFF)
+        suffix = f".{int(now.timestamp() * 1e9) ^ (hash((about.uid, event)) & 0xFFFF):x}"
+        # The name of the object is cut where both together are no name of Kubernetes.
+        name = about.name[: NAME_LIMIT - len(suffix)].rstrip("-.") + suffix
         body: Body = {
             "apiVersion": EVENT.api_version,
             "kind": EVENT.kind,
-            "metadata": {"name": _name(regarding.name, f".{stamp:x}"), "namespace": regarding.namespace},
+            "metadata": {"name": name, "namespace": about.namespace},
             "eventTime": micro_time(now),
             "type": event.type,
             "reason": event.reason,
@@ -102,29 +103,12 @@ class EventRecorder:
             "reportingController": self._controller,
             "reportingInstance": self._instance,
             "regarding": {
-                "apiVersion": resource.api_version,
-                "kind": resource.kind,
-                "namespace": regarding.namespace,
-                "name": regarding.name,
-                "uid": regarding.uid,
-                "resourceVersion": regarding.resource_version,
+                "apiVersion": self.regarding.api_version,
+                "kind": self.regarding.kind,
+                "namespace": about.namespace,
+                "name": about.name,
+                "uid": about.uid,
+                "resourceVersion": about.resource_version,
             },
         }
-        if count > 1:
-            body["series"] = self._series(count)
-        return body
-
-
-def quarantine_reporter(events: EventRecorder, resource: Resource) -> Callable[[ObjectMeta, str], Awaitable[None]]:
-    """Return what reports on root objects of a kind that they wait for an object in quarantine."""
-
-    async def report(about: ObjectMeta, why: str) -> None:
-        note = f"{why}. {resource.kind} {about.namespace}/{about.name} is not reconciled until that object is changed or deleted"
-        await events.record(resource, about, warning(QUARANTINED, "Reconcile", note))
-
-    return report
-
-
-def _name(regarding: str, suffix: str) -> str:
-    """Return a name for an Event; that of its object is cut where both together are no name of Kubernetes."""
-    return regarding[: NAME_LIMIT - len(suffix)].rstrip("-.") + suffix
+        return body | {"series": self._series(count)} if count > 1 else body

@@ -27,7 +27,6 @@ from common.api.event import Event
 from common.api.meta import ObjectMeta
 from common.clock import Clock
 from common.kube.client import Kube
-from common.kube.resources import Resource
 from common.runtime.actions import Action, EmitEvent, Parallel, Refuse
 from common.runtime.cache import Cache, Object
 from common.runtime.events import EventRecorder
@@ -52,6 +51,11 @@ class Perform(Protocol):
     def __call__(self, action: Action, *, writer: Writer) -> Awaitable[bool]: ...
 
 
+async def write(action: Action, *, writer: Writer) -> bool:
+    """Make the one write that an action is; raise if it is none."""
+    return await writer.write(action)
+
+
 class Failure(msgspec.Struct, frozen=True):
     """An action that failed."""
 
@@ -72,7 +76,7 @@ class Executed(msgspec.Struct, frozen=True, kw_only=True):
         """Return the error that the retry depends on."""
         return self.failures[0].error if self.failures else None
 
-    def conclude(self, *, now: datetime) -> datetime | None:
+    def conclude(self, now: datetime) -> datetime | None:
         """Raise the error, if any; return when the rest is due."""
         if self.error is not None:
             raise self.error
@@ -80,38 +84,30 @@ class Executed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Executor:
-    """Executes the plans of one service, and reports them in Events about objects of one kind."""
+    """Executes the plans of one service, and reports them in Events."""
 
     def __init__(
-        self,
-        kube: Kube,
-        cache: Cache,
-        events: EventRecorder,
-        *,
-        views: Mapping[str, type[Object]],
-        regarding: Resource,
-        clock: Clock,
+        self, kube: Kube, cache: Cache, events: EventRecorder, *, views: Mapping[str, type[Object]], clock: Clock
     ) -> None:
         self._kube = kube
         self._cache = cache
-        self._events = events
         self._views = views
-        self._regarding = regarding
+        self._regarding = events.regarding
         self._clock = clock
+        self.emit = events.record
 
-    async def execute(self, root: Object, steps: Iterable[Action | Parallel], perform: Perform) -> Executed:
+    async def execute(self, root: Object, steps: Iterable[Action | Parallel], perform: Perform = write) -> Executed:
         """Execute a plan for `root`, the reconciled object."""
         writer = Writer(self._kube, self._cache, self._views, resource=self._regarding, root=root)
         execution = _Execution(self, root.metadata, partial(perform, writer=writer), self._clock)
         await execution.run(steps)
+        alike: dict[tuple[str, str, str], list[Event]] = {}
+        for event in execution.events:
+            alike.setdefault((event.type, event.reason, event.action), []).append(event)
         async with asyncio.TaskGroup() as group:
-            for event, count in _folded(execution.events):
-                group.create_task(self.emit(root.metadata, event, count=count))
+            for events in alike.values():  # the first with their number: KubeRay's client folds them into a series
+                group.create_task(self.emit(root.metadata, events[0], count=len(events)))
         return Executed(failures=tuple(execution.failures), is_cut=execution.is_cut)
-
-    async def emit(self, meta: ObjectMeta, event: Event, *, count: int = 1) -> None:
-        """Emit an Event about an object, which has happened `count` times."""
-        await self._events.record(self._regarding, meta, event, count=count)
 
     async def report(self, meta: ObjectMeta, action: Action, *, result: Result) -> None:
         """Emit the Event of an action, but of a conflict: the next reconcile decides anew."""
@@ -164,9 +160,7 @@ class _Execution:
         if result is True and not isinstance(action, EmitEvent):
             log.info("done", action=str(action))
         await self._executor.report(self._meta, action, result=result)
-        if isinstance(result, bool) or action.is_optional:
-            return []
-        return [Failure(action, result)]
+        return [] if isinstance(result, bool) or action.is_optional else [Failure(action, result)]
 
     async def _run_batches(self, step: Parallel) -> list[Failure]:
         """Execute actions in batches; no further batch is begun after a failure."""
@@ -202,14 +196,10 @@ class _Execution:
         return self._has_changes and self._clock.monotonic() >= self._ends_at
 
     async def _attempt(self, action: Action) -> Result:
+        if isinstance(action, Refuse):
+            return errors.InvalidSpec(action.event.note)
         try:
-            match action:
-                case Refuse(event=event):
-                    return errors.InvalidSpec(event.note)
-                case EmitEvent():
-                    return True
-                case _:
-                    return await self._perform(action)
+            return isinstance(action, EmitEvent) or await self._perform(action)
         except errors.RaybusError as problem:
             return problem
 
@@ -229,11 +219,3 @@ def _event_of(action: Action, result: Result) -> Event | None:
         event = action.events.failure
         return None if event is None else msgspec.structs.replace(event, note=f"{event.note}{result}")
     return action.events.success if result else None
-
-
-def _folded(events: Iterable[Event]) -> Iterable[tuple[Event, int]]:
-    """Return the first of those that are alike, and how many there are: KubeRay's client folds them into a series."""
-    alike: dict[tuple[str, str, str], list[Event]] = {}
-    for event in events:
-        alike.setdefault((event.type, event.reason, event.action), []).append(event)
-    return [(each[0], len(each)) for each in alike.values()]

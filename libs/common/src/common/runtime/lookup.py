@@ -5,6 +5,7 @@ answer brought is not, since no message would report its change.
 """
 
 from collections import OrderedDict
+from contextlib import suppress
 from typing import Final, TypeVar
 
 import msgspec
@@ -44,16 +45,6 @@ class Lookup:
             self._cache.forget([cached])
         return found
 
-    async def _find(self, resource: Resource, view: type[T], place: tuple[str, str], *, max_age: float) -> T | None:
-        key, now = (resource.kind, *place), self._clock.monotonic()
-        read_at, body = self._read.pop(key, (now - max_age, None))
-        if now - read_at >= max_age:
-            read_at, body = now, await self._get(resource, place)
-        self._read[key] = (read_at, body)
-        if len(self._read) > REMEMBERED:
-            self._read.popitem(last=False)
-        return None if body is None else msgspec.json.decode(body, type=view)
-
     async def known(self, resource: Resource, view: type[T], place: tuple[str, str]) -> T | None:
         """Return an object that something names; what the bus has not brought is asked for.
 
@@ -67,15 +58,20 @@ class Lookup:
 
     async def read(self, resource: Resource, view: type[T], place: tuple[str, str]) -> T | None:
         """Return an object as the API server has it now, and let the cache know; None when it is gone."""
-        try:
+        with suppress(errors.NotFound):
             found = msgspec.json.decode(await self._kube.get(resource, *place), type=view)
-        except errors.NotFound:
-            return None
-        self._cache.put(found)
-        return found
+            self._cache.put(found)
+            return found
+        return None
 
-    async def _get(self, resource: Resource, place: tuple[str, str]) -> bytes | None:
-        try:
-            return await self._kube.get(resource, *place)
-        except (errors.NotFound, errors.Forbidden, errors.InvalidSpec):  # the last: no object can have this name
-            return None
+    async def _find(self, resource: Resource, view: type[T], place: tuple[str, str], *, max_age: float) -> T | None:
+        key, now = (resource.kind, *place), self._clock.monotonic()
+        read_at, body = self._read.pop(key, (now - max_age, None))
+        if now - read_at >= max_age:
+            read_at, body = now, None
+            with suppress(errors.NotFound, errors.Forbidden, errors.InvalidSpec):  # no object can have a refused name
+                body = await self._kube.get(resource, *place)
+        self._read[key] = (read_at, body)
+        if len(self._read) > REMEMBERED:
+            self._read.popitem(last=False)
+        return None if body is None else msgspec.json.decode(body, type=view)

@@ -22,9 +22,7 @@ log = structlog.get_logger()
 
 CLEANUP_SECONDS: Final = 8.0
 """A process that receives SIGTERM is gone after this long, whatever hangs; `raybus up` promises 10 s."""
-STOPPED: Final = 0
-FAILED: Final = 1
-MISCONFIGURED: Final = 2
+STOPPED, FAILED, MISCONFIGURED = 0, 1, 2
 
 Main = Callable[[Settings], Awaitable[None]]
 """Runs a service until cancelled."""
@@ -68,15 +66,17 @@ def leave(code: int) -> NoReturn:
 
 async def _until_signalled(main: Main, settings: Settings) -> None:
     """Run `main`; a signal cancels it and starts the countdown."""
-    loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    task = asyncio.current_task()
+    loop, task, stopping = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
+
+    def end_at_once() -> None:
+        log.critical("cleaning up took too long", seconds=CLEANUP_SECONDS)
+        os._exit(FAILED)
 
     def stop(name: str) -> None:
         if not stopping.is_set() and task is not None:
             log.info("stopping", signal=name)
             stopping.set()
-            loop.call_later(CLEANUP_SECONDS, _end_at_once)
+            loop.call_later(CLEANUP_SECONDS, end_at_once)
             task.cancel()
 
     loop_lag.measure(loop)
@@ -109,8 +109,3 @@ def _is_misconfigured(problem: BaseException) -> bool:
     return isinstance(problem, errors.InvalidSpec) or (
         isinstance(problem, OSError) and problem.errno in {errno.EADDRINUSE, errno.EACCES}
     )
-
-
-def _end_at_once() -> None:
-    log.critical("cleaning up took too long", seconds=CLEANUP_SECONDS)
-    os._exit(FAILED)

@@ -1,8 +1,6 @@
 """Writes to the API server for one reconcile; every answer goes into the cache at once, so that the next reconcile reads our own writes."""
 
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Final
 
 import msgspec
 
@@ -28,30 +26,16 @@ from common.runtime.actions import (
 )
 from common.runtime.cache import Cache, Object
 
-_NOW: Final = 0
-"""Seconds of grace after which a deleted object without finalizers is gone already."""
 
-
-class _DeletedMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    deletion_timestamp: datetime | None = None
+class _Meta(ObjectMeta, frozen=True, kw_only=True):
     deletion_grace_period_seconds: int | None = None
-    finalizers: list[str] = []
+    """0 for a deleted object that is gone already, unless a finalizer holds it."""
 
 
-class _Deleted(msgspec.Struct, frozen=True, kw_only=True):
-    """What matters of the answer to a delete: the object while it is there still, else a Status."""
+class _Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What matters of any object; a Status, as a delete may answer, has empty metadata."""
 
-    metadata: _DeletedMeta = _DeletedMeta()
-
-    @property
-    def is_there(self) -> bool:
-        meta = self.metadata
-        is_held = meta.deletion_grace_period_seconds != _NOW or bool(meta.finalizers)
-        return meta.deletion_timestamp is not None and is_held
-
-
-class _AnyObject(msgspec.Struct, frozen=True, kw_only=True):
-    metadata: ObjectMeta
+    metadata: _Meta = _Meta()
 
 
 class Writer:
@@ -84,8 +68,8 @@ class Writer:
             case Delete():
                 return await self._delete(action)
             case DeleteCollection(resource=resource, selector=selector):
-                text = label_selector(selector)
-                await self._kube.delete_collection(resource, self.namespace, label_selector=text)
+                labels = label_selector(selector)
+                await self._kube.delete_collection(resource, self.namespace, label_selector=labels)
             case UpdateStatus() | SetFinalizers() | Annotate():
                 await self._write_root(action)
             case _:
@@ -98,7 +82,7 @@ class Writer:
             answer = await self._kube.get(action.resource, self.namespace, action.name)
         except errors.NotFound:
             return False
-        return msgspec.json.decode(answer, type=_AnyObject).metadata.uid == action.uid
+        return msgspec.json.decode(answer, type=_Answer).metadata.uid == action.uid
 
     async def _create(self, action: Create) -> bool:
         resource, name = action.resource, action.body["metadata"]["name"]
@@ -108,7 +92,9 @@ class Writer:
             if action.if_exists is IfExists.ACCEPT:
                 return False
             answer = await self._kube.get(resource, self.namespace, name)
-            if action.if_exists is IfExists.NEED_OWN and not self._owns(answer):
+            owners = msgspec.json.decode(answer, type=_Answer).metadata.owner_references
+            is_own = any(owner.uid == self._root.metadata.uid for owner in owners)
+            if action.if_exists is IfExists.NEED_OWN and not is_own:
                 text = f'{resource.plural} "{name}" already exists and does not belong to this {self._resource.kind}; delete or rename it'
                 raise errors.AlreadyExists(text) from problem
             self._keep(resource, answer)
@@ -116,10 +102,6 @@ class Writer:
                 raise errors.Conflict(f"{resource.kind} {name} exists already; reconciling again") from problem
             return False
         return True
-
-    def _owns(self, answer: bytes) -> bool:
-        owners = msgspec.json.decode(answer, type=_AnyObject).metadata.owner_references
-        return any(owner.uid == self._root.metadata.uid for owner in owners)
 
     async def _delete(self, action: Delete) -> bool:
         view = self._views.get(action.resource.kind)
@@ -131,7 +113,8 @@ class Writer:
             answer = await self._kube.delete(action.resource, self.namespace, action.name, uid=action.uid)
         except errors.NotFound:
             answer = b""
-        if answer and msgspec.json.decode(answer, type=_Deleted).is_there:
+        left = msgspec.json.decode(answer, type=_Answer).metadata if answer else _Meta()
+        if left.deletion_timestamp is not None and (left.deletion_grace_period_seconds != 0 or left.finalizers):
             self._keep(action.resource, answer)
         elif view is not None:
             self._cache.remove(view, self.namespace, action.name, version=version)

@@ -6,7 +6,7 @@ named together with what is legal. Changing an annotation changes no generation,
 
 from datetime import timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -20,10 +20,9 @@ MOST_UNAVAILABLE: Final = 99
 DEFAULT_HISTORY: Final = 10
 """As for a Deployment."""
 MOST_HISTORY: Final = 99
-
-
 LONGEST_INTERVAL: Final = 2**31 - 1
 """Seconds between two steps that the CRD admits."""
+T = TypeVar("T")
 
 
 class OnDeadline(StrEnum):
@@ -63,10 +62,10 @@ def of(service: RayService) -> Controls:
         pauses=read.switch(labels.PAUSE),
         aborts=read.switch(labels.ABORT, or_generation=True),
         promotes=read.switch(labels.PROMOTE, or_generation=True),
-        deadline=read.length(labels.PROGRESS_DEADLINE, DEFAULT_DEADLINE),
-        on_deadline=read.policy(labels.ON_DEADLINE, OnDeadline.WAIT),
+        deadline=read.deadline(),
+        on_deadline=read.on_deadline(),
         unavailable=read.number(labels.MAX_UNAVAILABLE, 0, most=MOST_UNAVAILABLE),
-        parity=read.unless_off(labels.CAPACITY_PARITY),
+        parity=read.switch(labels.CAPACITY_PARITY, default=True),
         history=read.number(labels.HISTORY_LIMIT, DEFAULT_HISTORY, most=MOST_HISTORY),
         problems=(*read.problems, *([odd] if (odd := weighted_route.odd_name(service)) is not None else [])),
     )
@@ -92,46 +91,35 @@ class _Reader:
         self._generation = service.metadata.generation
         self.problems: list[str] = []
 
-    def switch(self, name: str, *, or_generation: bool = False) -> bool:
+    def switch(self, name: str, *, default: bool = False, or_generation: bool = False) -> bool:
         text = self._held.get(name, "").strip()
-        if text in {"", "false"}:
-            return False
-        if text == "true":
-            return True
+        if text in {"", "true", "false"}:
+            return text == "true" or (text == "" and default)
         if or_generation and text.isascii() and text.isdigit():
             return text.lstrip("0") == str(self._generation)
         legal = '"true", "false" or a metadata.generation' if or_generation else '"true" or "false"'
-        self._note(name, legal, "it counts as absent")
-        return False
+        return self._odd(name, legal, "it counts as absent", default)
 
-    def unless_off(self, name: str) -> bool:
-        if self._held.get(name, "").strip() == "false":
-            return False
-        self.switch(name)
-        return True
-
-    def length(self, name: str, default: timedelta) -> timedelta:
-        if name not in self._held:
-            return default
-        length = durations.parse_or_seconds(self._held[name])
+    def deadline(self) -> timedelta:
+        name, default = labels.PROGRESS_DEADLINE, DEFAULT_DEADLINE
+        length = durations.parse_or_seconds(self._held[name]) if name in self._held else default
         if length is not None and length > timedelta(0):
             return length
-        self._note(name, "a positive duration such as 10m or a number of seconds", f"{durations.text(default)} holds")
-        return default
+        legal = "a positive duration such as 10m or a number of seconds"
+        return self._odd(name, legal, f"{durations.text(default)} holds", default)
 
     def number(self, name: str, default: int, *, most: int) -> int:
         text = self._held.get(name, str(default)).strip()
         if text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most:
             return int(text)
-        self._note(name, f"a whole number from 0 to {most}", f"{default} holds")
-        return default
+        return self._odd(name, f"a whole number from 0 to {most}", f"{default} holds", default)
 
-    def policy(self, name: str, default: OnDeadline) -> OnDeadline:
-        text = self._held.get(name, default).strip()
-        if text in {each.value for each in OnDeadline}:
-            return OnDeadline(text)
-        self._note(name, "one of " + ", ".join(OnDeadline), f"{default} holds")
-        return default
+    def on_deadline(self) -> OnDeadline:
+        name, default = labels.ON_DEADLINE, OnDeadline.WAIT
+        found = {each.value: each for each in OnDeadline}.get(self._held.get(name, default).strip())
+        return found or self._odd(name, "one of " + ", ".join(OnDeadline), f"{default} holds", default)
 
-    def _note(self, name: str, legal: str, instead: str) -> None:
+    def _odd(self, name: str, legal: str, instead: str, default: T) -> T:
+        """Note what is wrong with a value, and return what holds instead."""
         self.problems.append(f'{name} "{self._held[name]}" is not {legal}; {instead}')
+        return default

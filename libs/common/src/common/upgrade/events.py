@@ -261,12 +261,9 @@ def encode(event: Event, *, trace: str | None = None) -> Wire:
         traceparent=UNSET if trace is None else trace,
         data=event.data,
     )
+    subject = subjects.upgrade_event(event.namespace, event.name, event.kind)
     headers = {"Content-Type": CONTENT_TYPE} | ({} if trace is None else {"traceparent": trace})
-    return Wire(
-        subject=subjects.upgrade_event(event.namespace, event.name, event.kind),
-        headers=headers,
-        payload=msgspec.json.encode(written),
-    )
+    return Wire(subject=subject, headers=headers, payload=msgspec.json.encode(written))
 
 
 class _Type(msgspec.Struct, frozen=True):

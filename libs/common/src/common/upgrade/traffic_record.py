@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from common import annotation_record
 from common.annotation_record import AnnotationRecord
-from common.api.gateway import Route, RouteRule
+from common.api.gateway import Route
 from common.api.ray_service import RayService
 
 ANNOTATION: Final = "raybus.io/traffic-record"
@@ -90,25 +90,21 @@ def of_route(route: Route | None) -> Record:
 
 def of_status(service: RayService) -> Record:
     """Return the mirror of the record in a status; an empty one where it was overwritten."""
+    held = ((service.status.active_service_status, WHOLE), (service.status.pending_service_status, 0))
     try:
-        return _mirrored(service)
+        return Record(
+            clusters={
+                each.ray_cluster_name: Share(
+                    capacity=each.target_capacity,
+                    weight=unset if each.traffic_routed_percent is None else each.traffic_routed_percent,
+                    moved_at=each.last_traffic_migrated_time,
+                )
+                for each, unset in held
+                if each.ray_cluster_name and each.target_capacity is not None
+            }
+        )
     except ValueError:
         return Record()
-
-
-def _mirrored(service: RayService) -> Record:
-    held = ((service.status.active_service_status, WHOLE), (service.status.pending_service_status, 0))
-    return Record(
-        clusters={
-            each.ray_cluster_name: Share(
-                capacity=each.target_capacity,
-                weight=unset if each.traffic_routed_percent is None else each.traffic_routed_percent,
-                moved_at=each.last_traffic_migrated_time,
-            )
-            for each, unset in held
-            if each.ray_cluster_name and each.target_capacity is not None
-        }
-    )
 
 
 def known(service: RayService, routes: Iterable[Route | None]) -> Record:
@@ -127,11 +123,8 @@ def _age(record: Record) -> float:
 
 def weight_of(route: Route | None, service: str) -> int:
     """Return the weight that a route gives to a Service, 0 when it has none; of several rules the highest."""
-    if route is None:
-        return 0
-    return max((_weight_in(rule, service) for rule in route.spec.rules), default=0)
-
-
-def _weight_in(rule: RouteRule, service: str) -> int:
-    found = [ref.weight for ref in rule.backend_refs if ref.name == service]
-    return sum(1 if each is None else each for each in found)
+    rules = route.spec.rules if route is not None else ()
+    held = (
+        (1 if ref.weight is None else ref.weight for ref in rule.backend_refs if ref.name == service) for rule in rules
+    )
+    return max(map(sum, held), default=0)

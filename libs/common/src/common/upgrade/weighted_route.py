@@ -40,7 +40,6 @@ NO_RULE: Final = (
 MOST_BACKENDS: Final = 16
 """Limits of the Gateway API for a rule."""
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_REDIRECT: Final = "RequestRedirect"
 _LISTED: Final = 10
 """Names that a message lists at most."""
 
@@ -90,8 +89,10 @@ def gateway_trouble(
         if gateway is not None and not is_users(service):
             problem = not_ours(service.metadata, gateway.metadata) or problem
         if problem is not None:
-            text = f"Gateway {namespace}/{name} {problem.message}{_class_of(gateway, problem)}"
-            return msgspec.structs.replace(problem, message=text)
+            hint = ""  # a Gateway of a class that no controller serves is never accepted
+            if gateway is not None and problem.code is RoutingCode.NOT_ACCEPTED:
+                hint = f" (gatewayClassName {gateway.spec.gateway_class_name}: does a controller serve it?)"
+            return msgspec.structs.replace(problem, message=f"Gateway {namespace}/{name} {problem.message}{hint}")
     return None
 
 
@@ -155,7 +156,7 @@ def rules_of(route: HttpRoute, own: Set[str]) -> tuple[int, ...]:
     """Return the positions of the rules of a user's route that send requests to a RayService with these backends."""
     rules = route.spec.rules
     ours = tuple(index for index, rule in enumerate(rules) if any(each.name in own for each in rule.backend_refs))
-    bare = tuple(index for index, rule in enumerate(rules) if _is_bare(rule))
+    bare = tuple(index for index, rule in enumerate(rules) if not rule.backend_refs and not _redirects(rule))
     return ours or bare or ((0,) if len(rules) == 1 and not _redirects(rules[0]) else ())
 
 
@@ -225,37 +226,21 @@ def _permitted(have: ObjectMeta) -> list[str]:
 
 
 def _not_permitted(service: RayService, route: HttpRoute) -> RoutingProblem:
-    name = service.metadata.name
-    found = "does not name" if labels.ROUTE_PERMITS in route.metadata.annotations else "is missing, so it does not name"
+    """Return that the owner of a route did not agree, with the command by which they do."""
+    name, meta, held = service.metadata.name, route.metadata, _permitted(route.metadata)
+    is_there = labels.ROUTE_PERMITS in meta.annotations
+    kept = [",".join(held)] if 0 < len(held) <= _LISTED else ["<the names that it has>"] if held else []
+    command = f"kubectl annotate {HTTP_ROUTE.kind.lower()} {meta.name} -n {meta.namespace}"
     text = (
-        f"may not be used: its annotation {labels.ROUTE_PERMITS} {found} RayService {name}; "
-        f"the owner of the route agrees with: {_agreement(HTTP_ROUTE.kind, route.metadata, name)}"
+        f"may not be used: its annotation {labels.ROUTE_PERMITS} "
+        f"{'does not name' if is_there else 'is missing, so it does not name'} RayService {name}; the owner of the route "
+        f"agrees with: {command} {labels.ROUTE_PERMITS}={','.join((*kept, name))}{' --overwrite' if is_there else ''}"
     )
     return Problem(RoutingCode.NOT_PERMITTED, text)
 
 
-def _agreement(kind: str, have: ObjectMeta, service: str) -> str:
-    """Return the command by which the owner of an object lets a RayService use it."""
-    held = _permitted(have)
-    kept = [",".join(held)] if 0 < len(held) <= _LISTED else ["<the names that it has>"] if held else []
-    overwrite = " --overwrite" if labels.ROUTE_PERMITS in have.annotations else ""
-    value = ",".join((*kept, service))
-    return f"kubectl annotate {kind.lower()} {have.name} -n {have.namespace} {labels.ROUTE_PERMITS}={value}{overwrite}"
-
-
-def _class_of(gateway: Gateway | None, problem: RoutingProblem) -> str:
-    """Return the class where it may be what is wrong: a Gateway of a class that no controller serves is never accepted."""
-    if gateway is None or problem.code is not RoutingCode.NOT_ACCEPTED:
-        return ""
-    return f" (gatewayClassName {gateway.spec.gateway_class_name}: does a controller serve it?)"
-
-
-def _is_bare(rule: RouteRule) -> bool:
-    return not rule.backend_refs and not _redirects(rule)
-
-
 def _redirects(rule: RouteRule) -> bool:
-    return any(each.get("type") == _REDIRECT for each in rule.filters)
+    return any(each.get("type") == "RequestRedirect" for each in rule.filters)
 
 
 def _given(service: RayService) -> str | None:

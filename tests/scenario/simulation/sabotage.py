@@ -9,8 +9,7 @@ import pytest
 from common.ray import submit
 from common.ray.submit import Submission
 from common.ray.view import ServeView
-from common.upgrade.controls import Controls
-from common.upgrade.policy import Policy
+from common.upgrade.controls import Controls, Policy
 from traffic_manager import options
 from traffic_manager.migration.state import Direction, Side
 from traffic_manager.observed import Observed

@@ -9,7 +9,7 @@ import pytest
 from common.ray import parity, submit
 from common.ray.submit import Submission
 from common.ray.view import ServeView
-from common.upgrade.policy import Policy
+from common.upgrade.controls import Policy
 from scenario.simulation import laws, sabotage, simulate
 from scenario.simulation.draws import Draw, Happening
 from scenario.simulation.issue_f import CASES

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Final
 
-from common.upgrade.policy import Policy
+from common.upgrade.controls import Policy
 from raybus_cli.planning import picture, steps
 from support.docs import markdown
 

@@ -10,9 +10,8 @@ import msgspec
 from common import labels
 from common.api.opaque import Json
 from common.ray import serve_writer
-from common.upgrade import policy as policies
-from common.upgrade.controls import Controls, OnDeadline
-from common.upgrade.policy import Policy
+from common.upgrade import controls as upgrade_controls
+from common.upgrade.controls import Controls, OnDeadline, Policy
 from traffic_manager.migration.state import Direction
 from traffic_manager.observed import Observed
 
@@ -24,7 +23,7 @@ def policy(observed: Observed, controls: Controls, direction: Direction) -> Poli
     is aborted keeps to it, for its cluster lacks no capacity.
     """
     asks = serve_writer.asks_for_steps(observed.service)
-    given = (policies.of(options, unavailable=controls.unavailable) for options in _given(observed))
+    given = (upgrade_controls.policy_of(options, unavailable=controls.unavailable) for options in _given(observed))
     usable = (each for each in given if each is not None and (each.may_progress or asks))
     held = next(usable, Policy(unavailable=controls.unavailable))
     at_once = msgspec.structs.replace(held, step=100, interval=timedelta(0))

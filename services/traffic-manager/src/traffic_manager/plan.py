@@ -20,7 +20,7 @@ from common.ray.view import head_is_ready
 from common.runtime.actions import MAIN, Action, Create, EmitEvent, Patch, Plan
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import traffic_record as records
-from common.upgrade.policy import Policy
+from common.upgrade.controls import Policy
 from common.upgrade.traffic_record import WHOLE, Share
 from traffic_manager import options, routing, serving
 from traffic_manager.actions import BACKENDS, MoveCapacity

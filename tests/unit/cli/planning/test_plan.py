@@ -13,7 +13,7 @@ from common.api import ray_service
 from common.api.opaque import Json
 from common.api.ray_service import RayService
 from common.feature_gates import BETA
-from common.upgrade.policy import Policy
+from common.upgrade.controls import Policy
 from raybus_cli.planning import demand, differences, picture, plan, predict, quotas, steps
 from raybus_cli.planning.differences import Effect
 from raybus_cli.planning.plan import Plan, Sizing

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.upgrade.policy import Policy
+from common.upgrade.controls import Policy
 from traffic_manager.migration import capacity
 from traffic_manager.migration.state import Direction, Migration, Side
 

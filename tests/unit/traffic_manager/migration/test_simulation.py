@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.upgrade.policy import Policy
+from common.upgrade.controls import Policy
 from traffic_manager.migration import step
 from traffic_manager.migration.state import Direction, Migration, Side, is_hurried
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from common.upgrade.policy import Policy
+from common.upgrade.controls import Policy
 from traffic_manager.migration import weights
 from traffic_manager.migration.state import Direction, Migration, Side
 

@@ -8,7 +8,7 @@ from typing import Final, cast
 from common.api import ray_service
 from common.api.opaque import Json
 from common.ray import serve_writer, service_ports
-from common.upgrade.policy import Policy
+from common.upgrade.controls import Policy
 from raybus_cli.linting.shape import Problem
 from raybus_cli.manifests.reading import Document, Place
 from raybus_cli.planning import picture, steps

@@ -13,8 +13,7 @@ from common.api.ray_service import KIND as RAY_SERVICE
 from common.feature_gates import Gates
 from common.ray import serve_writer
 from common.upgrade import controls as upgrade_controls
-from common.upgrade import policy as policies
-from common.upgrade.policy import Policy
+from common.upgrade.controls import Policy
 from common.upgrade.receipt import Outcome, Receipt
 from common.upgrade.traffic_record import WHOLE
 from raybus_cli.planning import demand, differences, predict, quotas, steps
@@ -160,7 +159,7 @@ def _policy(goal: RayService, sizing: Sizing) -> Policy | None:
     tried = {"maxSurgePercent": sizing.surge, "stepSizePercent": sizing.step, "intervalSeconds": sizing.interval}
     given = {**held, **{name: value for name, value in tried.items() if value is not None}}
     unavailable = upgrade_controls.of(goal).unavailable if sizing.unavailable is None else sizing.unavailable
-    return policies.of(given, unavailable=unavailable)
+    return upgrade_controls.policy_of(given, unavailable=unavailable)
 
 
 def _prepared(service: RayService) -> int | None:

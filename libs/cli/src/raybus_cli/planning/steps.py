@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from common.upgrade.policy import Policy
+from common.upgrade.controls import Policy
 from common.upgrade.traffic_record import WHOLE
 from traffic_manager.migration import step
 from traffic_manager.migration.state import Direction, Migration, Side

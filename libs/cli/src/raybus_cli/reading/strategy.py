@@ -7,8 +7,7 @@ from common.api.ray_service import RayService
 from common.feature_gates import BETA, Gates
 from common.ray import serve_writer
 from common.upgrade import controls as upgrade_controls
-from common.upgrade import policy as policies
-from common.upgrade.policy import Policy
+from common.upgrade.controls import Policy
 
 DEFAULT: Final = "NewCluster"
 
@@ -23,7 +22,7 @@ def policy(service: RayService, gates: Gates = BETA) -> Policy | None:
     if not serve_writer.is_incremental(service, gates):
         return None
     given: Json = _strategy(service).get("clusterUpgradeOptions") or {}
-    found = policies.of(given, unavailable=upgrade_controls.of(service).unavailable)
+    found = upgrade_controls.policy_of(given, unavailable=upgrade_controls.of(service).unavailable)
     return found if found is not None and found.step > 0 else None
 
 

@@ -13,7 +13,7 @@ remaining capacity and the proven capacity of the scale-up side are not less tha
 from datetime import datetime, timedelta
 from typing import Final
 
-from common.upgrade.policy import Policy
+from common.upgrade.controls import Policy
 from common.upgrade.traffic_record import WHOLE
 from traffic_manager.migration.state import LATE, Direction, Migration, Side, Split, is_hurried, is_late
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from common.upgrade.policy import Policy
+from common.upgrade.controls import Policy
 
 LATE: Final = timedelta(seconds=10)
 """How long a rollback waits for a Gateway that is not ready, and an upgrade for room, before it takes another way."""

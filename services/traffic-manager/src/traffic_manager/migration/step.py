@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from common.upgrade.policy import Policy
+from common.upgrade.controls import Policy
 from traffic_manager.migration import capacity, weights
 from traffic_manager.migration.state import Migration, Split
 

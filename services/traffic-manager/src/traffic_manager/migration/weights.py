@@ -13,7 +13,7 @@ by as much as the allowance permits, where nothing can surge: both clusters then
 
 from datetime import datetime
 
-from common.upgrade.policy import Policy
+from common.upgrade.controls import Policy
 from traffic_manager.migration.state import Direction, Migration, Side, Split, is_hurried, is_late
 
 

@@ -15,8 +15,8 @@ from types import FrameType
 from typing import Any, Final, cast
 
 OURS: Final = re.compile(r"/((?:libs/common|services/[a-z-]+)/src/.*\.py)$")
-WAKES: Final = "set_result"
-"""The built-in method that wakes a task."""
+RESUMES: Final = "set_result"
+"""The built-in method that resumes a task."""
 _paths: dict[str, str] = {}
 
 
@@ -49,8 +49,8 @@ class _Probe:
     def __call__(self, frame: FrameType, event: str, value: Any) -> None:
         code = frame.f_code
         if event == "c_call":
-            if getattr(value, "__name__", "") == WAKES:
-                self._write("wakes a task", frame)
+            if getattr(value, "__name__", "") == RESUMES:
+                self._write("resumes a task", frame)
         elif event == "call":
             if code.co_name == "publish" and "/nats/" in code.co_filename:
                 self._write(f"publishes {frame.f_locals['subject']}", frame)

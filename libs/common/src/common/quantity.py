@@ -1,15 +1,16 @@
 """Kubernetes quantities, exact: parse, print, add, multiply, compare, round up.
 
 A quantity is digits, a decimal point, and a suffix of one of three families: binary (Ki, Mi, …), decimal (n, u, m, k, M, …) or an exponent
-(e3). The family survives arithmetic, so a sum prints as its first non-zero operand was written. Values are integers times a power of ten:
-no float takes part, except in `Quantity.to_float`, which exists because Ray is given floats.
+(e3). The family survives arithmetic, so a sum prints as its first non-zero operand was written. No float takes part, except in
+`Quantity.to_float`, which exists because Ray is given floats.
 
 Behaviour: Kubernetes' `resource.Quantity`; vectors in spec raycluster §11.4, §13.3.
 """
 
 import re
+from decimal import ROUND_UP, Context, Decimal
 from enum import StrEnum
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -29,15 +30,17 @@ class Family(StrEnum):
     EXPONENT = "exponent"
 
 
-_NANO: Final = -9
-_LARGEST_BINARY: Final = (1 << 63) - 1
+_EXACT: Final = Context(prec=4096, rounding=ROUND_UP)
+"""More digits than any sum or product of quantities has; rounds away from zero where it is asked to round."""
+_NANO: Final = Decimal("1e-9")
+"""The smallest amount there is."""
+_LARGEST_BINARY: Final = Decimal((1 << 63) - 1)
 _FAST_DIGITS: Final = 18  # an int64 holds any number of 18 decimal digits
-_FAR_APART: Final = 4096  # powers of ten; more would only burn memory
 _LONGEST: Final = 128
 """Characters; the cost of a number grows with the square of its digits."""
 _LARGEST_EXPONENT: Final = 300
 """What a float holds, since Ray is given floats."""
-_PATTERN: Final = re.compile(r"([+-]?)(?=\.?[0-9])0*([0-9]*)(?:(\.)([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
+_PATTERN: Final = re.compile(r"([+-]?)(?=\.?[0-9])0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
 _EXPONENT: Final = re.compile(r"[eE]([-+]?[0-9]{1,10})", re.ASCII)
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -46,10 +49,9 @@ _BINARY_SUFFIX: Final = ("", *_BINARY)
 
 
 class Quantity(msgspec.Struct, frozen=True):
-    """The amount `unscaled` x 10^`scale`; compare amounts with `compare`, since `==` also sees how they were written."""
+    """An amount as it is written; compare amounts with `compare`, since `==` also sees how they were written."""
 
-    unscaled: int = 0
-    scale: int = 0
+    amount: Decimal = Decimal(0)
     family: Family = Family.UNSET
     text: str = ""
     """The text as given, when Kubernetes keeps it instead of printing the canonical form."""
@@ -61,31 +63,28 @@ class Quantity(msgspec.Struct, frozen=True):
     @property
     def is_zero(self) -> bool:
         """Whether the amount is nothing."""
-        return self.unscaled == 0
+        return not self.amount
 
     def add(self, other: "Quantity") -> "Quantity":
         """Sum; zero takes the family of the other."""
-        left, right, scale = _aligned(self, other)
-        return Quantity(left + right, scale, other.family if self.is_zero else self.family)
+        return Quantity(_EXACT.add(self.amount, other.amount), other.family if self.is_zero else self.family)
 
     def times(self, factor: int) -> "Quantity":
         """Product with a whole number."""
-        return Quantity(self.unscaled * factor, self.scale, self.family)
+        return Quantity(_EXACT.multiply(self.amount, factor), self.family)
 
     def compare(self, other: "Quantity") -> int:
         """Return -1, 0 or 1 as the amount is less than, equal to or more than the other."""
-        left, right, _ = _aligned(self, other)
-        return (left > right) - (left < right)
+        return (self.amount > other.amount) - (self.amount < other.amount)
 
     def round_up(self) -> int:
         """Return the whole number next to the amount, away from zero."""
-        return _rescale_up(self.unscaled, self.scale, 0)
+        return int(self.amount.to_integral_value(ROUND_UP))
 
     def to_float(self) -> float:
         """Multiply the digits by the power of ten in double arithmetic: `1200m` is 1.2, but `1.2` is 1.2000000000000002."""
-        if self.scale < 0:
-            return float(self.unscaled) * (1.0 / 10.0**-self.scale)
-        return float(self.unscaled) * 10.0**self.scale
+        digits, power = _parts(self.amount)
+        return float(digits) * (1.0 / 10.0**-power if power < 0 else 10.0**power)
 
 
 ZERO: Final = Quantity()
@@ -103,18 +102,18 @@ def parse(value: str | float) -> Quantity:
         raise QuantityError(
             f"{text!r} is not a quantity; write a number with an optional suffix, such as 500m, 2 or 1.5Gi"
         )
-    sign, number, _, fraction, suffix = match.groups(default="")
+    sign, number, fraction, suffix = match.groups(default="")
     power, family = _interpret(suffix, text)
-    number = number or "0"
-    digits = number + fraction
-    amount = -int(digits) if sign == "-" else int(digits)
+    digits = (number or "0") + fraction
+    amount = int(sign + digits)
     if family is Family.BINARY:
-        return _binary(amount, number, fraction, power, text)
+        return _binary(amount, len(fraction), power, text)
     scale = power - len(fraction)
-    if len(digits) > _FAST_DIGITS or scale < _NANO:
-        return _in_nanos(amount, scale, family)
+    exact = Decimal(amount).scaleb(scale, _EXACT)
+    if len(digits) > _FAST_DIGITS or scale < -9:
+        return Quantity(exact.quantize(_NANO, context=_EXACT), family)
     keeps_text = scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
-    return Quantity(amount, scale, family, text if keeps_text or text == "0" else "")
+    return Quantity(exact, family, text if keeps_text or text == "0" else "")
 
 
 def canonical(value: str | float) -> str:
@@ -123,92 +122,50 @@ def canonical(value: str | float) -> str:
 
 
 def _interpret(suffix: str, text: str) -> tuple[int, Family]:
+    """Return the power of ten, or of two, that a suffix stands for."""
     if suffix in _DECIMAL:
         return _DECIMAL[suffix], Family.DECIMAL
     if suffix in _BINARY:
         return _BINARY[suffix], Family.BINARY
-    if match := _EXPONENT.fullmatch(suffix):
-        power = int(match[1])
-        if abs(power) > _LARGEST_EXPONENT:
-            raise QuantityError(
-                f"{text!r} has the exponent {power}; use one between -{_LARGEST_EXPONENT} and {_LARGEST_EXPONENT}"
-            )
-        return power, Family.EXPONENT
-    raise QuantityError(
-        f"{text!r} has the unknown suffix {suffix!r}; use one of n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an exponent such as e3"
-    )
+    match = _EXPONENT.fullmatch(suffix)
+    if match is None:
+        raise QuantityError(
+            f"{text!r} has the unknown suffix {suffix!r}; use one of n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an exponent such as e3"
+        )
+    if abs(power := int(match[1])) > _LARGEST_EXPONENT:
+        raise QuantityError(
+            f"{text!r} has the exponent {power}; use one between -{_LARGEST_EXPONENT} and {_LARGEST_EXPONENT}"
+        )
+    return power, Family.EXPONENT
 
 
-def _binary(amount: int, number: str, fraction: str, power: int, text: str) -> Quantity:
-    is_short = len(number) + power * 3 // 10 < 15  # the bound of Kubernetes' fast path
-    if not fraction and is_short:
-        return Quantity(amount << power, 0, Family.BINARY, text if amount % 8 else "")
-    exact = _in_nanos(amount << power, -len(fraction), Family.BINARY)
-    if abs(exact.unscaled) > _LARGEST_BINARY * 10**-_NANO:
-        return Quantity(_LARGEST_BINARY if amount > 0 else -_LARGEST_BINARY, 0, Family.BINARY)
-    if 0 < abs(exact.unscaled) < 10**-_NANO:
-        return Quantity(exact.unscaled, exact.scale, Family.DECIMAL)
-    return exact
-
-
-def _in_nanos(amount: int, scale: int, family: Family) -> Quantity:
-    """Round up to whole nanos, the smallest amount there is."""
-    if scale > _FAR_APART or amount == 0:
-        return Quantity(amount, scale, family)
-    return Quantity(_rescale_up(amount, scale, _NANO), _NANO, family)
-
-
-def _rescale_up(amount: int, scale: int, wanted: int) -> int:
-    if amount == 0:
-        return 0
-    if scale >= wanted:
-        _require_near(scale - wanted)
-        return amount * 10 ** (scale - wanted)
-    if wanted - scale > len(str(amount)):
-        return 1 if amount > 0 else -1
-    whole = -(-abs(amount) // 10 ** (wanted - scale))
-    return whole if amount > 0 else -whole
-
-
-def _aligned(a: Quantity, b: Quantity) -> tuple[int, int, int]:
-    if a.is_zero or b.is_zero:
-        return a.unscaled, b.unscaled, b.scale if a.is_zero else a.scale
-    _require_near(abs(a.scale - b.scale))
-    scale = min(a.scale, b.scale)
-    return a.unscaled * 10 ** (a.scale - scale), b.unscaled * 10 ** (b.scale - scale), scale
-
-
-def _require_near(powers: int) -> None:
-    if powers > _FAR_APART:
-        raise QuantityError(f"the quantities differ by 10^{powers}; use exponents below {_FAR_APART}")
+def _binary(amount: int, places: int, power: int, text: str) -> Quantity:
+    """Return an amount of digits, with so many decimal places, times a power of two."""
+    if not places and len(str(abs(amount))) + power * 3 // 10 < 15:  # the bound of Kubernetes' fast path
+        return Quantity(Decimal(amount << power), Family.BINARY, text if amount % 8 else "")
+    exact = Decimal(amount << power).scaleb(-places, _EXACT).quantize(_NANO, context=_EXACT)
+    if abs(exact) > _LARGEST_BINARY:
+        return Quantity(_LARGEST_BINARY.copy_sign(exact), Family.BINARY)
+    return Quantity(exact, Family.DECIMAL if 0 < abs(exact) < 1 else Family.BINARY)
 
 
 def _canonical(quantity: Quantity) -> str:
-    if quantity.is_zero:
-        return "0"
-    if quantity.family is Family.BINARY and (whole := _whole(quantity)) is not None and abs(whole) >= 1024:  # 1Ki
-        steps = 0
+    amount = _EXACT.normalize(quantity.amount)
+    if quantity.family is Family.BINARY and abs(amount) >= 1024 and amount == amount.to_integral_value():  # 1Ki
+        whole, steps = int(amount), 0
         while whole % 1024 == 0 and steps < len(_BINARY):
             whole, steps = whole // 1024, steps + 1
         return f"{whole}{_BINARY_SUFFIX[steps]}"
-    return _decimal(quantity)
-
-
-def _whole(quantity: Quantity) -> int | None:
-    """Return the amount if it is a whole number."""
-    if quantity.scale >= 0:
-        return _rescale_up(quantity.unscaled, quantity.scale, 0)
-    whole, rest = divmod(quantity.unscaled, 10**-quantity.scale)
-    return None if rest else whole
-
-
-def _decimal(quantity: Quantity) -> str:
-    digits = str(quantity.unscaled)
-    stripped = digits.rstrip("0")
-    exponent = quantity.scale + len(digits) - len(stripped)
+    digits, exponent = _parts(amount)
     spare = exponent % 3
     if quantity.family in {Family.EXPONENT, Family.UNSET}:
         power = exponent - spare
-        return f"{stripped}{'0' * spare}" + (f"e{power}" if power else "")
+        return f"{digits}{'0' * spare}" + (f"e{power}" if power else "")
     spare = max(spare, exponent - 18)  # there is no suffix beyond E
-    return f"{stripped}{'0' * spare}{_DECIMAL_SUFFIX[exponent - spare]}"
+    return f"{digits}{'0' * spare}{_DECIMAL_SUFFIX[exponent - spare]}"
+
+
+def _parts(amount: Decimal) -> tuple[int, int]:
+    """Return digits with their sign, and the power of ten that they are multiplied by."""
+    exponent = cast("int", amount.as_tuple().exponent)
+    return int(amount.scaleb(-exponent, _EXACT)), exponent

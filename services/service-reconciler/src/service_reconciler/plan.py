@@ -205,7 +205,7 @@ def _submissions(observed: Observed, decision: Decision, control: Control, *, no
         submission = submit.decide(view, goal, frozen=is_frozen, now=now)
         config = submission.config
         if config is None and view.record and view.given is not None:
-            capacity = serve_config.target_capacity(view.given)
+            capacity = serve_config.read(view.given).target_capacity
             config = view.given if submit.has_other_capacity(view, capacity, now=now) else None
         if config is not None:
             given = Given(

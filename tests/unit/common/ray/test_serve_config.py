@@ -71,7 +71,7 @@ def test_an_invalid_value_is_reported_in_one_line(text: str, problem: str) -> No
     ],
 )
 def test_which_applications_a_config_asks_for(text: str, names: set[str]) -> None:
-    assert serve_config.applications(text) == names
+    assert serve_config.read(text).applications == names
 
 
 def test_a_text_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ async def test_the_loop_goes_on_while_a_long_text_is_read() -> None:
         while not reading.done():
             await asyncio.sleep(0.005)
             beats += 1
-    assert len(serve_config.applications(text)) == 2_500
+    assert len(serve_config.read(text).applications) == 2_500
     assert beats >= 5
 
 

@@ -190,7 +190,7 @@ def _receipt(snapshot: Snapshot) -> Receipt | None:
 
 def _applications(text: str | None) -> frozenset[str]:
     try:
-        return serve_config.applications(text or "")
+        return serve_config.read(text or "").applications
     except errors.InvalidSpec:
         return frozenset()
 

@@ -33,7 +33,7 @@ def _of_service(body: Json, gates: Gates) -> Iterator[str]:
     if (violation := observing.violation(service, gates)) is not None:
         yield violation
     text = service.raw_spec.get("serveConfigV2")
-    if isinstance(text, str) and (wrong := serve_config.problem(text)) is not None:
+    if isinstance(text, str) and (wrong := serve_config.read(text).problem) is not None:
         yield wrong
     yield from upgrade_controls.of(service).problems
 

@@ -148,4 +148,4 @@ def _sent(observed: Observed, present: RayService, plan: Plan[Action], view: Clu
 
 def _later(goal: str, status: RayServiceStatus) -> set[str]:
     is_aborted = is_true(status.conditions, ConditionType.UPGRADE_ABORTED)
-    return set() if is_aborted or serve_config.is_empty(goal) or serve_config.problem(goal) else {goal}
+    return set() if is_aborted or serve_config.is_empty(goal) or serve_config.read(goal).problem else {goal}

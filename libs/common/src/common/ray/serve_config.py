@@ -22,6 +22,7 @@ LIMITS: Final = Limits(values=200_000, characters=4 * 2**20, levels=64)
 """Of one config with its aliases written out; Ray's schema needs ten levels."""
 ROOM: Final = 64 * 2**20
 """Characters of texts and of their JSON that are kept."""
+_OVERHEAD: Final = 1_000
 _FIELD: Final = "spec.serveConfigV2"
 
 
@@ -32,7 +33,7 @@ class Read(msgspec.Struct, frozen=True):
     problem: str | None = None
     """Why it cannot be sent; then there is no JSON."""
     applications: frozenset[str] = frozenset()
-    """The names of the applications that it asks for."""
+    """The names of the applications that it asks for; none where it cannot be read."""
     target_capacity: float = 100.0
     """The capacity, in percent, that it asks for by itself."""
 
@@ -57,9 +58,10 @@ class _Shelf:
             if text in self._held:
                 return
             self._held[text] = read
-            self._size += _size(text, read)
+            self._size += len(text) + len(read.json) + _OVERHEAD
             while self._size > ROOM:
-                self._size -= _size(*self._held.popitem(last=False))
+                old, dropped = self._held.popitem(last=False)
+                self._size -= len(old) + len(dropped.json) + _OVERHEAD
 
 
 _shelf: Final = _Shelf()
@@ -86,29 +88,6 @@ def read(text: str) -> Read:
     return found
 
 
-def to_json(text: str) -> Json:
-    """Return the config as a JSON object; `InvalidSpec` names in one line what is wrong."""
-    found = read(text)
-    if found.problem is not None:
-        raise errors.InvalidSpec(found.problem)
-    return msgspec.json.decode(found.json)
-
-
-def problem(text: str) -> str | None:
-    """Return what is wrong with a config before it is sent."""
-    return read(text).problem
-
-
-def applications(text: str) -> frozenset[str]:
-    """Return the names of the applications that a config asks for; none where it cannot be read."""
-    return read(text).applications
-
-
-def target_capacity(text: str) -> float:
-    """Return the capacity, in percent, that a config by itself asks for."""
-    return read(text).target_capacity
-
-
 def _read(text: str) -> Read:
     try:
         config: object = go_yaml.load(text, LIMITS)
@@ -117,20 +96,23 @@ def _read(text: str) -> Read:
     if not isinstance(config, dict):
         return Read(problem=f"{_FIELD} must be a mapping with the key 'applications'")
     known = cast("Json", config)
-    asked: object = known.get("target_capacity")
+    capacity: object = known.get("target_capacity")
+    apps: object = known.get("applications")
+    named = (
+        [cast("Json", each) for each in cast("list[object]", apps) if isinstance(each, dict)]
+        if isinstance(apps, list)
+        else []
+    )
     return Read(
         json=msgspec.json.encode(known),
-        applications=_named(known.get("applications")),
-        target_capacity=float(asked) if isinstance(asked, int | float) else 100.0,
+        applications=frozenset(str(each.get("name") or DEFAULT_APP) for each in named),
+        target_capacity=float(capacity) if isinstance(capacity, int | float) else 100.0,
     )
 
 
-def _named(apps: object) -> frozenset[str]:
-    if not isinstance(apps, list):
-        return frozenset()
-    named = [cast("Json", each) for each in cast("list[object]", apps) if isinstance(each, dict)]
-    return frozenset(str(each.get("name") or DEFAULT_APP) for each in named)
-
-
-def _size(text: str, read: Read) -> int:
-    return len(text) + len(read.json) + 1_000
+def to_json(text: str) -> Json:
+    """Return the config as a JSON object; `InvalidSpec` names in one line what is wrong."""
+    found = read(text)
+    if found.problem is not None:
+        raise errors.InvalidSpec(found.problem)
+    return msgspec.json.decode(found.json)

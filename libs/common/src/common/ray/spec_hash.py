@@ -1,82 +1,55 @@
 """The hash of a cluster spec, for "same cluster spec": equal bytes to KubeRay's, so that taking over a running cluster changes nothing.
 
 What the autoscaler and Kueue change at run time is cleared before hashing. Two controllers use the same hash: RayCluster for its upgradeStrategy
-Recreate, RayService to decide whether a change needs a new cluster; the latter also clears `suspend`.
+Recreate, RayService to decide whether a change needs a new cluster; the latter also clears `suspend`. Specs are JSON data that stays as it is.
 
 Behaviour: spec raycluster §9.3; spec rayservice §6.1, §6.2.
 """
 
 import base64
 import hashlib
-from collections.abc import Callable
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, cast
 
 from common.api import go_json, go_types
 from common.api.opaque import Json
 
-Spec: TypeAlias = Json
-"""A RayClusterSpec as JSON data; the functions leave it as it is."""
+_OF_GROUPS: Final = ("template.spec.tolerations", "template.spec.schedulingGates")
+_OF_WORKERS: Final = (*_OF_GROUPS, "replicas", "minReplicas", "maxReplicas", "scaleStrategy.workersToDelete")
+_CLEARED: Final = (
+    "upgradeStrategy",
+    *(f"headGroupSpec.{field}" for field in _OF_GROUPS),
+    *(f"workerGroupSpecs.*.{field}" for field in _OF_WORKERS),
+)
 
 
-def cluster_spec_hash(spec: Spec) -> str:
+def cluster_spec_hash(spec: Json) -> str:
     """Hash a RayCluster's spec."""
-    return _digest(canonical_json(spec))
-
-
-def service_goal_hash(config: Spec, *, worker_groups: int | None = None) -> str:
-    """Hash a RayService's `rayClusterConfig`, or only that much of it as has the first so many worker groups."""
-    goal = _without(config, "suspend")
-    if worker_groups is not None:
-        goal = _with(goal, "workerGroupSpecs", lambda groups: _first(groups, worker_groups))
-    return cluster_spec_hash(goal)
-
-
-def canonical_json(spec: Spec) -> str:
-    """Return the text that is hashed."""
-    return go_json.encode(go_types.CLUSTER_SPEC, _muted(spec))
-
-
-def _muted(spec: Spec) -> Spec:
-    muted = _without(spec, "upgradeStrategy")
-    muted = _with(muted, "headGroupSpec", _muted_template)
-    return _with(muted, "workerGroupSpecs", lambda groups: _each(groups, _muted_group))
-
-
-def _muted_group(group: Any) -> Any:
-    muted = _without(_muted_template(group), "replicas", "minReplicas", "maxReplicas")
-    return _with(muted, "scaleStrategy", lambda strategy: _without(strategy, "workersToDelete"))
-
-
-def _muted_template(group: Any) -> Any:
-    def mute(template: Any) -> Any:
-        return _with(template, "spec", lambda spec: _without(spec, "tolerations", "schedulingGates"))
-
-    return _with(group, "template", mute)
-
-
-def _digest(text: str) -> str:
-    digest = hashlib.sha1(text.encode(), usedforsecurity=False).digest()
+    digest = hashlib.sha1(canonical_json(spec).encode(), usedforsecurity=False).digest()
     return base64.b32hexencode(digest).decode()
 
 
-def _without(data: Any, *names: str) -> Any:
-    """Copy a JSON object without some fields."""
-    if not isinstance(data, dict):
-        return data
-    return {key: value for key, value in cast("Json", data).items() if key not in names}
+def service_goal_hash(config: Json, *, worker_groups: int | None = None) -> str:
+    """Hash a RayService's `rayClusterConfig`, or only that much of it as has the first so many worker groups."""
+    goal = {name: value for name, value in config.items() if name != "suspend"}
+    if worker_groups is not None and isinstance(groups := goal.get("workerGroupSpecs"), list):
+        goal["workerGroupSpecs"] = cast("list[Any]", groups)[:worker_groups]
+    return cluster_spec_hash(goal)
 
 
-def _with(data: Any, name: str, change: Callable[[Any], Any]) -> Any:
-    """Copy a JSON object with one field changed, if it is there."""
+def canonical_json(spec: Json) -> str:
+    """Return the text that is hashed."""
+    for path in _CLEARED:
+        spec = _without(spec, path)
+    return go_json.encode(go_types.CLUSTER_SPEC, spec)
+
+
+def _without(data: Any, path: str) -> Any:
+    """Copy JSON data without the field at a path, in which `*` stands for all items of a list; data of another shape is as it is."""
+    name, _, rest = path.partition(".")
+    if name == "*" and isinstance(data, list):
+        return [_without(each, rest) for each in cast("list[Any]", data)]
     if not isinstance(data, dict) or name not in data:
         return cast("Any", data)
-    known = cast("Json", data)
-    return {**known, name: change(known[name])}
-
-
-def _each(items: Any, change: Callable[[Any], Any]) -> Any:
-    return [change(item) for item in cast("list[Any]", items)] if isinstance(items, list) else items
-
-
-def _first(items: Any, count: int) -> Any:
-    return cast("list[Any]", items)[:count] if isinstance(items, list) else items
+    known = dict(cast("Json", data))
+    found = known.pop(name)
+    return {**known, name: _without(found, rest)} if rest else known

@@ -117,7 +117,7 @@ def _obstacle(view: ServeView, wanted: str, *, now: datetime) -> str | None:
         return view.serve.problem or "the dashboard was not asked yet"
     if view.refused is not None and view.refused.config == wanted and not view.refused.is_due(now):
         return f"the config was refused: {view.refused.text}"
-    return serve_config.problem(wanted)
+    return serve_config.read(wanted).problem
 
 
 def _reason(view: ServeView, wanted: str, *, now: datetime) -> str | None:

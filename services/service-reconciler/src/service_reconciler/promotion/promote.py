@@ -57,7 +57,7 @@ def _reasons(observed: Observed, pending: ClusterView) -> Iterator[str]:
     if details is None:
         yield pending.serve.problem or "its dashboard was not asked yet"
         return
-    if (unknown := serve_status.missing(details, serve_config.applications(goal))) is not None:
+    if (unknown := serve_status.missing(details, serve_config.read(goal).applications)) is not None:
         yield unknown
     if not serve_status.is_running(details):
         yield serve_status.not_serving(details) or "its applications do not run"

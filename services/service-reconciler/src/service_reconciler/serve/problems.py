@@ -54,7 +54,7 @@ def _config_problem(observed: Observed, view: ClusterView | None, *, now: dateti
     if serve_config.is_empty(config):
         text = "spec.serveConfigV2 is empty: no application to serve"
         return ServiceProblem(event=EventReason.EMPTY_SERVE_CONFIG, message=text, code=code)
-    wrong = serve_config.problem(config)
+    wrong = serve_config.read(config).problem
     if wrong is not None:
         return ServiceProblem(event=EventReason.FAILED_TO_UPDATE_APPLICATIONS, message=wrong, code=code)
     refused = view.refused if view is not None and not _has_arrived(view, config) else None

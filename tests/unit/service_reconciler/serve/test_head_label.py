@@ -2,10 +2,10 @@
 
 import pytest
 
-from common import labels
+from common import labels, ports
 from common.api.core import Container, ContainerPort, Pod, PodSpec
 from common.api.meta import ObjectMeta
-from common.ray.view import serve_port
+from common.ray import view
 from service_reconciler.serve import head_label
 
 
@@ -30,5 +30,5 @@ def test_the_label(current: str, answers: tuple[bool, ...], excluded: bool, expe
 
 def test_the_port_is_the_containers_or_rays() -> None:
     named = Container(name="ray", ports=[ContainerPort(name="serve", container_port=9000)])
-    assert serve_port(Pod(metadata=ObjectMeta(), spec=PodSpec(containers=[named]))) == 9000
-    assert serve_port(Pod(metadata=ObjectMeta())) == 8000
+    assert view.port(Pod(metadata=ObjectMeta(), spec=PodSpec(containers=[named])), "serve", ports.SERVE) == 9000
+    assert view.port(Pod(metadata=ObjectMeta()), "serve", ports.SERVE) == 8000

@@ -5,7 +5,7 @@ Replicas count as written, not clamped to their limits, and only the template's 
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -35,9 +35,10 @@ def compute(cluster: RayCluster) -> Desired:
     """Add up head and worker groups."""
     total = _total(cluster, _as_written)
     gpu = quantity.ZERO
-    for name in sorted(total):
-        gpu = gpu.add(total[name]) if is_gpu(name) else gpu
-    return Desired(cpu=_text(total, "cpu"), memory=_text(total, "memory"), gpu=str(gpu), tpu=_text(total, TPU))
+    for name in sorted(filter(is_gpu, total)):
+        gpu = gpu.add(total[name])
+    cpu, memory, tpu = (str(total.get(name, quantity.ZERO)) for name in ("cpu", "memory", TPU))
+    return Desired(cpu=cpu, memory=memory, gpu=str(gpu), tpu=tpu)
 
 
 def is_gpu(key: str) -> bool:
@@ -52,7 +53,9 @@ def totals(cluster: RayCluster, replicas: Callable[[WorkerGroupSpec], int] | Non
 
 def of_template(template: Body) -> dict[str, str]:
     """Return what one pod of a template asks for."""
-    return _as_text(_of_template(template))
+    total: Amounts = {}
+    _add(total, template, pods=1)
+    return _as_text(total)
 
 
 def _as_written(group: WorkerGroupSpec) -> int:
@@ -60,11 +63,11 @@ def _as_written(group: WorkerGroupSpec) -> int:
 
 
 def _total(cluster: RayCluster, replicas: Callable[[WorkerGroupSpec], int]) -> Amounts:
-    total = _of_template(cluster.spec.head_group_spec.template)
+    total: Amounts = {}
+    _add(total, cluster.spec.head_group_spec.template, pods=1)
     for group in traits.worker_groups(cluster):
         if not group.suspend:
-            pods = max(0, group.num_of_hosts) * replicas(group)
-            _add(total, ((name, amount.times(pods)) for name, amount in _of_template(group.template).items()))
+            _add(total, group.template, pods=max(0, group.num_of_hosts) * replicas(group))
     return total
 
 
@@ -72,20 +75,10 @@ def _as_text(total: Amounts) -> dict[str, str]:
     return {name: str(total[name]) for name in sorted(total)}
 
 
-def _of_template(template: Body) -> Amounts:
-    """Add up requests, or limits where there is no request, of a template's containers."""
-    total: Amounts = {}
-    for container in pod_json.bodies(pod_json.body(template, "spec"), "containers"):
+def _add(total: Amounts, template: Body, *, pods: int) -> None:
+    """Add requests, or limits where there is no request, of the containers of so many pods."""
+    for container in pod_json.containers(template):
         resources = pod_json.body(container, "resources")
         wanted = pod_json.mapping(resources, "limits") | pod_json.mapping(resources, "requests")
-        _add(total, ((name, quantity.parse(value)) for name, value in wanted.items()))
-    return total
-
-
-def _add(total: Amounts, more: Iterable[tuple[str, Quantity]]) -> None:
-    for name, amount in more:
-        total[name] = total.get(name, quantity.ZERO).add(amount)
-
-
-def _text(total: Amounts, name: str) -> str:
-    return str(total.get(name, quantity.ZERO))
+        for name, value in wanted.items():
+            total[name] = total.get(name, quantity.ZERO).add(quantity.parse(value).times(pods))

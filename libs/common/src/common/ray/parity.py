@@ -16,7 +16,6 @@ WHOLE: Final = 100
 MOST: Final = 2**31 - 1
 """Replicas; a dashboard may report any number."""
 
-
 Replicas = Mapping[str, int]
 """Running replicas by `<application>/<deployment>`."""
 
@@ -49,19 +48,34 @@ def _followed(growing: ServeDetails, needs: Mapping[str, float]) -> tuple[int, s
 
 
 def _limits(growing: ServeDetails, needs: Mapping[str, float]) -> Iterator[tuple[int, str, int, float]]:
-    """Yield for each deployment that limits the traffic: how much it may be, its name, its replicas, and those that all of it takes."""
+    """Yield for each deployment that limits the traffic: how much it may be, its name, its replicas, and those that all of it takes.
+
+    What the autoscaler may start no more replicas of limits nothing: it has all that it may have at its capacity.
+    """
     for name, deployment in _deployments(growing):
-        needed = needs.get(name, 0)
-        if needed == 0 or not _may_grow(deployment, serve_status.capacity(growing)):
+        config, running, needed = _autoscaling(deployment), len(deployment.running), needs.get(name, 0)
+        if needed == 0 or config is None:
             continue
-        running = len(deployment.running)
-        yield int(max(running + 1, running * 5 / 4) * WHOLE / needed), name, running, needed
+        if running < int(_number(config, "max_replicas") * serve_status.capacity(growing) / WHOLE):
+            yield int(max(running + 1, running * 5 / 4) * WHOLE / needed), name, running, needed
 
 
 def _needs(source: ServeDetails, weight: int, growing: ServeDetails, whole: Replicas | None) -> dict[str, float]:
-    """Return how many replicas of each deployment all of the traffic takes."""
-    own = {name: len(each.running) for name, each in _deployments(growing)}
-    return {name: _needed(each, weight, own.get(name, 0), whole, name) for name, each in _deployments(source)}
+    """Return how many replicas of each deployment all of the traffic takes; 0 where the load does not decide how many there are.
+
+    An autoscaler rounds up, so the last of the replicas that carry a part of the traffic may have next to nothing to do. At a small
+    weight it would count as many, and an upgrade would wait for replicas that no load asks for. So what both clusters' replicas
+    are together is enough, unless these without the last one are more.
+    """
+    others = {name: len(each.running) for name, each in _deployments(growing)}
+    needs: dict[str, float] = {}
+    for name, deployment in _deployments(source):
+        config, running = _autoscaling(deployment), len(deployment.running)
+        if config is None or weight == 0 or running <= max(1, _number(config, "min_replicas")):
+            continue
+        now = max((running - 1) * WHOLE / weight, min(running * WHOLE / weight, running + others.get(name, 0)))
+        needs[name] = min(now, float((whole or {}).get(name, now)))
+    return needs
 
 
 def _deployments(details: ServeDetails) -> Iterator[tuple[str, Deployment]]:
@@ -71,34 +85,11 @@ def _deployments(details: ServeDetails) -> Iterator[tuple[str, Deployment]]:
             yield f"{app_name}/{name}", deployment
 
 
-def _needed(source: Deployment, weight: int, others: int, whole: Replicas | None, name: str) -> float:
-    """Return how many replicas all of the traffic takes; 0 where the load does not decide how many there are.
-
-    An autoscaler rounds up, so the last of the replicas that carry a part of the traffic may have next to nothing to do. At a small
-    weight it would count as many, and an upgrade would wait for replicas that no load asks for. So what `others` and these replicas
-    are together is enough, unless these without the last one are more.
-    """
-    config = _autoscaling(source)
-    running = len(source.running)
-    if config is None or weight == 0 or running <= max(1, _number(config, "min_replicas", 1)):
-        return 0.0
-    now = max((running - 1) * WHOLE / weight, min(running * WHOLE / weight, running + others))
-    before = whole.get(name) if whole is not None else None
-    return now if before is None else min(now, float(before))
-
-
-def _may_grow(deployment: Deployment, capacity: float) -> bool:
-    """Return whether the autoscaler may start more replicas; what has all that it may have at its capacity needs no more."""
-    config = _autoscaling(deployment)
-    return config is not None and len(deployment.running) < int(_number(config, "max_replicas", 1) * capacity / WHOLE)
-
-
 def _autoscaling(deployment: Deployment) -> Json | None:
-    config = deployment.deployment_config or {}
-    found = config.get("autoscaling_config")
+    found = (deployment.deployment_config or {}).get("autoscaling_config")
     return cast("Json", found) if isinstance(found, dict) else None
 
 
-def _number(config: Json, name: str, default: int) -> int:
+def _number(config: Json, name: str) -> int:
     found = config.get(name)
-    return found if isinstance(found, int) and 0 <= found <= MOST else default
+    return found if isinstance(found, int) and 0 <= found <= MOST else 1

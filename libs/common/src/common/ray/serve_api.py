@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from common import errors, names
+from common import errors, names, ports
 from common.api.core import Pod, Service
 from common.api.ray_cluster import RayCluster
 from common.clock import Clock
@@ -26,7 +26,7 @@ from common.kube.resources import SECRET, illegal_name
 from common.ray import deployed_config, serve_config, view
 from common.ray.dashboard import Dashboard, Head, ProxyPod
 from common.ray.ongoing import Ongoing
-from common.ray.view import CHECKS_KEPT, LONGEST_RETRY, Put, Reading, Refusal, Seen, metrics_port, serve_port
+from common.ray.view import CHECKS_KEPT, LONGEST_RETRY, Put, Reading, Refusal, Seen
 from common.runtime.cache import Objects
 
 AT_ONCE: Final = 128
@@ -155,7 +155,12 @@ class ServeApi:
         answer = False
         if pod.status.pod_ip and pod.status.phase == "Running":
             meta = pod.metadata
-            where = ProxyPod(namespace=meta.namespace, name=meta.name, ip=pod.status.pod_ip, port=serve_port(pod))
+            where = ProxyPod(
+                namespace=meta.namespace,
+                name=meta.name,
+                ip=pod.status.pod_ip,
+                port=view.port(pod, "serve", ports.SERVE),
+            )
             async with self._slot(slow=checks.is_slow):
                 answer = await self._dashboard.is_proxy_healthy(where)
         checks.answers = (*checks.answers, answer)[-CHECKS_KEPT:]
@@ -169,7 +174,12 @@ class ServeApi:
         checks = _remembered(self._pods, f"metrics of {meta.uid}", Checks())
         if not pod.status.pod_ip or self._is_full(slow=checks.is_slow):
             return None
-        where = ProxyPod(namespace=meta.namespace, name=meta.name, ip=pod.status.pod_ip, port=metrics_port(pod))
+        where = ProxyPod(
+            namespace=meta.namespace,
+            name=meta.name,
+            ip=pod.status.pod_ip,
+            port=view.port(pod, "metrics", ports.METRICS),
+        )
         async with self._slot(slow=checks.is_slow):
             began = self._clock.monotonic()
             found = await self._dashboard.ongoing_requests(where)

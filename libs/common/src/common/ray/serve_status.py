@@ -180,18 +180,11 @@ def not_serving(details: ServeDetails) -> str | None:
         if app.status != AppState.RUNNING:
             return f"application {name} is {app.status or 'unknown'}"
         for deployment_name, deployment in sorted(app.deployments.items()):
-            if (few := _too_few(deployment)) is not None:
+            running, target = len(deployment.running), deployment.target_num_replicas
+            if deployment.replicas is not None and target is not None and running < target:
+                few = f"{running} of {target} replicas running"
                 return f"deployment {deployment_name} of application {name} has {few}"
     return unproxied(details)
-
-
-def _too_few(deployment: Deployment) -> str | None:
-    if deployment.replicas is None or deployment.target_num_replicas is None:
-        return None
-    running = len(deployment.running)
-    if running >= deployment.target_num_replicas:
-        return None
-    return f"{running} of {deployment.target_num_replicas} replicas running"
 
 
 def unproxied(details: ServeDetails) -> str | None:

@@ -121,10 +121,13 @@ def _obstacle(view: ServeView, wanted: str, *, now: datetime) -> str | None:
 
 
 def _reason(view: ServeView, wanted: str, *, now: datetime) -> str | None:
-    if view.given is None:
-        return "nothing is recorded for the cluster" if may_repeat(view, wanted, now=now) else None
     if view.given != wanted:
-        return "the config differs from that of the cluster" if may_repeat(view, wanted, now=now) else None
+        differs = (
+            "the config differs from that of the cluster"
+            if view.given is not None
+            else "nothing is recorded for the cluster"
+        )
+        return differs if may_repeat(view, wanted, now=now) else None
     if view.serve.details is not None and not view.serve.details.applications:
         if view.put_at is not None and now < view.put_at + SETTLING:
             return None

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from common import names, ports
+from common import names
 from common.api.core import Pod, Service
 from common.api.ray_cluster import RayCluster
 from common.ray import serve_status
@@ -134,16 +134,7 @@ def head_is_ready(cluster: RayCluster) -> bool:
     return any(each.type == "HeadPodReady" and each.status == "True" for each in cluster.status.conditions)
 
 
-def serve_port(pod: Pod) -> int:
-    """Return the port of the pod's Serve proxy."""
-    return _port(pod, "serve", ports.SERVE)
-
-
-def metrics_port(pod: Pod) -> int:
-    """Return the port of the node's metrics."""
-    return _port(pod, "metrics", ports.METRICS)
-
-
-def _port(pod: Pod, name: str, default: int) -> int:
-    declared = (port for container in pod.spec.containers[:1] for port in container.ports)
-    return next((port.container_port for port in declared if port.name == name), default)
+def port(pod: Pod, name: str, default: int) -> int:
+    """Return the port of a name that a pod's Ray container declares."""
+    declared = (each for container in pod.spec.containers[:1] for each in container.ports)
+    return next((each.container_port for each in declared if each.name == name), default)

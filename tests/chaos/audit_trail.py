@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from chaos.checker.evidence import Meta, Write, root_of
-from common.bus.sharding import Root
+from common.bus.sharding import Ref
 
 POLICY: Final = """\
 apiVersion: audit.k8s.io/v1
@@ -91,7 +91,7 @@ class Trail(msgspec.Struct, kw_only=True):
     """User agent → watches that it opened."""
 
 
-def read(log: Path, origins: dict[tuple[str, str], Root], *, began: datetime) -> Trail:
+def read(log: Path, origins: dict[tuple[str, str], Ref], *, began: datetime) -> Trail:
     """Read the log and those that it was rotated to; `origins` knows the roots of RayClusters."""
     trail, decoder = Trail(), msgspec.json.Decoder(_Line)
     for raw in _lines(log):
@@ -110,7 +110,7 @@ def _lines(log: Path) -> Iterator[bytes]:
             yield from (line[max(line.rfind(_BEGIN), 0) :] for line in lines if line.endswith(b"\n"))
 
 
-def _write(line: _Line, origins: dict[tuple[str, str], Root], began: datetime) -> Write | None:
+def _write(line: _Line, origins: dict[tuple[str, str], Ref], began: datetime) -> Write | None:
     ours = _OURS.match(line.user_agent)
     if ours is None or not 200 <= line.response_status.code < 300 or line.stage != "ResponseComplete":
         return None

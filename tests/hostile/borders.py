@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from common import errors
-from common.bus import key_maps, nkeys, subjects
+from common.bus import nkeys, subjects
 from common.bus.nats import connect
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import CONFIG_MAP
@@ -20,7 +20,7 @@ from support.manifests import NAMESPACE
 from support.servers.relayed import Secured
 
 SUBSCRIBER: Final = Subscriber("tenant", ("tenant-0",))
-KEYS: Final = f"{key_maps.PREFIX}watcher"
+KEYS: Final = f"{nkeys.KEYS_PREFIX}watcher"
 REGISTERED: Final = Patch(body={"data": {"watcher-0": nkeys.public_key(nkeys.new_seed())}})
 SECONDS: Final = 5.0
 """In which a server must refuse."""

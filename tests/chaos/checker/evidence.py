@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from common import labels
-from common.bus.sharding import Root
+from common.bus.sharding import Ref
 
 HEAD: Final = labels.HEAD
 OVER: Final = frozenset({"Failed", "Succeeded"})
@@ -145,7 +145,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     based_on: str = ""
     """The version, or the uid, that the request demanded; empty when it demanded none."""
-    of_root: Root | None = None
+    of_root: Ref | None = None
 
     def __str__(self) -> str:
         return f"{self.replica}: {self.verb} {self.resource} {self.name} (version {self.version or 'unknown'})"
@@ -162,18 +162,18 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since the beginning of the run."""
 
 
-def root_of(kind: str, meta: Meta, origins: dict[tuple[str, str], Root]) -> Root | None:
+def root_of(kind: str, meta: Meta, origins: dict[tuple[str, str], Ref]) -> Ref | None:
     """Return the root of an object's tree; `origins` knows the roots of RayClusters by namespace and name."""
     origin, origin_kind = meta.labels.get(labels.ORIGIN_NAME), meta.labels.get(labels.ORIGIN_KIND)
     match kind:
         case "RayService":
-            return Root("RayService", meta.namespace, meta.name)
+            return Ref("RayService", meta.namespace, meta.name)
         case "RayCluster":
             if origin and origin_kind == "RayService":
-                return Root("RayService", meta.namespace, origin)
-            return Root("RayCluster", meta.namespace, meta.name)
+                return Ref("RayService", meta.namespace, origin)
+            return Ref("RayCluster", meta.namespace, meta.name)
         case "HTTPRoute":
-            return Root("RayService", meta.namespace, meta.name.removesuffix("-httproute"))
+            return Ref("RayService", meta.namespace, meta.name.removesuffix("-httproute"))
         case _:
             cluster = meta.labels.get(labels.CLUSTER)
             return origins.get((meta.namespace, cluster)) if cluster else None

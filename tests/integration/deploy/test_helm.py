@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from common.bus import key_maps
+from common.bus import nkeys
 from common.settings import Settings as ServiceSettings
 from localcluster import binaries
 from localcluster.images import release
@@ -178,7 +178,7 @@ def test_a_nats_outside_takes_ours_away_and_is_named_to_the_services(render: Ren
     outside = {"nats": {"enabled": False, "url": "tls://bus.example.com:4333", "port": 4333, "streams": False}}
     found = render(outside)
     gone = {place for place in by_place(render()) if place not in by_place(found)}
-    keys = {key_maps.PREFIX + user for user in (*key_registry.USERS, key_maps.NAMED)}
+    keys = {nkeys.KEYS_PREFIX + user for user in (*key_registry.USERS, nkeys.NAMED)}
     assert {name for _, _, name in gone} == {"nats", "nats-servers", "nats-streams", "nats-subscriber", *keys}
     reported = manifests.named(found, "ConfigMap", "raybus-config")["data"]
     read = ServiceSettings.from_environment("watcher", reported)

@@ -16,9 +16,8 @@ import pytest
 import pytest_asyncio
 
 from common import errors
-from common.bus import key_maps, nkeys, streams
-from common.bus.access import MadeKey
-from common.bus.key_registration import Registration
+from common.bus import nkeys, streams
+from common.bus.access import MadeKey, Registration
 from common.bus.nats import Bus, connect
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import CONFIG_MAP, SECRET
@@ -52,12 +51,12 @@ async def server(control_plane: ControlPlane, tmp_path: Path) -> AsyncGenerator[
 
 
 async def registered(kube: KubeClient, user: str) -> dict[str, str]:
-    found = await kube.get(CONFIG_MAP, NAMESPACE, key_maps.PREFIX + user)
+    found = await kube.get(CONFIG_MAP, NAMESPACE, nkeys.KEYS_PREFIX + user)
     return msgspec.json.decode(found, type=Map).data
 
 
 async def register(kube: KubeClient, user: str, entry: str, value: str | None) -> None:
-    await kube.patch(CONFIG_MAP, NAMESPACE, key_maps.PREFIX + user, Patch(body={"data": {entry: value}}))
+    await kube.patch(CONFIG_MAP, NAMESPACE, nkeys.KEYS_PREFIX + user, Patch(body={"data": {entry: value}}))
 
 
 @asynccontextmanager
@@ -103,12 +102,12 @@ async def test_a_reader_of_every_secret_still_cannot_publish_state(
 async def test_a_service_changes_no_configmap_but_its_own(control_plane: ControlPlane, kube: KubeClient) -> None:
     stolen = nkeys.public_key(nkeys.new_seed())
     async with acting_as(control_plane, "cluster-reconciler") as thief:
-        for user in (*(each for each in key_registry.USERS if each != "cluster-reconciler"), key_maps.NAMED):
+        for user in (*(each for each in key_registry.USERS if each != "cluster-reconciler"), nkeys.NAMED):
             with pytest.raises(errors.Forbidden):
                 await register(thief, user, "thief", stolen)
             assert "thief" not in await registered(kube, user)
         with pytest.raises(errors.Forbidden):
-            await thief.patch(CONFIG_MAP, NAMESPACE, key_maps.SERVERS, Patch(body={"data": {"nats-0": "stolen"}}))
+            await thief.patch(CONFIG_MAP, NAMESPACE, nkeys.SERVERS, Patch(body={"data": {"nats-0": "stolen"}}))
 
 
 async def test_a_public_key_of_another_user_that_is_registered_as_ones_own_changes_nothing(
@@ -242,7 +241,7 @@ async def test_three_servers_trust_each_other_by_what_they_registered(
                 await eventually(lambda: bus.problem is None, within=30.0, what="the connection")
                 await asyncio.sleep(0)
                 assert (await bus.stream("RAY_STATE")).state.messages == 0
-    found = msgspec.json.decode(await kube.get(CONFIG_MAP, NAMESPACE, key_maps.SERVERS), type=Map).data
+    found = msgspec.json.decode(await kube.get(CONFIG_MAP, NAMESPACE, nkeys.SERVERS), type=Map).data
     assert {"nats-0", "nats-1", "nats-2"} <= found.keys()
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 from prometheus_client import REGISTRY
 
-from common.bus import epoch, streams, subjects
+from common.bus import feed, streams, subjects
 from common.bus.nats import Bus, connect
 from common.bus.state_feed import StateFeed
 from common.kube import installation, resources
@@ -117,8 +117,8 @@ async def test_a_second_installation_on_the_same_stream_is_refused(
             first.start()
             await eventually(lambda: readers[ours].knows("RayCluster", "ours"), within=SLOW, what="our cluster")
             second.start()
-            problem = await until_unready(second, epoch.FOREIGN)
-            assert problem == epoch.foreign(f"{ours}/x", f"{ours.partition('/')[0]}/default")
+            problem = await until_unready(second, feed.FOREIGN)
+            assert problem == feed.foreign(f"{ours}/x", f"{ours.partition('/')[0]}/default")
             assert problem.endswith("or delete the stream RAY_STATE if the other one is gone")
 
             await eventually(lambda: feeds[theirs].problem, within=SLOW, what="the reader's refusal")

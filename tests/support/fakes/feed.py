@@ -3,9 +3,8 @@
 import asyncio
 
 from common.bus import messages, subjects
-from common.bus.feed import Listener, Synced
+from common.bus.feed import Listener, Progress, Synced
 from common.bus.messages import Gone, Message, Quarantined, State
-from common.bus.progress import Progress
 from common.bus.sharding import Place, Tree
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from chaos.checker.evidence import Object, Seen, Write
-from common.bus.sharding import Root
+from common.bus.sharding import Ref
 
 NAMESPACE = "ns"
 
@@ -119,7 +119,7 @@ def a_write(**fields: Any) -> Write:
         "namespace": NAMESPACE,
         "name": "c",
         "based_on": "1",
-        "of_root": Root("RayCluster", NAMESPACE, "c"),
+        "of_root": Ref("RayCluster", NAMESPACE, "c"),
     }
     return Write(**{**defaults, **fields})
 

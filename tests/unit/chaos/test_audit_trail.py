@@ -10,7 +10,7 @@ import pytest
 from chaos import audit_trail
 from chaos.audit_trail import Trail
 from chaos.checker.evidence import Write
-from common.bus.sharding import Root
+from common.bus.sharding import Ref
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 AGENT = "raybus-cluster-reconciler/v0.1.0 (cluster-reconciler-2)"
@@ -48,7 +48,7 @@ def test_an_update(tmp_path: Path) -> None:
     found = the_write(tmp_path)
     assert (found.version, found.at, found.based_on) == (12, 2.5, "11")
     assert (found.service, found.replica) == ("cluster-reconciler", "cluster-reconciler-2")
-    assert (found.resource, found.of_root) == ("rayclusters/status", Root("RayCluster", "ns", "c"))
+    assert (found.resource, found.of_root) == ("rayclusters/status", Ref("RayCluster", "ns", "c"))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_pods_root_is_its_clusters(tmp_path: Path) -> None:
     cluster = a_line(responseObject={"metadata": {"name": "c", "namespace": "ns", "labels": labels}})
     meta = {"name": "p", "namespace": "ns", "resourceVersion": "13", "labels": {"ray.io/cluster": "c"}}
     pod = a_line(verb="create", objectRef={"resource": "pods", "namespace": "ns"}, responseObject={"metadata": meta})
-    assert [each.of_root for each in read(tmp_path, cluster, pod).writes] == [Root("RayService", "ns", "s")] * 2
+    assert [each.of_root for each in read(tmp_path, cluster, pod).writes] == [Ref("RayService", "ns", "s")] * 2
 
 
 def test_a_deletion_without_a_version(tmp_path: Path) -> None:

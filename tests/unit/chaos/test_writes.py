@@ -3,10 +3,10 @@
 import pytest
 
 from chaos.checker import writes
-from common.bus.sharding import Root, partition_of
+from common.bus.sharding import Ref, partition_of
 from unit.chaos.a_history import NAMESPACE, AHistory, partitions_of
 
-OURS = str(partition_of(Root("RayCluster", NAMESPACE, "c")))
+OURS = str(partition_of(Ref("RayCluster", NAMESPACE, "c")))
 OTHERS = str((int(OURS) + 1) % 64)
 
 

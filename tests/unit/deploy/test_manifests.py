@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from common.bus import key_maps
+from common.bus import nkeys
 from common.settings import Settings
 from nats_admin import key_registry
 from support import manifests
@@ -80,8 +80,8 @@ def test_no_key_for_nats_comes_from_an_api_object() -> None:
 
 def test_each_user_has_a_configmap_for_its_keys_that_applying_again_leaves_alone() -> None:
     maps = [each for each in manifests.of_kind(ALL, "ConfigMap") if key_registry.LABEL in each["metadata"]["labels"]]
-    users = (*key_registry.USERS, key_maps.NAMED)
-    wanted = {key_maps.SERVERS, *(f"{key_maps.PREFIX}{user}" for user in users)}
+    users = (*key_registry.USERS, nkeys.NAMED)
+    wanted = {nkeys.SERVERS, *(f"{nkeys.KEYS_PREFIX}{user}" for user in users)}
     assert {each["metadata"]["name"] for each in maps} == wanted
     assert [each for each in maps if "data" in each] == []
 

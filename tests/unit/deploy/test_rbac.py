@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.bus import key_maps
+from common.bus import nkeys
 from nats_admin import key_registry
 from support import manifests
 from support.manifests import BASE, DEPLOY
@@ -24,14 +24,14 @@ PROVISIONERS = ("provisioner", "provisioner-outside")
 
 def keys(*users: str) -> dict[str, set[str]]:
     """Return the rights of the process that registers the keys of some users of NATS."""
-    own = {f"own /configmaps={key_maps.PREFIX}{user}": {"get", "patch"} for user in users}
-    return {**own, f"own /configmaps={key_maps.SERVERS}": {"get"}}
+    own = {f"own /configmaps={nkeys.KEYS_PREFIX}{user}": {"get", "patch"} for user in users}
+    return {**own, f"own /configmaps={nkeys.SERVERS}": {"get"}}
 
 
 IDENTITY = {"cluster /namespaces=kube-system": {"get"}}
 
 EXPECTED: dict[str, dict[str, set[str]]] = {
-    "notifications": keys(key_maps.NAMED),
+    "notifications": keys(nkeys.NAMED),
     "watcher": {
         **IDENTITY,
         **keys("watcher"),
@@ -114,8 +114,8 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
     "nats": {
         "own /configmaps": {"list", "watch"},
         "own /pods": {"list"},
-        f"own /configmaps={key_maps.SERVERS}": {"patch"},
-        **{f"own /configmaps={key_maps.PREFIX}{user}": {"patch"} for user in key_registry.PROCESSES},
+        f"own /configmaps={nkeys.SERVERS}": {"patch"},
+        **{f"own /configmaps={nkeys.KEYS_PREFIX}{user}": {"patch"} for user in key_registry.PROCESSES},
     },
     "nats-streams": keys(*PROVISIONERS),
 }

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from common.bus import key_maps, nkeys
+from common.bus import nkeys
 from nats_admin import certificates, key_registry, permissions, server_conf
 from nats_admin.server_conf import Server
 from nats_admin.subscribers import Subscriber
@@ -65,9 +65,9 @@ def test_a_key_that_cluster_reconciler_copies_stays_with_its_user(user: str) -> 
 
 
 def test_a_user_has_a_bounded_number_of_keys() -> None:
-    many = {f"pod-{number:03}": a_key() for number in range(key_maps.MOST + 2)}
+    many = {f"pod-{number:03}": a_key() for number in range(nkeys.MOST + 2)}
     found = key_registry.read({"nats-keys-watcher": many, "nats-keys-traffic-manager": {"pod": a_key()}})
-    assert found.keys["watcher"] == list(many.values())[: key_maps.MOST]
+    assert found.keys["watcher"] == list(many.values())[: nkeys.MOST]
     assert len(found.ignored) == 2
     assert len(found.keys["traffic-manager"]) == 1
 
@@ -82,7 +82,7 @@ def test_named_subscribers_share_a_configmap() -> None:
 
 def test_servers_are_trusted_by_all_that_they_registered_and_nonsense_is_named() -> None:
     one, two = (certificates.new_authority(now=NOW).certificate.decode() for _ in range(2))
-    bundle, ignored = key_maps.trusted({"nats-0": one, "nats-1": "nonsense", "nats-2": two, "nats-3": "x" * 10_000})
+    bundle, ignored = nkeys.trusted({"nats-0": one, "nats-1": "nonsense", "nats-2": two, "nats-3": "x" * 10_000})
     assert bundle == one + two
     assert [each.partition("entry ")[2].partition(",")[0] for each in ignored] == ["nats-1", "nats-3"]
 

@@ -6,8 +6,8 @@ from typing import cast
 import pytest
 
 from common.api.meta import ObjectMeta, OwnerReference
-from common.bus.sharding import Root
-from watcher.addressing import Address, OwnerGraph, Ref, parent_of
+from common.bus.sharding import Ref
+from watcher.addressing import Address, OwnerGraph, parent_of
 
 SERVICE = Ref("RayService", "ns", "svc")
 CLUSTER = Ref("RayCluster", "ns", "svc-abcde")
@@ -79,7 +79,7 @@ TREE: list[tuple[Ref, Ref | None]] = [
     (HEAD_SERVICE, CLUSTER),
     (SLICE, HEAD_SERVICE),
 ]
-AT_SERVICE = Address(Root("RayService", "ns", "svc"), is_certain=True)
+AT_SERVICE = Address(Ref("RayService", "ns", "svc"), is_certain=True)
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(TREE)))
@@ -98,7 +98,7 @@ def test_a_child_without_its_parent_is_uncertain() -> None:
     graph = OwnerGraph()
     graph.add(POD, CLUSTER)
 
-    assert graph.address(POD) == Address(Root("RayCluster", "ns", "svc-abcde"), is_certain=False)
+    assert graph.address(POD) == Address(Ref("RayCluster", "ns", "svc-abcde"), is_certain=False)
 
 
 def test_a_parent_is_remembered_while_something_stands_below_it() -> None:
@@ -121,7 +121,7 @@ def test_a_new_parent_moves_all_that_stands_below() -> None:
     moved = graph.add(CLUSTER, Ref("RayService", "ns", "other"))
 
     assert set(moved) == {POD, HEAD_SERVICE, SLICE}
-    assert graph.address(SLICE).root == Root("RayService", "ns", "other")
+    assert graph.address(SLICE).root == Ref("RayService", "ns", "other")
 
 
 def test_owners_in_a_circle_end_somewhere() -> None:

@@ -12,7 +12,7 @@ import pytest_asyncio
 from common.bus import sharding, subjects
 from common.bus.feed import Synced
 from common.bus.messages import Gone, Message, Quarantined, State
-from common.bus.sharding import Root
+from common.bus.sharding import Ref
 from common.kube import resources
 from common.kube.resources import Resource
 from support.fakes.stream import FakeStateStream
@@ -64,12 +64,12 @@ def an_object(
     return msgspec.json.encode({"metadata": metadata})
 
 
-def subject(root: Root, kind: str, name: str) -> str:
+def subject(root: Ref, kind: str, name: str) -> str:
     return subjects.state(sharding.place_of(root), kind, "ns", name)
 
 
-SVC = Root("RayService", "ns", "svc")
-DEMO = Root("RayCluster", "ns", "demo")
+SVC = Ref("RayService", "ns", "svc")
+DEMO = Ref("RayCluster", "ns", "demo")
 
 
 async def test_children_wait_for_their_parents_while_lists_run(setup: Setup) -> None:
@@ -164,7 +164,7 @@ async def test_a_root_that_changes_all_the_time_ends_with_its_whole_tree_in_one_
                 await asyncio.sleep(0)
         await harness.at_rest()
 
-    other = Root("RayService", "ns", "other")
+    other = Ref("RayService", "ns", "other")
     states = harness.holds(State)
     assert {where.split(".")[2] for where in states} == {str(sharding.partition_of(other))}
     assert len(states) == 51
@@ -183,7 +183,7 @@ async def test_a_tree_that_moves_all_the_time_does_not_hold_up_another_one(setup
         harness.clusters.present(an_object("demo", 6, origin="svc"))
         await asyncio.sleep(0)
         harness.clusters.present(an_object("victim", 7))
-        mine = subject(Root("RayCluster", "ns", "victim"), "RayCluster", "victim")
+        mine = subject(Ref("RayCluster", "ns", "victim"), "RayCluster", "victim")
         await harness.at_rest()
 
     order = [where for where, _ in setup.stream.stored[before:]]
@@ -245,7 +245,7 @@ async def test_an_object_in_two_watches_is_deleted_when_both_report_it(setup: Se
 async def test_what_the_stream_holds_and_nobody_lists_is_gone() -> None:
     stream = FakeStateStream()
     stale = State(kind="RayCluster", namespace="ns", name="old", uid="u", version="1", form="1", body=b"{}")
-    old = subject(Root("RayCluster", "ns", "old"), "RayCluster", "old")
+    old = subject(Ref("RayCluster", "ns", "old"), "RayCluster", "old")
     stream.put(old, stale, 3)
     stream.put(subjects.synced(1), Synced(epoch="before", version=1), 4)
     setup = Setup(stream, Outbox(stream, await stream.load(), lambda _: None))
@@ -275,7 +275,7 @@ async def test_a_root_that_is_listed_after_its_tree_is_published_at_once() -> No
 
 
 @pytest.mark.parametrize("before", [SVC, DEMO], ids=["in its place", "in another place"])
-async def test_an_object_that_is_held_back_when_all_is_listed_is_not_declared_deleted(before: Root) -> None:
+async def test_an_object_that_is_held_back_when_all_is_listed_is_not_declared_deleted(before: Ref) -> None:
     stream = FakeStateStream()
     held = State(kind="RayCluster", namespace="ns", name="demo", uid="u", version="2", form="1", body=b"{}")
     stream.put(subject(before, "RayCluster", "demo"), held, 3)
@@ -312,7 +312,7 @@ async def test_after_a_take_over_all_is_published_in_the_form_of_this_build_what
     for number, form in enumerate(("1-f73851c4", "1.9", "2.0", "1.0")):
         name = f"pod-{number}"
         held = State(kind="Pod", namespace="ns", name=name, uid="u", version="5", form=form, body=b"{}")
-        stream.put(subject(Root("Pod", "ns", name), "Pod", name), held, number + 1)
+        stream.put(subject(Ref("Pod", "ns", name), "Pod", name), held, number + 1)
     setup = Setup(stream, Outbox(stream, await stream.load(), lambda _: None))
 
     pods = setup.source(PODS, resources.POD)
@@ -374,7 +374,7 @@ async def test_an_object_that_nests_too_deep_is_in_quarantine_and_others_pass(se
     setup.relay.everything_is_listed()
 
     put = setup.waiting()
-    hostile = put[subject(Root("RayCluster", "ns", "hostile"), "RayCluster", "hostile")]
+    hostile = put[subject(Ref("RayCluster", "ns", "hostile"), "RayCluster", "hostile")]
     assert isinstance(hostile, Quarantined)
     assert (hostile.version, hostile.why) == ("4", "it nests deeper than 100 levels")
     assert isinstance(put[subject(DEMO, "RayCluster", "demo")], State)

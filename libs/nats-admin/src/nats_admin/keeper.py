@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from common import errors
-from common.bus import key_maps
+from common.bus import nkeys
 from common.clock import Clock
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import CONFIG_MAP, POD
@@ -121,9 +121,9 @@ class Keeper:
         """Update the files from the certificate and the ConfigMaps; the server's authority is registered first."""
         pair, authority = self._certificate()
         text = authority.decode()
-        if self._maps.get(key_maps.SERVERS, {}).get(self._place.entry) != text:
-            await self._patch(key_maps.SERVERS, {self._place.entry: text})
-            self._maps[key_maps.SERVERS] = {**self._maps.get(key_maps.SERVERS, {}), self._place.entry: text}
+        if self._maps.get(nkeys.SERVERS, {}).get(self._place.entry) != text:
+            await self._patch(nkeys.SERVERS, {self._place.entry: text})
+            self._maps[nkeys.SERVERS] = {**self._maps.get(nkeys.SERVERS, {}), self._place.entry: text}
         registered = key_registry.read(self._maps, self._place.server.subscribers)
         self._report(registered.ignored)
         keys = {**registered.keys, **{user: [key] for user, key in self._own_keys.items()}}

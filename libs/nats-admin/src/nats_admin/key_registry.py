@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from common.bus import nkeys
-from common.bus.key_maps import MOST, NAMED, PREFIX, SERVERS, trusted
+from common.bus.nkeys import KEYS_PREFIX, MOST, NAMED, SERVERS, trusted
 from nats_admin import permissions
 from nats_admin.subscribers import Subscriber
 
@@ -71,18 +71,18 @@ def read(maps: Maps, named: Iterable[Subscriber] = ()) -> Registered:
 
 def gone(maps: Maps, pods: frozenset[str]) -> set[tuple[str, str]]:
     """Return the entries, as ConfigMap and entry, of pods that do not exist."""
-    owned = (*(PREFIX + user for user in PROCESSES), SERVERS)
+    owned = (*(KEYS_PREFIX + user for user in PROCESSES), SERVERS)
     return {(name, entry) for name in owned for entry in maps.get(name, {}) if entry not in pods}
 
 
 def _entries(maps: Maps, user: str) -> Iterator[tuple[str, str]]:
     """Yield where an entry of a user is, and its value."""
-    name = PREFIX + user
+    name = KEYS_PREFIX + user
     if user in USERS:
         for entry, value in sorted(maps.get(name, {}).items()):
             yield f"ConfigMap {name}, entry {entry}", value
         return
-    name = PREFIX + NAMED
+    name = KEYS_PREFIX + NAMED
     for entry, value in sorted(maps.get(name, {}).items()):
         if f"subscriber-{entry.partition('.')[0]}" == user:
             yield f"ConfigMap {name}, entry {entry}", value

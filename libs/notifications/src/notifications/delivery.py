@@ -20,8 +20,8 @@ import structlog
 
 from common import errors
 from common.bus import subjects
+from common.bus.consumer import Delivery, Pull, pulling
 from common.bus.nats import Bus
-from common.bus.pull import Delivery, Pull, pulling
 from common.clock import Clock
 from common.upgrade import events as upgrade_events
 from common.upgrade.events import CloudEvent, Data

@@ -10,9 +10,8 @@ import httpx
 import msgspec
 
 from common import errors
-from common.bus import key_maps
-from common.bus.access import FileKeys, Keys, MadeKey
-from common.bus.key_registration import Registration
+from common.bus import nkeys
+from common.bus.access import FileKeys, Keys, MadeKey, Registration
 from common.bus.nats import Bus
 from common.clock import SystemClock
 from common.observability import health
@@ -65,7 +64,7 @@ def _user(settings: Settings, name: str, credentials: Path | None) -> tuple[Sett
         keys = MadeKey(user, registration.announce, registration.close)
         keys.refused = (
             f"the server does not know {keys.public} for user {user.service} yet: name {name} in NATS_SUBSCRIBERS; `keeper`"
-            f" reads keys from ConfigMap {key_maps.PREFIX}{key_maps.NAMED}"
+            f" reads keys from ConfigMap {nkeys.KEYS_PREFIX}{nkeys.NAMED}"
         )
         return user, keys
     if credentials is None:

@@ -11,7 +11,7 @@ import msgspec
 
 from common import labels
 from common.api.meta import ObjectMeta
-from common.bus.sharding import Root
+from common.bus.sharding import Ref
 
 RAY_SERVICE: Final = "RayService"
 RAY_CLUSTER: Final = "RayCluster"
@@ -21,18 +21,10 @@ PARENTS: Final = {"RayCluster": frozenset({RAY_SERVICE}), "EndpointSlice": ROOTS
 """Below which kinds an object is found, if not below `ROOTS`; so no tree is deeper than four levels, whatever users write into labels."""
 
 
-class Ref(msgspec.Struct, frozen=True, order=True):
-    """An object by its kind and name."""
-
-    kind: str
-    namespace: str
-    name: str
-
-
 class Address(msgspec.Struct, frozen=True):
     """Where an object belongs; `is_certain` is False while a parent on the way to the root has not been observed."""
 
-    root: Root
+    root: Ref
     is_certain: bool
 
 
@@ -100,7 +92,7 @@ class OwnerGraph:
         while (parent := self._parents.get(ref)) is not None and parent not in seen:
             seen.add(parent)
             ref = parent
-        return Address(Root(ref.kind, ref.namespace, ref.name), ref in self._parents or ref.kind == RAY_SERVICE)
+        return Address(ref, ref in self._parents or ref.kind == RAY_SERVICE)
 
     def _unlink(self, ref: Ref) -> None:
         parent = self._parents.get(ref)

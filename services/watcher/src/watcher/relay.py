@@ -19,12 +19,12 @@ from common.api.meta import ObjectMeta
 from common.bus import forms, messages, sharding, subjects
 from common.bus.feed import Synced
 from common.bus.messages import Gone, Quarantined, State
-from common.bus.sharding import Place
+from common.bus.sharding import Place, Ref
 from common.kube.resources import Resource
 from common.kube.watch import Key
 from common.observability import tracing
 from watcher import addressing, metrics, published
-from watcher.addressing import OwnerGraph, Ref
+from watcher.addressing import OwnerGraph
 from watcher.outbox import Outbox
 
 log = structlog.get_logger()

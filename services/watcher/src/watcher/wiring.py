@@ -3,7 +3,7 @@
 import asyncio
 from secrets import token_hex
 
-from common.bus import epoch
+from common.bus import feed
 from common.bus.nats import Bus
 from common.clock import SystemClock
 from common.kube.client import KubeClient
@@ -26,7 +26,7 @@ async def serve(settings: Settings) -> None:
     held_in = settings.lease_namespace or settings.namespace
     leadership = Leadership(kube, SystemClock(), reach, namespace=held_in, me=identity_of(settings))
     namespaces = settings.watch_namespaces
-    sessions = Sessions(kube, stream, namespaces, new_epoch=lambda: epoch.new(installation.known, token_hex(8)))
+    sessions = Sessions(kube, stream, namespaces, new_epoch=lambda: feed.new_epoch(installation.known, token_hex(8)))
 
     def ready() -> str | None:
         unwell = bus.problem or reach.problem

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.bus.sharding import Place, Root, Tree, place_of
+from common.bus.sharding import Place, Ref, Tree, place_of
 
 
 @pytest.mark.parametrize(
@@ -10,4 +10,4 @@ from common.bus.sharding import Place, Root, Tree, place_of
     [("RayService", Place(9, Tree.SERVICE)), ("RayCluster", Place(61, Tree.CLUSTER))],
 )
 def test_a_root_has_its_place(kind: str, place: Place) -> None:
-    assert place_of(Root(kind, "ns", "demo")) == place
+    assert place_of(Ref(kind, "ns", "demo")) == place

@@ -20,7 +20,7 @@ from raybus_cli.events.run import Read, Way
 
 AGAIN: Final = 10.0
 """Seconds until an unreachable bus is retried."""
-EVERYBODY: Final = "*"
+EVERY: Final = "*"
 
 Through = Callable[[Read], Awaitable[None]]
 """Connects to NATS, and reads there."""
@@ -31,7 +31,7 @@ class Listener:
 
     def __init__(self, through: Through, namespace: str | None, board: Board) -> None:
         self._through = through
-        self._subject = subjects.ALL_EVENTS if namespace is None else subjects.upgrade_events(namespace, EVERYBODY)
+        self._subject = subjects.ALL_EVENTS if namespace is None else subjects.upgrade_event(namespace, EVERY, EVERY)
         self._board = board
         self.history = History(board.request_read, lambda: self._set_feed(EventFeed.LIVE))
 

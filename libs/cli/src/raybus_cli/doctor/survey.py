@@ -8,8 +8,8 @@ import msgspec
 from common import errors
 from common.api.opaque import Json
 from common.api.ray_service import RayService
-from common.bus import key_maps
-from common.bus.key_registration import ConfigMap
+from common.bus import nkeys
+from common.bus.access import ConfigMap
 from common.kube.client import KubeClient
 from common.kube.resources import CONFIG_MAP, LEASE, RAY_SERVICE, Resource
 from common.ray import serve_writer
@@ -72,7 +72,7 @@ TO_INSTALL_INSIDE: Final = (
 
 async def survey(kube: KubeClient, namespace: str) -> Facts:
     """Return the facts of the installation in a namespace."""
-    servers = await _unless_hidden(kube.get(CONFIG_MAP, namespace, key_maps.SERVERS))
+    servers = await _unless_hidden(kube.get(CONFIG_MAP, namespace, nkeys.SERVERS))
     services = await _all(kube, RAY_SERVICE, RayService, None)
     return Facts(
         namespace=namespace,

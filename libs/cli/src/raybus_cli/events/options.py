@@ -40,7 +40,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         """Return the filter of what is wanted."""
         if self.service is None:
             return subjects.events_of(self.namespace) if self.namespace else subjects.ALL_EVENTS
-        return subjects.upgrade_events(self.service.namespace, self.service.name)
+        return subjects.upgrade_event(self.service.namespace, self.service.name, "*")
 
     @property
     def has_start(self) -> bool:

@@ -11,8 +11,7 @@ from secrets import token_hex
 from typing import Final, NoReturn
 
 from common import errors
-from common.bus.access import Keys, MadeKey
-from common.bus.key_registration import Registration
+from common.bus.access import Keys, MadeKey, Registration
 from common.clock import SystemClock
 from common.kube.client import KubeClient
 from common.settings import Settings

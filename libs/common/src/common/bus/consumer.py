@@ -1,31 +1,40 @@
-"""An ordered view of a stream: the last message of every subject, or all since a place in it, and then what follows.
+"""The two ways to read a stream: an ordered view of it, and a durable consumer message by message.
 
-A server-side push consumer numbers its deliveries; a number that is missing, a heartbeat that does not come, or a lost
+A view holds the last message of every subject, or all since a place in the stream, and then what follows. A server-side push
+consumer numbers its deliveries; a number that is missing, a heartbeat that does not come, or a lost
 connection breaks the reading, and the reader starts over with a new one. Nothing is ever repaired in place.
+
+A message of a durable pull consumer is the reader's until it is acknowledged, or not extended in time. That needs no right but
+those of a named subscriber: to ask about its consumer, to read from it, and to acknowledge.
 """
 
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, cast
 
 import msgspec
 
+from common import errors
 from common.bus.nats import Bus, Stored
-from common.bus.session import Incoming, Session
+from common.bus.session import Incoming, Session, status_of
 
 HEARTBEAT_SECONDS: Final = 5
 SILENCE_SECONDS: Final = 12.0
 """After so long without a message, the server or its consumer is gone."""
 FORGOTTEN_SECONDS: Final = 10
 """The server drops a consumer without a subscriber after this long; so no user needs the right to delete one."""
+EXPIRES_SECONDS: Final = 20
+"""How long the server holds a request that it has no message for."""
+GRACE_SECONDS: Final = 5.0
 NANOSECONDS: Final = 1_000_000_000
+_REQUEST: Final = msgspec.json.encode({"batch": 1, "expires": EXPIRES_SECONDS * NANOSECONDS})
+_EXPIRED: Final = "408"
+_NO_RESPONDERS: Final = "503"
 
 Take = Callable[[Stored], None]
 """Takes one message; what it raises breaks the reading."""
-
-
 Begin = Mapping[str, object]
 """Where in a stream a consumer begins, as the JetStream API takes it."""
 LAST_OF_EACH: Final[Begin] = {"deliver_policy": "last_per_subject"}
@@ -49,11 +58,6 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     headers_only: bool = False
     begin: Begin = msgspec.field(default_factory=lambda: LAST_OF_EACH)
-
-    @property
-    def create_subject(self) -> str:
-        """Return where the consumer is asked for; it holds the filter, so permissions can restrict it."""
-        return f"CONSUMER.CREATE.{self.stream}.{self.name}.{self.filter}"
 
     def request(self, inbox: str) -> dict[str, Any]:
         """Return the request that creates the consumer."""
@@ -88,22 +92,24 @@ class _Created(msgspec.Struct, frozen=True):
 
 
 class Reading:
-    """Some consumers that stand and fall together."""
+    """Some consumers that stand and fall together; `read` is called once when each has delivered what there was."""
 
-    def __init__(self, take: Take, read: Callable[[], None]) -> None:
-        self._take = take
+    def __init__(self, session: Session, count: int, take: Take, read: Callable[[], None]) -> None:
+        self.consumers = [_Consumer(self, session) for _ in range(count)]
+        self.take = take
         self._read = read
-        self._unread = 0
-        self._consumers: list[_Consumer] = []
+        self._unread = set(self.consumers)
         self._broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        if not count:
+            read()
 
     async def until_broken(self) -> str:
         """Wait until something may have been missed; return why."""
         loop = asyncio.get_running_loop()
-        for consumer in self._consumers:
+        for consumer in self.consumers:
             consumer.received_at = loop.time()
         while not self._broken.done():
-            silent_at = min(consumer.received_at for consumer in self._consumers) + SILENCE_SECONDS
+            silent_at = min(consumer.received_at for consumer in self.consumers) + SILENCE_SECONDS
             if silent_at <= loop.time():
                 self.abort(f"the server was silent for {SILENCE_SECONDS:g} s")
             with contextlib.suppress(TimeoutError):
@@ -121,25 +127,12 @@ class Reading:
         """Return whether what was read no longer counts, and no delivery is taken any more."""
         return self._broken.done()
 
-    def take(self, message: Stored) -> None:
-        """Hand a message on; a reader that fails must start over."""
-        try:
-            self._take(message)
-        except Exception as problem:  # noqa: BLE001  (whatever it was, the reader's state is now unknown)
-            self.abort(f"{message.subject} could not be taken: {problem!r}")
-
-    def one_is_read(self) -> None:
-        """Count a consumer that has delivered what there was."""
-        self._unread -= 1
-        if self._unread == 0:
-            self._read()
-
-    def add(self, consumers: "Sequence[_Consumer]") -> None:
-        """Take the consumers in, before any of them delivers."""
-        self._consumers = list(consumers)
-        self._unread = len(consumers)
-        if not consumers:
-            self._read()
+    def finish(self, consumer: "_Consumer") -> None:
+        """Record that a consumer has delivered what there was."""
+        if consumer in self._unread:
+            self._unread.remove(consumer)
+            if not self._unread:
+                self._read()
 
 
 class _Consumer:
@@ -148,14 +141,8 @@ class _Consumer:
     def __init__(self, reading: Reading, session: Session) -> None:
         self._reading = reading
         self._session = session
-        self._is_read = False
         self._last = 0
         self.received_at = asyncio.get_running_loop().time()
-
-    def created(self, answer: _Created) -> None:
-        """Take the server's count of how much there is to read."""
-        if answer.num_pending + answer.delivered.consumer_seq == 0:
-            self._finish()
 
     async def receive(self, message: Incoming) -> None:
         """Take a delivery, a heartbeat or a flow-control question."""
@@ -166,14 +153,17 @@ class _Consumer:
         if "Status" in headers:
             await self._status(message, headers)
             return
-        stream_seq, consumer_seq, pending = position_of(message.reply)
-        if consumer_seq != self._last + 1:
+        _, stream_seq, consumer_seq, _, pending = _position(message.reply)
+        if int(consumer_seq) != self._last + 1:
             self._reading.abort(f"delivery {self._last + 1} is missing")
             return
-        self._last = consumer_seq
-        self._reading.take(Stored(message.subject, stream_seq, headers, message.data))
-        if pending == 0:
-            self._finish()
+        self._last += 1
+        try:
+            self._reading.take(Stored(message.subject, int(stream_seq), headers, message.data))
+        except Exception as problem:  # noqa: BLE001  (whatever it was, the reader's state is now unknown: it must start over)
+            self._reading.abort(f"{message.subject} could not be taken: {problem!r}")
+        if pending == "0":
+            self._reading.finish(self)
 
     async def _status(self, message: Incoming, headers: Mapping[str, str]) -> None:
         if headers["Status"] != "100":
@@ -185,11 +175,6 @@ class _Consumer:
         elif int(headers.get("Nats-Last-Consumer", self._last)) != self._last:
             self._reading.abort(f"deliveries up to {headers['Nats-Last-Consumer']} are missing")
 
-    def _finish(self) -> None:
-        if not self._is_read:
-            self._is_read = True
-            self._reading.one_is_read()
-
 
 @contextlib.asynccontextmanager
 async def consume(
@@ -197,24 +182,111 @@ async def consume(
 ) -> AsyncGenerator[Reading]:
     """Follow parts of a stream as long as the block lasts; `read` is called once when all earlier messages have been taken."""
     session = await bus.session()
-    reading = Reading(take, read)
-    consumers = [_Consumer(reading, session) for _ in sources]
-    reading.add(consumers)
+    reading = Reading(session, len(sources), take, read)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(reading.abort, "closed")
         stack.callback(session.when_lost(reading.abort))
-        for consumer, source in zip(consumers, sources, strict=True):
+        for consumer, source in zip(reading.consumers, sources, strict=True):
             inbox = f"{session.inbox}.deliver.{source.name}"
             stack.push_async_callback(await session.listen(inbox, consumer.receive))
-            consumer.created(await bus.api(source.create_subject, source.request(inbox), _Created))
+            # The subject holds the filter, so permissions can restrict it.
+            subject = f"CONSUMER.CREATE.{source.stream}.{source.name}.{source.filter}"
+            created = await bus.api(subject, source.request(inbox), _Created)
+            if created.num_pending + created.delivered.consumer_seq == 0:  # there is nothing to read
+                reading.finish(consumer)
         yield reading
 
 
-def position_of(reply: str) -> tuple[int, int, int]:
-    """Return stream sequence, consumer sequence and pending count.
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that waits for its acknowledgement."""
 
-    The form is `$JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<count>.<stream>.<consumer>.<time>.<pending>`.
+    subject: str
+    payload: bytes
+    reply: str
+    """The subject of acknowledgements."""
+    count: int
+    """How often it was delivered, this time included."""
+    stored_at: datetime
+
+
+class _Info(msgspec.Struct, frozen=True):
+    created: datetime
+
+
+class Pull:
+    """A durable consumer over one connection."""
+
+    def __init__(self, bus: Bus, session: Session, consumer: str, created: datetime) -> None:
+        self.created = created
+        """When the consumer was made."""
+        self.inbox = f"{session.inbox}.pull"
+        self.received: asyncio.Queue[Incoming | str] = asyncio.Queue()
+        """Messages, and the reason at the end of the connection."""
+        self._bus = bus
+        self._session = session
+        self._consumer = consumer
+
+    async def next(self) -> Delivery:
+        """Wait for a message, however long; raise `Retryable` when the connection or the consumer is gone."""
+        while True:
+            await self._session.publish(f"$JS.API.CONSUMER.MSG.NEXT.{self._consumer}", _REQUEST, reply=self.inbox)
+            try:
+                async with asyncio.timeout(EXPIRES_SECONDS + GRACE_SECONDS):
+                    message = await self.received.get()
+            except TimeoutError:
+                raise errors.Unavailable(f"NATS does not answer for consumer {self._consumer}") from None
+            if isinstance(message, str):
+                raise errors.Unavailable(message)
+            status = status_of(message)
+            if not status:
+                break
+            if status == _NO_RESPONDERS:
+                raise errors.NotFound(f"consumer {self._consumer} does not exist")
+            if status != _EXPIRED:
+                text = (message.headers or {}).get("Description", status)
+                raise errors.Unavailable(f"the server ended a request to consumer {self._consumer}: {text}")
+        count, _, _, nanoseconds, _ = _position(message.reply)
+        at = datetime.fromtimestamp(int(nanoseconds) / NANOSECONDS, tz=UTC)
+        subject, payload, reply = message.subject, message.data, message.reply
+        return Delivery(subject=subject, payload=payload, reply=reply, count=int(count), stored_at=at)
+
+    async def acknowledge(self, delivery: Delivery) -> None:
+        """Have the server record that a message is done, and wait until it has; it does not come again."""
+        await self._bus.current.request(delivery.reply, b"+ACK")
+
+    async def extend(self, delivery: Delivery) -> None:
+        """Begin the time anew after which the server delivers a message again."""
+        await self._session.publish(delivery.reply, b"+WPI")
+
+    async def release(self, delivery: Delivery) -> None:
+        """Have the server deliver a message again at once, to the next reader."""
+        await self._session.publish(delivery.reply, b"-NAK")
+
+
+@contextlib.asynccontextmanager
+async def pulling(bus: Bus, stream: str, consumer: str) -> AsyncGenerator[Pull]:
+    """Read a consumer over the connection that stands, or the next one; raise `NotFound` if it does not exist."""
+    session = await bus.session()
+    name = f"{stream}.{consumer}"
+    pull = Pull(bus, session, name, (await bus.api(f"CONSUMER.INFO.{name}", None, _Info)).created)
+
+    async def receive(message: Incoming) -> None:
+        pull.received.put_nowait(message)
+
+    end = await session.listen(pull.inbox, receive)
+    forget = session.when_lost(pull.received.put_nowait)
+    try:
+        yield pull
+    finally:
+        forget()
+        await end()
+
+
+def _position(reply: str) -> list[str]:
+    """Return delivery count, stream sequence, consumer sequence, time and pending count.
+
+    The form is `$JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<count>.<stream seq>.<consumer seq>.<time>.<pending>[.<random>]`.
     """
     tokens = reply.split(".")
-    first = 5 if len(tokens) == 9 else 7
-    return int(tokens[first]), int(tokens[first + 1]), int(tokens[first + 3])
+    first = 4 if len(tokens) == 9 else 6
+    return tokens[first : first + 5]

@@ -1,14 +1,20 @@
-"""What a replica reads of the state stream: the port between the bus and a service's controller.
+"""What a replica reads of the state stream: the port between the bus and a service's controller, and when a load of it is complete. Pure.
 
 A feed calls its listener in this order: `loading`, then `changed`, `quarantined`, `removed` and `moved` for the last state of every
 object in the partitions, then `synced`, then the same as things happen. On a gap, a server restart, a lost
 stream or an unknown epoch it calls `loading` again. Between `loading` and `synced` nothing may be decided: the state is
 incomplete, and an object that is missing may well exist.
+
+An epoch is the watcher's installation and a random part: `<uid of the cluster>/<namespace>/<random>`. Two installations on
+one stream would take each other's objects for their own, so the watcher of the second refuses to write, and readers refuse to
+decide. An installation that could not be learnt is empty, and so is that of an older watcher: then nothing is refused.
 """
 
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
+
+FOREIGN: Final = "the state stream is that of another raybus"
 
 
 class Synced(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,42 +36,105 @@ class Synced(msgspec.Struct, frozen=True, kw_only=True):
     """The form in which the watcher publishes each kind (`common.bus.forms`); empty: it is of a build that did not number them."""
 
 
+def new_epoch(installation: str, random: str) -> str:
+    """Return a new epoch."""
+    return f"{installation}/{random}" if installation else random
+
+
+def foreign(epoch: str, ours: str) -> str | None:
+    """Return what is wrong with an epoch that is not of our installation, and the remedy; None when it is ours or unknown."""
+    theirs = epoch.rpartition("/")[0]
+    if not theirs or not ours or theirs == ours:
+        return None
+    return (
+        f"{FOREIGN} (cluster and namespace {theirs}, we are {ours}): give each its own NATS by RAYBUS_NATS_URL, or delete "
+        "the stream RAY_STATE if the other one is gone"
+    )
+
+
+class Progress:
+    """One load of some partitions, from `loading` to `synced` and on until the epoch changes.
+
+    It is complete when all that the stream held when it began has been taken, and every followed partition has the
+    watcher's marker with one and the same epoch. An empty stream has no markers, so no reader decides on it.
+    """
+
+    def __init__(self, partitions: frozenset[int]) -> None:
+        self._partitions = partitions
+        self._is_read = False
+        self._markers: dict[int, Synced] = {}
+        self._epoch: str | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether `complete` has returned a version."""
+        return self._epoch is not None
+
+    def read(self) -> None:
+        """Record that all that the stream held at the start has been taken."""
+        self._is_read = True
+
+    def marked(self, partition: int | None, marker: Synced) -> str | None:
+        """Take a marker; return why everything must be loaded again, if it must."""
+        if partition not in self._partitions:
+            return None
+        self._markers[partition] = marker
+        is_known = self._epoch in {None, marker.epoch}
+        return None if is_known else f"the watcher began epoch {marker.epoch}"
+
+    def complete(self) -> int | None:
+        """Return the version of the list that the load holds, once; None while something is missing, and afterwards."""
+        if self._epoch is not None or not self._is_read or len(self._markers) < len(self._partitions):
+            return None
+        epochs = {marker.epoch for marker in self._markers.values()}
+        if len(epochs) != 1:
+            return None
+        self._epoch = epochs.pop()
+        return min(marker.version for marker in self._markers.values())
+
+    @property
+    def history(self) -> str:
+        """Return which history the versions of a complete load are of."""
+        return next((marker.history for marker in self._markers.values()), "")
+
+    def missing(self) -> str:
+        """Return what the load still waits for."""
+        if not self._is_read:
+            return "the stream is still being read"
+        if absent := len(self._partitions) - len(self._markers):
+            return f"the watcher has not yet published {absent} of {len(self._partitions)} partitions"
+        return "the watcher is publishing a new epoch"
+
+
 class Listener(Protocol):
     """Receives the state of partitions; called from one event loop, must return at once."""
 
     def loading(self, why: str) -> None:
         """Stop deciding: what follows is a reload, for the reason given."""
-        ...
 
     def rewound(self) -> None:
         """Forget all, whatever its version: versions began again at a lower one. A reload follows."""
-        ...
 
     def changed(self, kind: str, body: bytes, *, trace: str) -> None:
         """Take the state of an object, as trimmed JSON; `kind` is Kubernetes' name, such as `RayCluster`.
 
         `trace` is the traceparent of the change, empty when the message has none.
         """
-        ...
 
     def quarantined(self, kind: str, namespace: str, name: str, *, body: bytes, why: str) -> None:
         """Record that an object exists without a published state; `body` is JSON with as much of its metadata as is known."""
-        ...
 
     def removed(self, kind: str, namespace: str, name: str, *, version: int, trace: str) -> None:
         """Record that an object was gone at a resourceVersion."""
-        ...
 
     def moved(self, kind: str, namespace: str, name: str, *, to: int | None) -> None:
         """Record that an object moved to a partition that this feed does not follow.
 
         None stands for a tree of a kind that the reader does not read, in whichever partition.
         """
-        ...
 
     def synced(self, version: int) -> None:
         """Start deciding: all that a list at `version` held has been delivered."""
-        ...
 
 
 class Feed(Protocol):
@@ -73,4 +142,3 @@ class Feed(Protocol):
 
     async def follow(self, partitions: frozenset[int], listener: Listener) -> None:
         """Deliver some partitions to the listener until cancelled; never raise for what a retry can correct."""
-        ...

@@ -19,13 +19,15 @@ The wire form is a golden file per message in `tests/golden/messages`; readers i
 import zlib
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from common.bus import subjects
 from common.bus.feed import Synced
 from common.bus.sharding import Place, Tree
+
+T = TypeVar("T")
 
 KIND: Final = "Raybus-Kind"
 VERSION: Final = "Raybus-Version"
@@ -47,36 +49,33 @@ TOMBSTONE_TTL: Final = "1h"
 """Longer than any reader stays away without a reload, and than the watcher's longest time between two lists."""
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
-    """The last state of an object, as trimmed JSON."""
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """The object that a message is about, and its resourceVersion."""
 
     kind: str
     namespace: str
     name: str
-    uid: str
     version: str
+
+
+class State(About, frozen=True, kw_only=True):
+    """The last state of an object, as trimmed JSON."""
+
+    uid: str
     form: str
     body: bytes
 
 
-class Gone(msgspec.Struct, frozen=True, kw_only=True):
+class Gone(About, frozen=True, kw_only=True):
     """An object is no longer under this subject; `moved_to` is where it stands now, if it lives on."""
 
-    kind: str
-    namespace: str
-    name: str
-    version: str
     moved_to: Place | None = None
 
 
-class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
+class Quarantined(About, frozen=True, kw_only=True):
     """An object exists, and its state cannot be published; `body` holds the metadata by which it is found, `why` the reason."""
 
-    kind: str
-    namespace: str
-    name: str
     uid: str
-    version: str
     body: bytes
     why: str
 
@@ -104,71 +103,42 @@ class Undecodable(ValueError):
 
 def encode(message: Message) -> Wire:
     """Write a message in its wire form."""
+    if isinstance(message, Synced):
+        return Wire(headers={KIND: SYNCED}, payload=msgspec.json.encode(message))
+    payload, trace = b"", traceparent_of(message)
     match message:
-        case State():
-            headers = {
-                KIND: message.kind,
-                VERSION: message.version,
-                UID: message.uid,
-                FORM: message.form,
-                TRACE: traceparent_of(message),
-            }
-            payload = message.body
+        case State(kind=kind, version=version, uid=uid, form=form, body=payload):
+            headers = {KIND: kind, VERSION: version, UID: uid, FORM: form, TRACE: trace}
             if len(payload) > COMPRESS_ABOVE:
                 headers[ENCODING] = "zlib"
                 payload = zlib.compress(payload, 1)
-            return Wire(headers=headers, payload=payload)
-        case Gone():
-            to = message.moved_to
+        case Gone(kind=kind, version=version, moved_to=to):
             moved = "deleted" if to is None else f"moved {to.partition} {to.tree}"
-            headers = {
-                KIND: message.kind,
-                VERSION: message.version,
-                GONE: moved,
-                TTL: TOMBSTONE_TTL,
-                TRACE: traceparent_of(message),
-            }
-            return Wire(headers=headers, payload=b"")
-        case Quarantined():
-            headers = {
-                KIND: QUARANTINED,
-                QUARANTINED_KIND: message.kind,
-                VERSION: message.version,
-                UID: message.uid,
-                FORM: QUARANTINED,
-                TRACE: traceparent_of(message),
-            }
-            return Wire(headers=headers, payload=msgspec.json.encode(Withheld(message.why, msgspec.Raw(message.body))))
-        case Synced():
-            return Wire(headers={KIND: SYNCED}, payload=msgspec.json.encode(message))
+            headers = {KIND: kind, VERSION: version, GONE: moved, TTL: TOMBSTONE_TTL, TRACE: trace}
+        case Quarantined(kind=kind, version=version, uid=uid, body=body, why=why):
+            headers = {KIND: QUARANTINED, QUARANTINED_KIND: kind, VERSION: version, UID: uid, FORM: QUARANTINED}
+            headers[TRACE] = trace
+            payload = msgspec.json.encode(Withheld(why, msgspec.Raw(body)))
+    return Wire(headers=headers, payload=payload)
 
 
 def decode(subject: str, headers: Mapping[str, str], payload: bytes) -> Message:
     """Read a message; raise `Undecodable` for what is none of ours."""
     kind = _needed(headers, KIND)
     if kind == SYNCED:
-        try:
-            return msgspec.json.decode(payload, type=Synced)
-        except msgspec.DecodeError as problem:
-            raise Undecodable(f"the marker {subject} does not decode: {problem}") from problem
+        return _decoded(payload, Synced, f"the marker {subject}")
     where = subjects.parse_state(subject)
     if where is None:
         raise Undecodable(f"{subject} is no subject of an object")
-    gone = headers.get(GONE)
-    version = _needed(headers, VERSION)
-    if gone is not None:
-        return Gone(kind=kind, namespace=where.namespace, name=where.name, version=version, moved_to=_destination(gone))
-    if kind == QUARANTINED:
-        return _quarantined(where, headers, payload)
-    return State(
-        kind=kind,
-        namespace=where.namespace,
-        name=where.name,
-        uid=headers.get(UID, ""),
-        version=version,
-        form=headers.get(FORM, ""),
-        body=_body(headers, payload),
-    )
+    namespace, name, uid, version = where.namespace, where.name, headers.get(UID, ""), _needed(headers, VERSION)
+    if (gone := headers.get(GONE)) is not None:
+        return Gone(kind=kind, namespace=namespace, name=name, version=version, moved_to=_destination(gone))
+    if kind != QUARANTINED:
+        form, body = headers.get(FORM, ""), _body(headers, payload)
+        return State(kind=kind, namespace=namespace, name=name, version=version, uid=uid, form=form, body=body)
+    withheld = _decoded(payload, Withheld, "the reason of a quarantine")
+    kind, body, why = _needed(headers, QUARANTINED_KIND), bytes(withheld.object), withheld.why
+    return Quarantined(kind=kind, namespace=namespace, name=name, version=version, uid=uid, body=body, why=why)
 
 
 def number(version: str) -> int:
@@ -184,11 +154,9 @@ def kind_of(headers: Mapping[str, str]) -> str:
 
 def traceparent_of(message: State | Gone | Quarantined) -> str:
     """Return the trace context of the change that a message publishes."""
-    match message:
-        case State() | Quarantined():
-            return trace_of(message.uid, message.version)
-        case Gone():
-            return trace_of(f"{message.kind}/{message.namespace}/{message.name}", message.version)
+    if isinstance(message, Gone):
+        return trace_of(f"{message.kind}/{message.namespace}/{message.name}", message.version)
+    return trace_of(message.uid, message.version)
 
 
 def trace_of(about: str, version: str) -> str:
@@ -205,20 +173,11 @@ def _needed(headers: Mapping[str, str], header: str) -> str:
     return value
 
 
-def _quarantined(where: subjects.StateSubject, headers: Mapping[str, str], payload: bytes) -> Quarantined:
+def _decoded(payload: bytes, content: type[T], what: str) -> T:
     try:
-        withheld = msgspec.json.decode(payload, type=Withheld)
+        return msgspec.json.decode(payload, type=content)
     except msgspec.DecodeError as problem:
-        raise Undecodable(f"the reason of a quarantine does not decode: {problem}") from problem
-    return Quarantined(
-        kind=_needed(headers, QUARANTINED_KIND),
-        namespace=where.namespace,
-        name=where.name,
-        uid=headers.get(UID, ""),
-        version=_needed(headers, VERSION),
-        body=bytes(withheld.object),
-        why=withheld.why,
-    )
+        raise Undecodable(f"{what} does not decode: {problem}") from problem
 
 
 def _destination(gone: str) -> Place | None:

@@ -21,8 +21,7 @@ from nats.aio.client import Client
 
 from common import errors
 from common.bus import access, refusals
-from common.bus.access import Access, FileKeys, Keys, MadeKey
-from common.bus.key_registration import Registration
+from common.bus.access import Access, Keys
 from common.bus.session import Session, status_of, text_of
 from common.clock import SystemClock
 from common.observability import metrics
@@ -36,6 +35,7 @@ CLOSE_SECONDS: Final = 1.0
 FIRST_RETRY: Final = 0.1
 LONGEST_RETRY: Final = 2.0
 CLOSED_CHECK_SECONDS: Final = 0.5
+LOST: Final = "the connection to NATS was lost"
 PING_SECONDS: Final = 3
 """A connection to a server that hangs without closing ends after three of these."""
 
@@ -80,51 +80,56 @@ class Bus:
 
     def __init__(self, settings: Settings, keys: Keys | None = None) -> None:
         self._settings = settings
-        self._keys = keys or keys_of(settings)
+        self.keys = keys or access.keys_of(settings)
         self._session: Session | None = None
         self._may_publish: Callable[[], None] = lambda: None
         self._arrived = asyncio.Event()
-        self._problem: str | None = f"not yet connected to NATS at {settings.nats_url}"
+        self.problem: str | None = f"not yet connected to NATS at {settings.nats_url}"
+        """Why there is no connection; None while there is one. Readiness depends on it."""
         self._last_error: Exception | None = None
-
-    @property
-    def problem(self) -> str | None:
-        """Return why there is no connection; None while there is one. Readiness depends on it."""
-        return self._problem
 
     async def run(self) -> None:
         """Stay connected until cancelled: back off and log once per change of the reason.
 
         Raises `InvalidSpec` when the files that the settings name are of no use from the start; later that is waited out.
         """
-        self._keys.check()
+        self.keys.check()
         try:
-            await self._stay_connected()
-        finally:
-            await self._keys.close()
-
-    async def _stay_connected(self) -> None:
-        retry = FIRST_RETRY
-        while True:
-            self._last_error = None
-            try:
-                async with asyncio.timeout(CONNECT_SECONDS):
-                    session, closed = await self._connect()
-            except (nats_errors.Error, errors.RaybusError, OSError, TimeoutError, ssl.SSLError) as problem:
-                self._note(self._last_error or problem)
-                _stop_if_cancelled()
-                await asyncio.sleep(retry)
-                retry = min(LONGEST_RETRY, retry * 2)
-                continue
             retry = FIRST_RETRY
-            try:
-                _stop_if_cancelled()
-                self._began(session)
-                await _end_of(session.client, closed)
-                self._note(self._last_error or ConnectionError("the connection was lost"))
-            finally:
-                self._ended(session)
-                await _close(session.client)
+            while True:
+                if await self._serve_connection():
+                    retry = FIRST_RETRY
+                else:
+                    await asyncio.sleep(retry)
+                    retry = min(LONGEST_RETRY, retry * 2)
+        finally:
+            await self.keys.close()
+
+    async def _serve_connection(self) -> bool:
+        """Connect, and wait for the loss of that connection; return False when there was none."""
+        self._last_error = None
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                session, closed = await self._connect()
+        except (nats_errors.Error, errors.RaybusError, OSError, TimeoutError, ssl.SSLError) as problem:
+            self._note(self._last_error or problem)
+            _stop_if_cancelled()
+            return False
+        try:
+            _stop_if_cancelled()
+            self._session = session
+            self.problem = None
+            self._arrived.set()
+            metrics.BUS_CONNECTED.set(1)
+            log.info("connected to NATS", url=self._settings.nats_url)
+            await _end_of(session.client, closed)
+            self._note(self._last_error or ConnectionError("the connection was lost"))
+        finally:
+            session.end(LOST)
+            self._session = None
+            metrics.BUS_CONNECTED.set(0)
+            await _close(session.client)
+        return True
 
     async def session(self) -> Session:
         """Wait for a connection."""
@@ -137,7 +142,7 @@ class Bus:
     def current(self) -> Session:
         """Return the connection that stands, or raise `Unavailable`."""
         if self._session is None:
-            raise errors.Unavailable(self._problem or "not connected to NATS")
+            raise errors.Unavailable(self.problem or "not connected to NATS")
         return self._session
 
     def guard(self, check: Callable[[], None]) -> None:
@@ -179,13 +184,13 @@ class Bus:
         return _decoded(subject, answer.data, answer_type)
 
     async def _connect(self) -> tuple[Session, asyncio.Event]:
-        found = await self._keys.next()
+        found = await self.keys.next()
         client = Client()
         closed = asyncio.Event()
         session = Session(client, inbox=f"_INBOX_{self._settings.service}.{client._nuid.next().decode()}")  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  (the library's own source of unique names)
 
         async def on_closed() -> None:
-            session.end("the connection to NATS was lost")
+            session.end(LOST)
             closed.set()
 
         async def on_lame_duck() -> None:
@@ -220,7 +225,9 @@ class Bus:
 
     def _examine(self, client: Client, found: Access) -> None:
         """Refuse a server that talks in the clear when TLS was asked for; note until when certificates are valid."""
-        peer = _peer(client)
+        # The library does not show the TLS side of a connection.
+        writer = getattr(client._transport, "_io_writer", None)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        peer = None if writer is None else cast("asyncio.StreamWriter", writer).get_extra_info("ssl_object")
         if found.tls is not None and peer is None:
             raise nats_errors.Error(
                 "the server does not offer TLS, which RAYBUS_NATS_URL or RAYBUS_NATS_CA_FILE asks for"
@@ -244,48 +251,27 @@ class Bus:
             subject = refused.group(1)
             self._session.forbidden(subject, f"the NATS user {self._settings.service} may not publish to {subject}")
 
-    def _began(self, session: Session) -> None:
-        self._session = session
-        self._problem = None
-        self._arrived.set()
-        metrics.BUS_CONNECTED.set(1)
-        log.info("connected to NATS", url=self._settings.nats_url)
-
-    def _ended(self, session: Session) -> None:
-        session.end("the connection to NATS was lost")
-        self._session = None
-        metrics.BUS_CONNECTED.set(0)
-
     def _note(self, problem: BaseException) -> None:
         url = self._settings.nats_url
-        if isinstance(problem, BrokenPipeError | ConnectionResetError) and "Violation" in (self._problem or ""):
+        if isinstance(problem, BrokenPipeError | ConnectionResetError) and "Violation" in (self.problem or ""):
             return  # the connection closed before the reason arrived; it is known already
         if isinstance(problem, errors.RaybusError):
             reason = text = str(problem)
         else:
-            reason = access.explain(problem, self._settings, self._keys)
+            reason = access.explain(problem, self._settings, self.keys)
             text = f"NATS at {url} is not reachable: {reason}"
-        if text != self._problem:
+        if text != self.problem:
             # A server learns a key that was registered just now within a second.
             is_expected = self._settings.nats_register_key and access.is_refusal(problem)
             (log.info if is_expected else log.warning)("NATS is not reachable", url=url, reason=reason)
-        self._problem = text
-
-
-def keys_of(settings: Settings) -> Keys:
-    """Return the keys that the settings define for a user."""
-    if not settings.nats_register_key:
-        return FileKeys(settings)
-    registration = Registration(settings)
-    return MadeKey(settings, registration.announce, registration.close)
+        self.problem = text
 
 
 @contextlib.asynccontextmanager
 async def connect(settings: Settings, keys: Keys | None = None) -> AsyncGenerator[Bus]:
     """Run a connection as long as the block lasts; for tools and tests, a service runs `Bus.run` in its group."""
-    keys = keys or keys_of(settings)
-    keys.check()
     bus = Bus(settings, keys)
+    bus.keys.check()
     problem: Exception | None = None
     async with asyncio.TaskGroup() as group:
         running = group.create_task(bus.run())
@@ -333,9 +319,3 @@ def _decoded(subject: str, payload: bytes, answer_type: type[T]) -> T:
     except msgspec.DecodeError as problem:
         raise errors.Unavailable(f"NATS answered {subject} with something unreadable: {problem}") from problem
     raise refusals.meaning(subject, refusal.error)
-
-
-def _peer(client: Client) -> ssl.SSLObject | None:
-    """Return the TLS side of a connection, which the library does not show."""
-    writer = getattr(client._transport, "_io_writer", None)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    return None if writer is None else cast("asyncio.StreamWriter", writer).get_extra_info("ssl_object")

@@ -1,16 +1,32 @@
-"""Keys of NATS users: an Ed25519 key in NATS' own text form (NKEY), base32 of a prefix, the key and a checksum."""
+"""Keys of NATS users and certificates of NATS servers: their text forms, and the ConfigMaps for them.
+
+A key is an Ed25519 key in NATS' own text form (NKEY), base32 of a prefix, the key and a checksum. `nats_admin.key_registry` describes
+the entries of the ConfigMaps, and decides which keys a server accepts.
+"""
 
 import base64
 import binascii
 import re
+from collections.abc import Mapping
 from typing import Final
 
+from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 SEED_PREFIX: Final = 18 << 3
 USER_PREFIX: Final = 20 << 3
 _PUBLIC: Final = re.compile("[A-Z2-7]{56}")
+
+KEYS_PREFIX: Final = "nats-keys-"
+"""The name of a user follows."""
+NAMED: Final = "named-subscribers"
+"""In place of a user: the keys of all named subscribers, each in an entry NAME or NAME.ANYTHING."""
+SERVERS: Final = "nats-servers"
+MOST: Final = 64
+"""Keys of one user, and certificates of servers, that are read; further ones are ignored."""
+LONGEST: Final = 8_192
+"""Characters of one certificate entry."""
 
 
 def new_seed() -> str:
@@ -40,3 +56,19 @@ def is_public_key(text: str) -> bool:
 def _text(payload: bytes) -> str:
     checked = payload + binascii.crc_hqx(payload, 0).to_bytes(2, "little")
     return base64.b32encode(checked).decode().rstrip("=")
+
+
+def trusted(servers: Mapping[str, str]) -> tuple[str, list[str]]:
+    """Return the certificates of the ConfigMap `nats-servers` as one PEM text, and which entries are ignored."""
+    found: list[bytes] = []
+    ignored: list[str] = []
+    for name, text in sorted(servers.items()):
+        if len(text) > LONGEST or len(found) >= MOST:
+            ignored.append(f"ConfigMap {SERVERS}, entry {name}, is too long, or beyond {MOST} certificates")
+            continue
+        try:
+            certificates = x509.load_pem_x509_certificates(text.encode())
+            found += [each.public_bytes(Encoding.PEM) for each in certificates]
+        except ValueError as problem:
+            ignored.append(f"ConfigMap {SERVERS}, entry {name}, is no certificate: {problem}")
+    return b"".join(dict.fromkeys(found)).decode(), ignored

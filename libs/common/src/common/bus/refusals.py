@@ -59,8 +59,5 @@ def meaning(subject: str, failure: Failure) -> errors.RaybusError:
         return errors.NotFound(text)
     if number in NO_ROOM:
         return errors.OutOfRoom(text)
-    if number in REMEDIES and number != TOO_LARGE:
-        return errors.Unavailable(text)
-    if number == TOO_LARGE or failure.code == 400:
-        return errors.Rejected(text)
-    return errors.Unavailable(text)
+    is_rejected = number == TOO_LARGE or (failure.code == 400 and number not in REMEDIES)
+    return errors.Rejected(text) if is_rejected else errors.Unavailable(text)

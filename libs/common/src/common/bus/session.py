@@ -15,6 +15,7 @@ from common import errors
 REQUEST_SECONDS: Final = 2.0
 """A request that a dying server swallowed is never answered, so waiting longer gains nothing."""
 
+FULL_DISK: Final = "; its log shows whether its disk is full (it answers again after a restart)"
 Incoming = Msg
 """What a subscription receives: a message, a heartbeat or a question of the server."""
 Handler = Callable[[Incoming], Awaitable[None]]
@@ -34,7 +35,13 @@ class Session:
 
     async def open(self) -> None:
         """Listen for answers."""
-        await self._subscribe(f"{self.inbox}.answer.*", self._answered)
+
+        async def take(message: Msg) -> None:
+            _, answer = self._waiting.get(message.subject.rpartition(".")[2], ("", None))
+            if answer is not None and not answer.done():
+                answer.set_result(message)
+
+        await self._subscribe(f"{self.inbox}.answer.*", take)
 
     async def request(self, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> Msg:
         """Send a request and wait for its answer; `Unavailable` when there is none, or the connection ends."""
@@ -48,10 +55,9 @@ class Session:
             await self.client.publish(subject, payload, reply=f"{self.inbox}.answer.{token}", headers=headers)
             async with asyncio.timeout(REQUEST_SECONDS):
                 message = await answer
-        except TimeoutError:
-            raise errors.Unavailable(
-                f"NATS did not answer {subject} within {REQUEST_SECONDS:g} s{_hint(subject)}"
-            ) from None
+        except TimeoutError:  # a publish that is never answered: most often the disk
+            hint = "" if subject.startswith("$") else FULL_DISK
+            raise errors.Unavailable(f"NATS did not answer {subject} within {REQUEST_SECONDS:g} s{hint}") from None
         except nats_errors.MaxPayloadError as problem:
             raise errors.Rejected(f"{subject}: {len(payload)} bytes are more than the server takes") from problem
         except (nats_errors.Error, OSError) as problem:
@@ -137,23 +143,10 @@ class Session:
         subscribe = cast("Callable[..., Awaitable[Subscription]]", self.client.subscribe)  # pyright: ignore[reportUnknownMemberType]  (an untyped Future in its signature)
         return await subscribe(subject, cb=handler)
 
-    async def _answered(self, message: Msg) -> None:
-        _, answer = self._waiting.get(message.subject.rpartition(".")[2], ("", None))
-        if answer is not None and not answer.done():
-            answer.set_result(message)
-
-
-def _hint(subject: str) -> str:
-    """Return what a publish that is never answered most often means."""
-    return (
-        "" if subject.startswith("$") else "; its log shows whether its disk is full (it answers again after a restart)"
-    )
-
 
 def status_of(message: Msg) -> str:
     """Return the code of an answer that is a status and no message, such as 404."""
-    headers = cast("Mapping[str, str]", message.headers or {})
-    return headers.get("Status", "")
+    return cast("Mapping[str, str]", message.headers or {}).get("Status", "")
 
 
 def text_of(problem: BaseException) -> str:

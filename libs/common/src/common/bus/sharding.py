@@ -14,8 +14,8 @@ PARTITIONS: Final = 64
 """Fixed for the life of an installation: every publisher and reader must agree on it."""
 
 
-class Root(msgspec.Struct, frozen=True):
-    """The object at the top of a tree: a RayService, or a RayCluster that no RayService made."""
+class Ref(msgspec.Struct, frozen=True):
+    """An object by its kind and name; the root of a tree is a RayService, or a RayCluster that no RayService made."""
 
     kind: str
     namespace: str
@@ -23,12 +23,10 @@ class Root(msgspec.Struct, frozen=True):
 
 
 class Tree(StrEnum):
-    """The kind of the root of a tree."""
+    """The kind of the root of a tree: a RayService; else a RayCluster, or something below one that is not known yet."""
 
     SERVICE = "service"
-    """A RayService."""
     CLUSTER = "cluster"
-    """A RayCluster that no RayService made, or something below one that is not known yet."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -38,11 +36,11 @@ class Place(msgspec.Struct, frozen=True):
     tree: Tree
 
 
-def partition_of(root: Root) -> int:
+def partition_of(root: Ref) -> int:
     """Return the partition of a root, 0 … 63; the same in every process and release."""
     return crc32(f"{root.kind}/{root.namespace}/{root.name}".encode()) % PARTITIONS
 
 
-def place_of(root: Root) -> Place:
+def place_of(root: Ref) -> Place:
     """Return where everything below a root stands, and the root itself."""
     return Place(partition_of(root), Tree.SERVICE if root.kind == "RayService" else Tree.CLUSTER)

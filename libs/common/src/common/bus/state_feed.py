@@ -10,17 +10,16 @@ import contextlib
 from collections.abc import Set
 from itertools import count
 from secrets import token_hex
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
 from common import errors
-from common.bus import epoch, forms, messages, subjects
+from common.bus import feed, forms, messages, subjects
 from common.bus.consumer import Reading, Source, consume
-from common.bus.feed import Listener, Synced
+from common.bus.feed import Listener, Progress, Synced
 from common.bus.messages import Gone, Message, Quarantined, State
 from common.bus.nats import Bus, Stored
-from common.bus.progress import Progress
 from common.bus.sharding import PARTITIONS, Place, Tree
 from common.observability import metrics, tracing
 
@@ -34,17 +33,9 @@ SILENCE_SECONDS: Final = 1.0
 """Seconds between two complaints."""
 COMPLAINT_SECONDS: Final = 10.0
 """Seconds that a load may wait before the log repeats what it waits for."""
-
-
 MISSED: Final = 6.0
 """Confirmations of the watcher that may be missing before the state counts as stale."""
 OTHER_PARTITIONS: Final = "the watcher divides into"
-
-
-class Complain(Protocol):
-    """Logs a problem, unless one was logged a moment ago."""
-
-    def __call__(self, problem: str, why: str, **where: str) -> None: ...
 
 
 class StateFeed:
@@ -61,9 +52,9 @@ class StateFeed:
     ) -> None:
         """Read some kinds for a service; with `tree` only the objects of such trees."""
         self._bus = bus
-        self._tree = tree
-        self._installation = installation
-        self._kinds = kinds
+        self.tree = tree
+        self.installation = installation
+        self.kinds = kinds
         self._problem: str | None = None
         self.unreadable: str | None = None
         """Why this build does not read what the watcher publishes, as `check_forms` found; None when it does, or when nothing is published yet."""
@@ -88,12 +79,11 @@ class StateFeed:
             await asyncio.sleep(CHECK_SECONDS)
 
     def _check_form(self, stored: Stored) -> None:
+        why: str | None = None
         try:
-            _decode(stored, self._kinds)
+            _decode(stored, self.kinds)
         except messages.Undecodable as problem:
             why = str(problem)
-        else:
-            why = None
         if why is None and self.unreadable is not None:
             log.info("what the watcher publishes is readable again")
         elif why != self.unreadable:
@@ -102,30 +92,29 @@ class StateFeed:
         metrics.STATE_UNREADABLE.set(why is not None)
 
     async def follow(self, partitions: frozenset[int], listener: Listener) -> None:
-        """Deliver some partitions to the listener until cancelled; never raise for what a retry can correct."""
         why, retry = "started", FIRST_RETRY
         history: str | None = None
         while True:
             listener.loading(why)
-            load = _Load(
-                partitions, self._tree, listener, self._installation, history, self._kinds, complain=self._complain
-            )
+            load = _Load(self, partitions, listener, history)
             try:
                 why = await self._read(partitions, load)
             except errors.Retryable as problem:
                 why = str(problem)
-            self._problem = why if why.startswith((epoch.FOREIGN, OTHER_PARTITIONS)) else None
+            self._problem = why if why.startswith((feed.FOREIGN, OTHER_PARTITIONS)) else None
             if load.is_rewound:
                 listener.rewound()
             history = load.history
             metrics.STATE_RELOADS.labels("broken" if load.is_synced else "not loaded").inc()
-            self._complain("the state must be loaded again", why)
+            self.complain("the state must be loaded again", why)
             retry = FIRST_RETRY if load.is_synced else min(LONGEST_RETRY, retry * 2)
             await asyncio.sleep(retry)
 
     async def _read(self, partitions: frozenset[int], load: "_Load") -> str:
-        """Load and follow until something may have been missed; return why."""
-        async with consume(self._bus, self._sources(partitions), take=load.take, read=load.read) as reading:
+        """Load and follow until something may have been missed; return why. Without the watcher's confirmation nothing is decided meanwhile."""
+        filters = [subjects.partition_filter(partition, self.tree) for partition in sorted(partitions)]
+        sources = [Source(stream=subjects.STATE_STREAM, filter=part, name=next(self._names)) for part in filters]
+        async with consume(self._bus, sources, take=load.take, read=load.read) as reading:
             load.reading = reading
             load.advance()
             while not load.is_synced:
@@ -134,55 +123,35 @@ class StateFeed:
                         return await reading.until_broken()
                 except TimeoutError:
                     if not load.is_synced:
-                        self._complain("the state is not complete", load.missing)
-            return await self._until_broken(reading, load)
+                        self.complain("the state is not complete", load.missing())
+            while load.stale_at is None or asyncio.get_running_loop().time() < load.stale_at:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(load.stale_at):
+                        return await reading.until_broken()
+            why = "the watcher has not confirmed the state in time: the stream may be full, or no watcher leads"
+            metrics.STATE_RELOADS.labels("stale").inc()
+            self.complain("the state is stale", why)
+            load.suspend(why)
+            return await reading.until_broken()
 
-    async def _until_broken(self, reading: Reading, load: "_Load") -> str:
-        """Follow a load that is complete, and stop deciding when the watcher no longer confirms it."""
-        while not load.is_stale:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(load.stale_at):
-                    return await reading.until_broken()
-        why = "the watcher has not confirmed the state in time: the stream may be full, or no watcher leads"
-        metrics.STATE_RELOADS.labels("stale").inc()
-        self._complain("the state is stale", why)
-        load.suspend(why)
-        return await reading.until_broken()
-
-    def _complain(self, problem: str, why: str, **where: str) -> None:
+    def complain(self, problem: str, why: str, **where: str) -> None:
         """Log a problem of a partition, once for all partitions that have it at the same moment."""
         now = asyncio.get_running_loop().time()
         if now >= self._silent_until:
             self._silent_until = now + SILENCE_SECONDS
             log.warning(problem, why=why, **where)
 
-    def _sources(self, partitions: frozenset[int]) -> list[Source]:
-        filters = [subjects.partition_filter(partition, self._tree) for partition in sorted(partitions)]
-        return [Source(stream=subjects.STATE_STREAM, filter=part, name=next(self._names)) for part in filters]
-
 
 class _Load:
     """One load: hands messages on, reports when it is complete, and ends when the epoch changes."""
 
-    def __init__(  # noqa: PLR0913  (what it reads, for which installation, and its listeners)
-        self,
-        partitions: frozenset[int],
-        tree: Tree | None,
-        listener: Listener,
-        installation: str,
-        history: str | None,
-        kinds: Set[str],
-        *,
-        complain: Complain,
-    ) -> None:
-        self._complain = complain
-        self._kinds = kinds
+    def __init__(self, state: StateFeed, partitions: frozenset[int], listener: Listener, history: str | None) -> None:
+        self._state = state
+        self._partitions = partitions
+        self._listener = listener
+        self._progress = Progress(partitions)
         self._unreadable: dict[str, str] = {}
         """Subjects with a newest message that this build does not read, with the reason."""
-        self._partitions = partitions
-        self._tree = tree
-        self._listener = listener
-        self._installation = installation
         self._foreign: str | None = None
         self._is_suspended = False
         self.history = history
@@ -190,8 +159,8 @@ class _Load:
         self.is_rewound = False
         self.stale_at: float | None = None
         """When the state counts as stale unless the watcher confirms it, by the event loop's clock; None: never."""
-        self._progress = Progress(partitions)
         self.reading: Reading | None = None
+        """None while the last consumer is still being asked for."""
 
     @property
     def is_synced(self) -> bool:
@@ -204,12 +173,12 @@ class _Load:
     def take(self, stored: Stored) -> None:
         received_at = tracing.now()
         kind = messages.kind_of(stored.headers)
-        if kind and kind not in self._kinds and kind != messages.SYNCED:
+        if kind and kind not in self._state.kinds and kind != messages.SYNCED:
             return  # whatever its form
         try:
-            message = _decode(stored, self._kinds)
+            message = _decode(stored, self._state.kinds)
         except messages.Undecodable as problem:
-            self._not_read(stored, str(problem))
+            self._not_read(stored.subject, kind, str(problem))
             return
         self._unreadable.pop(stored.subject, None)
         trace = stored.headers.get(messages.TRACE, "")
@@ -220,7 +189,10 @@ class _Load:
                 place = (message.namespace, message.name)
                 self._listener.quarantined(message.kind, *place, body=message.body, why=message.why)
             case Gone(moved_to=Place() as to):
-                self._moved(message, to)
+                is_read = self._state.tree in {None, to.tree}
+                if not is_read or to.partition not in self._partitions:  # else its new subject delivers its state
+                    to_partition = to.partition if is_read else None
+                    self._listener.moved(message.kind, message.namespace, message.name, to=to_partition)
             case Gone():
                 version = messages.number(message.version)
                 self._listener.removed(message.kind, message.namespace, message.name, version=version, trace=trace)
@@ -231,28 +203,24 @@ class _Load:
         else:
             self.advance()
 
-    def _not_read(self, stored: Stored, why: str) -> None:
+    def _not_read(self, subject: str, kind: str, why: str) -> None:
         """Stop deciding on a partition of which some state is not known; skip messages under other subjects."""
-        metrics.UNDECODABLE.labels("feed", messages.kind_of(stored.headers)).inc()
-        if subjects.parse_state(stored.subject) is None and subjects.parse_synced(stored.subject) is None:
-            log.warning("a message is skipped", subject=stored.subject, why=why)
+        metrics.UNDECODABLE.labels("feed", kind).inc()
+        if subjects.parse_state(subject) is None and subjects.parse_synced(subject) is None:
+            log.warning("a message is skipped", subject=subject, why=why)
             return
         if not self._unreadable:
-            self._complain("a message is not readable", why, subject=stored.subject)
-        self._unreadable[stored.subject] = why
+            self._state.complain("a message is not readable", why, subject=subject)
+        self._unreadable[subject] = why
         if self.is_synced and self.reading is not None:
             self._listener.loading(why)
             self.reading.abort(why)
 
-    def _moved(self, gone: Gone, to: Place) -> None:
-        is_read = self._tree in {None, to.tree}
-        if is_read and to.partition in self._partitions:
-            return  # the object's new subject is ours too, and delivers its state
-        self._listener.moved(gone.kind, gone.namespace, gone.name, to=to.partition if is_read else None)
-
     def _marked(self, subject: str, marker: Synced) -> None:
-        partition = subjects.parse_synced(subject)
-        self._foreign = self._foreign or epoch.foreign(marker.epoch, self._installation) or _other_partitions(marker)
+        if self._foreign is None:
+            self._foreign = feed.foreign(marker.epoch, self._state.installation)
+        if self._foreign is None and marker.partitions != PARTITIONS:
+            self._foreign = f"{OTHER_PARTITIONS} {marker.partitions} partitions, this release into {PARTITIONS}: run all services in one version"
         if self._is_suspended and self.reading is not None:
             self.reading.abort("the watcher confirms the state again")
             return
@@ -262,14 +230,14 @@ class _Load:
             self.history = marker.history
             self.reading.abort("versions began again at a lower one: the API server's store was restored from a backup")
             return
-        why = self._progress.marked(-1 if partition is None else partition, marker)
+        why = self._progress.marked(subjects.parse_synced(subject), marker)
         if why is not None and self.reading is not None:
             self.reading.abort(why)
         self.advance()
 
     def advance(self) -> None:
         """Report the complete state to the listener once, as soon as nothing is missing."""
-        if self.reading is None:  # the last consumer is still being asked for
+        if self.reading is None:
             return
         if self._foreign is not None:
             self.reading.abort(self._foreign)
@@ -279,17 +247,11 @@ class _Load:
             self.history = self._progress.history
             self._listener.synced(version)
 
-    @property
-    def is_stale(self) -> bool:
-        """Return whether the watcher should have confirmed the state by now."""
-        return self.stale_at is not None and asyncio.get_running_loop().time() >= self.stale_at
-
     def suspend(self, why: str) -> None:
         """Have the listener stop deciding until the watcher confirms the state."""
         self._is_suspended = True
         self._listener.loading(why)
 
-    @property
     def missing(self) -> str:
         return next(iter(self._unreadable.values()), None) or self._progress.missing()
 
@@ -303,9 +265,3 @@ def _decode(stored: Stored, kinds: Set[str]) -> Message:
     if isinstance(message, Synced) and (why := forms.refusal_of_marker(message.forms, kinds)) is not None:
         raise messages.Undecodable(why)
     return message
-
-
-def _other_partitions(marker: Synced) -> str | None:
-    if marker.partitions == PARTITIONS:
-        return None
-    return f"{OTHER_PARTITIONS} {marker.partitions} partitions, this release into {PARTITIONS}: run all services in one version"

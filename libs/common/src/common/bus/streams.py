@@ -21,34 +21,30 @@ EVENTS_PER_SUBJECT: Final = 1000
 """Events of one kind of one RayService; so the history of a RayService that is upgraded without end does not push out that of others."""
 UNLIMITED: Final[Config] = {"max_bytes": -1, "max_msgs": -1, "max_age": 0}
 """A limit would let the server drop an object's last state, and its readers take that object for deleted."""
-ESSENTIAL: Final = (
-    "subjects",
-    "max_msgs_per_subject",
-    "sealed",
-    "allow_direct",
-    "allow_msg_ttl",
-    *UNLIMITED,
-)
+ESSENTIAL: Final = ("subjects", "max_msgs_per_subject", "sealed", "allow_direct", "allow_msg_ttl", *UNLIMITED)
 """Unless these are as they must be, the state stream cannot do its work; the others are a matter of safety or speed."""
+MIRROR_API: Final = "JS.ray"
+"""Prefix under which the external subscribers' account reaches our JetStream API, for the mirror alone."""
+MIRROR_DELIVER: Final = "mirror.outside"
+"""Prefix of the subjects that events cross the border on."""
 
 
 def state(*, replicas: int = 1) -> Config:
     """Return the configuration of the state stream."""
     last_values: Config = {"max_msgs_per_subject": 1, "allow_msg_ttl": True, "duplicate_window": DUPLICATE_WINDOW}
-    last_values |= UNLIMITED
-    return _on_disk(subjects.STATE_STREAM, replicas) | {"subjects": [subjects.ALL_STATE]} | last_values
+    return _on_disk(subjects.STATE_STREAM, replicas) | {"subjects": [subjects.ALL_STATE]} | last_values | UNLIMITED
 
 
 def events(*, replicas: int = 1, max_bytes: int = EVENTS_MAX_BYTES) -> Config:
     """Return the configuration of the event stream."""
     published: Config = {"subjects": [subjects.ALL_EVENTS], "duplicate_window": DUPLICATE_WINDOW}
-    return _on_disk(subjects.EVENTS_STREAM, replicas) | _history(max_bytes) | published
+    return _history(replicas, max_bytes) | published
 
 
 def events_mirror(*, replicas: int = 1, max_bytes: int = EVENTS_MAX_BYTES) -> Config:
     """Return the configuration of the external subscribers' copy of the event stream, which they may read and nothing else."""
     origin = {"name": subjects.EVENTS_STREAM, "external": {"api": MIRROR_API, "deliver": MIRROR_DELIVER}}
-    return _on_disk(subjects.EVENTS_STREAM, replicas) | _history(max_bytes) | {"mirror": origin}
+    return _history(replicas, max_bytes) | {"mirror": origin}
 
 
 def _on_disk(name: str, replicas: int) -> Config:
@@ -64,21 +60,10 @@ def _on_disk(name: str, replicas: int) -> Config:
     }
 
 
-def _history(max_bytes: int) -> Config:
+def _history(replicas: int, max_bytes: int) -> Config:
     """Messages leave by age, size or number alone."""
-    return {
-        "max_age": EVENTS_MAX_AGE,
-        "max_bytes": max_bytes,
-        "max_msgs_per_subject": EVENTS_PER_SUBJECT,
-        "deny_delete": True,
-        "deny_purge": True,
-    }
-
-
-MIRROR_API: Final = "JS.ray"
-"""Prefix under which the external subscribers' account reaches our JetStream API, for the mirror alone."""
-MIRROR_DELIVER: Final = "mirror.outside"
-"""Prefix of the subjects that events cross the border on."""
+    limits: Config = {"max_age": EVENTS_MAX_AGE, "max_bytes": max_bytes, "max_msgs_per_subject": EVENTS_PER_SUBJECT}
+    return _on_disk(subjects.EVENTS_STREAM, replicas) | limits | {"deny_delete": True, "deny_purge": True}
 
 
 def unusable(found: Mapping[str, object]) -> list[str]:

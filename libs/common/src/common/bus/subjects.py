@@ -18,18 +18,10 @@ from common.bus.sharding import Place, Tree
 
 STATE_STREAM: Final = "RAY_STATE"
 EVENTS_STREAM: Final = "RAY_EVENTS"
-STATE_PREFIX: Final = "ray.state"
-EVENTS_PREFIX: Final = "ray.events"
-MEMBERS_PREFIX: Final = "ray.members"
+ALL_STATE: Final = "ray.state.>"
+ALL_EVENTS: Final = "ray.events.>"
 RECOVERY: Final = "ray.recovery"
 """An administrator's message to all keepers: make no stream for so many seconds."""
-ALL_STATE: Final = f"{STATE_PREFIX}.>"
-ALL_EVENTS: Final = f"{EVENTS_PREFIX}.>"
-
-
-def events_of(namespace: str) -> str:
-    """Return the filter for the events of one namespace."""
-    return f"{EVENTS_PREFIX}.{token(namespace)}.>"
 
 
 class StateSubject(msgspec.Struct, frozen=True):
@@ -41,36 +33,33 @@ class StateSubject(msgspec.Struct, frozen=True):
     name: str
 
 
-def token(name: str) -> str:
-    """Write a Kubernetes name as one token."""
+def _token(name: str) -> str:
     return name.replace(".", "_")
 
 
-def name(token: str) -> str:
-    """Read a Kubernetes name back from a token."""
+def _name(token: str) -> str:
     return token.replace("_", ".")
 
 
-def state(place: Place, kind: str, namespace: str, object_name: str) -> str:
+def state(place: Place, kind: str, namespace: str, name: str) -> str:
     """Return the subject that holds the last state of an object."""
-    where = f"{STATE_PREFIX}.{place.partition}.{place.tree}"
-    return f"{where}.{kind.lower()}.{token(namespace)}.{token(object_name)}"
+    return f"ray.state.{place.partition}.{place.tree}.{kind.lower()}.{_token(namespace)}.{_token(name)}"
 
 
 def parse_state(subject: str) -> StateSubject | None:
     """Read the subject of an object's state; None for any other subject."""
     match subject.split("."):
-        case ["ray", "state", partition, (Tree.SERVICE | Tree.CLUSTER) as tree, kind, namespace, object_name] if (
+        case ["ray", "state", partition, (Tree.SERVICE | Tree.CLUSTER) as tree, kind, namespace, name] if (
             partition.isdecimal()
         ):
-            return StateSubject(Place(int(partition), Tree(tree)), kind, name(namespace), name(object_name))
+            return StateSubject(Place(int(partition), Tree(tree)), kind, _name(namespace), _name(name))
         case _:
             return None
 
 
 def synced(partition: int) -> str:
     """Return the subject of the sync marker of a partition."""
-    return f"{STATE_PREFIX}.{partition}.{Tree.SERVICE}.synced"
+    return f"ray.state.{partition}.{Tree.SERVICE}.synced"
 
 
 def parse_synced(subject: str) -> int | None:
@@ -84,19 +73,19 @@ def parse_synced(subject: str) -> int | None:
 
 def partition_filter(partition: int | str, tree: Tree | None = None) -> str:
     """Return the filter that matches all of one partition, or one kind of its trees; `*` stands for every partition."""
-    return f"{STATE_PREFIX}.{partition}.>" if tree is None else f"{STATE_PREFIX}.{partition}.{tree}.>"
+    return f"ray.state.{partition}.>" if tree is None else f"ray.state.{partition}.{tree}.>"
 
 
 def members(service: str) -> str:
     """Return the subject on which the replicas of a service hint at changes of their Leases."""
-    return f"{MEMBERS_PREFIX}.{service}"
+    return f"ray.members.{service}"
+
+
+def events_of(namespace: str) -> str:
+    """Return the filter for the events of one namespace."""
+    return f"ray.events.{_token(namespace)}.>"
 
 
 def upgrade_event(namespace: str, rayservice: str, event_type: str) -> str:
-    """Return the subject of one step of an upgrade."""
-    return f"{EVENTS_PREFIX}.{token(namespace)}.{token(rayservice)}.{event_type}"
-
-
-def upgrade_events(namespace: str, rayservice: str) -> str:
-    """Return the filter that matches every step of one RayService's upgrades."""
-    return upgrade_event(namespace, rayservice, "*")
+    """Return the subject of one step of an upgrade; `*` stands for every step."""
+    return f"ray.events.{_token(namespace)}.{_token(rayservice)}.{event_type}"

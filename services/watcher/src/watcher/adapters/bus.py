@@ -6,7 +6,7 @@ from collections.abc import Callable
 from secrets import token_hex
 
 from common import errors
-from common.bus import epoch, messages, streams, subjects
+from common.bus import feed, messages, streams, subjects
 from common.bus.consumer import Source, consume
 from common.bus.feed import Synced
 from common.bus.messages import Message
@@ -60,7 +60,7 @@ class NatsStream:
         """Return what every subject holds, read from headers alone; `Unavailable` for a stream that this watcher must not write to."""
         ours = await self._installation.learn()
         marker = await self.marker()
-        if marker is not None and (why := epoch.foreign(marker.epoch, ours)):
+        if marker is not None and (why := feed.foreign(marker.epoch, ours)):
             raise errors.Unavailable(why)
         held: dict[str, Entry] = {}
         read = asyncio.Event()

@@ -9,7 +9,7 @@ import pytest
 
 from common import errors
 from common.bus import nkeys
-from common.bus.key_registration import Registration
+from common.bus.access import Registration
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import Resource
 from common.settings import Settings

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from cluster_reconciler.config import Config
+from cluster_reconciler.observe import memory_of
 from common import errors, labels
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.feature_gates import BETA, Gate
 from common.kube.resources import POD, RAY_CLUSTER, ROLE, SERVICE, Resource
-from common.runtime.key import Key
 from scenario.cluster_reconciler.harness import Harness, a_running_harness
 from support.builders.ray_cluster import a_group, a_head, a_ray_cluster
 from support.fakes.kube import FakeKube, Request
@@ -287,7 +287,7 @@ async def test_a_create_that_is_repeated_by_another_owner_meets_the_same_name(cr
     harness.start()
     harness.is_deaf = False
     harness.deliver("RayCluster", other["RayCluster", "ns", "c"])
-    harness.app.ports.memories.of(Key("ns", "c"), harness.cluster().metadata.uid).has_listed_pods = True
+    memory_of(harness.cluster(), harness.app.ports).has_listed_pods = True
     for _ in range(crash_after):
         await harness.reconcile()
     assert harness.names() == created

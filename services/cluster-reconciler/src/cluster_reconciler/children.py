@@ -81,11 +81,11 @@ def digest(body: Body) -> str:
     return hashlib.sha1(msgspec.json.encode(body, order="sorted"), usedforsecurity=False).hexdigest()
 
 
-def steps(observed: Observed, config: Config, *, token: str) -> tuple[Parallel, ...]:
+def steps(observed: Observed, config: Config) -> tuple[Parallel, ...]:
     """Return the creation of all that is absent: first what the head's identity needs, then the rest."""
     absent = {child.resource for child in observed.absent}
     listed = observed.network_policies
-    rest = (*_lacking(observed.cluster, absent, token=token), *_unfit(observed), *_services(observed, config))
+    rest = (*_lacking(observed, absent), *_unfit(observed), *_services(observed, config))
     return (
         *step(*_identity(observed, absent)),
         *step(*rest),
@@ -139,9 +139,9 @@ def _identity(observed: Observed, absent: set[Resource]) -> list[Action]:
     return found
 
 
-def _lacking(cluster: RayCluster, absent: set[Resource], *, token: str) -> list[Action]:
+def _lacking(observed: Observed, absent: set[Resource]) -> list[Action]:
     """Return the creation of what pods refer to; that of the RoleBinding once the Role is known to be ours."""
-    found: list[Action] = []
+    cluster, found = observed.cluster, list[Action]()
     if ROLE_BINDING in absent:
         found.append(_create(cluster, ROLE_BINDING, autoscaler.role_binding(cluster)))
     if CONFIG_MAP in absent:
@@ -149,7 +149,8 @@ def _lacking(cluster: RayCluster, absent: set[Resource], *, token: str) -> list[
         body = graceful_drain.config_map(cluster)
         found.append(Create(resource=CONFIG_MAP, body=body, events=report, if_exists=IfExists.NEED_OWN))
     if SECRET in absent:
-        found.append(Create(resource=SECRET, body=auth.secret(cluster, token=token), if_exists=IfExists.ACCEPT))
+        secret = auth.secret(cluster, token=observed.token)
+        found.append(Create(resource=SECRET, body=secret, if_exists=IfExists.ACCEPT))
     if PERSISTENT_VOLUME_CLAIM in absent:
         if claim := gcs_fault_tolerance.claim_options(cluster).claim_name:
             found.append(EmitEvent(event=events.CLAIM_MISSING.about(cluster, claim=claim)))

@@ -32,7 +32,7 @@ class Warned(msgspec.Struct, frozen=True):
 
     def about(self, cluster: RayCluster, child: str = "", **more: str) -> Event:
         """Return the Event; `more` is what else the note names."""
-        return warning(self.reason, self.action, _filled(self.note, cluster, child, more))
+        return warning(self.reason, self.action, self.note.format(**_places(cluster, child), **more))
 
 
 class Reported(msgspec.Struct, frozen=True):
@@ -48,19 +48,19 @@ class Reported(msgspec.Struct, frozen=True):
 
     def about(self, cluster: RayCluster, child: str = "", **more: str) -> ActionEvents:
         """Return the Events; `more` is what else the notes name."""
+        more |= _places(cluster, child)
         reason = EventReason(f"{self.action}d{self.thing}")
         failed = EventReason(f"FailedTo{self.action}{self.thing}{'Collection' if self.is_of_many else ''}")
         return ActionEvents(
-            success=normal(reason, self.action, _filled(self.note, cluster, child, more)),
-            failure=warning(failed, self.action, _filled(self.failed_note, cluster, child, more)),
+            success=normal(reason, self.action, self.note.format(**more)),
+            failure=warning(failed, self.action, self.failed_note.format(**more)),
             condition_reason=self.condition_reason,
         )
 
 
-def _filled(note: str, cluster: RayCluster, child: str, more: dict[str, str]) -> str:
-    meta = cluster.metadata
-    where, place = f"{meta.namespace}/{meta.name}", f"{meta.namespace}/{child}"
-    return note.format(cluster=where, namespace=meta.namespace, child=place, **more)
+def _places(cluster: RayCluster, child: str) -> dict[str, str]:
+    namespace = cluster.metadata.namespace
+    return {"namespace": namespace, "cluster": f"{namespace}/{cluster.metadata.name}", "child": f"{namespace}/{child}"}
 
 
 _INVALID: Final = "The RayCluster {what} is invalid {cluster}: {problem}"

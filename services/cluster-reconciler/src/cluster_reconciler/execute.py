@@ -5,19 +5,18 @@ A status depends on what was executed, so it is a second, small plan (`report`).
 
 import asyncio
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 import structlog
 
 from cluster_reconciler import batch, report
 from cluster_reconciler.actions import ClusterPlan, CreateWorker
-from cluster_reconciler.memory import Memory
-from cluster_reconciler.observe import Ports, memory_of, refresh_pods
+from cluster_reconciler.observe import Memory, Ports, memory_of, refresh_pods
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.resources import worker_pod
 from common import errors
 from common.api.core import Pod
-from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import POD, ROLE_BINDING
 from common.runtime.actions import Action, Create, Delete, DeleteCollection, IfExists, Refuse, earliest
@@ -38,10 +37,7 @@ async def execute(observed: Observed, plan: ClusterPlan, io: Ports, *, now: date
     Raises:
         RaybusError: What failed first; a failure of the plan counts for more than a status that cannot be written.
     """
-
-    async def perform(action: Action, *, writer: Writer) -> bool:
-        return await _perform(action, writer, observed, io)
-
+    perform = partial(_perform, observed=observed, io=io)
     executed = await io.executor.execute(observed.cluster, plan.actions, perform)
     if plan.changes_children or plan.fault or any(isinstance(each.action, Refuse) for each in executed.failures):
         memory_of(observed.cluster, io).forget_children()
@@ -54,30 +50,33 @@ async def execute(observed: Observed, plan: ClusterPlan, io: Ports, *, now: date
         written = await io.executor.execute(cluster, status.actions, perform)
         if written.error is None and report.makes_provisioned(cluster, status):
             io.metrics.provisioned(cluster, now=now)
-    error = executed.error or _fault(plan) or _fault(status) or written.error
+    fault = plan.fault or status.fault
+    error = executed.error or (errors.Retryable(fault) if fault else written.error)
     if error is not None:
         raise error
-    periodic = (
-        now + timedelta(seconds=io.config.requeue_seconds)
-        if plan.is_periodic and io.config.requeue_seconds > 0
-        else None
-    )
+    seconds = io.config.requeue_seconds if plan.is_periodic else 0
+    periodic = now + timedelta(seconds=seconds) if seconds > 0 else None
     return earliest(periodic, status.requeue_at, now if executed.is_cut else None)
 
 
-def _fault(plan: ClusterPlan) -> errors.Retryable | None:
-    return errors.Retryable(plan.fault) if plan.fault else None
-
-
-async def _perform(action: Action, writer: Writer, observed: Observed, io: Ports) -> bool:
-    cluster = observed.cluster
-    memory = memory_of(cluster, io)
+async def _perform(action: Action, *, writer: Writer, observed: Observed, io: Ports) -> bool:
+    cluster, memory = observed.cluster, memory_of(observed.cluster, io)
+    if isinstance(action, CreateWorker):
+        body = worker_pod.build(cluster, action.group, io.config, name=action.name, replica=action.replica)
+        batch.scheduler(io.config).mark(cluster, action.group.group_name, body)
+        action = Create(resource=POD, body=body, if_exists=IfExists.NEED_OWN)
     match action:
-        case CreateWorker():
-            body = _worker(action, cluster, io)
-            return await _create_pod(Create(resource=POD, body=body, if_exists=IfExists.NEED_OWN), writer, memory)
-        case Create() if action.resource is POD:
-            return await _create_pod(action, writer, memory)
+        case Create() if (
+            action.resource is POD
+        ):  # its name follows from what was observed, so a repeat meets AlreadyExists
+            try:
+                return await writer.write(action)
+            except (errors.Unavailable, asyncio.CancelledError):
+                memory.has_listed_pods = False  # the pod may have been made all the same
+                raise
+            except errors.AlreadyExists as problem:
+                memory.taken.add(action.body["metadata"]["name"])
+                raise errors.Conflict(str(problem)) from problem
         case Create():
             is_new = await _create_child(action, writer)
             for child in observed.absent:
@@ -94,13 +93,6 @@ async def _perform(action: Action, writer: Writer, observed: Observed, io: Ports
             return await writer.write(action)
 
 
-def _worker(action: CreateWorker, cluster: RayCluster, io: Ports) -> Body:
-    """Return the body of a worker pod: the group's template, and the marks of the batch scheduler."""
-    body = worker_pod.build(cluster, action.group, io.config, name=action.name, replica=action.replica)
-    batch.scheduler(io.config).mark(cluster, action.group.group_name, body)
-    return body
-
-
 async def _create_child(action: Create, writer: Writer) -> bool:
     """Create a child; give the API server the moment that it takes to know the Role that a RoleBinding is for.
 
@@ -114,18 +106,6 @@ async def _create_child(action: Create, writer: Writer) -> bool:
     return await writer.write(action)
 
 
-async def _create_pod(action: Create, writer: Writer, memory: Memory) -> bool:
-    """Create a pod with a name computed from what was observed, so that a repeat meets AlreadyExists."""
-    try:
-        return await writer.write(action)
-    except (errors.Unavailable, asyncio.CancelledError):
-        memory.has_listed_pods = False  # the pod may have been made all the same
-        raise
-    except errors.AlreadyExists as problem:
-        memory.taken.add(action.body["metadata"]["name"])
-        raise errors.Conflict(str(problem)) from problem
-
-
 async def _delete_pod(action: Delete, writer: Writer, memory: Memory, io: Ports) -> bool:
     known = io.cache.get(Pod, writer.namespace, action.name)
     version = 0 if known is None else version_of(known.metadata)
@@ -137,7 +117,7 @@ async def _delete_pod(action: Delete, writer: Writer, memory: Memory, io: Ports)
         io.cache.remove(Pod, writer.namespace, action.name, version=version)
         return False
     if is_new:
-        memory.deleted(action.uid)
+        memory.deleted.add(action.uid)
     return is_new
 
 

@@ -5,14 +5,16 @@ stream does not carry, now and then; and the list of pods, once before this repl
 that is not brand-new, because the state may be old just after a start (design rules 3 and 5).
 """
 
-from datetime import datetime
+import base64
+import secrets
+from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
 from cluster_reconciler import batch, children, refusals
 from cluster_reconciler.actions import ClusterPlan
 from cluster_reconciler.config import Config
-from cluster_reconciler.memory import Memories, Memory
 from cluster_reconciler.metrics import ClusterMetrics
 from cluster_reconciler.observed import Child, Observed
 from cluster_reconciler.resources import owner, services
@@ -28,8 +30,41 @@ from common.runtime.cache import Cache, version_of
 from common.runtime.executor import Executor
 from common.runtime.key import Key
 
+TRUSTED_FOR: Final = timedelta(seconds=300)
+"""How long a child outside the state stream is taken to be there after we saw it (spec raycluster §5.1)."""
 _RAY_NODES = frozenset({labels.HEAD, labels.WORKER, labels.REDIS_CLEANUP})
-_CLEANUP = {labels.NODE_TYPE: labels.REDIS_CLEANUP}
+
+
+class Memory:
+    """What this replica remembers about one RayCluster, of one uid.
+
+    Nothing here is needed for a right decision: after a restart, or a hand-over of the key, it is read or learned again.
+    """
+
+    def __init__(self, uid: str) -> None:
+        self.uid = uid
+        self.has_listed_pods = False
+        """Whether the pods were listed at the API server itself, since the start and since an answer was lost: the state may be old."""
+        self.taken: set[str] = set()
+        """Pod names that we wanted and that belong to others."""
+        self.deleted: set[str] = set()
+        """Pods that we asked to go, by uid."""
+        self.progress_since: datetime | None = None
+        """Since when the progress of some pods has waited for a status update."""
+        self._seen: dict[tuple[Resource, str], tuple[str, datetime]] = {}
+
+    def saw(self, child: Child, *, now: datetime) -> None:
+        """Note that a child is there."""
+        self._seen[child.resource, child.name] = (child.wanted, now)
+
+    def trusts(self, child: Child, *, now: datetime) -> bool:
+        """Return whether a child was observed lately, with the same wanted content."""
+        wanted, seen = self._seen.get((child.resource, child.name), ("", None))
+        return seen is not None and wanted == child.wanted and now - seen < TRUSTED_FOR
+
+    def forget_children(self) -> None:
+        """Forget which children were observed, so that the next reconcile reads them again."""
+        self._seen.clear()
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,8 +75,13 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
     executor: Executor
     config: Config
     clock: Clock
-    memories: Memories
+    memories: dict[Key, Memory]
     metrics: ClusterMetrics
+
+    def forget(self, key: Key) -> None:
+        """Drop what is remembered of a cluster that is gone."""
+        self.memories.pop(key, None)
+        self.metrics.forget(key)
 
 
 class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -57,101 +97,83 @@ class PodList(msgspec.Struct, frozen=True):
     metadata: ListMeta = ListMeta()
 
 
-class LookedUp(msgspec.Struct, frozen=True, kw_only=True):
-    """The results of live reads of children outside the state stream."""
-
-    absent: frozenset[Child] = frozenset()
-    found: dict[Resource, Body] = {}
-    predecessors: frozenset[Child] = frozenset()
-    network_policies: tuple[Body, ...] | None = None
-
-
 async def observe(key: Key, io: Ports, *, now: datetime) -> Observed | None:
     """Return a cluster and what belongs to it; None when it is gone."""
     cluster = io.cache.get(RayCluster, key.namespace, key.name)
     if cluster is None:
-        io.memories.forget(key)
-        io.metrics.forget(key)
+        io.forget(key)
         return None
-    live = LookedUp()
     if cluster.metadata.deletion_timestamp is None and refusals.find(cluster, io.config) is None:
-        live = await _look_up(cluster, io, now=now)
-    return from_state(cluster, io, live)
+        return from_state(cluster, io, await _look_up(cluster, io, now=now))
+    return from_state(cluster, io)
 
 
-def from_state(cluster: RayCluster, io: Ports, live: "LookedUp | Observed | None" = None) -> Observed:
-    """Return what the state holds about a cluster, our own writes included."""
-    meta = cluster.metadata
-    memory = memory_of(cluster, io)
-    live = live or LookedUp()
+def from_state(cluster: RayCluster, io: Ports, live: Observed | None = None) -> Observed:
+    """Return what the state holds about a cluster, our own writes included, and the results of live reads."""
+    meta, memory = cluster.metadata, memory_of(cluster, io)
+    live, own = live or Observed(cluster=cluster), {labels.CLUSTER: meta.name}
     pods = tuple(
         pod
-        for pod in io.cache.list(Pod, meta.namespace, {labels.CLUSTER: meta.name})
+        for pod in io.cache.list(Pod, meta.namespace, own)
         if pod.metadata.labels.get(labels.NODE_TYPE) in _RAY_NODES
     )
+    memory.deleted &= {pod.metadata.uid for pod in pods}
+    cleanup = {labels.NODE_TYPE: labels.REDIS_CLEANUP} | own
     return Observed(
         cluster=cluster,
         pods=pods,
         head_services=tuple(io.cache.list(Service, meta.namespace, services.head_list_labels(cluster))),
         headless_service=io.cache.get(Service, meta.namespace, names.headless_service(meta.name)),
         serve_service=io.cache.get(Service, meta.namespace, names.serve_service(meta.name)),
-        cleanup_jobs=tuple(io.cache.list(Job, meta.namespace, _CLEANUP | {labels.CLUSTER: meta.name})),
+        cleanup_jobs=tuple(io.cache.list(Job, meta.namespace, cleanup)),
         absent=live.absent,
         found=live.found,
         predecessors=live.predecessors,
         network_policies=live.network_policies,
-        awaited=memory.awaited(frozenset(pod.metadata.uid for pod in pods)),
+        token=live.token,
+        awaited=frozenset(memory.deleted),
         taken=frozenset(memory.taken),
     )
+
+
+def memory_of(cluster: RayCluster, io: Ports) -> Memory:
+    """Return what this replica remembers of a cluster; one of the same name and another uid starts anew."""
+    key = Key(cluster.metadata.namespace, cluster.metadata.name)
+    known = io.memories.get(key)
+    if known is None or known.uid != cluster.metadata.uid:
+        known = io.memories[key] = Memory(cluster.metadata.uid)
+    return known
 
 
 async def recheck(observed: Observed, plan: ClusterPlan, io: Ports) -> Observed | None:
     """Read again what a plan for pods relies on; None when the plan holds.
 
-    Before the first change to pods, the state may be stale. And a new pod gets another name when a deleted pod had its own: only
-    the plan shows which names to ask about.
+    Before the first change to pods, the state may be stale, unless the cluster has neither pods nor a status: if an owner before us
+    made pods and died before it wrote a status, we want the very names that it took. And a new pod gets another name when a deleted
+    pod had its own: only the plan shows which names to ask about.
     """
-    if plan.touches_pods and not has_current_pods(observed, io):
-        await refresh_pods(observed.cluster, io)
-        return from_state(observed.cluster, io, observed)
-    names_to_ask = plan.new_pods
-    deleted = deleted_pods(observed.cluster, io) if names_to_ask else frozenset[str]()
-    if deleted.isdisjoint(names_to_ask):
+    cluster = observed.cluster
+    is_unlisted = plan.touches_pods and not memory_of(cluster, io).has_listed_pods
+    if is_unlisted and (observed.pods or cluster.status.last_update_time is not None):
+        await refresh_pods(cluster, io)
+        return from_state(cluster, io, observed)
+    if not (names_to_ask := plan.new_pods):
         return None
-    return msgspec.structs.replace(observed, taken=observed.taken | deleted)
-
-
-def memory_of(cluster: RayCluster, io: Ports) -> Memory:
-    """Return what this replica remembers of a cluster."""
-    return io.memories.of(Key(cluster.metadata.namespace, cluster.metadata.name), cluster.metadata.uid)
-
-
-def deleted_pods(cluster: RayCluster, io: Ports) -> frozenset[str]:
-    """Return the names of pods that are gone and could have been this cluster's."""
-    return io.cache.deleted(
-        Pod, cluster.metadata.namespace, prefix=names.pod_prefix(cluster.metadata.name, "").rstrip("-")
+    prefix = names.pod_prefix(cluster.metadata.name, "").rstrip("-")
+    deleted = io.cache.deleted(Pod, cluster.metadata.namespace, prefix=prefix)
+    return (
+        None if deleted.isdisjoint(names_to_ask) else msgspec.structs.replace(observed, taken=observed.taken | deleted)
     )
-
-
-def has_current_pods(observed: Observed, io: Ports) -> bool:
-    """Return whether the pods are known well enough to create and delete some.
-
-    They are when they were listed, and when the cluster has neither pods nor a status: if an owner before us made pods and
-    died before it wrote a status, we want the very names that it took.
-    """
-    if memory_of(observed.cluster, io).has_listed_pods:
-        return True
-    return not observed.pods and observed.cluster.status.last_update_time is None
 
 
 async def refresh_pods(cluster: RayCluster, io: Ports) -> None:
     """List a cluster's pods at the API server and put the state right."""
-    meta = cluster.metadata
-    answer = await io.kube.list(POD, meta.namespace, label_selector=label_selector({labels.CLUSTER: meta.name}))
+    meta, own = cluster.metadata, {labels.CLUSTER: cluster.metadata.name}
+    answer = await io.kube.list(POD, meta.namespace, label_selector=label_selector(own))
     listed = msgspec.json.decode(answer, type=PodList)
     version = int(listed.metadata.resource_version)
     present = {pod.metadata.uid for pod in listed.items}
-    for known in io.cache.list(Pod, meta.namespace, {labels.CLUSTER: meta.name}):
+    for known in io.cache.list(Pod, meta.namespace, own):
         if known.metadata.uid not in present and version_of(known.metadata) <= version:
             io.cache.remove(Pod, meta.namespace, known.metadata.name, version=version)
     for pod in listed.items:
@@ -159,12 +181,10 @@ async def refresh_pods(cluster: RayCluster, io: Ports) -> None:
     memory_of(cluster, io).has_listed_pods = True
 
 
-async def _look_up(cluster: RayCluster, io: Ports, *, now: datetime) -> LookedUp:
+async def _look_up(cluster: RayCluster, io: Ports, *, now: datetime) -> Observed:
     """Read the children that the state stream does not carry and that were not observed lately."""
-    memory = memory_of(cluster, io)
-    absent: set[Child] = set()
-    found: dict[Resource, Body] = {}
-    predecessors: set[Child] = set()
+    memory, found = memory_of(cluster, io), dict[Resource, Body]()
+    absent, predecessors = set[Child](), set[Child]()
     for child in (*children.looked_up(cluster, io.config), *batch.scheduler(io.config).looked_up(cluster)):
         if memory.trusts(child, now=now):
             continue
@@ -179,11 +199,13 @@ async def _look_up(cluster: RayCluster, io: Ports, *, now: datetime) -> LookedUp
             continue
         memory.saw(child, now=now)
         found[child.resource] = body
-    return LookedUp(
+    return Observed(
+        cluster=cluster,
         absent=frozenset(absent),
         found=found,
         predecessors=frozenset(predecessors),
         network_policies=await _listed_policies(cluster, io, now=now),
+        token=base64.b64encode(secrets.token_bytes(32)).decode(),
     )
 
 
@@ -194,14 +216,11 @@ async def _listed_policies(cluster: RayCluster, io: Ports, *, now: datetime) -> 
     """
     memory, meta = memory_of(cluster, io), cluster.metadata
     may_exist = cluster.spec.network_policy is not None or meta.generation > 1
-    if not io.config.has(Gate.NETWORK_POLICY) or not may_exist:
-        return None
     all_of_them = Child(NETWORK_POLICY, "", str(meta.generation))
-    if memory.trusts(all_of_them, now=now):
+    if not io.config.has(Gate.NETWORK_POLICY) or not may_exist or memory.trusts(all_of_them, now=now):
         return None
-    answer = await io.kube.list(
-        NETWORK_POLICY, meta.namespace, label_selector=label_selector({labels.CLUSTER: meta.name})
-    )
+    selector = label_selector({labels.CLUSTER: meta.name})
+    answer = await io.kube.list(NETWORK_POLICY, meta.namespace, label_selector=selector)
     listed: tuple[Body, ...] = tuple(msgspec.json.decode(answer)["items"])
     if children.policies(cluster, listed):
         return listed

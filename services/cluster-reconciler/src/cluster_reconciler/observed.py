@@ -43,6 +43,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Children that the latest live read found, of a deleted cluster of the same name."""
     network_policies: tuple[Body, ...] | None = None
     """All that carry the cluster's label, when some are to be changed; None when they were observed lately to be as they should be."""
+    token: str = ""
+    """The secret of a new auth Secret: 32 random bytes as text (spec raycluster §8.3)."""
     awaited: frozenset[str] = frozenset()
     """Pods that we asked to go and that are still there, by uid."""
     taken: frozenset[str] = frozenset()

@@ -17,7 +17,7 @@ from cluster_reconciler.actions import ClusterPlan, CreateWorker, step
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import deletion, groups, head, multi_host, suspend, upgrade, workers
-from cluster_reconciler.pods.groups import GroupDecision, Place
+from cluster_reconciler.pods.groups import GroupDecision
 from cluster_reconciler.pods.head import HeadMove
 from cluster_reconciler.pods.naming import Namer
 from cluster_reconciler.pods.suspend import SuspendMove
@@ -55,7 +55,6 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     observed: Observed
     config: Config
     now: datetime
-    token: str
 
     @property
     def cluster(self) -> RayCluster:
@@ -79,9 +78,9 @@ Phase = Callable[[Situation], Continue | ClusterPlan]
 NOTHING: Final = ClusterPlan(writes_status=False, is_periodic=False)
 
 
-def make(observed: Observed, config: Config, *, now: datetime, token: str = "") -> ClusterPlan:
-    """Return what to do now; `token` is the secret of a new auth Secret, drawn by the caller."""
-    situation = Situation(observed=observed, config=config, now=now, token=token)
+def make(observed: Observed, config: Config, *, now: datetime) -> ClusterPlan:
+    """Return what to do now."""
+    situation = Situation(observed=observed, config=config, now=now)
     actions, notes, found = list[Parallel](), list[str](), ClusterPlan()
     for phase in PHASES:
         result = phase(situation)
@@ -138,7 +137,7 @@ def _warn(situation: Situation) -> Continue:
 
 def _children(situation: Situation) -> Continue | ClusterPlan:
     """Create what pods need."""
-    actions = children.steps(situation.observed, situation.config, token=situation.token)
+    actions = children.steps(situation.observed, situation.config)
     if problem := children.left_behind(situation.observed):
         return ClusterPlan(actions=actions, fault=problem, note=problem)
     return Continue(actions=actions)
@@ -235,16 +234,20 @@ def _create_head(situation: Situation) -> Create:
 
 def _workers(situation: Situation) -> ClusterPlan:
     """Create and delete workers, one batch at most."""
+    observed, config = situation.observed, situation.config
+    has_indexes = config.has(Gate.MULTI_HOST_INDEXING)
+    may_shrink = groups.may_shrink(observed, deletes_random_pods=config.deletes_random_pods)
     steps, notes, unfinished = list[Parallel](), list[str](), ""
     room, is_partial = BATCH, False
     for group in traits.worker_groups(situation.cluster):
-        decision = _decide_group(situation, group, room=room)
+        if group.num_of_hosts > 1 and has_indexes:
+            decision = multi_host.decide(observed, group, may_shrink=may_shrink, room=room)
+        else:
+            decision = workers.decide(observed, group, may_shrink=may_shrink, has_indexes=has_indexes, room=room)
         notes.append(f"group {group.group_name}: {decision.note}")
         unfinished = unfinished or decision.unfinished
         room -= decision.size
-        steps += step(*_deletions(situation.cluster, group, decision), is_side=True)
-        if created := tuple(_create_worker(situation, group, place) for place in decision.creations):
-            steps.append(Parallel(actions=created, is_side=True, starts_slowly=True))
+        steps += _steps_of_group(situation, group, decision)
         is_partial = decision.is_partial or room <= 0
         if is_partial:
             notes.append("the rest follows in the next batch")
@@ -256,6 +259,31 @@ def _workers(situation: Situation) -> ClusterPlan:
         is_partial=is_partial,
         requeue_at=situation.now if is_partial else None,
     )
+
+
+def _steps_of_group(situation: Situation, group: WorkerGroupSpec, decision: GroupDecision) -> list[Parallel]:
+    """Return the deletions of a group, then the creations."""
+    cluster, namer, deletions = situation.cluster, situation.namer, list[Action]()
+    if decision.deletes_all:
+        selector = {labels.CLUSTER: cluster.metadata.name, labels.GROUP: group.group_name}
+        report = events.DELETED_GROUP.about(cluster, group=group.group_name)
+        deletions.append(DeleteCollection(resource=POD, selector=selector, events=report))
+    else:
+        for gone in decision.deletions:
+            meta, texts = gone.pod.metadata, {"what": gone.what, "more": gone.more, "failed_more": gone.failed_more}
+            report = events.DELETED_WORKER.about(cluster, meta.name, **texts)
+            deletions.append(Delete(resource=POD, name=meta.name, uid=meta.uid, events=report))
+    creations, prefix = list[Action](), worker_pod.name_prefix(cluster, group)
+    for place in decision.creations:
+        index, replica_name = place.index or 0, None
+        if place.is_part:
+            name, replica_name = namer.host(prefix, group.group_name, index, place.host, groups.hosts(group))
+        else:
+            name = namer.pod(prefix, group.group_name, str(index))
+        replica, report = ReplicaIndex(index, place.host, replica_name), events.CREATED_WORKER.about(cluster, name)
+        creations.append(CreateWorker(name=name, group=group, replica=replica, events=report))
+    created = [Parallel(actions=tuple(creations), is_side=True, starts_slowly=True)] if creations else []
+    return [*step(*deletions, is_side=True), *created]
 
 
 PHASES: Final[tuple[Phase, ...]] = (
@@ -271,41 +299,3 @@ PHASES: Final[tuple[Phase, ...]] = (
     _head,
     _workers,
 )
-
-
-def _decide_group(situation: Situation, group: WorkerGroupSpec, *, room: int) -> GroupDecision:
-    observed, config = situation.observed, situation.config
-    has_indexes = config.has(Gate.MULTI_HOST_INDEXING)
-    may_shrink = groups.may_shrink(observed, deletes_random_pods=config.deletes_random_pods)
-    if group.num_of_hosts > 1 and has_indexes:
-        return multi_host.decide(observed, group, may_shrink=may_shrink, room=room)
-    return workers.decide(observed, group, may_shrink=may_shrink, has_indexes=has_indexes, room=room)
-
-
-def _deletions(cluster: RayCluster, group: WorkerGroupSpec, decision: GroupDecision) -> tuple[Action, ...]:
-    if decision.deletes_all:
-        selector = {labels.CLUSTER: cluster.metadata.name, labels.GROUP: group.group_name}
-        report = events.DELETED_GROUP.about(cluster, group=group.group_name)
-        return (DeleteCollection(resource=POD, selector=selector, events=report),)
-    return tuple(
-        Delete(
-            resource=POD,
-            name=gone.pod.metadata.name,
-            uid=gone.pod.metadata.uid,
-            events=events.DELETED_WORKER.about(
-                cluster, gone.pod.metadata.name, what=gone.what, more=gone.more, failed_more=gone.failed_more
-            ),
-        )
-        for gone in decision.deletions
-    )
-
-
-def _create_worker(situation: Situation, group: WorkerGroupSpec, place: Place) -> CreateWorker:
-    cluster, namer = situation.cluster, situation.namer
-    prefix, index, replica_name = worker_pod.name_prefix(cluster, group), place.index or 0, None
-    if place.is_part:
-        name, replica_name = namer.host(prefix, group.group_name, index, place.host, groups.hosts(group))
-    else:
-        name = namer.pod(prefix, group.group_name, str(index))
-    report, replica = events.CREATED_WORKER.about(cluster, name), ReplicaIndex(index, place.host, replica_name)
-    return CreateWorker(name=name, group=group, replica=replica, events=report)

@@ -1,12 +1,9 @@
 """Puts the service together, once, by constructors."""
 
-import base64
 import os
-import secrets
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -14,14 +11,11 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from cluster_reconciler import discovery, observe, plan
 from cluster_reconciler import settings as own_settings
-from cluster_reconciler.actions import ClusterPlan
 from cluster_reconciler.config import Config
 from cluster_reconciler.execute import execute
 from cluster_reconciler.keys import keys_of, priority
-from cluster_reconciler.memory import Memories
 from cluster_reconciler.metrics import ClusterMetrics
 from cluster_reconciler.observe import Ports
-from cluster_reconciler.observed import Observed
 from common.api.core import Job, Pod, Service
 from common.api.ray_cluster import RayCluster
 from common.clock import Clock
@@ -65,42 +59,34 @@ def assemble(
         executor=Executor(kube, cache, events, views=KINDS, clock=clock),
         config=config,
         clock=clock,
-        memories=Memories(),
+        memories={},
         metrics=ClusterMetrics(cache, registry),
     )
 
     def forget(objects: Objects) -> None:
         for each in objects:
             if isinstance(each, RayCluster):
-                key = Key(each.metadata.namespace, each.metadata.name)
-                ports.memories.forget(key)
-                ports.metrics.forget(key)
+                ports.forget(Key(each.metadata.namespace, each.metadata.name))
 
-    def make_plan(observed: Observed, *, now: datetime) -> ClusterPlan:
-        return plan.make(observed, config, now=now, token=draw_token())
-
-    reconciler = Reconciler(
-        partial(observe.observe, io=ports),
-        make_plan,
-        partial(execute, io=ports),
-        recheck=partial(observe.recheck, io=ports),
-    )
-    watched = Watched(kinds=KINDS, root=RayCluster, keys_of=keys_of)
-    controller = Controller(
-        CONTROLLER,
-        watched,
+    return App(
+        controller=Controller(
+            CONTROLLER,
+            Watched(kinds=KINDS, root=RayCluster, keys_of=keys_of),
+            cache=cache,
+            clock=clock,
+            priority=priority(cache),
+            forget=[forget],
+            report_quarantine=events.report_quarantine,
+        ),
+        reconciler=Reconciler(
+            partial(observe.observe, io=ports),
+            partial(plan.make, config=config),
+            partial(execute, io=ports),
+            recheck=partial(observe.recheck, io=ports),
+        ),
         cache=cache,
-        clock=clock,
-        priority=priority(cache),
-        forget=[forget],
-        report_quarantine=events.report_quarantine,
+        ports=ports,
     )
-    return App(controller=controller, reconciler=reconciler, cache=cache, ports=ports)
-
-
-def draw_token() -> str:
-    """Return 32 random bytes as text (spec raycluster §8.3)."""
-    return base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 async def main(settings: Settings) -> None:

@@ -13,7 +13,7 @@ CONFIG = Config()
 
 
 def kinds(observed: Observed) -> list[str]:
-    return [" ".join(str(action).split()[:2]) for action in plan.make(observed, CONFIG, now=NOW, token="t").flat]
+    return [" ".join(str(action).split()[:2]) for action in plan.make(observed, CONFIG, now=NOW).flat]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_warning_names_its_cluster_once() -> None:
     cluster = a_ray_cluster(enable_in_tree_autoscaling=True, autoscaler_options={"version": "v1"}, groups=[group])
     events = [
         each.event
-        for each in plan.make(an_observation(cluster=cluster), CONFIG, now=NOW, token="t").flat
+        for each in plan.make(an_observation(cluster=cluster), CONFIG, now=NOW).flat
         if isinstance(each, EmitEvent)
     ]
     (warning,) = [each for each in events if each.note.startswith("RayCluster spec warning")]

@@ -34,7 +34,7 @@ from common.upgrade.traffic_record import WHOLE, Record
 from service_reconciler.observed import Observed
 from service_reconciler.promotion import phase
 from service_reconciler.reasons import ConditionType
-from service_reconciler.resources import serve_service
+from service_reconciler.resources import services
 
 log = structlog.get_logger()
 
@@ -273,9 +273,7 @@ class RayServiceCollector(Collector):
             status.active_service_status.ray_cluster_name: "active",
             status.pending_service_status.ray_cluster_name: "pending",
         }
-        selected = serve_service.selected(
-            self._cache.get(Service, service.metadata.namespace, serve_service.name(service))
-        )
+        selected = services.selected(self._cache.get(Service, service.metadata.namespace, services.serve_name(service)))
         for cluster in clusters:
             name = cluster.metadata.name
             if (role := roles.get(name)) is None:

@@ -32,7 +32,7 @@ from service_reconciler.config import Config
 from service_reconciler.observed import ClusterView, DrainingCluster, Names, Observed, drains, names_of
 from service_reconciler.promotion import dangling
 from service_reconciler.reasons import ConditionType
-from service_reconciler.resources import head_service, serve_service
+from service_reconciler.resources import services
 
 FRESH = 0.2
 """Seconds that an answer about a cluster on its way to serve may be old."""
@@ -148,8 +148,8 @@ class Observer:
 
     def _services(self, service: RayService) -> tuple[Service | None, Service | None]:
         namespace = service.metadata.namespace
-        head = self._cache.get(Service, namespace, head_service.name(service.metadata.name))
-        return head, self._cache.get(Service, namespace, serve_service.name(service))
+        head = self._cache.get(Service, namespace, names.head_service(service.metadata.name))
+        return head, self._cache.get(Service, namespace, services.serve_name(service))
 
     async def _foreign_names(self, service: RayService) -> frozenset[str]:
         """Return the names in the status that are not of clusters which the RayService may control."""
@@ -170,8 +170,8 @@ class Observer:
     ) -> tuple[tuple[RayCluster, ...], Names]:
         meta = service.metadata
         clusters = self._all_clusters(meta)
-        head = self._cache.get(Service, meta.namespace, head_service.name(meta.name))
-        serving = serve_service.selected(serve) or serve_service.selected(head)
+        head = self._cache.get(Service, meta.namespace, names.head_service(meta.name))
+        serving = services.selected(serve) or services.selected(head)
         return clusters, names_of(service, clusters, serving, foreign)
 
     def _all_clusters(self, service: ObjectMeta) -> tuple[RayCluster, ...]:
@@ -270,9 +270,9 @@ class Observer:
 
     def _endpoints(self, service: RayService, clusters: Names) -> int:
         """Count the pods that requests may reach; those of a first cluster count once it serves, another's Service never."""
-        have = self._cache.get(Service, service.metadata.namespace, serve_service.name(service))
+        have = self._cache.get(Service, service.metadata.namespace, services.serve_name(service))
         is_ours = have is not None and owner.other(have.metadata, service.metadata) is None
-        backends = [serve_service.name(service)] if is_ours else []
+        backends = [services.serve_name(service)] if is_ours else []
         if serve_writer.is_incremental(service, self._config.gates):
             held = (clusters.active, clusters.pending) if clusters.active else ()
             backends = [names.serve_service(each) for each in held if each]

@@ -21,7 +21,7 @@ from common.upgrade import traffic_record, weighted_route
 from common.upgrade.traffic_record import Record, Upgrade
 from service_reconciler.config import Config
 from service_reconciler.reasons import EventReason
-from service_reconciler.resources import ray_cluster, serve_service
+from service_reconciler.resources import ray_cluster, services
 from service_reconciler.resources.ray_cluster import Match
 
 _UNKNOWN: Final = Gateway(metadata=ObjectMeta())
@@ -139,7 +139,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def serving(self) -> str:
         """Return the cluster that the Serve Service selects; where traffic moves in steps no such Service decides."""
-        return "" if self.is_incremental else serve_service.selected(self.serve_service)
+        return "" if self.is_incremental else services.selected(self.serve_service)
 
     def requests_from(self, cluster: str) -> str | None:
         """Return what sends requests to a cluster, None when nothing does.
@@ -156,7 +156,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
                 return f"{name}, which its Gateway has not accepted yet as it is now"
         have = self.serve_service
         is_ours = have is not None and owner.other(have.metadata, self.service.metadata) is None
-        return f"Service {serve_service.name(self.service)}" if is_ours and _selects(have, cluster) else None
+        return f"Service {services.serve_name(self.service)}" if is_ours and _selects(have, cluster) else None
 
     def _had_requests(self, cluster: str) -> bool:
         """Return whether a cluster was part of the last upgrade in steps and any request moved in it."""
@@ -179,7 +179,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _selects(have: Service | None, cluster: str) -> bool:
-    return serve_service.selected(have) == cluster
+    return services.selected(have) == cluster
 
 
 def _kind(route: Route) -> str:

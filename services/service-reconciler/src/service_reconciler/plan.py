@@ -34,7 +34,7 @@ from service_reconciler.promotion import dangling, pending, promote
 from service_reconciler.promotion.control import Control
 from service_reconciler.promotion.pending import Decision, Step
 from service_reconciler.reasons import ConditionType, EventReason, Reason
-from service_reconciler.resources import ray_cluster, zero_values
+from service_reconciler.resources import ray_cluster
 from service_reconciler.resources.ray_cluster import Match
 from service_reconciler.serve import capacity_parity, gateway_problems, problems
 from service_reconciler.status import compute, room, suspend
@@ -299,7 +299,7 @@ def _finalizer(observed: Observed) -> tuple[Action, ...]:
     if labels.RAYSERVICE_FINALIZER in finalizers:
         return ()
     service = observed.service
-    config = zero_values.filled(service.raw_cluster_config) if observed.config.writes_zero_values else None
+    config = ray_cluster.filled(service.raw_cluster_config) if observed.config.writes_zero_values else None
     spec = None if config is None else {"rayClusterConfig": config}
     wanted = (*finalizers, labels.RAYSERVICE_FINALIZER)
     return (SetFinalizers(finalizers=wanted, spec=spec, events=events.finalizer_refused()),)

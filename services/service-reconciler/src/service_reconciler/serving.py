@@ -16,7 +16,7 @@ from common.runtime.actions import Action, Create, Patch
 from service_reconciler import events, plain_service
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.reasons import EventReason
-from service_reconciler.resources import head_service, serve_service
+from service_reconciler.resources import services
 from service_reconciler.serve import head_label
 from service_reconciler.serve.problems import ServiceProblem
 
@@ -35,7 +35,7 @@ def point_at(observed: Observed, view: ClusterView) -> Switch:
         serve = _serve_service(observed, view)
     except InvalidSpec as problem:
         return Switch(problem=ServiceProblem(event=EventReason.NO_SERVE_PORT, message=str(problem)))
-    head = head_service.build(
+    head = services.head(
         observed.service, view.name, config=config, has_cluster_ip=observed.config.head_service_has_cluster_ip
     )
     pairs = [(observed.head_service, head), *([(observed.serve_service, serve)] if serve is not None else [])]
@@ -70,14 +70,14 @@ def _serve_service(observed: Observed, view: ClusterView) -> Body | None:
     if observed.is_incremental and observed.serve_service is None:
         return None
     is_shared = plain_service.is_shared(observed)
-    return serve_service.build(observed.service, view.name, config=view.cluster.raw_spec, is_shared=is_shared)
+    return services.serve(observed.service, view.name, config=view.cluster.raw_spec, is_shared=is_shared)
 
 
 def _write(have: Service | None, want: Body) -> Action | None:
     where = f"{want['metadata']['namespace']}/{want['metadata']['name']}"
     if have is None:
         return Create(resource=SERVICE, body=want, events=events.service_created(where))
-    if serve_service.drift(have, want) is None:
+    if services.selects_same(have, want):
         return None
     report = events.service_updated(where)
     return Patch(resource=SERVICE, name=have.metadata.name, patch=_patch(have, want), events=report)

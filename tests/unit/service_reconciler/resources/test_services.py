@@ -8,7 +8,7 @@ from common.api import ray_service
 from common.api.opaque import Json
 from common.api.ray_service import RayService
 from common.errors import InvalidSpec
-from service_reconciler.resources import head_service, serve_service
+from service_reconciler.resources import services
 from support.builders.ray_service import a_cluster_config, a_ray_service
 
 
@@ -22,7 +22,7 @@ def head_with(*ports: Json, **fields: Any) -> Json:
 
 
 def build_head(config: Json, *, has_cluster_ip: bool = False) -> Json:
-    return head_service.build(service(config=config), "demo-abcde", config=config, has_cluster_ip=has_cluster_ip)
+    return services.head(service(config=config), "demo-abcde", config=config, has_cluster_ip=has_cluster_ip)
 
 
 def test_the_head_service_has_rays_five_ports_and_no_address() -> None:
@@ -83,7 +83,7 @@ def test_an_unnamed_port_is_named_by_its_number() -> None:
 def test_32_the_serve_services_ports(ports: list[Json], given: list[Json] | None, expected: list[Json]) -> None:
     config = head_with(*ports) if ports else a_cluster_config()
     more = {} if given is None else {"serveService": {"spec": {"ports": given}}}
-    built = serve_service.build(service(config=config, **more), "demo-abcde", config=config)
+    built = services.serve(service(config=config, **more), "demo-abcde", config=config)
     assert built["spec"]["ports"] == expected
     assert built["metadata"]["labels"]["ray.io/serve"] == "demo-serve"
 
@@ -91,4 +91,4 @@ def test_32_the_serve_services_ports(ports: list[Json], given: list[Json] | None
 def test_33_no_serve_port_is_reported() -> None:
     config = head_with({"name": "gcs-server", "containerPort": 6379})
     with pytest.raises(InvalidSpec, match="port named 'serve'"):
-        serve_service.build(service(config=config), "demo-abcde", config=config)
+        services.serve(service(config=config), "demo-abcde", config=config)

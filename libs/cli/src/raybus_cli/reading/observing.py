@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from common import names as naming
 from common.api.core import Service
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
@@ -14,7 +15,7 @@ from service_reconciler import observed as seen
 from service_reconciler import validation
 from service_reconciler.config import Config
 from service_reconciler.observed import ClusterView, Observed
-from service_reconciler.resources import head_service, serve_service
+from service_reconciler.resources import services
 
 FRESH_NAME: Final = "new"
 """Stands for the name that the service would generate."""
@@ -23,8 +24,8 @@ FRESH_NAME: Final = "new"
 def observe(snapshot: Snapshot, gates: Gates = BETA, *, service: RayService | None = None) -> Observed:
     """Return what service-reconciler would observe; `service` replaces the present one, for a prediction."""
     goal = service or snapshot.service
-    serve, head = _named(snapshot, serve_service.name(goal)), _named(snapshot, head_service.name(goal.metadata.name))
-    names = seen.names_of(goal, snapshot.clusters, serve_service.selected(serve) or serve_service.selected(head))
+    serve, head = _named(snapshot, services.serve_name(goal)), _named(snapshot, naming.head_service(goal.metadata.name))
+    names = seen.names_of(goal, snapshot.clusters, services.selected(serve) or services.selected(head))
     return Observed(
         service=goal,
         config=Config(gates=gates),

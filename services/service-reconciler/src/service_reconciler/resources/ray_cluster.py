@@ -5,6 +5,7 @@ Spec rayservice §4.3, §6.1-6.4; acceptance 16-23.
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, cast
@@ -12,7 +13,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from common import labels
-from common.api import ray_cluster, ray_service
+from common.api import go_json, go_types, ray_cluster
 from common.api.meta import ObjectMeta
 from common.api.opaque import Body, Json
 from common.api.ray_cluster import RayCluster
@@ -37,29 +38,23 @@ def build(service: RayService, name: str, *, version: str, starts_small: bool = 
 
     A replacement names the cluster that it replaces in an annotation, until its upgrade is over.
     """
-    config = service.raw_cluster_config
-    meta = service.metadata
+    config, meta = service.raw_cluster_config, service.metadata
+    if starts_small:
+        groups = [{key: value for key, value in group.items() if key != "replicas"} for group in _groups(config)]
+        config = {**config, "workerGroupSpecs": groups}
+    marks = _marks(service, version=version)
     return {
         "apiVersion": ray_cluster.API_VERSION,
         "kind": ray_cluster.KIND,
         "metadata": {
             "name": name,
             "namespace": meta.namespace,
-            "labels": {**meta.labels, **owner.marks(meta.name)},
-            "annotations": {
-                **_inherited(meta),
-                **stamps(service, version=version),
-                **({labels.UPGRADE_FROM: replaces} if replaces else {}),
-            },
+            "labels": marks["labels"],
+            "annotations": marks["annotations"] | ({labels.UPGRADE_FROM: replaces} if replaces else {}),
             "ownerReferences": owner.reference(meta),
         },
-        "spec": _at_least(config) if starts_small else config,
+        "spec": config,
     }
-
-
-def _at_least(config: Json) -> Json:
-    groups = [{key: value for key, value in group.items() if key != "replicas"} for group in _groups(config)]
-    return {**config, "workerGroupSpecs": groups}
 
 
 def stamps(service: RayService, *, version: str) -> dict[str, str]:
@@ -82,29 +77,34 @@ def match(cluster: RayCluster, service: RayService, *, version: str) -> Match:
     The annotations decide. Those of another operator's version may come from another algorithm, so that what the cluster
     really holds decides too.
     """
-    annotations = cluster.metadata.annotations
-    goal = goal_hash(service)
-    if annotations.get(labels.SPEC_HASH) == goal:
+    annotations, goal, count = cluster.metadata.annotations, goal_hash(service), None
+    held = annotations.get(labels.SPEC_HASH, "")
+    if held == goal:
         return Match.FULL
     if annotations.get(labels.KUBERAY_VERSION) != version:
-        held = _held_hash(bytes(cluster.spec_json))
+        held, count = _held_hash(bytes(cluster.spec_json)), len(_groups(cluster.raw_spec))
         if held == goal:
             return Match.FULL
-        count = len(_groups(cluster.raw_spec))
-        return Match.APPENDED if _is_appended(service, count, held) else Match.DIFFERENT
-    count = _number(annotations.get(labels.NUM_WORKER_GROUPS, ""))
-    if count is None or _is_appended(service, count, annotations.get(labels.SPEC_HASH, "")):
+    else:
+        with suppress(ValueError):
+            count = int(annotations.get(labels.NUM_WORKER_GROUPS, ""))
+    is_fewer = count is not None and 0 <= count < len(_groups(service.raw_cluster_config))
+    if count is None or (is_fewer and _service_hash(bytes(service.spec_json), count) == held):
         return Match.APPENDED
     return Match.DIFFERENT
 
 
 def growth(cluster: RayCluster, service: RayService, *, version: str) -> Body:
     """Return the merge patch that appends worker groups; what the autoscaler wrote into the others stays."""
-    held = {group.get("groupName"): group for group in _groups(cluster.raw_spec)}
     goal = service.raw_cluster_config
-    scaled = held if goal.get("enableInTreeAutoscaling") else {}
-    groups = [_with_scale(group, scaled.get(group.get("groupName"))) for group in _groups(goal)]
-    return {**_stamp_patch(cluster, service, version=version), "spec": {"workerGroupSpecs": groups}}
+    is_scaled = bool(goal.get("enableInTreeAutoscaling"))
+    held = {group.get("groupName"): group for group in _groups(cluster.raw_spec)} if is_scaled else {}
+    groups: list[Json] = []
+    for group in _groups(goal):
+        scaled = held.get(group.get("groupName"), {})
+        groups.append({**group, **{key: scaled[key] for key in ("replicas", "scaleStrategy") if key in scaled}})
+    meta = {"resourceVersion": cluster.metadata.resource_version, **_marks(service, version=version)}
+    return {"metadata": meta, "spec": {"workerGroupSpecs": groups}}
 
 
 def needs_stamp(cluster: RayCluster, service: RayService, *, version: str) -> bool:
@@ -122,55 +122,38 @@ def needs_stamp(cluster: RayCluster, service: RayService, *, version: str) -> bo
 
 def stamp(cluster: RayCluster, service: RayService, *, version: str) -> Body:
     """Return the merge patch that renews the annotations and touches nothing else."""
-    patch = _stamp_patch(cluster, service, version=version)
-    patch["metadata"]["annotations"] = stamps(service, version=version)
-    del patch["metadata"]["labels"]
-    return patch
+    annotations = stamps(service, version=version)
+    return {"metadata": {"resourceVersion": cluster.metadata.resource_version, "annotations": annotations}}
 
 
-def _stamp_patch(cluster: RayCluster, service: RayService, *, version: str) -> Body:
+def filled(config: Json) -> Json:
+    """Return a `rayClusterConfig` as KubeRay's Go types would write it back (spec rayservice §2.5), for clients that count on that.
+
+    KubeRay adds its finalizer with an update of the whole object. The zero values that Go writes, and quantities in their canonical
+    form, are a change of the spec to the API server, so `metadata.generation` grows by one. What the user wrote stays; fields that our
+    types do not know stay too. The hash that decides about clusters is the same for both forms.
+    """
+    written = msgspec.json.decode(go_json.encode(go_types.CLUSTER_SPEC, config))
+    return cast("Json", _filled(config, written))
+
+
+def _marks(service: RayService, *, version: str) -> Body:
+    """Return the labels and annotations of a cluster: the user's on the RayService, not what we noted of the last upgrade, and ours."""
     meta = service.metadata
+    inherited = {name: value for name, value in meta.annotations.items() if name != labels.UPGRADE_RECEIPT}
     return {
-        "metadata": {
-            "resourceVersion": cluster.metadata.resource_version,
-            "labels": {**meta.labels, **owner.marks(meta.name)},
-            "annotations": {**_inherited(meta), **stamps(service, version=version)},
-        }
+        "labels": {**meta.labels, **owner.marks(meta.name)},
+        "annotations": {**inherited, **stamps(service, version=version)},
     }
-
-
-def _inherited(service: ObjectMeta) -> dict[str, str]:
-    """Return the annotations that a cluster has from its RayService: the user's, not what we noted of the last upgrade."""
-    return {name: value for name, value in service.annotations.items() if name != labels.UPGRADE_RECEIPT}
-
-
-def _with_scale(group: Json, held: Json | None) -> Json:
-    if held is None:
-        return group
-    kept = {key: held[key] for key in ("replicas", "scaleStrategy") if key in held}
-    return {**group, **kept}
 
 
 def _groups(spec: Mapping[str, Any]) -> list[Json]:
     return cast("list[Json]", spec.get("workerGroupSpecs") or [])
 
 
-def _number(text: str) -> int | None:
-    try:
-        return int(text)
-    except ValueError:
-        return None
-
-
-def _is_appended(service: RayService, count: int, held: str) -> bool:
-    if not 0 <= count < len(_groups(service.raw_cluster_config)):
-        return False
-    return _service_hash(bytes(service.spec_json), count) == held
-
-
 @lru_cache(maxsize=512)
 def _service_hash(spec: bytes, worker_groups: int | None) -> str:
-    config = ray_service.RayService(metadata=_NOBODY, spec_json=msgspec.Raw(spec)).raw_cluster_config
+    config = RayService(metadata=ObjectMeta(), spec_json=msgspec.Raw(spec)).raw_cluster_config
     return spec_hash.service_goal_hash(config, worker_groups=worker_groups)
 
 
@@ -179,4 +162,14 @@ def _held_hash(spec: bytes) -> str:
     return spec_hash.service_goal_hash(msgspec.json.decode(spec, type=dict[str, Any]))
 
 
-_NOBODY: Final = ObjectMeta()
+def _filled(ours: Any, written: Any) -> Any:
+    match ours, written:
+        case dict(), dict():
+            held, more = cast("Json", ours), cast("Json", written)
+            added = {key: value for key, value in more.items() if key not in held and value is not None}
+            return {**{key: _filled(value, more.get(key, value)) for key, value in held.items()}, **added}
+        case list(), list():
+            items, others = cast("list[Any]", ours), cast("list[Any]", written)
+            return [_filled(*pair) for pair in zip(items, others, strict=True)]
+        case _:
+            return written if isinstance(ours, int | float | str) else ours

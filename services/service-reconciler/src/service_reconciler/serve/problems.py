@@ -14,7 +14,7 @@ from common.ray.serve_status import AppState
 from common.ray.view import head_is_ready
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.reasons import EventReason, Reason
-from service_reconciler.resources.serve_service import NO_PORT
+from service_reconciler.resources.services import NO_PORT
 
 LONGEST: Final = 300
 REPORTED_AFTER: Final = timedelta(seconds=8)

@@ -1,0 +1,99 @@
+"""The two Services of a RayService.
+
+`<RayService>-head-svc` is the head of the cluster that serves (spec rayservice §10.1), `<RayService>-serve-svc` is where users send their requests
+(§10.2, §10.3; acceptance 32-35).
+"""
+
+from typing import Final, cast
+
+from common import labels, names, ports
+from common.api.core import Service
+from common.api.opaque import Body, Json
+from common.api.ray_service import RayService
+from common.errors import InvalidSpec
+from common.ray import owner, service_ports
+
+NO_PORT: Final = (
+    "Please specify a port named 'serve' (or with the prefix 'serve-', e.g. 'serve-grpc') in the Ray head container; "
+    "otherwise, the Kubernetes service for Ray Serve will not be created."
+)
+
+
+def head(service: RayService, cluster: str, *, config: Json, has_cluster_ip: bool) -> Body:
+    """Return the Service that selects a cluster's head; `config` is that cluster's spec."""
+    group, name = service_ports.head_group(config), service.metadata.name
+    template: Json = group.get("headService") or {}
+    given: Json = template.get("spec") or {}
+    kind: str = given.get("type") or group.get("serviceType") or ""
+    numbers = {"metrics": ports.METRICS, **service_ports.of_head(config)}
+    ours = [{"name": key, "port": number, "appProtocol": "tcp"} for key, number in sorted(numbers.items())]
+    selector = {
+        labels.CLUSTER: cluster,
+        labels.NODE_TYPE: labels.HEAD,
+        labels.IDENTIFIER: names.checked_label(f"{cluster}-head"),
+        labels.APP_NAME: labels.KUBERAY,
+        labels.APP_CREATED_BY: labels.KUBERAY_OPERATOR,
+    }
+    spec = {**given, "selector": selector, "ports": [*(given.get("ports") or []), *ours]}
+    if kind:
+        spec["type"] = kind
+    if not template and kind in {"", "ClusterIP"} and not has_cluster_ip:
+        spec |= {"clusterIP": "None", "publishNotReadyAddresses": True}
+    own = {labels.NODE_TYPE: labels.HEAD, labels.IDENTIFIER: names.checked_label(f"{name}-head")}
+    return _service(service, names.head_service(name), template, {**owner.marks(name), **own}, spec)
+
+
+def serve(service: RayService, cluster: str, *, config: Json, is_shared: bool = False) -> Body:
+    """Return the Service that selects a cluster's ready proxies; `InvalidSpec` when no port would be left.
+
+    One that is shared selects pods of two clusters, by a label of our own.
+    """
+    found, name = service_ports.of_serve(config), service.metadata.name
+    if not found and service.raw_spec.get("serveService") is None:
+        raise InvalidSpec(NO_PORT)
+    template: Json = service.raw_spec.get("serveService") or {}
+    given: Json = template.get("spec") or {}
+    choice = {labels.SERVES: name} if is_shared else {labels.CLUSTER: cluster}
+    declared = cast("list[Json]", given.get("ports") or [])
+    by_name = {each.get("name"): each for each in declared}
+    numbers = [by_name.get(each["name"], each) for each in found] if found else declared
+    spec = {**given, "selector": {**choice, labels.SERVE: "true"}, "ports": numbers}
+    if kind := given.get("type") or service_ports.head_group(config).get("serviceType"):
+        spec["type"] = kind
+    held: Json = (template.get("metadata") or {}).get("labels") or {}
+    own = {**owner.marks(name), labels.SERVE: names.checked_label(f"{name}-serve")}
+    return _service(service, serve_name(service), template, {**held, **own}, spec)
+
+
+def serve_name(service: RayService) -> str:
+    """Return the name of a RayService's Serve Service: the user's own, if the template has one."""
+    template: Json = service.raw_spec.get("serveService") or {}
+    meta: Json = template.get("metadata") or {}
+    return meta.get("name") or names.serve_service(service.metadata.name)
+
+
+def selected(have: Service | None) -> str:
+    """Return the cluster that a Service selects, empty when there is none."""
+    return have.spec.selector.get(labels.CLUSTER, "") if have is not None else ""
+
+
+def selects_same(have: Service, want: Body) -> bool:
+    """Return whether a Service may stay: only other clusters are a reason to rewrite it, whatever else users changed."""
+    held, wanted = have.spec.selector, want["spec"]["selector"]
+    return all(held.get(key, "") == wanted.get(key, "") for key in (labels.CLUSTER, labels.SERVES))
+
+
+def _service(service: RayService, name: str, template: Json, marks: dict[str, str], spec: Json) -> Body:
+    given: Json = template.get("metadata") or {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": name,
+            "namespace": service.metadata.namespace,
+            "labels": marks,
+            "annotations": given.get("annotations") or {},
+            "ownerReferences": owner.reference(service.metadata),
+        },
+        "spec": spec,
+    }

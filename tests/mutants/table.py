@@ -45,8 +45,8 @@ TABLE: Final = (
         case=31,
         what="a missing HTTPRoute kind fails the pass of traffic-manager",
         file=f"{TRAFFIC}/observe.py",
-        old="        except errors.NotFound:\n            return\n        route =",
-        new="        except errors.Conflict:\n            return\n        route =",
+        old="        with suppress(errors.NotFound):\n",
+        new="        with suppress(errors.Conflict):\n",
         test="scenario/service_reconciler/test_upgrade.py::test_31_without_the_gateway_api_a_whole_life_fails_no_pass_of_either_service",
     ),
     Mutant(

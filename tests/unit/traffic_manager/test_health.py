@@ -10,7 +10,7 @@ from common.api import ray_cluster
 from common.api.opaque import Json
 from common.ray.serve_status import ServeDetails
 from common.ray.view import Reading
-from traffic_manager.observed import Baseline, ClusterView
+from traffic_manager.observed import Baseline, ClusterView, Memory
 from traffic_manager.status import health
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -43,7 +43,14 @@ def an_answer(
     )
 
 
-def a_view(details: ServeDetails | None = None, *, head: str = "True", **fields: Any) -> ClusterView:
+def a_view(
+    details: ServeDetails | None = None,
+    *,
+    head: str = "True",
+    baseline: Baseline | None = ALL_20,
+    unhealthy_since: datetime | None = None,
+    **fields: Any,
+) -> ClusterView:
     ready = {
         "type": "HeadPodReady",
         "status": head,
@@ -57,7 +64,8 @@ def a_view(details: ServeDetails | None = None, *, head: str = "True", **fields:
         "status": {"conditions": [ready], "head": {"podIP": HEAD}},
     }
     serve = Reading(details=details or an_answer())
-    defaults: dict[str, Any] = {"endpoints": 1, "serve": serve, "baseline": ALL_20}
+    memory = Memory(baseline=baseline, unhealthy_since=unhealthy_since)
+    defaults: dict[str, Any] = {"endpoints": 1, "serve": serve, "memory": memory}
     return ClusterView(cluster=ray_cluster.decode(body), **{**defaults, **fields})
 
 

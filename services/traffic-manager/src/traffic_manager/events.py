@@ -1,11 +1,11 @@
 """The Events of this service, with KubeRay's reasons and texts where it has them (spec rayservice §13.4)."""
 
 from enum import StrEnum
+from typing import Literal
 
 from common.api.event import normal, warning
 from common.api.meta import ObjectMeta
-from common.api.opaque import Json
-from common.kube.resources import GATEWAY, Resource
+from common.kube.resources import GATEWAY
 from common.runtime.actions import ActionEvents
 
 
@@ -45,32 +45,26 @@ class EventReason(StrEnum):
     UPGRADE_CANNOT_PROGRESS = "UpgradeCannotProgress"
 
 
-def created(body: Json) -> ActionEvents:
-    """Return the events of a new Gateway or route."""
-    kind, where = body["kind"], f"for RayService {body['metadata']['namespace']}/{body['metadata']['name']}"
-    which = kind if kind == GATEWAY.kind else f"the {kind}"
-    return _reported("Create", kind, f"{kind} {where}", f"{which} {where}")
-
-
-def updated(resource: Resource, meta: ObjectMeta) -> ActionEvents:
-    """Return the events of a changed Gateway or route."""
-    return _reported("Update", resource.kind, f"the {resource.kind} {meta.namespace}/{meta.name}")
-
-
-def deleted(resource: Resource, meta: ObjectMeta, *, suspending: bool = True) -> ActionEvents:
-    """Return the events of the deletion of a Gateway or route, with a suspend or by itself."""
-    text = f"the {resource.kind} {meta.namespace}/{meta.name}{' during suspend' if suspending else ''}"
-    return _reported("Delete", resource.kind, text)
+def written(verb: Literal["Create", "Update", "Delete"], kind: str, where: str, when: str = "") -> ActionEvents:
+    """Return the events of a write of the Gateway or a route at `<namespace>/<name>`."""
+    text = f"{kind} for RayService {where}" if verb == "Create" else f"the {kind} {where}{when}"
+    failed = f"the {text}" if verb == "Create" and kind != GATEWAY.kind else text
+    return ActionEvents(
+        success=normal(EventReason(f"{verb}d{kind}"), verb, f"{verb}d {text}"),
+        failure=warning(EventReason(f"FailedTo{verb}{kind}"), verb, f"Failed to {verb.lower()} {failed}: "),
+    )
 
 
 def config_sent(cluster: ObjectMeta, drift: str | None) -> ActionEvents:
     """Return the events of a Serve config that is sent, or sent again because Serve ran another one than the cluster was given."""
     where = f"RayCluster {cluster.namespace}/{cluster.name}"
-    report = _reported("Update", "ServeApplications", f"serve applications to the {where}")
-    if drift is None:
-        return report
+    text = f"serve applications to the {where}"
     note = f"{where} runs another Serve config than the recorded one ({drift}); it gets the recorded one again"
-    return ActionEvents(success=warning(EventReason.SERVE_CONFIG_DRIFTED, "Update", note), failure=report.failure)
+    sent = normal(EventReason.UPDATED_APPLICATIONS, "Update", f"Updated {text}")
+    return ActionEvents(
+        success=sent if drift is None else warning(EventReason.SERVE_CONFIG_DRIFTED, "Update", note),
+        failure=warning(EventReason.FAILED_TO_UPDATE_APPLICATIONS, "Update", f"Failed to update {text}: "),
+    )
 
 
 def capacity_sent(cluster: ObjectMeta) -> ActionEvents:
@@ -80,11 +74,4 @@ def capacity_sent(cluster: ObjectMeta) -> ActionEvents:
     return ActionEvents(
         success=normal(EventReason.UPDATED_CAPACITY, "Update", f"Updated {text} to {where}"),
         failure=warning(EventReason.FAILED_TO_UPDATE_CAPACITY, "Update", failure),
-    )
-
-
-def _reported(verb: str, what: str, text: str, failed: str = "") -> ActionEvents:
-    return ActionEvents(
-        success=normal(EventReason(f"{verb}d{what}"), verb, f"{verb}d {text}"),
-        failure=warning(EventReason(f"FailedTo{verb}{what}"), verb, f"Failed to {verb.lower()} {failed or text}: "),
     )

@@ -71,8 +71,7 @@ class Execution:
                 reason, text = UNKNOWN.get(kind, (EventReason.GATEWAY_API_MISSING, MISSING))
                 await self._executor.emit(service, warning(reason, "Reconcile", text))
             return False
-        self._reads.note_presence(service, action.resource.kind)
-        self._reads.read_again(service)
+        self._reads.note_creation(service, action.resource.kind)
         return True
 
     async def _submit(self, meta: ObjectMeta, action: Submit) -> None:

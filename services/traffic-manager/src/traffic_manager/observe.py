@@ -8,13 +8,15 @@ whatever is made.
 
 import asyncio
 from collections import OrderedDict
+from contextlib import suppress
 from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
 from common import errors, labels, names
 from common.api.core import EndpointSlice, EndpointSlices, Service
-from common.api.gateway import Gateway, GrpcRoute, HttpRoute
+from common.api.gateway import GrpcRoute, HttpRoute
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import ClusterServiceStatus, RayService
@@ -31,26 +33,19 @@ from common.runtime.key import Key
 from common.runtime.lookup import Lookup
 from common.upgrade import gateways, weighted_route
 from common.upgrade.traffic_record import WHOLE, Record
-from traffic_manager.observed import Baseline, ClusterView, Observed
+from traffic_manager.observed import ClusterView, Memory, Observed
 from traffic_manager.status import health
 
-FRESH = 0.2
+OPTIONAL_KINDS: Final = (GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind)
+"""Kinds that the API server may not know."""
+FRESH: Final = 0.2
 """Seconds that an answer may be old while traffic moves."""
-STEADY = 4.5
-UNMARKED = 0.5
+STEADY: Final = 4.5
+UNMARKED: Final = 0.5
 """Seconds that a user's route may be old before it is labelled with its RayService, so that the bus brings it."""
-REMEMBERED = 8192
-ABSENT = 30.0
+REMEMBERED: Final = 8192
+ABSENT: Final = 30.0
 """Seconds until a kind that the API server does not know is asked for again."""
-
-
-class _Memory(msgspec.Struct):
-    """What was observed of one cluster's health; forgotten with the process, which costs a moment of grace."""
-
-    unhealthy_since: datetime | None = None
-    healthy_since: datetime | None = None
-    baseline: Baseline | None = None
-    whole: Baseline | None = None
 
 
 class Observer:
@@ -66,7 +61,7 @@ class Observer:
         self._fetched: set[Key] = set()
         self._absent_since: OrderedDict[tuple[str, str], float] = OrderedDict()
         """Services by uid, with kinds that the API server did not know when they were asked for."""
-        self._memories: OrderedDict[str, _Memory] = OrderedDict()
+        self._memories: OrderedDict[str, Memory] = OrderedDict()
         """By the clusters' uids."""
 
     def forget(self, objects: Objects) -> None:
@@ -75,57 +70,33 @@ class Observer:
             self._memories.pop(each.metadata.uid, None)
             if isinstance(each, RayService):
                 self._fetched.discard(Key(each.metadata.namespace, each.metadata.name))
-                for kind in (GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind):
+                for kind in OPTIONAL_KINDS:
                     self._absent_since.pop((each.metadata.uid, kind), None)
 
-    async def observe(self, key: Key, *, now: datetime) -> Observed | None:
-        """Return what is known of a RayService; None when it is gone or another operator's."""
-        service = await self._service(key)
-        if service is None or service.manager != labels.MANAGED_BY_US:
-            return None
-        service = await self._with_own_clusters(service)
-        active, pending = await self._views(service, now=now)
-        await read_ahead(service.serve_config, *(each.given for each in (active, pending) if each is not None))
-        is_users, is_incremental = weighted_route.is_users(service), serve_writer.is_recorded(service)
-        is_wanted = is_incremental and not is_users
-        our_route = await gateways.own_route(self._lookup, self._cache, service.metadata, is_wanted=is_wanted)
-        route = await self._users_route(service) if is_users else our_route
-        marks = owner.marks(key.name)
-        marked = self._cache.list(HttpRoute, key.namespace, marks)
-        clusters = self._cache.list(RayCluster, key.namespace, marks)
-        names_of_clusters = frozenset(
-            each.metadata.name for each in clusters if owner.other(each.metadata, service.metadata) is None
-        )
-        observed = Observed(
-            service=service,
-            active=active,
-            pending=pending,
-            gateways=await self._gateways(service, route, is_moving=pending is not None),
-            route=route,
-            our_route=our_route,
-            users_routes=tuple(each for each in marked if each.metadata.name != names.http_route(key.name)),
-            clusters=names_of_clusters,
-            overwriter=await self._overwriter(service, route, names_of_clusters),
-            grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
-            unknown_kinds=self._unknown_kinds(service.metadata.uid),
-            rest=poll_interval.at_rest(self._cache.count(RayService)),
-        )
-        record, held = observed.record, {view.name for view in (active, pending) if view is not None}
-        named = {name: self._own_cluster(service.metadata, name) for name in record.clusters if name not in held}
-        return msgspec.structs.replace(
-            observed,
-            active=self._remembered(active, record, now=now),
-            pending=self._remembered(pending, record, now=now),
-            others=tuple(ClusterView(cluster=each) for each in named.values() if each is not None),
-            gone=frozenset(name for name, each in named.items() if each is None),
-        )
+    def note_absence(self, service: ObjectMeta, kind: str) -> bool:
+        """Remember that the API server does not know a kind that a service needs; return whether that was unknown so far."""
+        key = (service.uid, kind)
+        is_new = key not in self._absent_since
+        self._absent_since[key] = self._clock.monotonic()
+        if len(self._absent_since) > REMEMBERED:
+            self._absent_since.popitem(last=False)
+        return is_new
+
+    def note_creation(self, service: ObjectMeta, kind: str) -> None:
+        """Remember that the API server knows a kind, and read the RayService there at the next reconcile."""
+        self._absent_since.pop((service.uid, kind), None)
+        self._fetched.discard(Key(service.namespace, service.name))
+
+    def dashboard_service(self, cluster: RayCluster) -> Service | None:
+        """Return the Service through which a cluster's dashboard is reached."""
+        return self._cache.get(Service, cluster.metadata.namespace, dashboard_service(cluster))
 
     async def observe_directly(self, key: Key, *, now: datetime) -> Observed | None:
         """Read an upgrade from the API server, whatever the cache holds; None where no upgrade is on. Without the bus nothing else changes the cache."""
         known = self._cache.get(RayService, key.namespace, key.name)
         if known is None or not known.status.pending_service_status.ray_cluster_name:
             return None
-        self.read_again(known.metadata)
+        self._fetched.discard(key)
         service = await self._service(key)
         if service is None:
             return None
@@ -144,66 +115,66 @@ class Observer:
 
     async def _refresh_endpoints(self, namespace: str, backend: str) -> None:
         """Have the cache hold the EndpointSlices of a Service as the API server has them."""
-        marks = {labels.SERVICE_NAME: backend}
         selector = f"{labels.SERVICE_NAME}={backend}"
         body = await self._kube.list(ENDPOINT_SLICE, namespace, label_selector=selector)
         found = msgspec.json.decode(body, type=EndpointSlices).items
         held = {each.metadata.name for each in found}
-        self._cache.forget(
-            each for each in self._cache.list(EndpointSlice, namespace, marks) if each.metadata.name not in held
-        )
+        known = self._cache.list(EndpointSlice, namespace, {labels.SERVICE_NAME: backend})
+        self._cache.forget(each for each in known if each.metadata.name not in held)
         for each in found:
             self._cache.put(each)
 
-    def read_again(self, service: ObjectMeta) -> None:
-        """Read a RayService from the API server at the next reconcile."""
-        self._fetched.discard(Key(service.namespace, service.name))
-
-    def note_absence(self, service: ObjectMeta, kind: str) -> bool:
-        """Remember that the API server does not know a kind that a service needs; return whether that was unknown so far."""
-        key = (service.uid, kind)
-        is_new = key not in self._absent_since
-        self._absent_since[key] = self._clock.monotonic()
-        if len(self._absent_since) > REMEMBERED:
-            self._absent_since.popitem(last=False)
-        return is_new
-
-    def note_presence(self, service: ObjectMeta, kind: str) -> None:
-        """Remember that the API server knows a kind."""
-        self._absent_since.pop((service.uid, kind), None)
-
-    def dashboard_service(self, cluster: RayCluster) -> Service | None:
-        """Return the Service through which a cluster's dashboard is reached."""
-        return self._cache.get(Service, cluster.metadata.namespace, dashboard_service(cluster))
-
-    def _unknown_kinds(self, uid: str) -> frozenset[str]:
-        now = self._clock.monotonic()
-        kinds = (GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind)
-        return frozenset(kind for kind in kinds if now - self._absent_since.get((uid, kind), now - ABSENT) < ABSENT)
-
-    async def _overwriter(self, service: RayService, route: HttpRoute | None, clusters: frozenset[str]) -> str | None:
-        """Return the field manager that replaced our backends; the bus does not bring the managed fields."""
-        if route is None or weighted_route.refusal(service, route) is not None:
+    async def observe(self, key: Key, *, now: datetime) -> Observed | None:
+        """Return what is known of a RayService; None when it is gone or another operator's."""
+        service = await self._service(key)
+        if service is None or service.manager != labels.MANAGED_BY_US:
             return None
-        if not weighted_route.is_overwritten(route, weighted_route.own_backends(service, clusters, (route,))):
-            return None
-        try:
-            return managers.of_rules(await self._kube.get(HTTP_ROUTE, route.metadata.namespace, route.metadata.name))
-        except errors.NotFound:
-            return None
-
-    async def _users_route(self, service: RayService) -> HttpRoute | None:
-        place = (service.metadata.namespace, weighted_route.name_of(service))
-        return await self._lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=UNMARKED)
-
-    async def _gateways(
-        self, service: RayService, route: HttpRoute | None, *, is_moving: bool
-    ) -> dict[weighted_route.Place, Gateway | None]:
-        is_incremental = serve_writer.is_recorded(service)
-        places = weighted_route.parents_of(service, route) if is_incremental or weighted_route.is_users(service) else ()
-        return await gateways.read(self._lookup, self._cache, service.metadata, places, is_moving=is_moving)
+        service = await self._with_own_clusters(service)
+        meta = service.metadata
+        active, pending = await self._views(service, now=now)
+        views = [each for each in (active, pending) if each is not None]
+        await read_ahead(service.serve_config, *(each.given for each in views))
+        is_users, is_incremental = weighted_route.is_users(service), serve_writer.is_recorded(service)
+        is_wanted = is_incremental and not is_users
+        route = our_route = await gateways.own_route(self._lookup, self._cache, meta, is_wanted=is_wanted)
+        if is_users:
+            place = (key.namespace, weighted_route.name_of(service))
+            route = await self._lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=UNMARKED)
+        marks = owner.marks(key.name)
+        marked = self._cache.list(HttpRoute, key.namespace, marks)
+        found = (each.metadata for each in self._cache.list(RayCluster, key.namespace, marks))
+        clusters = frozenset(each.name for each in found if owner.other(each, meta) is None)
+        places = weighted_route.parents_of(service, route) if is_incremental or is_users else ()
+        is_moving = pending is not None
+        observed = Observed(
+            service=service,
+            active=active,
+            pending=pending,
+            gateways=await gateways.read(self._lookup, self._cache, meta, places, is_moving=is_moving),
+            route=route,
+            our_route=our_route,
+            users_routes=tuple(each for each in marked if each.metadata.name != names.http_route(key.name)),
+            clusters=clusters,
+            overwriter=await self._overwriter(service, route, clusters),
+            grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
+            unknown_kinds=self._unknown_kinds(meta.uid),
+            rest=poll_interval.at_rest(self._cache.count(RayService)),
+        )
+        record, held = observed.record, {each.name for each in views}
+        others = {
+            name: self._cache.get(RayCluster, key.namespace, name) for name in record.clusters if name not in held
+        }
+        own = [each for each in others.values() if each is not None and owner.may_control(meta, each.metadata)]
+        return msgspec.structs.replace(
+            observed,
+            active=self._remembered(active, record, now=now),
+            pending=self._remembered(pending, record, now=now),
+            others=tuple(ClusterView(cluster=each) for each in own),
+            gone=frozenset(others).difference(each.metadata.name for each in own),
+        )
 
     async def _service(self, key: Key) -> RayService | None:
+        """Return a RayService; where it was not read from the API server yet, it is, with its route."""
         service = self._cache.get(RayService, key.namespace, key.name)
         if service is None:
             self._fetched.discard(key)
@@ -213,78 +184,45 @@ class Observer:
         service = await self._lookup.read(RAY_SERVICE, RayService, (key.namespace, key.name))
         if service is None:
             return None
-        await self._read_route(key, weighted_route.name_of(service))
+        name = weighted_route.name_of(service)
+        with suppress(errors.NotFound):
+            route = msgspec.json.decode(await self._kube.get(HTTP_ROUTE, key.namespace, name), type=HttpRoute)
+            # one that nobody marked yet would not be kept up to date
+            if name == names.http_route(key.name) or route.metadata.labels.get(labels.ORIGIN_NAME) == key.name:
+                self._cache.put(route)
         self._fetched.add(key)
         return service
-
-    async def _read_route(self, key: Key, name: str) -> None:
-        """Take the route in as it is now; one that nobody marked yet would not be kept up to date."""
-        try:
-            body = await self._kube.get(HTTP_ROUTE, key.namespace, name)
-        except errors.NotFound:
-            return
-        route = msgspec.json.decode(body, type=HttpRoute)
-        if name == names.http_route(key.name) or route.metadata.labels.get(labels.ORIGIN_NAME) == key.name:
-            self._cache.put(route)
 
     async def _with_own_clusters(self, service: RayService) -> RayService:
         """Return a RayService without the roles of clusters that it may not control; service-reconciler corrects the status."""
         meta, status = service.metadata, service.status
-        roles = {
-            "active_service_status": status.active_service_status,
-            "pending_service_status": status.pending_service_status,
-        }
-        foreign: dict[str, ClusterServiceStatus] = {}
-        for field, role in roles.items():
-            name = role.ray_cluster_name
-            cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, (meta.namespace, name)) if name else None
-            if cluster is not None and not owner.may_control(meta, cluster.metadata):
-                foreign[field] = ClusterServiceStatus()
-        if not foreign:
+        is_own: list[bool] = []
+        for role in (status.active_service_status, status.pending_service_status):
+            place = (meta.namespace, role.ray_cluster_name)
+            cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, place) if role.ray_cluster_name else None
+            is_own.append(cluster is None or owner.may_control(meta, cluster.metadata))
+        if all(is_own):
             return service
-        return msgspec.structs.replace(service, status=msgspec.structs.replace(status, **foreign))
-
-    def _own_cluster(self, service: ObjectMeta, name: str) -> RayCluster | None:
-        """Return a cluster that a record names; None when there is none that the RayService may control."""
-        cluster = self._cache.get(RayCluster, service.namespace, name)
-        return cluster if cluster is not None and owner.may_control(service, cluster.metadata) else None
+        status = msgspec.structs.replace(
+            status,
+            active_service_status=status.active_service_status if is_own[0] else ClusterServiceStatus(),
+            pending_service_status=status.pending_service_status if is_own[1] else ClusterServiceStatus(),
+        )
+        return msgspec.structs.replace(service, status=status)
 
     async def _views(self, service: RayService, *, now: datetime) -> tuple[ClusterView | None, ClusterView | None]:
-        status = service.status
-        active = status.active_service_status.ray_cluster_name
-        pending = status.pending_service_status.ray_cluster_name
-        max_age = FRESH if pending else STEADY
-        namespace = service.metadata.namespace
+        """Return the active and the pending cluster, each without an answer that the other one gave."""
+        roles = (service.status.active_service_status, service.status.pending_service_status)
+        places = [(service.metadata.namespace, each.ray_cluster_name) for each in roles]
+        max_age = FRESH if roles[1].ray_cluster_name else STEADY
         async with asyncio.TaskGroup() as group:
-            first = group.create_task(self._view(namespace, active, max_age=max_age, now=now))
-            second = group.create_task(self._view(namespace, pending, max_age=max_age, now=now))
-        held, new = first.result(), second.result()
-        return _verified(held, new), _verified(new, held)
+            tasks = [group.create_task(self._view(each, max_age=max_age, now=now)) for each in places]
+        active, pending = (each.result() for each in tasks)
+        return _verified(active, pending), _verified(pending, active)
 
-    def _remembered(self, view: ClusterView | None, record: Record, *, now: datetime) -> ClusterView | None:
-        """Return a view that knows since when its cluster is well or not, and what carried its traffic before."""
-        if view is None:
-            return None
-        memory = self._memories.setdefault(view.cluster.metadata.uid, _Memory())
-        self._memories.move_to_end(view.cluster.metadata.uid)
-        if len(self._memories) > REMEMBERED:
-            self._memories.popitem(last=False)
-        view = msgspec.structs.replace(view, baseline=memory.baseline)
-        if health.is_healthy(view):
-            memory.unhealthy_since, memory.healthy_since = None, _since(memory.healthy_since, now=now)
-            share = record.clusters.get(view.name)
-            memory.baseline = health.baseline(view, 0 if share is None else share.weight)
-            memory.whole = memory.baseline if share is not None and share.weight == WHOLE else memory.whole
-        else:
-            memory.unhealthy_since, memory.healthy_since = _since(memory.unhealthy_since, now=now), None
-        return msgspec.structs.replace(
-            view, unhealthy_since=memory.unhealthy_since, healthy_since=memory.healthy_since, whole=memory.whole
-        )
-
-    async def _view(self, namespace: str, name: str, *, max_age: float, now: datetime) -> ClusterView | None:
-        if not name:
-            return None
-        cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, (namespace, name))
+    async def _view(self, place: tuple[str, str], *, max_age: float, now: datetime) -> ClusterView | None:
+        namespace, name = place
+        cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, place) if name else None
         if cluster is None:
             return None
         backend = names.serve_service(name)
@@ -311,6 +249,40 @@ class Observer:
             put_at=None if put_ago is None else now - timedelta(seconds=put_ago),
             put=self._serve.put(cluster),
         )
+
+    async def _overwriter(self, service: RayService, route: HttpRoute | None, clusters: frozenset[str]) -> str | None:
+        """Return the field manager that replaced our backends; the bus does not bring the managed fields."""
+        if route is None or weighted_route.refusal(service, route) is not None:
+            return None
+        if not weighted_route.is_overwritten(route, weighted_route.own_backends(service, clusters, (route,))):
+            return None
+        try:
+            return managers.of_rules(await self._kube.get(HTTP_ROUTE, route.metadata.namespace, route.metadata.name))
+        except errors.NotFound:
+            return None
+
+    def _unknown_kinds(self, uid: str) -> frozenset[str]:
+        now, since = self._clock.monotonic(), self._absent_since
+        return frozenset(each for each in OPTIONAL_KINDS if now - since.get((uid, each), now - ABSENT) < ABSENT)
+
+    def _remembered(self, view: ClusterView | None, record: Record, *, now: datetime) -> ClusterView | None:
+        """Return a view that knows since when its cluster is well or not, and what carried its traffic before."""
+        if view is None:
+            return None
+        uid, share = view.cluster.metadata.uid, record.clusters.get(view.name)
+        memory = self._memories.pop(uid, Memory())
+        view = msgspec.structs.replace(view, memory=memory)
+        if health.is_healthy(view):
+            baseline = health.baseline(view, 0 if share is None else share.weight)
+            whole = baseline if share is not None and share.weight == WHOLE else memory.whole
+            memory = Memory(healthy_since=_since(memory.healthy_since, now=now), baseline=baseline, whole=whole)
+        else:
+            unhealthy_since = _since(memory.unhealthy_since, now=now)
+            memory = msgspec.structs.replace(memory, unhealthy_since=unhealthy_since, healthy_since=None)
+        self._memories[uid] = memory
+        if len(self._memories) > REMEMBERED:
+            self._memories.popitem(last=False)
+        return msgspec.structs.replace(view, memory=memory)
 
 
 def _since(moment: datetime | None, *, now: datetime) -> datetime:

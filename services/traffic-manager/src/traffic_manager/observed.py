@@ -25,6 +25,18 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     """By `<application>/<deployment>`."""
 
 
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """What this process observed of one cluster's health; forgotten with the process, which costs a moment of grace."""
+
+    unhealthy_since: datetime | None = None
+    """Since when something is wrong with the cluster; None while all is well."""
+    healthy_since: datetime | None = None
+    baseline: Baseline | None = None
+    """The replicas when all was well last."""
+    whole: Baseline | None = None
+    """The replicas when the cluster carried all of the traffic last."""
+
+
 class ClusterView(ServeView, frozen=True, kw_only=True):
     """A cluster of the RayService, with the answer of its dashboard."""
 
@@ -35,14 +47,7 @@ class ClusterView(ServeView, frozen=True, kw_only=True):
     """Ready pods behind that Service."""
     addresses: frozenset[str] = frozenset()
     """Where those pods are, as far as it is known."""
-    unhealthy_since: datetime | None = None
-    """Since when this process has observed that something is wrong with the cluster; None while all is well."""
-    healthy_since: datetime | None = None
-    """Since when this process has observed that all is well with it."""
-    baseline: Baseline | None = None
-    """What this process observed when all was well last."""
-    whole: Baseline | None = None
-    """What it observed when this cluster carried all of the traffic last."""
+    memory: Memory = Memory()
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):

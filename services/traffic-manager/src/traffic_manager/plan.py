@@ -49,10 +49,19 @@ def make_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
         return Plan(actions=_sheds(observed, now=now), requeue_at=min(due, now + WATCHED), note=note)
     if not observed.is_spec_observed:
         return _unobserved(observed, now=now)
-    if observed.is_incremental:
-        return _incremental(observed, now=now)
-    is_unrouted = Plan(actions=routing.released(observed), note="its traffic needs no weighted route")
-    return _left_behind(observed, now=now) if routing.is_left_behind(observed) else is_unrouted
+    if not observed.is_incremental:
+        is_unrouted = Plan(actions=routing.released(observed), note="its traffic needs no weighted route")
+        return _left_behind(observed, now=now) if routing.is_left_behind(observed) else is_unrouted
+    # with two clusters weights follow proven capacity: a cluster without its Service has none; a single cluster gets all at once
+    chain = MAIN if observed.pair is None else BACKENDS
+    before = (*routing.gateway_writes(observed), *_backends(observed, chain=chain))
+    if observed.pair is not None:
+        plan = _upgrading(observed, observed.pair, now=now)
+    elif observed.sole is not None:
+        plan = _single(observed, observed.sole, now=now)
+    else:
+        plan = Plan(note="there is no cluster yet")
+    return Plan(actions=(*before, *plan.actions), requeue_at=now if before else plan.requeue_at, note=plan.note)
 
 
 def make_guard_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
@@ -69,20 +78,6 @@ def make_guard_plan(observed: Observed, *, now: datetime) -> Plan[Action]:
         actions = _sheds(observed, now=now)
     note = "the bus is silent: traffic leaves what cannot carry it"
     return Plan(actions=actions, requeue_at=now + WATCHED, note=note)
-
-
-def _incremental(observed: Observed, *, now: datetime) -> Plan[Action]:
-    """Keep Gateway, routes and configs of a service with traffic that moves in steps, and take the next step."""
-    # with two clusters weights follow proven capacity: a cluster without its Service has none; a single cluster gets all at once
-    chain = MAIN if observed.pair is None else BACKENDS
-    before = (*routing.gateway_writes(observed), *_backends(observed, chain=chain))
-    if observed.pair is not None:
-        plan = _upgrading(observed, observed.pair, now=now)
-    elif observed.sole is not None:
-        plan = _single(observed, observed.sole, now=now)
-    else:
-        plan = Plan(note="there is no cluster yet")
-    return Plan(actions=(*before, *plan.actions), requeue_at=now if before else plan.requeue_at, note=plan.note)
 
 
 def _unobserved(observed: Observed, *, now: datetime) -> Plan[Action]:
@@ -249,7 +244,7 @@ def _in_parity(
 ) -> tuple[Side, Side]:
     """Return both sides; the proven capacity of the scale-up side is no more than its autoscaled replicas carry."""
     (active, pending), (old, new) = views, sides
-    whole = None if active.whole is None else active.whole.replicas
+    whole = None if active.memory.whole is None else active.memory.whole.replicas
     if active.serve.details is not None and pending.serve.details is not None:
         if direction is Direction.FORWARD:
             limit, why = parity.limit(active.serve.details, old.weight, pending.serve.details, whole)
@@ -283,7 +278,8 @@ def _next_poll(
     is_shared = m.active.weight > 0 and m.pending.weight > 0
     is_uncertain = m.active.excess or m.pending.excess or any(each.serve.failures for each in views)
     moments = [now + (poll_interval.FASTEST if is_uncertain else min(poll, WATCHED) if is_shared else poll)]
-    moments += [each.unhealthy_since + health.GRACE for each in views if each.unhealthy_since is not None]
+    sick_since = (each.memory.unhealthy_since for each in views)
+    moments += [each + health.GRACE for each in sick_since if each is not None]
     moments += [due] if due is not None else []
     return min(each for each in moments if each > now)
 

@@ -19,6 +19,7 @@ from msgspec import UNSET
 from common import names, ports
 from common.api.event import warning
 from common.api.gateway import Gateway, HttpRoute, Route, RoutingCode, RoutingProblem, route_problem
+from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, Resource
 from common.problem import Problem
@@ -66,7 +67,13 @@ def writes(
     record = _noted(observed, traffic_record.of(observed.record, dict(shares), now=now, pair=pair), now=now)
     offered = [(view, service_ports.of_head(view.cluster.raw_spec).get("serve", ports.SERVE)) for view in views]
     backends = [Backend(cluster=view.name, port=port, weight=shares[view.name].weight) for view, port in offered]
-    carried = _weighted_route(observed, backends, record)
+    have, carried = observed.route, tuple[Action, ...]()
+    if have is not None and have.metadata.deletion_timestamp is None and _is_usable(observed):
+        carried = _followed(observed, have, backends, record)
+    elif (
+        have is None and not weighted_route.is_users(observed.service) and HTTP_ROUTE.kind not in observed.unknown_kinds
+    ):
+        carried = (_created(HTTP_ROUTE, routes.build(HTTP_ROUTE, observed.service.metadata, backends, record)),)
     reports = (_unrouted_grpc(observed), _overwritten(observed)) if carried else ()
     former = _former_route_writes(observed, backends, record)
     return (*carried, *(each for each in reports if each is not None), *former, *_grpc(observed, shares, views))
@@ -98,7 +105,7 @@ def removal(observed: Observed) -> tuple[Action, ...]:
     """Return what takes our Gateway and routes away, and everything of ours out of the user's."""
     pairs = ((GATEWAY, observed.gateway), (HTTP_ROUTE, observed.our_route), (GRPC_ROUTE, observed.grpc_route))
     gone = (
-        Delete(resource=resource, name=meta.name, uid=meta.uid, events=events.deleted(resource, meta))
+        _deleted(resource, meta, when=" during suspend")
         for resource, meta in ((resource, have.metadata) for resource, have in pairs if have is not None)
         if meta.deletion_timestamp is None and owner.owns(observed.service.metadata, meta)
     )
@@ -166,18 +173,6 @@ def _overwritten(observed: Observed) -> EmitEvent | None:
     return EmitEvent(event=warning(EventReason.ROUTE_OVERWRITTEN, "Reconcile", text))
 
 
-def _weighted_route(observed: Observed, backends: Sequence[Backend], record: Record) -> tuple[Action, ...]:
-    """Return the write of the route that carries weights and record."""
-    have = observed.route
-    if have is None:
-        if weighted_route.is_users(observed.service) or HTTP_ROUTE.kind in observed.unknown_kinds:
-            return ()
-        return (_created(HTTP_ROUTE, routes.build(HTTP_ROUTE, observed.service.metadata, backends, record)),)
-    if have.metadata.deletion_timestamp is not None or not _is_usable(observed):
-        return ()
-    return _followed(observed, have, backends, record)
-
-
 def _followed(observed: Observed, have: HttpRoute, backends: Sequence[Backend], record: Record) -> tuple[Action, ...]:
     """Return the write that gives one route these shares and their record; nothing when it has them."""
     meta, own, patch = observed.service.metadata, observed.own_backends, None
@@ -238,9 +233,7 @@ def _grpc(observed: Observed, shares: Mapping[str, Share], views: Sequence[Clust
     if is_wanted:
         patch = routes.corrected(GRPC_ROUTE, have, meta, backends)
         return () if patch is None else (_changed(GRPC_ROUTE, have, patch),)
-    report = events.deleted(GRPC_ROUTE, have.metadata, suspending=False)
-    gone = Delete(resource=GRPC_ROUTE, name=have.metadata.name, uid=have.metadata.uid, events=report)
-    return () if backends else (gone,)
+    return () if backends else (_deleted(GRPC_ROUTE, have.metadata),)
 
 
 def _wants_grpc(observed: Observed) -> bool:
@@ -271,9 +264,16 @@ def _release(observed: Observed, have: HttpRoute) -> Patch:
 
 
 def _created(resource: Resource, body: Json, *, chain: str = MAIN) -> Create:
-    return Create(resource=resource, body=body, events=events.created(body), chain=chain)
+    report = events.written("Create", resource.kind, f"{body['metadata']['namespace']}/{body['metadata']['name']}")
+    return Create(resource=resource, body=body, events=report, chain=chain)
 
 
 def _changed(resource: Resource, have: Gateway | Route, patch: Json, *, chain: str = MAIN) -> Patch:
-    report = events.updated(resource, have.metadata)
-    return Patch(resource=resource, name=have.metadata.name, patch=patch, events=report, chain=chain)
+    meta = have.metadata
+    report = events.written("Update", resource.kind, f"{meta.namespace}/{meta.name}")
+    return Patch(resource=resource, name=meta.name, patch=patch, events=report, chain=chain)
+
+
+def _deleted(resource: Resource, meta: ObjectMeta, *, when: str = "") -> Delete:
+    report = events.written("Delete", resource.kind, f"{meta.namespace}/{meta.name}", when)
+    return Delete(resource=resource, name=meta.name, uid=meta.uid, events=report)

@@ -32,29 +32,25 @@ def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
     is_change = (wanted.active, wanted.pending) != (m.active.capacity, m.pending.capacity)
     if not is_change or is_hurried(m, policy) or m.changed_at is None:
         return wanted
-    if now < (due := m.changed_at + _pause(m, policy)):
-        return _hold(m, f"{wanted.note}, a moment later", requeue_at=due)
-    return wanted
+    due = m.changed_at + _pause(m, policy)
+    return wanted if now >= due else _split(m, f"{wanted.note}, a moment later", due)
 
 
 def guard(m: Migration, policy: Policy) -> Split | None:
     """Return the capacities that the traffic needs as it is; a guard waits for nothing. None when all is as it should be."""
-    for name, side, other in (("active", m.active, m.pending), ("pending", m.pending, m.active)):
-        share = _share(m, side, other, policy)
+    sides = (("active", m.active, m.pending), ("pending", m.pending, m.active))
+    for name, side, other in sides:
+        # its weight, or what a Gateway that lags may still send it, as far as the surge allows
+        is_behind = m.lag is not None and m.gateway_problem is None and side.sustainable > 0
+        sent = min(side.sent or 0, WHOLE + policy.surge - other.capacity) if is_behind else 0
+        share = max(side.weight, sent)
         if side.reported is not None and side.capacity < policy.needed(share):
-            return _raised(m, name, share, f"{name} gets the capacity that its traffic needs")
-    for name, losing, taking in (("pending", m.active, m.pending), ("active", m.pending, m.active)):
+            return _split(m, f"{name} gets the capacity that its traffic needs", **{name: share})
+    for name, taking, losing in reversed(sides):
         amount = _takes_over(losing, taking, policy)
         if amount > taking.capacity:
-            return _raised(m, name, amount, f"{name} takes over: {losing.unhealthy_reason}")
+            return _split(m, f"{name} takes over: {losing.unhealthy_reason}", **{name: amount})
     return None
-
-
-def _share(m: Migration, side: Side, other: Side, policy: Policy) -> int:
-    """Return what a side gets: its weight, or what a Gateway that lags may still send it, as far as the surge allows."""
-    is_behind = m.lag is not None and m.gateway_problem is None and side.sustainable > 0
-    sent = min(side.sent or 0, WHOLE + policy.surge - other.capacity) if is_behind else 0
-    return max(side.weight, sent)
 
 
 def _takes_over(losing: Side, taking: Side, policy: Policy) -> int:
@@ -73,20 +69,17 @@ def _kept(m: Migration, policy: Policy, wanted: Split, *, now: datetime) -> Spli
     """Return capacities of which none shrinks below what a Gateway may still send, or what a guard has it take over."""
     active = max(_least(m, m.active, policy, now=now), _takes_over(m.pending, m.active, policy))
     pending = max(_least(m, m.pending, policy, now=now), _takes_over(m.active, m.pending, policy))
-    is_cut = wanted.active < min(active, m.active.capacity) or wanted.pending < min(pending, m.pending.capacity)
-    if not is_cut:
-        return wanted
-    reason = m.lag or m.active.unhealthy_reason or m.pending.unhealthy_reason or "weights come first"
-    note = f"{wanted.note}, not below what it may get: {reason}"
-    is_limited = m.gateway_problem is not None and m.changed_at is not None
     kept_active = max(wanted.active, min(active, m.active.capacity))
     kept_pending = max(wanted.pending, min(pending, m.pending.capacity))
+    if (kept_active, kept_pending) == (wanted.active, wanted.pending):
+        return wanted
+    reason = m.lag or m.active.unhealthy_reason or m.pending.unhealthy_reason or "weights come first"
     most = WHOLE + policy.surge
     return Split(
         active=min(kept_active, max(m.active.capacity, most - kept_pending)),
         pending=min(kept_pending, max(m.pending.capacity, most - kept_active)),
-        note=note,
-        requeue_at=m.changed_at + LATE if is_limited and m.changed_at is not None else None,
+        note=f"{wanted.note}, not below what it may get: {reason}",
+        requeue_at=None if m.gateway_problem is None or m.changed_at is None else m.changed_at + LATE,
     )
 
 
@@ -116,12 +109,47 @@ def _forward(m: Migration, policy: Policy, *, now: datetime) -> Split:
     lacks_room = _lacks_room(pending, policy) and is_late(m, now=now)
     room = min(WHOLE, WHOLE + policy.surge - active.capacity)
     shrinks = lacks_room or active.capacity + pending.capacity > WHOLE or room <= pending.capacity
-    if (reason := _blocking_reason(m, policy, shrinks=shrinks, lacks_room=lacks_room)) is not None:
-        return _hold(m, reason)
+    is_weak = pending.proven < policy.needed(pending.weight) if shrinks else pending.reported != pending.capacity
+    lack = "does not carry its traffic" if shrinks else "is not there yet"
+    reasons = (
+        ((active.capacity, pending.capacity) == (0, WHOLE), "all capacity has moved"),
+        (m.pause is not None, m.pause),
+        (m.gateway_problem is not None, m.gateway_problem),
+        (m.route_problem is not None, m.route_problem),
+        (_is_moving(pending, policy) and not lacks_room, "traffic is still moving"),
+        (policy.surge == 0 and policy.unavailable == 0, "maxSurgePercent is 0, so no capacity moves"),
+        (is_weak, f"pending {lack}: {pending.not_ready_reason}"),
+    )
+    if (reason := next((why for holds, why in reasons if holds), None)) is not None:
+        return _split(m, reason)
     if shrinks:
-        lower = _lowest(active, pending, policy)
-        return _split(m, active=lower, note="active makes room for pending")
-    return _split(m, pending=room, note="pending may surge")
+        return _split(m, "active makes room for pending", active=_lowest(active, pending, policy))
+    return _split(m, "pending may surge", pending=room)
+
+
+def _back(m: Migration, policy: Policy, *, now: datetime) -> Split:
+    active, pending = m.active, m.pending
+    if (active.capacity, pending.capacity) == (WHOLE, 0):
+        return _split(m, "all capacity is back")
+    if is_hurried(m, policy):
+        return _back_at_once(m)
+    room = min(WHOLE, WHOLE + policy.surge - pending.capacity)
+    if active.capacity < room:
+        return _split(m, "active grows back", active=room)
+    has_followed = not _is_moving(active, policy) or 0 < active.proven <= active.weight < active.capacity
+    if not has_followed and not (_lacks_room(active, policy) and is_late(m, now=now)):
+        return _split(m, "traffic is still moving back")
+    lower = _lowest(pending, active, policy)
+    higher = max(active.capacity, min(WHOLE, WHOLE + policy.surge - lower))
+    return _split(m, "pending makes room for active", active=higher, pending=lower)
+
+
+def _back_at_once(m: Migration) -> Split:
+    if m.active.capacity < WHOLE:
+        return _split(m, "active grows back at once", active=WHOLE)
+    if m.active.weight < WHOLE:
+        return _split(m, "traffic is still moving back")
+    return _split(m, "pending is not needed any more", pending=0)
 
 
 def _lacks_room(growing: Side, policy: Policy) -> bool:
@@ -141,61 +169,10 @@ def _lowest(shrinking: Side, growing: Side, policy: Policy) -> int:
         return max(shrinking.weight, shrinking.capacity - policy.surge)
     if growing.proven >= policy.floor:  # the other one can carry the rest of the traffic, which goes first
         return shrinking.capacity if shrinking.weight else 0
-    lower = max(policy.needed(shrinking.weight), policy.floor - growing.proven)
-    return min(shrinking.capacity, lower)
+    return min(shrinking.capacity, max(policy.needed(shrinking.weight), policy.floor - growing.proven))
 
 
-def _blocking_reason(m: Migration, policy: Policy, *, shrinks: bool, lacks_room: bool) -> str | None:
-    """Return why an upgrade moves no capacity now."""
-    active, pending = m.active, m.pending
-    carried = policy.needed(pending.weight)
-    reasons = (
-        ((active.capacity, pending.capacity) == (0, WHOLE), "all capacity has moved"),
-        (m.pause is not None, m.pause),
-        (m.gateway_problem is not None, m.gateway_problem),
-        (m.route_problem is not None, m.route_problem),
-        (_is_moving(pending, policy) and not lacks_room, "traffic is still moving"),
-        (policy.surge == 0 and policy.unavailable == 0, "maxSurgePercent is 0, so no capacity moves"),
-        (shrinks and pending.proven < carried, f"pending does not carry its traffic: {pending.not_ready_reason}"),
-        (not shrinks and pending.reported != pending.capacity, f"pending is not there yet: {pending.not_ready_reason}"),
-    )
-    return next((why for holds, why in reasons if holds), None)
-
-
-def _back(m: Migration, policy: Policy, *, now: datetime) -> Split:
-    active, pending = m.active, m.pending
-    if (active.capacity, pending.capacity) == (WHOLE, 0):
-        return _hold(m, "all capacity is back")
-    if is_hurried(m, policy):
-        return _back_at_once(m)
-    room = min(WHOLE, WHOLE + policy.surge - pending.capacity)
-    if active.capacity < room:
-        return _split(m, active=room, note="active grows back")
-    has_followed = not _is_moving(active, policy) or 0 < active.proven <= active.weight < active.capacity
-    if not has_followed and not (_lacks_room(active, policy) and is_late(m, now=now)):
-        return _hold(m, "traffic is still moving back")
-    lower = _lowest(pending, active, policy)
-    higher = max(active.capacity, min(WHOLE, WHOLE + policy.surge - lower))
-    return _split(m, active=higher, pending=lower, note="pending makes room for active")
-
-
-def _back_at_once(m: Migration) -> Split:
-    if m.active.capacity < WHOLE:
-        return _split(m, active=WHOLE, note="active grows back at once")
-    if m.active.weight < WHOLE:
-        return _hold(m, "traffic is still moving back")
-    return _split(m, pending=0, note="pending is not needed any more")
-
-
-def _raised(m: Migration, name: str, amount: int, note: str) -> Split:
-    return _split(m, active=amount, note=note) if name == "active" else _split(m, pending=amount, note=note)
-
-
-def _split(m: Migration, *, note: str, active: int | None = None, pending: int | None = None) -> Split:
-    new_active = m.active.capacity if active is None else active
-    new_pending = m.pending.capacity if pending is None else pending
-    return Split(active=new_active, pending=new_pending, note=note)
-
-
-def _hold(m: Migration, note: str, *, requeue_at: datetime | None = None) -> Split:
-    return Split(active=m.active.capacity, pending=m.pending.capacity, note=note, requeue_at=requeue_at)
+def _split(m: Migration, note: str, requeue_at: datetime | None = None, /, **changed: int) -> Split:
+    """Return the capacities as they are, but for those that change."""
+    held = {"active": m.active.capacity, "pending": m.pending.capacity, **changed}
+    return Split(active=held["active"], pending=held["pending"], note=note, requeue_at=requeue_at)

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from common.runtime.actions import earliest
 from common.upgrade.controls import Policy
 from traffic_manager.migration import capacity, weights
 from traffic_manager.migration.state import Migration, Split
@@ -46,5 +47,4 @@ def decide(m: Migration, policy: Policy, *, now: datetime) -> Step:
     if (room.active, room.pending) != (m.active.capacity, m.pending.capacity):
         return Step(capacities=room, note=room.note)
     note = split.note if split.note == room.note else f"{split.note}; {room.note}"
-    moments = [each for each in (split.requeue_at, room.requeue_at) if each is not None]
-    return Step(note=note, requeue_at=min(moments, default=None))
+    return Step(note=note, requeue_at=earliest(split.requeue_at, room.requeue_at))

@@ -21,18 +21,29 @@ def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
     """Return the weights that should hold from now on."""
     if (split := shed(m)) is not None:
         return split
-    growing = m.pending if m.direction is Direction.FORWARD else m.active
-    limit = _limit(m, growing, policy, now=now)
-    if (reason := _blocking_reason(m, growing, limit)) is not None:
-        return _hold(m, reason)
-    if is_hurried(m, policy):
-        return _grown(m, limit, "the active cluster takes at once all that it can carry")
-    if policy.step == 0:
-        return _hold(m, "stepSizePercent is 0, so no traffic moves")
-    if (due := _due(growing, policy, now=now)) is not None:
-        return _hold(m, f"the next step is due at {due:%H:%M:%S}", requeue_at=due)
-    weight = min(growing.weight + policy.step, limit)
-    return _grown(m, weight, f"{weight - growing.weight} percent of the traffic move; the limit is {limit}")
+    is_forward = m.direction is Direction.FORWARD
+    name, growing = ("pending", m.pending) if is_forward else ("active", m.active)
+    problem = (m.pause or m.gateway_problem or m.route_problem) if is_forward else None
+    limit, weight, due = _limit(m, growing, policy, now=now), growing.weight, None
+    if weight >= max(growing.capacity, limit):
+        note = f"the {name} cluster carries all that its capacity allows"
+    elif problem is not None:
+        note = problem
+    elif limit <= weight:
+        note = f"the {name} cluster cannot carry more yet: {growing.not_ready_reason or 'nothing proves that it can'}"
+    elif is_hurried(m, policy):
+        weight, note = limit, "the active cluster takes at once all that it can carry"
+    elif policy.step == 0:
+        note = "stepSizePercent is 0, so no traffic moves"
+    elif (due := _due(growing, policy, now=now)) is not None:
+        note = f"the next step is due at {due:%H:%M:%S}"
+    else:
+        weight = min(weight + policy.step, limit)
+        note = f"{weight - growing.weight} percent of the traffic move; the limit is {limit}"
+    if weight == growing.weight:
+        return Split(active=m.active.weight, pending=m.pending.weight, note=note, requeue_at=due)
+    active = 100 - weight if is_forward else weight
+    return Split(active=active, pending=100 - active, note=note)
 
 
 def shed(m: Migration) -> Split | None:
@@ -75,25 +86,3 @@ def _limit(m: Migration, growing: Side, policy: Policy, *, now: datetime) -> int
     is_stuck = growing.weight >= limit and is_late(m, now=now)
     may_lack = policy.unavailable > 0 and (policy.surge == 0 or is_stuck)
     return policy.carried(limit) if may_lack else limit
-
-
-def _blocking_reason(m: Migration, growing: Side, limit: int) -> str | None:
-    is_forward = m.direction is Direction.FORWARD
-    name = "pending" if is_forward else "active"
-    if growing.weight >= max(growing.capacity, limit):
-        return f"the {name} cluster carries all that its capacity allows"
-    if is_forward and (problem := m.pause or m.gateway_problem or m.route_problem) is not None:
-        return problem
-    if limit <= growing.weight:
-        return f"the {name} cluster cannot carry more yet: {growing.not_ready_reason or 'nothing proves that it can'}"
-    return None
-
-
-def _grown(m: Migration, weight: int, note: str) -> Split:
-    if m.direction is Direction.FORWARD:
-        return Split(active=100 - weight, pending=weight, note=note)
-    return Split(active=weight, pending=100 - weight, note=note)
-
-
-def _hold(m: Migration, note: str, *, requeue_at: datetime | None = None) -> Split:
-    return Split(active=m.active.weight, pending=m.pending.weight, note=note, requeue_at=requeue_at)

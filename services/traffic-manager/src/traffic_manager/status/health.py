@@ -35,7 +35,8 @@ HEALTHY: Final = Health()
 
 def of(view: ClusterView, *, now: datetime) -> Health:
     """Return what is observed of a cluster's health."""
-    lasts = view.unhealthy_since is not None and now - view.unhealthy_since >= GRACE
+    since = view.memory.unhealthy_since
+    lasts = since is not None and now - since >= GRACE
     why = _fatal(view) or (_passing(view) if lasts else None)
     return _partial(view) if why is None else Health(sustainable=0, reason=why)
 
@@ -113,7 +114,7 @@ def _partial(view: ClusterView) -> Health:
 
     A target that grew makes no cluster unhealthy, and neither does a rounded one: so the better of both counts.
     """
-    details, before = view.serve.details, view.baseline
+    details, before = view.serve.details, view.memory.baseline
     if details is None or before is None:
         return HEALTHY
     found = HEALTHY

@@ -40,7 +40,7 @@ def side(view: ClusterView, share: Share, *, now: datetime, goal: str | None = N
         ready=ready,
         sent=traffic_record.sent(share),
         was_shed=share.shed_at is not UNSET,
-        healthy_since=view.healthy_since,
+        healthy_since=view.memory.healthy_since,
     )
 
 

@@ -34,7 +34,7 @@ def head(service: RayService, cluster: str, *, config: Json, has_cluster_ip: boo
         labels.APP_NAME: labels.KUBERAY,
         labels.APP_CREATED_BY: labels.KUBERAY_OPERATOR,
     }
-    spec = {**given, "selector": selector, "ports": [*(given.get("ports") or []), *ours]}
+    spec: Json = {**given, "selector": selector, "ports": [*cast("list[Json]", given.get("ports") or []), *ours]}
     if kind:
         spec["type"] = kind
     if not template and kind in {"", "ClusterIP"} and not has_cluster_ip:
@@ -60,9 +60,9 @@ def serve(service: RayService, cluster: str, *, config: Json, is_shared: bool = 
     spec = {**given, "selector": {**choice, labels.SERVE: "true"}, "ports": numbers}
     if kind := given.get("type") or service_ports.head_group(config).get("serviceType"):
         spec["type"] = kind
-    held: Json = (template.get("metadata") or {}).get("labels") or {}
+    meta: Json = template.get("metadata") or {}
     own = {**owner.marks(name), labels.SERVE: names.checked_label(f"{name}-serve")}
-    return _service(service, serve_name(service), template, {**held, **own}, spec)
+    return _service(service, serve_name(service), template, {**(meta.get("labels") or {}), **own}, spec)
 
 
 def serve_name(service: RayService) -> str:
